@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 // program is a process of the installation, which is started again and again.
@@ -129,34 +127,6 @@ func family(pid int) []int {
 		all = append(all, children[all[i]]...)
 	}
 	return all
-}
-
-// build builds the commands, each once, a few at a time. It returns their paths by name.
-func build(t testing.TB, dir string, packages map[string]string) map[string]string {
-	t.Helper()
-	paths := map[string]string{}
-	for name, pkg := range packages {
-		paths[name] = filepath.Join(dir, name)
-		out, err := exec.Command("go", "build", "-pgo=off", "-o", paths[name], pkg).CombinedOutput()
-		if err != nil {
-			t.Fatalf("build %s: %v\n%s", name, err, out)
-		}
-	}
-	return paths
-}
-
-// images are the commands by the names of their images, as deploy/docker/images lists them.
-func images(t testing.TB, root string) map[string]string {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(root, "deploy/docker/images"))
-	require.NoError(t, err)
-	packages := map[string]string{}
-	for line := range strings.Lines(string(raw)) {
-		if fields := strings.Fields(line); len(fields) == 2 && !strings.HasPrefix(line, "#") {
-			packages[fields[0]] = "github.com/kyma-project/keb" + strings.TrimPrefix(fields[1], ".")
-		}
-	}
-	return packages
 }
 
 // tail is the end of a log, for a test that has failed.

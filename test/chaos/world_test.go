@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -11,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
@@ -27,7 +25,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
@@ -71,6 +68,7 @@ type world struct {
 	// full tells what may be filled up: "nats", "postgres".
 	full map[string]bool
 
+	secrets       harness.Secrets
 	sys           *harness.System
 	brokers       []string
 	orchestrators []string
@@ -81,21 +79,6 @@ type world struct {
 	exits int
 	// restless tells that something that was accepted has not ended, so that later phases could say nothing.
 	restless bool
-}
-
-// service is what the test needs of docker-compose.yml.
-type service struct {
-	Environment map[string]string
-	Command     []string
-	Profiles    []string
-}
-
-// binary is the name of the service's command. All workers have one, whose argument is the worker.
-func (s service) binary(name string) string {
-	if strings.HasPrefix(name, "worker-") {
-		return "step-worker"
-	}
-	return name
 }
 
 // newWorld builds everything and starts it.
@@ -113,7 +96,7 @@ func newWorld(t *testing.T) *world {
 	if err := os.Chmod(dir, 0o711); err != nil { // Postgres runs as another user
 		t.Fatal(err)
 	}
-	for _, name := range []string{"nats", "pg", "log", "bin"} {
+	for _, name := range []string{"nats", "pg", "log"} {
 		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 	for name, size := range map[string]string{"nats": "256m", "pg": "1g"} {
@@ -123,24 +106,19 @@ func newWorld(t *testing.T) *world {
 		}
 		w.full[name] = true
 	}
-	services := w.compose()
-	start := time.Now()
-	packages := images(t, root)
-	wanted := map[string]string{"nats-server": "github.com/nats-io/nats-server/v2", "keb": packages["cli"]}
-	for name, s := range services {
-		wanted[s.binary(name)] = packages[s.binary(name)]
-	}
-	binaries := build(t, filepath.Join(dir, "bin"), wanted)
-	t.Logf("%d commands built in %s", len(wanted), time.Since(start).Round(time.Second))
+	services := harness.Compose(t, root, harness.Composition{Values: map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"}})
+	delete(services, "landscape") // it has other times
+	keb := harness.Keb(t)
 
 	for _, name := range []string{"nats", "nats-http", "landscape", "postgres"} {
 		w.addr[name] = harness.FreeAddr(t)
 	}
-	w.secrets(binaries["keb"])
+	w.secrets = harness.MakeSecrets(t, filepath.Join(dir, "secrets"))
+	w.password = w.secrets.Read("cli/osb-password")
 	w.startPostgres()
-	w.makeUsers()
-	w.addNATS(binaries["nats-server"])
-	w.add("landscape", binaries["keb"], []string{
+	w.secrets.MakeUsers(w.db)
+	w.addNATS(harness.Program(t, "github.com/nats-io/nats-server/v2", "nats-server"))
+	w.add("landscape", keb, []string{
 		"KEB_LANDSCAPE_ADDR=" + w.addr["landscape"], "KEB_LANDSCAPE_DATA_DIR=" + filepath.Join(dir, "landscape"),
 		"KEB_LANDSCAPE_EXTERNAL_URL=http://" + w.proxy("worker-0", toLandscape), "KEB_LANDSCAPE_CLUSTER_TIME=1s", "KEB_LANDSCAPE_RECONCILE_TIME=300ms",
 		"KEB_LANDSCAPE_BINDINGS=3000",
@@ -149,14 +127,14 @@ func newWorld(t *testing.T) *world {
 	w.connect()
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		for i := range replicas {
-			w.addService(name, i, binaries[services[name].binary(name)], services[name])
+			w.addService(name, i, services[name])
 		}
 	}
 	w.sys = harness.Connect(t, harness.Remote{
-		OSBAddr: w.brokers[0], OperatorAddr: w.orchestrators[0], LandscapeAddr: w.addr["landscape"], Password: w.password, Token: w.secret("cli/operator-token"),
+		OSBAddr: w.brokers[0], OperatorAddr: w.orchestrators[0], LandscapeAddr: w.addr["landscape"], Password: w.password, Token: w.secrets.Read("cli/operator-token"),
 	})
-	w.keb = &program{t: t, name: "keb", path: binaries["keb"], log: filepath.Join(dir, "log", "keb.log"), env: []string{
-		"KEB_OPERATOR_ADDR=" + w.orchestrators[0], "KEB_TOKEN=" + w.secret("cli/operator-token"), "KEB_OSB_ADDR=" + w.brokers[0],
+	w.keb = &program{t: t, name: "keb", path: keb, log: filepath.Join(dir, "log", "keb.log"), env: []string{
+		"KEB_OPERATOR_ADDR=" + w.orchestrators[0], "KEB_TOKEN=" + w.secrets.Read("cli/operator-token"), "KEB_OSB_ADDR=" + w.brokers[0],
 		"KEB_OSB_USER=keb", "KEB_OSB_PASSWORD=" + w.password, "HOME=" + dir,
 	}}
 	w.ready()
@@ -165,48 +143,6 @@ func newWorld(t *testing.T) *world {
 		w.sys.Fault(system, `{"latencyMs": 30}`)
 	}
 	return w
-}
-
-// compose reads the services that belong to KEB, without those of Kyma 1.
-func (w *world) compose() map[string]service {
-	raw, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var file struct{ Services map[string]yaml.Node }
-	if err := yaml.Unmarshal(raw, &file); err != nil {
-		w.t.Fatal(err)
-	}
-	services := map[string]service{}
-	for name, node := range file.Services {
-		if name != "broker" && name != "orchestrator" && !strings.HasPrefix(name, "worker-") {
-			continue
-		}
-		var s service
-		if err := node.Decode(&s); err != nil {
-			w.t.Fatalf("docker-compose.yml: %s: %v", name, err)
-		}
-		if len(s.Profiles) == 0 {
-			services[name] = s
-		}
-	}
-	return services
-}
-
-func (w *world) secrets(keb string) {
-	out, err := exec.Command(keb, "secrets", "init", "--dir", filepath.Join(w.dir, "secrets")).CombinedOutput()
-	if err != nil {
-		w.t.Fatalf("make secrets: %v\n%s", err, out)
-	}
-	w.password = w.secret("cli/osb-password")
-}
-
-func (w *world) secret(name string) string {
-	raw, err := os.ReadFile(filepath.Join(w.dir, "secrets", name))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return strings.TrimSpace(string(raw))
 }
 
 func port(addr string) (n int) {
@@ -246,22 +182,9 @@ func (w *world) signalPostgres(s syscall.Signal) {
 	}
 }
 
-// makeUsers does what deploy/postgres/init.sh does.
-func (w *world) makeUsers() {
-	for _, statement := range []string{
-		fmt.Sprintf(`CREATE ROLE broker LOGIN PASSWORD '%s'`, w.secret("postgres/broker-password")),
-		fmt.Sprintf(`CREATE ROLE orchestrator LOGIN PASSWORD '%s'`, w.secret("postgres/orchestrator-password")),
-		`REVOKE ALL ON DATABASE keb FROM PUBLIC`, `GRANT CONNECT, CREATE, TEMPORARY ON DATABASE keb TO broker, orchestrator`, `REVOKE ALL ON SCHEMA public FROM PUBLIC`,
-	} {
-		if _, err := w.db.ExecContext(w.t.Context(), statement); err != nil {
-			w.t.Fatal(err)
-		}
-	}
-}
-
 // addNATS starts the server with the users that are generated for a deployment, and one more for the test.
 func (w *world) addNATS(binary string) {
-	conf := w.secret("nats/nats.conf")
+	conf := w.secrets.Read("nats/nats.conf")
 	for from, to := range map[string]string{
 		`(?m)^listen: .*$`: `listen: "` + w.addr["nats"] + `"`, `(?m)^http: .*$`: `http: "` + w.addr["nats-http"] + `"`,
 		`store_dir: /data`:                    `store_dir: "` + filepath.Join(w.dir, "nats") + `"`,
@@ -314,45 +237,28 @@ func (w *world) add(name, binary string, env []string, args ...string) *program 
 	return p
 }
 
-var withDefault = regexp.MustCompile(`\$\{([A-Z0-9_]+):-([^}]*)\}`)
-
 // addService starts a replica with the environment of docker-compose.yml: only addresses and folders are others, and it is quicker to look again.
-func (w *world) addService(name string, replica int, binary string, s service) {
+func (w *world) addService(name string, replica int, s harness.Service) {
 	role := "worker"
 	if !strings.HasPrefix(name, "worker-") {
 		role = name
 	}
 	who := fmt.Sprintf("%s-%d", role, replica)
-	settings := map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"}
-	replace := strings.NewReplacer("landscape:8090", w.proxy(who, toLandscape), "nats:4222", w.proxy(who, toNATS), "/run/keb/", filepath.Join(w.dir, "secrets", name)+"/")
-	env := make([]string, 0, len(s.Environment))
-	for key, value := range s.Environment {
-		value = withDefault.ReplaceAllStringFunc(value, func(v string) string {
-			m := withDefault.FindStringSubmatch(v)
-			return cmp.Or(settings[m[1]], m[2])
-		})
-		switch key {
-		case "KEB_DATABASE_URL_FILE":
-			key, value = "KEB_DATABASE_URL", strings.Replace(w.secret(name+"/database-url"), "postgres:5432", w.proxy(who, toPostgres), 1)
-		case "KEB_OSB_ADDR":
-			value = harness.FreeAddr(w.t)
-			w.brokers = append(w.brokers, value)
-		case "KEB_OPERATOR_ADDR":
-			value = harness.FreeAddr(w.t)
-			w.orchestrators = append(w.orchestrators, value)
-		case "KEB_METRICS_ADDR":
-			value = harness.FreeAddr(w.t)
-			w.addr[fmt.Sprintf("%s-%d", name, replica)] = value
-		case "KEB_OVERLAYS", "OTEL_EXPORTER_OTLP_ENDPOINT":
-			continue
-		default:
-			value = replace.Replace(value)
+	replace := strings.NewReplacer("landscape:8090", w.proxy(who, toLandscape), "nats:4222", w.proxy(who, toNATS), "/run/keb/", w.secrets.Path(name, "")+"/")
+	full := fmt.Sprintf("%s-%d", name, replica)
+	w.addr[full] = harness.FreeAddr(w.t)
+	own := map[string]string{"KEB_METRICS_ADDR": w.addr[full]}
+	if role != "worker" {
+		door := harness.FreeAddr(w.t)
+		own["KEB_DATABASE_URL"] = strings.Replace(w.secrets.Read(name+"/database-url"), "postgres:5432", w.proxy(who, toPostgres), 1)
+		delete(s.Environment, "KEB_DATABASE_URL_FILE")
+		if role == "broker" {
+			own["KEB_OSB_ADDR"], w.brokers = door, append(w.brokers, door)
+		} else {
+			own["KEB_OPERATOR_ADDR"], w.orchestrators = door, append(w.orchestrators, door)
 		}
-		env = append(env, key+"="+value)
 	}
-	if name == "broker" {
-	}
-	w.add(fmt.Sprintf("%s-%d", name, replica), binary, env, s.Command...)
+	w.add(full, s.Program(w.t, root), s.Env(replace, own), s.Command...)
 }
 
 // proxy is the address under which a replica of a role reaches something.
@@ -452,7 +358,7 @@ func (w *world) cleanWhenInterrupted() {
 			wait(context.Background(), 100*time.Millisecond)
 		}
 		fmt.Fprintln(os.Stderr, "interrupted")
-		os.Exit(130)
+		os.Exit(harness.Clean(130))
 	}()
 }
 

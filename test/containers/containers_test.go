@@ -111,7 +111,7 @@ func install(t *testing.T) *installation {
 
 	doors := map[string]string{"broker": "8080/tcp", "orchestrator": "8081/tcp", "landscape": "8090/tcp"}
 	addr := map[string]string{}
-	services := harness.Compose(t, root, map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"})
+	services := harness.Compose(t, root, harness.Composition{Values: map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"}})
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		s := services[name]
 		opts := []testcontainers.ContainerCustomizer{testcontainers.WithEnv(s.Environment), testcontainers.WithCmd(s.Command...), waitFor(s.Healthcheck.Test[1:]...)}

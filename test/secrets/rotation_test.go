@@ -113,7 +113,7 @@ func (l *load) ask(what string, f func(*osbclient.Client) error) bool {
 	for end, try := time.Now().Add(limit), 0; time.Now().Before(end); try++ {
 		var p *osbclient.Client
 		if p, err = osbclient.New(osbclient.Config{
-			BaseURL: "http://" + addresses[try%len(addresses)] + "/oauth/cf-eu10", User: "keb", Password: l.w.secret("cli/osb-password"),
+			BaseURL: "http://" + addresses[try%len(addresses)] + "/oauth/cf-eu10", User: "keb", Password: l.w.secrets.Read("cli/osb-password"),
 			PollEvery: 20 * time.Millisecond, PollAtMost: 100 * time.Millisecond,
 		}, l.w.HTTP); err != nil {
 			break
@@ -200,7 +200,7 @@ func (w *world) replace(replica string) *process {
 // keyring writes the keyring of a service, which its replicas read when they start.
 func (w *world) keyring(service, file string, keys ...string) {
 	w.t.Helper()
-	path := filepath.Join(w.secrets, service, file)
+	path := filepath.Join(w.secrets.Dir, service, file)
 	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(strings.Join(keys, ",")), 0o600)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func (w *world) sealedBy() map[string]int {
 }
 
 func TestRotation_RunningOperations_Continue(t *testing.T) {
-	only(t)
+	testkit.Suite(t, "secrets")
 	begun := time.Now()
 	w := newWorld(t, "")
 	w.startAll()
@@ -295,7 +295,7 @@ func TestRotation_RunningOperations_Continue(t *testing.T) {
 		w.bind(o, "old")
 		olds = append(olds, o)
 	}
-	oldSeal, oldStage := w.secret("broker/seal-keys"), w.secret("worker-btp/stage-keys")
+	oldSeal, oldStage := w.secrets.Read("broker/seal-keys"), w.secrets.Read("worker-btp/stage-keys")
 	newSeal, newStage := "k2:"+seal.NewKey(), "k2:"+seal.NewKey()
 	w.canaries.set(func(c harness.Canaries) {
 		noteSecret(c, "new seal key", newSeal)

@@ -32,22 +32,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{harness.Tests{M: m}}) }
-
-// tests removes the programs, too.
-type tests struct{ harness.Tests }
-
-// Run runs the tests.
-func (t tests) Run() int {
-	code := t.Tests.Run()
-	if !testkit.InSuite("secrets") {
-		return code
-	}
-	if built, err := programs(); err == nil {
-		_ = os.RemoveAll(built[""])
-	}
-	return code
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(harness.Tests{M: m}) }
 
 // overlays is the folder with the steps of Kyma 1.
 const overlays = root + "/services/orchestrator/processes/overlays"
@@ -262,7 +247,7 @@ func (w *world) answers(orders []*harness.Order, operations, orchestrations []st
 	}
 	out["console"] = page
 	platform := func(r *http.Request) {
-		r.SetBasicAuth("keb", w.secret("cli/osb-password"))
+		r.SetBasicAuth("keb", w.secrets.Read("cli/osb-password"))
 		r.Header.Set(osb.HeaderVersion, osb.SpecVersion)
 	}
 	paths := []string{"/v2/catalog", "/runtimes", "/info/runtimes", "/runtimes?state=all&op_detail=all&kyma_config=true&cluster_config=true"}
@@ -287,8 +272,8 @@ func (w *world) answers(orders []*harness.Order, operations, orchestrations []st
 func (w *world) commands(operations, orchestrations []string) map[string][]byte {
 	w.t.Helper()
 	env := []string{
-		"KEB_OSB_ADDR=" + w.osb, "KEB_OPERATOR_ADDR=" + w.operator, "KEB_OSB_USER=keb", "KEB_OSB_PASSWORD_FILE=" + filepath.Join(w.secrets, "cli/osb-password"),
-		"KEB_TOKEN_FILE=" + filepath.Join(w.secrets, "cli/operator-token"),
+		"KEB_OSB_ADDR=" + w.osb, "KEB_OPERATOR_ADDR=" + w.operator, "KEB_OSB_USER=keb", "KEB_OSB_PASSWORD_FILE=" + filepath.Join(w.secrets.Dir, "cli/osb-password"),
+		"KEB_TOKEN_FILE=" + filepath.Join(w.secrets.Dir, "cli/operator-token"),
 	}
 	list := [][]string{
 		{"operations"},
@@ -318,8 +303,8 @@ func (w *world) commands(operations, orchestrations []string) map[string][]byte 
 	}
 	// What each service says about its configuration.
 	for name, p := range w.running {
-		binary, args := w.command(p.service)
-		check := harness.Spawn(w.t, binary, nil, append([]string{"-check-config"}, args...)...)
+		s := w.services[p.service]
+		check := harness.Spawn(w.t, s.Program(w.t, root), nil, append([]string{"-check-config"}, s.Command...)...)
 		_ = check.ExitCode(startLimit) // without the variables: names them
 		out["-check-config of "+name] = []byte(check.Output())
 	}
@@ -337,7 +322,7 @@ func (w *world) login() {
 			w.canaries.set(func(all harness.Canaries) { all.AddWhole("cookie of "+what, c.Value) })
 		}
 	}
-	body, err := json.Marshal(map[string]string{"token": w.secret("cli/operator-token")})
+	body, err := json.Marshal(map[string]string{"token": w.secrets.Read("cli/operator-token")})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -440,7 +425,7 @@ func (w *world) end(id string) *harness.Operation {
 }
 
 func TestSecrets_AllOperations_LeakNone(t *testing.T) {
-	only(t)
+	testkit.Suite(t, "secrets")
 	t.Run("Kyma 2", func(t *testing.T) { everywhere(t, "") })
 	t.Run("Kyma 1", func(t *testing.T) { everywhere(t, mustAbs(t, overlays)) })
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -16,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -26,7 +24,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/access/accesstest"
@@ -45,18 +42,12 @@ const (
 	startLimit = 3 * time.Minute
 )
 
-// only skips a test that takes minutes, and says how it is run.
-func only(t *testing.T) {
-	t.Helper()
-	testkit.Suite(t, "secrets")
-}
-
 // world is an installation as docker-compose.yml describes it, in processes of this machine.
 type world struct {
 	t   *testing.T
 	dir string // of everything that the installation writes
-	// secrets is where keb secrets init has put passwords and keys, a folder for each service.
-	secrets  string
+	// secrets is what keb secrets init has made.
+	secrets  harness.Secrets
 	canaries *vault
 	echo     *echo
 	issuer   *accesstest.Issuer
@@ -65,8 +56,7 @@ type world struct {
 	nats     *server.Server
 	recorder *recorder
 	traces   *testkit.Traces
-	binaries map[string]string
-	services map[string]map[string]string // environment by service, from docker-compose.yml
+	services map[string]harness.Service // from docker-compose.yml
 	running  map[string]*process
 	// more is what replicas have in their environment besides, brokers the addresses of the OSB API.
 	more    map[string]map[string]string
@@ -111,133 +101,48 @@ func (v *vault) credential(name string) string {
 	return c.String()
 }
 
-// programs are those of all services, built once, two at a time, in a folder that TestMain removes.
-var programs = sync.OnceValues(func() (built map[string]string, err error) {
-	images, err := os.ReadFile(filepath.Join(root, "deploy/docker/images"))
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "keb-secrets-")
-	if err != nil {
-		return nil, err
-	}
-	built = map[string]string{"": dir}
-	var mu sync.Mutex
-	var building sync.WaitGroup
-	places := make(chan struct{}, 2)
-	for line := range strings.Lines(string(images)) {
-		fields := strings.Fields(line)
-		if len(fields) != 2 || fields[0] != "broker" && fields[0] != "orchestrator" && fields[0] != "step-worker" {
-			continue
-		}
-		building.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			path := filepath.Join(dir, fields[0])
-			cmd := exec.Command("go", "build", "-pgo=off", "-o", path, fields[1])
-			cmd.Dir = root
-			out, problem := cmd.CombinedOutput()
-			mu.Lock()
-			defer mu.Unlock()
-			if problem != nil {
-				err = errors.Join(err, fmt.Errorf("build %s: %w\n%s", fields[0], problem, out))
-			}
-			built[fields[0]] = path
-		})
-	}
-	building.Wait()
-	return built, err
-})
-
-var variable = regexp.MustCompile(`\$\{([A-Z0-9_]+):-([^}]*)\}`)
-
-// composed reads the environment of every service in docker-compose.yml, with those values in place of its own variables.
-func composed(t *testing.T, values map[string]string) map[string]map[string]string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
-	require.NoError(t, err)
-	text = variable.ReplaceAllFunc(text, func(match []byte) []byte {
-		found := variable.FindSubmatch(match)
-		if value, ok := values[string(found[1])]; ok {
-			return []byte(value)
-		}
-		return found[2]
-	})
-	var file struct {
-		Services map[string]struct{ Environment map[string]string }
-	}
-	require.NoError(t, yaml.Unmarshal(text, &file))
-	services := map[string]map[string]string{}
-	for name, s := range file.Services {
-		if name == "broker" || name == "orchestrator" || strings.HasPrefix(name, "worker-") {
-			services[name] = s.Environment
-		}
-	}
-	if len(services) < 15 {
-		t.Fatalf("docker-compose.yml has only %d services", len(services))
-	}
-	return services
-}
-
 // newWorld makes everything but the services. Without overlays there is no Kyma 1, and none of its workers.
 func newWorld(t *testing.T, overlays string) *world {
 	t.Helper()
 	w := &world{
-		t: t, dir: filepath.Join(t.TempDir(), "data"), secrets: filepath.Join(t.TempDir(), "secrets"), canaries: &vault{Canaries: harness.Canaries{}},
+		t: t, dir: filepath.Join(t.TempDir(), "data"), canaries: &vault{Canaries: harness.Canaries{}},
 		running: map[string]*process{}, more: map[string]map[string]string{}, osb: harness.FreeAddr(t), operator: harness.FreeAddr(t), traces: testkit.CollectTraces(t),
 	}
 	w.brokers = []string{w.osb, harness.FreeAddr(t)}
 	for _, dir := range []string{"nats", "postgres"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(w.dir, dir), 0o711))
 	}
-	init := harness.Spawn(t, harness.Keb(t), nil, "secrets", "init", "--dir", w.secrets, "--database-host", "HOST:PORT", "--database", "keb")
-	if code := init.ExitCode(startLimit); code != 0 {
-		t.Fatalf("keb secrets init ended with %d:\n%s", code, init.Output())
-	}
+	w.secrets = harness.MakeSecrets(t, filepath.Join(t.TempDir(), "secrets"), "--database-host", "HOST:PORT", "--database", "keb")
 	w.noteFiles()
 	w.startPostgres()
 	w.startNATS()
 	w.startSystems()
-	w.services = composed(t, map[string]string{
+	var profiles []string
+	if overlays != "" {
+		profiles = []string{"kyma-1"}
+	}
+	w.services = harness.Compose(t, root, harness.Composition{Profiles: profiles, Values: map[string]string{
 		"KEB_PACE": "50ms", "KEB_LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": w.traces.URL(), "KEB_OVERLAYS": overlays, "KEB_OSB_RETRY_AFTER": "1s",
-	})
-	if overlays == "" {
-		for _, name := range []string{"worker-lms", "worker-event-hubs", "worker-service-manager"} {
-			delete(w.services, name)
-		}
-	}
-	var err error
-	if w.binaries, err = programs(); err != nil {
-		t.Fatal(err)
-	}
+	}})
+	delete(w.services, "landscape") // the echo stands before its own
 	w.System = harness.Connect(t, harness.Remote{
 		OSBAddr: w.osb, OperatorAddr: w.operator, LandscapeAddr: w.echo.addr(),
-		Password: w.secret("cli/osb-password"), Token: w.secret("cli/operator-token"),
+		Password: w.secrets.Read("cli/osb-password"), Token: w.secrets.Read("cli/operator-token"),
 	})
 	w.DataDir = w.dir
 	return w
 }
 
-// secret is the content of a file of keb secrets init.
-func (w *world) secret(name string) string {
-	w.t.Helper()
-	content, err := os.ReadFile(filepath.Join(w.secrets, name))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return strings.TrimSpace(string(content))
-}
-
 // noteFiles makes canaries of all passwords and keys of the installation.
 func (w *world) noteFiles() {
 	w.t.Helper()
-	files, err := os.ReadDir(filepath.Join(w.secrets, "init"))
+	files, err := os.ReadDir(filepath.Join(w.secrets.Dir, "init"))
 	if err != nil || len(files) < 20 {
 		w.t.Fatalf("%d secrets were made: %v", len(files), err)
 	}
 	w.canaries.set(func(c harness.Canaries) {
 		for _, file := range files {
-			noteSecret(c, file.Name(), w.secret(filepath.Join("init", file.Name())))
+			noteSecret(c, file.Name(), w.secrets.Read(filepath.Join("init", file.Name())))
 		}
 	})
 }
@@ -287,18 +192,10 @@ func (w *world) startPostgres() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.secrets.MakeUsers(db)
 	for _, user := range []string{"broker", "orchestrator"} {
-		// What deploy/postgres/init.sh does.
-		for _, statement := range []string{
-			fmt.Sprintf("CREATE ROLE %s LOGIN PASSWORD '%s'", user, w.secret("postgres/"+user+"-password")),
-			"GRANT CONNECT, CREATE, TEMPORARY ON DATABASE keb TO " + user,
-		} {
-			if _, err := db.Exec(statement); err != nil {
-				w.t.Fatal(err)
-			}
-		}
-		path := filepath.Join(w.secrets, user, "database-url")
-		address := strings.ReplaceAll(w.secret(user+"/database-url"), "HOST:PORT", admin.Host)
+		path := filepath.Join(w.secrets.Dir, user, "database-url")
+		address := strings.ReplaceAll(w.secrets.Read(user+"/database-url"), "HOST:PORT", admin.Host)
 		if err := os.Chmod(path, 0o600); err != nil {
 			w.t.Fatal(err)
 		}
@@ -319,7 +216,7 @@ func (w *world) startPostgres() {
 
 func (w *world) startNATS() {
 	w.t.Helper()
-	opts, err := server.ProcessConfigFile(filepath.Join(w.secrets, "nats", "nats.conf"))
+	opts, err := server.ProcessConfigFile(filepath.Join(w.secrets.Dir, "nats", "nats.conf"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -443,7 +340,7 @@ func (w *world) credentials(service string) map[string]string {
 	env := map[string]string{}
 	for name, value := range own {
 		if strings.HasSuffix(name, "_FILE") {
-			path := filepath.Join(w.secrets, service, strings.ToLower(name))
+			path := filepath.Join(w.secrets.Dir, service, strings.ToLower(name))
 			if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
 				w.t.Fatal(err)
 			}
@@ -455,13 +352,13 @@ func (w *world) credentials(service string) map[string]string {
 }
 
 func (w *world) serviceManagerPassword() string {
-	path := filepath.Join(w.secrets, "worker-service-manager", "own-password")
+	path := filepath.Join(w.secrets.Dir, "worker-service-manager", "own-password")
 	if _, err := os.Stat(path); err != nil {
 		if err := os.WriteFile(path, []byte(w.canaries.credential("password of Service Manager")), 0o600); err != nil {
 			w.t.Fatal(err)
 		}
 	}
-	return w.secret("worker-service-manager/own-password")
+	return w.secrets.Read("worker-service-manager/own-password")
 }
 
 // start runs a replica of a service, "broker" or "broker/2". What more says counts before everything else.
@@ -469,11 +366,6 @@ func (w *world) start(replica string, more map[string]string) *process {
 	w.t.Helper()
 	service, number, _ := strings.Cut(replica, "/")
 	env := map[string]string{}
-	for name, value := range w.services[service] {
-		value = strings.ReplaceAll(value, "nats://nats:4222", w.nats.ClientURL())
-		value = strings.ReplaceAll(value, "http://landscape:8090", "http://"+w.echo.addr())
-		env[name] = strings.ReplaceAll(value, "/run/keb/", filepath.Join(w.secrets, service)+"/")
-	}
 	metrics := harness.FreeAddr(w.t)
 	env["KEB_METRICS_ADDR"], env["GOTRACEBACK"] = metrics, "crash"
 	maps.Copy(env, w.credentials(service))
@@ -496,22 +388,11 @@ func (w *world) start(replica string, more map[string]string) *process {
 		}
 	}
 	maps.Copy(env, more)
-	var list []string
-	for name, value := range env {
-		list = append(list, name+"="+value)
-	}
-	binary, args := w.command(service)
-	p := &process{Process: harness.Spawn(w.t, binary, list, args...), service: service, metrics: metrics}
+	s := w.services[service]
+	list := s.Env(strings.NewReplacer("nats://nats:4222", w.nats.ClientURL(), "http://landscape:8090", "http://"+w.echo.addr(), "/run/keb/", w.secrets.Path(service, "")+"/"), env)
+	p := &process{Process: harness.Spawn(w.t, s.Program(w.t, root), list, s.Command...), service: service, metrics: metrics}
 	w.running[replica], w.all = p, append(w.all, p)
 	return p
-}
-
-// command returns the binary of a service and its arguments: all workers have one binary, whose argument names the worker.
-func (w *world) command(service string) (binary string, args []string) {
-	if worker, ok := strings.CutPrefix(service, "worker-"); ok {
-		return w.binaries["step-worker"], []string{worker}
-	}
-	return w.binaries[service], nil
 }
 
 // ready waits until processes say that they are.

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -39,8 +38,10 @@ func TestEverythingWithTLSAndACertificateOfEverybody(t *testing.T) {
 		t.Errorf("runtimes: %v: %s", err, out)
 	}
 	jobs := exec.CommandContext(t.Context(), harness.Build(t, "services/jobs/cmd/jobs", "jobs"), "deprovision-retrigger")
-	jobs.Env = append(os.Environ(), append(w.files("KEB_BROKER_", "cli"), "KEB_BROKER_URL=https://"+w.osbAddr, "KEB_OSB_USER=keb",
-		"KEB_OSB_PASSWORD_FILE="+w.path("cli", "osb-password"))...)
+	jobs.Env = append(os.Environ(), "KEB_BROKER_URL=https://"+w.osb, "KEB_OSB_USER=keb", "KEB_OSB_PASSWORD_FILE="+w.secrets.Path("cli", "osb-password"))
+	for name, value := range w.files("KEB_BROKER_", "KEB_BROKER_", "cli") {
+		jobs.Env = append(jobs.Env, name+"="+value)
+	}
 	if out, err := jobs.CombinedOutput(); err != nil {
 		t.Errorf("job: %v: %s", err, out)
 	}
@@ -114,15 +115,15 @@ func (w *world) refusals() {
 	}
 	ctx, stop := context.WithTimeout(w.t.Context(), limit)
 	defer stop()
-	ca := tlsfiles.Client{CAFile: w.path("cli", "ca.crt")}
-	if _, err := bus.Connect(ctx, bus.Config{URL: w.nats.ClientURL(), User: "broker", Password: w.read("broker", "nats-password"), TLS: ca}, bus.Deps{}); err == nil ||
+	ca := tlsfiles.Client{CAFile: w.secrets.Path("cli", "ca.crt")}
+	if _, err := bus.Connect(ctx, bus.Config{URL: w.nats.ClientURL(), User: "broker", Password: w.secrets.Read("broker/nats-password"), TLS: ca}, bus.Deps{}); err == nil ||
 		!strings.Contains(err.Error(), "KEB_NATS_CERT_FILE") {
 		w.t.Errorf("NATS without a certificate: %v", err)
 	}
-	if _, err := postgres.Open(ctx, postgres.Config{URL: w.read("broker", "database-url"), TLS: ca}); err == nil || !strings.Contains(err.Error(), "valid client certificate") {
+	if _, err := postgres.Open(ctx, postgres.Config{URL: w.secrets.Read("broker/database-url"), TLS: ca}); err == nil || !strings.Contains(err.Error(), "valid client certificate") {
 		w.t.Errorf("Postgres without a certificate: %v", err)
 	}
-	for _, addr := range []string{w.brokerMetrics, w.orchestratorMetrics, w.avsAddr} {
+	for _, addr := range w.metrics {
 		if code, _, err := w.ask("", "https://"+addr+"/healthz"); err != nil || code != http.StatusOK {
 			w.t.Errorf("health without a certificate: %d, %v", code, err)
 		}
@@ -151,18 +152,18 @@ func (w *world) renew() int {
 		defer func() { _ = conn.Close() }()
 		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
-	addrs := map[string]string{"broker": w.osbAddr, "orchestrator": w.operatorAddr}
+	addrs := map[string]string{"broker": w.osb, "orchestrator": w.operator}
 	before := map[string]string{}
 	ends := w.ends()
 	for service, addr := range addrs {
 		before[service] = serial(addr)
-		if err := os.Remove(filepath.Join(w.dir, "init", "tls-"+service+".pem")); err != nil {
+		if err := os.Remove(w.secrets.Path("init", "tls-"+service+".pem")); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 	_, address, _ := strings.Cut(w.databaseURL, "@")
 	host, _, _ := strings.Cut(address, "/")
-	w.secrets(host)
+	w.makeSecrets(host)
 	requests := 0
 	for service, addr := range addrs {
 		testkit.Eventually(w.t, limit, service+" shows its new certificate", func() bool {
@@ -174,7 +175,7 @@ func (w *world) renew() int {
 		})
 	}
 	for file, after := range w.ends() {
-		if renewed := !strings.HasPrefix(file, "worker-avs ") && strings.HasSuffix(file, "_CERT_FILE"); renewed != after.After(ends[file]) {
+		if renewed := !strings.HasPrefix(file, "worker-") && strings.HasSuffix(file, "_CERT_FILE"); renewed != after.After(ends[file]) {
 			w.t.Errorf("%s: ended %s before the renewals, and %s after", file, ends[file], after)
 		}
 	}
@@ -188,7 +189,7 @@ func (w *world) renew() int {
 func (w *world) ends() map[string]time.Time {
 	w.t.Helper()
 	found := map[string]time.Time{}
-	for service, addr := range map[string]string{"broker": w.brokerMetrics, "orchestrator": w.orchestratorMetrics, "worker-avs": w.avsAddr} {
+	for service, addr := range w.metrics {
 		_, body, err := w.ask("cli", "https://"+addr+"/metrics")
 		if err != nil {
 			w.t.Fatal(err)
@@ -201,8 +202,8 @@ func (w *world) ends() map[string]time.Time {
 			found[service+" "+line[1]] = time.Unix(int64(at), 0)
 		}
 	}
-	// Broker and orchestrator have four hops, a worker two; each has a certificate and an authority.
-	if len(found) != 2*(4+4+2) {
+	// Broker and orchestrator have four hops, each worker two; each has a certificate and an authority.
+	if workers := len(w.metrics) - 2; len(found) != 2*(4+4+2*workers) {
 		w.t.Errorf("the metrics tell of %d files: %v", len(found), found)
 	}
 	return found

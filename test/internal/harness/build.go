@@ -65,13 +65,19 @@ func build(pkg, name string) func() (string, error) {
 	})
 }
 
-// others are programs that only some tests need, by folder.
+// others are programs that only some tests need, by package.
 var others sync.Map
 
 // Build builds a program of the repository, once for a test binary, and returns its path.
 func Build(t testing.TB, folder, name string) string {
 	t.Helper()
-	found, _ := others.LoadOrStore(folder, build("github.com/kyma-project/keb/"+folder, name))
+	return Program(t, "github.com/kyma-project/keb/"+folder, name)
+}
+
+// Program builds the program of a package, once for a test binary, and returns its path.
+func Program(t testing.TB, pkg, name string) string {
+	t.Helper()
+	found, _ := others.LoadOrStore(pkg, build(pkg, name))
 	once, _ := found.(func() (string, error))
 	return program(t, once)
 }

@@ -2,10 +2,12 @@ package harness
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,40 +25,76 @@ type Service struct {
 	Healthcheck struct{ Test []string }
 }
 
-// Compose returns the services of docker-compose.yml whose images are built from this repository and which run all the time, and those of
-// the profiles. values replace its variables, which otherwise have their defaults.
-func Compose(t testing.TB, root string, values map[string]string, profiles ...string) map[string]Service {
+// Composition says which services of docker-compose.yml there are, and how they differ.
+type Composition struct {
+	// Values replace variables, which otherwise have their defaults.
+	Values map[string]string
+	// Profiles are those that are on.
+	Profiles []string
+	// Override is a file that changes environments.
+	Override string
+}
+
+// Compose returns the services of docker-compose.yml that run a command of this repository all the time.
+func Compose(t testing.TB, root string, c Composition) map[string]Service {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
+	services, overrides := c.read(t, filepath.Join(root, "docker-compose.yml")), map[string]Service{}
+	if c.Override != "" {
+		overrides = c.read(t, filepath.Join(root, c.Override))
+	}
+	for name, s := range services {
+		if len(s.Profiles) > 0 && !slices.Contains(c.Profiles, s.Profiles[0]) {
+			delete(services, name)
+			continue
+		}
+		maps.Copy(s.Environment, overrides[name].Environment)
+	}
+	if len(services) < 10 {
+		t.Fatalf("docker-compose.yml has only %d services", len(services))
+	}
+	return services
+}
+
+func (c Composition) read(t testing.TB, path string) map[string]Service {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	text = composeVariable.ReplaceAllFunc(text, func(match []byte) []byte {
 		found := composeVariable.FindSubmatch(match)
-		if value, ok := values[string(found[1])]; ok {
+		if value, ok := c.Values[string(found[1])]; ok {
 			return []byte(value)
 		}
 		return found[2]
 	})
 	var file struct{ Services map[string]yaml.Node }
 	require.NoError(t, yaml.Unmarshal(text, &file))
-	wanted := map[string]bool{}
-	for _, profile := range profiles {
-		wanted[profile] = true
-	}
 	services := map[string]Service{}
 	for name, node := range file.Services {
 		if name != "broker" && name != "orchestrator" && name != "landscape" && !strings.HasPrefix(name, "worker-") {
 			continue
 		}
 		var s Service
-		require.NoErrorf(t, node.Decode(&s), "docker-compose.yml: service %s", name)
-		if len(s.Profiles) == 0 || wanted[s.Profiles[0]] {
-			services[name] = s
-		}
+		require.NoErrorf(t, node.Decode(&s), "%s: service %s", path, name)
+		services[name] = s
 	}
 	return services
 }
 
 var composeVariable = regexp.MustCompile(`\$\{([A-Z0-9_]+):-([^}]*)\}`)
+
+// Env is the environment of the service with texts replaced, and with the variables of own instead of its.
+func (s Service) Env(replace *strings.Replacer, own map[string]string) []string {
+	var env []string
+	for name, value := range s.Environment {
+		if _, set := own[name]; !set {
+			env = append(env, name+"="+replace.Replace(value))
+		}
+	}
+	for name, value := range own {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
 
 // program is the name of the service's command in deploy/docker/images.
 func (s Service) program() string {
