@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -100,14 +102,10 @@ func TestAzure_EventHubs_AreRemovedWithGroup(t *testing.T) {
 func (w *world) removal(path string, o option) *http.Response {
 	w.t.Helper()
 	r, err := http.NewRequestWithContext(w.t.Context(), http.MethodDelete, w.url+path, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	o(r)
 	resp, err := w.http.Do(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	_ = resp.Body.Close()
 	return resp
 }

@@ -34,9 +34,8 @@ func (p pool) mark() string {
 	labels := binding.GetLabels()
 	labels["tenantName"], labels["dirty"] = "ga-1", "true"
 	binding.SetLabels(labels)
-	if _, err := p.Update(p.t.Context(), &binding, metav1.UpdateOptions{}); err != nil {
-		p.t.Fatal(err)
-	}
+	_, err = p.Update(p.t.Context(), &binding, metav1.UpdateOptions{})
+	require.NoError(p.t, err)
 	return binding.GetName()
 }
 
@@ -44,9 +43,7 @@ func (p pool) mark() string {
 func (p pool) claimed(name string) bool {
 	p.t.Helper()
 	binding, err := p.Get(p.t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	_, tenant := binding.GetLabels()["tenantName"]
 	_, dirty := binding.GetLabels()["dirty"]
 	if tenant != dirty || binding.GetLabels()["hyperscalerType"] != "azure" {
@@ -82,9 +79,8 @@ func TestCleanup_BindingUsedByShoot_IsKept(t *testing.T) {
 		"metadata": map[string]any{"name": "c-1", "annotations": map[string]any{"confirmation.gardener.cloud/deletion": "true"}},
 		"spec":     map[string]any{"secretBindingName": name},
 	}}
-	if _, err := garden.Create(t.Context(), shoot, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := garden.Create(t.Context(), shoot, metav1.CreateOptions{})
+	require.NoError(t, err)
 	w.clock.advance(landscape.DefaultCleanTime)
 	if !p.claimed(name) {
 		t.Error("it is clean although a shoot uses it")

@@ -48,14 +48,10 @@ func client(w *world, config *rest.Config) dynamic.Interface {
 	w.t.Helper()
 	config.QPS = -1
 	h, err := rest.HTTPClientFor(config)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.t.Cleanup(h.CloseIdleConnections)
 	c, err := dynamic.NewForConfigAndClient(config, h)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return c
 }
 
@@ -136,9 +132,8 @@ func TestKubernetes_MissingNamespace_Returns404(t *testing.T) {
 	if _, err := nowhere.Create(ctx, object(configMaps, "ConfigMap", "m", nil), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("creating in a missing namespace: %v", err)
 	}
-	if _, err := c.Resource(namespaces).Create(ctx, object(namespaces, "Namespace", "nowhere", nil), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Resource(namespaces).Create(ctx, object(namespaces, "Namespace", "nowhere", nil), metav1.CreateOptions{})
+	require.NoError(t, err)
 	if _, err := nowhere.Create(ctx, object(configMaps, "ConfigMap", "m", nil), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -172,9 +167,8 @@ func TestKubernetes_Selectors_FilterBindings(t *testing.T) {
 	labels := claimed.GetLabels()
 	labels["tenantName"] = "ga-1"
 	claimed.SetLabels(labels)
-	if _, err := c.Update(ctx, &claimed, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Update(ctx, &claimed, metav1.UpdateOptions{})
+	require.NoError(t, err)
 	if got := count(free); got != 4 {
 		t.Errorf("%d free bindings after a claim, want 4", got)
 	}
@@ -231,18 +225,16 @@ func TestKubernetes_Finalizer_KeepsDeletedObject(t *testing.T) {
 	c := runtime.Resource(instances).Namespace("default")
 	o := object(instances, "ServiceInstance", "db", map[string]any{"spec": map[string]any{"serviceOfferingName": "x"}})
 	o.SetFinalizers([]string{"services.cloud.sap.com/sap-btp-finalizer"})
-	if _, err := c.Create(ctx, o, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Create(ctx, o, metav1.CreateOptions{})
+	require.NoError(t, err)
 	require.NoError(t, c.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	left, err := c.Get(ctx, "db", metav1.GetOptions{})
 	if err != nil || left.GetDeletionTimestamp() == nil {
 		t.Fatalf("the object with a finalizer after its deletion: %v, %v", left, err)
 	}
 	left.SetFinalizers(nil)
-	if _, err := c.Update(ctx, left, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Update(ctx, left, metav1.UpdateOptions{})
+	require.NoError(t, err)
 	all, err := runtime.Resource(instances).List(ctx, metav1.ListOptions{}) // of all namespaces
 	if err != nil || len(all.Items) != 0 {
 		t.Errorf("without its finalizer it is still there: %v, %v", all, err)
@@ -277,9 +269,8 @@ func TestKyma_Clock_MakesItReadyAndRemovesIt(t *testing.T) {
 	w := setup(t)
 	ctx := t.Context()
 	c := authorized(w, "/k8s/control-plane").Resource(kymas).Namespace("kyma-system")
-	if _, err := c.Create(ctx, object(kymas, "Kyma", "k", map[string]any{"spec": map[string]any{"channel": "regular"}}), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Create(ctx, object(kymas, "Kyma", "k", map[string]any{"spec": map[string]any{"channel": "regular"}}), metav1.CreateOptions{})
+	require.NoError(t, err)
 	state := func() string {
 		t.Helper()
 		got, err := c.Get(ctx, "k", metav1.GetOptions{})
@@ -296,9 +287,8 @@ func TestKyma_Clock_MakesItReadyAndRemovesIt(t *testing.T) {
 	}
 	secret := object(secrets, "Secret", "kubeconfig-k", map[string]any{"stringData": map[string]any{"config": "x"}})
 	secret.SetLabels(map[string]string{"operator.kyma-project.io/kyma-name": "k"})
-	if _, err := authorized(w, "/k8s/control-plane").Resource(secrets).Namespace("kyma-system").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = authorized(w, "/k8s/control-plane").Resource(secrets).Namespace("kyma-system").Create(ctx, secret, metav1.CreateOptions{})
+	require.NoError(t, err)
 	w.clock.advance(reconcileTime)
 	if got := state(); got != "Ready" {
 		t.Errorf("state with its kubeconfig is %q", got)
@@ -322,9 +312,8 @@ func TestShoot_DeletionWithoutConfirmation_IsRejected(t *testing.T) {
 	if err := c.Delete(ctx, "c-1", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("deleting without confirmation: %v", err)
 	}
-	if _, err := c.Patch(ctx, "c-1", types.MergePatchType, []byte(`{"metadata":{"annotations":{"confirmation.gardener.cloud/deletion":"true"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Patch(ctx, "c-1", types.MergePatchType, []byte(`{"metadata":{"annotations":{"confirmation.gardener.cloud/deletion":"true"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
 	if err := c.Delete(ctx, "c-1", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}

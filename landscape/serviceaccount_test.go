@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -18,9 +19,7 @@ func runtimeAPI(w *world, instance string) (path, token string) {
 	w.clock.advance(2 * clusterTime)
 	status, _ := w.ask(runtimeQuery, map[string]any{"id": text(w.t, op, "runtimeID")})
 	config, err := clientcmd.Load([]byte(text(w.t, status, "runtimeConfiguration", "kubeconfig")))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	for _, user := range config.AuthInfos {
 		token = user.Token
 	}

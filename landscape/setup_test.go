@@ -119,28 +119,20 @@ func (w *world) call(method, path string, body any, options ...option) (int, []b
 		reader = strings.NewReader(b)
 	default:
 		raw, err := json.Marshal(b)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		reader = bytes.NewReader(raw)
 	}
 	r, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, reader)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	r.Header.Set("Content-Type", "application/json")
 	for _, o := range options {
 		o(r)
 	}
 	resp, err := w.http.Do(r)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer func() { _ = resp.Body.Close() }()
 	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return resp.StatusCode, raw
 }
 
@@ -153,9 +145,7 @@ func (w *world) must(status int, method, path string, body any, options ...optio
 	}
 	var out map[string]any
 	if len(raw) > 0 && raw[0] == '{' {
-		if err := json.Unmarshal(raw, &out); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, json.Unmarshal(raw, &out))
 	}
 	return out
 }

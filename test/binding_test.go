@@ -32,9 +32,8 @@ func reach(t *testing.T, sys *harness.System, server, token string) int {
 
 func errorFree(t *testing.T, response *http.Response) int {
 	t.Helper()
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.Copy(io.Discard, response.Body)
+	require.NoError(t, err)
 	require.NoError(t, response.Body.Close())
 	return response.StatusCode
 }

@@ -234,8 +234,7 @@ func age(t *testing.T, database string, o *harness.Order) {
 		`UPDATE broker.instances SET created_at = created_at - interval '15 days' WHERE id = $1`,
 		`UPDATE broker.runtimes SET created_at = created_at - interval '15 days' WHERE instance_id = $1`,
 	} {
-		if _, err := db.ExecContext(t.Context(), statement, o.InstanceID); err != nil {
-			t.Fatal(err)
-		}
+		_, err := db.ExecContext(t.Context(), statement, o.InstanceID)
+		require.NoError(t, err)
 	}
 }

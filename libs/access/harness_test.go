@@ -53,9 +53,8 @@ func newBench(t *testing.T, change func(b *bench)) *bench {
 		change(b)
 	}
 	var err error
-	if b.auth, err = New(b.cfg, Deps{Log: b.log.Logger(), Now: b.clock.Now}); err != nil {
-		t.Fatal(err)
-	}
+	b.auth, err = New(b.cfg, Deps{Log: b.log.Logger(), Now: b.clock.Now})
+	require.NoError(t, err)
 	return b
 }
 

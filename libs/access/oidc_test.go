@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/access/accesstest"
 )
 
@@ -150,9 +152,8 @@ func TestOIDC_NewKey_IsUsed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	old := b.issuer.Token(groups("admins"))
-	if _, err := b.auth.Authenticate(request(t, old)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.auth.Authenticate(request(t, old))
+	require.NoError(t, err)
 	b.issuer.Rotate()
 	b.clock.Advance(fetchEvery)
 	if _, err := b.auth.Authenticate(request(t, b.issuer.Token(groups("admins")))); err != nil {

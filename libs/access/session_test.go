@@ -43,18 +43,14 @@ func (w *browser) keep(response *http.Response) {
 func (w *browser) login(i Identity) {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
-	if err := w.sessions.Start(recorder, i); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, w.sessions.Start(recorder, i))
 	w.keep(recorder.Result())
 }
 
 func (w *browser) request(target string) *http.Request {
 	r := request(w.t, "")
 	u, err := url.Parse(target)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	r.URL = u
 	for _, c := range w.cookies {
 		r.AddCookie(&http.Cookie{Name: c.Name, Value: c.Value})
@@ -120,9 +116,8 @@ func TestSession_OIDCTokenExpires_Ends(t *testing.T) {
 	b.clock.Advance(-time.Hour)
 	again := *b
 	again.cfg.OIDCOperators = []string{"others"}
-	if again.auth, err = New(again.cfg, Deps{Now: b.clock.Now}); err != nil {
-		t.Fatal(err)
-	}
+	again.auth, err = New(again.cfg, Deps{Now: b.clock.Now})
+	require.NoError(t, err)
 	keys := w.sessions.keys
 	w.sessions, w.b = &Sessions{auth: again.auth, keys: keys}, &again
 	w.expect("with other groups", Viewer)
@@ -204,9 +199,7 @@ const (
 func (w *browser) begin() string {
 	w.t.Helper()
 	recorder := httptest.NewRecorder()
-	if err := w.sessions.Begin(recorder, w.request(at), callback, "/console/operations"); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, w.sessions.Begin(recorder, w.request(at), callback, "/console/operations"))
 	response := recorder.Result()
 	w.keep(response)
 	return response.Header.Get("Location")
@@ -220,9 +213,7 @@ func (w *browser) follow(address string) string {
 		Transport:     &http.Transport{DisableKeepAlives: true},
 	}
 	response, err := client.Get(address)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusFound {
 		w.t.Fatalf("the issuer answers %s to %s", response.Status, address)

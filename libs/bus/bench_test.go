@@ -15,9 +15,8 @@ func BenchmarkEncode(b *testing.B) {
 	m := command(b, "6f7d1f7e-0000-4000-8000-000000000001/17")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := bus.Encode(&m.Event); err != nil {
-			b.Fatal(err)
-		}
+		_, _, err := bus.Encode(&m.Event)
+		require.NoError(b, err)
 	}
 }
 
@@ -27,9 +26,8 @@ func BenchmarkDecode(b *testing.B) {
 	require.NoError(b, err)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := bus.Decode(h, data); err != nil {
-			b.Fatal(err)
-		}
+		_, err := bus.Decode(h, data)
+		require.NoError(b, err)
 	}
 }
 

@@ -204,9 +204,8 @@ func TestConsume_UnreadableMessage_GoesToDeadLetters(t *testing.T) {
 	b, _ := setup(t)
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 	m := &nats.Msg{Subject: event.CommandSubject("avs", "AVS_Tags"), Data: []byte("garbage"), Header: nats.Header{"Hint": {"x"}}}
-	if _, err := b.JetStream().PublishMsg(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.JetStream().PublishMsg(t.Context(), m)
+	require.NoError(t, err)
 	publish(t, b, "readable")
 	want(t, got, "readable")
 

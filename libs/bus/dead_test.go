@@ -22,9 +22,8 @@ func garbage(t testing.TB, b *bus.Bus, header nats.Header) *nats.Msg {
 	m := &nats.Msg{Subject: event.CommandSubject("avs", "AVS_Tags"), Header: header}
 	room := event.MaxPayload - (m.Size() - len(m.Subject))
 	m = &nats.Msg{Subject: m.Subject, Header: header, Data: []byte(strings.Repeat("x", room))}
-	if _, err := b.JetStream().PublishMsg(t.Context(), m); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.JetStream().PublishMsg(t.Context(), m)
+	require.NoError(t, err)
 	return m
 }
 
@@ -78,9 +77,8 @@ func TestDeadLetter_StreamRejectsIt_MessageIsDropped(t *testing.T) {
 	require.NoError(t, err)
 	cfg := dead.CachedInfo().Config
 	cfg.MaxMsgSize = 10_000
-	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.JetStream().UpdateStream(t.Context(), cfg)
+	require.NoError(t, err)
 	got := make(chan string, 10)
 	terminated, err := b.NATS().SubscribeSync("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>")
 	require.NoError(t, err)
@@ -93,9 +91,8 @@ func TestDeadLetter_StreamRejectsIt_MessageIsDropped(t *testing.T) {
 	garbage(t, b, nil)
 	publish(t, b, "readable")
 	want(t, got, "readable")
-	if _, err := terminated.NextMsg(time.Minute); err != nil {
-		t.Fatalf("the message is not given up: %v", err)
-	}
+	_, err = terminated.NextMsg(time.Minute)
+	require.NoError(t, err, "the message is not given up")
 	stop()
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 {
 		t.Errorf("%d errors are logged, want one:\n%s", n, log.String())

@@ -162,9 +162,8 @@ func TestEnsureStreams_ChangedStream_IsRestored(t *testing.T) {
 	require.NoError(t, err)
 	cfg := s.CachedInfo().Config
 	cfg.MaxAge, cfg.MaxMsgs = time.Hour, 1_000_000
-	if _, err := b.JetStream().UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.JetStream().UpdateStream(t.Context(), cfg)
+	require.NoError(t, err)
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	s, err = b.JetStream().Stream(t.Context(), string(event.StreamFacts))
 	require.NoError(t, err)
@@ -181,9 +180,8 @@ func TestEnsureStageBucket_WithRollups_RemovesThem(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for _, key := range []string{"a", "b"} {
-		if _, err := kv.PutString(t.Context(), key, "kept"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := kv.PutString(t.Context(), key, "kept")
+		require.NoError(t, err)
 	}
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	rollup := nats.NewMsg("$KV." + event.StageBucket + ".a")

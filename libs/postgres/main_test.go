@@ -37,9 +37,8 @@ func database(t *testing.T) *sqlx.DB {
 
 func exec(t *testing.T, db sqlx.ExecerContext, statement string, args ...any) {
 	t.Helper()
-	if _, err := db.ExecContext(within(t, time.Minute), statement, args...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := db.ExecContext(within(t, time.Minute), statement, args...)
+	require.NoError(t, err)
 }
 
 func count(t *testing.T, db *sqlx.DB, query string) int {

@@ -143,9 +143,8 @@ func TestParseDoesNotDependOnTheOrderOfKeys(t *testing.T) {
 func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	t.Parallel()
 	const good = `{"operation":"provision","timeout":"1h","stages":[{"name":"s","steps":[{"name":"A","worker":"a","when":"true"}]}]}`
-	if _, err := process.Parse([]byte(good)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := process.Parse([]byte(good))
+	require.NoError(t, err)
 	tests := map[string]struct{ canonical, want string }{
 		"not JSON":        {`{`, "parse process: unexpected EOF"},
 		"more than one":   {good + good, "parse process: more than one JSON value"},

@@ -45,9 +45,8 @@ func dial(t *testing.T, address string) net.Conn {
 
 func write(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(conn, text)
+	require.NoError(t, err)
 }
 
 // ended waits for the end of a connection, with whatever comes before it.
@@ -89,9 +88,8 @@ func TestAFullServerMakesRoomForANewConnection(t *testing.T) {
 		_ = answer.Body.Close()
 	}
 	close(goOn)
-	if answer, err = http.ReadResponse(bufio.NewReader(busy), nil); err != nil {
-		t.Fatal(err)
-	}
+	answer, err = http.ReadResponse(bufio.NewReader(busy), nil)
+	require.NoError(t, err)
 	_ = answer.Body.Close()
 }
 

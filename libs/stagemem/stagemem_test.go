@@ -108,9 +108,8 @@ func TestPut_Value_IsSealed(t *testing.T) {
 		t.Errorf("the bucket holds %q in the clear", e.Value())
 	}
 	// A value that is copied to another key does not open.
-	if _, err := kv.Put(t.Context(), scope.OperationID+".create_runtime.1.stolen", e.Value()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = kv.Put(t.Context(), scope.OperationID+".create_runtime.1.stolen", e.Value())
+	require.NoError(t, err)
 	if _, err := f.mem.Get(t.Context(), scope, "stolen"); !errors.Is(err, seal.ErrTampered) {
 		t.Errorf("error is %v, want ErrTampered", err)
 	}

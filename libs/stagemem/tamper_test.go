@@ -48,10 +48,9 @@ func TestGet_TamperedValue_ReturnsErrTampered(t *testing.T) {
 		}
 	}
 	for what, value := range cases {
-		if _, err := kv.PutString(t.Context(), next.OperationID+".create_runtime.2.kubeconfig", value); err != nil {
-			t.Fatal(err)
-		}
-		_, err := f.other().Get(t.Context(), next, "kubeconfig")
+		_, err := kv.PutString(t.Context(), next.OperationID+".create_runtime.2.kubeconfig", value)
+		require.NoError(t, err)
+		_, err = f.other().Get(t.Context(), next, "kubeconfig")
 		if !errors.Is(err, seal.ErrTampered) || !strings.Contains(err.Error(), `"kubeconfig"`) || strings.Contains(err.Error(), canary) {
 			t.Errorf("%s: error is %v, want ErrTampered that names the key", what, err)
 		}
@@ -59,9 +58,8 @@ func TestGet_TamperedValue_ReturnsErrTampered(t *testing.T) {
 			t.Errorf("%s: %d values are listed, %v", what, len(values), err)
 		}
 	}
-	if _, err := kv.PutString(t.Context(), next.OperationID+".create_runtime.2.kubeconfig", good); err != nil {
-		t.Fatal(err)
-	}
+	_, err = kv.PutString(t.Context(), next.OperationID+".create_runtime.2.kubeconfig", good)
+	require.NoError(t, err)
 	if got, err := f.other().Get(t.Context(), next, "kubeconfig"); err != nil || string(got) != canary {
 		t.Errorf("when it is put back: %q, %v", got, err)
 	}

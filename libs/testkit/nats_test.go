@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -27,9 +28,8 @@ func TestNATS_RestartEmpty_LosesStreams(t *testing.T) {
 	t.Parallel()
 	n := NATS(t)
 	js := Bus(t, n.URL()).JetStream()
-	if _, err := js.Publish(t.Context(), event.FactSubject(event.Provision, event.TypeStepFinished), []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := js.Publish(t.Context(), event.FactSubject(event.Provision, event.TypeStepFinished), []byte("{}"))
+	require.NoError(t, err)
 	url := n.URL()
 	n.Restart(t)
 	if n.URL() != url {

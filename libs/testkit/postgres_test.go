@@ -33,9 +33,8 @@ func TestPostgres_EachTest_GetsItsOwnCopy(t *testing.T) {
 		return tableWith(1)(ctx, db)
 	}
 	first := openDB(t, Postgres(t, migrate))
-	if _, err := first.ExecContext(t.Context(), `DELETE FROM numbers`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := first.ExecContext(t.Context(), `DELETE FROM numbers`)
+	require.NoError(t, err)
 	second := openDB(t, Postgres(t, migrate))
 	var rows int
 	require.NoError(t, second.GetContext(t.Context(), &rows, `SELECT count(*) FROM numbers`))

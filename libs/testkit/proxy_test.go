@@ -79,9 +79,8 @@ func TestProxy_Delay_AppliesBothWays(t *testing.T) {
 	c := dial(t, p.Addr())
 	p.Delay(delay)
 	begin := time.Now()
-	if _, err := say(c, "slow"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := say(c, "slow")
+	require.NoError(t, err)
 	if took := time.Since(begin); took < 2*delay {
 		t.Errorf("took %s, want at least %s", took, 2*delay)
 	}
@@ -126,8 +125,7 @@ func TestProxy_StalledAtTestEnd_Ends(t *testing.T) {
 		p := Proxy(t, echo(t))
 		c := dial(t, p.Addr())
 		p.Stall()
-		if _, err := io.WriteString(c, "held\n"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := io.WriteString(c, "held\n")
+		require.NoError(t, err)
 	})
 }

@@ -155,9 +155,8 @@ func TestServer_OtherProtocol_ClosesConnection(t *testing.T) {
 	conn, err := net.Dial("tcp", s.addr)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	if _, err := conn.Write([]byte("CONNECT {}\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	_, err = conn.Write([]byte("CONNECT {}\r\n"))
+	require.NoError(t, err)
 	testkit.Eventually(t, time.Minute, "the log says what is wrong", func() bool {
 		return strings.Contains(s.log.String(), "the client speaks without TLS")
 	})

@@ -77,9 +77,8 @@ func TestTheSameMessageAgainWhileItsStepRunsStaysWithTheRunningOne(t *testing.T)
 	})
 	cfg := o.consumer().Config
 	cfg.AckWait = 300 * time.Millisecond
-	if _, err := o.bus.JetStream().UpdateConsumer(t.Context(), commands, cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.bus.JetStream().UpdateConsumer(t.Context(), commands, cfg)
+	require.NoError(t, err)
 	o.send(command("Slow"))
 	receive(t, "the step starts", g.started)
 	testkit.Eventually(t, soon, "redeliveries are counted as duplicates", func() bool {
@@ -191,9 +190,8 @@ func TestAnUnreadableCommandGoesToTheDeadLetters(t *testing.T) {
 			if c.command != nil {
 				c.command(&sent)
 				var err error
-				if m.Event.DataEncoded, err = json.Marshal(sent); err != nil {
-					t.Fatal(err)
-				}
+				m.Event.DataEncoded, err = json.Marshal(sent)
+				require.NoError(t, err)
 			}
 			if c.event != nil {
 				c.event(&m.Event)

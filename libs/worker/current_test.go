@@ -27,18 +27,12 @@ var byCommand = cmpopts.SortSlices(func(a, b event.CommandRef) bool { return a.O
 func (o *orchestrator) sendAgain(commands ...event.StepExecute) {
 	o.t.Helper()
 	ctx := o.t.Context()
-	if err := o.bus.EnsureConsumer(ctx, event.CommandsConsumer(workerName)); err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, o.bus.EnsureConsumer(ctx, event.CommandsConsumer(workerName)))
 	o.send(commands...)
 	c, err := o.bus.JetStream().Consumer(ctx, string(event.StreamCommands), workerName)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	batch, err := c.Fetch(len(commands), jetstream.FetchMaxWait(soon))
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	var taken []jetstream.Msg
 	for m := range batch.Messages() {
 		taken = append(taken, m)
@@ -47,9 +41,7 @@ func (o *orchestrator) sendAgain(commands ...event.StepExecute) {
 		o.t.Fatalf("%d of %d commands are taken, %v", len(taken), len(commands), batch.Error())
 	}
 	for _, m := range taken {
-		if err := m.Nak(); err != nil {
-			o.t.Fatal(err)
-		}
+		require.NoError(o.t, m.Nak())
 	}
 }
 

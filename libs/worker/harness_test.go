@@ -125,9 +125,7 @@ func (o *orchestrator) answerCurrent() {
 		current, err := says(ctx, q.Commands)
 		return event.CurrentAnswer{Current: current}, err
 	})
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	o.stopAnswers = sync.OnceFunc(stop)
 	o.t.Cleanup(o.stopAnswers)
 }
@@ -135,9 +133,7 @@ func (o *orchestrator) answerCurrent() {
 func (o *orchestrator) connect() *bus.Bus {
 	o.t.Helper()
 	b, err := bus.Connect(o.t.Context(), bus.Config{URL: o.nats.URL(), Name: o.t.Name()}, bus.Deps{})
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	o.t.Cleanup(b.Close)
 	return b
 }
@@ -193,9 +189,7 @@ func (o *orchestrator) start(steps []worker.Step, settings ...setting) *running 
 func (o *orchestrator) startOn(b *bus.Bus, steps []worker.Step, settings ...setting) *running {
 	o.t.Helper()
 	keys, err := seal.ParseKeyring(oneKey)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	r := &running{t: o.t, registry: prometheus.NewRegistry(), ended: make(chan struct{})}
 	cfg := worker.Config{Name: workerName, Version: "1.2.3", DrainTimeout: 5 * time.Second}
 	deps := worker.Deps{
@@ -204,9 +198,8 @@ func (o *orchestrator) startOn(b *bus.Bus, steps []worker.Step, settings ...sett
 	for _, s := range settings {
 		s(&cfg, &deps, nil)
 	}
-	if r.Worker, err = worker.New(cfg, deps, steps...); err != nil {
-		o.t.Fatal(err)
-	}
+	r.Worker, err = worker.New(cfg, deps, steps...)
+	require.NoError(o.t, err)
 	for _, s := range settings {
 		s(&cfg, &deps, r.Worker)
 	}
@@ -239,9 +232,7 @@ func (r *running) stop() error {
 func (r *running) metric(name string, labels ...string) float64 {
 	r.t.Helper()
 	families, err := r.registry.Gather()
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, err)
 	sum := 0.0
 	for _, f := range families {
 		if f.GetName() != name {
@@ -288,9 +279,7 @@ func command(step string) event.StepExecute {
 func (o *orchestrator) message(c event.StepExecute) bus.Message {
 	o.t.Helper()
 	e, err := bus.New(event.TypeStepExecute, event.CommandID(c.Operation.ID, c.Cursor), event.SourceOrchestrator, c.Operation.ID, time.Now(), c)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	return bus.Message{
 		Subject: event.CommandSubject(workerName, c.Step), ID: event.DispatchID(c.Operation.ID, c.Cursor, c.Dispatch), Event: e,
 	}
@@ -302,9 +291,7 @@ func (o *orchestrator) send(commands ...event.StepExecute) {
 	for i, c := range commands {
 		messages[i] = o.message(c)
 	}
-	if err := o.bus.Publish(o.t.Context(), messages...); err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, o.bus.Publish(o.t.Context(), messages...))
 }
 
 // next is the next result.
@@ -341,9 +328,7 @@ func (o *orchestrator) settled() {
 func (o *orchestrator) consumer() *jetstream.ConsumerInfo {
 	o.t.Helper()
 	c, err := o.bus.JetStream().Consumer(o.t.Context(), string(event.StreamCommands), workerName)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	return c.CachedInfo()
 }
 

@@ -205,9 +205,8 @@ func TestAResultThatTheBusRefusesIsMadeAgainAndCostsNoOther(t *testing.T) {
 	})
 	cfg := stream.CachedInfo().Config
 	cfg.MaxMsgSize = 4 << 10
-	if _, err := o.bus.JetStream().UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, err = o.bus.JetStream().UpdateStream(t.Context(), cfg)
+	require.NoError(t, err)
 	var runs atomic.Int64
 	w := o.start([]worker.Step{noop("Small"), named("Large", func(_ context.Context, op operation) (operation, time.Duration, error) {
 		size := 10

@@ -31,9 +31,7 @@ func (o *orchestrator) sendTraced(parent string, c event.StepExecute) {
 	o.t.Helper()
 	m := o.message(c)
 	m.Event.SetExtension(bus.TraceParent, parent)
-	if err := o.bus.Publish(o.t.Context(), m); err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, o.bus.Publish(o.t.Context(), m))
 }
 
 func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {

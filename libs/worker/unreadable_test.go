@@ -73,9 +73,8 @@ func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
 	}
 	moved, err := kv.Get(t.Context(), from)
 	require.NoError(t, err)
-	if _, err := kv.Put(t.Context(), to, moved.Value()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = kv.Put(t.Context(), to, moved.Value())
+	require.NoError(t, err)
 	if r := send("Recall"); r.Type != event.TypeStepRetry || r.Error == nil || !strings.Contains(r.Error.Message, "belongs to another owner") {
 		t.Errorf("a value that was moved: %s with %+v, want a retry that says so", r.Type, r.Error)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
@@ -66,9 +68,8 @@ func kubeconfigOf(a answer) string {
 
 func (b *bench) exec(query string, args ...any) {
 	b.t.Helper()
-	if _, err := b.db.Exec(query, args...); err != nil {
-		b.t.Fatal(err)
-	}
+	_, err := b.db.Exec(query, args...)
+	require.NoError(b.t, err)
 }
 
 // noAccess waits until no access and no row of a binding are left.
@@ -135,9 +136,7 @@ func TestBinding_CreatedAndRemoved_LeavesNoAccess(t *testing.T) {
 func (b *bench) dumpBindings() string {
 	b.t.Helper()
 	var rows []string
-	if err := b.db.Select(&rows, `SELECT t::text FROM broker.bindings t`); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.db.Select(&rows, `SELECT t::text FROM broker.bindings t`))
 	return strings.Join(rows, "\n")
 }
 

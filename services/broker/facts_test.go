@@ -42,12 +42,8 @@ func TestRepair_StreamLost_PublishesRequestAgain(t *testing.T) {
 func (b *bench) fact(operationID string, kind event.Type, data any) {
 	b.t.Helper()
 	e, err := bus.New(kind, uuid.NewString(), event.SourceOrchestrator, operationID, time.Now(), data)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.FactSubject(event.Provision, kind), Event: e}); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
+	require.NoError(b.t, b.bus.Publish(b.t.Context(), bus.Message{Subject: event.FactSubject(event.Provision, kind), Event: e}))
 }
 
 func (b *bench) cursor(operationID string) int {

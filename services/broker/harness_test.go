@@ -108,9 +108,7 @@ func newBenchAt(t testing.TB, now func() time.Time, change func(*broker.Config))
 func (b *bench) open(address string, connections int) *sqlx.DB {
 	b.t.Helper()
 	db, err := postgres.Open(b.t.Context(), postgres.Config{URL: address, MaxOpen: connections})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = db.Close() })
 	return db
 }
@@ -130,9 +128,7 @@ func (b *bench) prepare() {
 		Bus: b.bus, Registerer: b.registry, Now: b.now,
 		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = srv.Close() }) // a broker that was replaced without a stop
 	h := srv.Handler()
 	b.handler.Store(&h)
@@ -183,9 +179,7 @@ func (a answer) text(name string) string {
 func (b *bench) send(method, path string, body any, header ...string) answer {
 	b.t.Helper()
 	a, err := b.try(method, path, body, header...)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return a
 }
 
@@ -292,9 +286,7 @@ func (b *bench) provisioned(id string) {
 func (b *bench) count(query string, args ...any) int {
 	b.t.Helper()
 	var n int
-	if err := b.db.Get(&n, query, args...); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.db.Get(&n, query, args...))
 	return n
 }
 

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -26,9 +28,7 @@ func (b *bench) sealedWith(key string) [3]int {
 func (b *bench) stale() float64 {
 	b.t.Helper()
 	families, err := b.registry.Gather()
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	for _, family := range families {
 		if family.GetName() == "keb_broker_secrets_stale" {
 			return family.GetMetric()[0].GetGauge().GetValue()

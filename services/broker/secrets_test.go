@@ -38,9 +38,7 @@ func (b *bench) dump() string {
 	var out strings.Builder
 	for _, table := range []string{"instances", "operations", "credentials", "tombstones"} {
 		var rows []string
-		if err := b.db.Select(&rows, `SELECT t::text FROM broker.`+table+` t`); err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, b.db.Select(&rows, `SELECT t::text FROM broker.`+table+` t`))
 		out.WriteString(strings.Join(rows, "\n"))
 	}
 	return out.String()

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -65,13 +67,9 @@ func (o *orchestrator) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	stopAnswers, err := o.bus.Answer(event.AskOperations, "orchestrator", o.answer)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	stopCurrent, err := o.bus.Answer(event.AskCurrentAs(event.UserBroker), "orchestrator", o.current)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, err)
 	running.Go(func() {
 		_ = o.bus.Consume(ctx, bus.ConsumeConfig{Consumer: event.RequestsConsumer()}, func(_ context.Context, batch []*bus.Delivery) {
 			for _, d := range batch {

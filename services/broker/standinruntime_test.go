@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -50,14 +52,10 @@ func (r *runtimes) start() {
 		event.AskBind: r.bind, event.AskUnbind: r.unbind, event.AskCluster: r.cluster,
 	} {
 		stop, err := r.bus.Answer(subject, "worker-runtime", handle)
-		if err != nil {
-			r.t.Fatal(err)
-		}
+		require.NoError(r.t, err)
 		stops = append(stops, stop)
 	}
-	if err := r.bus.NATS().Flush(); err != nil {
-		r.t.Fatal(err)
-	}
+	require.NoError(r.t, r.bus.NATS().Flush())
 	r.stop = func() {
 		for _, stop := range stops {
 			stop()

@@ -237,9 +237,8 @@ func (b *bench) expire(id string) answer {
 // aged shifts the creation time of instances into the past.
 func (b *bench) aged(id, by string) {
 	b.t.Helper()
-	if _, err := b.db.Exec(`UPDATE broker.instances SET created_at = created_at - $2::interval WHERE id = $1`, id, by); err != nil {
-		b.t.Fatal(err)
-	}
+	_, err := b.db.Exec(`UPDATE broker.instances SET created_at = created_at - $2::interval WHERE id = $1`, id, by)
+	require.NoError(b.t, err)
 }
 
 func TestExpire_OldInstance_IsSuspended(t *testing.T) {

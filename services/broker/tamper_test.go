@@ -26,9 +26,7 @@ func smContext(secret string) map[string]any {
 func (b *bench) text(query string, args ...any) string {
 	b.t.Helper()
 	var value string
-	if err := b.db.Get(&value, query, args...); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.db.Get(&value, query, args...))
 	return value
 }
 

@@ -261,9 +261,7 @@ func (b *bench) atOnce(n int, body func(n int) map[string]any) []answer {
 	}
 	all.Wait()
 	for _, err := range errs {
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, err)
 	}
 	return answers
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -27,9 +28,7 @@ func upgradeOrder(instanceID string, kind event.OperationType) event.UpgradeOrde
 func (b *bench) upgrade(orders ...event.UpgradeOrder) []event.UpgradeRecorded {
 	b.t.Helper()
 	var a event.UpgradeAnswer
-	if err := b.ask(event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.ask(event.AskUpgrade, event.UpgradeRequest{Upgrades: orders}, &a))
 	if len(a.Upgrades) != len(orders) {
 		b.t.Fatalf("%d answers to %d orders", len(a.Upgrades), len(orders))
 	}
@@ -141,9 +140,8 @@ func TestUpgrade_Impossible_ReturnsReason(t *testing.T) {
 		VALUES ('s', 'asleep', 'deprovision', 'succeeded', now(), now(), now(), now(), true)`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.db.Exec(`SELECT broker.refresh_runtimes(ARRAY['asleep'])`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.db.Exec(`SELECT broker.refresh_runtimes(ARRAY['asleep'])`)
+	require.NoError(t, err)
 	want := []struct{ id, reason string }{
 		{"unknown", "no such instance"},
 		{"coming", "still being provisioned"},

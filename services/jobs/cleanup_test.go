@@ -76,9 +76,7 @@ func (v *inventory) deleted(subaccounts ...string) {
 func (v *inventory) event(body string) {
 	v.t.Helper()
 	resp, err := http.Post(v.url+"/admin/systems/cis/events", "application/json", bytes.NewBufferString(body))
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	require.NoError(v.t, err)
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusCreated {
 		v.t.Fatalf("event %s is answered %d", body, resp.StatusCode)

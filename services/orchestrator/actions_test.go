@@ -24,14 +24,10 @@ type action struct{ Name, Role, Authentication, Action, Target, Detail, Outcome,
 func (g *guarded) record(query string) []action {
 	g.t.Helper()
 	r, err := http.NewRequestWithContext(g.t.Context(), http.MethodGet, g.api.URL+"/actions?"+query, nil)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, err)
 	bearer(veraToken)(r)
 	response, err := g.api.Client().Do(r)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, err)
 	defer response.Body.Close()
 	var page struct {
 		Data       []action
@@ -133,16 +129,14 @@ func TestWhatCannotBeRecordedIsNotDone(t *testing.T) {
 	op := g.failed()
 	o.stop()
 	before := g.snapshot()
-	if _, err := g.db.Exec(`ALTER TABLE orchestrator.actions RENAME TO elsewhere`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := g.db.Exec(`ALTER TABLE orchestrator.actions RENAME TO elsewhere`)
+	require.NoError(t, err)
 	got, _, text := g.send(route{pattern: "POST /operations/" + op.ID + "/retry"}, bearer(ottoToken))
 	if got != http.StatusServiceUnavailable || !strings.Contains(text, "not done") {
 		t.Errorf("retry: %d %s", got, text)
 	}
-	if _, err := g.db.Exec(`ALTER TABLE orchestrator.elsewhere RENAME TO actions`); err != nil {
-		t.Fatal(err)
-	}
+	_, err = g.db.Exec(`ALTER TABLE orchestrator.elsewhere RENAME TO actions`)
+	require.NoError(t, err)
 	if diff := cmp.Diff(before, g.snapshot()); diff != "" {
 		t.Errorf("it was done (-before +after)\n%s", diff)
 	}

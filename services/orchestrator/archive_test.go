@@ -26,9 +26,8 @@ func TestAnOperationThatEndedLongAgoIsArchivedAndLaterRemoved(t *testing.T) {
 	shift := func(d string) {
 		t.Helper()
 		for _, table := range []string{"operations", "archive"} {
-			if _, err := s.db.Exec(`UPDATE orchestrator.` + table + ` SET finished_at = finished_at - interval '` + d + `' WHERE finished_at IS NOT NULL`); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.db.Exec(`UPDATE orchestrator.` + table + ` SET finished_at = finished_at - interval '` + d + `' WHERE finished_at IS NOT NULL`)
+			require.NoError(t, err)
 		}
 	}
 	shift("91 days")

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -17,18 +18,14 @@ import (
 func (s *system) current(as string, commands ...event.CommandRef) []event.CommandRef {
 	s.t.Helper()
 	var answer event.CurrentAnswer
-	if err := s.bus.Ask(s.t.Context(), event.AskCurrentAs(as), event.CurrentRequest{Commands: commands}, &answer); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.bus.Ask(s.t.Context(), event.AskCurrentAs(as), event.CurrentRequest{Commands: commands}, &answer))
 	return answer.Current
 }
 
 // cursor is that of an operation, in the database.
 func (s *system) cursor(op event.Operation) (cursor int64) {
 	s.t.Helper()
-	if err := s.db.Get(&cursor, `SELECT cursor FROM orchestrator.operations WHERE id = $1`, op.ID); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.db.Get(&cursor, `SELECT cursor FROM orchestrator.operations WHERE id = $1`, op.ID))
 	return cursor
 }
 

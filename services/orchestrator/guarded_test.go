@@ -68,12 +68,8 @@ func newGuarded(t *testing.T) *guarded {
 
 func (g *guarded) writeTokens(text string) {
 	g.t.Helper()
-	if err := os.WriteFile(g.tokens+".next", []byte(text), 0o600); err != nil {
-		g.t.Fatal(err)
-	}
-	if err := os.Rename(g.tokens+".next", g.tokens); err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, os.WriteFile(g.tokens+".next", []byte(text), 0o600))
+	require.NoError(g.t, os.Rename(g.tokens+".next", g.tokens))
 }
 
 // failed is an operation that has failed, after which nothing happens by itself.
@@ -142,9 +138,7 @@ func (g *guarded) send(rt route, c caller) (int, http.Header, string) {
 	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, g.api.URL+target, strings.NewReader(rt.body))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, err)
 	if rt.contentType != "" {
 		r.Header.Set("Content-Type", rt.contentType)
 	}
@@ -152,16 +146,12 @@ func (g *guarded) send(rt route, c caller) (int, http.Header, string) {
 	client := *g.api.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	response, err := client.Do(r)
-	if err != nil {
-		g.t.Fatalf("%s: %v", rt.pattern, err)
-	}
+	require.NoErrorf(g.t, err, "%s", rt.pattern)
 	defer response.Body.Close()
 	var body struct{ Error string }
 	if response.StatusCode >= http.StatusBadRequest {
 		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		require.NoError(g.t, err)
 		if json.Unmarshal(text, &body) != nil {
 			body.Error = string(text)
 		}
@@ -179,30 +169,22 @@ func (g *guarded) snapshot() map[string]string {
 	g.t.Helper()
 	state := map[string]string{}
 	var tables []string
-	if err := g.db.Select(&tables, `SELECT table_name FROM information_schema.tables WHERE table_schema = 'orchestrator' AND table_name <> 'actions'`); err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, g.db.Select(&tables, `SELECT table_name FROM information_schema.tables WHERE table_schema = 'orchestrator' AND table_name <> 'actions'`))
 	for _, table := range tables {
 		var content string
-		if err := g.db.Get(&content, `SELECT count(*) || ' rows, ' || COALESCE(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM orchestrator.`+table+` t`); err != nil {
-			g.t.Fatal(err)
-		}
+		require.NoError(g.t, g.db.Get(&content, `SELECT count(*) || ' rows, ' || COALESCE(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM orchestrator.`+table+` t`))
 		state[table] = content
 	}
 	for _, spec := range event.Streams() {
 		stream, err := g.bus.JetStream().Stream(g.t.Context(), string(spec.Name))
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		require.NoError(g.t, err)
 		state[string(spec.Name)] = fmt.Sprint(stream.CachedInfo().State.LastSeq)
 		if spec.Name != event.StreamCommands {
 			continue
 		}
 		// Readiness stores probes among the commands, which go by themselves.
 		info, err := stream.Info(g.t.Context(), jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			g.t.Fatal(err)
-		}
+		require.NoError(g.t, err)
 		delete(info.State.Subjects, event.ProbeSubject())
 		state[string(spec.Name)] = fmt.Sprint(info.State.Subjects)
 	}
@@ -213,9 +195,7 @@ func (g *guarded) snapshot() map[string]string {
 func (g *guarded) session(token string) *http.Cookie {
 	g.t.Helper()
 	response, err := g.api.Client().Post(g.api.URL+"/console/login", jsonBody, strings.NewReader(`{"token":"`+token+`"}`))
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK || len(response.Cookies()) != 1 {
 		g.t.Fatalf("log in: %s, %d cookies", response.Status, len(response.Cookies()))

@@ -21,9 +21,8 @@ func TestAClientThatHangsUpIsNoFailure(t *testing.T) {
 	} {
 		tx, err := g.db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
-		if _, err := tx.Exec(`LOCK TABLE orchestrator.operations IN ACCESS EXCLUSIVE MODE`); err != nil {
-			t.Fatal(err)
-		}
+		_, err = tx.Exec(`LOCK TABLE orchestrator.operations IN ACCESS EXCLUSIVE MODE`)
+		require.NoError(t, err)
 		ctx, hangUp := context.WithCancel(t.Context())
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.api.URL+c.target, nil)
 		require.NoError(t, err)

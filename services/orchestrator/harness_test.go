@@ -184,9 +184,8 @@ func newSystem(t *testing.T) *system {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s.db = db
-	if s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey()); err != nil {
-		t.Fatal(err)
-	}
+	s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey())
+	require.NoError(t, err)
 	s.cfg = configAt(s.database)
 	s.cfg.Processes, s.cfg.SweepEvery, s.cfg.AskWorkersEvery = testProcesses, 100*time.Millisecond, 200*time.Millisecond
 	sub, err := s.bus.NATS().Subscribe("keb.fact.>", s.seeFact)
@@ -249,9 +248,7 @@ func (s *system) orchestratorOn(address string) running {
 		deps.Registerer, deps.Gatherer = s.registry, s.registry
 	}
 	o, err := orchestrator.New(s.t.Context(), s.cfg, deps)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = o.Close() })
 	if s.api == nil {
 		s.api = httptest.NewUnstartedServer(nil)
@@ -275,9 +272,7 @@ func (s *system) worker(name string) running {
 	w, err := worker.New(worker.Config{Name: name, Version: "1.0.0", DrainTimeout: time.Second}, worker.Deps{
 		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: s.log,
 	}, steps...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return start(s.t, "worker "+name, w.Run)
 }
 
@@ -307,23 +302,17 @@ func (s *system) request(operations ...event.Operation) {
 		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(), event.OperationRequested{
 			Operation: op, RequestedAt: time.Now().UTC(),
 		})
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, err)
 		messages[i] = bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
 	}
-	if err := s.bus.Publish(s.t.Context(), messages...); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.bus.Publish(s.t.Context(), messages...))
 }
 
 // state is where an operation stands, in the database; empty when it is not there.
 func (s *system) state(id string) event.OperationState {
 	var state string
 	err := s.db.Get(&state, `SELECT COALESCE((SELECT state FROM orchestrator.operations WHERE id = $1), '')`, id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return event.OperationState(state)
 }
 
@@ -353,16 +342,12 @@ func (s *system) history(id string) []string {
 func (s *system) get(path string, into any) {
 	s.t.Helper()
 	response, err := http.Get(s.api.URL + path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		s.t.Fatalf("GET %s: %s", path, response.Status)
 	}
-	if err := json.NewDecoder(response.Body).Decode(into); err != nil {
-		s.t.Fatalf("GET %s: %v", path, err)
-	}
+	require.NoErrorf(s.t, json.NewDecoder(response.Body).Decode(into), "GET %s", path)
 }
 
 // factsOf lists the facts about an operation, as "type [step outcome]", by their cursors: commands go out before facts, so that those of one

@@ -235,16 +235,12 @@ func (s *system) listen(query, last string) (events <-chan told, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.api.URL+"/stream"+query, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	if last != "" {
 		request.Header.Set("Last-Event-ID", last)
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
 		s.t.Fatalf("GET /stream%s: %s", query, response.Status)
 	}

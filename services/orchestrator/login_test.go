@@ -56,9 +56,8 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 	if response.StatusCode != http.StatusForbidden {
 		t.Errorf("a viewer acts: %s", response.Status)
 	}
-	if response, err = browser.Post(g.api.URL+"/console/logout", "", nil); err != nil {
-		t.Fatal(err)
-	}
+	response, err = browser.Post(g.api.URL+"/console/logout", "", nil)
+	require.NoError(t, err)
 	_ = response.Body.Close()
 	if code, _ := visit("/me"); code != http.StatusUnauthorized {
 		t.Errorf("logged out: %d", code)

@@ -35,9 +35,7 @@ func measured(t *testing.T) *system {
 func (s *system) metric(name string, labels ...string) float64 {
 	s.t.Helper()
 	families, err := s.registry.Gather()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	for _, f := range families {
 		if f.GetName() != name {
 			continue

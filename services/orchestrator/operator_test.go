@@ -42,14 +42,11 @@ func withExecution(files fstest.MapFS, limit string) fstest.MapFS {
 func (s *system) post(path, body string) (int, string) {
 	s.t.Helper()
 	response, err := http.Post(s.api.URL+path, "application/json", strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer response.Body.Close()
 	var text bytes.Buffer
-	if _, err := text.ReadFrom(response.Body); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err = text.ReadFrom(response.Body)
+	require.NoError(s.t, err)
 	return response.StatusCode, text.String()
 }
 
@@ -206,9 +203,8 @@ func TestAMessageThatCannotBeReadGoesToDeadLettersAndBlocksNobody(t *testing.T) 
 		{"keb.result.alpha.First", `not a CloudEvent`},
 		{"keb.request.provision", `neither`},
 	} {
-		if _, err := s.bus.JetStream().Publish(t.Context(), m.subject, []byte(m.body)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.bus.JetStream().Publish(t.Context(), m.subject, []byte(m.body))
+		require.NoError(t, err)
 	}
 	unknown := operation(event.UpgradeKyma, "i-1", "azure") // there is no process for it
 	s.request(unknown)

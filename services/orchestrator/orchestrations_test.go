@@ -75,9 +75,7 @@ func newFleet(t *testing.T, instances int) *fleet {
 func (f *fleet) answer(subject string, handle func(ctx context.Context, data []byte) (any, error)) {
 	f.t.Helper()
 	stop, err := f.bus.Answer(subject, "broker", handle)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, err)
 	f.t.Cleanup(stop)
 }
 
@@ -143,17 +141,13 @@ CREATE FUNCTION see_in_progress() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER see_in_progress AFTER UPDATE ON orchestrator.orchestration_members FOR EACH STATEMENT EXECUTE FUNCTION see_in_progress()`)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, err)
 }
 
 // mostInProgress is the greatest number of members that were in progress after any statement.
 func (f *fleet) mostInProgress() (n int) {
 	f.t.Helper()
-	if err := f.db.Get(&n, `SELECT COALESCE(max(n), 0) FROM seen_in_progress`); err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, f.db.Get(&n, `SELECT COALESCE(max(n), 0) FROM seen_in_progress`))
 	return n
 }
 
@@ -161,28 +155,21 @@ func (f *fleet) mostInProgress() (n int) {
 func (f *fleet) call(method, path, contentType, body string, status int, into any) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), method, f.api.URL+path, strings.NewReader(body))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, err)
 	if contentType != "" {
 		request.Header.Set("Content-Type", contentType)
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	require.NoError(f.t, err)
 	defer response.Body.Close()
 	var text bytes.Buffer
-	if _, err := text.ReadFrom(response.Body); err != nil {
-		f.t.Fatal(err)
-	}
+	_, err = text.ReadFrom(response.Body)
+	require.NoError(f.t, err)
 	if response.StatusCode != status {
 		f.t.Fatalf("%s %s: %d %s, want %d", method, path, response.StatusCode, text.String(), status)
 	}
 	if into != nil {
-		if err := json.Unmarshal(text.Bytes(), into); err != nil {
-			f.t.Fatalf("%s %s: %s: %v", method, path, text.String(), err)
-		}
+		require.NoErrorf(f.t, json.Unmarshal(text.Bytes(), into), "%s %s: %s", method, path, text.String())
 	}
 }
 

@@ -173,9 +173,8 @@ func TestAskOperations_LongErrors_AreAnsweredInParts(t *testing.T) {
 	s := newSystem(t)
 	s.orchestrator()
 	s.populate(500)
-	if _, err := s.db.Exec(`UPDATE orchestrator.operations SET message = repeat('x', 2400)`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.db.Exec(`UPDATE orchestrator.operations SET message = repeat('x', 2400)`)
+	require.NoError(t, err)
 	var left []string
 	require.NoError(t, s.db.Select(&left, `SELECT id FROM orchestrator.operations`))
 	questions, known := 0, map[string]bool{}

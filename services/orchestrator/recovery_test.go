@@ -20,9 +20,7 @@ func (s *system) finishedStagesOnce(operations []event.Operation) {
 	s.t.Helper()
 	for _, op := range operations {
 		var stages []int
-		if err := s.db.Select(&stages, `SELECT stage FROM orchestrator.history WHERE operation_id = $1 AND step >= 0 ORDER BY cursor`, op.ID); err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, s.db.Select(&stages, `SELECT stage FROM orchestrator.history WHERE operation_id = $1 AND step >= 0 ORDER BY cursor`, op.ID))
 		if len(stages) < 6 || !slices.IsSorted(stages) {
 			s.t.Errorf("operation %s: its steps ran in the stages %v, want every stage once, and six steps", op.ID, stages)
 		}

@@ -27,21 +27,16 @@ func (s *system) first(answers bool) (c event.StepExecute, dies func()) {
 		return err == nil
 	})
 	m, err := consumer.Next(jetstream.FetchMaxWait(patience))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	dies = func() {
 		if err := m.Nak(); err != nil {
 			s.t.Error(err)
 		}
 	}
 	e, err := bus.Decode(m.Headers(), m.Data())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if c, err = bus.Data[event.StepExecute](e); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
+	c, err = bus.Data[event.StepExecute](e)
+	require.NoError(s.t, err)
 	if !answers {
 		return c, dies
 	}
@@ -50,12 +45,8 @@ func (s *system) first(answers bool) (c event.StepExecute, dies func()) {
 	result, err := bus.New(event.TypeStepSucceeded, id, event.WorkerSource("alpha"), c.Operation.ID, now, event.StepSucceeded{Result: event.Result{
 		OperationID: c.Operation.ID, Cursor: c.Cursor, Stage: c.Stage, Step: c.Step, Worker: event.Worker{Name: "alpha"}, StartedAt: now, FinishedAt: now,
 	}})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.bus.Publish(ctx, bus.Message{Subject: event.ResultSubject("alpha", c.Step), ID: id, Event: result}); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
+	require.NoError(s.t, s.bus.Publish(ctx, bus.Message{Subject: event.ResultSubject("alpha", c.Step), ID: id, Event: result}))
 	return c, dies
 }
 

@@ -45,9 +45,7 @@ const (
 func (s *system) populate(n int) {
 	s.t.Helper()
 	var hash string
-	if err := s.db.Get(&hash, `SELECT hash FROM orchestrator.definitions WHERE operation_type = 'provision'`); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.db.Get(&hash, `SELECT hash FROM orchestrator.definitions WHERE operation_type = 'provision'`))
 	for _, query := range []string{`
 INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
     dispatch, stage_memory, started_at, finished_at, deadline, due_at, execute_before, first_tried_at, sent_at, message, error, details)
@@ -75,13 +73,11 @@ FROM orchestrator.operations o WHERE $1::int > 0`, `
 INSERT INTO orchestrator.history (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind)
 SELECT o.id, c, 1, 0, 1, 1, o.created_at, o.created_at, 'succeeded' FROM orchestrator.operations o, generate_series(1, 5) AS c
 WHERE $1::int > 0 AND $2 <> ''`} {
-		if _, err := s.db.Exec(query, n, hash); err != nil {
-			s.t.Fatal(err)
-		}
+		_, err := s.db.Exec(query, n, hash)
+		require.NoError(s.t, err)
 	}
-	if _, err := s.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history`); err != nil {
-		s.t.Fatal(err)
-	}
+	_, err := s.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history`)
+	require.NoError(s.t, err)
 }
 
 // watcher is a client of the stream that keeps what it was told, and reads again when it is told to.
@@ -255,14 +251,10 @@ func (s *system) served() string {
 	o, err := orchestrator.New(s.t.Context(), s.cfg, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: s.log,
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = o.Close() })
 	ln, err := service.Listen("127.0.0.1:0")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	start(s.t, "orchestrator", o.Run)
 	start(s.t, "operator api", func(ctx context.Context) error { return service.ServeHTTP(ctx, ln, o.Handler()) })
 	return "http://" + ln.Addr().String()

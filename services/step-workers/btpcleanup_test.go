@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
@@ -155,9 +157,7 @@ func (w *world) stuck() workertest.Operation {
 	const finalizer = "services.cloud.sap.com/sap-btp-finalizer"
 	w.customerHas(op, "db", finalizer)
 	w.customerHas(op, "queue", finalizer)
-	if err := w.runtime(op).Patch(w.t.Context(), kube.ServiceBindings, "default", "queue", []byte(`{"metadata":{"finalizers":null}}`)); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, w.runtime(op).Patch(w.t.Context(), kube.ServiceBindings, "default", "queue", []byte(`{"metadata":{"finalizers":null}}`)))
 	if r := w.run(btpCleanup, op); r.Outcome != retry || r.Error != nil || r.Message != "1 servicebindings are being deleted" {
 		w.t.Fatalf("at first: %s, %q, %+v", r.Outcome, r.Message, r.Error)
 	}

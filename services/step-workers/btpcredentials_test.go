@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -33,19 +34,13 @@ func (w *world) reached() workertest.Operation {
 func (w *world) btpSecret(op workertest.Operation) (labels, annotations, data map[string]string) {
 	w.t.Helper()
 	s, err := w.runtime(op).Get(w.t.Context(), kube.Secrets, "kyma-system", "sap-btp-manager")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	encoded, _, err := unstructured.NestedStringMap(s.Object, "data")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	data = map[string]string{}
 	for key, value := range encoded {
 		text, err := base64.StdEncoding.DecodeString(value)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		data[key] = string(text)
 	}
 	return s.GetLabels(), s.GetAnnotations(), data
@@ -67,9 +62,7 @@ func (w *world) putBTPSecret(op workertest.Operation, labels map[string]any, mor
 		if o.GetKind() == "Secret" {
 			resource = kube.Secrets
 			maps.Copy(o.Object, more)
-			if err := runtime.Delete(w.t.Context(), resource, "kyma-system", o.GetName()); err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, runtime.Delete(w.t.Context(), resource, "kyma-system", o.GetName()))
 		}
 		if err := runtime.Create(w.t.Context(), resource, o); err != nil && !kube.IsConflict(err) {
 			w.t.Fatal(err)

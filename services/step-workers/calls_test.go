@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/keb/libs/extclient"
@@ -101,19 +102,13 @@ func (w *world) foreign(op workertest.Operation, field string) {
 	body, err := json.Marshal(map[string]any{
 		"query": `mutation($id: String!) { result: ` + field + ` { id } }`, "variables": map[string]any{"id": id},
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+"/provisioner/graphql", bytes.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	req.Header.Set("Tenant", op.Context.GlobalAccountID)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer resp.Body.Close()
 	if answer, err := io.ReadAll(resp.Body); err != nil || strings.Contains(string(answer), "errors") {
 		w.t.Fatalf("%s: %s, %v", field, answer, err)
@@ -132,26 +127,20 @@ func (w *world) seedOverrides(version string) {
 func (w *world) override(name string, labels, data map[string]any) {
 	w.t.Helper()
 	client, err := kube.Open("control-plane", kube.Config{URL: w.url + "/k8s/control-plane", Token: "keb"}, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer client.Close()
 	err = client.Create(w.t.Context(), kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "data": data,
 		"metadata": map[string]any{"name": name, "namespace": "kcp-system", "labels": labels},
 	}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 }
 
 // send sends a request of the test itself, and fails the test unless it works.
 func (w *world) send(req *http.Request, into any) {
 	w.t.Helper()
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode >= http.StatusMultipleChoices {
@@ -160,7 +149,5 @@ func (w *world) send(req *http.Request, into any) {
 	if into == nil {
 		return
 	}
-	if err := json.Unmarshal(data, into); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, json.Unmarshal(data, into))
 }

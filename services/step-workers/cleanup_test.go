@@ -20,13 +20,9 @@ func (w *world) runtimeKubeconfig(op workertest.Operation) string {
 	w.t.Helper()
 	d := saved[provisioner.Details](w.t, op, provisioner.Name)
 	client, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	status, err := client.RuntimeStatus(w.t.Context(), op.Context.GlobalAccountID, d.RuntimeID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return status.Configuration.Kubeconfig
 }
 
@@ -34,9 +30,7 @@ func (w *world) runtimeKubeconfig(op workertest.Operation) string {
 func (w *world) runtime(op workertest.Operation) *kube.Client {
 	w.t.Helper()
 	runtime, err := kube.FromKubeconfig("runtime", []byte(w.runtimeKubeconfig(op)), 0, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.t.Cleanup(runtime.Close)
 	return runtime
 }
@@ -60,9 +54,7 @@ func (w *world) customerHas(op workertest.Operation, name string, finalizers ...
 		err := runtime.Create(w.t.Context(), resource, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "services.cloud.sap.com/v1", "kind": kind, "metadata": meta,
 		}})
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 	}
 }
 

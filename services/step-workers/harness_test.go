@@ -148,9 +148,7 @@ func (w *world) build(url string) {
 	services, err := stepworkers.All(url, stepworkers.Options{
 		Environment: w.environment, Fast: true, Now: w.clock, Registerer: prometheus.NewRegistry(),
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	for _, s := range services {
 		for _, q := range s.Questions {
 			w.questions[q.Subject] = q.Answer
@@ -205,9 +203,7 @@ func (w *world) run(name string, op workertest.Operation) workertest.Result {
 	op.Worker, op.Now = w.workers[name], w.clock()
 	r := workertest.Run(w.t, step, op)
 	details, err := json.Marshal(r.Details)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.texts = append(w.texts, string(details), r.Message)
 	if r.Error != nil {
 		w.texts = append(w.texts, r.Error.Message, r.Error.Reason, r.Error.Component)
@@ -303,12 +299,9 @@ func (w *world) announce(op workertest.Operation) {
 func (w *world) notify(q event.NotifyRequest) {
 	w.t.Helper()
 	question, err := json.Marshal(q)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err := w.questions[event.AskNotify](w.t.Context(), question); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
+	_, err = w.questions[event.AskNotify](w.t.Context(), question)
+	require.NoError(w.t, err)
 }
 
 // system is a simulated system as the admin API shows it.
@@ -328,24 +321,16 @@ func (w *world) admin(method, path string, body any, into any) {
 	var payload io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		payload = bytes.NewReader(data)
 	}
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+"/admin/systems"+path, payload)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	if resp.StatusCode >= 300 {
 		w.t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, data)
 	}

@@ -95,9 +95,7 @@ func (w *world) orders(f func()) []installed {
 	var got []installed
 	for _, c := range asked(w.calls(f), "provisionRuntime") {
 		var config struct{ KymaConfig installed }
-		if err := json.Unmarshal([]byte(c.variable("config")), &config); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, json.Unmarshal([]byte(c.variable("config")), &config))
 		got = append(got, config.KymaConfig)
 	}
 	return got

@@ -54,9 +54,7 @@ func (w *world) upgradedRuntime(op workertest.Operation) workertest.Operation {
 func (w *world) controlPlane() *kube.Client {
 	w.t.Helper()
 	client, err := kube.Open("control-plane", kube.Config{URL: w.url + "/k8s/control-plane", Token: "keb"}, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.t.Cleanup(client.Close)
 	return client
 }
@@ -64,9 +62,7 @@ func (w *world) controlPlane() *kube.Client {
 func (w *world) held(kind schema.GroupVersionResource, name string) *unstructured.Unstructured {
 	w.t.Helper()
 	got, err := w.controlPlane().Get(w.t.Context(), kind, "kcp-system", name)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return got
 }
 

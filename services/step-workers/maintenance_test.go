@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -39,23 +40,15 @@ func (w *world) inRuntime(op workertest.Operation, name string, data map[string]
 	w.t.Helper()
 	d := saved[provisioner.Details](w.t, op, provisioner.Name)
 	client, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	status, err := client.RuntimeStatus(w.t.Context(), op.Context.GlobalAccountID, d.RuntimeID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	runtime, err := kube.FromKubeconfig("runtime", []byte(status.Configuration.Kubeconfig), 0, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer runtime.Close()
-	if err := runtime.Create(w.t.Context(), kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
+	require.NoError(w.t, runtime.Create(w.t.Context(), kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "data": data, "metadata": map[string]any{"name": name, "namespace": "kyma-system"},
-	}}); err != nil {
-		w.t.Fatal(err)
-	}
+	}}))
 }
 
 // lifecycle sets the status of an evaluation as an operator would.
@@ -63,9 +56,7 @@ func (w *world) lifecycle(id int64, status string) {
 	w.t.Helper()
 	form := strings.NewReader("grant_type=password&username=keb&password=keb")
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+"/avs/oauth2/token", form)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.SetBasicAuth("keb", "")
 	var token struct {
@@ -73,9 +64,8 @@ func (w *world) lifecycle(id int64, status string) {
 	}
 	w.send(req, &token)
 	path := fmt.Sprintf("%s/avs/api/v2/evaluationmetadata/%d/lifecycle", w.url, id)
-	if req, err = http.NewRequestWithContext(w.t.Context(), http.MethodPut, path, strings.NewReader(`"`+status+`"`)); err != nil {
-		w.t.Fatal(err)
-	}
+	req, err = http.NewRequestWithContext(w.t.Context(), http.MethodPut, path, strings.NewReader(`"`+status+`"`))
+	require.NoError(w.t, err)
 	req.Header.Set("Authorization", "Bearer "+token.Value)
 	req.Header.Set("Content-Type", "application/json")
 	w.send(req, nil)

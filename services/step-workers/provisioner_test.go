@@ -163,22 +163,14 @@ var clusterRoleBindings = schema.GroupVersionResource{Group: "rbac.authorization
 func (w *world) administrators(op workertest.Operation) []string {
 	w.t.Helper()
 	runtimes, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	status, err := runtimes.RuntimeStatus(w.t.Context(), op.Context.GlobalAccountID, saved[provisioner.Details](w.t, op, provisioner.Name).RuntimeID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	client, err := kube.FromKubeconfig("runtime", []byte(status.Configuration.Kubeconfig), 0, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer client.Close()
 	bindings, err := client.List(w.t.Context(), clusterRoleBindings, "", "reconciler.kyma-project.io/managed-by=reconciler,app=kyma")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	var users []string
 	for _, b := range bindings {
 		subjects, _, _ := unstructured.NestedSlice(b.Object, "subjects")
@@ -196,14 +188,10 @@ func (w *world) administrators(op workertest.Operation) []string {
 func (w *world) dirty(tenant string) int {
 	w.t.Helper()
 	client, err := kube.Open("gardener", kube.Config{URL: w.url + "/k8s/gardener", Token: "keb"}, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer client.Close()
 	bindings, err := client.List(w.t.Context(), kube.SecretBindings, "garden-kyma", "dirty=true,tenantName="+tenant)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return len(bindings)
 }
 

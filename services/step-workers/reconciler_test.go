@@ -330,9 +330,7 @@ func (w *world) sent(f func()) []map[string]any {
 			continue
 		}
 		var body map[string]any
-		if err := json.Unmarshal(c.body, &body); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, json.Unmarshal(c.body, &body))
 		list = append(list, body)
 	}
 	return list

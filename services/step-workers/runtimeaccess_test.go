@@ -29,9 +29,7 @@ type asker struct {
 func newAsker(w *world) asker {
 	w.t.Helper()
 	services, err := stepworkers.All(w.url, stepworkers.Options{Fast: true, Now: w.clock})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	a := asker{world: w, answers: map[string]func([]byte) (any, error){}}
 	for _, s := range services {
 		if s.Name != runtimeaccess.Name {
@@ -47,9 +45,7 @@ func newAsker(w *world) asker {
 func put[A any](a asker, subject string, question any) (A, error) {
 	a.t.Helper()
 	raw, err := json.Marshal(question)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	require.NoError(a.t, err)
 	given, err := a.answers[subject](raw)
 	out, _ := given.(A)
 	return out, err
@@ -78,9 +74,7 @@ func (w *world) provisioned() (event.RuntimeAccess, workertest.Operation) {
 func (w *world) reach(kubeconfig string) error {
 	w.t.Helper()
 	c, err := kube.FromKubeconfig("runtime", []byte(kubeconfig), 0, extclient.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer c.Close()
 	_, err = c.List(w.t.Context(), kube.Secrets, "", "")
 	return err

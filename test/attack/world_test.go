@@ -198,9 +198,7 @@ func (w *world) run(name string, f func(context.Context) error) {
 func (w *world) serve(limits service.HTTP, h http.Handler) (address string) {
 	w.t.Helper()
 	ln, err := service.Listen("127.0.0.1:0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.run("server", func(ctx context.Context) error { return limits.Serve(ctx, ln, h) })
 	return ln.Addr().String()
 }
@@ -211,18 +209,14 @@ func (w *world) order() {
 	order := harness.Azure()
 	order.ClientSecret = clientSecret
 	body, err := json.Marshal(order.Body())
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.instance = order.InstanceID
 	a := w.one(w.osb, "127.0.0.1", platform(request{method: "PUT", target: "/v2/service_instances/" + w.instance + "?accepts_incomplete=true", body: string(body)}))
 	if a.status != http.StatusAccepted {
 		w.t.Fatalf("order: %d %s", a.status, a.body)
 	}
 	var accepted struct{ Operation string }
-	if err := json.Unmarshal([]byte(a.body), &accepted); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, json.Unmarshal([]byte(a.body), &accepted))
 	w.operation = accepted.Operation
 	testkit.Eventually(w.t, patience, "the operation waits for a worker", func() bool {
 		a := w.one(w.operator, "127.0.0.1", as(veraToken, request{method: "GET", target: "/operations?waiting=no_worker"}))
@@ -245,9 +239,7 @@ UNION ALL SELECT 'operation ' || id || ' ' || type || ' ' || state FROM orchestr
 UNION ALL SELECT 'orchestration ' || id FROM orchestrator.orchestrations
 UNION ALL SELECT 'action ' || id || ' ' || action || ' ' || target FROM orchestrator.actions WHERE outcome NOT IN ('refused', 'failed')
 ORDER BY 1`)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return strings.Join(rows, "\n")
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -130,9 +131,7 @@ func (c *cluster) remove() {
 	if err == nil {
 		err = c.Delete(c.t.Context(), cr)
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	c.eventually("the end of the BtpOperator", func() (bool, string) {
 		cr, err := c.btpOperator()
 		return apierrors.IsNotFound(err), fmt.Sprintf("%v, %+v", err, cr.Status)

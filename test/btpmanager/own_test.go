@@ -22,13 +22,9 @@ const skip = "kyma-project.io/skip-reconciliation"
 func (c *cluster) change(how func(s *corev1.Secret)) {
 	c.t.Helper()
 	var s corev1.Secret
-	if err := c.Get(c.t.Context(), given, &s); err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, c.Get(c.t.Context(), given, &s))
 	how(&s)
-	if err := c.Update(c.t.Context(), &s); err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, c.Update(c.t.Context(), &s))
 }
 
 // rotate updates the order with new credentials, and wants the step that brings them into the runtime to end so.

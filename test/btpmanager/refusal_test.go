@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,9 +38,7 @@ func (c *cluster) refuse() (lift func()) {
 		}},
 	}
 	for _, o := range objects {
-		if err := c.Create(c.t.Context(), o); err != nil {
-			c.t.Fatal(err)
-		}
+		require.NoError(c.t, c.Create(c.t.Context(), o))
 	}
 	lift = func() {
 		var errs []error

@@ -77,9 +77,7 @@ func (c *cluster) run(k *kubetest.Cluster) {
 	c.t.Helper()
 	k.Deployments(c.t, namespace)
 	file := filepath.Join(c.t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, c.kubeconfig, 0o600); err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, os.WriteFile(file, c.kubeconfig, 0o600))
 	c.manager = harness.Spawn(c.t, harness.BTPManager(c.t), nil, "--kubeconfig", file, "--leader-elect=false",
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--ready-check-interval=100ms", "--hard-delete-check-interval=200ms")
 }
@@ -105,9 +103,7 @@ func (c *cluster) clear() {
 // order asks for the operand with a BtpOperator.
 func (c *cluster) order() {
 	c.t.Helper()
-	if err := c.Create(c.t.Context(), &v1alpha1.BtpOperator{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "btpoperator"}}); err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, c.Create(c.t.Context(), &v1alpha1.BtpOperator{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "btpoperator"}}))
 }
 
 func (c *cluster) btpOperator() (*v1alpha1.BtpOperator, error) {
@@ -153,9 +149,7 @@ func (c *cluster) data(key client.ObjectKey) map[string]string {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	require.NoError(c.t, err)
 	data := map[string]string{}
 	for name, value := range s.Data {
 		data[name] = string(value)
@@ -186,9 +180,7 @@ func (c *cluster) labelled() []string {
 	var found []string
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		require.NoError(c.t, err)
 		for _, r := range list.APIResources {
 			if !slices.Contains(r.Verbs, "list") {
 				continue
@@ -241,9 +233,7 @@ func (c *cluster) count() (n int) {
 	for _, kind := range services {
 		var objects unstructured.UnstructuredList
 		objects.SetGroupVersionKind(kind)
-		if err := c.List(c.t.Context(), &objects); err != nil {
-			c.t.Fatal(err)
-		}
+		require.NoError(c.t, c.List(c.t.Context(), &objects))
 		n += len(objects.Items)
 	}
 	return n
@@ -259,9 +249,7 @@ func (c *cluster) operate() (left int, early bool) {
 	for _, kind := range slices.Backward(services) {
 		var objects unstructured.UnstructuredList
 		objects.SetGroupVersionKind(kind)
-		if err := c.List(c.t.Context(), &objects); err != nil {
-			c.t.Fatal(err)
-		}
+		require.NoError(c.t, c.List(c.t.Context(), &objects))
 		left += len(objects.Items)
 		early = early || kind.Kind == "ServiceBinding" && instances > 0 && len(objects.Items) > 0
 		for _, o := range objects.Items {

@@ -83,9 +83,8 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 				m := nats.NewMsg(subject)
 				m.Data = []byte(made)
 				m.Header.Set("ce-type", string(event.TypeStepSucceeded))
-				if _, err := a.nc.RequestMsg(m, patience); err != nil {
-					t.Fatal(err)
-				}
+				_, err := a.nc.RequestMsg(m, patience)
+				require.NoError(t, err)
 				questions["$JS.API.DIRECT.GET.KV_keb_stage."+subject] = ""
 			}
 			questions["$JS.API.STREAM.INFO.KV_keb_stage"] = ""
@@ -121,9 +120,8 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 		a.settled(t)
 		// The answers to these come after those to all before.
 		for question, body := range questions {
-			if _, err := a.nc.Request(question, []byte(body), patience); err != nil {
-				t.Fatalf("%s asks %s: %v", user, question, err)
-			}
+			_, err := a.nc.Request(question, []byte(body), patience)
+			require.NoErrorf(t, err, "%s asks %s", user, question)
 		}
 		after := snapshot(t, in.owner)
 		delete(after.Consumers, own)

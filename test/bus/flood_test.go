@@ -223,9 +223,8 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 						// The id of the result that is to come, so that the stream takes that for a duplicate.
 						m.Header.Set(nats.MsgIdHdr, event.DispatchID(id, cursor, 1))
 					}
-					if _, err := forger.nc.RequestMsg(m, patience); err != nil {
-						t.Fatal(err)
-					}
+					_, err := forger.nc.RequestMsg(m, patience)
+					require.NoError(t, err)
 					tries++
 				}
 			}

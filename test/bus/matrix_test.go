@@ -20,9 +20,8 @@ func (in *installation) seed(t *testing.T) {
 	} {
 		b := in.connect(t, user, true)
 		for _, subject := range subjects {
-			if _, err := b.JetStream().Publish(t.Context(), subject, []byte("{}")); err != nil {
-				t.Fatalf("%s publishes %s: %v", user, subject, err)
-			}
+			_, err := b.JetStream().Publish(t.Context(), subject, []byte("{}"))
+			require.NoErrorf(t, err, "%s publishes %s", user, subject)
 		}
 	}
 }
@@ -45,9 +44,8 @@ func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the
 			require.NoError(t, a.nc.PublishRequest(subject, "_INBOX_"+user+".answer", []byte(`{"name":"OTHER","subjects":["other"]}`)))
 		}
 		for _, subject := range subscribe {
-			if _, err := a.nc.SubscribeSync(subject); err != nil {
-				t.Fatal(err)
-			}
+			_, err := a.nc.SubscribeSync(subject)
+			require.NoError(t, err)
 		}
 		a.settled(t)
 		for _, subject := range publish {

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -190,9 +192,7 @@ func (w *world) cut(away time.Duration, who, to string) {
 		if strings.HasPrefix(name, who) && strings.HasSuffix(name, to) {
 			p.Stop()
 			defer func() {
-				if err := p.Start(); err != nil {
-					w.t.Fatalf("proxy %s: %v", name, err)
-				}
+				require.NoErrorf(w.t, p.Start(), "proxy %s", name)
 			}()
 		}
 	}
@@ -209,9 +209,7 @@ func (w *world) toxic(holds, what string, d time.Duration, streams ...string) {
 		for i, stream := range streams {
 			text := strings.Replace(fmt.Sprintf(what, stream), `", "type"`, fmt.Sprintf(`%d", "type"`, i), 1)
 			toxic, err := p.Toxics.AddToxicJson(strings.NewReader(text))
-			if err != nil {
-				w.t.Fatalf("proxy %s: %v", name, err)
-			}
+			require.NoErrorf(w.t, err, "proxy %s", name)
 			defer func() {
 				if err := p.Toxics.RemoveToxic(context.WithoutCancel(w.t.Context()), toxic.Name); err != nil {
 					w.t.Errorf("proxy %s: %v", name, err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -208,8 +209,6 @@ func (w *world) deadLetters(ctx context.Context) dead {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return dead{}
 	}
-	if err != nil {
-		w.t.Fatalf("count the dead letters: %v", err)
-	}
+	require.NoError(w.t, err, "count the dead letters")
 	return dead{stream: s.CachedInfo().Created, n: int(s.CachedInfo().State.Msgs)}
 }

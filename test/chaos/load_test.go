@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -85,9 +86,7 @@ func newLoad(w *world, rnd *rand.Rand) *load {
 	l.client, err = osbclient.New(osbclient.Config{
 		BaseURL: "http://" + w.brokers[0] + "/oauth/cf-eu10", User: "keb", Password: w.password, Timeout: 20 * time.Second,
 	}, &http.Client{Transport: transport})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	for i := range customers {
 		l.customers = append(l.customers, &customer{load: l, trial: i%4 == 3, rnd: rand.New(rand.NewPCG(rnd.Uint64(), uint64(i)))})
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // program is a process of the installation, which is started again and again.
@@ -31,9 +33,7 @@ type program struct {
 func (p *program) start() {
 	p.t.Helper()
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	defer func() { _ = out.Close() }() // the process has its own
 	p.cmd = exec.Command(p.path, p.args...)
 	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2"}, p.env...)
@@ -52,9 +52,7 @@ func (p *program) start() {
 			_ = cmd.Wait() // how it ended does not matter
 		}
 	}(p.cmd, p.ended)
-	if err := <-started; err != nil {
-		p.t.Fatalf("start %s: %v", p.name, err)
-	}
+	require.NoErrorf(p.t, <-started, "start %s", p.name)
 }
 
 func (p *program) running() bool {

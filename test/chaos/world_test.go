@@ -154,13 +154,10 @@ func port(addr string) (n int) {
 func (w *world) startPostgres() {
 	w.pgConfig = pglocal.Config{DataDir: filepath.Join(w.dir, "pg", "data"), Port: port(w.addr["postgres"]), Durable: true, Log: slog.New(slog.DiscardHandler)}
 	w.restartPostgres()
-	if err := w.postgres.EnsureDatabase(w.t.Context(), "keb"); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, w.postgres.EnsureDatabase(w.t.Context(), "keb"))
 	var err error
-	if w.db, err = postgres.Open(w.t.Context(), postgres.Config{URL: w.postgres.URL("keb"), MaxOpen: 4, ApplicationName: "keb-chaos", StatementTimeout: 5 * time.Second}); err != nil {
-		w.t.Fatal(err)
-	}
+	w.db, err = postgres.Open(w.t.Context(), postgres.Config{URL: w.postgres.URL("keb"), MaxOpen: 4, ApplicationName: "keb-chaos", StatementTimeout: 5 * time.Second})
+	require.NoError(w.t, err)
 }
 
 // restartPostgres starts Postgres, and what is left of the one before is put away.
@@ -171,9 +168,8 @@ func (w *world) restartPostgres() {
 		_ = w.postgres.Stop(ctx) // it was killed
 	}
 	var err error
-	if w.postgres, err = pglocal.Start(ctx, w.pgConfig); err != nil {
-		w.t.Fatalf("start Postgres: %v", err)
-	}
+	w.postgres, err = pglocal.Start(ctx, w.pgConfig)
+	require.NoError(w.t, err, "start Postgres")
 }
 
 func (w *world) signalPostgres(s syscall.Signal) {
@@ -206,28 +202,22 @@ func (w *world) addNATS(binary string) {
 }
 
 func (w *world) configureNATS(conf string) {
-	if err := os.WriteFile(w.natsConf, []byte(conf), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, os.WriteFile(w.natsConf, []byte(conf), 0o600))
 }
 
 // storeLimit changes how much the streams may hold; it takes a restart of the server.
 func (w *world) storeLimit(size string) {
 	raw, err := os.ReadFile(w.natsConf)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.configureNATS(regexp.MustCompile(`max_file_store: \S+`).ReplaceAllString(string(raw), "max_file_store: "+size))
 }
 
 func (w *world) connect() {
 	var err error
-	if w.admin, err = nats.Connect("nats://"+w.addr["nats"], nats.UserInfo(adminUser, adminPassword), nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond)); err != nil {
-		w.t.Fatal(err)
-	}
-	if w.js, err = jetstream.New(w.admin, jetstream.WithDefaultTimeout(2*time.Second)); err != nil {
-		w.t.Fatal(err)
-	}
+	w.admin, err = nats.Connect("nats://"+w.addr["nats"], nats.UserInfo(adminUser, adminPassword), nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond))
+	require.NoError(w.t, err)
+	w.js, err = jetstream.New(w.admin, jetstream.WithDefaultTimeout(2*time.Second))
+	require.NoError(w.t, err)
 }
 
 func (w *world) add(name, binary string, env []string, args ...string) *program {
@@ -267,9 +257,7 @@ func (w *world) proxy(who, to string) string {
 	p := w.proxies[name]
 	if p == nil {
 		p = toxiproxy.NewProxy(w.server, name, harness.FreeAddr(w.t), w.addr[to])
-		if err := p.Start(); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, p.Start())
 		w.proxies[name] = p
 	}
 	return p.Listen

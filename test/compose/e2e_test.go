@@ -205,9 +205,7 @@ func (in *installation) containers() []container {
 	in.t.Helper()
 	out, err := exec.Command("docker", "ps", "-aq", "--no-trunc", "--filter", "label=com.docker.compose.project="+project,
 		"--filter", "label=com.docker.compose.oneoff=False").Output()
-	if err != nil {
-		in.t.Fatal(err)
-	}
+	require.NoError(in.t, err)
 	found := inspect(in.t, strings.Fields(string(out))...)
 	found = slices.DeleteFunc(found, func(c container) bool { return c.service() == "init" })
 	slices.SortFunc(found, func(a, b container) int { return strings.Compare(a.service()+a.ID, b.service()+b.ID) })

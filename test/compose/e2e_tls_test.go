@@ -101,9 +101,8 @@ func (in *installation) copied(t *testing.T, service, path string) []byte {
 	out, err := exec.CommandContext(t.Context(), "docker", "cp", "-L", in.one(t, service).ID+":"+path, "-").Output()
 	require.NoErrorf(t, err, "%s of %s", path, service)
 	archive := tar.NewReader(bytes.NewReader(out))
-	if _, err := archive.Next(); err != nil {
-		t.Fatal(err)
-	}
+	_, err = archive.Next()
+	require.NoError(t, err)
 	content, err := io.ReadAll(archive)
 	require.NoError(t, err)
 	return content

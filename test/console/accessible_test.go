@@ -52,11 +52,10 @@ func TestEveryViewIsAccessibleInBothThemesAndOnSmallScreens(t *testing.T) {
 		for _, theme := range []string{"light", "dark"} {
 			width := map[string]int64{"light": 1280, "dark": 360}[theme]
 			p.do(chromedp.EmulateViewport(width, 900))
-			if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
+			require.NoError(t, err)
 			p.open(view)
 			p.until("the view is complete", `document.querySelector('#main .loading') === null`)
 			found := eval[[]string](p, checks)

@@ -53,9 +53,8 @@ func openTab(t *testing.T, s *system) *tab {
 	})
 	// The browser lives as long as the context of the first action.
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate("about:blank")))
-	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	require.NoError(t, err)
 	require.NoError(t, chromedp.Listen(ctx, p.see))
 	return p
 }
@@ -122,9 +121,7 @@ func eval[T any](p *tab, js string) T {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](js))
-	if err != nil {
-		p.t.Fatalf("evaluate %s: %v", js, err)
-	}
+	require.NoErrorf(p.t, err, "evaluate %s", js)
 	return v
 }
 
@@ -188,9 +185,8 @@ func (p *tab) shortcut(keys string) {
 	p.t.Helper()
 	for _, key := range keys {
 		for _, kind := range []input.DispatchKeyEventType{"rawKeyDown", "keyUp"} {
-			if _, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: string(key)}); err != nil {
-				p.t.Fatalf("press %c: %v", key, err)
-			}
+			_, err := chromedp.Call(p.ctx, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: string(key)})
+			require.NoErrorf(p.t, err, "press %c", key)
 		}
 	}
 }

@@ -41,16 +41,14 @@ func TestThePageStaysSmallHoweverMuchChanges(t *testing.T) {
 	s.request(op)
 	s.await(op, "", "succeeded")
 	p := openTab(t, s)
-	if _, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: flood}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: flood})
+	require.NoError(t, err)
 	p.open("/console/operations")
 	p.shows("main", "1 operation")
 	heap := func() float64 {
 		t.Helper()
-		if _, err := chromedp.Call(p.ctx, heapprofiler.CollectGarbage, cdp.Empty{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := chromedp.Call(p.ctx, heapprofiler.CollectGarbage, cdp.Empty{})
+		require.NoError(t, err)
 		usage, err := chromedp.Call(p.ctx, runtime.GetHeapUsage, cdp.Empty{})
 		require.NoError(t, err)
 		return usage.UsedSize

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/bus"
@@ -123,9 +124,8 @@ func newSystem(t *testing.T) *system {
 	s := &system{t: t, nats: testkit.NATS(t), script: &script{steps: map[string]behaviour{}}}
 	s.bus = testkit.Bus(t, s.nats.URL())
 	var err error
-	if s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey()); err != nil {
-		t.Fatal(err)
-	}
+	s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey())
+	require.NoError(t, err)
 	s.cfg = service.Defaults[orchestrator.Config]()
 	s.cfg.Database.URL, s.cfg.Processes = testkit.Postgres(t, orchestrator.Migrate), processes
 	s.cfg.SweepEvery, s.cfg.AskWorkersEvery = 100*time.Millisecond, 200*time.Millisecond
@@ -142,9 +142,7 @@ func (s *system) protect() (viewer, operator string) {
 		fmt.Fprintf(&file, "- {name: %s, role: %s, sha256: %s}\n", token.name, token.role, hex.EncodeToString(sum[:]))
 	}
 	path := filepath.Join(s.t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, os.WriteFile(path, []byte(file.String()), 0o600))
 	s.cfg.Access = access.Config{TokensFile: path}
 	return viewer, operator
 }
@@ -172,18 +170,14 @@ func (s *system) orchestrator() (stop func()) {
 	o, err := orchestrator.New(s.t.Context(), s.cfg, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = o.Close() })
 	addr := s.addr
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
 	listener, err := net.Listen("tcp", addr)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	s.addr = listener.Addr().String()
 	base, cancel := context.WithCancel(context.Background())
 	server := &http.Server{Handler: o.Handler(), ReadHeaderTimeout: patience, BaseContext: func(net.Listener) context.Context { return base }}
@@ -215,9 +209,7 @@ func (s *system) worker(name string) (stop func()) {
 	w, err := worker.New(worker.Config{Name: name, Version: "1.4.0", DrainTimeout: time.Second}, worker.Deps{
 		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
 	}, list...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return run(s.t, "worker "+name, w.Run)
 }
 
@@ -245,14 +237,10 @@ func (s *system) request(operations ...event.Operation) {
 		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(), event.OperationRequested{
 			Operation: op, RequestedAt: time.Now().UTC(),
 		})
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		require.NoError(s.t, err)
 		messages[i] = bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
 	}
-	if err := s.bus.Publish(s.t.Context(), messages...); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.bus.Publish(s.t.Context(), messages...))
 }
 
 // ask sends a request to the operator API, with a token if it is not empty, and reads the answer.
@@ -261,25 +249,17 @@ func (s *system) ask(method, path, token, body string, into any) int {
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+s.addr+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	if into != nil {
-		if err := json.Unmarshal(text, into); err != nil {
-			s.t.Fatalf("%s %s: %s: %v", method, path, text, err)
-		}
+		require.NoErrorf(s.t, json.Unmarshal(text, into), "%s %s: %s", method, path, text)
 	}
 	return response.StatusCode
 }

@@ -94,9 +94,7 @@ func newClient(t *testing.T, k *kubetest.Cluster) client.Client {
 
 func (o operand) create(object client.Object) {
 	o.t.Helper()
-	if err := o.Create(o.t.Context(), object); err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, o.Create(o.t.Context(), object))
 }
 
 // delete deletes an object, after it has got the labels that it is given with.
@@ -111,9 +109,7 @@ func (o operand) delete(object client.Object) {
 		object.SetLabels(labels)
 		return o.Update(o.t.Context(), object) == nil
 	})
-	if err := o.Delete(o.t.Context(), object); err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, o.Delete(o.t.Context(), object))
 }
 
 // await waits until the BtpOperator is in that state.
@@ -136,9 +132,7 @@ func (o operand) change() {
 	d := list.Items[0]
 	want := *d.Spec.Replicas
 	patch := []byte(`{"spec":{"replicas":7}}`)
-	if err := o.Patch(o.t.Context(), &d, client.RawPatch("application/merge-patch+json", patch)); err != nil {
-		o.t.Fatal(err)
-	}
+	require.NoError(o.t, o.Patch(o.t.Context(), &d, client.RawPatch("application/merge-patch+json", patch)))
 	testkit.Eventually(o.t, limit, "the Deployment as it was", func() bool {
 		err := o.Get(context.WithoutCancel(o.t.Context()), client.ObjectKeyFromObject(&d), &d)
 		return err == nil && *d.Spec.Replicas == want

@@ -56,9 +56,8 @@ func startPrometheus(t testing.TB, rules string, targets map[string]string) *ser
 		jobs = append(jobs, map[string]any{"job_name": job, "static_configs": []any{map[string]any{"targets": []string{target}}}})
 	}
 	config["scrape_configs"] = jobs
-	if text, err = yaml.Marshal(config); err != nil {
-		t.Fatal(err)
-	}
+	text, err = yaml.Marshal(config)
+	require.NoError(t, err)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
@@ -198,9 +197,7 @@ func (s *server) evaluated() (names []string, problems []string) {
 			Rules []struct{ Name, Health, LastError string }
 		}
 	}
-	if err := s.api("/api/v1/rules", &answer); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, s.api("/api/v1/rules", &answer))
 	for _, g := range answer.Groups {
 		for _, r := range g.Rules {
 			names = append(names, r.Name)

@@ -213,9 +213,8 @@ func prepare(t *testing.T, config *rest.Config) {
 	require.NoError(t, err)
 	create := func(resource schema.GroupVersionResource, content map[string]any) {
 		t.Helper()
-		if _, err := dyn.Resource(resource).Create(t.Context(), &unstructured.Unstructured{Object: content}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := dyn.Resource(resource).Create(t.Context(), &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+		require.NoError(t, err)
 	}
 	create(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "kcp-system"},

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/libs/postgres"
@@ -201,9 +203,7 @@ func (w *world) replace(replica string) *process {
 func (w *world) keyring(service, file string, keys ...string) {
 	w.t.Helper()
 	path := filepath.Join(w.secrets.Dir, service, file)
-	if err := errors.Join(os.Remove(path), os.WriteFile(path, []byte(strings.Join(keys, ",")), 0o600)); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, errors.Join(os.Remove(path), os.WriteFile(path, []byte(strings.Join(keys, ",")), 0o600)))
 }
 
 // keyed are the replicas that have a keyring, with the file of it.
@@ -247,9 +247,7 @@ func (w *world) stale(replica string) float64 {
 		return -1
 	}
 	value, err := strconv.ParseFloat(string(found[1]), 64)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return value
 }
 
@@ -257,9 +255,7 @@ func (w *world) stale(replica string) float64 {
 func (w *world) sealedBy() map[string]int {
 	w.t.Helper()
 	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.database, MaxOpen: 1})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer func() { _ = postgres.Close(db) }()
 	var values []string
 	if err := db.Select(&values, `SELECT sealed FROM broker.credentials UNION ALL SELECT sealed FROM broker.bindings WHERE sealed <> ''

@@ -65,9 +65,7 @@ func (w *world) kubeconfig(name string) string {
 			"token": w.canaries.credential("token in the " + name),
 		}}},
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
@@ -146,16 +144,12 @@ func (w *world) get(address string, change func(*http.Request)) (int, []byte) {
 	ctx, cancel := context.WithTimeout(w.t.Context(), startLimit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	if change != nil {
 		change(request)
 	}
 	response, err := w.HTTP.Do(request)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer response.Body.Close()
 	var body bytes.Buffer
 	fmt.Fprintln(&body, response.Header)
@@ -168,9 +162,7 @@ func (w *world) follow(address string) (stop func() []byte) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	client := &http.Client{Transport: w.HTTP.Transport}
 	response, err := client.Do(request)
 	if err != nil || response.StatusCode != http.StatusOK {
@@ -195,15 +187,11 @@ func (w *world) answers(orders []*harness.Order, operations, orchestrations []st
 	w.t.Helper()
 	out := map[string][]byte{}
 	raw, err := os.ReadFile(filepath.Join(root, "api/openapi.yaml"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	var described struct {
 		Paths map[string]map[string]any
 	}
-	if err := yaml.Unmarshal(raw, &described); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, yaml.Unmarshal(raw, &described))
 	routes := 0
 	for path, methods := range described.Paths {
 		if methods["get"] == nil || path == "/stream" || strings.HasPrefix(path, "/console/login/oidc") {
@@ -323,13 +311,9 @@ func (w *world) login() {
 		}
 	}
 	body, err := json.Marshal(map[string]string{"token": w.secrets.Read("cli/operator-token")})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "http://"+w.operator+"/console/login", bytes.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Origin", "http://"+w.operator)
 	response, err := w.HTTP.Transport.RoundTrip(request)
@@ -339,9 +323,7 @@ func (w *world) login() {
 	remember("a login with a token", response.Cookies())
 
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	browser := &http.Client{Jar: jar, Transport: transport, Timeout: startLimit, CheckRedirect: func(r *http.Request, _ []*http.Request) error {
@@ -397,14 +379,10 @@ func (w *world) upgrade(what string) string {
 		body += `, "kyma": {"version": "2.21.0"}`
 	}
 	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, "http://"+w.operator+"/upgrade/"+what, strings.NewReader(body+"}"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	request.Header.Set("Content-Type", "application/json")
 	response, err := w.HTTP.Do(request)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer response.Body.Close()
 	var made struct{ OrchestrationID string }
 	raw, err := io.ReadAll(response.Body)
@@ -586,12 +564,8 @@ func everywhere(t *testing.T, overlays string) {
 func (w *world) crash(p *process) {
 	w.t.Helper()
 	found, err := os.FindProcess(p.PID())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := found.Signal(syscall.SIGABRT); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
+	require.NoError(w.t, found.Signal(syscall.SIGABRT))
 	p.ExitCode(startLimit)
 	if !strings.Contains(p.Output(), "goroutine ") {
 		w.t.Errorf("%s has printed no goroutines", p.service)

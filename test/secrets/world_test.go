@@ -166,9 +166,7 @@ func (w *world) startPostgres() {
 		"log_connections": "on", "wal_level": "logical", "full_page_writes": "on", "log_parameter_max_length": "-1",
 		"log_parameter_max_length_on_error": "-1", "max_connections": "120",
 	}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.postgres = srv
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
@@ -177,49 +175,34 @@ func (w *world) startPostgres() {
 			w.t.Error(err)
 		}
 	})
-	if err := srv.EnsureDatabase(w.t.Context(), "keb"); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, srv.EnsureDatabase(w.t.Context(), "keb"))
 	w.database = srv.URL("keb")
 	admin, err := url.Parse(w.database)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	if password, ok := admin.User.Password(); ok {
 		w.canaries.set(func(c harness.Canaries) { c.AddWhole("password of the superuser of Postgres", password) })
 	}
 	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.database, MaxOpen: 1})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	w.secrets.MakeUsers(db)
 	for _, user := range []string{"broker", "orchestrator"} {
 		path := filepath.Join(w.secrets.Dir, user, "database-url")
 		address := strings.ReplaceAll(w.secrets.Read(user+"/database-url"), "HOST:PORT", admin.Host)
-		if err := os.Chmod(path, 0o600); err != nil {
-			w.t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(address), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, os.Chmod(path, 0o600))
+		require.NoError(w.t, os.WriteFile(path, []byte(address), 0o600))
 	}
 	// From now on every statement is logged with its parameters.
 	for _, statement := range []string{"ALTER SYSTEM SET log_statement = 'all'", "SELECT pg_reload_conf()"} {
-		if _, err := db.Exec(statement); err != nil {
-			w.t.Fatal(err)
-		}
+		_, err := db.Exec(statement)
+		require.NoError(w.t, err)
 	}
-	if err := postgres.Close(db); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, postgres.Close(db))
 }
 
 func (w *world) startNATS() {
 	w.t.Helper()
 	opts, err := server.ProcessConfigFile(filepath.Join(w.secrets.Dir, "nats", "nats.conf"))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	opts.Host, opts.Port, opts.HTTPHost, opts.HTTPPort, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, "127.0.0.1", server.RANDOM_PORT, true
 	opts.StoreDir, opts.Debug, opts.LogFile = filepath.Join(w.dir, "nats"), true, filepath.Join(w.dir, "nats.log")
 	// Who reads everything there is, in every account.
@@ -230,9 +213,7 @@ func (w *world) startNATS() {
 	}
 	opts.Users = append(opts.Users, readers...)
 	srv, err := server.NewServer(opts)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	srv.ConfigureLogger()
 	srv.Start()
 	w.nats = srv
@@ -243,20 +224,12 @@ func (w *world) startNATS() {
 	w.recorder = &recorder{}
 	for _, user := range readers {
 		conn, err := nats.Connect(srv.ClientURL(), nats.UserInfo(user.Username, password), nats.Timeout(startLimit))
-		if err != nil {
-			w.t.Fatalf("%s: %v", user.Username, err)
-		}
+		require.NoErrorf(w.t, err, "%s", user.Username)
 		w.t.Cleanup(conn.Close)
 		sub, err := conn.Subscribe(">", w.recorder.take)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if err := sub.SetPendingLimits(-1, -1); err != nil {
-			w.t.Fatal(err)
-		}
-		if err := conn.Flush(); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
+		require.NoError(w.t, sub.SetPendingLimits(-1, -1))
+		require.NoError(w.t, conn.Flush())
 	}
 }
 
@@ -276,9 +249,7 @@ func (r *recorder) take(m *nats.Msg) {
 func (w *world) startSystems() {
 	w.t.Helper()
 	listener, err := net.Listen("tcp", harness.FreeAddr(w.t))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	secret := w.canaries.credential
 	cfg := landscape.Config{
 		DataDir: filepath.Join(w.t.TempDir(), "landscape"), ExternalURL: "http://" + listener.Addr().String(), CleanTime: time.Second,
@@ -287,9 +258,7 @@ func (w *world) startSystems() {
 		LMSToken: secret("token of LMS"), AzureClientID: "azure-client", AzureSecret: secret("secret of Azure"), KubernetesToken: w.token("token of Kubernetes"),
 	}
 	l, err := landscape.New(cfg, landscape.Deps{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx) }()
@@ -341,9 +310,7 @@ func (w *world) credentials(service string) map[string]string {
 	for name, value := range own {
 		if strings.HasSuffix(name, "_FILE") {
 			path := filepath.Join(w.secrets.Dir, service, strings.ToLower(name))
-			if err := os.WriteFile(path, []byte(value), 0o600); err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, os.WriteFile(path, []byte(value), 0o600))
 			value = path
 		}
 		env[name] = value
@@ -354,9 +321,7 @@ func (w *world) credentials(service string) map[string]string {
 func (w *world) serviceManagerPassword() string {
 	path := filepath.Join(w.secrets.Dir, "worker-service-manager", "own-password")
 	if _, err := os.Stat(path); err != nil {
-		if err := os.WriteFile(path, []byte(w.canaries.credential("password of Service Manager")), 0o600); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, os.WriteFile(path, []byte(w.canaries.credential("password of Service Manager")), 0o600))
 	}
 	return w.secrets.Read("worker-service-manager/own-password")
 }
@@ -439,9 +404,7 @@ func (w *world) dump() map[string][]byte {
 	w.t.Helper()
 	out := map[string][]byte{}
 	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.database, MaxOpen: 1})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer func() { _ = postgres.Close(db) }()
 	var tables []string
 	if err := db.Select(&tables, `SELECT quote_ident(table_schema) || '.' || quote_ident(table_name) FROM information_schema.tables
@@ -453,9 +416,7 @@ func (w *world) dump() map[string][]byte {
 	}
 	for _, table := range tables {
 		var rows []string
-		if err := db.Select(&rows, `SELECT t::text FROM `+table+` t`); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, db.Select(&rows, `SELECT t::text FROM `+table+` t`))
 		out["rows of "+table] = []byte(strings.Join(rows, "\n"))
 	}
 	if program, err := exec.LookPath("pg_dump"); err == nil {

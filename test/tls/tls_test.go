@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/postgres"
@@ -63,9 +64,7 @@ TLS, with a certificate of everybody:
 func (w *world) sessions() int {
 	w.t.Helper()
 	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.databaseURL, TLS: w.client("broker"), MaxOpen: 1})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer func() { _ = postgres.Close(db) }()
 	var found []struct {
 		User string  `db:"usename"`
@@ -91,9 +90,7 @@ func (w *world) sessions() int {
 func (w *world) connections() int {
 	w.t.Helper()
 	list, err := w.nats.Connz(&server.ConnzOptions{Username: true})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	for _, c := range list.Conns {
 		if c.TLSVersion == "" {
 			w.t.Errorf("a connection of %s is without TLS", c.AuthorizedUser)
@@ -142,13 +139,9 @@ func (w *world) renew() int {
 	serial := func(addr string) string {
 		w.t.Helper()
 		cfg, err := w.client("cli").Config("KEB_")
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		conn, err := (&tls.Dialer{Config: cfg}).DialContext(w.t.Context(), "tcp", addr)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		defer func() { _ = conn.Close() }()
 		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
@@ -157,9 +150,7 @@ func (w *world) renew() int {
 	ends := w.ends()
 	for service, addr := range addrs {
 		before[service] = serial(addr)
-		if err := os.Remove(w.secrets.Path("init", "tls-"+service+".pem")); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, os.Remove(w.secrets.Path("init", "tls-"+service+".pem")))
 	}
 	_, address, _ := strings.Cut(w.databaseURL, "@")
 	host, _, _ := strings.Cut(address, "/")
@@ -191,14 +182,10 @@ func (w *world) ends() map[string]time.Time {
 	found := map[string]time.Time{}
 	for service, addr := range w.metrics {
 		_, body, err := w.ask("cli", "https://"+addr+"/metrics")
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		for _, line := range regexp.MustCompile(`(?m)^keb_tls_certificate_not_after_timestamp_seconds\{variable="(\w+)"\} (\S+)$`).FindAllStringSubmatch(body, -1) {
 			at, err := strconv.ParseFloat(line[2], 64)
-			if err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, err)
 			found[service+" "+line[1]] = time.Unix(int64(at), 0)
 		}
 	}

@@ -104,15 +104,11 @@ func (w *world) database() {
 	w.databaseURL = testkit.PostgresTLS(w.t, testkit.KeyPair{CertFile: w.secrets.Path("postgres", "tls.crt"), KeyFile: w.secrets.Path("postgres", "tls.key")},
 		&testkit.CA{File: w.secrets.Path("postgres", "ca.crt")})
 	u, err := url.Parse(w.databaseURL)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	// Now the address is known that the services get.
 	w.makeSecrets(u.Host)
 	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.databaseURL, TLS: w.client("broker"), MaxOpen: 1})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer func() { _ = postgres.Close(db) }()
 	_, err = db.ExecContext(w.t.Context(), "CREATE DATABASE keb")
 	require.NoError(w.t, err)
@@ -123,17 +119,12 @@ func (w *world) database() {
 func (w *world) bus() {
 	w.t.Helper()
 	here := filepath.Join(w.t.TempDir(), "nats.conf")
-	if err := os.WriteFile(here, []byte(strings.ReplaceAll(w.secrets.Read("nats/nats.conf"), "/run/keb/", w.secrets.Path("nats", "")+"/")), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, os.WriteFile(here, []byte(strings.ReplaceAll(w.secrets.Read("nats/nats.conf"), "/run/keb/", w.secrets.Path("nats", "")+"/")), 0o600))
 	opts, err := server.ProcessConfigFile(here)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	opts.Host, opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, w.t.TempDir(), true, true
-	if w.nats, err = server.NewServer(opts); err != nil {
-		w.t.Fatal(err)
-	}
+	w.nats, err = server.NewServer(opts)
+	require.NoError(w.t, err)
 	w.nats.Start()
 	w.t.Cleanup(func() { w.nats.Shutdown(); w.nats.WaitForShutdown() })
 	if !w.nats.ReadyForConnections(limit) {
@@ -149,14 +140,10 @@ func (w *world) ask(as, url string) (int, string, error) {
 		files = w.client(as)
 	}
 	transport, err := files.Transport("KEB_")
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	res, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(req)
 	if err != nil {
 		return 0, "", err

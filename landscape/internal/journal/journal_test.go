@@ -71,9 +71,8 @@ func TestOpen_IncompleteLastLine_IsDropped(t *testing.T) {
 	require.NoError(t, s.Close())
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(t, err)
-	if _, err := f.WriteString(`{"t":"row","i":"b","v":{"Te`); err != nil {
-		t.Fatal(err)
-	}
+	_, err = f.WriteString(`{"t":"row","i":"b","v":{"Te`)
+	require.NoError(t, err)
 	_ = f.Close()
 	s, table = open(t, path)
 	put(t, s, table, "c", "later")

@@ -44,18 +44,16 @@ func jar(t *testing.T, programs ...string) []byte {
 	const script = "#!/bin/sh\necho one line >&2\necho another >&2\nexit 1\n"
 	for _, p := range programs {
 		require.NoError(t, tw.WriteHeader(&tar.Header{Name: "bin/" + p, Mode: 0o755, Size: int64(len(script)), Typeflag: tar.TypeReg}))
-		if _, err := tw.Write([]byte(script)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := tw.Write([]byte(script))
+		require.NoError(t, err)
 	}
 	require.NoError(t, tw.Close())
 	var out bytes.Buffer
 	zw := zip.NewWriter(&out)
 	w, err := zw.Create("postgres.txz")
 	require.NoError(t, err)
-	if _, err := w.Write(xz(files.Bytes())); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.Write(xz(files.Bytes()))
+	require.NoError(t, err)
 	require.NoError(t, zw.Close())
 	return out.Bytes()
 }

@@ -98,9 +98,8 @@ func ownerProcess(t *testing.T, dir string) (owner *exec.Cmd, serverPID int, url
 	require.NoError(t, owner.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	if _, err := fmt.Sscanf(line, "ready %d %s", &serverPID, &url); err != nil {
-		t.Fatalf("owner says %q: %v", line, err)
-	}
+	_, err = fmt.Sscanf(line, "ready %d %s", &serverPID, &url)
+	require.NoErrorf(t, err, "owner says %q", line)
 	return owner, serverPID, url
 }
 
@@ -115,9 +114,8 @@ func TestStart_ParentWasKilled_KeepsData(t *testing.T) {
 	dir := dataDir(t)
 	owner, _, url := ownerProcess(t, dir)
 	db := open(t, url)
-	if _, err := db.ExecContext(t.Context(), `CREATE TABLE kept (n int); INSERT INTO kept VALUES (42)`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := db.ExecContext(t.Context(), `CREATE TABLE kept (n int); INSERT INTO kept VALUES (42)`)
+	require.NoError(t, err)
 	kill(t, owner)
 
 	s := start(t, Config{DataDir: dir, Durable: true})

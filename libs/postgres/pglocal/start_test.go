@@ -20,9 +20,8 @@ func TestStart_SecondStart_KeepsCluster(t *testing.T) {
 	dir := dataDir(t)
 	first := start(t, Config{DataDir: dir})
 	require.NoError(t, first.EnsureDatabase(testContext(t), "keb"))
-	if _, err := open(t, first.URL("keb")).ExecContext(t.Context(), `CREATE TABLE kept ()`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := open(t, first.URL("keb")).ExecContext(t.Context(), `CREATE TABLE kept ()`)
+	require.NoError(t, err)
 	stop(t, first)
 	stop(t, first) // stopping twice has no effect
 

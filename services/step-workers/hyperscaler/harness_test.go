@@ -95,9 +95,7 @@ func (g *garden) serve(w http.ResponseWriter, r *http.Request) {
 func (g *garden) api(method, path string, body any, into any) {
 	g.t.Helper()
 	data, err := json.Marshal(body)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, err)
 	req := httptest.NewRequestWithContext(g.t.Context(), method, path, bytes.NewReader(data))
 	req.Header.Set("Authorization", "Bearer "+landscape.DefaultCredential)
 	req.Header.Set("Content-Type", "application/json")
@@ -110,9 +108,7 @@ func (g *garden) api(method, path string, body any, into any) {
 		g.t.Fatalf("%s %s: %d %s", method, path, rec.Code, rec.Body)
 	}
 	if into != nil {
-		if err := json.Unmarshal(rec.Body.Bytes(), into); err != nil {
-			g.t.Fatal(err)
-		}
+		require.NoError(g.t, json.Unmarshal(rec.Body.Bytes(), into))
 	}
 }
 
@@ -200,15 +196,12 @@ func (g *garden) process(around func(*http.Request, http.RoundTripper) (*http.Re
 	cfg.GardenerTimeout, cfg.Project = 30*time.Second, "kyma"
 	deps := extclient.Deps{Now: g.clock}
 	list, err := hyperscaler.Steps(cfg, deps)
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	require.NoError(g.t, err)
 	for _, s := range list {
 		p.steps[s.Name()] = s
 	}
-	if p.questions, err = hyperscaler.Questions(cfg, deps); err != nil {
-		g.t.Fatal(err)
-	}
+	p.questions, err = hyperscaler.Questions(cfg, deps)
+	require.NoError(g.t, err)
 	return p
 }
 

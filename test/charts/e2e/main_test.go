@@ -87,14 +87,11 @@ func (h *helm) install(values map[string]any) {
 func (h *helm) installChart(dir, name string, values map[string]any) {
 	h.t.Helper()
 	c, err := loader.LoadDir(dir)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	require.NoError(h.t, err)
 	i := action.NewInstall(h.cfg)
 	i.ReleaseName, i.Namespace, i.CreateNamespace, i.Wait, i.Timeout = name, namespace, true, true, patience
-	if _, err := i.RunWithContext(h.t.Context(), c, values); err != nil {
-		h.t.Fatalf("helm install %s: %v", name, err)
-	}
+	_, err = i.RunWithContext(h.t.Context(), c, values)
+	require.NoErrorf(h.t, err, "helm install %s", name)
 }
 
 func (h *helm) upgrade(ctx context.Context, values map[string]any) error {
@@ -112,18 +109,15 @@ func (h *helm) rollback(revision int) {
 	h.t.Helper()
 	r := action.NewRollback(h.cfg)
 	r.Version, r.Wait, r.Timeout = revision, true, patience
-	if err := r.Run(releaseName); err != nil {
-		h.t.Fatalf("helm rollback: %v", err)
-	}
+	require.NoError(h.t, r.Run(releaseName), "helm rollback")
 }
 
 func (h *helm) uninstall(name string) {
 	h.t.Helper()
 	u := action.NewUninstall(h.cfg)
 	u.Wait, u.Timeout = true, patience
-	if _, err := u.Run(name); err != nil {
-		h.t.Fatalf("helm uninstall: %v", err)
-	}
+	_, err := u.Run(name)
+	require.NoError(h.t, err, "helm uninstall")
 }
 
 // test runs the pods of `helm test`.
@@ -131,9 +125,8 @@ func (h *helm) test() {
 	h.t.Helper()
 	rt := action.NewReleaseTesting(h.cfg)
 	rt.Namespace, rt.Timeout = namespace, patience
-	if _, err := rt.Run(releaseName); err != nil {
-		h.t.Fatalf("helm test: %v", err)
-	}
+	_, err := rt.Run(releaseName)
+	require.NoError(h.t, err, "helm test")
 }
 
 // server is a server of Kubernetes that runs beside those of kubetest.

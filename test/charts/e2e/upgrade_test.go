@@ -144,9 +144,8 @@ func TestAnUpgradeLosesNoOperation(t *testing.T) {
 func requireImages(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"broker", "orchestrator", "step-worker", "cli", "jobs"} {
-		if _, err := run(t.Context(), "docker", "tag", "keb/"+name+":"+image, "keb/"+name+":"+next); err != nil {
-			t.Fatalf("the images are missing, run `make images`: %v", err)
-		}
+		_, err := run(t.Context(), "docker", "tag", "keb/"+name+":"+image, "keb/"+name+":"+next)
+		require.NoError(t, err, "the images are missing, run `make images`")
 		t.Cleanup(func() {
 			if _, err := run(context.WithoutCancel(t.Context()), "docker", "rmi", "keb/"+name+":"+next); err != nil {
 				t.Error(err)
@@ -163,9 +162,8 @@ func requireImages(t *testing.T) {
 		if _, err := run(t.Context(), "docker", "image", "inspect", other); err == nil {
 			continue
 		}
-		if _, err := run(t.Context(), "docker", "pull", "--quiet", other); err != nil {
-			t.Fatalf("an image is missing; without a registry test/compose/standins/build.sh makes one that stands in: %v", err)
-		}
+		_, err := run(t.Context(), "docker", "pull", "--quiet", other)
+		require.NoError(t, err, "an image is missing; without a registry test/compose/standins/build.sh makes one that stands in")
 	}
 }
 
@@ -249,21 +247,15 @@ func newPlatform(t *testing.T, c client.Client, n *node) *platform {
 func (p *platform) order(count int) {
 	p.t.Helper()
 	text, err := os.ReadFile(repository + "examples/requests/azure.json")
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	for i := range count {
 		var o osbclient.Provisioning
-		if err := json.Unmarshal(text, &o); err != nil {
-			p.t.Fatal(err)
-		}
+		require.NoError(p.t, json.Unmarshal(text, &o))
 		o.Parameters.(map[string]any)["name"] = fmt.Sprintf("upgrade-%d", i)
 		o.Context.(map[string]any)["subaccount_id"] = uuid.NewString()
 		id := uuid.NewString()
 		answer, err := p.client.Provision(p.t.Context(), id, o)
-		if err != nil {
-			p.t.Fatalf("order %d: %v", i, err)
-		}
+		require.NoErrorf(p.t, err, "order %d", i)
 		p.open[id] = answer.Operation
 	}
 }
@@ -328,9 +320,7 @@ func (p *platform) finish() {
 	defer cancel()
 	for instance, operation := range p.open {
 		last, err := p.client.Poll(ctx, instance, operation, nil)
-		if err != nil {
-			p.t.Fatalf("instance %s, operation %s: %v", instance, operation, err)
-		}
+		require.NoErrorf(p.t, err, "instance %s, operation %s", instance, operation)
 		if last.State != osb.StateSucceeded {
 			p.t.Errorf("instance %s, operation %s: %s, %s", instance, operation, last.State, last.Description)
 		}
@@ -342,13 +332,9 @@ func (p *platform) finish() {
 func (p *platform) created() map[string]int {
 	p.t.Helper()
 	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.landscape+"/admin/systems", nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	answer, err := (&http.Client{Timeout: 20 * time.Second}).Do(request)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 	defer answer.Body.Close()
 	var body struct {
 		Data []struct {
@@ -356,9 +342,7 @@ func (p *platform) created() map[string]int {
 			Created map[string]int
 		}
 	}
-	if err := json.NewDecoder(answer.Body).Decode(&body); err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, json.NewDecoder(answer.Body).Decode(&body))
 	counts := map[string]int{}
 	for _, s := range body.Data {
 		for kind, n := range s.Created {

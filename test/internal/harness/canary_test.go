@@ -68,9 +68,8 @@ func compressed(t *testing.T, text string, method func(io.Writer) io.WriteCloser
 	var out bytes.Buffer
 	w := method(&out)
 	filler := strings.Repeat("what does not matter, ", 200)
-	if _, err := io.WriteString(w, filler+text+filler); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(w, filler+text+filler)
+	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	return out.String()
 }

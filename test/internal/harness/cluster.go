@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
 
@@ -47,15 +49,11 @@ func (s *System) prepare() {
 		return
 	}
 	from, err := cluster()
-	if err != nil {
-		s.t.Fatalf("make a database cluster: %v", err)
-	}
+	require.NoError(s.t, err, "make a database cluster")
 	if from == "" {
 		return
 	}
-	if err := os.MkdirAll(s.DataDir, 0o711); err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, os.MkdirAll(s.DataDir, 0o711))
 	// With owners and modes.
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
 		s.t.Fatal(fmt.Errorf("copy the database cluster: %w: %s", err, out))

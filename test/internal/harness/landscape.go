@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Object is an object of an external system, as the landscape's admin API shows it: secret values are masked.
@@ -20,9 +22,7 @@ func (o Object) Has(text string) bool { return strings.Contains(o.Raw, text) }
 // Into decodes the object.
 func (o Object) Into(s *System, into any) {
 	s.t.Helper()
-	if err := json.Unmarshal([]byte(o.Raw), into); err != nil {
-		s.t.Fatalf("%s %s %s: %v", o.System, o.Kind, o.ID, err)
-	}
+	require.NoErrorf(s.t, json.Unmarshal([]byte(o.Raw), into), "%s %s %s", o.System, o.Kind, o.ID)
 }
 
 // Objects are those of a system, of a kind, that contain a text.
@@ -108,9 +108,7 @@ func (s *System) Fail(system, instanceID string) {
 func (s *System) RealCluster(o *Order, kubeconfig []byte) {
 	s.t.Helper()
 	content, err := json.Marshal(map[string]string{"instanceId": o.InstanceID, "kubeconfig": string(kubeconfig)})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	body, status, err := s.call(http.MethodPut, s.admin("provisioner")+"/kubeconfigs", string(content))
 	if err != nil || status != http.StatusOK {
 		s.t.Fatalf("set the kubeconfig of %s: status %d, %v: %s", o.InstanceID, status, err, body)
@@ -121,9 +119,7 @@ func (s *System) RealCluster(o *Order, kubeconfig []byte) {
 func (s *System) DeleteSubaccount(id string) {
 	s.t.Helper()
 	event, err := json.Marshal(map[string]string{"subaccountId": id})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	body, status, err := s.call(http.MethodPost, s.admin("cis")+"/events", string(event))
 	if err != nil || status != http.StatusCreated {
 		s.t.Fatalf("delete sub-account %s: status %d, %v: %s", id, status, err, body)

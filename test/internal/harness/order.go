@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -81,9 +82,7 @@ func (s *System) Platform() *osbclient.Client {
 	client, err := osbclient.New(osbclient.Config{
 		BaseURL: s.OSBURL(), User: "keb", Password: cmp.Or(s.password, "keb"), PollEvery: 20 * time.Millisecond, PollAtMost: 50 * time.Millisecond,
 	}, s.HTTP)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	return client
 }
 
@@ -111,9 +110,7 @@ func (s *System) UpdateAtOnce(o *Order, change osbclient.Change) {
 	s.t.Helper()
 	change.ServiceID = ServiceID
 	answer, err := s.Platform().Update(s.t.Context(), o.InstanceID, change)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	if answer.Async || answer.Operation != "" {
 		s.t.Fatalf("answer %+v, want 200 without an operation", answer)
 	}
@@ -121,9 +118,7 @@ func (s *System) UpdateAtOnce(o *Order, change osbclient.Change) {
 
 func (s *System) accepted(answer *osbclient.Answer, err error) string {
 	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	if !answer.Async || answer.Operation == "" {
 		s.t.Fatalf("answer %+v, want 202 with an operation", answer)
 	}
@@ -136,9 +131,7 @@ func (s *System) PollEnd(o *Order, operation string, want osb.State, within time
 	ctx, cancel := context.WithTimeout(s.t.Context(), within)
 	defer cancel()
 	last, err := s.Platform().Poll(ctx, o.InstanceID, operation, nil)
-	if err != nil {
-		s.t.Fatalf("poll instance %s: %v", o.InstanceID, err)
-	}
+	require.NoErrorf(s.t, err, "poll instance %s", o.InstanceID)
 	if last.State != want {
 		s.t.Fatalf("instance %s ended in %s (%s), want %s", o.InstanceID, last.State, last.Description, want)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/api/broker"
 )
 
@@ -16,14 +18,10 @@ func (s *System) Runtimes(o *Order, state string) []broker.Runtime {
 		query.Set("state", state)
 	}
 	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.OSBAddr+"/runtimes?"+query.Encode(), http.NoBody)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	request.SetBasicAuth("keb", "keb")
 	response, err := s.HTTP.Do(request)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	require.NoError(s.t, err)
 	defer func() { _ = response.Body.Close() }()
 	var list broker.RuntimeList
 	if err := json.NewDecoder(response.Body).Decode(&list); err != nil || response.StatusCode != http.StatusOK {

@@ -280,15 +280,11 @@ func useBTP(w *World, left Left) {
 			RuntimeID string `json:"runtimeId"`
 		} `json:"provisioner"`
 	}
-	if err := json.Unmarshal(left.Details, &details); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, json.Unmarshal(left.Details, &details))
 	query, err := json.Marshal(map[string]string{
 		"query": `query { result: runtimeStatus(id: "` + details.Provisioner.RuntimeID + `") { runtimeConfiguration { kubeconfig } } }`,
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	answer := w.post(w.url+"/provisioner/graphql", query, map[string]string{"tenant": "ga-1"})
 	var status struct {
 		Data struct {
@@ -297,9 +293,7 @@ func useBTP(w *World, left Left) {
 			}
 		}
 	}
-	if err := json.Unmarshal(answer, &status); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, json.Unmarshal(answer, &status))
 	kubeconfig := status.Data.Result.RuntimeConfiguration.Kubeconfig
 	server, token := serverOf.FindStringSubmatch(kubeconfig), tokenOf.FindStringSubmatch(kubeconfig)
 	if server == nil || token == nil {
@@ -317,17 +311,13 @@ func useBTP(w *World, left Left) {
 func (w *World) post(url string, body []byte, header map[string]string) []byte {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	req.Header.Set("Content-Type", "application/json")
 	for name, value := range header {
 		req.Header.Set(name, value)
 	}
 	resp, err := client.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode >= 300 {

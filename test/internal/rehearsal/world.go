@@ -117,9 +117,7 @@ func (w *World) Restart() {
 	services, err := stepworkers.All(w.url, stepworkers.Options{
 		Environment: w.environment, Poll: poll, Now: w.Now,
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	for _, s := range services {
 		for _, q := range s.Questions {
 			w.questions[q.Subject] = q.Answer
@@ -186,12 +184,9 @@ func (w *World) announce(op event.Operation) {
 		OrchestrationID: op.Upgrade.OrchestrationID, Type: op.Type,
 		Instances: []event.NotifiedInstance{{InstanceID: op.InstanceID, Begin: w.Now()}},
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err := w.questions[event.AskNotify](w.t.Context(), question); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
+	_, err = w.questions[event.AskNotify](w.t.Context(), question)
+	require.NoError(w.t, err)
 }
 
 // Do runs an operation to its end.
@@ -199,9 +194,7 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 	w.t.Helper()
 	w.announce(op)
 	run := &Run{Rehearsal: orchestrator.NewRehearsal(p, op), Operation: op, Credential: credentials}
-	if err := run.Start(before.Details, before.Completed, w.Now()); err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, run.Start(before.Details, before.Completed, w.Now()))
 	memory := workertest.NewMemory()
 	attempt := ""
 	for range rounds {
@@ -212,9 +205,7 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 				return run
 			}
 			w.advance(due)
-			if err := run.Wake(w.Now()); err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, run.Wake(w.Now()))
 			continue
 		}
 		if now := fmt.Sprint(command.Stage, command.StageAttempt); now != attempt {
@@ -224,19 +215,13 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 		if lost {
 			// Nobody answers, so the command is sent again when its time is over.
 			w.advance(run.Due())
-			if err := run.Wake(w.Now()); err != nil {
-				w.t.Fatal(err)
-			}
+			require.NoError(w.t, run.Wake(w.Now()))
 			continue
 		}
 		kind, payload := result.Payload()
 		e, err := bus.New(kind, event.DispatchID(op.ID, command.Cursor, command.Dispatch), event.WorkerSource(name), op.ID, w.Now(), payload)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		if err := run.Answer(e, w.Now()); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
+		require.NoError(w.t, run.Answer(e, w.Now()))
 	}
 	w.t.Fatalf("the operation does not end: %+v", run.Status())
 	return nil
@@ -267,9 +252,7 @@ func (w *World) execute(run *Run, name string, c event.StepExecute, m *workertes
 	}
 	w.door.arm(f, kill)
 	if f != nil && f.Cancel {
-		if err := run.Cancel("not wanted any more", w.Now()); err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, run.Cancel("not wanted any more", w.Now()))
 	}
 	result = worker.Execute(ctx, step, worker.Execution{
 		Command: executed, Worker: event.Worker{Name: name, Version: "test"}, Memory: m, Now: w.Now,
@@ -391,19 +374,13 @@ func (w *World) Admin(method, path string, body, into any) {
 	var payload io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
-		if err != nil {
-			w.t.Fatal(err)
-		}
+		require.NoError(w.t, err)
 		payload = bytes.NewReader(data)
 	}
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, payload)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	resp, err := client.Do(req)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode >= 300 {

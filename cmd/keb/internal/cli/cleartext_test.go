@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestAnAddressWithAPasswordIsRefusedWithoutShowingIt(t *testing.T) {
@@ -24,12 +26,10 @@ func TestATokenThatOthersCanReadIsWarnedOf(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		o := &options{IO: IO{Err: &said}, operatorAddr: addr, osbAddr: addr, token: "keb_CANARY"}
-		if _, err := o.operatorClient(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := o.brokerClient(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := o.operatorClient()
+		require.NoError(t, err)
+		_, err = o.brokerClient()
+		require.NoError(t, err)
 		if got := strings.Count(said.String(), "unencrypted"); got != 0 && !warned || got != 2 && warned || strings.Contains(said.String(), "CANARY") {
 			t.Errorf("%s: %q", addr, said.String())
 		}

@@ -172,9 +172,8 @@ func TestTheServerRefusesEachUserWhatIsNotItsOwn(t *testing.T) {
 				require.NoError(t, nc.Publish(subject, nil))
 			}
 			for _, subject := range subscribe {
-				if _, err := nc.SubscribeSync(subject); err != nil {
-					t.Fatal(err)
-				}
+				_, err := nc.SubscribeSync(subject)
+				require.NoError(t, err)
 			}
 			// The refusals come in order, and before the answer to this.
 			require.NoError(t, nc.Flush())

@@ -29,9 +29,8 @@ func open(t testing.TB) *Store {
 
 func exec(t testing.TB, s *Store, statement string, args ...any) {
 	t.Helper()
-	if _, err := s.db.ExecContext(t.Context(), statement, args...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.db.ExecContext(t.Context(), statement, args...)
+	require.NoError(t, err)
 }
 
 // in runs f in a transaction that must succeed.
@@ -502,9 +501,8 @@ func BenchmarkRuntimes(b *testing.B) {
 	for name, f := range all {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, _, err := s.Runtimes(b.Context(), f); err != nil {
-					b.Fatal(err)
-				}
+				_, _, err := s.Runtimes(b.Context(), f)
+				require.NoError(b, err)
 			}
 			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/page")
 		})
