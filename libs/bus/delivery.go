@@ -76,6 +76,9 @@ func (d *Delivery) Nak(after time.Duration) error {
 	return nil
 }
 
+// Message returns the event and the subject that it was published on.
+func (d *Delivery) Message() (e cloudevents.Event, subject string) { return d.Event, d.Subject }
+
 // InProgress restarts the consumer's AckWait.
 func (d *Delivery) InProgress() error {
 	if err := d.msg.InProgress(); err != nil {

@@ -302,7 +302,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
 	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission, BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: dispatch.Postgres{Store: o.store}, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
-		Log: o.deps.Log, Registerer: o.deps.Registerer, Now: o.deps.Now, Wake: o.timer.Wake,
+		Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
 		TracerProvider: o.deps.TracerProvider, Watcher: dispatch.Watchers{o.tally, o.changes},
 	})
 	if err != nil {
@@ -504,13 +504,13 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("results", func(ctx context.Context) error {
 		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
 			Consumer: event.ResultsConsumer(), MaxBatch: maxBatch, Handlers: handlers, Prefetch: 2 * maxBatch, Rank: rank,
-		}, func(ctx context.Context, batch []*bus.Delivery) { o.report("results", o.dispatch.Results(ctx, batch)) })
+		}, func(ctx context.Context, batch []*bus.Delivery) { o.report("results", o.dispatch.Results(ctx, dispatch.Deliveries(batch))) })
 	})
 	group.Add("requests", func(ctx context.Context) error {
 		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
 			Consumer: event.RequestsConsumer(), MaxBatch: maxBatch, Handlers: 1, Prefetch: 2 * maxBatch, Rank: rank,
 		}, func(ctx context.Context, batch []*bus.Delivery) {
-			o.report("requests", o.dispatch.Requests(ctx, batch))
+			o.report("requests", o.dispatch.Requests(ctx, dispatch.Deliveries(batch)))
 		})
 	})
 	group.Add("bus", func(ctx context.Context) error { return o.deps.Bus.Keep(ctx, o.consumers) })

@@ -26,7 +26,7 @@ func BenchmarkStep(b *testing.B) {
 	result := engine.Result{Outcome: event.OutcomeSucceeded, Cursor: state.Cursor, StartedAt: epoch, FinishedAt: epoch}
 	b.ReportAllocs()
 	for b.Loop() {
-		w := &work{row: row, process: p}
+		w := &work{row: row, process: p, decide: engine.Apply}
 		require.NoError(b, w.apply(result, epoch))
 		if _, err := d.command(w); err != nil {
 			b.Fatal(err)

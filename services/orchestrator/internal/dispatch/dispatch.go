@@ -20,7 +20,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
@@ -39,21 +38,24 @@ type Config struct {
 	BatchTimeout time.Duration
 }
 
-// Deps is what a Dispatcher works with. All but Registerer, Log and TracerProvider are required.
+// Deps is what a Dispatcher works with. Metrics, Log, Apply, Watcher and TracerProvider may be nil.
 type Deps struct {
 	Store       Store
 	Publisher   Publisher
 	Definitions Definitions
 	Workers     Workers
-	Purger      *Purger
-	Log         *slog.Logger
-	Registerer  prometheus.Registerer
+	Purger      Cleaner
+	// Metrics count what happens; nil counts nothing that can be read.
+	Metrics *Metrics
+	Log     *slog.Logger
 	// Now is the clock.
 	Now func() time.Time
 	// TracerProvider makes the spans of operations; nil makes none.
 	TracerProvider trace.TracerProvider
 	// Watcher is told what was committed; nil is nobody.
 	Watcher Watcher
+	// Apply is engine.Apply, unless a simulation watches it.
+	Apply func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
 	// Wake is called when an operation has begun to wait until a time.
 	Wake func(at time.Time)
 }
@@ -63,7 +65,7 @@ type Dispatcher struct {
 	cfg     Config
 	deps    Deps
 	log     *slog.Logger
-	metrics *metrics
+	metrics *Metrics
 	cache   *cache
 	tracer  *tracer // nil: none
 	outbox  *outbox
@@ -80,10 +82,16 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 			return nil, fmt.Errorf("admission of %s: %d: must not be negative; 0 stops new operations of the type", t, n)
 		}
 	}
+	if deps.Metrics == nil {
+		deps.Metrics = NewMetrics(nil)
+	}
+	if deps.Apply == nil {
+		deps.Apply = engine.Apply
+	}
 	if deps.Log == nil {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Registerer), cache: newCache(cacheSize), seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}, dueBatch: dueBatch}
+	d := &Dispatcher{cfg: cfg, deps: deps, log: deps.Log, metrics: deps.Metrics, cache: newCache(cacheSize), seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}, dueBatch: dueBatch}
 	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
 	d.metrics.prepare(deps.Definitions, cfg.Admission)
 	d.outbox = &outbox{deps: &d.deps, metrics: d.metrics, message: d.command, fact: d.fact, open: func(ctx context.Context, row *store.Row) (*work, error) {
@@ -145,7 +153,8 @@ type work struct {
 	// again is whose facts are published again because their message has come again; nil for none.
 	again *store.FactRange
 
-	// tracer, if not nil, notes in spans what the changes have ended; folds are the results that caused them.
+	// decide is Deps.Apply. tracer, if not nil, notes in spans what the changes have ended; folds are the results that caused them.
+	decide func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
 	tracer *tracer
 	spans  []tracing.Span
 	folds  []folded
@@ -161,7 +170,7 @@ func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*
 			return nil, err
 		}
 	}
-	return &work{row: row, process: p, fresh: fresh, tracer: d.tracer}, nil
+	return &work{row: row, process: p, fresh: fresh, decide: d.deps.Apply, tracer: d.tracer}, nil
 }
 
 // encodeOnce encodes the operation for all its commands. A deprovisioning whose parameters no command can carry loses the large ones: an
@@ -240,7 +249,7 @@ func (w *work) tooLarge(size, limit int) string {
 }
 
 func (w *work) applyOne(e engine.Event, now time.Time) error {
-	state, effects, err := engine.Apply(w.process, w.row.State, e, now)
+	state, effects, err := w.decide(w.process, w.row.State, e, now)
 	if err != nil {
 		return err
 	}

@@ -213,12 +213,21 @@ func (b *bundle) orchestrator() *orchestrator {
 	f := &faulty{Bus: b.bus}
 	d, err := New(Config{}, Deps{
 		Store: Postgres{Store: b.store}, Publisher: f, Definitions: definitions, Workers: workers(true), Purger: NewPurger(nobody{}, testkit.Logger(b.t)),
-		Log: testkit.Logger(b.t), Registerer: prometheus.NewRegistry(), Now: b.clock.Now, Wake: func(time.Time) {},
+		Log: testkit.Logger(b.t), Metrics: NewMetrics(prometheus.NewRegistry()), Now: b.clock.Now, Wake: func(time.Time) {},
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return &orchestrator{Dispatcher: d, bus: f}
+}
+
+// Results and Requests take what the bus has delivered.
+func (o *orchestrator) Results(ctx context.Context, batch []*bus.Delivery) error {
+	return o.Dispatcher.Results(ctx, Deliveries(batch))
+}
+
+func (o *orchestrator) Requests(ctx context.Context, batch []*bus.Delivery) error {
+	return o.Dispatcher.Requests(ctx, Deliveries(batch))
 }
 
 func count(c prometheus.Counter) int { return int(testutil.ToFloat64(c)) }

@@ -19,9 +19,9 @@ const (
 	maxPlans = 64
 )
 
-// metrics are what a Dispatcher counts. The children of what happens with every step are looked up once per definition, not
+// Metrics are what Dispatchers count. The children of what happens with every step are looked up once per definition, not
 // with every step.
-type metrics struct {
+type Metrics struct {
 	created, finished, steps *prometheus.CounterVec
 	sentAgain                prometheus.Counter
 	stale, conflicts         prometheus.Counter
@@ -77,7 +77,8 @@ type failure struct {
 	reason  string
 }
 
-func newMetrics(r prometheus.Registerer) *metrics {
+// NewMetrics returns metrics that are registered, unless r is nil.
+func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
 		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -90,7 +91,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	// A step may take milliseconds or half a day.
 	wide := prometheus.ExponentialBuckets(0.01, 4, 12)
-	return &metrics{
+	return &Metrics{
 		created:  vector("keb_operations_created_total", "Operations taken in.", "type", "plan"),
 		finished: vector("keb_operations_finished_total", "Operations that have ended.", "type", "plan", "state"),
 		steps: vector("keb_steps_finished_total", "Executions of steps that have ended, by outcome and reason of the error.",
@@ -127,7 +128,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 }
 
 // prepare makes the series of new operations ready, so that their rates are right from the first event on.
-func (m *metrics) prepare(definitions Definitions, admission map[event.OperationType]int) {
+func (m *Metrics) prepare(definitions Definitions, admission map[event.OperationType]int) {
 	for t, n := range admission {
 		m.limit.WithLabelValues(string(t)).Set(float64(n))
 	}
@@ -139,7 +140,7 @@ func (m *metrics) prepare(definitions Definitions, admission map[event.Operation
 }
 
 // of is what is ready for a definition.
-func (m *metrics) of(p *process.Process) *processMetrics {
+func (m *Metrics) of(p *process.Process) *processMetrics {
 	if found, ok := m.processes.Load(p); ok {
 		return found.(*processMetrics)
 	}
@@ -156,7 +157,7 @@ func (m *metrics) of(p *process.Process) *processMetrics {
 	return found.(*processMetrics)
 }
 
-func (m *metrics) step(t string, s *process.Step) *stepMetrics {
+func (m *Metrics) step(t string, s *process.Step) *stepMetrics {
 	ready := &stepMetrics{plain: map[event.Outcome]prometheus.Counter{}, reasons: m.reasonsOf(t + "/" + s.Name)}
 	outcomes := []event.Outcome{event.OutcomeSucceeded, event.OutcomeSkipped}
 	if !s.BuiltIn() {
@@ -170,7 +171,7 @@ func (m *metrics) step(t string, s *process.Step) *stepMetrics {
 	return ready
 }
 
-func (m *metrics) reasonsOf(step string) *scrape.Bound {
+func (m *Metrics) reasonsOf(step string) *scrape.Bound {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := m.reasons[step]
@@ -182,7 +183,7 @@ func (m *metrics) reasonsOf(step string) *scrape.Bound {
 }
 
 // kind is what is ready for operations of a type and plan, with all the states in which they may end.
-func (m *metrics) kind(op *event.Operation) *kindMetrics {
+func (m *Metrics) kind(op *event.Operation) *kindMetrics {
 	k := kind{operation: op.Type, plan: m.plans.Value(op.Plan.Name)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +203,7 @@ func (m *metrics) kind(op *event.Operation) *kindMetrics {
 }
 
 // observe counts what has happened to operations. It is called once for each change, after its commit.
-func (m *metrics) observe(works []*work) {
+func (m *Metrics) observe(works []*work) {
 	for _, w := range works {
 		if w.change != nil {
 			m.observeOne(w)
@@ -210,7 +211,7 @@ func (m *metrics) observe(works []*work) {
 	}
 }
 
-func (m *metrics) observeOne(w *work) {
+func (m *Metrics) observeOne(w *work) {
 	ready := m.of(w.process)
 	for i := range w.change.History {
 		switch e := &w.change.History[i]; {
@@ -235,7 +236,7 @@ func (m *metrics) observeOne(w *work) {
 	}
 }
 
-func (s *stepMetrics) observe(m *metrics, w *work, e *engine.Entry) {
+func (s *stepMetrics) observe(m *Metrics, w *work, e *engine.Entry) {
 	s.counter(m, w, e).Inc()
 	switch {
 	case e.Took == 0 && e.StepAttempt == 0: // nobody has tried it
@@ -246,7 +247,7 @@ func (s *stepMetrics) observe(m *metrics, w *work, e *engine.Entry) {
 	}
 }
 
-func (s *stepMetrics) counter(m *metrics, w *work, e *engine.Entry) prometheus.Counter {
+func (s *stepMetrics) counter(m *Metrics, w *work, e *engine.Entry) prometheus.Counter {
 	reason := ""
 	if e.Error != nil {
 		reason = s.reasons.Value(e.Error.Reason)

@@ -38,7 +38,7 @@ import (
 // the outbox unsent, because sendWithin is over, is found at its limit.
 type outbox struct {
 	deps    *Deps
-	metrics *metrics
+	metrics *Metrics
 	// message and fact make the messages of a work, and open makes a work of a row that was read.
 	message func(w *work) (bus.Message, error)
 	fact    func(w *work, f *engine.Fact) (bus.Message, error)

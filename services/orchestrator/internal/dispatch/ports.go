@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -102,6 +104,30 @@ var _ Store = Postgres{}
 // InTx implements Store.
 func (p Postgres) InTx(ctx context.Context, f func(tx Tx) error) error {
 	return p.Store.InTx(ctx, func(tx *store.Tx) error { return f(tx) })
+}
+
+// Delivery is a message that waits for an answer: Ack, Nak or Dead, once.
+type Delivery interface {
+	Message() (e cloudevents.Event, subject string)
+	Ack() error
+	Nak(after time.Duration) error
+	Dead(ctx context.Context, reason string) error
+}
+
+var _ Delivery = (*bus.Delivery)(nil)
+
+// Deliveries are those of the bus as the dispatcher takes them.
+func Deliveries(batch []*bus.Delivery) []Delivery {
+	deliveries := make([]Delivery, len(batch))
+	for i, d := range batch {
+		deliveries[i] = d
+	}
+	return deliveries
+}
+
+// Cleaner empties the stage memory of ended stages, soon; an empty stage means the whole operation.
+type Cleaner interface {
+	Purge(operationID, stage string)
 }
 
 // Publisher takes messages and returns when the bus has them.

@@ -10,7 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/kyma-project/keb/libs/bus"
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/process"
@@ -20,7 +20,7 @@ import (
 
 // order is a request that waits to be taken in.
 type order struct {
-	delivery *bus.Delivery
+	delivery Delivery
 	request  event.OperationRequested
 	process  *process.Process
 	// trace is what the operation is part of, and span the intake of the request.
@@ -30,10 +30,10 @@ type order struct {
 
 // Requests takes in a batch of operation requests: each becomes a row, and starts if its instance is free and its type has no
 // limit. A request that is already there makes its current command published once more.
-func (d *Dispatcher) Requests(ctx context.Context, batch []*bus.Delivery) error {
+func (d *Dispatcher) Requests(ctx context.Context, batch []Delivery) error {
 	orders := make([]order, 0, len(batch))
 	for _, delivery := range batch {
-		request, err := decodeRequest(delivery.Event)
+		request, err := decodeRequest(message(delivery))
 		if err != nil {
 			d.dead(ctx, delivery, err)
 			continue
@@ -81,6 +81,11 @@ func (d *Dispatcher) Requests(ctx context.Context, batch []*bus.Delivery) error 
 		}
 	}
 	return nil
+}
+
+func message(delivery Delivery) cloudevents.Event {
+	e, _ := delivery.Message()
+	return e
 }
 
 // errBehind holds a request back that follows one which comes again.
@@ -291,7 +296,7 @@ func (in *intake) add(ctx context.Context, o *order) error {
 	if err := encodeOnce(row); err != nil {
 		return err
 	}
-	w := &work{row: row, process: o.process, fresh: true, inserted: true, guarded: true, tracer: in.d.tracer}
+	w := &work{row: row, process: o.process, fresh: true, inserted: true, guarded: true, decide: in.d.deps.Apply, tracer: in.d.tracer}
 	in.news = append(in.news, w)
 	in.works = append(in.works, w)
 	if _, limited := in.d.cfg.Admission[op.Type]; limited || instance.Running != "" || instance.Waiting > 0 {

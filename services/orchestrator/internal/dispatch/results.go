@@ -23,7 +23,7 @@ const (
 
 // item is a result that waits to be folded.
 type item struct {
-	delivery    *bus.Delivery
+	delivery    Delivery
 	operationID string
 	result      engine.Result
 	// worker is that of the subject. The bus lets a worker publish under its own name only, so it is true.
@@ -40,7 +40,7 @@ func (it *item) foreign(w *work) bool {
 
 // Results folds a batch of step results: one read for what the cache does not have, one commit, one publication, then the
 // acknowledgements. A batch that fails is taken apart; a message that fails alone for no passing reason is a dead letter.
-func (d *Dispatcher) Results(ctx context.Context, batch []*bus.Delivery) error {
+func (d *Dispatcher) Results(ctx context.Context, batch []Delivery) error {
 	items := make([]item, 0, len(batch))
 	for _, delivery := range batch {
 		it, err := read(delivery)
@@ -76,13 +76,14 @@ func (d *Dispatcher) Results(ctx context.Context, batch []*bus.Delivery) error {
 }
 
 // read makes an item of a delivery, and refuses what says that it is of another worker than the one that has published it.
-func read(delivery *bus.Delivery) (item, error) {
-	id, result, err := DecodeResult(delivery.Event)
+func read(delivery Delivery) (item, error) {
+	e, subject := delivery.Message()
+	id, result, err := DecodeResult(e)
 	if err != nil {
 		return item{}, err
 	}
 	it := item{delivery: delivery, operationID: id, result: result}
-	if it.worker = event.WorkerOfResult(delivery.Subject); result.Worker.Name != it.worker {
+	if it.worker = event.WorkerOfResult(subject); result.Worker.Name != it.worker {
 		return item{}, fmt.Errorf("worker.name is %q: want %q, who has published it", bound(result.Worker.Name), it.worker)
 	}
 	return it, nil
@@ -133,12 +134,11 @@ func (d *Dispatcher) giveBack(ctx context.Context, items []item, cause error) {
 	}
 }
 
-func (d *Dispatcher) dead(ctx context.Context, delivery *bus.Delivery, cause error) {
-	d.seldom.Do(func() {
-		d.log.Error("message cannot be read", "event_id", delivery.Event.ID(), "subject", delivery.Subject, "err", cause)
-	})
+func (d *Dispatcher) dead(ctx context.Context, delivery Delivery, cause error) {
+	e, subject := delivery.Message()
+	d.seldom.Do(func() { d.log.Error("message cannot be read", "event_id", e.ID(), "subject", subject, "err", cause) })
 	if err := delivery.Dead(ctx, cause.Error()); err != nil {
-		d.log.Warn("dead letter not written", "event_id", delivery.Event.ID(), "err", err)
+		d.log.Warn("dead letter not written", "event_id", e.ID(), "err", err)
 	}
 }
 
@@ -182,12 +182,14 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 	}
 	now := d.deps.Now()
 	perWork := map[*work][]item{}
+	all := make([]*work, 0, len(byID)) // in the order of their first results
 	for _, it := range items {
 		w := byID[it.operationID]
 		if w == nil {
 			d.metrics.unknown.Inc()
 			d.seldom.Do(func() {
-				d.log.Warn("result of an unknown operation", "operation_id", it.operationID, "event_id", it.delivery.Event.ID(), "worker", it.worker)
+				e, _ := it.delivery.Message()
+				d.log.Warn("result of an unknown operation", "operation_id", it.operationID, "event_id", e.ID(), "worker", it.worker)
 			})
 			continue
 		}
@@ -218,14 +220,15 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 		default:
 			return nil, nil, fmt.Errorf("operation %s: %w", it.operationID, err)
 		}
+		if perWork[w] == nil {
+			all = append(all, w)
+		}
 		perWork[w] = append(perWork[w], it)
 	}
-	all := make([]*work, 0, len(perWork))
-	for w := range perWork {
+	for _, w := range all {
 		if w.change != nil && w.effects.Finished {
 			w.release()
 		}
-		all = append(all, w)
 	}
 	start := time.Now()
 	written, err := d.deps.Store.Write(ctx, changesOf(all))

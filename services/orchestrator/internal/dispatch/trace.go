@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -295,7 +296,7 @@ func (d *Dispatcher) trace(works []*work) {
 
 // folded is a result on its way into its operation.
 type folded struct {
-	delivery *bus.Delivery
+	delivery Delivery
 	// step is the span of the step that it is a result of.
 	step trace.SpanContext
 }
@@ -308,11 +309,12 @@ func (d *Dispatcher) traceFolds(ctx context.Context, works []*work, start time.T
 	now := d.deps.Now()
 	for _, w := range works {
 		for _, f := range w.folds {
+			e, subject := f.delivery.Message()
 			span := tracing.Span{
-				Parent: f.step, Name: "process " + f.delivery.Subject, Kind: trace.SpanKindConsumer, Start: start, End: now,
-				Attributes: messaging(f.delivery, event.ResultsConsumer().Name, w.row.Operation.ID),
+				Parent: f.step, Name: "process " + subject, Kind: trace.SpanKindConsumer, Start: start, End: now,
+				Attributes: messaging(e, subject, event.ResultsConsumer().Name, w.row.Operation.ID),
 			}
-			if execution := tracing.ParseParent(bus.TraceOf(f.delivery.Event)); execution.IsValid() {
+			if execution := tracing.ParseParent(bus.TraceOf(e)); execution.IsValid() {
 				span.Links = []trace.Link{{SpanContext: execution}}
 			}
 			tracing.Record(ctx, d.tracer.t, span)
@@ -321,20 +323,21 @@ func (d *Dispatcher) traceFolds(ctx context.Context, works []*work, start time.T
 	}
 }
 
-func messaging(delivery *bus.Delivery, consumer, operationID string) []attribute.KeyValue {
+func messaging(e cloudevents.Event, subject, consumer, operationID string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "nats"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.operation.name", "process"),
-		attribute.String("messaging.destination.name", delivery.Subject), attribute.String("messaging.consumer.group.name", consumer),
-		attribute.String("messaging.message.id", delivery.Event.ID()), attribute.String("keb.operation.id", operationID),
+		attribute.String("messaging.destination.name", subject), attribute.String("messaging.consumer.group.name", consumer),
+		attribute.String("messaging.message.id", e.ID()), attribute.String("keb.operation.id", operationID),
 	}
 }
 
 // startIntake begins the span of the intake of a request, and returns the trace that the operation is part of. Whether the
 // operation is traced is decided here, for all its spans. An operation whose request brought no trace along begins one, with its
 // own id as the trace's.
-func (d *Dispatcher) startIntake(ctx context.Context, delivery *bus.Delivery, op *event.Operation) (string, trace.Span) {
-	incoming := bus.TraceOf(delivery.Event)
+func (d *Dispatcher) startIntake(ctx context.Context, delivery Delivery, op *event.Operation) (string, trace.Span) {
+	e, subject := delivery.Message()
+	incoming := bus.TraceOf(e)
 	if d.tracer == nil {
 		return incoming, nil
 	}
@@ -344,9 +347,9 @@ func (d *Dispatcher) startIntake(ctx context.Context, delivery *bus.Delivery, op
 	} else if id, err := uuid.Parse(op.ID); err == nil {
 		ctx = tracing.WithTraceID(ctx, trace.TraceID(id))
 	}
-	attributes := append(messaging(delivery, event.RequestsConsumer().Name, op.ID),
+	attributes := append(messaging(e, subject, event.RequestsConsumer().Name, op.ID),
 		attribute.String("keb.operation.type", string(op.Type)), attribute.String("keb.instance.id", op.InstanceID))
-	_, span := d.tracer.t.Start(ctx, "process "+delivery.Subject, trace.WithSpanKind(trace.SpanKindConsumer),
+	_, span := d.tracer.t.Start(ctx, "process "+subject, trace.WithSpanKind(trace.SpanKindConsumer),
 		trace.WithTimestamp(d.deps.Now()), trace.WithAttributes(attributes...))
 	decided := span.SpanContext()
 	if parent.IsValid() {

@@ -83,19 +83,26 @@ func New(cfg Config, deps Deps) *Recovery { return &Recovery{cfg: cfg, deps: dep
 func (r *Recovery) Run(ctx context.Context) error {
 	tick := time.NewTicker(r.cfg.Every)
 	defer tick.Stop()
-	r.started = r.deps.Now()
 	for {
-		if err := r.look(ctx); err != nil && ctx.Err() == nil {
-			r.deps.Log.Warn("lost commands not sent again, trying again", "err", err)
-		}
-		if err := r.republish(ctx); err != nil && ctx.Err() == nil {
-			r.deps.Log.Warn("commands not published once more, trying again", "err", err)
-		}
+		r.Round(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
+	}
+}
+
+// Round looks once. What fails is logged, and tried again in the next round.
+func (r *Recovery) Round(ctx context.Context) {
+	if r.started.IsZero() {
+		r.started = r.deps.Now()
+	}
+	if err := r.look(ctx); err != nil && ctx.Err() == nil {
+		r.deps.Log.Warn("lost commands not sent again, trying again", "err", err)
+	}
+	if err := r.republish(ctx); err != nil && ctx.Err() == nil {
+		r.deps.Log.Warn("commands not published once more, trying again", "err", err)
 	}
 }
 
