@@ -3,6 +3,7 @@ package dispatch
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -59,5 +60,27 @@ func TestAResultOfAWorkerThatWasNotAskedChangesNothing(t *testing.T) {
 	b.fold(o, 3)
 	if row := b.row(id); row.Status != event.Succeeded || len(row.Details) != 0 {
 		t.Errorf("the operation is %s, with the details %s", row.Status, row.Details)
+	}
+}
+
+// The cached row of the one orchestrator would go on with another worker than that which the other orchestrator has asked.
+func TestResult_BehindAStaleOneInABatch_Counts(t *testing.T) {
+	b := setup(t)
+	mine, other := b.orchestrator(), b.orchestrator()
+	id := b.requestAll(mine, event.Operation{Type: event.UpgradeKyma, InstanceID: "i-1"})[0]
+	first := b.row(id).Cursor
+	b.clock.Advance(time.Hour)
+	if n, err := other.Due(t.Context()); n != 1 || err != nil {
+		t.Fatalf("%d operations taken up, error %v", n, err)
+	}
+	asked := b.row(id)
+	if asked.Cursor != first+1 || asked.Ending == nil {
+		t.Fatalf("the operation is at cursor %d after %d, ending as %+v", asked.Cursor, first, asked.Ending)
+	}
+	b.answer(id, first, nil)
+	b.forge("gamma", "gamma", id, asked.Cursor)
+	b.fold(mine, 2)
+	if row := b.row(id); row.Status != event.Failed || count(mine.metrics.foreign) != 0 {
+		t.Errorf("the operation is %s, and %d results are foreign; want it to have ended", row.Status, count(mine.metrics.foreign))
 	}
 }

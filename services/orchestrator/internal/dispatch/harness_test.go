@@ -48,6 +48,16 @@ stages:
   - name: create
     steps:
       - {name: One, worker: alpha, retry: {every: 10s, timeout: 10m}}
+`)}, "upgradeKyma.yaml": {Data: []byte(`
+operation: upgradeKyma
+timeout: 1h
+stages:
+  - name: change
+    steps:
+      - {name: One, worker: alpha}
+      - {name: Two, worker: alpha}
+finally:
+  - {name: Three, worker: gamma, retry: {every: 10s, timeout: 1m}}
 `)}, "deprovision.yaml": {Data: []byte(`
 operation: deprovision
 timeout: 1h

@@ -28,6 +28,8 @@ type item struct {
 	result      engine.Result
 	// worker is that of the subject. The bus lets a worker publish under its own name only, so it is true.
 	worker string
+	// awaited is the worker that was asked, if it is another one.
+	awaited string
 }
 
 // foreign tells that a result is not of the worker whose result the operation awaits.
@@ -181,7 +183,7 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 		return nil, nil, err
 	}
 	now := d.deps.Now()
-	perWork := map[*work][]item{}
+	perWork, foreign := map[*work][]item{}, map[*work][]item{}
 	all := make([]*work, 0, len(byID)) // in the order of their first results
 	for _, it := range items {
 		w := byID[it.operationID]
@@ -194,10 +196,16 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 			continue
 		}
 		if it.foreign(w) {
-			d.metrics.foreign.Inc()
-			d.seldom.Do(func() {
-				d.log.Error("result of a worker that was not asked", "operation_id", it.operationID, "worker", it.worker, "awaited", engine.Awaited(w.process, &w.row.State))
-			})
+			it.awaited = engine.Awaited(w.process, &w.row.State)
+			switch {
+			case w.fresh && w.change == nil:
+				d.dropForeign(&it)
+			case w.change == nil:
+				d.cache.drop(it.operationID) // perhaps another orchestrator has sent the command
+				again = append(again, it)
+			default: // the same, which only the write tells
+				perWork[w], foreign[w] = append(perWork[w], it), append(foreign[w], it)
+			}
 			continue
 		}
 		step := w.row
@@ -246,6 +254,9 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 			again = append(again, perWork[w]...)
 			continue
 		}
+		for i := range foreign[w] {
+			d.dropForeign(&foreign[w][i])
+		}
 		if w.change != nil { // a stale result of the same batch must not take back what the last one has found
 			waiting[id] = n
 		}
@@ -253,6 +264,14 @@ func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[st
 	}
 	d.remember(works)
 	return works, again, nil
+}
+
+// dropForeign drops a result of a worker that was not asked.
+func (d *Dispatcher) dropForeign(it *item) {
+	d.metrics.foreign.Inc()
+	d.seldom.Do(func() {
+		d.log.Error("result of a worker that was not asked", "operation_id", it.operationID, "worker", it.worker, "awaited", it.awaited)
+	})
 }
 
 // rows finds the operations that items are about, in the cache or the database.
