@@ -28,12 +28,9 @@ const (
 	countPublishFailed
 	countPublishUnknown
 	countConflicts
-	countGivenUp
-	countCached
 	countStale
 	countRepublished
 	countAtStart
-	countKnown
 	countDuplicates
 	countDropped
 	countNotAcked
@@ -64,8 +61,8 @@ const (
 var countNames = [countsEnd]string{
 	"transitions", "commits", "commands executed", "requests", "operations started", "operations with nothing to do", "operations that wait",
 	"operations admitted later", "cancelled by a deprovisioning", "actions of an operator", "actions refused", "crashes at work", "commits failed",
-	"commits without an answer", "publications failed", "publications without an answer", "conflicts", "batches given up after five rounds",
-	"rows from a cache", "stale results", "commands published once more", "of these at a start", "requests known already", "messages doubled", "duplicates dropped by the bus",
+	"commits without an answer", "publications failed", "publications without an answer", "conflicts",
+	"stale results", "commands published once more", "of these at a start", "messages doubled", "duplicates dropped by the bus",
 	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",
 	"commands sent again", "commands sent again after a loss", "workers came or went", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
 	"budgets spent", "wait budgets spent", "retry budgets begun again", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
@@ -74,7 +71,7 @@ var countNames = [countsEnd]string{
 // counts are the figures of a run.
 type counts struct {
 	of          [countsEnd]int64
-	crashBefore [phases]int64
+	crashBefore [calls]int64
 	ends        map[event.OperationState]int64
 	schedules   int64
 	choices     int64
@@ -99,16 +96,16 @@ func (c *counts) add(other *counts) {
 	c.choices += other.choices
 }
 
-// never names what has not happened. A batch can only be given up after five lost races, which takes a long run.
+// never names what has not happened.
 func (c *counts) never() (names []string) {
 	for i, n := range c.of {
-		if n == 0 && counted(i) != countGivenUp {
+		if n == 0 {
 			names = append(names, countNames[i])
 		}
 	}
 	for i, n := range c.crashBefore {
-		if n == 0 && !begins(phase(i)) {
-			names = append(names, "crash before "+phaseNames[i])
+		if n == 0 {
+			names = append(names, "crash before "+callNames[i])
 		}
 	}
 	for _, s := range []event.OperationState{event.Succeeded, event.Failed, event.Cancelled} {
@@ -119,9 +116,6 @@ func (c *counts) never() (names []string) {
 	return names
 }
 
-// begins tells that a task begins with the phase, in the same choice.
-func begins(p phase) bool { return p == phaseTakeIn || p == phaseLost || p == phaseRepublish }
-
 // String is a table of what has happened.
 func (c *counts) String() string {
 	var b strings.Builder
@@ -131,10 +125,7 @@ func (c *counts) String() string {
 		line(countNames[i], n)
 	}
 	for i, n := range c.crashBefore {
-		if begins(phase(i)) {
-			continue
-		}
-		line("crash before: "+phaseNames[i], n)
+		line("crash before: "+callNames[i], n)
 	}
 	for _, s := range []event.OperationState{event.Succeeded, event.Failed, event.Cancelled} {
 		line("operations "+string(s), c.ends[s])

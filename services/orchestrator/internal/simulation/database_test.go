@@ -2,29 +2,35 @@ package simulation_test
 
 import (
 	"errors"
+	"strconv"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // checkDatabase holds what is true after each transaction.
 func (w *world) checkDatabase() {
 	for i := range w.instances {
-		running, waiting := -1, 0
+		running, waiting := "", 0
 		for _, op := range w.operations {
 			switch {
 			case op.instance != i:
-			case op.state.Status == event.Pending:
+			case op.row.Status == event.Pending:
 				waiting++
-			case op.state.Status == event.InProgress && running >= 0:
-				w.violate("operations %d and %d of instance %d are in progress", running, op.n, i)
-			case op.state.Status == event.InProgress:
-				running = op.n
+			case op.row.Status == event.InProgress && running != "":
+				w.violate("operations %s and %d of instance %d are in progress", running, op.n, i)
+			case op.row.Status == event.InProgress:
+				running = op.row.Operation.ID
 			}
 		}
-		if in := &w.instances[i]; in.running != running || in.waiting != waiting {
-			w.violate("instance %d says that %d is in progress and %d wait, and it is %d and %d", i, in.running, in.waiting, running, waiting)
+		in := w.db.instances[instanceID(i)]
+		if in == nil {
+			in = &store.Instance{}
+		}
+		if in.Running != running || in.Waiting != waiting {
+			w.violate("instance %d says that %q is in progress and %d wait, and it is %q and %d", i, in.Running, in.Waiting, running, waiting)
 		}
 	}
 	for t, limit := range w.limit {
@@ -36,7 +42,7 @@ func (w *world) checkDatabase() {
 
 // checkOrder: the operations of an instance start in order of arrival.
 func (w *world) checkOrder(op *operation) {
-	if first := w.firstPending(op.instance); first != op {
+	if first := w.firstPending(op.instance); first != nil && first.row.Arrived < op.row.Arrived {
 		w.violate("operation %d overtakes operation %d", op.n, first.n)
 	}
 }
@@ -48,9 +54,9 @@ func (w *world) checkPreempted(by *operation) {
 	}
 	for _, op := range w.unfinished(by.instance) {
 		f := op.p.Finally()
-		ending := op.state.Status == event.InProgress && f >= 0 && op.state.Stage >= f
-		if op != by && op.kind != event.Deprovision && op.state.CancelReason == "" && !ending {
-			w.violate("deprovisioning %d waits for %s %d, which is %s", by.n, op.kind, op.n, op.state.Status)
+		ending := op.row.Status == event.InProgress && f >= 0 && op.row.Stage >= f
+		if op != by && op.kind != event.Deprovision && op.row.CancelReason == "" && !ending {
+			w.violate("deprovisioning %d waits for %s %d, which is %s", by.n, op.kind, op.n, op.row.Status)
 		}
 	}
 }
@@ -60,7 +66,7 @@ func (w *world) checkAllowed(op *operation, e engine.Event, err error) {
 	if err != nil && !errors.Is(err, engine.ErrNotPossible) {
 		w.violate("%T: %v", e, err)
 	}
-	s, f := &op.state, op.p.Finally()
+	s, f := &op.row.State, op.p.Finally()
 	allowed := false
 	switch e := e.(type) {
 	case engine.Cancel:
@@ -102,16 +108,18 @@ func (w *world) checkPut(msg *message, dropped bool) {
 		w.violate("dispatch %d of command %d is dropped as a duplicate", msg.command.Dispatch, msg.command.Cursor)
 	}
 	sent.dispatch = max(sent.dispatch, msg.command.Dispatch)
-	sent.out = sent.out || msg.command.Dispatch == op.state.Dispatch
+	sent.out = sent.out || msg.command.Dispatch == op.row.Dispatch
 }
 
-// checkPublished: before a message is acknowledged, the commands that it has led to are on the bus.
-func (w *world) checkPublished(t *task) {
-	for _, k := range t.done {
-		s := &k.op.state
-		if k.owes && s.InFlight() && s.Cursor == k.row.state.Cursor && k.op.model.commands[s.Cursor].dispatch == 0 {
-			w.violate("messages of operation %d are acknowledged before command %d is published", k.op.n, s.Cursor)
-		}
+// checkPublished: before a message is acknowledged, the command that it has led to is on the bus.
+func (w *world) checkPublished(t *task, m *message) {
+	op := w.byID[m.operation]
+	if op == nil {
+		return // checkAck says so
+	}
+	cursor, owes := t.owes[op.n]
+	if s := &op.row.State; owes && s.InFlight() && s.Cursor == cursor && op.model.commands[cursor].dispatch == 0 {
+		w.violate("messages of operation %d are acknowledged before command %d is published", op.n, cursor)
 	}
 }
 
@@ -121,23 +129,25 @@ func (w *world) checkAck(m *message) {
 	switch {
 	case op == nil:
 		w.violate("the request for operation %d is acknowledged before it is taken in", m.operation)
-	case m.id.result && op.state.InFlight() && op.state.Cursor == m.result.Cursor:
+	case m.isResult && op.row.InFlight() && op.row.Cursor == m.result.Cursor:
 		w.violate("the result of cursor %d is acknowledged and does not count", m.result.Cursor)
 	}
 }
 
-// checkWoken: who frees an instance starts what waits for it.
-func (w *world) checkWoken(f freed) {
-	i := &w.instances[f.instance]
-	if i.running >= 0 || i.starts != f.starts {
-		return
-	}
-	op := w.firstPending(f.instance)
-	if op == nil || op.since >= f.commit {
-		return
-	}
-	if _, limited := w.limit[op.kind]; !limited {
-		w.violate("operation %d waits for instance %d, which was freed, and nobody starts it", op.n, f.instance)
+// checkWoken: a task that frees an instance starts what waits for it, unless something fails.
+func (w *world) checkWoken(t *task) {
+	for _, f := range t.freed {
+		i := w.db.instances[instanceID(f.instance)]
+		if t.faulted || i != nil && i.Running != "" || w.instances[f.instance].starts != f.starts {
+			continue
+		}
+		op := w.firstPending(f.instance)
+		if op == nil || op.since >= f.commit {
+			continue
+		}
+		if _, limited := w.limit[op.kind]; !limited {
+			w.violate("operation %d waits for instance %d, which was freed, and nobody starts it", op.n, f.instance)
+		}
 	}
 }
 
@@ -149,13 +159,14 @@ func (w *world) checkEnd() {
 		kinds := map[engine.Kind]int{}
 		cursor := int64(0)
 		last := engine.Kind("")
-		for _, l := range op.history {
-			if l.cursor <= cursor {
-				w.violate("the history of operation %d has cursor %d after %d", op.n, l.cursor, cursor)
+		for i := range op.history {
+			l := &op.history[i]
+			if l.Cursor <= cursor {
+				w.violate("the history of operation %d has cursor %d after %d", op.n, l.Cursor, cursor)
 			}
-			cursor = l.cursor
-			kinds[l.kind]++
-			last = l.kind
+			cursor = l.Cursor
+			kinds[l.Kind]++
+			last = l.Kind
 		}
 		ends := kinds[engine.KindSucceeded] + kinds[engine.KindFailed] + kinds[engine.KindCancelled]
 		switch {
@@ -165,8 +176,8 @@ func (w *world) checkEnd() {
 			w.violate("operation %d has ended %d times and was retried %d times", op.n, ends, m.retried)
 		case last != map[event.OperationState]engine.Kind{
 			event.Succeeded: engine.KindSucceeded, event.Failed: engine.KindFailed, event.Cancelled: engine.KindCancelled,
-		}[op.state.Status]:
-			w.violate("operation %d is %s, and the last line of its history is %q", op.n, op.state.Status, last)
+		}[op.row.Status]:
+			w.violate("operation %d is %s, and the last line of its history is %q", op.n, op.row.Status, last)
 		}
 		w.checkFacts(op)
 	}
@@ -175,8 +186,14 @@ func (w *world) checkEnd() {
 // checkFacts: the facts that follow from the history are those that were decided. Only of a cancelled operation the last stage may be said to
 // be finished although it was not: the history does not tell whether the cancellation came just before or after its end.
 func (w *world) checkFacts(op *operation) {
+	for i := range op.facts {
+		f := &op.facts[i]
+		if id := strconv.FormatInt(f.Cursor, 10) + "/" + string(f.Type); !op.excused && !op.published[id] {
+			w.violate("the fact %s of cursor %d of operation %d was never published", f.Type, f.Cursor, op.n)
+		}
+	}
 	decided := op.facts
-	for _, f := range engine.Facts(op.p, &op.state, op.entries) {
+	for _, f := range engine.Facts(op.p, &op.row.State, op.history) {
 		if len(decided) > 0 && decided[0].Type == f.Type && decided[0].Cursor == f.Cursor {
 			w.checkFact(op, &decided[0], &f)
 			decided = decided[1:]
@@ -215,8 +232,8 @@ func (w *world) checkFact(op *operation, decided, derived *engine.Fact) {
 
 // cancelledAfter reports whether the line of a cursor is followed by the end of a cancelled operation, or by its finally stage.
 func (op *operation) cancelledAfter(cursor int64) bool {
-	for i := range op.entries {
-		if e := &op.entries[i]; e.Cursor > cursor {
+	for i := range op.history {
+		if e := &op.history[i]; e.Cursor > cursor {
 			return e.Kind == engine.KindCancelled || e.Kind == engine.KindEnding && e.Error.Reason == "err_keb_cancelled"
 		}
 	}

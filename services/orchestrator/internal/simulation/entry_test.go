@@ -162,7 +162,7 @@ func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, 
 	if byOperator {
 		m.restart = false
 	}
-	if slices.Contains(op.state.Completed, step.Name) && h.Outcome != event.OutcomeSkipped {
+	if slices.Contains(op.row.Completed, step.Name) && h.Outcome != event.OutcomeSkipped {
 		w.violate("%s runs although an earlier operation has completed it", step.Name)
 	}
 }

@@ -40,6 +40,8 @@ const (
 	bugRetryOfAnOldOne
 	bugNothingAtAStart
 	bugFirstSentAtAStart
+	bugNoFactsNote
+	bugNoFactsAgain
 )
 
 // spoiled is what a planted bug of the engine may spoil.
@@ -291,7 +293,9 @@ func plantedBugs() []planted {
 		{name: "a deprovisioning cancels nothing", want: "waits for", bug: bugNoPreemption},
 		{name: "an old operation is retried", want: "although others have followed it", bug: bugRetryOfAnOldOne},
 		{name: "a start publishes nothing once more", want: "is not on the bus after a start", bug: bugNothingAtAStart},
-		{name: "a start goes by when commands were sent first", want: "is left out at a start", bug: bugFirstSentAtAStart},
+		{name: "a start goes by when commands were sent first", want: "is not on the bus after a start", bug: bugFirstSentAtAStart},
+		{name: "facts that no message guards are forgotten", want: "was never published", bug: bugNoFactsNote},
+		{name: "a message that comes again does not publish its facts again", want: "was never published", bug: bugNoFactsAgain},
 	}
 }
 
@@ -336,6 +340,7 @@ const plantedSchedules = 10_000
 func findBug(t *testing.T, b *planted, shared *pools) string {
 	r := newRunner(shared)
 	r.apply, r.bug = b.apply, b.bug
+	defer r.threads.close()
 	for seed := range uint64(plantedSchedules) {
 		s := newSchedule(seed)
 		v := r.run(s, nil)

@@ -1,21 +1,32 @@
 package simulation_test
 
 import (
+	"context"
+	"iter"
+	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
+	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 )
 
-// orchestrator is a process: its tasks run beside each other, and share a cache.
+// orchestrator is a process: what ships, with a clock of its own. Its tasks run beside each other.
 type orchestrator struct {
-	skew  time.Duration
-	cache []row
-	tasks [taskKinds]task
-	// noticed is how many losses of the bus it knows of.
-	noticed int
-	// fresh tells that it was killed and started again, and has not yet published once more what may not be on the bus.
-	fresh bool
+	w        *world
+	skew     time.Duration
+	dispatch *dispatch.Dispatcher
+	timer    *timer.Timer
+	recovery *recovery.Recovery
+	tasks    [taskKinds]task
+	rows     [maxOperations]*store.Row // as they were read first, for a bug
 }
 
 type taskKind int
@@ -24,7 +35,7 @@ const (
 	taskResults  taskKind = iota // two committers fold results
 	taskResults2                 //
 	taskRequests                 // takes in requests
-	taskTimer                    // sweeps
+	taskTimer                    // looks for losses and sweeps
 	taskAction                   // carries out what an operator asks for
 	taskKinds
 )
@@ -34,111 +45,187 @@ var taskOf = [16]taskKind{
 	taskRequests, taskRequests, taskTimer, taskTimer, taskTimer, taskAction, taskAction,
 }
 
-// phase is the next thing that a task does.
-type phase int
+// call is something that a task asks of the database or the bus. Between two of them anything else may happen.
+type call int
 
 const (
-	phaseFold       phase = iota // read and decide
-	phaseWrite                   // commit what was decided
-	phaseTakeIn                  // take in requests, in one transaction
-	phaseRepublish               // publish once more what was sent a moment ago
-	phaseStarted                 // the bus has taken it
-	phaseLost                    // send again what the bus has lost
-	phaseDue                     // take up what is due
-	phaseUnanswered              // send commands again
-	phaseAct                     // do what an operator asks for
-	phasePublish                 // publish one command
-	phaseConfirm                 // take the answers of the bus
-	phaseSettle                  // purge and free instances
-	phaseAdmitFree               // start what waits for the freed instances
-	phaseAdmit                   // start what has room, of every type
-	phaseConfirmed               // the answers of the bus about what was started; a failure does no harm
-	phaseAck
-	phases
+	callLoad call = iota
+	callWrite
+	callTransaction
+	callPublish
+	callFacts
+	callNote
+	callAcknowledge
+	calls
+	callNone = calls // the task has ended
 )
 
-var phaseNames = [phases]string{
-	"fold", "commit", "take in", "publish once more", "have started", "send what was lost", "take up due", "take up unanswered", "act", "publish", "confirm", "settle", "admit freed", "admit",
-	"confirm admitted", "acknowledge",
+var callNames = [calls]string{"load", "write", "transaction", "publish", "publish facts", "note facts", "acknowledge"}
+
+// fault is what becomes of a call.
+type fault uint16
+
+const (
+	faultNone   fault = iota
+	faultFails        // what is asked for is not done
+	faultSilent       // it is done, and the answer is lost
+	faultLiar         // it is told of a worker that is not there, or of none although there is one
+)
+
+// thread runs one task after the other, and stops before each call. It is a coroutine: nothing runs beside it.
+type thread struct {
+	next   func() (call, bool)
+	stop   func()
+	yield  func(call) bool
+	run    func()
+	killed bool
+}
+
+// threads are those of a runner that have nothing to do. A new one costs more than a task: its stack must grow.
+type threads struct{ idle []*thread }
+
+// take returns a thread that runs something with its next step.
+func (p *threads) take(run func()) *thread {
+	if n := len(p.idle); n > 0 {
+		h := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		h.run, h.killed = run, false
+		return h
+	}
+	h := &thread{run: run}
+	h.next, h.stop = iter.Pull(func(yield func(call) bool) {
+		h.yield = yield
+		for alive := true; alive; alive = yield(callNone) {
+			h.once()
+		}
+	})
+	return h
+}
+
+// once runs a task until it ends or is killed.
+func (h *thread) once() {
+	defer func() {
+		if reason := recover(); reason != nil && reason != (killed{}) {
+			panic(reason)
+		}
+	}()
+	h.run()
+}
+
+// step runs the task up to its next call; false means that it has ended.
+func (p *threads) step(h *thread) (call, bool) {
+	at, _ := h.next() // a thread that violates an invariant panics, and is not used again
+	if at == callNone {
+		p.idle = append(p.idle, h)
+	}
+	return at, at != callNone
+}
+
+// kill ends a task before its next call.
+func (p *threads) kill(h *thread) {
+	h.killed = true
+	p.step(h)
+}
+
+// close ends all threads.
+func (p *threads) close() {
+	for _, h := range p.idle {
+		h.stop()
+	}
 }
 
 // task is what one goroutine of an orchestrator is at.
 type task struct {
-	kind taskKind
-	plan []phase // what is left to do; none when it is idle
+	kind   taskKind
+	thread *thread // nil when it is idle
+	at     call
 
-	batch  []*message // what is acknowledged in the end
-	todo   []*message // results that are not folded yet
-	rounds int
-	works  []*work // of this round
-	done   []*work // that were committed
-	out    []*message
-	failed bool // a publication has failed
-	free   []freed
-	admit  bool
-
-	event     engine.Event // of an operator
-	operation int
+	batch    []*message
+	decided  map[int][]transition // what the engine has decided and is not written
+	owes     map[int]int64        // the cursors of commands that must be on the bus before the messages are acknowledged
+	written  map[int]bool         // operations that this task has changed
+	freed    []freed
+	faulted  bool // something has failed: what waits may be left to the sweep
+	starting bool // publishes again after a start
+	begun    bool
+	process  *orchestrator
+	acks     int
+	ackFault fault
 }
 
 // freed is an instance that an operation has left, with the commit that did it.
 type freed struct{ instance, starts, commit int }
 
-func (t *task) working() bool { return len(t.plan) > 0 }
+// transition is one step of the engine.
+type transition struct {
+	event   engine.Event
+	next    engine.State
+	effects engine.Effects
+	at      time.Time
+}
 
-// The faults of a choice for a task.
-const (
-	faultNone   = iota
-	faultFails  // what is asked for is not done
-	faultSilent // it is done, and the answer is lost
-	faultLiar   // it is told of a worker that is not there, or of none although there is one
-)
+// killed unwinds a task whose process is gone.
+type killed struct{}
 
-// step takes a task one phase further.
+func (t *task) working() bool { return t.thread != nil }
+
+// boot starts an orchestrator.
+func (o *orchestrator) boot() {
+	w := o.w
+	now := func() time.Time { return w.clock(o) }
+	silent := slog.New(slog.DiscardHandler)
+	var err error
+	o.timer = timer.New(timer.Config{Every: time.Second}, w.db, now, silent)
+	o.dispatch, err = dispatch.New(dispatch.Config{Admission: w.limit}, dispatch.Deps{
+		Store: w.db, Publisher: w, Definitions: w, Workers: w, Purger: w, Metrics: w.metrics, Log: silent, Now: now,
+		Apply: w.decide, Wake: func(time.Time) {},
+	})
+	if err != nil {
+		panic(err)
+	}
+	o.recovery = recovery.New(recovery.Config{Every: time.Second, Timeout: time.Second, Patience: 10 * time.Second},
+		recovery.Deps{Bus: w, Workers: w, Dispatcher: starter{o.dispatch, o}, Now: now, Log: silent})
+}
+
+// access lets a task stop before a call, and returns what becomes of it.
+func (w *world) access(c call) fault {
+	t := w.current
+	if t == nil {
+		return faultNone
+	}
+	if !t.thread.yield(c) || t.thread.killed {
+		panic(killed{})
+	}
+	if c == callTransaction {
+		clear(t.decided)
+	}
+	if w.fault == faultFails || w.fault == faultSilent {
+		t.faulted = true
+		counted := [calls][2]counted{
+			callPublish: {countPublishFailed, countPublishUnknown}, callFacts: {countPublishFailed, countPublishUnknown},
+			callLoad: {countCommitFailed, countCommitFailed}, callWrite: {countCommitFailed, countCommitUnknown},
+			callTransaction: {countCommitFailed, countCommitUnknown}, callNote: {countCommitFailed, countCommitUnknown},
+			callAcknowledge: {countNotAcked, countNotAcked},
+		}
+		w.count(counted[c][w.fault-faultFails])
+	}
+	return w.fault
+}
+
+// step takes a task to its next call.
 func (w *world) step(o *orchestrator, t *task, c choice) {
 	if !t.working() && !w.start(o, t, c) {
 		return
 	}
-	p := t.plan[0]
-	t.plan = t.plan[1:]
-	if w.traced {
-		w.trace("orchestrator %d, task %d: %s%s", w.index(o), t.kind, phaseNames[p], []string{"", ": fails", ": no answer", ": is misled"}[c.c%4])
+	w.current, w.fault = t, fault(c.c%4)
+	if w.traced && t.begun {
+		w.trace("orchestrator %d, task %d: %s%s", w.index(o), t.kind, callNames[t.at], []string{"", ": fails", ": no answer", ": is misled"}[c.c%4])
 	}
-	switch p {
-	case phaseFold:
-		w.fold(o, t)
-	case phaseWrite:
-		w.write(o, t, c.c)
-	case phaseTakeIn:
-		w.takeIn(o, t, c.c)
-	case phaseRepublish:
-		w.republish(o, t)
-	case phaseStarted:
-		w.started(o, t)
-	case phaseLost, phaseDue, phaseUnanswered:
-		w.wake(o, t, p, c.c)
-	case phaseAct:
-		w.act(o, t, c.c)
-	case phasePublish:
-		w.publish(t, c.c)
-	case phaseConfirm:
-		if t.failed {
-			t.abort()
-		}
-	case phaseConfirmed:
-		t.failed = false
-	case phaseSettle:
-		w.afterwards(t)
-	case phaseAdmitFree:
-		w.admitFree(o, t, c.c)
-	case phaseAdmit:
-		w.admit(o, t, c.c)
-	case phaseAck:
-		w.ack(t, c.c)
-	default:
-	}
-	if !t.working() {
-		t.abort()
+	t.begun = true
+	at, more := w.threads.step(t.thread)
+	w.current = nil
+	if t.at = at; !more {
+		*t = task{kind: t.kind, process: t.process, batch: t.batch[:0]}
 	}
 }
 
@@ -149,45 +236,45 @@ func (w *world) index(o *orchestrator) int {
 	return 1
 }
 
-// abort ends what the task is at. Its messages come again.
-func (t *task) abort() {
-	*t = task{kind: t.kind, plan: t.plan[:0], batch: t.batch[:0], done: t.done[:0]}
-}
-
 // start finds something to do for a task that is idle.
 func (w *world) start(o *orchestrator, t *task, c choice) bool {
 	for i := range o.tasks {
-		o.tasks[i].kind = taskKind(i)
+		o.tasks[i].kind, o.tasks[i].process = taskKind(i), o
 	}
 	n := 1 + int(c.d%3)
 	switch t.kind {
 	case taskResults, taskResults2:
 		t.batch = w.take(t.batch[:0], w.results, int(c.b), n)
-		t.todo = t.batch
-		t.plan = append(t.plan, phaseFold)
+		w.launch(t, func(ctx context.Context) {
+			w.acknowledgeFirst(t, bugAckBeforeCommit)
+			_ = o.dispatch.Results(ctx, w.deliveries(t))
+		})
 	case taskRequests:
 		t.batch = w.take(t.batch[:0], w.requests, int(c.b), n)
-		if t.plan = append(t.plan, phaseTakeIn); w.bug == bugRequestAckedFirst {
-			t.plan = []phase{phaseAck, phaseTakeIn}
-		}
+		w.launch(t, func(ctx context.Context) {
+			w.acknowledgeFirst(t, bugRequestAckedFirst)
+			_ = o.dispatch.Requests(ctx, w.deliveries(t))
+		})
 	case taskTimer:
-		switch {
-		case o.fresh:
-			t.plan = append(t.plan, phaseRepublish)
-		case o.noticed < w.losses:
-			t.plan = append(t.plan, phaseLost)
-		default:
-			t.plan = append(t.plan, phaseDue)
-		}
+		w.launch(t, func(ctx context.Context) {
+			o.recovery.Round(ctx)
+			_ = o.timer.Sweep(ctx, o.dispatch)
+		})
 		return true
 	default:
 		return false
 	}
 	if len(t.batch) == 0 {
-		t.abort()
+		*t = task{kind: t.kind, process: t.process, batch: t.batch[:0]}
 		return false
 	}
 	return true
+}
+
+// launch prepares a task; it runs with the first step.
+func (w *world) launch(t *task, run func(ctx context.Context)) {
+	t.decided, t.owes, t.written = map[int][]transition{}, map[int]int64{}, map[int]bool{}
+	t.thread = w.threads.take(func() { run(context.Background()) })
 }
 
 // take takes messages from a stream; they stay there until they are acknowledged.
@@ -201,145 +288,186 @@ func (w *world) take(batch, queue []*message, from, n int) []*message {
 	return batch
 }
 
-// fails and silent tell whether the database does not do it, or does it and does not say so.
-func (w *world) fails(fault uint16) bool {
-	if fault != faultFails {
-		return false
-	}
-	w.count(countCommitFailed)
-	return true
-}
-
-func (w *world) silent(fault uint16) bool {
-	if fault != faultSilent {
-		return false
-	}
-	w.count(countCommitUnknown)
-	return true
-}
-
-// collect finds the commands that committed works make necessary.
-func (t *task) collect(w *world, works []*work) {
-	for _, k := range works {
-		if s := &k.row.state; (k.effects.Dispatch || k.republish) && s.InFlight() {
-			worker, command := engine.Command(k.op.p, s)
-			id := messageID{operation: k.op.n, cursor: command.Cursor, dispatch: command.Dispatch}
-			if w.bug == bugNoDispatchInID {
-				id.dispatch = 0
-			}
-			m := w.arenas.messages.next()
-			*m = message{id: id, operation: k.op.n, worker: worker, command: command, stage: s.Stage}
-			t.out = append(t.out, m)
-			if k.republish {
-				w.count(countRepublished)
-			}
-		}
-	}
-}
-
-// after plans the publication of what was committed, and what comes then.
-func (t *task) after(w *world, works []*work, then ...phase) {
-	t.collect(w, works)
-	for range t.out {
-		t.plan = append(t.plan, phasePublish)
-	}
-	t.plan = append(t.plan, phaseConfirm)
-	t.plan = append(t.plan, then...)
-}
-
-// publish gives one command to the bus.
-func (w *world) publish(t *task, fault uint16) {
-	m := t.out[0]
-	t.out = t.out[1:]
-	switch fault {
-	case faultFails:
-		t.failed = true
-		w.count(countPublishFailed)
-		return
-	case faultSilent:
-		t.failed = true
-		w.count(countPublishUnknown)
-	}
-	w.checkCommand(m)
-	w.checkPut(m, w.put(&w.commands, m))
-}
-
-// afterwards purges, frees instances and plans who is admitted.
-func (w *world) afterwards(t *task) {
-	for _, k := range t.done {
-		if len(k.changes) == 0 {
-			continue
-		}
-		for _, stage := range k.purge {
-			n := -1
-			for i := range k.op.p.Stages {
-				if k.op.p.Stages[i].Name == stage {
-					n = i
-				}
-			}
-			w.forget(k.op.n, n)
-			w.count(countPurges)
-		}
-		if !k.release {
-			continue
-		}
-		if _, limited := w.limit[k.op.kind]; limited {
-			t.admit = true
-		}
-		switch i := &w.instances[k.op.instance]; {
-		case k.waiting > 0:
-			t.free = append(t.free, freed{instance: k.op.instance, starts: i.starts, commit: w.commits})
-		case k.gone() && i.running < 0 && i.waiting == 0:
-			i.details, i.saved, i.completed = nil, nil, nil
-		}
-	}
-	// It goes before what is planned: the acknowledgement, or the rest of a sweep.
-	var plan []phase
-	if len(t.free) > 0 && w.bug != bugNoWakeUp {
-		plan = append(plan, phaseAdmitFree)
-	}
-	if t.admit {
-		plan = append(plan, phaseAdmit)
-	}
-	t.plan = append(plan, t.plan...)
-}
-
-func (t *task) planned(p phase) bool { return slices.Contains(t.plan, p) }
-
-// ack acknowledges what was folded. Some of it may not reach the bus.
-func (w *world) ack(t *task, fault uint16) {
-	w.checkPublished(t)
-	for i := range t.batch {
-		m := t.batch[i]
-		w.checkAck(m)
-		if i > 0 && fault != faultNone {
-			w.count(countNotAcked)
-			continue
-		}
-		if m.id.result {
-			remove(&w.results, m.seq)
+// decide is engine.Apply, and notes what it decides.
+func (w *world) decide(p *process.Process, s engine.State, e engine.Event, now time.Time) (engine.State, engine.Effects, error) {
+	next, effects, err := w.apply(p, s, e, now)
+	n := numberOf(s.Operation.ID)
+	op := w.byID[n]
+	switch e := e.(type) {
+	case engine.Cancel:
+		if strings.HasPrefix(e.Reason, "preempted") {
+			w.count(countPreempted)
 		} else {
-			remove(&w.requests, m.seq)
+			w.checkAllowed(op, e, err)
+		}
+	case engine.Retry, engine.SkipStep, engine.Unsendable:
+		w.checkAllowed(op, e, err)
+	case engine.Result:
+		if err != nil {
+			w.count(countStale)
+		}
+	case engine.Due:
+		if err == nil && !e.LostBefore.IsZero() {
+			w.count(countLostAgain)
 		}
 	}
-	for _, f := range t.free {
-		w.checkWoken(f)
+	if t := w.current; err == nil && effects.Changed {
+		t.decided[n] = append(t.decided[n], transition{event: e, next: next, effects: effects, at: now})
 	}
+	return next, effects, err
 }
 
-// crash kills an orchestrator: its cache and what its tasks were at are gone.
+// starter notes what a start must put on the bus.
+type starter struct {
+	*dispatch.Dispatcher
+	o *orchestrator
+}
+
+const (
+	// republishWithin is how long after it was sent a command is published again, and clocksDiffer how far clocks may be apart.
+	republishWithin = 20 * time.Second
+	clocksDiffer    = 5 * time.Second
+)
+
+// AfterStart implements recovery.Dispatcher. What was sent a moment ago and has not moved on must be on the bus after it.
+func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, error) {
+	w := s.o.w
+	t := w.current
+	type command struct {
+		op      *operation
+		version int
+	}
+	young := func() (found []command) {
+		now := w.clock(s.o)
+		for _, op := range w.operations {
+			state := &op.row.State
+			if !state.InFlight() || !now.Before(state.ExecuteBefore) {
+				continue
+			}
+			sent := state.SentAt
+			if again := state.ExecuteBefore.Add(-op.p.Stages[state.Stage].Steps[state.Step].Execution); again.After(sent) {
+				sent = again
+			}
+			if sent.After(now.Add(-republishWithin)) && !sent.After(now.Add(clocksDiffer)) && sent.After(keptSince.Add(clocksDiffer)) {
+				found = append(found, command{op, op.row.Version})
+			}
+		}
+		return found
+	}
+	before := young()
+	t.starting = true
+	n, err := s.Dispatcher.AfterStart(ctx, keptSince)
+	t.starting = false
+	if err != nil {
+		return n, err
+	}
+	after := young() // time may have passed
+	for _, c := range before {
+		if slices.Contains(after, c) && !c.op.model.commands[c.op.row.Cursor].out {
+			w.violate("command %d is not on the bus after a start", c.op.row.Cursor)
+		}
+	}
+	return n, nil
+}
+
+// Created implements recovery.Bus.
+func (w *world) Created(_ context.Context, name event.Stream) (time.Time, error) {
+	return w.made[name], nil
+}
+
+// Taken implements recovery.Workers: a worker executes a command at once, so none holds one.
+func (w *world) Taken(context.Context) (liveness.Taken, error) { return liveness.Taken{}, nil }
+
+// Serves implements dispatch.Workers.
+func (w *world) Serves(string, string) bool { return !w.absent != (w.fault == faultLiar) }
+
+// Current implements dispatch.Definitions.
+func (w *world) Current(t event.OperationType) *process.Process { return w.set[t] }
+
+// Pinned implements dispatch.Definitions.
+func (w *world) Pinned(_ context.Context, hash string) (*process.Process, error) {
+	for _, p := range w.set {
+		if p.Hash() == hash {
+			return p, nil
+		}
+	}
+	panic("there is no definition " + hash)
+}
+
+// Purge implements dispatch.Cleaner.
+func (w *world) Purge(operationID, stage string) {
+	op, n := w.byID[numberOf(operationID)], -1
+	for i := range op.p.Stages {
+		if op.p.Stages[i].Name == stage {
+			n = i
+		}
+	}
+	w.forget(op.n, n)
+	w.count(countPurges)
+}
+
+// crash kills an orchestrator and starts it again: its memory and what its tasks were at are gone.
 func (w *world) crash(n int) {
 	o := &w.orchestrators[n]
 	interrupted := false
 	for i := range o.tasks {
 		if t := &o.tasks[i]; t.working() {
 			interrupted = true
-			w.counts.crashBefore[t.plan[0]]++
+			w.counts.crashBefore[t.at]++
+			w.threads.kill(t.thread)
 		}
 	}
 	if interrupted {
 		w.count(countCrashes)
 	}
 	w.trace("orchestrator %d crashes", n)
-	*o = orchestrator{skew: o.skew, noticed: o.noticed, fresh: true}
+	*o = orchestrator{w: w, skew: o.skew}
+	o.boot()
+}
+
+// close ends what is still at work.
+func (w *world) close() {
+	broken := w.current // its thread has ended with the violation
+	for i := range w.orchestrators {
+		for k := range w.orchestrators[i].tasks {
+			if t := &w.orchestrators[i].tasks[k]; t.working() && t != broken {
+				w.threads.kill(t.thread)
+			}
+		}
+	}
+}
+
+// begin lets an operator ask for something, or the bus refuse a command for good.
+func (w *world) begin(c choice) {
+	o := &w.orchestrators[c.a%orchestrators]
+	t := &o.tasks[taskAction]
+	if t.working() || len(w.operations) == 0 {
+		return
+	}
+	op := w.operations[int(c.b)%len(w.operations)]
+	var e engine.Event
+	switch n := c.c % 16; {
+	case n == 15: // the bus cannot carry the current command
+		e = engine.Unsendable{Cursor: op.row.Cursor, Reason: "too large"}
+	case n%3 == 0:
+		e = engine.Cancel{Reason: "not wanted"}
+	case n%3 == 1:
+		e = engine.Retry{By: "me"}
+	default:
+		step := "none"
+		if at := op.row.Position(op.p); at != nil {
+			step = at.Step
+		}
+		e = engine.SkipStep{Step: step, By: "me"}
+	}
+	t.kind, t.process = taskAction, o
+	w.launch(t, func(ctx context.Context) {
+		if err := o.dispatch.Act(ctx, op.row.Operation.ID, e); err != nil {
+			w.count(countRefused)
+			return
+		}
+		w.count(countActions)
+		w.checkWoken(t)
+	})
+	w.step(o, t, choice{})
 }

@@ -21,8 +21,11 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
 const (
 	// many is how many schedules run without the race detector, and few with it.
@@ -45,16 +48,19 @@ type runner struct {
 	bug    bug
 	pools  *pools
 	counts counts
-	arenas arenas
+	// metrics and threads cost more to make than a schedule.
+	metrics *dispatch.Metrics
+	threads threads
 }
 
 func newRunner(p *pools) *runner {
-	return &runner{apply: engine.Apply, pools: p, counts: counts{ends: map[event.OperationState]int64{}}}
+	return &runner{apply: engine.Apply, pools: p, counts: counts{ends: map[event.OperationState]int64{}}, metrics: dispatch.NewMetrics(nil)}
 }
 
 // run runs a schedule until it breaks an invariant; nil if it does not.
 func (r *runner) run(s *schedule, log *[]string) (broken *violation) {
 	w := r.newWorld(s, log != nil)
+	defer w.close()
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
@@ -102,6 +108,7 @@ func runAll(first, schedules uint64, until time.Time) (total counts, took time.D
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
 			r := newRunner(shared)
+			defer r.threads.close()
 			for n := next.Add(1) - 1; n < schedules && !stop.Load(); n = next.Add(1) - 1 {
 				s := newSchedule(first + n)
 				v := r.run(s, nil)
@@ -142,6 +149,7 @@ func TestTheInvariantsHoldUnderEverySchedule(t *testing.T) {
 	if os.Getenv(envSeed) != "" {
 		seed := number(t, envSeed, 0)
 		s, r := newSchedule(seed), newRunner(&pools{})
+		defer r.threads.close()
 		if v := r.run(s, nil); v != nil {
 			t.Fatal(r.report(seed, s, v))
 		}
@@ -236,8 +244,11 @@ func TestAScheduleIsTheSameEveryTime(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		var first, second []string
-		newRunner(&pools{}).run(newSchedule(seed), &first)
-		newRunner(&pools{}).run(newSchedule(seed), &second)
+		for _, log := range []*[]string{&first, &second} {
+			r := newRunner(&pools{})
+			r.run(newSchedule(seed), log)
+			r.threads.close()
+		}
 		if diff := cmp.Diff(first, second); diff != "" || len(first) == 0 {
 			t.Fatalf("seed %d: %d lines, the second run differs:\n%s", seed, len(first), diff)
 		}

@@ -6,9 +6,13 @@ import (
 	"slices"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 const (
@@ -34,9 +38,12 @@ type world struct {
 	log    []string
 	traced bool
 	counts *counts
-	arenas *arenas
+	// metrics are shared by all orchestrators, and threads by all schedules.
+	metrics *dispatch.Metrics
+	threads *threads
 
-	// The database.
+	// The database, and the model of what is in it.
+	db         *ram
 	operations []*operation // in order of arrival
 	byID       [maxOperations]*operation
 	instances  [instances]instance
@@ -47,13 +54,15 @@ type world struct {
 	seq                         int
 	requests, commands, results []*message
 	requested                   int
-	taken                       map[messageID]bool // the duplicate window
+	asked                       [maxOperations]request
+	taken                       map[string]bool // the duplicate window
 	memory                      []memory
-	losses                      int // of streams, when the last was, and whether it has spared the commands
-	lostAt                      time.Time
-	resultsOnly                 bool
+	made                        map[event.Stream]time.Time
 
 	orchestrators [orchestrators]orchestrator
+	// current is the task that runs, and fault what becomes of its call.
+	current *task
+	fault   fault
 	// workerSkew is how far the clock of the workers is ahead.
 	workerSkew time.Duration
 	absent     bool // no worker lives
@@ -62,24 +71,16 @@ type world struct {
 
 // operation is a row, with the model of what it must look like.
 type operation struct {
+	*stored
 	request
-	p       *process.Process
-	state   engine.State
-	version int
+	p *process.Process
 	// since is the commit with which it became pending.
-	since   int
-	history []line
-	entries []engine.Entry
-	facts   []engine.Fact // as they were decided
-	model   model
-}
-
-// line is one line of the durable history.
-type line struct {
-	cursor int64
-	kind   engine.Kind
-	result event.Outcome
-	step   string
+	since int
+	facts []engine.Fact // as they were decided
+	// published are the ids of facts that are on the bus, and excused tells that a message was lost that guarded some.
+	published map[string]bool
+	excused   bool
+	model     model
 }
 
 // request is what the broker asks for.
@@ -90,32 +91,26 @@ type request struct {
 	temporary bool
 }
 
-// instance is the row of an instance.
+// instance is the model of an instance.
 type instance struct {
-	running   int // the id of an operation, or -1
-	waiting   int
-	details   json.RawMessage
-	saved     []string // the members that details must have
-	completed []string
-	plan      event.Plan
-	starts    int
-}
-
-type messageID struct {
-	operation, dispatch int
-	cursor              int64
-	result              bool
+	saved  []string // the members that its details must have
+	plan   event.Plan
+	starts int
 }
 
 type message struct {
 	seq       int
-	id        messageID
+	id        string
 	operation int
 	request   request
 	worker    string
 	command   event.StepExecute
 	stage     int
+	isResult  bool
 	result    engine.Result
+	// event and subject are made when a task takes the message.
+	event   *cloudevents.Event
+	subject string
 }
 
 // memory is a part of the stage memory.
@@ -140,11 +135,20 @@ var skews = []time.Duration{0, 0, 0, 2 * time.Second, -2 * time.Second, 90 * tim
 var plans = []event.Plan{{ID: "azure", Name: "azure"}, {ID: "trial", Name: "trial"}}
 
 func (r *runner) newWorld(s *schedule, traced bool) *world {
-	r.arenas.reset()
 	w := &world{
-		arenas: &r.arenas, apply: r.apply, bug: r.bug, counts: &r.counts, now: epoch, traced: traced, set: process.Set{},
-		taken: make(map[messageID]bool, 64), limit: map[event.OperationType]int{},
+		apply: r.apply, bug: r.bug, counts: &r.counts, metrics: r.metrics, threads: &r.threads, now: epoch, traced: traced, set: process.Set{},
+		taken: make(map[string]bool, 64), limit: map[event.OperationType]int{}, made: map[event.Stream]time.Time{}, db: newRAM(),
 	}
+	w.db.seen, w.db.early = w.seen, w.early
+	w.db.execution = func(row *store.Row) time.Duration {
+		p := w.byID[numberOf(row.Operation.ID)].p
+		return p.Stages[row.Stage].Steps[row.Step].Execution
+	}
+	w.db.conflict = func(id string) {
+		w.count(countConflicts)
+		delete(w.current.decided, numberOf(id))
+	}
+	w.db.at, w.db.committed, w.db.done, w.db.bug = w.access, w.committed, w.checkDatabase, r.bug
 	for i, t := range event.OperationTypes() {
 		w.set[t] = r.pools.set(s.pool, s.setup[setDefinition+i])[t]
 		if n := s.setup[setLimit+i] % 6; n > 3 {
@@ -152,10 +156,11 @@ func (r *runner) newWorld(s *schedule, traced bool) *world {
 		}
 	}
 	for i := range w.instances {
-		w.instances[i] = instance{running: -1, plan: plans[s.setup[setPlan+i]%4/3]}
+		w.instances[i] = instance{plan: plans[s.setup[setPlan+i]%4/3]}
 	}
 	for i := range w.orchestrators {
-		w.orchestrators[i].skew = skews[int(s.setup[setSkew+i])%len(skews)]
+		w.orchestrators[i] = orchestrator{w: w, skew: skews[int(s.setup[setSkew+i])%len(skews)]}
+		w.orchestrators[i].boot()
 	}
 	w.workerSkew = skews[int(s.setup[setWorker])%len(skews)] / 10
 	w.slow = s.setup[setSlow]
@@ -171,11 +176,10 @@ func (w *world) ask(instance int, t event.OperationType, temporary bool) {
 		return
 	}
 	r := request{n: w.requested, kind: t, instance: instance, temporary: temporary}
+	w.asked[r.n] = r
 	w.requested++
 	w.seq++
-	m := w.arenas.messages.next()
-	*m = message{seq: w.seq, operation: r.n, request: r}
-	w.requests = append(w.requests, m)
+	w.requests = append(w.requests, &message{seq: w.seq, id: operationID(r.n), operation: r.n, request: r})
 	w.count(countRequests)
 	w.trace("operation %d is requested: %s of instance %d", r.n, t, instance)
 }
@@ -214,9 +218,10 @@ func (w *world) do(c choice) {
 		if q := w.stream(c.a); len(*q) > 0 {
 			m := (*q)[int(c.b)%len(*q)]
 			w.trace("message %d is lost", m.seq)
-			if m.id == (messageID{}) {
+			if q == &w.requests {
 				return // the broker publishes a request until it sees the fact
 			}
+			w.lost(m)
 			remove(q, m.seq)
 			w.count(countLost)
 		}
@@ -232,14 +237,17 @@ func (w *world) do(c choice) {
 	case doStreams:
 		w.trace("streams are lost")
 		clear(w.taken)
-		w.losses++
-		w.lostAt, w.resultsOnly = w.now, c.a&1 != 0
 		w.count(countStreams)
 		if c.a&1 == 0 {
 			w.commands = w.commands[:0]
+			w.made[event.StreamCommands] = w.now
 		}
 		if c.a&2 == 0 {
+			for _, m := range w.results {
+				w.lost(m)
+			}
 			w.results = w.results[:0]
+			w.made[event.StreamResults] = w.now
 		}
 	case doSkew:
 		skew := skews[int(c.b)%len(skews)]
@@ -265,13 +273,17 @@ func (w *world) do(c choice) {
 	}
 }
 
+// lost notes that nothing guards the facts of a result any more.
+func (w *world) lost(m *message) {
+	if m.isResult {
+		w.byID[m.operation].excused = true
+	}
+}
+
 // demand is the broker's customer: what can be asked for once there is an instance.
 func (w *world) demand(c choice) {
 	i := int(c.a % instances)
-	asked := false
-	for _, op := range w.operations {
-		asked = asked || op.instance == i
-	}
+	asked := slices.ContainsFunc(w.operations, func(op *operation) bool { return op.instance == i })
 	switch {
 	case !asked:
 		w.ask(i, event.Provision, false)
@@ -305,11 +317,10 @@ func (w *world) put(queue *[]*message, m *message) (dropped bool) {
 
 // again adds a copy of a message.
 func (w *world) again(queue *[]*message, m *message) {
-	second := w.arenas.messages.next()
-	*second = *m
+	second := *m
 	w.seq++
 	second.seq = w.seq
-	*queue = append(*queue, second)
+	*queue = append(*queue, &second)
 }
 
 func remove(queue *[]*message, seq int) {
@@ -324,7 +335,7 @@ func remove(queue *[]*message, seq int) {
 // timer is the earliest time that an operation waits for; zero when there is none.
 func (w *world) timer() (at time.Time) {
 	for _, op := range w.operations {
-		for _, t := range []time.Time{op.state.DueAt, op.state.ExecuteBefore} {
+		for _, t := range []time.Time{op.row.DueAt, op.row.ExecuteBefore} {
 			if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 				at = t
 			}
@@ -378,10 +389,7 @@ func (w *world) work(c choice) {
 		w.count(countWorkerDied)
 		return
 	}
-	id := m.id
-	id.result = true
-	answer := w.arenas.messages.next()
-	*answer = message{id: id, operation: m.operation, result: r}
+	answer := &message{id: "result/" + m.id, operation: m.operation, worker: m.worker, command: m.command, isResult: true, result: r}
 	w.put(&w.results, answer)
 	if fault == workDuplicate {
 		w.again(&w.results, answer)
@@ -409,7 +417,7 @@ func (w *world) outcome(m *message, c choice, now time.Time) engine.Result {
 		r.StageMemory = true
 	}
 	if c.c>>2%4 == 1 {
-		r.Details = json.RawMessage(fmt.Sprintf(`{"o%dc%dd%d":%d}`, m.operation, r.Cursor, m.id.dispatch, w.seq))
+		r.Details = json.RawMessage(fmt.Sprintf(`{"o%dc%dd%d":%d}`, m.operation, r.Cursor, m.command.Dispatch, w.seq))
 		w.count(countDetails)
 	}
 	if c.c%64 == 3 {
@@ -427,9 +435,6 @@ func (w *world) outcome(m *message, c choice, now time.Time) engine.Result {
 		}
 	case n < 27:
 		r.Outcome, r.Error = event.OutcomeFailed, &event.Error{Component: "ext", Reason: "broken", Message: "it broke"}
-		if c.c&1 == 1 {
-			r.Error = nil
-		}
 	case n < 28:
 		r.Outcome = event.OutcomeSkipped
 	case n < 30:
@@ -478,6 +483,8 @@ func (w *world) settle() {
 		default:
 			if at := w.timer(); at.After(w.now) {
 				w.now = at
+			} else if at.IsZero() {
+				w.now = w.now.Add(10 * time.Second) // facts may be left
 			}
 			w.stepCalm(&w.orchestrators[0], taskTimer)
 		}
@@ -510,7 +517,7 @@ func (w *world) over() bool {
 		return false
 	}
 	for _, op := range w.operations {
-		if !op.state.Status.Final() {
+		if !op.row.Status.Final() || op.factsAfter != nil {
 			return false
 		}
 	}
@@ -562,11 +569,11 @@ func (w *world) stepCalm(o *orchestrator, k taskKind) { w.step(o, &o.tasks[k], c
 
 func (w *world) states() (text string) {
 	for _, op := range w.operations {
-		text += fmt.Sprintf("%d: %s %d/%d cursor %d due %s execute before %s; ", op.n, op.state.Status, op.state.Stage, op.state.Step,
-			op.state.Cursor, op.state.DueAt, op.state.ExecuteBefore)
+		text += fmt.Sprintf("%d: %s %d/%d cursor %d due %s execute before %s; ", op.n, op.row.Status, op.row.Stage, op.row.Step,
+			op.row.Cursor, op.row.DueAt, op.row.ExecuteBefore)
 	}
-	for i := range w.instances {
-		text += fmt.Sprintf("instance %d: running %d, waiting %d; ", i, w.instances[i].running, w.instances[i].waiting)
+	for id, i := range w.db.instances {
+		text += fmt.Sprintf("instance %s: running %s, waiting %d; ", id, i.Running, i.Waiting)
 	}
 	return text + fmt.Sprintf("%d requests, %d commands, %d results", len(w.requests), len(w.commands), len(w.results))
 }

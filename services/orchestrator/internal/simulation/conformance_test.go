@@ -1,0 +1,399 @@
+package simulation_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// looking is a store with what the sweep asks it.
+type looking interface {
+	dispatch.Store
+	Look(ctx context.Context) (store.Look, error)
+}
+
+// TestStores_AgreeWithEachOther does the same to the store in memory and to the one in Postgres, and compares all that they answer.
+func TestStores_AgreeWithEachOther(t *testing.T) {
+	t.Parallel()
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 4, ByIndex: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	real, err := store.New(t.Context(), db, db)
+	require.NoError(t, err)
+	inMemory, inPostgres := answers(t, newRAM()), answers(t, dispatch.Postgres{Store: real})
+	t.Logf("%d answers", len(inPostgres))
+	if n, diff := differ(inPostgres, inMemory); diff != "" {
+		t.Errorf("answer %d (-Postgres +memory):\n%s", n, diff)
+	}
+}
+
+// TestStores_DifferenceOfAStore_IsFound proves that the comparison can fail.
+func TestStores_DifferenceOfAStore_IsFound(t *testing.T) {
+	t.Parallel()
+	right := answers(t, newRAM())
+	for _, planted := range []bug{
+		bugNoCompareAndSet, bugInstanceNotFreed, bugDetailsNotLeft, bugTwoOfAnInstance, bugNoLimit, bugOvertaking, bugNoPreemption,
+		bugRetryOfAnOldOne, bugNothingAtAStart, bugNoSweepOfPending, bugNoSweepOfDue, bugNoSweepOfUnanswered, bugNoWakeUp, bugNoFactsNote, bugNoFactsAgain,
+	} {
+		wrong := newRAM()
+		wrong.bug = planted
+		if _, diff := differ(right, answers(t, wrong)); diff == "" {
+			t.Errorf("bug %d is not found", planted)
+		}
+	}
+}
+
+// answers are all that a store answers to the same questions.
+func answers(t *testing.T, s looking) []string {
+	t.Helper()
+	c := &conforming{t: t, s: s, p: (&pools{}).set(0, 1)[event.Update], rng: rand.New(rand.NewPCG(1, 2)), now: epoch}
+	for range 600 {
+		c.do()
+	}
+	return c.told
+}
+
+// differ returns the first answer that is different.
+func differ(want, got []string) (n int, diff string) {
+	for i := range min(len(want), len(got)) {
+		if diff := cmp.Diff(want[i], got[i]); diff != "" {
+			return i, diff
+		}
+	}
+	return min(len(want), len(got)), cmp.Diff(len(want), len(got))
+}
+
+// conforming does something to a store, and notes what it answers.
+type conforming struct {
+	t    *testing.T
+	s    looking
+	p    *process.Process
+	rng  *rand.Rand
+	now  time.Time
+	ids  []string
+	told []string
+}
+
+func (c *conforming) tell(what string, values ...any) {
+	for i, v := range values {
+		if err, ok := v.(error); ok {
+			values[i] = fmt.Sprint(errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound))
+		}
+	}
+	text, err := json.Marshal(values)
+	require.NoError(c.t, err)
+	c.told = append(c.told, what+" "+string(text))
+}
+
+func (c *conforming) some() []string {
+	var ids []string
+	for range 1 + c.rng.IntN(3) {
+		if len(c.ids) > 0 {
+			ids = append(ids, c.ids[c.rng.IntN(len(c.ids))])
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func (c *conforming) instances() []string {
+	ids := []string{"i-" + string(rune('a'+c.rng.IntN(5))), "i-" + string(rune('a'+c.rng.IntN(5)))}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// seen is what matters of a row.
+func seen(rows map[string]*store.Row) map[string]any {
+	all := map[string]any{}
+	for id, r := range rows {
+		s := r.State
+		var details any
+		_ = json.Unmarshal(s.Details, &details)
+		s.Details, s.Operation = nil, event.Operation{}
+		if s.SentAt.IsZero() {
+			s.SentAt = s.FirstTriedAt
+		}
+		all[id] = []any{s, details, r.Operation.Type, r.Operation.InstanceID, r.Version, r.Definition, r.CreatedAt}
+	}
+	return all
+}
+
+func (c *conforming) in(f func(ctx context.Context, tx dispatch.Tx) error) error {
+	ctx := c.t.Context()
+	return c.s.InTx(ctx, func(tx dispatch.Tx) error { return f(ctx, tx) })
+}
+
+// do does one thing.
+func (c *conforming) do() {
+	ctx := c.t.Context()
+	c.now = c.now.Add(time.Duration(c.rng.IntN(20)) * time.Second)
+	switch n := c.rng.IntN(20); {
+	case n < 4:
+		c.request()
+	case n < 10:
+		c.move()
+	case n < 12:
+		c.admit()
+	case n == 12:
+		look, err := c.s.Look(ctx)
+		c.tell("look", look, err)
+		any, err := c.s.AnyInFlight(ctx, c.now)
+		c.tell("any in flight", any, err)
+	case n == 13:
+		c.find()
+	case n == 14:
+		types, err := c.s.PendingTypes(ctx, event.OperationTypes())
+		c.tell("pending types", types, err)
+		c.tell("drop", c.s.DropInstances(ctx, c.instances()))
+	case n == 15:
+		out, err := c.s.Out(ctx, c.behind(), 3)
+		c.tell("out", out, err)
+		active, err := c.s.ActiveSince(ctx, c.now.Add(-time.Minute), c.behind(), 3)
+		c.tell("active", active, err)
+	case n < 18:
+		c.facts()
+	default:
+		err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
+			found, err := tx.LockInstances(ctx, c.instances())
+			c.tell("instances", instancesOf(found), err)
+			for _, id := range c.some() {
+				row, err := tx.Lock(ctx, id)
+				require.NoError(c.t, err)
+				newer, err := tx.Newer(ctx, id, row.Operation.InstanceID)
+				c.tell("newer", newer, err)
+				unfinished, err := tx.Unfinished(ctx, row.Operation.InstanceID)
+				c.tell("unfinished", len(unfinished), err)
+			}
+			_, err = tx.Lock(ctx, uuid.Max.String())
+			c.tell("lock", err)
+			return errRefused // what is not written is not there
+		})
+		c.tell("transaction", errors.Is(err, errRefused))
+	}
+}
+
+func (c *conforming) behind() string {
+	if len(c.ids) == 0 || c.rng.IntN(2) == 0 {
+		return uuid.Nil.String()
+	}
+	return c.ids[c.rng.IntN(len(c.ids))]
+}
+
+func instancesOf(found map[string]*store.Instance) map[string]any {
+	all := map[string]any{}
+	for id, i := range found {
+		var details any
+		_ = json.Unmarshal(i.Details, &details)
+		all[id] = []any{i.Running, i.Waiting, details, len(i.Completed), i.New}
+	}
+	return all
+}
+
+// request adds an operation: it starts on a free instance, and waits otherwise.
+func (c *conforming) request() {
+	id := uuid.UUID{}
+	for i := range id {
+		id[i] = byte(c.rng.Uint32())
+	}
+	t := event.OperationTypes()[c.rng.IntN(len(event.OperationTypes()))]
+	op := event.Operation{ID: id.String(), Type: t, InstanceID: c.instances()[0], Plan: event.Plan{ID: "azure", Name: "azure"}}
+	err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
+		found, err := tx.LockInstances(ctx, []string{op.InstanceID})
+		if err != nil {
+			return err
+		}
+		i := found[op.InstanceID]
+		change := &store.Change{Row: &store.Row{State: engine.New(op), Definition: c.p.Hash(), CreatedAt: c.now}}
+		if i.Running != "" {
+			i.Waiting++
+		} else {
+			state, out, err := engine.Apply(c.p, change.Row.State, engine.Start{Details: i.Details}, c.now)
+			if err != nil {
+				return err
+			}
+			change.Row.State, change.History, i.Running = state, out.History, op.ID
+		}
+		if err := tx.Insert(ctx, []*store.Change{change}); err != nil {
+			return err
+		}
+		return tx.SaveInstances(ctx, []*store.Instance{i})
+	})
+	c.tell("request", err)
+	c.ids = append(c.ids, op.ID)
+}
+
+// move lets operations in progress go on. Some are changed twice, which only the first change must do.
+func (c *conforming) move() {
+	ctx := c.t.Context()
+	rows, err := c.s.Load(ctx, c.some())
+	c.tell("load", seen(rows), err)
+	var changes []*store.Change
+	for _, id := range slices.Sorted(func(yield func(string) bool) {
+		for id := range rows {
+			if !yield(id) {
+				return
+			}
+		}
+	}) {
+		row := rows[id]
+		r := engine.Result{Cursor: row.Cursor, Outcome: event.OutcomeSucceeded, Worker: event.Worker{Name: "alpha"}}
+		switch c.rng.IntN(5) {
+		case 0:
+			r.Outcome, r.Error = event.OutcomeFailed, &event.Error{Component: "x", Reason: "y", Message: "z"}
+		case 1:
+			r.Outcome, r.RetryAfter = event.OutcomeRetry, 10*time.Second
+		case 2:
+			r.Details = json.RawMessage(`{"n":` + fmt.Sprint(c.rng.IntN(9)) + `}`)
+		}
+		var e engine.Event = r
+		if row.Waiting() {
+			e = engine.Due{WorkerAlive: true}
+		}
+		state, out, err := engine.Apply(c.p, row.State, e, c.now)
+		if err != nil || !out.Changed {
+			continue
+		}
+		next := *row
+		next.State = state
+		change := &store.Change{Row: &next, History: out.History, DetailsChanged: string(state.Details) != string(row.Details)}
+		if c.rng.IntN(4) == 0 {
+			after := row.Cursor
+			change.FactsAfter = &after
+		}
+		if out.Finished {
+			change.Release = store.NewRelease(&next.State, func() []string { return next.CompletedSteps(c.p) })
+		}
+		if c.rng.IntN(6) == 0 {
+			next.Version-- // another has changed it
+		}
+		changes = append(changes, change)
+	}
+	var written map[string]int
+	if c.rng.IntN(2) == 0 {
+		written, err = c.s.Write(ctx, changes)
+	} else {
+		err = c.in(func(ctx context.Context, tx dispatch.Tx) (err error) {
+			written, err = tx.Write(ctx, changes)
+			return err
+		})
+	}
+	if len(written) == 0 {
+		written = nil
+	}
+	c.tell("write", written, err)
+	for _, change := range changes {
+		c.tell("version", change.Row.Version)
+	}
+	rows, err = c.s.Load(ctx, c.some())
+	c.tell("load", seen(rows), err)
+}
+
+// admit starts what may start.
+func (c *conforming) admit() {
+	t := event.OperationTypes()[c.rng.IntN(len(event.OperationTypes()))]
+	of := c.rng.IntN(2) == 0
+	err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
+		n, err := tx.Admission(ctx, t)
+		c.tell("admission", n, err)
+		var found []store.Candidate
+		if of {
+			found, err = tx.PendingOf(ctx, c.instances())
+		} else {
+			found, err = tx.Pending(ctx, t, 2)
+		}
+		c.tell("candidates", len(found), found, err)
+		if len(found) == 0 {
+			return err
+		}
+		rows, err := tx.Load(ctx, []string{found[0].ID})
+		if err != nil {
+			return err
+		}
+		instances, err := tx.LockInstances(ctx, []string{found[0].InstanceID})
+		if err != nil {
+			return err
+		}
+		row, i := rows[found[0].ID], instances[found[0].InstanceID]
+		state, out, err := engine.Apply(c.p, row.State, engine.Start{Details: i.Details}, c.now)
+		if err != nil {
+			return err
+		}
+		row.State, i.Running, i.Waiting = state, row.Operation.ID, i.Waiting-1
+		written, err := tx.Write(ctx, []*store.Change{{Row: row, History: out.History, DetailsChanged: true, FactsAfter: new(int64)}})
+		c.tell("write", written, err)
+		return tx.SaveInstances(ctx, []*store.Instance{i})
+	})
+	c.tell("admit", err)
+}
+
+// find asks for what is due. Where Postgres promises no order, none is compared.
+func (c *conforming) find() {
+	err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
+		due, err := tx.Due(ctx, c.now, 100)
+		slices.Sort(due)
+		c.tell("due", len(due), due, err)
+		unanswered, err := tx.Unanswered(ctx, c.now, 100)
+		slices.Sort(unanswered)
+		c.tell("unanswered", len(unanswered), unanswered, err)
+		inFlight, err := tx.InFlight(ctx, c.now.Add(time.Hour), c.behind(), 2)
+		c.tell("in flight", len(inFlight), inFlight, err)
+		return err
+	})
+	c.tell("find", err)
+}
+
+func (c *conforming) facts() {
+	ctx := c.t.Context()
+	found, err := c.s.Unpublished(ctx, c.now.Add(-time.Hour), 100)
+	slices.SortFunc(found, func(a, b store.FactRange) int { return cmpText(a.OperationID, b.OperationID) })
+	c.tell("unpublished", len(found), found, err)
+	var ranges []store.FactRange
+	for _, id := range c.some() {
+		ranges = append(ranges, store.FactRange{OperationID: id, After: int64(c.rng.IntN(4)), Through: int64(c.rng.IntN(8))})
+	}
+	if len(found) > 0 {
+		one := found[c.rng.IntN(len(found))]
+		one.Through = one.After + int64(c.rng.IntN(4))
+		ranges = []store.FactRange{one}
+	}
+	lines, err := c.s.LinesAfter(ctx, ranges, 2)
+	for _, l := range lines {
+		for i := range l {
+			l[i].Took = 0 // it is not kept
+			l[i].StartedAt, l[i].FinishedAt = l[i].StartedAt.UTC(), l[i].FinishedAt.UTC()
+		}
+	}
+	c.tell("lines", lines, err)
+	if c.rng.IntN(2) == 0 {
+		c.tell("facts published", c.s.FactsPublished(ctx, ranges))
+	} else {
+		c.tell("facts not published", c.s.FactsUnpublished(ctx, ranges))
+	}
+}
+
+func cmpText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
