@@ -31,8 +31,8 @@ const (
 	replayFor = 3 * time.Second
 )
 
-// fallBack notes that rows may have facts that are not published.
-func (o *outbox) fallBack(at time.Time) {
+// lookAt makes sure that rows are looked at, by then, whose facts may not be published.
+func (o *outbox) lookAt(at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if at.Before(o.nextFacts) {
@@ -80,11 +80,11 @@ func (o *outbox) settleFacts(ctx context.Context, works []*work, failed map[*wor
 		}
 	}
 	if len(unpublished) > 0 || len(failed) > 0 {
-		o.fallBack(o.deps.Now().Add(factsPause))
+		o.lookAt(o.deps.Now().Add(factsPause))
 	}
 	if err := o.deps.Store.FactsPublished(ctx, published); err != nil {
 		o.deps.Log.Warn("facts are published again", "err", err)
-		o.fallBack(o.deps.Now().Add(factsPause))
+		o.lookAt(o.deps.Now().Add(factsPause))
 	}
 	return o.deps.Store.FactsUnpublished(ctx, merged(unpublished))
 }
@@ -117,7 +117,7 @@ func (d *Dispatcher) PublishFacts(ctx context.Context) error {
 			return err
 		}
 		if len(ranges) == factsPage {
-			d.outbox.fallBack(now) // there may be more
+			d.outbox.lookAt(now) // there may be more
 		}
 		n, err := d.outbox.publishHistory(ctx, ranges, time.Time{})
 		if err != nil {
@@ -127,7 +127,7 @@ func (d *Dispatcher) PublishFacts(ctx context.Context) error {
 		return d.deps.Store.FactsPublished(ctx, ranges)
 	})
 	if err != nil {
-		d.outbox.fallBack(now.Add(factsPause))
+		d.outbox.lookAt(now.Add(factsPause))
 		// Operations do not wait for facts, so that the bus takes none must not look as if it were away.
 		return fmt.Errorf("publish facts again: %s", err.Error())
 	}
