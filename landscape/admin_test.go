@@ -41,7 +41,7 @@ func TestFault_ErrorAfter_DoesTheWork(t *testing.T) {
 	w.must(200, "PUT", "/admin/systems/avs", map[string]any{"errorRate": 1, "errorStatus": 502, "errorAfter": true})
 	w.must(502, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-n"), token)
 	if now, ever := w.held("avs", "evaluation"); now != 1 || ever != 1 {
-		t.Errorf("AvS holds %d evaluations of %d ever made, want 1 of 1", now, ever)
+		t.Errorf("AvS holds %d evaluations of %d ever created, want 1 of 1", now, ever)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestAdmin_InvalidSettings_AreRejected(t *testing.T) {
 	} {
 		got := w.must(400, "PUT", "/admin/systems/edp", body)
 		if !strings.Contains(text(t, got, "error"), want) {
-			t.Errorf("%s is answered with %v, want it to say %q", body, got, want)
+			t.Errorf("%s is answered with %v, want %q in it", body, got, want)
 		}
 	}
 	got := w.must(400, "PUT", "/admin/systems/nobody", `{}`)

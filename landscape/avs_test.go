@@ -48,14 +48,14 @@ func TestAvS_Evaluation_IsCreatedAndDeleted(t *testing.T) {
 	w.must(200, "DELETE", child, nil, token)
 	again := w.must(400, "DELETE", child, nil, token)
 	if !strings.Contains(text(t, again, "message"), "does not contain subevaluation") {
-		t.Errorf("removing a child twice says %v", again)
+		t.Errorf("removing a child twice returns %v", again)
 	}
 
 	w.must(200, "DELETE", path, nil, token)
 	w.must(404, "DELETE", path, nil, token)
 	w.must(404, "GET", path, nil, token)
 	if now, ever := w.held("avs", "evaluation"); now != 0 || ever != 1 {
-		t.Errorf("AvS holds %d evaluations of %d ever made, want 0 of 1", now, ever)
+		t.Errorf("AvS holds %d evaluations of %d ever created, want 0 of 1", now, ever)
 	}
 }
 

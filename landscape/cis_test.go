@@ -34,7 +34,7 @@ func TestCIS_DeletedSubaccounts_AreListedInPages(t *testing.T) {
 	for n := range 4 {
 		got := w.must(200, "GET", fmt.Sprintf("%s?eventType=Subaccount_Deletion&pageSize=2&pageNum=%d&sortField=creationTime&sortOrder=ASC", centralEvents, n), nil, token)
 		if at(t, got, "total") != 5.0 || at(t, got, "totalPages") != 3.0 {
-			t.Errorf("page %d says %v of %v", n, got["total"], got["totalPages"])
+			t.Errorf("page %d has %v of %v", n, got["total"], got["totalPages"])
 		}
 		pages = append(pages, got["pageNum"])
 		for _, e := range at(t, got, "events").([]any) {
@@ -52,7 +52,7 @@ func TestCIS_DeletedSubaccounts_AreListedInPages(t *testing.T) {
 		t.Errorf("the newest is %s", name)
 	}
 	if now, ever := w.held("cis", "event"); now != 6 || ever != 6 {
-		t.Errorf("CIS holds %d events of %d ever made, want 6 of 6", now, ever)
+		t.Errorf("CIS holds %d events of %d ever created, want 6 of 6", now, ever)
 	}
 	w.must(204, "DELETE", "/admin/systems/cis/events", nil)
 	if got := w.must(200, "GET", "/admin/systems/cis/events", nil); at(t, got, "totalCount") != 0.0 {
@@ -95,7 +95,7 @@ func TestCIS_InvalidRequest_IsViolation(t *testing.T) {
 	} {
 		got := w.must(400, "POST", "/admin/systems/cis/events", body)
 		if !strings.Contains(text(t, got, "error"), want) {
-			t.Errorf("%s is answered with %v, want it to say %q", body, got, want)
+			t.Errorf("%s is answered with %v, want %q in it", body, got, want)
 		}
 	}
 	w.must(400, "GET", "/admin/systems/avs/events", nil)

@@ -38,7 +38,7 @@ func TestEDP_TenantDeleted_RemovesMetadata(t *testing.T) {
 	}
 	w.must(204, "DELETE", tenants+"/sub-1/prod", nil, token)
 	if now, ever := w.held("edp", "metadata"); now != 1 || ever != 2 {
-		t.Errorf("EDP holds %d entries of %d ever made, want 1 of 2", now, ever)
+		t.Errorf("EDP holds %d entries of %d ever created, want 1 of 2", now, ever)
 	}
 }
 

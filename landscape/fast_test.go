@@ -42,6 +42,6 @@ func TestNew_ZeroConfig_TakesNoTime(t *testing.T) {
 		t.Errorf("the runtime is still there: %v", left)
 	}
 	if now, ever := w.held("gardener", "Shoot"); now != 0 || ever != 1 {
-		t.Errorf("Gardener holds %d shoots of %d ever made, want 0 of 1", now, ever)
+		t.Errorf("Gardener holds %d shoots of %d ever created, want 0 of 1", now, ever)
 	}
 }

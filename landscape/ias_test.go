@@ -33,7 +33,7 @@ func TestIAS_ServiceProvider_IsConfigured(t *testing.T) {
 	w.must(200, "PUT", "/ias/service/sps/delete?sp_id="+id, nil, user)
 	w.must(404, "PUT", "/ias/service/sps/delete?sp_id="+id, nil, user)
 	if now, ever := w.held("ias", "serviceProvider"); now != 0 || ever != 1 {
-		t.Errorf("IAS holds %d service providers of %d ever made, want 0 of 1", now, ever)
+		t.Errorf("IAS holds %d service providers of %d ever created, want 0 of 1", now, ever)
 	}
 }
 

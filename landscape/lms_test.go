@@ -60,7 +60,7 @@ func TestLMS_Tenant_IsSharedByNameAndRegion(t *testing.T) {
 		}
 	}
 	if now, ever := w.held("lms", "tenant"); now != 3 || ever != 3 {
-		t.Errorf("LMS holds %d tenants of %d ever made, want 3 of 3", now, ever)
+		t.Errorf("LMS holds %d tenants of %d ever created, want 3 of 3", now, ever)
 	}
 }
 

@@ -148,7 +148,7 @@ func TestProvisioner_Runtime_IsCreatedAndRemoved(t *testing.T) {
 	}
 	w.must(503, "GET", "/k8s/runtimes/"+id["id"].(string)+"/api/v1/namespaces", nil, bearer("any"))
 	if now, ever := w.held("provisioner", "runtime"); now != 0 || ever != 1 {
-		t.Errorf("Provisioner holds %d runtimes of %d ever made, want 0 of 1", now, ever)
+		t.Errorf("Provisioner holds %d runtimes of %d ever created, want 0 of 1", now, ever)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestReconciler_Clock_MakesClusterReady(t *testing.T) {
 		t.Errorf("another Kyma version is %v, first it was %v", newer, first)
 	}
 	if now, ever := w.held("reconciler", "cluster"); now != 1 || ever != 1 {
-		t.Errorf("Reconciler holds %d clusters of %d ever made, want 1 of 1", now, ever)
+		t.Errorf("Reconciler holds %d clusters of %d ever created, want 1 of 1", now, ever)
 	}
 	w.must(404, "GET", clusters+"/r-1/configs/999/status", nil)
 	changes := w.must(200, "GET", clusters+"/r-1/statusChanges?offset=168h", nil)

@@ -57,7 +57,7 @@ func TestGuard_Roles_LimitMethods(t *testing.T) {
 	r.Method = http.MethodPost
 	response, _ := ask(t, guard.Protect, r)
 	if text := message(t, response); text != "vera has the role viewer, and this needs the role operator" {
-		t.Errorf("the refusal says %q", text)
+		t.Errorf("the refusal is %q", text)
 	}
 }
 

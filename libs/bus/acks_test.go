@@ -95,7 +95,7 @@ func TestAcks_HeldMessageFails_OthersAreUnaffected(t *testing.T) {
 		t.Errorf("a message fails with %v of the one before", err)
 	}
 	if !strings.Contains(log.String(), "subject=1") || !strings.Contains(log.String(), "no connection") {
-		t.Errorf("the log says %q of the one that failed", log.String())
+		t.Errorf("the log is %q of the one that failed", log.String())
 	}
 	a.close()
 	if err := a.ack(named{name: "3", into: &got, err: broken}); !errors.Is(err, broken) {

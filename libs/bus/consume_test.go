@@ -268,7 +268,7 @@ func TestNak_Message_IsRedelivered(t *testing.T) {
 	publish(t, b, "a")
 	for n := uint64(1); n <= 2; n++ {
 		if got := within(t, count, "delivery"); got != n {
-			t.Errorf("delivery says it is number %d, want %d", got, n)
+			t.Errorf("the number of the delivery is %d, want %d", got, n)
 		}
 	}
 }

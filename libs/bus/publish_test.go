@@ -302,7 +302,7 @@ func TestPublishError_NoServer_IsAway(t *testing.T) {
 	s.stop()
 	err := b.Publish(t.Context(), command(t, "a"))
 	if perr, ok := errors.AsType[*bus.PublishError](err); !ok || !perr.Away() {
-		t.Errorf("error is %v, want one that says that the bus is away", err)
+		t.Errorf("error is %v, want one for an unavailable bus", err)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestTrace_Call_CreatesSpanWithoutSecrets(t *testing.T) {
 			t.Errorf("span %d is %q with %v", i, s.Name(), a)
 		}
 		if !strings.Contains(parents[i], s.SpanContext().SpanID().String()) {
-			t.Errorf("the system is told the trace %q, the span is %s", parents[i], s.SpanContext().SpanID())
+			t.Errorf("the system receives the trace %q, the span is %s", parents[i], s.SpanContext().SpanID())
 		}
 		for key, value := range a {
 			if strings.Contains(value, "s3cr3t") {
@@ -148,13 +148,13 @@ func TestTrace_NoRecordedSpan_CreatesNone(t *testing.T) {
 	require.NoError(t, err)
 	get(request)
 	if parent != "" || len(spans.Ended()) != 0 {
-		t.Errorf("without a span the system is told %q", parent)
+		t.Errorf("without a span the system receives %q", parent)
 	}
 	ctx, execution := tracing.TracerOf(tracing.NewProvider(spans), "x").Start(t.Context(), "execution")
 	get(request.WithContext(ctx))
 	execution.End()
 	s := spans.Ended()[0]
 	if s.Name() != "GET /shoots/{name}" || attributesOf(s)["keb.system"] != "gardener" || !strings.Contains(parent, s.SpanContext().SpanID().String()) {
-		t.Errorf("span %q, the system is told %q", s.Name(), parent)
+		t.Errorf("span %q, the system receives %q", s.Name(), parent)
 	}
 }

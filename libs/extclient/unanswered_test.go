@@ -134,7 +134,7 @@ func TestDo_AnswerRepeatsSecret_OmitsIt(t *testing.T) {
 			err = client.Do(t.Context(), c.req, nil)
 		}
 		if err == nil || !strings.Contains(err.Error(), "[redacted]") {
-			t.Errorf("%s: error %v says nothing", name, err)
+			t.Errorf("%s: error %v has no reason", name, err)
 		}
 		for _, piece := range []string{"CANARY", "zg5w7xq2", base64.StdEncoding.EncodeToString([]byte(confided))[:12]} {
 			if strings.Contains(err.Error(), piece) {

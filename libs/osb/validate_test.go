@@ -67,7 +67,7 @@ func TestValidate_InvalidCatalog_NamesEveryProblem(t *testing.T) {
 			}
 			for _, want := range tt.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
+					t.Errorf("%q does not contain %q", err, want)
 				}
 			}
 		})

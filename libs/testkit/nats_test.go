@@ -40,7 +40,7 @@ func TestNATS_RestartEmpty_LosesStreams(t *testing.T) {
 		return err == nil && got == 1
 	})
 	if _, err := os.Stat(n.StoreDir()); err != nil {
-		t.Errorf("the store is not where StoreDir says: %v", err)
+		t.Errorf("the store is not at StoreDir: %v", err)
 	}
 
 	n.RestartEmpty(t)

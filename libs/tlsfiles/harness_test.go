@@ -84,7 +84,7 @@ func wantAll(t *testing.T, text string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {
 		if !strings.Contains(text, want) {
-			t.Errorf("%q does not say %q", text, want)
+			t.Errorf("%q does not contain %q", text, want)
 		}
 	}
 }

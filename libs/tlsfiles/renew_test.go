@@ -80,7 +80,7 @@ func TestServer_CertificateRenewed_KeepsStream(t *testing.T) {
 		lines := bufio.NewScanner(res.Body)
 		for lines.Scan() {
 			if lines.Text() != fmt.Sprint(seen.Load()) {
-				t.Errorf("the stream goes on with %q, want %d", lines.Text(), seen.Load())
+				t.Errorf("the stream continues with %q, want %d", lines.Text(), seen.Load())
 			}
 			seen.Add(1)
 		}
@@ -174,7 +174,7 @@ func TestServer_InvalidNewFiles_KeepsOldOnes(t *testing.T) {
 	ca.Renew(t, pair, leaf("second"))
 	testkit.Eventually(t, time.Minute, "good files are taken again", func() bool { return shownBy(t, ca, s.addr) == "second" })
 	if n := strings.Count(s.log.String(), "cannot be used"); n != 1 {
-		t.Errorf("the log says it %d times", n)
+		t.Errorf("the log contains it %d times", n)
 	}
 }
 

@@ -321,10 +321,10 @@ func TestHandler_TraceParent_IsContinued(t *testing.T) {
 		}
 		parent := tracing.Extension(seen)["traceparent"]
 		if tc.trace != "" && !strings.HasPrefix(parent, "00-"+tc.trace) || tc.provider == nil && parent != tc.header {
-			t.Errorf("%s: the trace goes on as %q", tc.name, parent)
+			t.Errorf("%s: the trace continues as %q", tc.name, parent)
 		}
 		if tc.name == "not sampled" && !strings.HasSuffix(parent, "-00") {
-			t.Errorf("%s: the trace goes on as %q", tc.name, parent)
+			t.Errorf("%s: the trace continues as %q", tc.name, parent)
 		}
 		for _, s := range ended {
 			if s.Name() != "GET /v2/{id}" {

@@ -119,7 +119,7 @@ func TestBinding_CreatedAndRemoved_LeavesNoAccess(t *testing.T) {
 		t.Error("the kubeconfig is not sealed, or is in the log")
 	}
 	if !strings.Contains(b.log.String(), "action=bind instance_id=i") {
-		t.Error("the audit log does not tell of the binding")
+		t.Error("the audit log does not contain the binding")
 	}
 
 	b.expect("unbind", b.unbind("i", "b"), 200)
@@ -212,7 +212,7 @@ func TestBind_ParallelRequests_KeepTheLimit(t *testing.T) {
 	for _, a := range b.parallel(r, 10, ids...) {
 		statuses[a.status]++
 		if a.status == 422 && !strings.Contains(a.text("description"), "10 bindings") {
-			t.Errorf("the refusal says %q", a.text("description"))
+			t.Errorf("the refusal is %q", a.text("description"))
 		}
 	}
 	if statuses[201] != 10 || statuses[422] != 1 || len(r.has()) != 10 {
@@ -430,7 +430,7 @@ func TestBind_Invalid_IsRejected(t *testing.T) {
 		a := b.send(http.MethodPut, bindingPath(c.id, "b"), c.body)
 		b.expect(name, a, c.status)
 		if !strings.Contains(a.text("description"), c.says) {
-			t.Errorf("%s: %q does not say %q", name, a.text("description"), c.says)
+			t.Errorf("%s: %q does not contain %q", name, a.text("description"), c.says)
 		}
 	}
 	if n := b.count(`SELECT count(*) FROM broker.bindings`); n != 0 || len(r.has()) != 0 {

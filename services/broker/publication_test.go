@@ -147,7 +147,7 @@ func TestBroker_DatabaseIsDown_Returns503(t *testing.T) {
 		}
 	}
 	if err := b.broker.Ready(t.Context()); err == nil {
-		t.Error("the broker says that it is ready")
+		t.Error("the broker is ready")
 	}
 	b.database.Restore()
 	testkit.Eventually(t, waitTimeout, "recovery", func() bool { return b.delete("i").status == http.StatusGone })

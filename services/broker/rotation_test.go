@@ -91,7 +91,7 @@ func TestReseal_KeyRemovedTooEarly_LogsAndKeeps(t *testing.T) {
 	round, summary, _ := strings.Cut(b.log.String(), `level=ERROR msg="secrets cannot be sealed anew`)
 	if n := strings.Count(round, "secret not sealed anew"); n != 1 || !strings.Contains(round, `key id \"k1\"`) ||
 		!strings.Contains(round, "instance_id=i name="+event.CredentialsServiceManager) {
-		t.Errorf("a round tells of %d secrets:\n%s", n, round)
+		t.Errorf("a round logs %d secrets:\n%s", n, round)
 	}
 	if summary, _, _ = strings.Cut(summary, "\n"); !strings.Contains(summary, "not_sealed=2") {
 		t.Errorf("a round sums up: %s", summary)

@@ -75,7 +75,7 @@ func (b *bench) refuses(what, instanceID, operation, name string) {
 	logged := b.log.String()[before:]
 	for _, want := range []string{"credentials not opened", "instance_id=" + instanceID, "name=" + name, "damaged or belongs to another owner"} {
 		if !strings.Contains(logged, want) {
-			b.t.Errorf("%s: the log does not tell %q: %s", what, want, logged)
+			b.t.Errorf("%s: the log does not contain %q: %s", what, want, logged)
 		}
 	}
 	if strings.Contains(logged, canary) || strings.Contains(logged, "v1.k1.") {
@@ -181,7 +181,7 @@ func TestGetBinding_Tampered_Fails(t *testing.T) {
 		}
 		logged := b.log.String()[before:]
 		if !strings.Contains(logged, `open kubeconfig of binding \"a\" of instance \"i\"`) || strings.Contains(logged, canary) || strings.Contains(logged, "v1.k1.") {
-			t.Errorf("%s: the log tells %s", what, logged)
+			t.Errorf("%s: the log is %s", what, logged)
 		}
 	}
 	// The binding can still be removed.

@@ -246,7 +246,7 @@ func TestUpdate_FiftyDifferentInParallel_AcceptsOne(t *testing.T) {
 		}
 	}
 	if accepted == "" || busy != 49 {
-		t.Errorf("accepted %q, %d were told to wait", accepted, busy)
+		t.Errorf("accepted %q, %d had to wait", accepted, busy)
 	}
 }
 

@@ -99,7 +99,7 @@ func ownerProcess(t *testing.T, dir string) (owner *exec.Cmd, serverPID int, url
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	_, err = fmt.Sscanf(line, "ready %d %s", &serverPID, &url)
-	require.NoErrorf(t, err, "owner says %q", line)
+	require.NoErrorf(t, err, "the owner printed %q", line)
 	return owner, serverPID, url
 }
 

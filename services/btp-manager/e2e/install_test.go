@@ -254,7 +254,7 @@ func TestChart_FullCluster_InstallsAndRemoves(t *testing.T) {
 		release(w, "servicebinding")
 		w.kubectl("wait", "serviceinstance/database", "-n", "shop", "--for=jsonpath={.metadata.deletionTimestamp}", "--timeout=100s")
 		if left := time.Until(w.deadline()); left > 5*time.Minute {
-			t.Errorf("the hard delete has %s, want what the ConfigMap says", left)
+			t.Errorf("the hard delete has %s, want the value of the ConfigMap", left)
 		}
 		deadline := w.hurry(5 * time.Second)
 		w.kubectl("wait", "btpoperator/btpoperator", "-n", kymaSystem, "--for=delete", "--timeout=110s")
@@ -344,7 +344,7 @@ func (w *whole) nothingLeft() {
 	})
 	for _, kind := range []string{"serviceinstances", "servicebindings"} {
 		if out, err := w.cluster.RunKubectl(w.t.Context(), kubetest.KubectlCall{Args: []string{"get", kind}}); err == nil {
-			w.t.Errorf("the API server still knows %s: %s", kind, out)
+			w.t.Errorf("the API server still serves %s: %s", kind, out)
 		}
 	}
 }

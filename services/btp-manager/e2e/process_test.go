@@ -79,7 +79,7 @@ func (p *process) signal(s syscall.Signal) int {
 	select {
 	case <-p.ended:
 	case <-time.After(waitTimeout):
-		p.t.Fatalf("BTP Manager goes on after %s", s)
+		p.t.Fatalf("BTP Manager still runs after %s", s)
 	}
 	return p.cmd.ProcessState.ExitCode()
 }

@@ -101,7 +101,7 @@ func TestReplicas_LeaderStops_OtherTakesOver(t *testing.T) {
 		t.Errorf("the first leads: %v, the second leads: %v", first.leads(), second.leads())
 	}
 	if len(s.writes(firstReplica)) == 0 {
-		t.Error("the audit log knows nothing of what the leader did")
+		t.Error("the audit log contains no call of the leader")
 	}
 	if w := s.writes(secondReplica); len(w) > 0 || second.metric("btpmanager_reconciles_total") > 0 {
 		t.Errorf("the one that waits has acted: %v", w)

@@ -87,7 +87,7 @@ func TestAudit_User_LogsItsCalls(t *testing.T) {
 		}
 	}
 	if want := []string{"create configmaps", "get configmaps"}; !slices.Equal(did, want) {
-		t.Errorf("the log says %q, want %q", did, want)
+		t.Errorf("the log is %q, want %q", did, want)
 	}
 	if again := cluster.Audit(t); len(again) < before+len(did) {
 		t.Errorf("the log shrank to %d events", len(again))

@@ -24,7 +24,7 @@ func FuzzKeySetFile(f *testing.F) {
 		k := keys{}
 		_, err := auth.New(t.Context(), auth.Config{Issuer: issuer, Audience: audience, KeySetFile: name}, k.clock)
 		if err != nil && !strings.HasPrefix(err.Error(), "bearer tokens: read key set: ") {
-			t.Errorf("error %v does not say what is wrong", err)
+			t.Errorf("error %v does not describe the problem", err)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func TestCatalog_BindablePlans_AreMarked(t *testing.T) {
 	require.NoError(t, err)
 	s := c.Document("").Services[0]
 	if !s.Bindable || !s.BindingsRetrievable {
-		t.Errorf("the offering says bindable %t and bindings_retrievable %t", s.Bindable, s.BindingsRetrievable)
+		t.Errorf("the offering has bindable %t and bindings_retrievable %t", s.Bindable, s.BindingsRetrievable)
 	}
 	for i := range s.Plans {
 		p := &s.Plans[i]

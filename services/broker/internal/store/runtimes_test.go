@@ -324,7 +324,7 @@ func TestNewestOperation_Upgrade_IsIgnored(t *testing.T) {
 	}
 	newest, err := s.NewestOperation(t.Context(), "i")
 	if err != nil || newest.ID != "i-1" {
-		t.Errorf("the platform would be told of %q, %v", newest.ID, err)
+		t.Errorf("the platform would see %q, %v", newest.ID, err)
 	}
 	silent, _, err := s.Silent(t.Context(), time.Unix(9000, 0), 0, 10)
 	if err != nil || len(silent) != 0 {
@@ -519,7 +519,7 @@ func TestBury_PublicationNotMarked_ErasesPerson(t *testing.T) {
 	var left, waiting int
 	err := s.db.Get(&left, `SELECT count(*) FROM broker.operations o WHERE o::text LIKE '%user@example.org%'`)
 	if err != nil || left != 0 {
-		t.Errorf("%d operations tell of the person, %v", left, err)
+		t.Errorf("%d operations contain the person, %v", left, err)
 	}
 	if err := s.db.Get(&waiting, `SELECT count(*) FROM broker.operations WHERE published_at IS NULL`); err != nil || waiting != 0 {
 		t.Errorf("%d operations wait to be published, %v", waiting, err)

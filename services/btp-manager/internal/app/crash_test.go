@@ -196,12 +196,12 @@ func TestManager_KilledAfterWrites_ReachesSameState(t *testing.T) {
 	o := s.operator("btpoperator")
 	lives := s.lives(func() bool { return s.exists(o) && o.Status.State == v1alpha1.StateReady })
 	if lives < len(want)/writesOfALife() {
-		t.Errorf("provisioned in %d lives, though there are %d objects to make", lives, len(want))
+		t.Errorf("provisioned in %d runs, although there are %d objects to create", lives, len(want))
 	}
 	if diff := cmp.Diff(want, s.names()); diff != "" {
 		t.Errorf("objects (-undisturbed +killed):\n%s", diff)
 	}
-	t.Logf("provisioned in %d lives", lives)
+	t.Logf("provisioned in %d runs", lives)
 
 	s.namespace("users")
 	s.serviceInstance("users", "an-instance")
@@ -210,7 +210,7 @@ func TestManager_KilledAfterWrites_ReachesSameState(t *testing.T) {
 	s.delete(o)
 	lives = s.lives(func() bool { return !s.exists(o) })
 	s.nothingLeft()
-	t.Logf("deprovisioned, in the end softly, in %d lives", lives)
+	t.Logf("deprovisioned, finally by a soft delete, in %d runs", lives)
 }
 
 // names lists what has our label.

@@ -209,7 +209,7 @@ func TestDeletion_ServiceInstancesExist_IsBlocked(t *testing.T) {
 			message := s.await(o, v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned)
 			for _, want := range []string{"1 service instance", "1 service binding", "users/an-instance", "force-delete"} {
 				if !strings.Contains(message, want) {
-					t.Errorf("message %q does not tell %q", message, want)
+					t.Errorf("message %q does not contain %q", message, want)
 				}
 			}
 			s.delete(deployment())

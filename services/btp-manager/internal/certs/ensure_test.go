@@ -196,7 +196,7 @@ func TestEnsure_Labels_AreSetAndOthersKept(t *testing.T) {
 	}
 	after := w.ensure()
 	if !slices.Equal(before.CABundle, after.CABundle) || !before.ServingNotAfter.Equal(after.ServingNotAfter) {
-		t.Error("certificates were made anew")
+		t.Error("certificates were replaced")
 	}
 	for _, name := range []string{certs.CASecret, certs.ServingSecret} {
 		if got := w.get(name).Labels["team"]; got != "a" {

@@ -159,7 +159,7 @@ func FuzzWith(f *testing.F) {
 		require.NoError(t, got.Validate(), "accepted what cannot be")
 		for _, changed := range config.Diff(base, got) {
 			if _, ok := data[changed]; !ok {
-				t.Errorf("changed %s without being told", changed)
+				t.Errorf("changed %s although the ConfigMap does not contain it", changed)
 			}
 		}
 		if again, err := got.With(data); err != nil || again != got {

@@ -68,7 +68,7 @@ func TestHardDelete_APIServerIsDown_Continues(t *testing.T) {
 			_, first := s.pass()
 			result, second := s.pass()
 			if message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting); !strings.Contains(message, tt.err.Error()) {
-				t.Errorf("message %q does not say %q", message, tt.err)
+				t.Errorf("message %q does not contain %q", message, tt.err)
 			}
 			// After an error the pauses grow to minutes, past the deadline.
 			if first != nil || second != nil || result.RequeueAfter <= 0 || result.RequeueAfter > s.settings.HardDeleteCheckInterval {

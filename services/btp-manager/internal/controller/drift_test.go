@@ -80,7 +80,7 @@ func TestReconcile_CorrectedDrift_IsReported(t *testing.T) {
 				want = 1
 			}
 			if counted, told := s.brings(); counted != float64(want) || told != want {
-				t.Errorf("%v corrections are counted and %d told, want %d", counted, told, want)
+				t.Errorf("%v corrections are counted and %d reported, want %d", counted, told, want)
 			}
 		})
 	}

@@ -45,7 +45,7 @@ func TestReconcile_APIServerRestarts_StaysReady(t *testing.T) {
 		t.Errorf("error %v, want %v", err, errBusy)
 	}
 	if message := s.want(v1alpha1.StateError, v1alpha1.ReasonConsistencyCheckFailed); !strings.Contains(message, "restarts") {
-		t.Errorf("message %q does not say why", message)
+		t.Errorf("message %q does not contain the reason", message)
 	}
 }
 
@@ -68,7 +68,7 @@ func TestPassing_ConflictAndError_ReportsError(t *testing.T) {
 				t.Errorf("error %v: without one the next pass comes every second", err)
 			}
 			if message := s.want(v1alpha1.StateError, tt.want); !strings.Contains(message, "no more of them") {
-				t.Errorf("message %q does not say what failed", message)
+				t.Errorf("message %q does not name the failure", message)
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func TestReconcile_MissingRight_IsNamed(t *testing.T) {
 				t.Errorf("error %v, want that the Secret may not be read", err)
 			}
 			if message := s.want(v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed); !strings.Contains(message, "no right to read it") {
-				t.Errorf("message %q does not say what failed", message)
+				t.Errorf("message %q does not name the failure", message)
 			}
 		})
 	}
@@ -105,7 +105,7 @@ func TestRemove_RequestFails_IsReported(t *testing.T) {
 		t.Errorf("error %v, want %v", err, failed)
 	}
 	if message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting); !strings.Contains(message, "failed calling webhook") {
-		t.Errorf("message %q does not say what it waits for", message)
+		t.Errorf("message %q does not name the awaited objects", message)
 	}
 }
 

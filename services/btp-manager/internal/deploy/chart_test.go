@@ -264,7 +264,7 @@ func TestChart_ManagerLabels_DifferFromOperand(t *testing.T) {
 			t.Error("the pods have the label that a deprovisioning removes")
 		}
 		if _, ok := o.(*apiextensionsv1.CustomResourceDefinition); !ok && o.GetLabels()["app.kubernetes.io/name"] != "btp-manager" {
-			t.Errorf("%s does not say what it belongs to: %v", describe(o), o.GetLabels())
+			t.Errorf("%s has no label of its owner: %v", describe(o), o.GetLabels())
 		}
 	}
 }
@@ -279,7 +279,7 @@ func TestChart_Uninstall_KeepsSharedObjects(t *testing.T) {
 		charttest.One[*apiextensionsv1.CustomResourceDefinition](t, objects, "btpoperators.operator.kyma-project.io"),
 	} {
 		if o.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
-			t.Errorf("%s goes with the release", describe(o))
+			t.Errorf("%s is removed with the release", describe(o))
 		}
 	}
 }

@@ -115,7 +115,7 @@ func TestTable_EachRow_HasEffect(t *testing.T) {
 	table := machine.Table()
 	for i, row := range table {
 		if slices.ContainsFunc(table[:i], func(other machine.Row) bool { return other.From == row.From && other.Event == row.Event }) {
-			t.Errorf("%s in %s stands there twice", row.Event, row.From)
+			t.Errorf("%s in %s is duplicated", row.Event, row.From)
 		}
 		if !slices.Contains(machine.Events(), row.Event) {
 			t.Errorf("%s is no event", row.Event)

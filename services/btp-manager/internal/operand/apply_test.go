@@ -137,7 +137,7 @@ func TestApply_ObjectWithoutLabel_IsRejected(t *testing.T) {
 	_, err := b.operand.Apply(t.Context(), []*unstructured.Unstructured{unlabelled, nameless, twice, twice})
 	for _, want := range []string{"ConfigMap kyma-system/unlabelled has no label", "no apiVersion, kind or name", "ConfigMap kyma-system/twice is duplicated"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
+			t.Errorf("the error does not contain %q: %v", want, err)
 		}
 	}
 	equal(t, "objects", b.names(), []string{})

@@ -113,7 +113,7 @@ func TestUnready_EachKind_IsChecked(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := unready(parse(t, c.text))
 			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-				t.Errorf("unready says %q, want %q", got, c.want)
+				t.Errorf("unready returns %q, want %q", got, c.want)
 			}
 		})
 	}

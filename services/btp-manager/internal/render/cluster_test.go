@@ -319,7 +319,7 @@ func TestBuiltIn_Scopes_MatchServer(t *testing.T) {
 			}
 			checked[kind] = true
 			if isNamespaced != r.Namespaced {
-				t.Errorf("%s is namespaced: %v, the server says %v", kind, isNamespaced, r.Namespaced)
+				t.Errorf("%s is namespaced: %v, the server returns %v", kind, isNamespaced, r.Namespaced)
 			}
 		}
 	}

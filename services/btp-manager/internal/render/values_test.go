@@ -53,7 +53,7 @@ func TestRender_InvalidValue_IsNamed(t *testing.T) {
 				t.Errorf("the problems (-want +got):\n%s", diff)
 			}
 			if !strings.Contains(err.Error(), c.want[0].Field+": "+c.want[0].Text) {
-				t.Errorf("the error does not say it: %v", err)
+				t.Errorf("the error does not contain it: %v", err)
 			}
 		})
 	}

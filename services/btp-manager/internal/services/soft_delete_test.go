@@ -204,7 +204,7 @@ func TestDelete_RefusalRemoved_Completes(t *testing.T) {
 
 	_, err := b.services.HardDelete(t.Context())
 	if _, ok := errors.AsType[*services.RefusedError](err); !ok || !strings.Contains(err.Error(), ns) || !strings.Contains(err.Error(), "must not be deleted") {
-		t.Fatalf("error: %v, want a refusal that tells the namespace and the reason", err)
+		t.Fatalf("error: %v, want a refusal with the namespace and the reason", err)
 	}
 
 	// While the instance cannot be deleted, the soft delete reports that, and removes the finalizers, which would block the removal of the CRDs.
