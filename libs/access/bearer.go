@@ -44,7 +44,7 @@ type Verifier struct{ tokens *oidc.IDTokenVerifier }
 // NewVerifier creates a verifier. A valid token has the claims iss and aud, and a signature of one of the keys with an asymmetric
 // algorithm. now is the clock for expiry.
 func NewVerifier(issuer, audience string, keys oidc.KeySet, now func() time.Time) *Verifier {
-	return &Verifier{oidc.NewVerifier(issuer, noting{keys}, &oidc.Config{
+	return &Verifier{oidc.NewVerifier(issuer, recordingKeySet{keys}, &oidc.Config{
 		ClientID: audience, SupportedSigningAlgs: algorithms, Now: now,
 	})}
 }
@@ -67,17 +67,17 @@ func (v *Verifier) Verify(ctx context.Context, token string) (*oidc.IDToken, err
 // RemoteKeys returns the keys that an issuer publishes at a URL. They are fetched when a token needs them, at most once every two
 // seconds, however many tokens refer to unknown keys.
 func RemoteKeys(ctx context.Context, url string, now func() time.Time) oidc.KeySet {
-	client := &http.Client{Timeout: fetchTimeout, Transport: &paced{next: http.DefaultTransport, now: now}}
+	client := &http.Client{Timeout: fetchTimeout, Transport: &cachedTransport{next: http.DefaultTransport, now: now}}
 	// The key set is used after the start; the client limits each read.
 	return oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), client), url)
 }
 
 type noteKey struct{}
 
-// noting distinguishes unavailable keys from an invalid signature, which the verifier's error does not.
-type noting struct{ oidc.KeySet }
+// recordingKeySet distinguishes unavailable keys from an invalid signature, which the verifier's error does not.
+type recordingKeySet struct{ oidc.KeySet }
 
-func (n noting) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+func (n recordingKeySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	payload, err := n.KeySet.VerifySignature(ctx, token)
 	if err != nil && strings.HasPrefix(err.Error(), "fetching keys") {
 		if note, ok := ctx.Value(noteKey{}).(*error); ok {
@@ -92,8 +92,8 @@ const (
 	maxKeySet  = 1 << 20
 )
 
-// paced repeats its last successful answer for a short time. It is for one URL.
-type paced struct {
+// cachedTransport repeats its last successful answer for a short time. It is for one URL.
+type cachedTransport struct {
 	next http.RoundTripper
 	now  func() time.Time
 
@@ -104,7 +104,7 @@ type paced struct {
 }
 
 // RoundTrip fetches the URL, or repeats the last answer.
-func (p *paced) RoundTrip(r *http.Request) (*http.Response, error) {
+func (p *cachedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if since := p.now().Sub(p.fetched); p.body == nil || since >= fetchEvery || since < 0 {

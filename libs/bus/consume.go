@@ -94,7 +94,7 @@ type consumption struct {
 	meter  *consumerMetrics
 	msgs   chan arrival
 	acks   *acks
-	back   *givenBack
+	back   *deferredNaks
 }
 
 type arrival struct {
@@ -118,7 +118,7 @@ func (b *Bus) Consume(ctx context.Context, cfg ConsumeConfig, handle func(ctx co
 	// One half of the prefetch waits in the channel, the other half is requested from the server.
 	c := &consumption{
 		bus: b, cfg: cfg, handle: handle, msgs: make(chan arrival, cfg.Prefetch/2), acks: newAcks(cfg.Consumer.Stream, b.log),
-		back: &givenBack{stopped: ctx.Done(), log: b.log},
+		back: &deferredNaks{stopped: ctx.Done(), log: b.log},
 		meter: &consumerMetrics{
 			consumed:    b.metrics.consumed.WithLabelValues(stream, name),
 			redelivered: b.metrics.redelivered.WithLabelValues(stream, name),

@@ -46,7 +46,7 @@ type Delivery struct {
 	arrived time.Time
 	meter   *consumerMetrics
 	acks    *acks
-	back    *givenBack
+	back    *deferredNaks
 	// delivered is the result of NumDelivered.
 	delivered uint64
 }

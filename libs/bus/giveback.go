@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// givenBack holds the messages that a consumption returns immediately. While the consumption stops, it keeps them until the server sends no
+// deferredNaks holds the messages that a consumption returns immediately. While the consumption stops, it keeps them until the server sends no
 // more messages: the server would send them to the open pull request, and the next process would wait for them.
-type givenBack struct {
+type deferredNaks struct {
 	stopped <-chan struct{}
 	log     *slog.Logger
 
@@ -21,7 +21,7 @@ type givenBack struct {
 }
 
 // add returns a message, or keeps it until release. An error is only about a message that is not kept.
-func (g *givenBack) add(m jetstream.Msg) error {
+func (g *deferredNaks) add(m jetstream.Msg) error {
 	g.mu.Lock()
 	keep := isClosed(g.stopped) && !g.released
 	if keep {
@@ -35,7 +35,7 @@ func (g *givenBack) add(m jetstream.Msg) error {
 }
 
 // tryAdd is add for an unhandled message. Without a connection the message is redelivered after AckWait.
-func (g *givenBack) tryAdd(m jetstream.Msg) {
+func (g *deferredNaks) tryAdd(m jetstream.Msg) {
 	if err := g.add(m); err != nil {
 		g.log.Debug("message not returned, it will be redelivered", "subject", m.Subject(), "err", err)
 	}
@@ -43,7 +43,7 @@ func (g *givenBack) tryAdd(m jetstream.Msg) {
 
 // release returns the kept messages in the order of the stream, because they are redelivered in the order of their return. After
 // that, no message is kept.
-func (g *givenBack) release() {
+func (g *deferredNaks) release() {
 	g.mu.Lock()
 	kept := g.kept
 	g.kept, g.released = nil, true

@@ -34,7 +34,7 @@ func (n numbered) Metadata() (*jetstream.MsgMetadata, error) {
 
 func TestGivenBack_NotStopping_ReturnsImmediately(t *testing.T) {
 	var back []uint64
-	g := givenBack{stopped: make(chan struct{}), log: slog.New(slog.DiscardHandler)}
+	g := deferredNaks{stopped: make(chan struct{}), log: slog.New(slog.DiscardHandler)}
 	broken := errors.New("no connection")
 	if err := g.add(numbered{seq: 1, back: &back, err: broken}); !errors.Is(err, broken) {
 		t.Errorf("error %v, want that of the connection", err)
@@ -48,7 +48,7 @@ func TestGivenBack_Stopping_KeepsStreamOrder(t *testing.T) {
 	var back []uint64
 	stopped := make(chan struct{})
 	close(stopped)
-	g := givenBack{stopped: stopped, log: slog.New(slog.DiscardHandler)}
+	g := deferredNaks{stopped: stopped, log: slog.New(slog.DiscardHandler)}
 	for _, seq := range []uint64{3, 4, 1, 0, 2} {
 		if err := g.add(numbered{seq: seq, back: &back, err: errors.New("no connection")}); err != nil {
 			t.Errorf("message %d: %v", seq, err)
@@ -69,7 +69,7 @@ func TestConsume_MessageAfterStop_IsReturned(t *testing.T) {
 	cancel()
 	for range 100 { // a select with two ready cases takes the wrong one in half of the runs
 		var back []uint64
-		c := &consumption{msgs: make(chan arrival, 10), back: &givenBack{stopped: ctx.Done(), log: slog.New(slog.DiscardHandler)}}
+		c := &consumption{msgs: make(chan arrival, 10), back: &deferredNaks{stopped: ctx.Done(), log: slog.New(slog.DiscardHandler)}}
 		c.arrive(ctx, numbered{seq: 1, back: &back})
 		c.giveBack()
 		c.back.release()

@@ -177,8 +177,8 @@ type Request struct {
 	name string
 	// contentType is the type of a JSON body; empty means application/json.
 	contentType string
-	// spoken receives the secrets of the request, which the answer may repeat. It may be nil.
-	spoken *[]string
+	// sentSecrets receives the secrets of the request, which the answer may repeat. It may be nil.
+	sentSecrets *[]string
 }
 
 // template returns the name for all calls of the same kind.
@@ -217,7 +217,7 @@ func (c *Client) Do(ctx context.Context, req Request, into any) error {
 			System: c.cfg.System, Method: req.Method, Route: req.Route, Status: a.status, RetryAfter: RetryAfter(a.header), body: a.body,
 		}
 		if !req.Sensitive {
-			e.Message = message(a.body, c.spoken(req, a.token))
+			e.Message = message(a.body, c.sentSecrets(req, a.token))
 		}
 		return e
 	}
@@ -234,8 +234,8 @@ func (c *Client) Do(ctx context.Context, req Request, into any) error {
 	if err := json.Unmarshal(a.body, into); err != nil {
 		return &AnswerError{System: c.cfg.System, Method: req.Method, Route: req.Route, Err: shape(err)}
 	}
-	if req.spoken != nil {
-		*req.spoken = c.spoken(req, a.token)
+	if req.sentSecrets != nil {
+		*req.sentSecrets = c.sentSecrets(req, a.token)
 	}
 	return nil
 }
@@ -345,8 +345,8 @@ func (c *Client) send(ctx context.Context, req Request, target string, payload [
 	return &answer{status: resp.StatusCode, header: resp.Header, body: data, token: token}, nil
 }
 
-// spoken returns the secrets of a request, which the system may repeat in its answer.
-func (c *Client) spoken(req Request, token string) []string {
+// sentSecrets returns the secrets of a request, which the system may repeat in its answer.
+func (c *Client) sentSecrets(req Request, token string) []string {
 	secrets := []string{token}
 	if c.cfg.Username != "" {
 		secrets = append(secrets, c.cfg.Password, base64.StdEncoding.EncodeToString([]byte(c.cfg.Username+":"+c.cfg.Password)))

@@ -78,11 +78,11 @@ func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) erro
 			} `json:"extensions"`
 		} `json:"errors"`
 	}
-	var spoken []string
+	var sentSecrets []string
 	err := c.Do(ctx, Request{
 		Method: http.MethodPost, Header: req.Header, Sensitive: req.Sensitive,
 		Body: map[string]any{"query": req.Query, "variables": req.Variables}, Accept: []int{http.StatusOK},
-		name: req.Name, spoken: &spoken, contentType: "application/json; charset=utf-8",
+		name: req.Name, sentSecrets: &sentSecrets, contentType: "application/json; charset=utf-8",
 	}, &got)
 	if err != nil {
 		return fmt.Errorf("%s: %w", req.Name, err)
@@ -91,10 +91,10 @@ func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) erro
 		first := got.Errors[0]
 		e := &GraphQLError{
 			System: c.cfg.System, Name: req.Name, Code: first.Extensions.Code,
-			Reason: word(first.Extensions.Reason, spoken), Component: word(first.Extensions.Component, spoken),
+			Reason: word(first.Extensions.Reason, sentSecrets), Component: word(first.Extensions.Component, sentSecrets),
 		}
 		if !req.Sensitive {
-			e.Message = Sanitize(without(first.Message, spoken))
+			e.Message = Sanitize(without(first.Message, sentSecrets))
 		}
 		return e
 	}

@@ -193,14 +193,14 @@ func (b *Broker) checkTrial(ctx context.Context, tx *store.Tx, i *instance.Insta
 
 // repeated answers an order for an existing instance (docs/contracts/osb.md#provisioning, P04 to P10, P25, P26).
 func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.Instance) (osb.ProvisionResult, error) {
-	there, err := tx.Lock(ctx, ordered.ID)
+	existing, err := tx.Lock(ctx, ordered.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, errVanished
 	}
 	if err != nil {
 		return nil, err
 	}
-	newest, err := tx.Operation(ctx, there.OperationID)
+	newest, err := tx.Operation(ctx, existing.OperationID)
 	if err != nil {
 		return nil, err
 	}
@@ -214,13 +214,13 @@ func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.I
 	if ordering && newest.State.Final() && newest.State != event.Succeeded {
 		return nil, osb.Conflict("the provisioning of this instance failed: deprovision it first")
 	}
-	if there.RequestHash != ordered.RequestHash {
+	if existing.RequestHash != ordered.RequestHash {
 		return nil, osb.Conflict("an instance with this id exists, with another plan, other parameters or for another account")
 	}
 	if ordering && !newest.State.Final() {
-		return osb.Accepted{Operation: newest.ID, DashboardURL: there.DashboardURL, Metadata: b.metadata(there)}, nil
+		return osb.Accepted{Operation: newest.ID, DashboardURL: existing.DashboardURL, Metadata: b.metadata(existing)}, nil
 	}
-	return osb.Exists{DashboardURL: there.DashboardURL, Metadata: b.metadata(there)}, nil
+	return osb.Exists{DashboardURL: existing.DashboardURL, Metadata: b.metadata(existing)}, nil
 }
 
 // metadata returns the instance metadata that the platform displays (docs/contracts/broker.md#requests).

@@ -103,13 +103,13 @@ func (b *Broker) operation(ctx context.Context, req *osb.LastOperationRequest) (
 }
 
 func (b *Broker) noOperation(ctx context.Context, req *osb.LastOperationRequest) error {
-	there, buried, err := b.deps.Store.Known(ctx, req.InstanceID)
+	exists, buried, err := b.deps.Store.Known(ctx, req.InstanceID)
 	switch {
 	case err != nil:
 		return answer(err)
-	case buried && !there:
+	case buried && !exists:
 		return osb.Gone()
-	case there:
+	case exists:
 		return osb.NotFound("there is no such operation")
 	}
 	return osb.NotFound("there is no such service instance")

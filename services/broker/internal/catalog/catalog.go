@@ -276,10 +276,10 @@ func (c *Catalog) plan(compiled schemas, s spec, provider string, eu bool) (osb.
 	return p, nil
 }
 
-// nothing rejects references to external schemas.
-type nothing struct{}
+// noLoader rejects references to external schemas.
+type noLoader struct{}
 
-func (nothing) Load(address string) (any, error) {
+func (noLoader) Load(address string) (any, error) {
 	return nil, fmt.Errorf("reference %s leaves the schema", address)
 }
 
@@ -310,7 +310,7 @@ func compile(raw []byte) (*jsonschema.Schema, error) {
 	}
 	const address = "keb:///parameters"
 	compiler := jsonschema.NewCompiler()
-	compiler.UseLoader(nothing{})
+	compiler.UseLoader(noLoader{})
 	compiler.DefaultDraft(jsonschema.Draft4)
 	if err := compiler.AddResource(address, doc); err != nil {
 		return nil, err

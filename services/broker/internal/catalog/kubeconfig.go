@@ -43,10 +43,10 @@ func decodeKubeconfig(encoded string) ([]byte, *Problem) {
 	if !ok {
 		return nil, problem(at, "must have the user that its current context names")
 	}
-	return plain, foreignMeans(cluster, user)
+	return plain, checkReferences(cluster, user)
 }
 
-func foreignMeans(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) *Problem {
+func checkReferences(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) *Problem {
 	const at = "/kubeconfig"
 	switch {
 	case u.Exec != nil || u.AuthProvider != nil:

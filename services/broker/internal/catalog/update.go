@@ -174,7 +174,7 @@ type revision struct {
 }
 
 func (r *revision) revise() error {
-	found := r.untouched()
+	found := r.checkSettled()
 	if encoded, ok := r.patch["kubeconfig"].(string); ok && r.to.Name == OwnCluster {
 		plain, p := decodeKubeconfig(encoded)
 		if p != nil {
@@ -209,8 +209,8 @@ func (r *revision) revise() error {
 	return r.encode()
 }
 
-// untouched rejects changes of members that only the order can set.
-func (r *revision) untouched() (found Problems) {
+// checkSettled rejects changes of members that only the order can set.
+func (r *revision) checkSettled() (found Problems) {
 	for _, name := range settled {
 		value, ok := r.patch[name]
 		if !ok || sameValue(value, r.sent[name]) || sameValue(value, r.before[name]) {

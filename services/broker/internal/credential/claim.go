@@ -26,19 +26,19 @@ type Claims struct {
 	vault *Vault
 	asker Asker
 	log   *slog.Logger
-	// seldom limits the number of log lines that workers can cause.
-	seldom rate.Sometimes
+	// logLimit limits the number of log lines that workers can cause.
+	logLimit rate.Sometimes
 }
 
 // Of the refused claims, the first logAtFirst are logged, and then one per logInterval.
 const (
-	logAtFirst  = 20
+	logFirst    = 20
 	logInterval = 10 * time.Second
 )
 
 // NewClaims creates a Claims.
 func NewClaims(vault *Vault, asker Asker, log *slog.Logger) *Claims {
-	return &Claims{vault: vault, asker: asker, log: log, seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}}
+	return &Claims{vault: vault, asker: asker, log: log, logLimit: rate.Sometimes{First: logFirst, Interval: logInterval}}
 }
 
 // Answer answers a claim on event.AskCredentialsAs. The bus allows a worker only the subject with its own name.
@@ -102,7 +102,7 @@ func (c *Claims) admit(ctx context.Context, worker, instanceID, operationID stri
 	log := c.log.With("operation_id", operationID, "instance_id", instanceID, "worker", worker)
 	var answer event.OperationsAnswer
 	if err := c.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer); err != nil {
-		c.seldom.Do(func() { log.Warn("claim not checked", "err", err) })
+		c.logLimit.Do(func() { log.Warn("claim not checked", "err", err) })
 		return later
 	}
 	for i := range answer.Operations {
@@ -110,6 +110,6 @@ func (c *Claims) admit(ctx context.Context, worker, instanceID, operationID stri
 			return nil
 		}
 	}
-	c.seldom.Do(func() { log.Warn("claim refused: the worker has no command of this operation") })
+	c.logLimit.Do(func() { log.Warn("claim refused: the worker has no command of this operation") })
 	return refused
 }

@@ -35,13 +35,13 @@ type Vault struct {
 	sealer Sealer
 	source Source
 	log    *slog.Logger
-	// seldom limits the logging of refused claims.
-	seldom rate.Sometimes
+	// logLimit limits the logging of refused claims.
+	logLimit rate.Sometimes
 }
 
 // New creates a vault.
 func New(sealer Sealer, source Source, log *slog.Logger) *Vault {
-	return &Vault{sealer: sealer, source: source, log: log, seldom: rate.Sometimes{First: logAtFirst, Interval: logInterval}}
+	return &Vault{sealer: sealer, source: source, log: log, logLimit: rate.Sometimes{First: logFirst, Interval: logInterval}}
 }
 
 // Owner binds a sealed value to its place and its revision: an older value of the same place does not open. Ids, names and revisions
@@ -120,7 +120,7 @@ func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 	sealed, err := v.source.Credentials(ctx, q.InstanceID, q.OperationID, q.Name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		v.seldom.Do(func() { log.Warn("credentials claim refused") })
+		v.logLimit.Do(func() { log.Warn("credentials claim refused") })
 		return nil, errRefused
 	case err != nil:
 		log.Warn("credentials not read", "err", err)

@@ -26,7 +26,7 @@ func (v *Vault) keep(ctx context.Context, worker string, q event.KeepRequest) er
 	err = v.source.Keep(ctx, q.OperationID, k)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		v.seldom.Do(func() { log.Warn("keeping a value refused") })
+		v.logLimit.Do(func() { log.Warn("keeping a value refused") })
 		return errKeptRefused
 	case err != nil:
 		log.Warn("value not kept", "err", err)
@@ -41,7 +41,7 @@ func (v *Vault) kept(ctx context.Context, worker string, q event.KeptRequest) (e
 	sealed, err := v.source.Kept(ctx, q.InstanceID, q.OperationID, worker)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		v.seldom.Do(func() { log.Warn("claim of a kept value refused") })
+		v.logLimit.Do(func() { log.Warn("claim of a kept value refused") })
 		return event.KeptAnswer{}, errKeptRefused
 	case err != nil:
 		log.Warn("kept value not read", "err", err)

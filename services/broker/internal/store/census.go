@@ -14,14 +14,14 @@ import (
 const LargestAccounts = 16
 
 const (
-	// there selects the rows of existing instances in the list of runtimes.
-	there = `state NOT IN ('', 'deprovisioned', 'deprovisionincomplete')`
+	// existing selects the rows of existing instances in the list of runtimes.
+	existing = `state NOT IN ('', 'deprovisioned', 'deprovisionincomplete')`
 	// runtimesSQL relies on the index runtimes_plan, which covers it.
-	runtimesSQL = `SELECT plan_name AS plan, state, count(*) AS count FROM broker.runtimes WHERE ` + there + ` GROUP BY plan_name, state`
+	runtimesSQL = `SELECT plan_name AS plan, state, count(*) AS count FROM broker.runtimes WHERE ` + existing + ` GROUP BY plan_name, state`
 	// accountsSQL relies on the index runtimes_account for the order; the rows are narrow.
 	accountsSQL = `
 WITH accounts AS (
-    SELECT global_account_id, count(*) AS count FROM broker.runtimes WHERE ` + there + ` AND global_account_id <> '' GROUP BY global_account_id
+    SELECT global_account_id, count(*) AS count FROM broker.runtimes WHERE ` + existing + ` AND global_account_id <> '' GROUP BY global_account_id
 )
 SELECT global_account_id AS id, count, (SELECT count(*) FROM accounts) AS accounts FROM accounts ORDER BY count DESC, global_account_id LIMIT $1`
 	// onlyIndexes forces index scans: the table can contain ten times as many ended operations.

@@ -39,7 +39,7 @@ func (s *Store) NewestOperation(ctx context.Context, instanceID string) (*instan
 }
 
 // Known reports whether an instance exists, and whether a tombstone of it exists.
-func (s *Store) Known(ctx context.Context, instanceID string) (there, buried bool, err error) {
+func (s *Store) Known(ctx context.Context, instanceID string) (exists, buried bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var row struct {

@@ -97,14 +97,14 @@ func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.Upgr
 		return answer, nil, err
 	}
 	// The locks are held, so a concurrent identical request waits and then finds these records.
-	there, err := tx.Recorded(ctx, ids)
+	existing, err := tx.Recorded(ctx, ids)
 	if err != nil {
 		return answer, nil, err
 	}
 	var requests []store.Request
 	for i, o := range orders {
 		answer.Upgrades[i].OperationID = o.OperationID
-		if old, ok := there[o.OperationID]; ok {
+		if old, ok := existing[o.OperationID]; ok {
 			if old.InstanceID != o.InstanceID || old.Type != string(o.Type) {
 				answer.Upgrades[i].Refused = "another operation has this id"
 			}

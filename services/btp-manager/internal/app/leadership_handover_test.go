@@ -26,10 +26,10 @@ func TestWatch_NewBtpOperator_TriggersAllOthers(t *testing.T) {
 		got  bool
 		want bool
 	}{
-		{"it comes", leads().Create(event.CreateEvent{Object: o}), true},
-		{"it goes", leads().Delete(event.DeleteEvent{Object: o}), true},
-		{"it is freed", leads().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: freed}), true},
-		{"its status changes", leads().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: o.DeepCopy()}), false},
+		{"it comes", leaderChanges().Create(event.CreateEvent{Object: o}), true},
+		{"it goes", leaderChanges().Delete(event.DeleteEvent{Object: o}), true},
+		{"it is freed", leaderChanges().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: freed}), true},
+		{"its status changes", leaderChanges().Update(event.UpdateEvent{ObjectOld: o, ObjectNew: o.DeepCopy()}), false},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("%s: told %t, want %t", tt.name, tt.got, tt.want)

@@ -36,8 +36,8 @@ import (
 const (
 	// settle is the delay after an event of an object, so that several concurrent changes cause one correction.
 	settle = 200 * time.Millisecond
-	// crowd is the delay after events of service instances and bindings, of which thousands may be created or deleted.
-	crowd = time.Second
+	// settleMany is the delay after events of service instances and bindings, of which thousands may be created or deleted.
+	settleMany = time.Second
 	// firstRetry is the pause after a failed pass. It doubles with every further failure, up to lastRetry.
 	firstRetry, lastRetry = 250 * time.Millisecond, 5 * time.Minute
 )
@@ -93,22 +93,22 @@ func (a *App) watch(
 		return err
 	}
 	left := make(chan event.GenericEvent, 1)
-	everyone := handler.EnqueueRequestsFromMapFunc(a.everyone)
+	allBtpOperators := handler.EnqueueRequestsFromMapFunc(a.allBtpOperators)
 	b := builder.ControllerManagedBy(a.manager).Named("btpoperator").
 		WithOptions(ctrl.Options{
 			MaxConcurrentReconciles: 1, // package operand supports no concurrency
 			SkipNameValidation:      new(true),
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
 		}).
-		For(&v1alpha1.BtpOperator{}, builder.WithPredicates(asked())).
-		Watches(&v1alpha1.BtpOperator{}, everyone, builder.WithPredicates(leads())).
+		For(&v1alpha1.BtpOperator{}, builder.WithPredicates(userChanges())).
+		Watches(&v1alpha1.BtpOperator{}, allBtpOperators, builder.WithPredicates(leaderChanges())).
 		WatchesRawSource(source.Kind(named, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(
-			func(ctx context.Context, _ *corev1.Secret) []reconcile.Request { return a.everyone(ctx, nil) }))).
+			func(ctx context.Context, _ *corev1.Secret) []reconcile.Request { return a.allBtpOperators(ctx, nil) }))).
 		WatchesRawSource(source.Kind(named, &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(
-			func(ctx context.Context, _ *corev1.ConfigMap) []reconcile.Request { return a.everyone(ctx, nil) }))).
-		WatchesRawSource(source.Channel(left, after(crowd, a.everyone)))
+			func(ctx context.Context, _ *corev1.ConfigMap) []reconcile.Request { return a.allBtpOperators(ctx, nil) }))).
+		WatchesRawSource(source.Channel(left, after(settleMany, a.allBtpOperators)))
 	for _, k := range made {
-		b = b.WatchesMetadata(metadataOf(k), after(settle, a.everyone))
+		b = b.WatchesMetadata(metadataOf(k), after(settle, a.allBtpOperators))
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("make the controller of BtpOperators: %w", err)
@@ -169,8 +169,8 @@ func (a *App) named(cfg config.Config, to *rest.Config) (cache.Cache, error) {
 	return c, nil
 }
 
-// everyone returns requests for all BtpOperators.
-func (a *App) everyone(ctx context.Context, _ client.Object) []reconcile.Request {
+// allBtpOperators returns requests for all BtpOperators.
+func (a *App) allBtpOperators(ctx context.Context, _ client.Object) []reconcile.Request {
 	var all v1alpha1.BtpOperatorList
 	if err := a.manager.GetCache().List(ctx, &all); err != nil {
 		log.FromContext(ctx).Error(err, "BtpOperators not listed, they are reconciled after their interval")
@@ -199,8 +199,8 @@ func after(wait time.Duration, find handler.MapFunc) handler.EventHandler {
 	}
 }
 
-// asked selects changes by users, and ignores our writes to the status.
-func asked() predicate.Predicate {
+// userChanges selects changes by users, and ignores our writes to the status.
+func userChanges() predicate.Predicate {
 	return predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return !slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers())
@@ -208,9 +208,9 @@ func asked() predicate.Predicate {
 	})
 }
 
-// leads selects the creation and the deletion of BtpOperators, because they can change the leader. A new one may be the oldest: timestamps
+// leaderChanges selects the creation and the deletion of BtpOperators, because they can change the leader. A new one may be the oldest: timestamps
 // have a resolution of a second, and the clocks of several API servers differ.
-func leads() predicate.Predicate {
+func leaderChanges() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return len(e.ObjectNew.GetFinalizers()) < len(e.ObjectOld.GetFinalizers())

@@ -68,8 +68,8 @@ type Deps struct {
 // Reconciler reconciles BtpOperators, one at a time. Package app connects its events.
 type Reconciler struct {
 	deps Deps
-	// troubled is the time since which the operand of a Ready BtpOperator cannot be checked; zero if it can.
-	troubled time.Time
+	// troubledSince is the time since which the operand of a Ready BtpOperator cannot be checked; zero if it can.
+	troubledSince time.Time
 }
 
 // New creates a Reconciler.

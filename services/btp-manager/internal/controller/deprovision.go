@@ -163,7 +163,7 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 	}
 	if len(waiting) > 0 {
 		log.FromContext(ctx).V(1).Info("waiting for objects to be removed", "objects", len(waiting), "first", waiting[0].String())
-		return soon, p.say(ctx, "the operand is being removed: "+describe(waiting))
+		return soon, p.writeMessage(ctx, "the operand is being removed: "+describe(waiting))
 	}
 	mode := metric.Hard
 	if p.cr.Status.Deprovisioning.SoftDeleted {
@@ -188,7 +188,7 @@ func (p *pass) keep(ref operand.Ref) bool {
 // removalFailed reports the cause. The returned error causes a retry with growing pauses.
 func (p *pass) removalFailed(ctx context.Context, cause error) (time.Duration, error) {
 	if passing(cause) {
-		return 0, errors.Join(cause, p.say(ctx, "tried again: "+cause.Error()))
+		return 0, errors.Join(cause, p.writeMessage(ctx, "tried again: "+cause.Error()))
 	}
 	return 0, errors.Join(cause, p.move(ctx, machine.RemovalFailed, cause.Error(), nil))
 }
@@ -208,8 +208,8 @@ func (p *pass) setPhase(ctx context.Context, phase v1alpha1.DeprovisioningPhase,
 	return p.writeStatus(ctx, base)
 }
 
-// say writes the message. The state stays.
-func (p *pass) say(ctx context.Context, message string) error {
+// writeMessage writes the message. The state stays.
+func (p *pass) writeMessage(ctx context.Context, message string) error {
 	base := p.cr.DeepCopy()
 	p.setMessage(message)
 	return p.writeStatus(ctx, base)

@@ -62,7 +62,7 @@ func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return p.chartFailed(ctx, err)
 	}
-	p.troubled = time.Time{}
+	p.troubledSince = time.Time{}
 	p.deps.Metrics.NotReady(kinds(unready)...)
 	if err := p.unblock(ctx, given, unready); err != nil {
 		return p.chartFailed(ctx, err)
@@ -153,22 +153,22 @@ func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
 // chartFailed waits for temporary errors, and reports all others immediately. The returned error causes a retry with growing
 // pauses.
 func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, error) {
-	if passing(cause) && (apierrors.IsConflict(cause) || p.inTime() || p.brief()) {
+	if passing(cause) && (apierrors.IsConflict(cause) || p.inTime() || p.isBrief()) {
 		return 0, cause
 	}
 	return 0, errors.Join(cause, p.move(ctx, machine.ChartFailed, cause.Error(), nil))
 }
 
-// brief reports whether a temporary problem has lasted less than the time that objects have to get ready. A Ready BtpOperator has no
+// isBrief reports whether a temporary problem has lasted less than the time that objects have to get ready. A Ready BtpOperator has no
 // deadline in its status: a restart of the API server is no reason to write one.
-func (p *pass) brief() bool {
+func (p *pass) isBrief() bool {
 	if p.at().State != v1alpha1.StateReady {
 		return false
 	}
-	if p.troubled.IsZero() {
-		p.troubled = p.deps.Now()
+	if p.troubledSince.IsZero() {
+		p.troubledSince = p.deps.Now()
 	}
-	return p.deps.Now().Sub(p.troubled) < p.cfg.ReadyTimeout
+	return p.deps.Now().Sub(p.troubledSince) < p.cfg.ReadyTimeout
 }
 
 // notReady waits until the deadline. A BtpOperator in Error stays there until its objects are ready.

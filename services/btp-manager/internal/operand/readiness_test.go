@@ -160,7 +160,7 @@ func TestApply_ImmutableAndInvalid_KeepsObject(t *testing.T) {
 		"may not be used when `matchLabels` is set":  false,
 		"a lowercase RFC 1123 label must consist of": false,
 	} {
-		if got := saysImmutable(message); got != want {
+		if got := isImmutableMessage(message); got != want {
 			t.Errorf("%q: %t, want %t", message, got, want)
 		}
 	}

@@ -150,11 +150,11 @@ func immutable(err error) bool {
 		return false
 	}
 	causes := status.ErrStatus.Details.Causes
-	return len(causes) > 0 && !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool { return !saysImmutable(c.Message) })
+	return len(causes) > 0 && !slices.ContainsFunc(causes, func(c metav1.StatusCause) bool { return !isImmutableMessage(c.Message) })
 }
 
-// saysImmutable recognizes the messages of the API server's validation, which has no code for it.
-func saysImmutable(message string) bool {
+// isImmutableMessage recognizes the messages of the API server's validation, which has no code for it.
+func isImmutableMessage(message string) bool {
 	return slices.ContainsFunc([]string{
 		"immutable", "cannot change", "can not be changed", "cannot be changed", "may not change", "may not be changed",
 		"can not be unset", "may not be unset", "may not be updated", "updates to statefulset spec",
