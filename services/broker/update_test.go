@@ -564,7 +564,7 @@ func TestUpdate_AfterFailedFirstCredentials_OmitsThem(t *testing.T) {
 }
 
 // A retry of the failed update must not restore the old account.
-func TestUpdate_MoveOfExpiredInstanceAfterFailedUpdate_IsOperation(t *testing.T) {
+func TestUpdate_MoveOfExpiredAfterFailure_IsOperation(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, func(c *broker.Config) { c.SubaccountMovement = true })
 	b.trial("i")

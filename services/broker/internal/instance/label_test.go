@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-func TestCheckLabel(t *testing.T) {
+func TestCheckLabel_Invalid_NamesAllowedCharacters(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"a", "0", "A-b_c.9", "0b25e9d7-9a57-4c8e-8a52-4b0d9f6b6f43", strings.Repeat("x", 63), "a--b"} {
 		if err := instance.CheckLabel("instance_id", id); err != nil {
