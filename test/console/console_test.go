@@ -25,17 +25,17 @@ func TestAnOperatorSeesWhatIsStuckAndWhyAndFollowsItToTheEnd(t *testing.T) {
 
 	p := openTab(t, s)
 	p.open("/console/")
-	p.shows("main", "No live worker beta for step Register", "1 operation", "Missing beta nobody serves Register")
+	p.shows("main", "No live worker beta for step Register", "1 operation", "Missing beta no replica serves Register")
 	p.click(".group a", "1 operation")
 	p.until("the filter is in the address", `new URL(location).searchParams.get('waiting') === 'no_worker' && new URL(location).searchParams.get('worker') === 'beta'`)
 	p.shows("tbody tr", "Register", "no live worker beta")
 	p.do(chromedp.Click(chromedp.CSS("tbody th a")))
-	p.shows(".callout", "It waits: no live worker beta")
+	p.shows(".callout", "Waiting: no live worker beta")
 	p.shows("tr.here", "Register", "beta")
 	p.click(".state-line a", "Register")
 	p.shows(".node.marked", "Register beta", "no live worker", "1 operation here", "1 waiting", `only when plan.name != "trial"`)
 	p.do(chromedp.NavigateBack())
-	p.shows(".callout", "It waits: no live worker beta")
+	p.shows(".callout", "Waiting: no live worker beta")
 	p.until("the address can be shared", fmt.Sprintf(`location.pathname === '/console/operations/%s'`, op.ID))
 
 	eval[any](p, `window.samePage = true`)
@@ -63,17 +63,17 @@ func TestAnOperatorRetriesSkipsAndCancels(t *testing.T) {
 
 	p := openTab(t, s)
 	p.open("/console/operations/" + op.ID)
-	p.shows(".callout", "It failed at Prepare", "the quota is spent")
+	p.shows(".callout", "Failed at Prepare", "the quota is spent")
 	p.click("button", "Retry…")
-	p.shows("dialog", "Retry this operation?", "Stages that have finished are not repeated")
-	p.click("dialog button", "Leave it")
+	p.shows("dialog", "Retry this operation?", "Completed stages are not repeated")
+	p.click("dialog button", "Keep it")
 	p.until("the dialog is closed", `document.querySelector('dialog') === null`)
 	s.script.set("Prepare", nil)
 	s.script.set("Register", retry("beta is closed"))
 	p.click("button", "Retry…")
 	p.click("dialog button", "Retry")
 	p.shows(".notice", "The operation runs again.")
-	p.shows(".callout", "It waits: retrying for", "beta is closed")
+	p.shows(".callout", "Waiting: retrying for", "beta is closed")
 
 	p.click("button", "Skip step…")
 	p.shows("dialog", "Step Register is recorded as not completed")
@@ -83,11 +83,11 @@ func TestAnOperatorRetriesSkipsAndCancels(t *testing.T) {
 	p.enter(`dialog input`, "Register")
 	p.click("dialog button", "Skip the step")
 	p.shows(".callout", "Not completed: Register")
-	p.shows(".callout", "It waits: retrying for", "not yet")
+	p.shows(".callout", "Waiting: retrying for", "not yet")
 	p.shows("tr.here", "Finish")
 
 	p.click("button", "Cancel…")
-	p.shows("dialog", "It ends at once", "cannot be taken up again")
+	p.shows("dialog", "It ends immediately", "cannot be resumed")
 	p.enter(`dialog input`, "Finish")
 	p.click("dialog button", "Cancel the operation")
 	p.shows(".state-line", "cancelled")
@@ -201,8 +201,8 @@ func TestTextsOfOthersAreShownAndNeverRun(t *testing.T) {
 		"/console/operations":                      {"<img src=x onerror="},
 		"/console/operations?q=" + op.ID[:8]:       {"<script>window.ran=1</script>"},
 		"/console/operations/" + op.ID:             {"i-\"'><img src=x", "<svg onload=window.ran=1>", "javascript:window.ran=1"},
-		"/console/processes/%3Cimg%20src=x%3E":     {"There is no process for <img src=x>"},
-		"/console/operations?instance=%3Csvg%20x=": {"On instance <svg x="},
+		"/console/processes/%3Cimg%20src=x%3E":     {"No process for <img src=x>"},
+		"/console/operations?instance=%3Csvg%20x=": {"Instance <svg x="},
 		"/console/actions":                         {op.ID[:8]},
 	} {
 		p.open(path)
@@ -251,7 +251,7 @@ func TestEverythingCanBeDoneWithTheKeyboard(t *testing.T) {
 	p.shows("h1", "Operations")
 	p.until("the search has the focus", `document.activeElement.type === 'search'`)
 	p.press(op.ID[len(op.ID)-3:]) // no id begins like that
-	p.shows("main", "No operation is like that")
+	p.shows("main", "No operations match these filters")
 	p.press(strings.Repeat(kb.Backspace, 3))
 	p.shows("main", "2 operations")
 	p.press(op.ID)
@@ -299,7 +299,7 @@ func TestTheConsoleComesBackAfterTheServer(t *testing.T) {
 	p.shows(".live", "Live")
 	eval[any](p, `window.samePage = true`)
 	stop()
-	p.shows("#banner", "The orchestrator does not answer")
+	p.shows("#banner", "The orchestrator has not responded")
 	p.shows(".live", "Offline")
 	p.shows(".callout", "beta is closed") // what was known stays
 
@@ -334,7 +334,7 @@ func TestAListSaysThatTheServerOrTheSessionIsGone(t *testing.T) {
 	p.click("button", "Log in with the token")
 	p.shows(".live", "Live")
 	stop()
-	p.shows("#banner", "The orchestrator does not answer")
+	p.shows("#banner", "The orchestrator has not responded")
 
 	s.orchestrator() // with a key of its own for sessions: nobody is logged in any more
 	p.shows("h1", "Log in")

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
 
-// The seed's table lets every deprovisioning clean the runtime; the overlay limits it to what the original does.
+// The contract lets every deprovisioning clean the runtime; the overlay limits the clean-up to the conditions of the original.
 func TestProcesses_BTPCleanup_RunsByConditions(t *testing.T) {
 	t.Parallel()
 	limited, err := process.Load(processes.FS, process.Named("examples", os.DirFS("../../../examples/btp-cleanup-of-trials")))

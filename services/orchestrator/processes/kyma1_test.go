@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
 
-// kyma1 is the built-in processes with the overlay for Kyma 1.
+// kyma1 returns the built-in processes with the overlay for Kyma 1.
 func kyma1(t *testing.T) process.Set {
 	t.Helper()
 	set, err := process.Load(processes.FS, process.Named("overlays", os.DirFS("overlays")))
@@ -119,7 +119,7 @@ func TestKyma1_Steps_HaveBudgetsAndPolicies(t *testing.T) {
 				t.Errorf("%s: %+v, onFailure %s, want %+v", name, got, s.OnFailure, want)
 			}
 			if s.Retry.Scope != process.ScopeStep {
-				t.Errorf("%s repeats its stage, and with it the secrets of the steps before", name)
+				t.Errorf("%s repeats its stage, and with it the secrets of the earlier steps", name)
 			}
 		}
 	}

@@ -1,15 +1,15 @@
-// Package processes holds the process definitions that the orchestrator comes
-// with, one YAML file per operation type.
+// Package processes contains the built-in process definitions of the orchestrator,
+// one YAML file per operation type.
 package processes
 
 import "embed"
 
-// FS holds the definitions, for process.Load.
+// FS contains the definitions, for process.Load.
 //
 //go:embed *.yaml
 var FS embed.FS
 
-// Overlays holds the overlays that come with the orchestrator, in the folder "overlays". They are off by default.
+// Overlays contains the built-in overlays in the folder "overlays". They are disabled by default.
 //
 //go:embed overlays/*.yaml
 var Overlays embed.FS

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
 
-// stepsOf lists "stage/step/worker" of a process.
+// stepsOf returns "stage/step/worker" for each step of a process.
 func stepsOf(p *process.Process) []string {
 	var steps []string
 	for _, stage := range p.Stages {
@@ -82,7 +82,7 @@ func TestDeprovision_EachStep_HasOneStage(t *testing.T) {
 	}
 }
 
-// Steps that the seeds' tables do not have are marked with a plus.
+// Steps with a plus are not in the original's tables.
 func TestUpdatesAndUpgrades_Steps_AreComplete(t *testing.T) {
 	t.Parallel()
 	want := map[event.OperationType][]string{
@@ -98,7 +98,7 @@ func TestUpdatesAndUpgrades_Steps_AreComplete(t *testing.T) {
 			"btp-operator-check/CheckReconcilerState/reconciler",
 			"check/Check_Runtime/provisioner",
 		},
-		// Check_Cluster_Configuration checks what Apply_Cluster_Configuration has applied, so it stands last.
+		// Check_Cluster_Configuration checks the configuration of Apply_Cluster_Configuration, so it is the last step.
 		event.UpgradeKyma: {
 			"+upgrade_kyma/Upgrade_Kyma_Initialisation/orchestrator",
 			"+upgrade_kyma/Upgrade_Init_Kyma_Version/kyma",
@@ -176,7 +176,7 @@ func TestProvisioning_OnlyEDP_IsNotRequired(t *testing.T) {
 	}
 }
 
-// skipped lists the steps that do not run.
+// skipped returns the steps that do not run.
 func skipped(t *testing.T, p *process.Process, plan string, credentials ...string) []string {
 	t.Helper()
 	in := &process.Input{Operation: &event.Operation{Plan: event.Plan{Name: plan}, Credentials: credentials}}
@@ -213,20 +213,20 @@ func TestProcesses_Plans_DecideSkippedSteps(t *testing.T) {
 			"Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
 			"Create_Cluster_Configuration", "Check_Cluster_Configuration",
 		}},
-		"an own cluster is not made by us": {event.Provision, "own_cluster", []string{sm, event.CredentialsKubeconfig}, []string{
+		"an own cluster is not created": {event.Provision, "own_cluster", []string{sm, event.CredentialsKubeconfig}, []string{
 			"Resolve_Target_Secret", "EDP_Registration", "Create_Runtime_Without_Kyma", "Check_Runtime", "AVS_Tags",
 		}},
 		"deprovisioning azure runs everything": {event.Deprovision, "azure", []string{sm}, nil},
-		"an own cluster is not removed by us": {event.Deprovision, "own_cluster", []string{sm}, []string{
+		"an own cluster is not removed": {event.Deprovision, "own_cluster", []string{sm}, []string{
 			"EDP_Deregistration", "Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription",
 		}},
 		"the shared subscription of trials stays": {event.Deprovision, "trial", []string{sm}, []string{"Release_Subscription"}},
 		"free gives its subscription back":        {event.Deprovision, "free", []string{sm}, nil},
-		"an own cluster is not upgraded by us": {event.UpgradeCluster, "own_cluster", nil, []string{
+		"an own cluster is not upgraded": {event.UpgradeCluster, "own_cluster", nil, []string{
 			"Send_Notification", "AVS_Set_Maintenance", "Upgrade_Cluster", "Check_Runtime",
 			"AVS_Restore_Status", "Send_Finished_Notification",
 		}},
-		"preview gets no other Kyma": {event.UpgradeKyma, "preview", []string{sm}, []string{
+		"preview keeps its Kyma": {event.UpgradeKyma, "preview", []string{sm}, []string{
 			"Upgrade_Init_Kyma_Version", "Init_Kyma_Template", "Get_Kubeconfig", "Sync_Kubeconfig", "Apply_Kyma", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step",
 			"BusolaMigratorOverrides", "Send_Notification", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration",
 			"AVS_Restore_Status", "Send_Finished_Notification",
@@ -251,8 +251,8 @@ func TestProcesses_Plans_DecideSkippedSteps(t *testing.T) {
 	}
 }
 
-// The intervals and budgets of docs/contracts/processes.md#retry-intervals-and-budgets. A deprovisioning step that may be skipped
-// retries after errors for at most 5 minutes, which the seed demands; its wait has the budget of that page.
+// The intervals and budgets are those of docs/contracts/processes.md#retry-intervals-and-budgets. An optional deprovisioning step retries
+// after errors for at most 5 minutes; its wait has the budget of that page.
 func TestBudgets_EachProcess_AreThoseOfTheContract(t *testing.T) {
 	t.Parallel()
 	type values struct{ RetryEvery, RetryTimeout, WaitEvery, WaitTimeout time.Duration }
@@ -271,7 +271,7 @@ func TestBudgets_EachProcess_AreThoseOfTheContract(t *testing.T) {
 			"AVS_Tags":                      {30 * s, 10 * m, 0, 0},
 		},
 		event.Deprovision: {
-			"BTPOperator_Cleanup":          {10 * s, 5 * m, 10 * s, 35 * m}, // it ends by itself after 30 minutes
+			"BTPOperator_Cleanup":          {10 * s, 5 * m, 10 * s, 35 * m}, // it ends after 30 minutes
 			"De-provision_AVS_Evaluations": {10 * s, m, 0, 0},
 			"EDP_Deregistration":           {10 * s, 5 * m, 0, 0},
 			"IAS_Deregistration":           {5 * s, 5 * m, 0, 0},
@@ -318,7 +318,7 @@ func TestBudgets_EachProcess_AreThoseOfTheContract(t *testing.T) {
 	}
 }
 
-// A step that only polls is repeated alone, and waiting never uses up what it has for errors.
+// A step that only polls repeats alone, and waiting does not use up its budget for errors.
 func TestBudgets_StepThatIsRepeatedAlone_HasAWait(t *testing.T) {
 	t.Parallel()
 	for operation, p := range load(t) {

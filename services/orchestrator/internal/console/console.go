@@ -1,6 +1,6 @@
-// Package console serves the web page for operators: what is stuck and why, and
-// the means to mend it. It is static files; everything that it shows and does
-// goes through the operator API of the same origin.
+// Package console serves the web page for operators. It shows stuck operations
+// with their reasons, and lets an operator act on them. The page consists of static
+// files and uses only the operator API of the same origin.
 package console
 
 import (
@@ -22,17 +22,17 @@ import (
 var files embed.FS
 
 const (
-	// Root is where the console is, with the slash at its end.
+	// Root is the path of the console, with a slash at its end.
 	Root = "/console/"
-	// page is the one document; it shows every view.
+	// page is the only document; it shows every view.
 	page = "index.html"
-	// placeholder stands in the page where the address of the assets goes.
+	// placeholder is replaced by the path of the assets in the page.
 	placeholder = "{assets}"
-	// policy lets the page load, run and ask nothing but its own origin, and nobody frame it.
+	// policy restricts the page to its own origin and forbids frames.
 	policy = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
-// types names the content types, which mime may know differently from machine to machine.
+// types are the content types, because those of package mime depend on the machine.
 var types = map[string]string{
 	".css":  "text/css; charset=utf-8",
 	".html": "text/html; charset=utf-8",
@@ -44,21 +44,21 @@ var types = map[string]string{
 // Console serves the page and its assets.
 type Console struct {
 	page file
-	// assets are the files by path below base. base names the hash of them all, so that a browser may keep what it got for good
-	// and modules find each other by relative paths.
+	// assets are the files by path below base. base contains the hash of all files, so that a browser may cache them forever, and
+	// modules import each other by relative paths.
 	assets map[string]file
 	base   string
 }
 
-// file is a file in the forms in which it is sent.
+// file is a file in its encodings.
 type file struct {
 	contentType, tag string
 	plain            []byte
-	// zipped compresses the file the first time it is asked for.
+	// zipped compresses the file at the first request.
 	zipped func() ([]byte, error)
 }
 
-// New prepares the files.
+// New loads the files.
 func New() (*Console, error) {
 	root, err := fs.Sub(files, "static")
 	if err != nil {
@@ -102,7 +102,7 @@ func newFile(name string, content []byte) (file, error) {
 		contentType = mime.TypeByExtension(path.Ext(name))
 	}
 	if contentType == "" {
-		return file{}, fmt.Errorf("%s: its type is not known", name)
+		return file{}, fmt.Errorf("%s: unknown file type", name)
 	}
 	sum := sha256.Sum256(content)
 	return file{
@@ -126,19 +126,19 @@ func zip(content []byte) ([]byte, error) {
 	return zipped.Bytes(), nil
 }
 
-// Handler serves everything below Root. Every path that is no asset is a view of the page. It answers GET and HEAD, and needs
-// no role: the page holds nothing, and what it asks for is asked for with the rights of its user.
+// Handler serves everything below Root. Every path that is not an asset is a view of the page. It accepts GET and HEAD without a role,
+// because the page contains no data and calls the API with the rights of its user.
 func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Root, func(w http.ResponseWriter, r *http.Request) {
-		// The page names the assets of this release, so it must be fresh; the tag makes that cheap.
+		// The page contains the path of this release's assets, so it must not be cached; the tag makes a new request cheap.
 		w.Header().Set("Cache-Control", "no-cache")
 		c.page.serve(w, r)
 	})
 	mux.HandleFunc("GET "+Root+"assets/{hash}/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		asset, ok := c.assets[r.PathValue("name")]
 		if !ok || r.PathValue("hash") != c.hash() {
-			// Also asked for by a page of another release, while it is being replaced: not to be remembered.
+			// During a rollout, a page of another release requests this path, too, so the answer must not be cached.
 			w.Header().Set("Cache-Control", "no-store")
 			http.NotFound(w, r)
 			return
@@ -151,7 +151,7 @@ func (c *Console) Handler() http.Handler {
 
 func (c *Console) hash() string { return path.Base(c.base) }
 
-// protect adds what tells a browser how little the console needs.
+// protect adds the headers that restrict the page in the browser.
 func protect(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -165,7 +165,7 @@ func protect(h http.Handler) http.Handler {
 	})
 }
 
-// serve answers with the file, or with 304 when the browser has it.
+// serve sends the file, or 304 if the browser has it.
 func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("ETag", f.tag)
@@ -179,7 +179,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	header.Set("Content-Type", f.contentType)
 	body := f.plain
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
-		// What cannot be compressed is sent as it is.
+		// Send a file that cannot be compressed without compression.
 		if zipped, err := f.zipped(); err == nil {
 			header.Set("Content-Encoding", "gzip")
 			body = zipped
@@ -187,11 +187,11 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	header.Set("Content-Length", fmt.Sprint(len(body)))
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the browser has left
+		_, _ = w.Write(body) // the browser has disconnected
 	}
 }
 
-// acceptsGzip reads an Accept-Encoding header as far as it matters here: gzip is named and not refused.
+// acceptsGzip reports whether an Accept-Encoding header permits gzip.
 func acceptsGzip(accepted string) bool {
 	for encoding := range strings.SplitSeq(accepted, ",") {
 		name, quality, _ := strings.Cut(strings.TrimSpace(encoding), ";")

@@ -51,7 +51,7 @@ func TestConsole_ViewPath_ServesPage(t *testing.T) {
 			t.Errorf("%s: %s %s", url, r.Status, r.Header.Get("Content-Type"))
 		}
 		if text := body(t, r); strings.Contains(text, placeholder) || !strings.Contains(text, "main.js") {
-			t.Errorf("%s: the address of the assets is not filled in:\n%s", url, text)
+			t.Errorf("%s: the path of the assets is missing:\n%s", url, text)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestConsole_AssetPath_DependsOnContent(t *testing.T) {
 	}
 	first, other, again := of("1"), of("2"), of("1")
 	if first == other || first != again {
-		t.Error("the address does not follow the content")
+		t.Error("the path does not depend on the content")
 	}
 	if _, err := load(fstest.MapFS{"index.html": {}, "strange.zzz": {}}); err == nil {
 		t.Error("a file without a content type is served")
@@ -149,18 +149,18 @@ func TestConsole_AcceptEncoding_CompressesAnswers(t *testing.T) {
 		}
 		text, err := io.ReadAll(reader)
 		if err != nil || string(text) != plain {
-			t.Errorf("Accept-Encoding %q: another text, %v", accepted, err)
+			t.Errorf("Accept-Encoding %q: different text, %v", accepted, err)
 		}
 	}
 }
 
-// The browser tests show that nothing is loaded from elsewhere; this says where it would stand.
+// The browser tests show that the page loads nothing from other origins; this test shows the reason.
 func TestConsole_Files_HaveNoForeignOriginOrInlineCode(t *testing.T) {
 	t.Parallel()
 	c, _ := setup(t)
 	texts := map[string]string{page: string(c.page.plain)}
 	for name, f := range c.assets {
-		if !strings.HasPrefix(name, "vendor/") { // Preact sets HTML only for who asks for it, which no file of ours does
+		if !strings.HasPrefix(name, "vendor/") { // Preact sets HTML only on request, and no file requests it
 			texts[name] = string(f.plain)
 		}
 	}
@@ -168,7 +168,7 @@ func TestConsole_Files_HaveNoForeignOriginOrInlineCode(t *testing.T) {
 		text := texts[name]
 		for _, address := range regexp.MustCompile(`(https?:)?//[a-z][a-z0-9.-]+\.[a-z]+[^\s"']*`).FindAllString(text, -1) {
 			if address != "http://www.w3.org/2000/svg" {
-				t.Errorf("%s names %s", name, address)
+				t.Errorf("%s contains %s", name, address)
 			}
 		}
 		for _, word := range []string{"innerHTML", "dangerouslySetInnerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "setAttribute('style'"} {
@@ -178,7 +178,7 @@ func TestConsole_Files_HaveNoForeignOriginOrInlineCode(t *testing.T) {
 		}
 	}
 	if regexp.MustCompile(`(?i)<script[^>]*>[^<]|<style|\son[a-z]+=|style=`).MatchString(texts[page]) {
-		t.Error("the page has code or style of its own, which its policy forbids")
+		t.Error("the page has inline code or style, which its policy forbids")
 	}
 }
 
@@ -192,7 +192,7 @@ func TestConsole_Imports_Exist(t *testing.T) {
 			target := path.Join(path.Dir(name), match[1])
 			imported[target] = true
 			if _, ok := c.assets[target]; !ok {
-				t.Errorf("%s imports %s, which is not there", name, match[1])
+				t.Errorf("%s imports %s, which does not exist", name, match[1])
 			}
 		}
 	}
@@ -204,7 +204,7 @@ func TestConsole_Imports_Exist(t *testing.T) {
 	require.NoError(t, err)
 	for _, name := range append(scripts, views...) {
 		if !imported[name] {
-			t.Errorf("%s is imported by nobody", name)
+			t.Errorf("no file imports %s", name)
 		}
 	}
 }

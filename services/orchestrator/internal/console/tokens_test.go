@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contrast of text and of what is not text, as WCAG 2.2 has it for level AA.
+// contrast is the minimum contrast of text and of other elements by WCAG 2.2, level AA.
 const (
 	contrastOfText   = 4.5
 	contrastOfShapes = 3.0
@@ -96,23 +96,23 @@ func TestTokens_BothThemes_HaveEnoughContrast(t *testing.T) {
 	for _, p := range pairs {
 		front, back := all[p.front], all[p.back]
 		if front.light == "" || back.light == "" {
-			t.Errorf("%s or %s is no token", p.front, p.back)
+			t.Errorf("%s or %s is not a token", p.front, p.back)
 			continue
 		}
 		for theme, got := range map[string]float64{"light": contrast(t, front.light, back.light), "dark": contrast(t, front.dark, back.dark)} {
 			if got < p.least {
-				t.Errorf("%s: %s on %s has a contrast of %.2f, must be at least %.1f", theme, p.front, p.back, got, p.least)
+				t.Errorf("%s: %s on %s has a contrast of %.2f, want at least %.1f", theme, p.front, p.back, got, p.least)
 			}
 		}
 	}
 }
 
-// A colour that is written down elsewhere has no dark theme and no test.
+// A color outside the tokens has no dark theme and no contrast test.
 func TestStyles_Colors_AreTokens(t *testing.T) {
 	t.Parallel()
 	text, err := files.ReadFile("static/console.css")
 	require.NoError(t, err)
-	// Shadows, what dims the page behind a dialog, and the sign of the product are the same in both themes.
+	// Shadows, the backdrop of a dialog, and the logo are the same in both themes.
 	allowed := regexp.MustCompile(`box-shadow|text-shadow|backdrop|\.mark |light-dark\(`)
 	for i, line := range strings.Split(string(text), "\n") {
 		if regexp.MustCompile(`#[0-9a-fA-F]{3,8}\b[^{]*;|rgba?\(|hsl`).MatchString(line) && !allowed.MatchString(line) {
@@ -124,7 +124,7 @@ func TestStyles_Colors_AreTokens(t *testing.T) {
 	require.NoError(t, err)
 	for _, m := range used.FindAllStringSubmatch(string(text), -1) {
 		if !strings.Contains(string(root), "--"+m[1]+":") {
-			t.Errorf("--%s is no token", m[1])
+			t.Errorf("--%s is not a token", m[1])
 		}
 	}
 }

@@ -123,13 +123,13 @@ export class API {
     } catch (e) {
       if (signal?.aborted) throw e;
       this.connection.fail();
-      throw new Unreachable('The orchestrator does not answer.');
+      throw new Unreachable('The orchestrator does not respond.');
     }
     if (answer.ok) return text ? JSON.parse(text) : null;
     if (answer.status === 401) this.onunauthorized();
     if (answer.status >= 502 && answer.status <= 504) {
       this.connection.fail();
-      throw new Unreachable('The orchestrator does not answer.');
+      throw new Unreachable('The orchestrator does not respond.');
     }
     throw new Refusal(answer.status, errorText(text) || `The API answered with status ${answer.status}.`);
   }
@@ -164,7 +164,7 @@ export class Resource {
   /**
    * @param {API} api
    * @param {string | (() => string)} path
-   * @param {{every?: number, changed: () => void, merge?: (data: any) => any}} options `every` is in milliseconds; 0 asks once
+   * @param {{every?: number, changed: () => void, merge?: (data: any) => any}} options `every` is in milliseconds; 0 loads once
    */
   constructor(api, path, options) {
     this.api = api;
@@ -189,7 +189,7 @@ export class Resource {
     const path = typeof this.path === 'function' ? this.path() : this.path;
     try {
       const data = await this.api.get(path, this.#closed.signal);
-      // What was asked for may have changed meanwhile.
+      // The request may have changed in the meantime.
       if (path === (typeof this.path === 'function' ? this.path() : this.path)) {
         this.data = data;
         this.error = null;
@@ -212,7 +212,7 @@ export class Resource {
   #schedule() {
     if (!this.options.every) return;
     this.#timer = setTimeout(() => {
-      // Nobody looks, or nobody answers: resume() comes when that changes.
+      // The page is hidden or the API does not respond: resume() loads again.
       if (document.hidden || this.api.connection.lost) this.#schedule();
       else this.refresh();
     }, this.options.every);

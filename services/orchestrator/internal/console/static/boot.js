@@ -1,11 +1,11 @@
-// Runs before anything is painted, so it is no module: it sets the theme that the user chose, and loads the page again when its
-// scripts do not come, for example because another release is being rolled out.
+// Runs before the first paint, so it is not a module: it sets the user's theme, and reloads the page if its
+// scripts cannot be loaded, for example during a rollout.
 (() => {
   try {
     const theme = localStorage.getItem('keb.theme');
     if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
   } catch {
-    // Storage is switched off: the system's theme it is.
+    // Storage is disabled: use the system's theme.
   }
   addEventListener('error', (e) => {
     if (!(e.target instanceof HTMLScriptElement)) return;

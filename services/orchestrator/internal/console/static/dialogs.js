@@ -36,7 +36,7 @@ export const isOpen = () => root.querySelector('dialog[open]') !== null;
 /**
  * Asks before something is done. What is refused is said in the dialog, which then stays.
  * @param {{title: string, body: import('./vdom.js').Child, action: string, danger?: boolean, typed?: string,
- *   run: () => Promise<void>}} question `typed` has to be typed in first
+ *   run: () => Promise<void>}} question the user must type `typed` first
  */
 export function ask(question) {
   let busy = false;
@@ -49,7 +49,7 @@ export function ask(question) {
         e.preventDefault();
         if (busy) return;
         if (question.typed && text.trim() !== question.typed) {
-          refusal = `Type ${question.typed} to go on.`;
+          refusal = `Type ${question.typed} to continue.`;
           update();
           return;
         }
@@ -70,7 +70,7 @@ export function ask(question) {
       h('h2', { id: 'dialog-title' }, question.title),
       h('div', { class: 'dialog-body' }, question.body),
       question.typed && h('label', { class: 'field' },
-        h('span', null, 'Type ', h('code', null, question.typed), ' to go on'),
+        h('span', null, 'Type ', h('code', null, question.typed), ' to continue'),
         h('input', {
           name: 'typed', autocomplete: 'off', spellcheck: 'false', autocapitalize: 'off', value: text, 'data-first': true,
           'aria-describedby': 'dialog-refusal',
@@ -81,7 +81,7 @@ export function ask(question) {
         })),
       h('p', { id: 'dialog-refusal', class: 'refusal', role: 'alert' }, refusal),
       h('div', { class: 'buttons' },
-        h('button', { type: 'button', class: 'button', onclick: close, 'data-first': !question.typed }, 'Leave it'),
+        h('button', { type: 'button', class: 'button', onclick: close, 'data-first': !question.typed }, 'Keep it'),
         h('button', {
           type: 'submit', class: question.danger ? 'button danger' : 'button primary',
           disabled: busy || (question.typed !== undefined && text.trim() !== question.typed),
@@ -98,7 +98,7 @@ export function help(shortcuts, setting) {
   open((close, update) => [
     h('h2', { id: 'dialog-title' }, 'Keyboard'),
     h('table', { class: 'keys' }, h('caption', { class: 'visually-hidden' }, 'Shortcuts'),
-      h('thead', { class: 'visually-hidden' }, h('tr', null, h('th', { scope: 'col' }, 'Keys'), h('th', { scope: 'col' }, 'What they do'))),
+      h('thead', { class: 'visually-hidden' }, h('tr', null, h('th', { scope: 'col' }, 'Keys'), h('th', { scope: 'col' }, 'Action'))),
       h('tbody', null, shortcuts.map(([keys, what]) => h('tr', null,
         h('td', null, keys.map((key, i) => [i ? ' ' : '', h('kbd', null, key)])), h('td', null, what))))),
     h('label', { class: 'check' }, h('input', {
@@ -107,7 +107,7 @@ export function help(shortcuts, setting) {
         setting.toggle();
         update();
       },
-    }), ' Shortcuts of single keys are on'),
+    }), ' Enable single-key shortcuts'),
     h('p', { class: 'muted' }, 'Tab and Shift+Tab reach everything; Enter opens a link, Space presses a button.'),
     h('div', { class: 'buttons' }, h('button', { type: 'button', class: 'button primary', onclick: close, 'data-first': true }, 'Close')),
   ], 'dialog-title');

@@ -1,5 +1,5 @@
 // @ts-check
-/** Words for what the API tells: states, reasons, times. */
+/** Texts for the values of the API: states, reasons, times. */
 
 import { h } from './vdom.js';
 
@@ -35,16 +35,16 @@ export const typeNames = {
 
 /** Why operations wait. @type {Record<string, string>} */
 export const reasons = {
-  no_worker: 'No worker', retry: 'Retrying', executing: 'Executing', instance_busy: 'Other operation first', admission: 'Admission',
+  no_worker: 'No worker', retry: 'Retrying', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
 };
 
 /** What an operator can do about a reason. @type {Record<string, string>} */
 export const advice = {
-  no_worker: 'Start the worker; the operations go on by themselves.',
-  retry: 'Look at the system that the error names. The step is tried again until its retry budget is spent.',
-  executing: 'The worker has the command. When nobody answers it is sent again.',
-  instance_busy: 'Nothing to do: an instance has one operation at a time, and the next one starts when it ends.',
-  admission: 'Nothing to do, or raise KEB_ADMISSION: the most operations of this type are in progress.',
+  no_worker: 'Start the worker; the operations then continue automatically.',
+  retry: 'Check the system in the error. The step is retried until its retry budget is used up.',
+  executing: 'The worker has the command. Without an answer, the command is sent again.',
+  instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
+  admission: 'Wait, or raise KEB_ADMISSION: the limit for operations of this type is reached.',
 };
 
 /**
@@ -132,7 +132,7 @@ export function duration(ms) {
   return parts.join(' ');
 }
 
-/** How long something has lasted until now; whole seconds, for it is told anew each second. @param {number} ms */
+/** How long something has lasted until now; in whole seconds, because it is updated every second. @param {number} ms */
 export const lasting = (ms) => duration(Math.max(1, Math.floor(ms / 1000)) * 1000);
 
 /** Go's "1h30m0s" as "1 h 30 min". @param {string} text */
@@ -224,8 +224,8 @@ export function waitingWords(o, now) {
   switch (w.reason) {
     case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), ' for ', clocked(w.since ?? '', now)];
     case 'retry': return ['retrying for ', clocked(w.since ?? '', now), ', next try ', w.until && Date.parse(w.until) > now + 1000 ? time(w.until, now) : 'now'];
-    case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance goes first'];
-    case 'admission': return ['admission: as many of this type as allowed are in progress'];
+    case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance is in progress'];
+    case 'admission': return ['admission: the limit for operations of this type is reached'];
     case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' executes it for ', clocked(w.since ?? '', now)];
     default: return o.waitingFor ?? w.reason;
   }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The frame of the console: navigation, who is there, connection, shortcuts. Views are in views/. */
+/** The frame of the console: navigation, user, connection, shortcuts. The views are in views/. */
 
 import { API, Connection } from './api.js';
 import { help, isOpen } from './dialogs.js';
@@ -32,11 +32,11 @@ const places = [
 
 /** @type {{name: string, role: string, authentication: string} | null} */
 let me = null;
-/** Why who has logged in does not get in. */
+/** Why the user has no access. */
 let refusal = '';
 /** @type {View | null} */
 let view = null;
-/** The part of the address that tells which view it is. */
+/** The part of the URL that selects the view. */
 let shownPath = '';
 /** @type {{kind: 'ok' | 'bad', text: string} | null} */
 let notice = null;
@@ -56,7 +56,7 @@ const api = new API(connection, () => {
 function update() {
   if (pending) return;
   pending = true;
-  // A page in the background gets no frames, and need not be painted.
+  // A hidden page gets no animation frames and needs no painting.
   requestAnimationFrame(() => {
     pending = false;
     paint();
@@ -66,9 +66,9 @@ function update() {
 function paint() {
   const place = location.pathname.slice(base.length).split('/')[0];
   render(banner, connection.lost && h('div', { class: 'lost' },
-    h('span', null, `The orchestrator does not answer since ${clock(connection.since)}. `,
+    h('span', null, `The orchestrator has not responded since ${clock(connection.since)}. `,
       connection.nextTry > Date.now() ? `Trying again in ${Math.ceil((connection.nextTry - Date.now()) / 1000)} s. ` : 'Trying… ',
-      'Operations go on without this page.'),
+      'Operations continue without this page.'),
     h('button', { type: 'button', class: 'button small', onclick: () => connection.probe() }, 'Try now')));
   render(top,
     h('a', { class: 'brand', href: base }, mark(), h('span', null, 'KEB ', h('span', { class: 'brand-more' }, 'console'))),
@@ -87,13 +87,13 @@ function paint() {
   document.title = `${view ? view.title() + ' · ' : ''}KEB console`;
 }
 
-/** What a view shows; when it cannot, because the API says what it does not know, the rest of the page goes on. @param {View} v */
+/** Renders a view. If the view cannot read the answer of the API, the rest of the page still works. @param {View} v */
 function content(v) {
   try {
     return v.render();
   } catch (e) {
     console.error(e);
-    return [h('h1', null, v.title()), problem(new Error('The console does not understand what the API says; reload the page.'), () => location.reload())];
+    return [h('h1', null, v.title()), problem(new Error('The console cannot read the answer of the API; reload the page.'), () => location.reload())];
   }
 }
 
@@ -111,9 +111,9 @@ function liveText() {
 const liveClass = () => (connection.lost ? 'bad' : view?.live?.() === false ? 'wait' : 'ok');
 
 function liveTitle() {
-  if (connection.lost) return 'The orchestrator does not answer';
+  if (connection.lost) return 'The orchestrator does not respond';
   const live = view?.live?.();
-  return live === undefined ? 'This view asks every few seconds' : live ? 'Changes are shown as they happen' : 'Changes cannot be followed now; trying again';
+  return live === undefined ? 'This view refreshes every few seconds' : live ? 'Live updates are on' : 'Live updates are interrupted; trying again';
 }
 
 /** @param {string} place */
@@ -134,7 +134,7 @@ function mark() {
 /** @type {Record<string, (ctx: import('./parts.js').Context) => View>} */
 const views = { '': overview, operations, workers, processes, orchestrations, actions };
 
-/** Shows what the address says. */
+/** Shows the view of the URL. */
 function show(focus = false) {
   const [place, id, ...rest] = location.pathname.slice(base.length).split('/');
   const params = new URLSearchParams(location.search);
@@ -189,7 +189,7 @@ function go(url, replace = false) {
   show(moved);
 }
 
-/** Says something to who does not see the page. @param {string} text */
+/** Announces a text to screen readers. @param {string} text */
 function announce(text) {
   announcer.textContent = '';
   requestAnimationFrame(() => {
@@ -221,7 +221,7 @@ function remember(key, value) {
     if (value) localStorage.setItem(key, value);
     else localStorage.removeItem(key);
   } catch {
-    // Storage is switched off: it holds until the page is closed.
+    // Storage is disabled: the setting is lost when the page is closed.
   }
 }
 
@@ -246,7 +246,7 @@ function showHelp() {
   });
 }
 
-/** Whether g was pressed, and the next key says where to go. */
+/** Whether g was pressed and the next key selects a view. */
 let going = false;
 
 document.addEventListener('keydown', (e) => {
@@ -317,7 +317,7 @@ document.addEventListener('visibilitychange', () => {
   update();
 });
 
-// Times that are told relative to now grow old.
+// Relative times must be updated.
 setInterval(() => {
   if (!document.hidden && !isOpen()) update();
 }, 1000);
@@ -334,7 +334,7 @@ async function logout() {
   show();
 }
 
-/** Finds out who is there, then shows what the address says. */
+/** Loads the user, then shows the view of the URL. */
 async function start() {
   refusal = '';
   try {
@@ -343,7 +343,7 @@ async function start() {
     const { status, message } = /** @type {any} */ (e);
     if (status === 403) refusal = message;
     else if (status !== 401) {
-      // Nobody answers: it is tried again by itself. Any other error is for the user to see.
+      // Without a response, the page tries again automatically. Any other error is shown to the user.
       if (status) notice = { kind: 'bad', text: message };
       paint();
       return;

@@ -26,10 +26,10 @@ export function shown(resource, content) {
   const { data, error } = resource;
   if (data === null && error === null) return h('p', { class: 'loading' }, 'Loading…');
   if (data === null) return problem(/** @type {Error} */ (error), () => resource.refresh());
-  // That nobody answers stands in the banner already.
+  // The banner already shows that the API does not respond.
   return [
     error && !(error instanceof Unreachable)
-      ? h('p', { class: 'note bad', role: 'status' }, `Not up to date: ${error.message} What you see is from ${clock(resource.at)}.`) : null,
+      ? h('p', { class: 'note bad', role: 'status' }, `Not up to date: ${error.message} The data is from ${clock(resource.at)}.`) : null,
     content(data),
   ];
 }
@@ -39,7 +39,7 @@ export function shown(resource, content) {
  * @param {() => void} again
  */
 export function problem(error, again) {
-  return h('div', { class: 'empty', role: 'alert' }, h('p', null, h('b', null, 'This cannot be shown. '), error.message),
+  return h('div', { class: 'empty', role: 'alert' }, h('p', null, h('b', null, 'This view cannot be shown. '), error.message),
     h('button', { class: 'button', type: 'button', onclick: again }, 'Try again'));
 }
 
@@ -70,7 +70,7 @@ export const th = (label, className = '') => h('th', { scope: 'col', class: clas
  * @param {(value: string) => void} change
  */
 export function select(label, name, options, value, change) {
-  // A value that is not offered comes from a shared address, and must not get lost.
+  // A value outside the list comes from a shared URL and must be kept.
   if (value && !options.some(([v]) => v === value)) options = [...options, [value, value]];
   return h('label', { class: 'field' }, h('span', null, label),
     h('select', { name, value, onchange: (/** @type {any} */ e) => change(e.target.value) },
@@ -79,4 +79,4 @@ export function select(label, name, options, value, change) {
 
 /** What a viewer reads where others have buttons. */
 export const viewerNote = (/** @type {string} */ id) =>
-  h('p', { id, class: 'muted small' }, 'You are a viewer: you can look at everything, and an operator can act.');
+  h('p', { id, class: 'muted small' }, 'You are a viewer: you can see everything, but only an operator can act.');

@@ -5,7 +5,7 @@ const longestPause = 15_000;
 
 /**
  * Follows changes until it is closed. Whenever changes may have been missed - before it was open, when the connection was cut,
- * the server restarted, or the page was hidden - `onresync` is called, and what is shown has to be asked for again.
+ * the server restarted, or the page was hidden - `onresync` is called, and the view must load its data again.
  */
 export class Stream {
   /** @type {EventSource | undefined} */
@@ -36,11 +36,11 @@ export class Stream {
     source.onopen = () => {
       this.#pause = 500;
       this.#setLive(true);
-      // What changed before the stream was open did not come by it.
+      // The stream does not contain changes from before it was open.
       this.handlers.onresync();
     };
     source.onerror = () => {
-      // The browser would try again by itself, but not after an answer such as 503.
+      // The browser reconnects automatically, but not after an answer such as 503.
       this.#drop();
       this.handlers.onlost();
       this.#timer = setTimeout(() => this.#connect(), this.#pause);
@@ -52,7 +52,7 @@ export class Stream {
     });
     source.addEventListener('history', () => this.handlers.onhistory?.());
     source.addEventListener('resync', () => this.handlers.onresync());
-    // Who serves which step has changed, and with it what operations wait for.
+    // The workers have changed, and with them the reasons why operations wait.
     source.addEventListener('workers', () => this.handlers.onresync());
   }
 

@@ -1,5 +1,5 @@
 // @ts-check
-/** Stages, steps and their attempts on an axis of time. The bars stand in the last column of a table that says the same. */
+/** Stages, steps and their attempts on an axis of time. The bars are in the last column of a table with the same data. */
 
 import { absolute, badge, clock, colour, duration, errorLine, firstStart, lasting, name, plural, sign } from './format.js';
 import { h } from './vdom.js';
@@ -50,7 +50,7 @@ export function timeline(o, now) {
       h('caption', { class: 'visually-hidden' }, 'Stages and steps with their attempts and durations, in order'),
       h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Step'), h('th', { scope: 'col' }, 'State'), h('th', { scope: 'col', class: 'number' }, 'Tries'),
         h('th', { scope: 'col', class: 'number' }, 'Took'),
-        h('th', { scope: 'col', class: 'axis-cell' }, h('span', { class: 'visually-hidden' }, 'When, since it was requested'), axis))),
+        h('th', { scope: 'col', class: 'axis-cell' }, h('span', { class: 'visually-hidden' }, 'Time since the request'), axis))),
       h('tbody', null, h('tr', { class: 'turn' }, h('th', { scope: 'row' }, 'Waiting to start'), h('td', null, first === undefined ? badge('waiting') : badge('finished', 'started')),
         h('td', null), h('td', { class: 'number' }, duration(started - begin)),
         h('td', { class: 'track' }, h('div', { 'aria-hidden': 'true' }, grid, draw({ from: begin, to: started, colour: 'idle', thin: true, title: `waited to start: ${duration(started - begin)}` }))))),
@@ -58,7 +58,7 @@ export function timeline(o, now) {
         h('tr', { class: 'stage' }, h('th', { scope: 'rowgroup', colspan: '5' }, h('span', { class: 'stage-name' }, stage.name), ' ',
           h('span', { class: `stage-state text-${colour(stage.state)}` }, sign(stage.state), stage.state),
           stage.attempt > 1 ? h('span', { class: 'muted' }, ` attempt ${stage.attempt}`) : null,
-          stage.finally ? h('span', { class: 'muted' }, ' runs however the operation ends') : null)),
+          stage.finally ? h('span', { class: 'muted' }, ' always runs') : null)),
         stage.steps.map((step) => {
           const lines = byStep.get(step.name) ?? [];
           const bars = attempts(lines, step, o, now);
@@ -134,7 +134,7 @@ function attempts(lines, step, o, now) {
  * @param {number} begin
  */
 function spoken(lines, begin) {
-  if (!lines.length) return 'not tried';
+  if (!lines.length) return 'not started';
   const first = Date.parse(lines[0].startedAt);
   const retries = lines.filter((l) => l.outcome === 'retry').length;
   return `first tried ${duration(first - begin)} after the request, ${absolute(lines[0].startedAt)}${retries ? `, ${plural(retries, 'retry', 'retries')}` : ''}`;

@@ -1,5 +1,5 @@
 // @ts-check
-/** What operators did. */
+/** The actions of operators. */
 
 import { Resource } from '../api.js';
 import { absolute, badge, clock, operationURL, plural, short, time } from '../format.js';
@@ -33,7 +33,7 @@ export function actions(ctx) {
     render: () => [
       h('div', { class: 'head' }, h('h1', null, 'Actions'), h('p', { class: 'muted small' }, list.data ? plural(list.data.totalCount, 'action') : '')),
       h('p', null, 'You are ', h('b', null, ctx.me.name), ' with the role ', h('b', null, ctx.me.role),
-        ctx.me.authentication === 'none' ? '; nobody is asked who he is here.' : `, known by ${ctx.me.authentication === 'oidc' ? 'the identity provider' : 'a token'}.`),
+        ctx.me.authentication === 'none' ? '. Access control is off: anyone who reaches this page is an operator.' : `, authenticated by ${ctx.me.authentication === 'oidc' ? 'the identity provider' : 'a token'}.`),
       shown(list, (d) => (d.data.length ? [
         table('Actions, newest first', [th('When'), th('Who'), th('Action'), th('Target'), th('Outcome')], h('tbody', null, d.data.map((/** @type {any} */ a) => h('tr', null,
           h('td', { class: 'nowrap' }, h('span', { title: absolute(a.time) }, clock(a.time)), ' ', h('span', { class: 'muted' }, time(a.time, ctx.now()))),
@@ -44,7 +44,7 @@ export function actions(ctx) {
         d.totalCount > pageSize ? h('nav', { class: 'pager', 'aria-label': 'Pages' },
           h('button', { type: 'button', class: 'button', disabled: page() === 1, onclick: () => go(page() - 1) }, 'Newer'),
           h('button', { type: 'button', class: 'button', disabled: page() * pageSize >= d.totalCount, onclick: () => go(page() + 1) }, 'Older')) : null,
-      ] : h('div', { class: 'empty' }, h('p', null, h('b', null, 'Nobody has stepped in yet.'), ' Retries, skipped steps and cancellations stand here, with who did them.')))),
+      ] : h('div', { class: 'empty' }, h('p', null, h('b', null, 'No actions yet.'), ' Retries, skipped steps and cancellations by operators appear here.')))),
     ],
   };
 }

@@ -8,7 +8,7 @@ import { h } from '../vdom.js';
 /**
  * @param {import('../parts.js').Context} ctx
  * @param {() => void} done
- * @param {string} refusal why who has logged in may not get in
+ * @param {string} refusal why the user has no access
  * @returns {import('../parts.js').View}
  */
 export function login(ctx, done, refusal) {
@@ -37,7 +37,7 @@ export function login(ctx, done, refusal) {
       ctx.update();
       return;
     }
-    // It must not stay in the page.
+    // Remove the token from the page.
     token = '';
     done();
   }
@@ -50,7 +50,7 @@ export function login(ctx, done, refusal) {
       const offered = methods.data?.methods ?? [];
       return h('div', { class: 'login' },
         h('h1', null, 'Log in'),
-        h('p', { class: 'muted' }, 'The console shows what operations do, and lets operators step in.'),
+        h('p', { class: 'muted' }, 'The console shows the operations, and lets operators act on them.'),
         h('p', { id: 'login-refusal', class: 'refusal', role: 'alert' }, refusal),
         methods.error && !methods.data ? problem(methods.error, () => methods.refresh()) : null,
         offered.includes('oidc') ? h('a', {

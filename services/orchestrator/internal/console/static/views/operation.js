@@ -1,5 +1,5 @@
 // @ts-check
-/** One operation: where it stands, how it came there, and what an operator can do about it. */
+/** One operation: its state, its history, and the actions of an operator. */
 
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
@@ -35,7 +35,7 @@ export function operation(ctx) {
   const log = new Resource(ctx.api, `/actions?page_size=20&target=${encodeURIComponent(id)}`, { changed: ctx.update });
   const stream = new Stream(`/stream?operation=${encodeURIComponent(id)}`, {
     onoperation: (o) => {
-      // The header is right at once, the steps follow.
+      // Update the header first; the steps follow.
       if (detail.data && o.cursor >= detail.data.cursor) detail.data = { ...detail.data, ...cleared, ...o };
       changed();
       later();
@@ -87,14 +87,14 @@ export function operation(ctx) {
     ask({
       title: 'Cancel this operation?',
       body: [
-        h('p', null, `The ${typeNames[o.type] ?? o.type} of instance `, h('code', null, o.instanceId), ' ends as ', h('b', null, 'cancelled'), ' and does not go on.'),
+        h('p', null, `The ${typeNames[o.type] ?? o.type} of instance `, h('code', null, o.instanceId), ' ends as ', h('b', null, 'cancelled'), ' and does not continue.'),
         h('ul', null,
-          inFlight ? h('li', null, 'A worker has a command of it: it ends with the result of step ', h('code', null, o.step), ', at the latest when the step\'s execution limit is over.') : h('li', null, 'It ends at once.'),
-          h('li', null, 'What it has made so far stays, until a deprovisioning removes it.'),
-          h('li', null, 'It cannot be taken up again.')),
+          inFlight ? h('li', null, 'A worker has its command: it ends with the result of step ', h('code', null, o.step), ', or when the step\'s execution limit is reached.') : h('li', null, 'It ends immediately.'),
+          h('li', null, 'The objects that it created remain until a deprovisioning removes them.'),
+          h('li', null, 'It cannot be resumed.')),
       ],
       action: 'Cancel the operation', danger: true, typed: o.step || o.type,
-      run: act('cancel', {}, 'Cancellation is asked for.'),
+      run: act('cancel', {}, 'Cancellation requested.'),
     });
   }
 
@@ -104,10 +104,10 @@ export function operation(ctx) {
     ask({
       title: 'Skip this step?',
       body: [
-        h('p', null, 'Step ', h('code', null, step), ' is recorded as ', h('b', null, 'not completed'), ', and the operation goes on with the next step.'),
+        h('p', null, 'Step ', h('code', null, step), ' is recorded as ', h('b', null, 'not completed'), ', and the operation continues with the next step.'),
         h('ul', null,
-          h('li', null, 'What the step was to do is not done. Steps after it may need it, and fail.'),
-          h('li', null, 'A result that a worker still sends for it changes nothing.'),
+          h('li', null, 'The work of the step is not done. Later steps may need it and fail.'),
+          h('li', null, 'A later result of a worker for this step is ignored.'),
           o.type === 'deprovision' ? h('li', null, 'A later deprovisioning runs it again.') : null),
       ],
       action: 'Skip the step', danger: true, typed: step,
@@ -121,8 +121,8 @@ export function operation(ctx) {
       title: 'Retry this operation?',
       body: [
         h('p', null, 'It becomes pending and runs again from its failed stage', o.stage ? [' ', h('code', null, o.stage)] : null, ', from the first step of that stage.'),
-        h('ul', null, h('li', null, 'Stages that have finished are not repeated.'),
-          h('li', null, 'It is refused when the instance has a newer operation.')),
+        h('ul', null, h('li', null, 'Completed stages are not repeated.'),
+          h('li', null, 'It is rejected if the instance has a newer operation.')),
       ],
       action: 'Retry', run: act('retry', {}, 'The operation runs again.'),
     });
@@ -149,7 +149,7 @@ export function operation(ctx) {
     const words = waitingWords(o, now);
     const stuck = o.waiting && o.waiting.reason !== 'executing';
     const failure = errorLine(o.error);
-    // A stage that is repeated goes through its other steps first; why it is repeated must not vanish meanwhile.
+    // A repeated stage runs its other steps first; meanwhile, keep the reason of the repetition visible.
     const again = stuck || final.has(o.state) ? undefined : o.stages.flatMap((stage) => stage.steps).find((s) => s.state === 'retrying');
     return [
       h('div', { class: 'title-row' },
@@ -159,32 +159,32 @@ export function operation(ctx) {
             o.step && o.state !== 'succeeded' ? h('span', null, o.state === 'failed' ? 'at ' : '', h('a', { href: `/console/processes/${encodeURIComponent(o.type)}?step=${encodeURIComponent(o.step)}` }, o.step), h('span', { class: 'muted' }, ` in ${o.stage}`)) : null)),
         buttons(o)),
       stuck ? h('div', { class: `callout edge-${colour(o.waiting?.reason ?? '')}` }, sign(o.waiting?.reason ?? ''), h('div', null,
-        h('p', null, h('b', null, 'It waits: '), words),
+        h('p', null, h('b', null, 'Waiting: '), words),
         failure || o.message ? h('p', { class: 'message' }, failure || o.message) : null)) : null,
       again ? h('div', { class: 'callout edge-wait' }, sign('retry'), h('div', null,
-        h('p', null, h('b', null, 'It is retried: '), 'step ', h('code', null, again.name), again.firstTriedAt ? [', first tried ', time(again.firstTriedAt, now)] : null),
+        h('p', null, h('b', null, 'Retrying: '), 'step ', h('code', null, again.name), again.firstTriedAt ? [', first tried ', time(again.firstTriedAt, now)] : null),
         again.error || again.message ? h('p', { class: 'message' }, errorLine(again.error) || again.message) : null)) : null,
-      o.cancelRequested ? h('div', { class: 'callout edge-gone' }, sign('cancelled'), h('p', null, h('b', null, 'Cancellation is asked for: '), o.cancelRequested, '. It takes effect with the next result of the step.')) : null,
+      o.cancelRequested ? h('div', { class: 'callout edge-gone' }, sign('cancelled'), h('p', null, h('b', null, 'Cancellation requested: '), o.cancelRequested, '. It takes effect with the next result of the step.')) : null,
       !stuck && !again && failure && o.state !== 'succeeded' ? h('div', { class: 'callout edge-bad' }, sign('failed'), h('div', null,
-        h('p', null, h('b', null, final.has(o.state) ? 'It failed' : 'Last error'), o.step ? [' at ', h('code', null, o.step)] : null),
+        h('p', null, h('b', null, final.has(o.state) ? 'Failed' : 'Last error'), o.step ? [' at ', h('code', null, o.step)] : null),
         h('dl', { class: 'inline' }, o.error?.component ? [h('dt', null, 'Component'), h('dd', null, o.error.component)] : null,
           o.error?.reason ? [h('dt', null, 'Reason'), h('dd', null, o.error.reason)] : null,
           h('dt', null, 'Message'), h('dd', { class: 'message' }, o.error?.message)))) : null,
       o.notCompleted.length ? h('div', { class: 'callout edge-wait' }, sign('not completed'), h('p', null, h('b', null, 'Not completed: '),
-        o.notCompleted.map((s, i) => [i ? ', ' : '', h('code', null, s)]), '. The operation went on without them; what they do is still to be done.')) : null,
+        o.notCompleted.map((s, i) => [i ? ', ' : '', h('code', null, s)]), '. The operation continued without these steps; their work is still to be done.')) : null,
       facts(o, now),
       h('section', { 'aria-labelledby': 'timeline' }, h('h2', { id: 'timeline' }, 'Stages and steps'), timeline(o, now)),
       h('section', { 'aria-labelledby': 'history' }, h('h2', { id: 'history' }, 'History'), lines(o)),
       h('div', { class: 'columns' },
         h('section', { 'aria-labelledby': 'others' }, h('h2', { id: 'others' }, 'Operations of this instance'), shown(others, (d) => siblings(d, o, now))),
-        h('section', { 'aria-labelledby': 'log' }, h('h2', { id: 'log' }, 'What operators did'), shown(log, (d) => actionLines(d, now)))),
+        h('section', { 'aria-labelledby': 'log' }, h('h2', { id: 'log' }, 'Actions of operators'), shown(log, (d) => actionLines(d, now)))),
     ];
   }
 
   /** @param {Detail} o */
   function lines(o) {
     const list = o.history.slice(-linesShown).reverse();
-    if (!list.length) return h('p', { class: 'muted' }, 'It has not started.');
+    if (!list.length) return h('p', { class: 'muted' }, 'The operation has not started.');
     return [
       table('History, newest first', [th('At'), th('Outcome'), th('Step'), th('Attempt', 'number'), th('Took', 'number'), th('Worker'), th('Message')],
         h('tbody', null, list.map((l) => h('tr', { key: l.cursor },

@@ -10,7 +10,7 @@ import { h } from '../vdom.js';
 /** @typedef {import('../format.js').Operation} Operation */
 
 const pageSize = 50;
-/** How many new operations are told apart; more are "1000+". */
+/** The maximum count of new operations; more are shown as "1000+". */
 const mostNew = 1000;
 /** Rows change at most this often, in milliseconds, however many changes arrive. */
 const pace = 250;
@@ -18,7 +18,7 @@ const pace = 250;
 /** The filters in the address. */
 const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'waiting', 'instance', 'orchestration', 'since', 'until'];
 
-/** Times that are told relative to now. @type {[string, string][]} */
+/** Times relative to now. @type {[string, string][]} */
 const periods = [['', 'Any time'], ['15m', 'Last 15 minutes'], ['1h', 'Last hour'], ['24h', 'Last 24 hours'], ['168h', 'Last 7 days']];
 
 /** @type {[string, string][]} */
@@ -49,7 +49,7 @@ export function operations(ctx) {
     changed: () => {
       const first = list.data?.data[0];
       if (!horizon && first && list.error === null) horizon = new Date(Date.parse(first.createdAt) + 1).toISOString();
-      // What changed while the answer was on its way is newer than the answer.
+      // A change during the request is newer than its answer.
       for (const o of changed.values()) put(o);
       ctx.update();
     },
@@ -58,7 +58,7 @@ export function operations(ctx) {
   const stream = new Stream('/stream', {
     onoperation: (o) => {
       if ((changed.get(o.id)?.cursor ?? 0) <= o.cursor) changed.set(o.id, o);
-      // Only what is shown is kept.
+      // Keep only the visible operations.
       if (changed.size > 2000) changed = new Map([...changed].slice(-1000));
       painting ??= setTimeout(flush, pace);
     },
@@ -154,7 +154,7 @@ export function operations(ctx) {
                 search = e.target.value;
                 clearTimeout(typing);
                 typing = setTimeout(() => {
-                  // The API asks for three characters at least.
+                  // The API requires at least three characters.
                   if (search.trim().length !== 1 && search.trim().length !== 2) filter({ q: search.trim() });
                 }, 250);
               },
@@ -171,9 +171,9 @@ export function operations(ctx) {
               onchange: (/** @type {any} */ e) => filter({ state: states.filter((x) => (x === s ? e.target.checked : chosen.includes(x))).join(',') }),
             }), badge(s)))),
           active.length || params.get('cursor') ? h('a', { class: 'button plain', href: '/console/operations' }, 'Clear all') : null),
-        params.get('orchestration') ? h('p', { class: 'line' }, 'Of orchestration ',
+        params.get('orchestration') ? h('p', { class: 'line' }, 'Orchestration ',
           h('a', { href: `/console/orchestrations/${encodeURIComponent(params.get('orchestration') ?? '')}`, class: 'mono' }, params.get('orchestration'))) : null,
-        params.get('instance') ? h('p', { class: 'line' }, 'On instance ', h('code', null, params.get('instance'))) : null,
+        params.get('instance') ? h('p', { class: 'line' }, 'Instance ', h('code', null, params.get('instance'))) : null,
         fresh.size && !params.get('cursor') ? h('div', { class: 'fresh', role: 'status' },
           h('button', { type: 'button', class: 'button primary', onclick: load },
             `Show ${fresh.size >= mostNew ? mostNew + '+' : plural(fresh.size, 'new operation')}`)) : null,
@@ -211,7 +211,7 @@ function path(params, horizon) {
     if (!value) continue;
     const ago = /^(\d+)(m|h)$/.exec(value);
     if (name === 'since' && ago) {
-      // To the minute: the address of the question stays the same for a while.
+      // Round to the minute, so that the URL of the request stays the same for a while.
       const ms = Number(ago[1]) * (ago[2] === 'h' ? 3_600_000 : 60_000);
       query.set(name, new Date(Math.floor((Date.now() - ms) / 60_000) * 60_000).toISOString());
     } else query.set(name, value);
@@ -221,7 +221,7 @@ function path(params, horizon) {
 }
 
 /**
- * Whether a new operation belongs into the list, as far as can be told here.
+ * Reports whether a new operation belongs to the list, as far as the page can decide.
  * @param {Operation} o
  * @param {URLSearchParams} params
  */
@@ -252,8 +252,8 @@ function stepNames(definitions) {
 /** @param {boolean} filtered */
 function nothing(filtered) {
   return h('div', { class: 'empty' }, filtered
-    ? [h('p', null, h('b', null, 'No operation is like that.')), h('a', { class: 'button', href: '/console/operations' }, 'Clear all filters')]
-    : h('p', null, h('b', null, 'There is no operation yet.'), ' One appears here as soon as a platform orders a runtime.'));
+    ? [h('p', null, h('b', null, 'No operations match these filters.')), h('a', { class: 'button', href: '/console/operations' }, 'Clear all filters')]
+    : h('p', null, h('b', null, 'No operations yet.'), ' The first one appears when a platform orders a runtime.'));
 }
 
 /**
@@ -262,7 +262,7 @@ function nothing(filtered) {
  */
 function rows(data, now) {
   return table('Operations, newest first',
-    [th('Operation'), th('State'), th('Type'), th('Plan'), th('Step, and what it waits for'), th('Created'), th('Took', 'number'), th('Instance')],
+    [th('Operation'), th('State'), th('Type'), th('Plan'), th('Step and reason for waiting'), th('Created'), th('Took', 'number'), th('Instance')],
     h('tbody', null, data.map((o) => row(o, now))), 'operations cards');
 }
 
@@ -301,7 +301,7 @@ function what(o, now) {
     o.step ? h('span', { class: 'step' }, o.step, o.stepAttempt && o.stepAttempt > 1 ? h('span', { class: 'muted' }, ` attempt ${o.stepAttempt}`) : null) : null,
     words && o.waiting?.reason !== 'executing' ? h('span', { class: 'words' }, words) : null,
     failure ? h('span', { class: 'failure', title: failure }, failure) : null,
-    o.cancelRequested ? h('span', { class: 'words' }, 'cancellation asked for') : null,
+    o.cancelRequested ? h('span', { class: 'words' }, 'cancellation requested') : null,
     o.notCompleted?.length ? h('span', { class: 'words' }, `not completed: ${o.notCompleted.join(', ')}`) : null,
   ];
 }

@@ -50,9 +50,9 @@ export function orchestration(ctx) {
     ask({
       title: 'Cancel this orchestration?',
       body: [
-        h('p', null, 'Nothing new is started, and the orchestration ends as ', h('b', null, 'cancelled'), '.'),
-        h('ul', null, h('li', null, `${plural((stats.pending ?? 0) + (stats.retrying ?? 0), 'operation')} that wait are cancelled.`),
-          h('li', null, `${plural(stats['in progress'] ?? 0, 'operation')} in progress go on to their end.`)),
+        h('p', null, 'No further operations are started, and the orchestration ends as ', h('b', null, 'cancelled'), '.'),
+        h('ul', null, h('li', null, `${plural((stats.pending ?? 0) + (stats.retrying ?? 0), 'operation')} waiting will be cancelled.`),
+          h('li', null, `${plural(stats['in progress'] ?? 0, 'operation')} in progress will continue to their end.`)),
       ],
       action: 'Cancel the orchestration', danger: true, typed: 'cancel',
       run: async () => {
@@ -70,7 +70,7 @@ export function orchestration(ctx) {
     ask({
       title: 'Retry failed operations?',
       body: [
-        h('p', null, `${plural(n, 'failed operation')} of this orchestration get a new operation each, as many at once as before.`),
+        h('p', null, `${plural(n, 'failed operation')} of this orchestration will be repeated by a new operation, with the same parallelism.`),
         o.parameters.strategy?.maintenanceWindow ? h('label', { class: 'check' }, h('input', { type: 'checkbox', onchange: (/** @type {any} */ e) => { immediate = e.target.checked; } }),
           ' Now, without waiting for maintenance windows') : null,
       ],
@@ -110,11 +110,11 @@ export function orchestration(ctx) {
           share(memberStates.map((s) => ({ name: spelled(s), colour: colour(s), value: stats[s] ?? 0 })), `${over} of ${plural(total, 'operation')} have ended`),
           h('p', { class: 'share-words' }, h('b', null, `${count(over)} of ${plural(total, 'operation')} ended`)),
           h('ul', { class: 'figures-row small' }, memberStates.filter((s) => stats[s]).map((s) => h('li', { key: s }, h('a', { class: `figure text-${colour(s)}`, href: `/console${url}?state=${encodeURIComponent(s)}` }, h('b', null, count(stats[s])), badge(s))))),
-        ] : h('p', { class: 'muted' }, 'Its operations are not known yet.')),
+        ] : h('p', { class: 'muted' }, 'Its operations are not determined yet.')),
       h('dl', { class: 'facts' },
         h('div', null, h('dt', null, 'Targets'), h('dd', null, targets(p.targets))),
-        h('div', null, h('dt', null, 'At once'), h('dd', null, p.strategy?.parallel?.workers ?? 1)),
-        h('div', null, h('dt', null, 'Begins'), h('dd', null, p.strategy?.schedule === 'immediate' ? 'at once' : p.strategy?.schedule, p.strategy?.maintenanceWindow ? ', each in its maintenance window' : '')),
+        h('div', null, h('dt', null, 'In parallel'), h('dd', null, p.strategy?.parallel?.workers ?? 1)),
+        h('div', null, h('dt', null, 'Begins'), h('dd', null, p.strategy?.schedule === 'immediate' ? 'immediately' : p.strategy?.schedule, p.strategy?.maintenanceWindow ? ', each in its maintenance window' : '')),
         p.kyma?.version ? h('div', null, h('dt', null, 'Kyma'), h('dd', null, p.kyma.version)) : null,
         p.kubernetes?.kubernetesVersion ? h('div', null, h('dt', null, 'Kubernetes'), h('dd', null, p.kubernetes.kubernetesVersion)) : null,
         p.dryRun ? h('div', null, h('dt', null, 'Dry run'), h('dd', null, 'nothing is changed')) : null,
@@ -129,8 +129,8 @@ export function orchestration(ctx) {
               : h('a', { href: operationURL(m.operationID), class: 'mono', 'data-row': true, title: m.operationID }, short(m.operationID))),
             h('td', null, badge(m.state)), h('td', { class: 'mono nowrap' }, m.shootName || short(m.instanceID)), h('td', null, m.servicePlanName),
             h('td', { class: 'nowrap' }, m.maintenanceWindowBegin ? h('time', { datetime: m.maintenanceWindowBegin, title: absolute(m.maintenanceWindowBegin) }, time(m.maintenanceWindowBegin, now)) : h('span', { class: 'muted' }, '–')),
-            h('td', { class: 'wide' }, m.description, m.retriedAs ? h('span', { class: 'words' }, 'repeated as ', h('a', { href: operationURL(m.retriedAs), class: 'mono' }, short(m.retriedAs))) : null)))), 'cards'), pages(d.totalCount)]
-          : h('div', { class: 'empty' }, h('p', null, 'There is none.'))))),
+            h('td', { class: 'wide' }, m.description, m.retriedAs ? h('span', { class: 'words' }, 'retried as ', h('a', { href: operationURL(m.retriedAs), class: 'mono' }, short(m.retriedAs))) : null)))), 'cards'), pages(d.totalCount)]
+          : h('div', { class: 'empty' }, h('p', null, 'No operations match these filters.'))))),
     ];
   }
 

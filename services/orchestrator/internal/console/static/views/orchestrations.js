@@ -49,14 +49,14 @@ export function orchestrations(ctx) {
       h('form', { class: 'filters', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
         select('State', 'state', [['', 'All states'], ...states], params.get('state') ?? '', (v) => filter({ state: v, page: '' }))),
       shown(list, (d) => (d.data.length ? [
-        table('Orchestrations, newest first', [th('Orchestration'), th('State'), th('Upgrades'), th('Of'), th('At once', 'number'), th('Created'), th('Changed'), th('Description')],
+        table('Orchestrations, newest first', [th('Orchestration'), th('State'), th('Upgrades'), th('Targets'), th('In parallel', 'number'), th('Created'), th('Changed'), th('Description')],
           h('tbody', null, d.data.map((/** @type {any} */ o) => h('tr', { key: o.orchestrationID },
             h('th', { scope: 'row' }, h('a', { href: `/console/orchestrations/${o.orchestrationID}`, class: 'mono', 'data-row': true, title: o.orchestrationID }, short(o.orchestrationID))),
             h('td', null, badge(o.state)), h('td', { class: 'nowrap' }, typeNames[o.type] ?? o.type),
-            h('td', null, targets(o.parameters.targets)), h('td', { class: 'number', 'data-label': 'at once' }, o.parameters.strategy?.parallel?.workers ?? ''),
+            h('td', null, targets(o.parameters.targets)), h('td', { class: 'number', 'data-label': 'in parallel' }, o.parameters.strategy?.parallel?.workers ?? ''),
             h('td', { class: 'nowrap' }, time(o.createdAt, ctx.now())), h('td', { class: 'nowrap', 'data-label': 'changed' }, time(o.updatedAt, ctx.now())), h('td', { class: 'wide' }, o.description)))), 'cards'),
         pages(d.totalCount),
-      ] : h('div', { class: 'empty' }, h('p', null, h('b', null, params.size ? 'No orchestration is like that.' : 'There is no orchestration yet.'), ' ', h('code', null, 'keb upgrade kyma -t all'), ' makes one.')))),
+      ] : h('div', { class: 'empty' }, h('p', null, h('b', null, params.size ? 'No orchestrations match these filters.' : 'No orchestrations yet.'), ' ', h('code', null, 'keb upgrade kyma -t all'), ' creates one.')))),
     ],
   };
 

@@ -31,7 +31,7 @@ export function overview(ctx) {
     close: () => all.forEach((r) => r.close()),
     render: () => [
       h('div', { class: 'head' }, h('h1', null, 'Overview'), stuck.at ? h('p', { class: 'muted small' }, `as of ${clock(stuck.at)}`) : null),
-      h('section', { 'aria-labelledby': 'stuck' }, h('h2', { id: 'stuck' }, 'What does not move, and why'), shown(stuck, (d) => groups(d.data, ctx.now()))),
+      h('section', { 'aria-labelledby': 'stuck' }, h('h2', { id: 'stuck' }, 'Stuck operations'), shown(stuck, (d) => groups(d.data, ctx.now()))),
       h('section', { 'aria-labelledby': 'missing' }, h('h2', { id: 'missing' }, 'Workers'), shown(workers, (d) => missing(d.data))),
       h('section', { 'aria-labelledby': 'hour' }, h('h2', { id: 'hour' }, 'The last hour'), shown(figures, (d) => lastHour(d)),
         shown(throughput, series)),
@@ -41,7 +41,7 @@ export function overview(ctx) {
   };
 }
 
-/** Whether somebody has to do something about a group. @param {any} g */
+/** Reports whether a group needs an action. @param {any} g */
 const needsHelp = (g) => g.reason === 'no_worker' || (g.reason === 'retry' && g.error);
 
 /**
@@ -49,7 +49,7 @@ const needsHelp = (g) => g.reason === 'no_worker' || (g.reason === 'retry' && g.
  * @param {number} now
  */
 function groups(data, now) {
-  if (!data.length) return h('div', { class: 'empty good' }, sign('succeeded'), h('p', null, h('b', null, 'Nothing is stuck.'), ' Every operation moves.'));
+  if (!data.length) return h('div', { class: 'empty good' }, sign('succeeded'), h('p', null, h('b', null, 'Nothing is stuck.'), ' Every operation makes progress.'));
   return h('ul', { class: 'groups' }, data.map((g) => group(g, now)));
 }
 
@@ -74,9 +74,9 @@ function headline(g) {
   const type = h('span', { class: 'muted' }, ` ${typeNames[g.type] ?? g.type}`);
   switch (g.reason) {
     case 'no_worker': return ['No live worker ', h('code', null, g.worker), ' for step ', h('code', null, g.step), type];
-    case 'retry': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' is retried', type];
-    case 'instance_busy': return ['Another operation of the instance goes first', type];
-    case 'admission': return ['As many in progress as admitted', type];
+    case 'retry': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' is being retried', type];
+    case 'instance_busy': return ['Another operation of the instance is in progress', type];
+    case 'admission': return ['The admission limit is reached', type];
     default: return [g.text, type];
   }
 }
@@ -84,10 +84,10 @@ function headline(g) {
 /** @param {any[]} data */
 function missing(data) {
   const gone = data.filter((w) => !w.alive || w.missingSteps?.length);
-  if (!gone.length) return h('p', { class: 'line' }, badge('alive', `All ${data.length} workers are alive`), ' ', h('a', { href: '/console/workers' }, 'Rate and lag'));
+  if (!gone.length) return h('p', { class: 'line' }, badge('alive', `All ${data.length} workers are alive`), ' ', h('a', { href: '/console/workers' }, 'Rates and lag'));
   return h('ul', { class: 'plain-list' }, gone.map((w) => h('li', { key: w.name, class: 'line' },
     badge(w.alive ? 'retrying' : 'missing', w.alive ? 'Incomplete' : 'Missing'), ' ', h('a', { href: `/console/workers?worker=${encodeURIComponent(w.name)}` }, w.name),
-    h('span', { class: 'muted' }, ` nobody serves ${(w.missingSteps ?? []).join(', ')}`))));
+    h('span', { class: 'muted' }, ` no replica serves ${(w.missingSteps ?? []).join(', ')}`))));
 }
 
 /** @param {any} d */

@@ -1,12 +1,12 @@
 // @ts-check
-/** Each process as a diagram: its stages in order, their steps, who executes them, and what waits there. */
+/** Each process as a diagram: its stages in order, their steps and workers, and the operations that wait there. */
 
 import { Resource } from '../api.js';
 import { count, goDuration, name as named, operationsURL, plural, sign, typeNames } from '../format.js';
 import { shown } from '../parts.js';
 import { h } from '../vdom.js';
 
-/** Scrolls to an element when it appears. @param {Element | null} element null when it goes */
+/** Scrolls to an element when it appears. @param {Element | null} element null when it is removed */
 const intoView = (element) => element && requestAnimationFrame(() => element.scrollIntoView({ block: 'center' }));
 
 const builtIn = 'orchestrator';
@@ -38,7 +38,7 @@ export function processes(ctx) {
         h('a', { href: `/console/processes/${type}`, 'aria-current': type === chosen ? 'page' : undefined }, name))))),
       shown(definitions, (d) => {
         const p = d.data.find((/** @type {any} */ x) => x.operation === chosen);
-        return p ? diagram(p) : h('div', { class: 'empty' }, h('p', null, `There is no process for ${chosen}.`));
+        return p ? diagram(p) : h('div', { class: 'empty' }, h('p', null, `No process for ${chosen}.`));
       }),
     ],
   };
@@ -47,10 +47,10 @@ export function processes(ctx) {
   function diagram(p) {
     const steps = p.stages.reduce((/** @type {number} */ n, /** @type {any} */ s) => n + s.steps.length, 0);
     return [
-      h('p', { class: 'muted' }, `${plural(p.stages.length, 'stage')}, ${plural(steps, 'step')}; times out after ${goDuration(p.timeout)}. A stage that has finished never runs again. `,
+      h('p', { class: 'muted' }, `${plural(p.stages.length, 'stage')}, ${plural(steps, 'step')}; times out after ${goDuration(p.timeout)}. A completed stage never runs again. `,
         h('a', { href: operationsURL({ type: p.operation, state: 'in progress' }) }, 'Operations in progress')),
       h('ol', { class: 'diagram', 'aria-label': 'Stages' }, p.stages.map((/** @type {any} */ stage, /** @type {number} */ i) => h('li', { key: stage.name, class: 'box' },
-        h('h2', null, h('span', { class: 'ordinal', 'aria-hidden': 'true' }, i + 1), stage.name, stage.finally ? h('span', { class: 'muted' }, ' runs however the operation ends') : null),
+        h('h2', null, h('span', { class: 'ordinal', 'aria-hidden': 'true' }, i + 1), stage.name, stage.finally ? h('span', { class: 'muted' }, ' always runs') : null),
         h('ol', { class: 'nodes', 'aria-label': `Steps of ${stage.name}` }, stage.steps.map((/** @type {any} */ s) => node(p, s)))))),
     ];
   }
@@ -77,7 +77,7 @@ export function processes(ctx) {
       ref: marked ? intoView : undefined,
     },
       h('h3', null, named(s.name)),
-      h('p', { class: 'who' }, s.worker === builtIn ? 'the orchestrator itself' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
+      h('p', { class: 'who' }, s.worker === builtIn ? 'the orchestrator' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
       dead ? h('p', { class: 'text-bad' }, sign('missing'), 'no live worker') : null,
       here ? h('p', null, h('a', { href: operationsURL({ type: p.operation, step: s.name }) }, `${plural(here, 'operation')} here`)) : null,
       waiting ? h('p', null, h('a', { class: 'waiting', href: operationsURL({ type: p.operation, step: s.name, waiting: 'retry,no_worker' }) }, sign('retry'), `${count(waiting)} waiting`)) : null,
@@ -86,7 +86,7 @@ export function processes(ctx) {
         h('div', null, h('dt', null, 'retry'), h('dd', null, `${limit(s.retry)}${s.retry.scope === 'step' ? ', this step alone' : ''}`)),
         s.wait ? h('div', null, h('dt', null, 'wait'), h('dd', null, limit(s.wait))) : null,
         h('div', null, h('dt', null, 'execution'), h('dd', null, goDuration(s.execution))),
-        s.onTimeout === 'skip' || s.onFailure === 'skip' ? h('div', null, h('dt', null, 'passed over'), h('dd', null,
-          [s.onFailure === 'skip' ? 'on failure' : '', s.onTimeout === 'skip' ? 'when a budget is spent' : ''].filter(Boolean).join(', '))) : null));
+        s.onTimeout === 'skip' || s.onFailure === 'skip' ? h('div', null, h('dt', null, 'skipped'), h('dd', null,
+          [s.onFailure === 'skip' ? 'on failure' : '', s.onTimeout === 'skip' ? 'when a budget is used up' : ''].filter(Boolean).join(', '))) : null));
   }
 }

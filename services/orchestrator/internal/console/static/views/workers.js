@@ -1,5 +1,5 @@
 // @ts-check
-/** Who serves steps, how fast, and what waits for them. */
+/** The workers with their rates and the operations that wait for them. */
 
 import { Resource } from '../api.js';
 import { absolute, badge, clock, count, operationsURL, plural, time } from '../format.js';
@@ -35,8 +35,8 @@ export function workers(ctx) {
     },
     render: () => [
       h('div', { class: 'head' }, h('h1', null, 'Workers'), list.at ? h('p', { class: 'muted small' }, `as of ${clock(list.at)}`) : null),
-      shown(list, (d) => (d.data.length ? rows(d.data, params.get('worker') ?? '', ctx.now()) : h('div', { class: 'empty' }, h('p', null, 'No process names a worker, and none answers.')))),
-      h('p', { class: 'muted small' }, 'Rates are per minute. ', h('b', null, 'Lag'), ' is what waits on the bus; ', h('b', null, 'in work'), ' is what replicas have and have not answered; ', h('b', null, 'waiting'), ' are the operations that wait for the worker or for the next try of its steps.'),
+      shown(list, (d) => (d.data.length ? rows(d.data, params.get('worker') ?? '', ctx.now()) : h('div', { class: 'empty' }, h('p', null, 'No process uses a worker, and no worker responds.')))),
+      h('p', { class: 'muted small' }, 'Rates are per minute. ', h('b', null, 'Lag'), ' is the number of commands on the bus; ', h('b', null, 'in work'), ' is the number of commands at replicas; ', h('b', null, 'waiting'), ' is the number of operations that wait for the worker or for a retry of its steps.'),
     ],
   };
 }
@@ -47,7 +47,7 @@ export function workers(ctx) {
  * @param {number} now
  */
 function rows(data, wanted, now) {
-  // What is missing comes first.
+  // Missing workers come first.
   const trouble = (/** @type {any} */ w) => (w.alive ? (w.missingSteps.length ? 1 : 2) : 0);
   const sorted = [...data].sort((a, b) => trouble(a) - trouble(b) || a.name.localeCompare(b.name));
   return table('Workers', [th('Worker'), th('State'), th('Replicas', 'number'), th('Version'), th('Lag', 'number'), th('In work', 'number'), th('Steps / min', 'number'),
@@ -63,7 +63,7 @@ function rows(data, wanted, now) {
     h('td', { class: 'number', 'data-label': 'waiting' }, w.operationsWaiting ? h('a', { href: operationsURL({ worker: w.name, waiting: 'no_worker,retry' }), title: plural(w.operationsWaiting, 'operation') }, count(w.operationsWaiting)) : '0'),
     h('td', { class: 'nowrap', 'data-label': 'last seen' }, w.lastSeen ? (w.alive ? h('span', { title: absolute(w.lastSeen) }, 'now') : time(w.lastSeen, now)) : h('span', { class: 'muted' }, 'not since the start')),
     h('td', { class: 'wide' },
-      w.missingSteps.length ? h('span', { class: 'failure' }, `nobody serves ${w.missingSteps.join(', ')}`) : null,
+      w.missingSteps.length ? h('span', { class: 'failure' }, `no replica serves ${w.missingSteps.join(', ')}`) : null,
       w.steps?.length ? h('details', null, h('summary', null, plural(w.steps.length, 'step')), h('span', { class: 'mono small' }, w.steps.join(', '))) : null)))), 'workers cards');
 }
 
@@ -73,7 +73,7 @@ const dash = () => h('span', { class: 'muted' }, '–');
  * @param {string} label
  * @param {number | undefined} n absent when the bus does not answer
  */
-const lag = (label, n) => h('td', { class: 'number', 'data-label': label }, n === undefined ? h('span', { class: 'muted', title: 'The bus does not answer' }, '?') : count(n));
+const lag = (label, n) => h('td', { class: 'number', 'data-label': label }, n === undefined ? h('span', { class: 'muted', title: 'The bus does not respond' }, '?') : count(n));
 
 /** @param {number} n */
 const rate = (n) => (n >= 10 ? count(Math.round(n)) : String(Math.round(n * 10) / 10));
