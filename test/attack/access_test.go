@@ -19,7 +19,7 @@ const (
 	binding = `{"service_id":"47c9dcbf-ff30-448e-ab36-d3bad66ba281","plan_id":"4deee563-e5ec-4731-b9b1-53b42d855f0c"}`
 )
 
-// platformRoutes are those of the broker that need credentials; every request would do something, or tell something, with them.
+// platformRoutes returns the broker's routes that need credentials. With credentials, each request would change or return something.
 func (w *world) platformRoutes() []request {
 	i := "/v2/service_instances/"
 	version := []string{"X-Broker-API-Version: 2.17"}
@@ -50,7 +50,7 @@ func (w *world) platformRoutes() []request {
 	)
 }
 
-// operatorRoutes are those of the orchestrator that need a role.
+// operatorRoutes returns the orchestrator's routes that need a role.
 func (w *world) operatorRoutes() []request {
 	o := "/operations/" + w.operation
 	return []request{
@@ -79,7 +79,7 @@ func (w *world) operatorRoutes() []request {
 	}
 }
 
-// client is an address that no other test has used, so that nobody has failed there yet.
+// client is an address that no other test used, so that it has no failed attempts.
 type clients struct{ n int }
 
 func (c *clients) next() string {
@@ -87,7 +87,7 @@ func (c *clients) next() string {
 	return fmt.Sprintf("127.0.%d.%d", 1+c.n/250, 1+c.n%250)
 }
 
-func (w *world) nobodyGetsIn(t *testing.T, c *clients) {
+func (w *world) accessNeedsCredentials(t *testing.T, c *clients) {
 	w.unchanged(t)
 	good := "Basic " + basic("keb", platformPassword)
 	wrong := map[string][]string{
@@ -123,11 +123,11 @@ func (w *world) nobodyGetsIn(t *testing.T, c *clients) {
 				switch a.status {
 				case http.StatusUnauthorized:
 					if a.header.Get("WWW-Authenticate") == "" {
-						t.Errorf("%s %s with %s: 401 does not say how to log on", r.method, r.target, name)
+						t.Errorf("%s %s with %s: 401 has no WWW-Authenticate", r.method, r.target, name)
 					}
 				case http.StatusTooManyRequests:
 					if a.header.Get("Retry-After") == "" {
-						t.Errorf("%s %s with %s: 429 does not say when to come again", r.method, r.target, name)
+						t.Errorf("%s %s with %s: 429 has no Retry-After", r.method, r.target, name)
 					}
 				default:
 					t.Errorf("%s %s with %s: %d %.200s", r.method, r.target, name, a.status, a.body)
@@ -137,7 +137,7 @@ func (w *world) nobodyGetsIn(t *testing.T, c *clients) {
 	}
 }
 
-func (w *world) aViewerOnlyLooks(t *testing.T, c *clients) {
+func (w *world) viewersCannotAct(t *testing.T, c *clients) {
 	w.unchanged(t)
 	from := c.next()
 	for address, routes := range map[string][]request{w.osb: w.platformRoutes(), w.operator: w.operatorRoutes()} {
@@ -159,7 +159,7 @@ func (w *world) aViewerOnlyLooks(t *testing.T, c *clients) {
 	}
 }
 
-// paths that a proxy may take for something harmless.
+// paths that a proxy may treat as harmless.
 func (w *world) pathsLeadNowhereElse(t *testing.T, c *clients) {
 	w.unchanged(t)
 	from := c.next()
@@ -186,12 +186,12 @@ func (w *world) pathsLeadNowhereElse(t *testing.T, c *clients) {
 				if to := a.header.Get("Location"); a.status/100 == 3 {
 					fine = strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "//") && !strings.HasPrefix(to, "/\\")
 				}
-				// A page of the console is for everybody, and holds nothing.
+				// A page of the console is public and contains no data.
 				if a.status == http.StatusOK && strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || method == "HEAD" && a.status == http.StatusOK {
 					fine = strings.Contains(target, "console")
 				}
 				if method == "OPTIONS" && target == "*" && a.status == http.StatusOK && a.body == "" {
-					fine = true // about the server as a whole, and says nothing
+					fine = true // it concerns the server as a whole and returns no data
 				}
 				if !fine {
 					t.Errorf("%s %s: %d %v %.200s", method, target, a.status, a.header, a.body)
@@ -220,7 +220,7 @@ func (w *world) pathsLeadNowhereElse(t *testing.T, c *clients) {
 	}
 }
 
-// findsThePassword tries wrong passwords until it is refused, and then the right one.
+// findsThePassword tries wrong passwords until a rejection with 429, and then the right one.
 func (w *world) findsThePassword(from string) bool {
 	for n := range 60 {
 		guess := request{method: "GET", target: "/v2/catalog", header: []string{
@@ -258,7 +258,7 @@ func (w *world) passwordsCannotBeTried(t *testing.T, c *clients) {
 	if first == 0 || first > 30 {
 		t.Errorf("guesses are refused from guess %d on", first)
 	}
-	// The right one is not found behind wrong ones, unless a guess has just become due again, as one does every few seconds.
+	// The right password must not be found among wrong ones, unless a guess has just become due again, which happens every few seconds.
 	const guessers = 3
 	found := 0
 	for range guessers {
@@ -271,8 +271,8 @@ func (w *world) passwordsCannotBeTried(t *testing.T, c *clients) {
 	}
 	for _, from := range []string{other, "127.0.0.1"} {
 		if a := w.one(w.osb, from, platform(request{method: "GET", target: "/v2/catalog"})); a.status != http.StatusOK {
-			t.Errorf("somebody else, at %s: %d %s", from, a.status, a.body)
+			t.Errorf("another client, at %s: %d %s", from, a.status, a.body)
 		}
 	}
-	measured("guessing passwords: refused from guess %d on, whatever X-Forwarded-For says; others are served", first+1)
+	measured("guessing passwords: rejected from guess %d on, for any X-Forwarded-For; other clients are served", first+1)
 }

@@ -11,20 +11,20 @@ func TestAttacks_EveryRequest_IsRejected(t *testing.T) {
 	for _, attack := range []struct {
 		name string
 		run  func(*testing.T, *clients)
-		// quick is a part of make test.
+		// quick attacks are a part of make test.
 		quick bool
 	}{
 		{name: "nothing is smuggled", run: w.nothingIsSmuggled, quick: true},
 		{name: "pages of other sites cannot act", run: w.pagesOfOtherSitesCannotAct, quick: true},
-		{name: "browsers are told to be careful", run: w.browsersAreToldToBeCareful, quick: true},
+		{name: "answers have security headers", run: w.answersHaveSecurityHeaders, quick: true},
 		{name: "passwords cannot be tried", run: w.passwordsCannotBeTried, quick: true},
-		{name: "nobody gets in without credentials", run: w.nobodyGetsIn},
-		{name: "a viewer only looks", run: w.aViewerOnlyLooks},
+		{name: "access needs credentials", run: w.accessNeedsCredentials},
+		{name: "viewers cannot act", run: w.viewersCannotAct},
 		{name: "paths and methods lead nowhere else", run: w.pathsLeadNowhereElse},
 		{name: "odd bodies are refused", run: w.oddBodiesAreRefused},
 		{name: "odd words break nothing", run: w.oddWordsBreakNothing},
 		{name: "long headers are refused", run: w.longHeadersAreRefused},
-		{name: "odd contexts break nothing", run: w.oddContextsBreakNothing}, // last, for its orders go on
+		{name: "odd contexts break nothing", run: w.oddContextsBreakNothing}, // last, because its orders continue
 	} {
 		t.Run(attack.name, func(t *testing.T) {
 			if !attack.quick {

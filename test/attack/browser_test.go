@@ -67,13 +67,13 @@ func (w *world) pagesOfOtherSitesCannotAct(t *testing.T, c *clients) {
 	}
 }
 
-func (w *world) browsersAreToldToBeCareful(t *testing.T, c *clients) {
+func (w *world) answersHaveSecurityHeaders(t *testing.T, c *clients) {
 	w.unchanged(t)
 	from := c.next()
 	for _, target := range []string{"/console/", "/console/operations", "/console/login", "/console/x/y"} {
 		a := w.one(w.operator, from, request{method: "GET", target: target})
 		policy := a.header.Get("Content-Security-Policy")
-		tried("what a browser is told", a.status)
+		tried("security headers", a.status)
 		if !strings.Contains(policy, "default-src 'self'") || !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") ||
 			a.header.Get("X-Frame-Options") != "DENY" || a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Referrer-Policy") != "no-referrer" {
 			t.Errorf("%s: %v", target, a.header)
@@ -84,7 +84,7 @@ func (w *world) browsersAreToldToBeCareful(t *testing.T, c *clients) {
 		w.operator: as(veraToken, request{method: "GET", target: "/operations/" + w.operation}),
 	} {
 		a := w.one(address, from, r)
-		tried("what a browser is told", a.status)
+		tried("security headers", a.status)
 		if a.status/100 == 2 && a.header.Get("Cache-Control") != "no-store" || a.header.Get("X-Content-Type-Options") != "nosniff" || a.header.Get("Content-Type") != "application/json" {
 			t.Errorf("%s: %d %v", r.target, a.status, a.header)
 		}

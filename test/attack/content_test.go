@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// withParameter is an order with something in its parameters.
+// withParameter returns an order with a value in its parameters.
 func withParameter(value string) string {
 	return strings.Replace(order, `"parameters":{`, `"parameters":{"administrators":`+value+`,`, 1)
 }
@@ -44,12 +44,12 @@ func zipped(t *testing.T, n int) string {
 	return out.String()
 }
 
-// told checks that an answer that refuses says why in JSON.
-func told(t *testing.T, what string, a answer) {
+// hasReason checks that an error answer contains its reason in JSON.
+func hasReason(t *testing.T, what string, a answer) {
 	t.Helper()
 	var body struct{ Error, Description string }
 	if err := json.Unmarshal([]byte(a.body), &body); err != nil || body.Error+body.Description == "" {
-		t.Errorf("%s: %d does not say why: %.200s", what, a.status, a.body)
+		t.Errorf("%s: %d has no reason: %.200s", what, a.status, a.body)
 	}
 }
 
@@ -101,7 +101,7 @@ func (w *world) oddBodiesAreRefused(t *testing.T, c *clients) {
 			t.Errorf("an order with %s: %d %.300s", at.name, a.status, a.body)
 			continue
 		}
-		told(t, at.name, a)
+		hasReason(t, at.name, a)
 	}
 	for _, target := range []string{"/operations/" + w.operation + "/skip", "/upgrade/kyma"} {
 		for _, at := range append(slices.Clip(attacks),
@@ -118,12 +118,12 @@ func (w *world) oddBodiesAreRefused(t *testing.T, c *clients) {
 				t.Errorf("%s with %s: %d %.300s", target, at.name, a.status, a.body)
 				continue
 			}
-			told(t, target+" with "+at.name, a)
+			hasReason(t, target+" with "+at.name, a)
 		}
 	}
 }
 
-// oddContextsBreakNothing orders with odd values where a platform may send anything: what is not known there is not kept.
+// oddContextsBreakNothing orders with odd values where a platform may send anything; unknown members are not stored.
 func (w *world) oddContextsBreakNothing(t *testing.T, c *clients) {
 	from, logged := c.next(), len(w.log.String())
 	for n, value := range []string{
@@ -177,7 +177,7 @@ func (w *world) oddWordsBreakNothing(t *testing.T, c *clients) {
 	w.word(t, from, "half an escape", "%zz")
 }
 
-// word puts a word into every parameter and every path that takes one.
+// word puts a word into every parameter and path.
 func (w *world) word(t *testing.T, from, what, word string) {
 	path := strings.ReplaceAll(word, "+", "%20")
 	var requests []request
@@ -225,7 +225,7 @@ func (w *world) word(t *testing.T, from, what, word string) {
 		}
 		a := w.one(address, from, r)
 		tried("odd words in parameters, paths, headers", a.status)
-		// A search that finds nothing is fine. Nothing is broken by it, and nothing is told but JSON.
+		// An empty search result is fine. The answer must be JSON, and the word must break nothing.
 		if a.status == 0 || a.status >= 500 && a.status != http.StatusServiceUnavailable {
 			t.Errorf("%s %.200s with %s: %d %.300s", r.method, r.target, what, a.status, a.body)
 		}

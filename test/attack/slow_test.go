@@ -23,13 +23,13 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// thorough skips what make test has no time for.
+// thorough skips tests that are too long for make test.
 func thorough(t *testing.T) {
 	t.Helper()
 	testkit.Suite(t, "attack")
 }
 
-// someone is a client at an address of its own.
+// someone is a client with its own address.
 type someone struct {
 	http http.Client
 	idle func()
@@ -43,7 +43,7 @@ func newSomeone(t *testing.T, from string, connections int) *someone {
 	return &someone{http: http.Client{Transport: transport, Timeout: patience}, idle: transport.CloseIdleConnections}
 }
 
-// get returns the status of an answer, 0 without one.
+// get returns the status of an answer; 0 without one.
 func (s *someone) get(ctx context.Context, url, token, user string) int {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *someone) get(ctx context.Context, url, token, user string) int {
 	return response.StatusCode
 }
 
-// service asks both services as a platform and an operator would, for as long as a function lasts, and returns how long answers took.
+// service sends requests to both services, as a platform and an operator would, while a function runs. It returns the response times.
 func (w *world) service(t *testing.T, s *someone, during func()) (took []time.Duration) {
 	t.Helper()
 	done := make(chan struct{})
@@ -81,7 +81,7 @@ func (w *world) service(t *testing.T, s *someone, during func()) (took []time.Du
 		} {
 			begin := time.Now()
 			if status := s.get(t.Context(), ask.url, ask.token, ask.user); status != http.StatusOK {
-				t.Errorf("somebody else is answered %d", status)
+				t.Errorf("another client receives %d", status)
 			}
 			took = append(took, time.Since(begin))
 		}
@@ -98,7 +98,7 @@ func p99(took []time.Duration) time.Duration {
 	return took[(len(took)*99)/100].Round(100 * time.Microsecond)
 }
 
-// footprint is what a process has of goroutines and of memory in use.
+// footprint returns the number of goroutines and the memory in use.
 func footprint() (goroutines int, heap uint64) {
 	runtime.GC()
 	var m runtime.MemStats
@@ -116,14 +116,14 @@ func TestSlowClients_OtherClients_AreServed(t *testing.T) {
 	w.unchanged(t)
 	other := newSomeone(t, "127.0.8.1", 2)
 	quiet := p99(w.service(t, other, func() { <-time.After(2 * time.Second) }))
-	measured("answers to somebody else, p99: %s undisturbed", quiet)
+	measured("answers to another client, p99: %s undisturbed", quiet)
 	other.idle()
 	goroutines, heap := footprint()
 
 	for _, attack := range []struct {
 		name  string
 		count int
-		// first is sent at once, and then more every 100 ms.
+		// first is sent immediately, and then more every 100 ms.
 		first, more string
 		address     string
 	}{
@@ -156,9 +156,9 @@ func TestSlowClients_OtherClients_AreServed(t *testing.T) {
 			t.Errorf("%s: %d of %d were cut off", attack.name, cut.Load(), attack.count)
 		}
 		worst := p99(took)
-		measured("answers to somebody else, p99: %s during %d %s", worst, attack.count, attack.name)
+		measured("answers to another client, p99: %s during %d %s", worst, attack.count, attack.name)
 		if worst > 5*time.Second {
-			t.Errorf("%s: others wait %s", attack.name, worst)
+			t.Errorf("%s: other clients wait %s", attack.name, worst)
 		}
 	}
 	other.idle()
@@ -174,7 +174,7 @@ func TestSlowClients_OtherClients_AreServed(t *testing.T) {
 	}
 }
 
-// slowly sends a text, and then a little now and then, until the other side ends the connection. It reads nothing before.
+// slowly sends a text, and then a little at intervals, until the server closes the connection. It reads nothing before.
 func slowly(conn net.Conn, first, more string) (cut bool) {
 	sent := make(chan error, 1)
 	go func() {
@@ -189,7 +189,7 @@ func slowly(conn net.Conn, first, more string) (cut bool) {
 			return true
 		}
 		if first != "" {
-			// It sleeps until it has surely been given up, and finds less than it has asked for.
+			// Pause until the server has given up. Then less than requested arrives.
 			<-time.After(15 * time.Second)
 		}
 		_, err := io.Copy(io.Discard, conn)
@@ -240,12 +240,12 @@ func TestStreams_OneClient_IsLimited(t *testing.T) {
 		t.Errorf("%d streams are served", served)
 	}
 	if response := open("127.0.8.3", ottoToken); response.StatusCode != http.StatusOK {
-		t.Errorf("a stream of somebody else: %s", response.Status)
+		t.Errorf("a stream of another client: %s", response.Status)
 	}
 	stop()
 }
 
-// One client sends as fast as it can, within bounds; others are answered as if it were not there.
+// One client sends as fast as it can, within bounds; other clients are served as without it.
 func TestFlood_OtherClients_AreServed(t *testing.T) {
 	thorough(t)
 	w := newWorld(t, options{clients: access.ClientLimits{Rate: 200, Burst: 400}})
@@ -281,12 +281,12 @@ func TestFlood_OtherClients_AreServed(t *testing.T) {
 		})
 		attacker.idle()
 		worst := p99(took)
-		measured("flood of %s: %d requests, %d refused with 429; p99 of somebody else %s, undisturbed %s", flood.name, sent.Load(), refused.Load(), worst, quiet)
+		measured("flood of %s: %d requests, %d refused with 429; p99 of another client %s, undisturbed %s", flood.name, sent.Load(), refused.Load(), worst, quiet)
 		if refused.Load() == 0 {
-			t.Errorf("%s: none of %d requests is refused", flood.name, sent.Load())
+			t.Errorf("%s: none of %d requests is rejected", flood.name, sent.Load())
 		}
 		if worst > 5*time.Second {
-			t.Errorf("%s: others wait %s", flood.name, worst)
+			t.Errorf("%s: other clients wait %s", flood.name, worst)
 		}
 	}
 }

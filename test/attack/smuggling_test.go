@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// nothingIsSmuggled hides a request that would deprovision or cancel, with credentials, behind one whose length two servers can
-// understand in two ways.
+// nothingIsSmuggled hides a request that would deprovision or cancel, with credentials, behind one whose length is ambiguous between two
+// servers.
 func (w *world) nothingIsSmuggled(t *testing.T, c *clients) {
 	w.unchanged(t)
 	from := c.next()
@@ -79,7 +79,7 @@ func (w *world) nothingIsSmuggled(t *testing.T, c *clients) {
 				t.Errorf("%s: %d", name, status)
 			}
 		}
-		// What all of this is about: without a doubt about lengths the second request is one.
+		// With an unambiguous length, the second request is a request.
 		answers := w.talk(t, address, from, "POST", post+"Content-Length: 0\r\n\r\n"+strings.Replace(strings.Replace(hidden, w.instance, "none", 1), w.operation, "none", 1))
 		if len(answers) != 2 || answers[1].status == http.StatusUnauthorized {
 			t.Errorf("two plain requests on one connection get %d answers", len(answers))

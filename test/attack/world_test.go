@@ -1,5 +1,5 @@
-// Package attack attacks the APIs of the broker and the orchestrator over HTTP, as somebody would who reaches their addresses: with
-// their own handlers, behind the server that their commands use, on real TCP connections, real Postgres and real NATS.
+// Package attack attacks the APIs of the broker and the orchestrator over HTTP, as a client with access to their addresses would. It uses
+// their own handlers and server, real TCP connections, real Postgres and real NATS.
 package attack
 
 import (
@@ -38,10 +38,10 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// patience is how long a test waits for what must come.
+// patience is the time limit for one condition.
 const patience = 90 * time.Second
 
-// Secrets of the services, which must be in no answer and no log.
+// The secrets of the services, which must not be in any answer or log.
 const (
 	platformPassword = "CANARY-platform-password"
 	veraToken        = "keb_CANARY-vera"
@@ -49,17 +49,17 @@ const (
 	clientSecret     = "CANARY-client-secret"
 )
 
-// figures counts what was tried, by kind of attack, and what came of it.
+// figures counts the attacks and their results, by kind.
 var figures = struct {
 	mu   sync.Mutex
 	rows map[string]*row
 	more []string
 }{rows: map[string]*row{}}
 
-// row counts attacks; harmless are those that were answered, with what everybody may have or what was asked for in an odd way.
+// row counts attacks; harmless are the answered ones, with public data or the data of an unusual but valid request.
 type row struct{ tried, refused, harmless, cut int }
 
-// tried counts an attack by its answer; status 0 is a connection that was closed without one.
+// tried counts an attack by its answer; status 0 is a connection that was closed without an answer.
 func tried(kind string, status int) {
 	figures.mu.Lock()
 	defer figures.mu.Unlock()
@@ -79,7 +79,7 @@ func tried(kind string, status int) {
 	}
 }
 
-// measured adds a figure in words.
+// measured adds a figure as a text.
 func measured(format string, args ...any) {
 	figures.mu.Lock()
 	defer figures.mu.Unlock()
@@ -110,7 +110,7 @@ func (t tests) Run() int {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}) }
 
-// world is a broker and an orchestrator that serve as their commands do.
+// world is a broker and an orchestrator that serve like their commands.
 type world struct {
 	t             *testing.T
 	osb, operator string // addresses
@@ -203,7 +203,7 @@ func (w *world) serve(limits service.HTTP, h http.Handler) (address string) {
 	return ln.Addr().String()
 }
 
-// order makes an instance, and waits until its operation waits for a worker, of which there are none.
+// order creates an instance, and waits until its operation waits for a worker; there are no workers.
 func (w *world) order() {
 	w.t.Helper()
 	order := harness.Azure()
@@ -227,7 +227,7 @@ func (w *world) order() {
 	})
 }
 
-// state is all that somebody could have changed.
+// state returns all data that an attack could change.
 func (w *world) state() string {
 	w.t.Helper()
 	var rows []string
@@ -243,13 +243,13 @@ ORDER BY 1`)
 	return strings.Join(rows, "\n")
 }
 
-// unchanged checks at the end of a test that nothing has changed, no secret has been told, and nothing has broken.
+// unchanged checks at the end of a test that the data is unchanged, and that the log contains no secrets and no panics.
 func (w *world) unchanged(t *testing.T) {
 	t.Helper()
 	before, logged := w.state(), len(w.log.String())
 	t.Cleanup(func() {
 		if after := w.state(); after != before {
-			t.Errorf("something has changed: from\n%s\nto\n%s", before, after)
+			t.Errorf("the data has changed: from\n%s\nto\n%s", before, after)
 		}
 		log := w.log.String()[logged:]
 		for line := range strings.Lines(log) {
@@ -257,21 +257,21 @@ func (w *world) unchanged(t *testing.T) {
 				t.Errorf("the log has a secret: %s", line)
 			}
 			if strings.Contains(line, "level=ERROR") || strings.Contains(line, "panic") {
-				t.Errorf("something has broken: %s", line)
+				t.Errorf("an error is logged: %s", line)
 			}
 		}
 	})
 }
 
-// request is one as it goes over the wire.
+// request is a request on the wire.
 type request struct {
 	method, target string
 	// header are lines "Name: value".
 	header []string
 	body   string
-	// host is the Host header, the address if empty.
+	// host is the Host header; default the address.
 	host string
-	// form is the content type of the body, JSON if empty.
+	// form is the content type of the body; default JSON.
 	form string
 }
 
@@ -285,7 +285,7 @@ func as(token string, r request) request {
 	return r
 }
 
-// text is the request in full; last closes the connection afterwards.
+// text returns the complete request; last closes the connection afterwards.
 func (r request) text(address string, last bool) string {
 	host := r.host
 	if host == "" {
@@ -310,7 +310,7 @@ func (r request) text(address string, last bool) string {
 	return b.String()
 }
 
-// answer is what came back; status 0 is nothing.
+// answer is the answer of the server; status 0 means none.
 type answer struct {
 	status int
 	header http.Header
@@ -335,7 +335,7 @@ func (w *world) talk(t testing.TB, address, from, method, text string) (answers 
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		_, _ = io.WriteString(conn, text) // who is refused early is not listened to any more
+		_, _ = io.WriteString(conn, text) // the server may stop reading after an early rejection
 	}()
 	in := bufio.NewReader(conn)
 	for {
@@ -361,7 +361,7 @@ func (w *world) talk(t testing.TB, address, from, method, text string) (answers 
 	return answers
 }
 
-// one sends one request, and returns its answer.
+// one sends one request and returns its answer.
 func (w *world) one(address, from string, r request) answer {
 	w.t.Helper()
 	answers := w.talk(w.t, address, from, r.method, r.text(address, true))

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// witness notes what reaches users on the subjects that they listen on.
+// witness records the messages that reach users on their subjects.
 type witness struct {
 	mu   sync.Mutex
 	seen []string
@@ -24,7 +24,7 @@ func (w *witness) listen(t *testing.T, a *attacker) {
 	_, subjects := needs(a.user)
 	for _, s := range subjects {
 		if strings.HasPrefix(s, "_INBOX_") {
-			s = "_INBOX_" + a.user + ".x" // its answers are below it, too
+			s = "_INBOX_" + a.user + ".x" // its answers are below this subject, too
 		}
 		_, err := a.nc.Subscribe(s, func(m *nats.Msg) {
 			w.mu.Lock()
@@ -41,7 +41,7 @@ func (w *witness) all() []string {
 	return append([]string(nil), w.seen...)
 }
 
-// targets are where an answer of the server would do harm: to streams and consumers, in the name of others, before readers.
+// targets returns the subjects where an answer of the server would do harm: streams, consumers, and subjects of other users.
 func (in *installation) targets() []string {
 	targets := []string{
 		"keb.request.deprovision", "keb.fact.provision.operation-succeeded", "keb.notice.operations", "keb.dead.KEB_REQUESTS", "keb.ask.orchestrator.operations",
@@ -61,8 +61,8 @@ func (in *installation) targets() []string {
 	return targets
 }
 
-// TestAnswers_ForbiddenReplySubject_AreNotSent: the server sends its answers with rights of its own to the subject that the question names. It must
-// not be made to delete a stream in that way, nor to publish in the name of another, what its asker has made up.
+// TestAnswers_ForbiddenReplySubject_AreNotSent: the server sends its answers with its own permissions to the reply subject of the question. A
+// user must not abuse that to delete a stream or to publish as another user.
 func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	in := install(t)
 	in.seed(t)
@@ -77,7 +77,7 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 		switch name, isWorker := strings.CutPrefix(user, "worker-"); {
 		case isWorker:
 			a := in.attack(t, user)
-			// What is asked for can be made up: it comes back as it was written.
+			// The content of these questions is free: the answer repeats it.
 			for i, made := range []string{"", `{"name":"OTHER","subjects":["other"]}`, `{"stream_name":"KEB_COMMANDS","config":{"durable_name":"new","deliver_subject":"_INBOX_` + user + `.x"}}`} {
 				subject := fmt.Sprintf("$KV.keb_stage.%s.s.1.k%d", name, i)
 				m := nats.NewMsg(subject)
@@ -98,7 +98,7 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 			questions["$JS.API.STREAM.LIST"] = ""
 			questions["$JS.API.STREAM.MSG.GET.KEB_DEAD"] = `{"seq":1}`
 		}
-		own := "KEB_COMMANDS/" + strings.TrimPrefix(user, "worker-") // what it takes is its own
+		own := "KEB_COMMANDS/" + strings.TrimPrefix(user, "worker-") // its own commands
 		before := snapshot(t, in.owner)
 		delete(before.Consumers, own)
 		var w witness
@@ -118,7 +118,7 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 			}
 		}
 		a.settled(t)
-		// The answers to these come after those to all before.
+		// The answers to these questions come after those to all earlier ones.
 		for question, body := range questions {
 			_, err := a.nc.Request(question, []byte(body), patience)
 			require.NoErrorf(t, err, "%s asks %s", user, question)
@@ -126,14 +126,14 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 		after := snapshot(t, in.owner)
 		delete(after.Consumers, own)
 		if diff := cmp.Diff(before, after); diff != "" {
-			t.Errorf("%s has let the server change the streams (-before +after):\n%s", user, diff)
+			t.Errorf("%s made the server change the streams (-before +after):\n%s", user, diff)
 		}
 		if seen := w.all(); len(seen) > 0 {
-			t.Errorf("%s has let the server speak to others: %v", user, seen)
+			t.Errorf("%s made the server send to other users: %v", user, seen)
 		}
 	}
 	if tries < 1000 {
 		t.Errorf("only %d tries", tries)
 	}
-	t.Logf("bus: %d questions whose answer would have gone where the asker may not, none has arrived", tries)
+	t.Logf("bus: %d questions with a forbidden reply subject, no answer arrived", tries)
 }

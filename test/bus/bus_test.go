@@ -1,5 +1,5 @@
-// Package bus tries to do on the bus what nobody may: with the user of each worker and service, on a server with the configuration of an
-// installation.
+// Package bus tests the permissions on the bus. As the user of each worker and service, it tries every forbidden action on a server with the
+// configuration of an installation.
 package bus
 
 import (
@@ -68,7 +68,7 @@ func (in *installation) connect(t *testing.T, user string, guest bool) *bus.Bus 
 	return b
 }
 
-// users are the names of all users of the bus.
+// users returns the names of all users of the bus.
 func (in *installation) users() []string {
 	users := []string{event.UserBroker, event.UserMonitor, event.UserOrchestrator}
 	for _, w := range in.workers {
@@ -77,7 +77,7 @@ func (in *installation) users() []string {
 	return users
 }
 
-// attacker is a connection that notes what the server refuses it.
+// attacker is a connection that records the rejections of the server.
 type attacker struct {
 	user string
 	nc   *nats.Conn
@@ -104,13 +104,13 @@ func (in *installation) attack(t *testing.T, user string) *attacker {
 	return a
 }
 
-// settled waits until the server has dealt with everything, and its refusals are noted.
+// settled waits until the server has processed all messages and their rejections are recorded.
 func (a *attacker) settled(t *testing.T) {
 	t.Helper()
 	mark := fmt.Sprintf("nobody.may.%d", time.Now().UnixNano())
 	require.NoError(t, a.nc.Publish(mark, nil))
 	require.NoError(t, a.nc.FlushTimeout(patience))
-	testkit.Eventually(t, patience, "the last refusal is noted", func() bool { return a.isRefused("publish", mark) })
+	testkit.Eventually(t, patience, "the last rejection is recorded", func() bool { return a.isRefused("publish", mark) })
 }
 
 func (a *attacker) isRefused(verb, subject string) bool {
@@ -119,7 +119,7 @@ func (a *attacker) isRefused(verb, subject string) bool {
 	return a.refused[verb+" "+subject]
 }
 
-// needs is what a user needs to do its work, written down by hand: what it may publish and subscribe to. The rest is nobody's business.
+// needs returns the permissions that a user needs for its work, written by hand. All other permissions must be rejected.
 func needs(user string) (publish, subscribe []string) {
 	consume := func(stream, name string) []string {
 		of := stream + "." + name
@@ -172,8 +172,8 @@ func needs(user string) (publish, subscribe []string) {
 	return publish, subscribe
 }
 
-// within tells that a subject, or a filter of subjects, is one of the patterns. Who may listen on "keb.ask.avs.*" may listen on
-// "keb.ask.avs.>", as the server has it: that is below its own name, too.
+// within reports whether a subject, or a filter of subjects, matches one of the patterns. A permission for "keb.ask.avs.*" includes
+// "keb.ask.avs.>" for the server.
 func within(patterns []string, subject string) bool {
 	words := strings.Split(subject, ".")
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
@@ -190,8 +190,8 @@ func within(patterns []string, subject string) bool {
 	})
 }
 
-// universe is what somebody could try: every verb on every stream and every consumer, the stage memory and other buckets, everybody's
-// subjects and inboxes, the system's own, and what nobody has thought of.
+// universe returns all actions that a user could try: every verb on every stream and consumer, the stage memory and other buckets, the
+// subjects and inboxes of all users, those of the system, and unknown ones.
 //
 // Only "make e2e SUITE=bus" tries all workers; make test tries four of them and the user's own.
 func (in *installation) universe(user string) (publish, subscribe []string) {

@@ -42,7 +42,7 @@ stages:
 type system struct {
 	*installation
 	broker *bus.Bus
-	held   chan struct{} // closed: nothing waits
+	held   chan struct{} // closed: no step waits
 
 	mu    sync.Mutex
 	holds map[string]int64 // operation -> cursor of the second step, which waits
@@ -108,7 +108,7 @@ func start(t *testing.T) *system {
 	return s
 }
 
-// request publishes n requests, each for an instance of its own.
+// request publishes n requests, each for a different instance.
 func (s *system) request(t *testing.T, n int) []string {
 	t.Helper()
 	var ids []string
@@ -122,22 +122,22 @@ func (s *system) request(t *testing.T, n int) []string {
 	return ids
 }
 
-// all is the status of operations that the orchestrator knows.
+// all returns the status of all given operations.
 func (s *system) all(t *testing.T, ids []string) map[string]event.OperationStatus {
 	t.Helper()
 	found := s.status(t, ids)
 	if len(found) != len(ids) {
-		t.Fatalf("the orchestrator tells of %d of %d operations", len(found), len(ids))
+		t.Fatalf("the orchestrator returns %d of %d operations", len(found), len(ids))
 	}
 	return found
 }
 
-// status is that of the operations that the orchestrator tells of now.
+// status returns the status of the operations that the orchestrator has so far.
 func (s *system) status(t *testing.T, ids []string) map[string]event.OperationStatus {
 	t.Helper()
 	var answer event.OperationsAnswer
 	if err := s.broker.AskWithTimeout(t.Context(), patience, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
-		t.Logf("ask: %v", err) // the orchestrator has not begun yet
+		t.Logf("ask: %v", err) // the orchestrator has not started yet
 		return nil
 	}
 	found := map[string]event.OperationStatus{}
@@ -147,7 +147,7 @@ func (s *system) status(t *testing.T, ids []string) map[string]event.OperationSt
 	return found
 }
 
-// atSecond waits until the second step of each operation is being executed.
+// atSecond waits until the second step of each operation is executing.
 func (s *system) atSecond(t *testing.T, ids []string) {
 	t.Helper()
 	testkit.Eventually(t, patience, "all operations stand at the step of edp", func() bool {
@@ -180,7 +180,7 @@ func (s *system) succeed(t *testing.T, ids []string) {
 	}
 }
 
-// forgery is a result made up by a worker, for the cursor of an operation that stands at the step of another.
+// forgery returns a result forged by a worker, for the cursor of an operation at the step of another worker.
 func forgery(t *testing.T, as, named, id string, cursor int64, make func(event.Result) (event.Type, any)) *nats.Msg {
 	t.Helper()
 	r := event.Result{
@@ -212,7 +212,7 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 	ids := s.request(t, 5)
 	s.atSecond(t, ids)
 	before := s.all(t, ids)
-	forger := s.attack(t, "worker-avs") // it has had a command of each operation, and will have another
+	forger := s.attack(t, "worker-avs") // it received a command of each operation, and will receive another one
 	tries := 0
 	for _, id := range ids {
 		for _, outcome := range outcomes {
@@ -220,7 +220,7 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 				for cursor := before[id].Cursor - 1; cursor <= before[id].Cursor+2; cursor++ {
 					m := forgery(t, "avs", named, id, cursor, outcome)
 					if cursor == before[id].Cursor && named == "avs" {
-						// The id of the result that is to come, so that the stream takes that for a duplicate.
+						// Use the id of the future result, so that the stream treats that one as a duplicate.
 						m.Header.Set(nats.MsgIdHdr, event.DispatchID(id, cursor, 1))
 					}
 					_, err := forger.nc.RequestMsg(m, patience)
@@ -229,22 +229,22 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 				}
 			}
 		}
-		// In the name of another it cannot publish at all.
+		// It cannot publish as another worker.
 		m := forgery(t, "edp", "edp", id, before[id].Cursor, outcomes[0])
 		require.NoError(t, forger.nc.PublishMsg(m))
 	}
 	forger.settled(t)
-	// The server takes the real result for a duplicate of a forged one until it has forgotten the id of that. It forgets them in their
-	// order, and this is the last.
+	// The server treats the real result as a duplicate of a forged one until it forgets the forged id. It forgets ids in their order, and
+	// this is the last one.
 	last := forgery(t, "avs", "avs", ids[0], before[ids[0]].Cursor, outcomes[0])
 	last.Header.Set(nats.MsgIdHdr, "the last of all")
 	if forger.isDuplicate(t, last) {
 		t.Fatal("the first message with an id is a duplicate")
 	}
 	if !forger.isRefused("publish", event.ResultSubject("edp", "Second")) {
-		t.Error("a worker publishes in the name of another")
+		t.Error("a worker can publish as another worker")
 	}
-	testkit.Eventually(t, patience, "the forged results are dealt with", func() bool {
+	testkit.Eventually(t, patience, "the forged results are processed", func() bool {
 		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
 		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
 	})
@@ -263,10 +263,10 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 			t.Errorf("operation %s: the step of edp was executed %d times", id, n)
 		}
 	}
-	t.Logf("bus: %d forged results, none has changed anything; %d operations have gone on and succeeded", tries, len(ids))
+	t.Logf("bus: %d forged results, none had an effect; %d operations continued and succeeded", tries, len(ids))
 }
 
-// isDuplicate publishes to a stream, and tells whether that has dropped it for its id.
+// isDuplicate publishes to a stream, and reports whether the stream drops the message as a duplicate.
 func (a *attacker) isDuplicate(t *testing.T, m *nats.Msg) bool {
 	t.Helper()
 	answer, err := a.nc.RequestMsg(m, patience)
@@ -278,8 +278,8 @@ func (a *attacker) isDuplicate(t *testing.T, m *nats.Msg) bool {
 	return ack.Duplicate
 }
 
-// TestBus_Worker_QueriesOnlyItsCommands: who asks in the name of another would learn what that has to do, and who could not ask in its own
-// would never execute what was delivered to another before.
+// TestBus_Worker_QueriesOnlyItsCommands: a worker that could query as another worker would learn its commands. A worker that could not query
+// its own commands would never execute redelivered ones.
 func TestBus_Worker_QueriesOnlyItsCommands(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	s := start(t)
 	ids := s.request(t, 1)
@@ -293,7 +293,7 @@ func TestBus_Worker_QueriesOnlyItsCommands(t *testing.T) { //nolint:paralleltest
 			t.Errorf("%s: %v", user, err)
 		}
 		if diff := cmp.Diff(want, answer.Current); diff != "" {
-			t.Errorf("%s is told (-want +got):\n%s", user, diff)
+			t.Errorf("%s receives (-want +got):\n%s", user, diff)
 		}
 	}
 	body, err := json.Marshal(question)
@@ -305,7 +305,7 @@ func TestBus_Worker_QueriesOnlyItsCommands(t *testing.T) { //nolint:paralleltest
 		require.NoError(t, a.nc.PublishRequest(event.AskCurrentAs("edp"), event.InboxPrefix(user)+".x", body))
 		a.settled(t)
 		if n, _, err := answers.Pending(); n > 0 || err != nil || !a.isRefused("publish", event.AskCurrentAs("edp")) {
-			t.Errorf("%s asks in the name of edp, and gets %d answers (%v)", user, n, err)
+			t.Errorf("%s queries as edp and gets %d answers (%v)", user, n, err)
 		}
 	}
 	close(s.held)
@@ -336,7 +336,7 @@ func TestBus_FloodOfOneWorker_OthersContinue(t *testing.T) { //nolint:parallelte
 			for i := range messages {
 				m := &nats.Msg{Subject: "keb.result.lms.S", Data: []byte("{}"), Header: nats.Header{}}
 				switch i % 4 {
-				case 1: // readable, of an operation that there is
+				case 1: // valid, with an existing operation
 					m = forgery(t, "lms", "lms", warm[i%len(warm)], int64(i), outcomes[0])
 				case 2:
 					m.Subject = "keb.dead.KEB_COMMANDS"
@@ -356,7 +356,7 @@ func TestBus_FloodOfOneWorker_OthersContinue(t *testing.T) { //nolint:parallelte
 	s.succeed(t, s.request(t, operations))
 	flooded := time.Since(begin)
 	require.NoError(t, <-sent)
-	testkit.Eventually(t, 2*patience, "the flood is dealt with", func() bool {
+	testkit.Eventually(t, 2*patience, "the flood is processed", func() bool {
 		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
 		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
 	})
@@ -371,7 +371,7 @@ func TestBus_FloodOfOneWorker_OthersContinue(t *testing.T) { //nolint:parallelte
 	if grown := int64(memory.HeapAlloc) - int64(heapBefore); grown > 128<<20 {
 		t.Errorf("the heap has grown by %d MiB", grown>>20)
 	}
-	t.Logf("bus: %d operations take %v; while one worker floods with %d messages %v; all of it is refused after %v; %d dead letters; heap %+d MiB",
+	t.Logf("bus: %d operations take %v; while one worker floods with %d messages %v; all are rejected after %v; %d dead letters; heap %+d MiB",
 		operations, calm.Round(time.Millisecond), messages, flooded.Round(time.Millisecond), drained.Round(time.Millisecond),
 		dead.CachedInfo().State.Msgs, (int64(memory.HeapAlloc)-int64(heapBefore))>>20)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// seed puts a message on each stream, so that there is something to take.
+// seed publishes a message to each stream, so that there is something to read.
 func (in *installation) seed(t *testing.T) {
 	t.Helper()
 	for user, subjects := range map[string][]string{
@@ -26,7 +26,7 @@ func (in *installation) seed(t *testing.T) {
 	}
 }
 
-// TestBus_Permissions_AreMinimal tries all of the universe with every user, and holds what the server says against the table of needs.
+// TestBus_Permissions_AreMinimal tries the universe as every user, and compares the server's decisions with the table of needs.
 func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	in := install(t)
 	in.seed(t)
@@ -36,7 +36,7 @@ func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the
 		publish, subscribe := in.universe(user)
 		mayPublish, maySubscribe := needs(user)
 		a := in.attack(t, user)
-		// First all that must be refused, with a body and a reply that would do harm.
+		// First try all actions that must be rejected, with a harmful body and reply subject.
 		for _, subject := range publish {
 			if within(mayPublish, subject) {
 				continue
@@ -72,9 +72,9 @@ func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the
 		}
 	}
 	if diff := cmp.Diff(before, snapshot(t, in.owner)); diff != "" {
-		t.Errorf("what was refused has changed the streams (-before +after):\n%s", diff)
+		t.Errorf("rejected messages changed the streams (-before +after):\n%s", diff)
 	}
-	// Then all that must be possible, or the table would hold for a server that refuses everything.
+	// Then try all actions that must be permitted; otherwise the test would pass with a server that rejects everything.
 	for _, user := range in.users() {
 		publish, _ := in.universe(user)
 		mayPublish, _ := needs(user)
@@ -98,13 +98,13 @@ func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the
 			allowed++
 		}
 	}
-	t.Logf("bus: %d users, %d tries, %d refused, %d allowed because they are needed", len(in.users()), tries, refused, allowed)
+	t.Logf("bus: %d users, %d tries, %d rejected, %d permitted", len(in.users()), tries, refused, allowed)
 	if refused < 10*allowed || allowed == 0 {
 		t.Errorf("%d are refused and %d allowed: the universe has become small", refused, allowed)
 	}
 }
 
-// TestBus_PurgeStageMemory_IsForbidden: one message with a roll-up would remove every other from a bucket of key-values.
+// TestBus_PurgeStageMemory_IsForbidden: one message with a roll-up would remove all others from a key-value bucket.
 func TestBus_PurgeStageMemory_IsForbidden(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	in := install(t)
 	in.seed(t)
@@ -114,7 +114,7 @@ func TestBus_PurgeStageMemory_IsForbidden(t *testing.T) { //nolint:paralleltest 
 		m := nats.NewMsg("$KV.keb_stage.mine.s.1.k")
 		m.Header.Set("Nats-Rollup", rollup)
 		if _, err := b.JetStream().PublishMsg(t.Context(), m); err == nil {
-			t.Errorf("a roll-up %q is taken", rollup)
+			t.Errorf("a roll-up %q is accepted", rollup)
 		}
 	}
 	if diff := cmp.Diff(before, snapshot(t, in.owner)); diff != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// state is what is in the streams, and how they and their consumers are made.
+// state is the content of the streams, and the configuration of the streams and their consumers.
 type state struct {
 	Config    map[string]jetstream.StreamConfig
 	Subjects  map[string]uint64 // messages by subject

@@ -21,9 +21,9 @@ import (
 const (
 	switchVariable = "KEB_CHAOS"
 	seedVariable   = "KEB_CHAOS_SEED"
-	// calmLimit is how long everything that was accepted may take to end after a fault.
+	// calmLimit is the time limit for all accepted operations to end after a fault.
 	calmLimit = 4 * time.Minute
-	// combinations is how many random combinations of faults come at the end.
+	// combinations is the number of random combinations of faults at the end.
 	combinations = 3
 )
 
@@ -50,14 +50,14 @@ func TestChaos(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) { rows = append(rows, w.phase(t, l, f)) })
 	}
 	for i := range combinations {
-		// The draws are made whether or not the phase is run, so that one can be repeated alone.
+		// Draw even if the phase is skipped, so that one phase can be repeated alone.
 		a, b := rnd.IntN(len(all)-1)+1, rnd.IntN(len(all)-1)+1
 		both := fault{name: fmt.Sprintf("combination %d", i+1), do: func(w *world) {
 			all[a].do(w)
 			all[b].do(w)
 		}}
 		t.Run(both.name, func(t *testing.T) {
-			t.Logf("%s, then at once %s", all[a].name, all[b].name)
+			t.Logf("%s, then immediately %s", all[a].name, all[b].name)
 			r := w.phase(t, l, both)
 			r.fault = all[a].name + " + " + all[b].name
 			rows = append(rows, r)
@@ -66,13 +66,13 @@ func TestChaos(t *testing.T) {
 	t.Run("history", w.checkHistory)
 }
 
-// phase breaks something under load, and waits until everything that was accepted has ended.
+// phase injects a fault under load, and waits until all accepted operations have ended.
 func (w *world) phase(t *testing.T, l *load, f fault) row {
 	if w.restless {
-		t.Fatal("not tried: a phase before it has never come to rest")
+		t.Fatal("skipped: an earlier phase did not complete")
 	}
 	outer := w.t
-	w.t, w.restless = t, true // until it has come to rest
+	w.t, w.restless = t, true // until all operations have ended
 	defer func() { w.t = outer }()
 	w.ready()
 	created, letters := w.sys.Created(), w.deadLetters(t.Context())
@@ -111,8 +111,8 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 		}
 		if time.Now().After(limit) {
 			t.Errorf("not calm within %s after the fault: %d operations wait", calmLimit, l.waiting.Load())
-			w.tellStuck()
-			cancel() // what has not ended is counted as lost
+			w.logStuck()
+			cancel() // count the operations in progress as lost
 			<-ended
 			break
 		}
@@ -123,14 +123,14 @@ func (w *world) phase(t *testing.T, l *load, f fault) row {
 	v.end(t.Context(), &r)
 	w.ready()
 	w.judge(&r, l, created, letters)
-	w.tellWaits(start)
+	w.logWaits(start)
 	var line strings.Builder
 	table(&line, []row{r})
 	t.Logf("\n%s", line.String())
 	return r
 }
 
-// judge fills in what came of a phase, and fails the test where a promise was broken.
+// judge fills in the results of a phase, and fails the test if a promise is broken.
 func (w *world) judge(r *row, l *load, created map[string]int, before dead) {
 	w.t.Helper()
 	got := l.take()
@@ -142,7 +142,7 @@ func (w *world) judge(r *row, l *load, created map[string]int, before dead) {
 		w.t.Error(problem)
 	}
 	if r.dead > 0 {
-		w.t.Errorf("%d messages went to the dead letters, and every one could be read", r.dead)
+		w.t.Errorf("%d messages went to the dead letters, want none", r.dead)
 	}
 	if r.accepted == 0 {
 		w.t.Error("no operation was accepted")
@@ -163,7 +163,7 @@ func (w *world) judge(r *row, l *load, created map[string]int, before dead) {
 	for i, found := range w.sys.Footprints(orders) {
 		w.compare(r, orders[i].InstanceID, wants[i], found.WithoutAccount())
 	}
-	// What was made twice and removed again is seen in what was ever made.
+	// Objects that were created twice and then removed appear in the number of creations.
 	after, want, made := w.sys.Created(), harness.Footprint{}, harness.Footprint{}
 	for plan, n := range got.builds {
 		for key, count := range footprint(plan).Created(n) {
@@ -176,12 +176,12 @@ func (w *world) judge(r *row, l *load, created map[string]int, before dead) {
 	for key, n := range made {
 		if n > want[key] {
 			r.doubled += n - want[key]
-			w.t.Errorf("%s was made %d times, want %d", key, n, want[key])
+			w.t.Errorf("%s was created %d times, want %d", key, n, want[key])
 		}
 	}
 }
 
-// compare counts what is there too often, and what is not there.
+// compare counts surplus and missing objects.
 func (w *world) compare(r *row, instance string, want, got harness.Footprint) {
 	w.t.Helper()
 	keys := map[string]bool{}
@@ -201,16 +201,16 @@ func (w *world) compare(r *row, instance string, want, got harness.Footprint) {
 	}
 }
 
-// footprint is what a runtime of a plan leaves in the landscape, besides the account.
+// footprint returns the objects of a runtime of a plan in the landscape, without the account.
 func footprint(plan string) harness.Footprint {
 	f := harness.Complete().WithoutAccount()
 	if plan == "trial" {
-		f["avs/evaluation"] = 1 // it is not watched from outside
+		f["avs/evaluation"] = 1 // a trial has no external evaluation
 	}
 	return f
 }
 
-// pass lets a time pass; what ends meanwhile without having been asked to is started again, as whoever runs it would.
+// pass lets a time pass. It restarts every process that exits unexpectedly, as its supervisor would.
 func (w *world) pass(d time.Duration) {
 	w.t.Helper()
 	until := time.Now().Add(d)
@@ -218,7 +218,7 @@ func (w *world) pass(d time.Duration) {
 		for name, p := range w.programs {
 			if !w.down[name] && !p.running() {
 				w.exits++
-				w.t.Logf("%s has ended by itself: %s", name, tail(p.log, 2))
+				w.t.Logf("%s exited unexpectedly: %s", name, tail(p.log, 2))
 				p.start()
 			}
 		}
@@ -248,7 +248,7 @@ func (w *world) upgrade() {
 	}
 }
 
-// orchestrationsEnded tells whether every upgrade of many has.
+// orchestrationsEnded reports whether every orchestration has ended.
 func (w *world) orchestrationsEnded() bool {
 	var running int
 	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
@@ -261,14 +261,14 @@ func (w *world) orchestrationsEnded() bool {
 	return err == nil && running == 0
 }
 
-// tellStuck says what keb says of what is stuck.
-func (w *world) tellStuck() {
+// logStuck logs the output of keb stuck.
+func (w *world) logStuck() {
 	out, err := w.run("stuck")
 	w.t.Logf("keb stuck (%v):\n%s", err, out)
 }
 
-// tellWaits says where operations have waited longest for their next transition since a time.
-func (w *world) tellWaits(since time.Time) {
+// logWaits logs the operations with the longest waits for a transition since a time.
+func (w *world) logWaits(since time.Time) {
 	var waits []struct {
 		ID, Type, Kind string
 		Cursor         int
@@ -280,18 +280,18 @@ SELECT * FROM (SELECT h.operation_id::text AS id, o.type, h.kind, h.cursor,
     FROM orchestrator.history h JOIN orchestrator.operations o ON o.id = h.operation_id WHERE o.finished_at > $1) AS w
 ORDER BY waited DESC LIMIT 3`, since)
 	if err != nil {
-		w.t.Errorf("look for what has waited: %v", err)
+		w.t.Errorf("query the waits: %v", err)
 	}
 	for _, x := range waits {
 		w.t.Logf("%s %s waited %.1f s for transition %d (%s)", x.Type, x.ID, x.Waited, x.Cursor, x.Kind)
 	}
 }
 
-// awaitStuck waits until `keb stuck` and the operator API name all operations in flight, each with the worker that it waits for.
+// awaitStuck waits until `keb stuck` and the operator API show all operations in flight with the worker that each waits for.
 func (w *world) awaitStuck() {
 	w.t.Helper()
 	start, named := time.Now(), 0
-	testkit.Eventually(w.t, patience, "keb stuck to name the operations that wait for a worker", func() bool {
+	testkit.Eventually(w.t, patience, "keb stuck to show the operations that wait for a worker", func() bool {
 		if out, err := w.run("stuck"); err != nil || !strings.Contains(out, "no_worker") {
 			return false
 		}
@@ -308,23 +308,23 @@ func (w *world) awaitStuck() {
 		}
 		return named >= customers/3
 	})
-	w.t.Logf("keb stuck names the workers that %d operations wait for, %.1f s after they were killed", named, time.Since(start).Seconds())
+	w.t.Logf("keb stuck shows the workers that %d operations wait for, %.1f s after they were killed", named, time.Since(start).Seconds())
 }
 
-// checkHistory holds what must be true of the history of all operations.
+// checkHistory checks the invariants of the history of all operations.
 func (w *world) checkHistory(t *testing.T) {
 	for what, query := range map[string]string{
 		"operations that have not ended": `SELECT id::text FROM orchestrator.operations WHERE state IN ('pending', 'in progress')`,
-		"operations that ran something of a stage after a later one had begun": `
+		"operations that ran a step of a stage after a later stage began": `
 SELECT DISTINCT operation_id::text FROM (SELECT operation_id, stage,
     max(stage) OVER (PARTITION BY operation_id ORDER BY cursor ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
     FROM orchestrator.history WHERE stage >= 0) AS h WHERE stage < reached`,
 		"operations with two transitions under one cursor": `
 SELECT operation_id::text FROM orchestrator.history GROUP BY operation_id, cursor HAVING count(*) > 1`,
-		"operations that were in progress together with another one of their instance": `
+		"operations in progress together with another operation of their instance": `
 SELECT a.id::text FROM orchestrator.operations a JOIN orchestrator.operations b ON a.instance_id = b.instance_id AND a.id < b.id
 WHERE a.started_at < b.finished_at AND b.started_at < a.finished_at`,
-		"operations that the broker knows to have ended otherwise": `
+		"operations with another end in the broker": `
 SELECT o.id::text FROM orchestrator.operations o JOIN broker.operations b ON o.id::text = b.id WHERE o.state::text <> b.state::text`,
 	} {
 		var found []string
@@ -342,5 +342,5 @@ SELECT o.id::text FROM orchestrator.operations o JOIN broker.operations b ON o.i
 	if err := w.db.GetContext(t.Context(), &lines, `SELECT count(*) FROM orchestrator.history`); err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d operations with %d transitions looked at", operations, lines)
+	t.Logf("%d operations with %d transitions checked", operations, lines)
 }

@@ -1,6 +1,6 @@
-// Package chaos runs KEB as it is deployed, every service a process of its own with the settings of docker-compose.yml and its own user
-// on the bus, breaks it under load in every way that it is said to survive, and prints what came of it: `make chaos`.
+// Package chaos runs KEB as it is deployed: every service is a separate process with the settings of docker-compose.yml and its own user
+// on the bus. It injects faults under load, and prints the results: `make chaos`.
 //
-// Real are the commands, NATS with the generated users, and Postgres. The external systems are the landscape; a proxy (toxiproxy) stands
-// on every way between a process and what it calls.
+// The commands, NATS with the generated users, and Postgres are real. The external systems are the landscape. A proxy (toxiproxy) is
+// between each process and its dependencies.
 package chaos

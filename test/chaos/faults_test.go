@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	// silence is longer than the bus waits for an acknowledgement (10 s) and than a worker counts as alive without an answer (6 s).
+	// silence exceeds the acknowledgement timeout of the bus (10 s) and the time after which a worker counts as missing (6 s).
 	silence = 14 * time.Second
-	// outage is how long something is away.
+	// outage is the duration of an outage.
 	outage = 8 * time.Second
 )
 
-// fault breaks something, and mends it.
+// fault is a fault and its repair.
 type fault struct {
 	name string
 	do   func(w *world)
-	// upgrade tells that all runtimes are upgraded meanwhile.
+	// upgrade starts an upgrade of all runtimes during the fault.
 	upgrade bool
 }
 
-// faults are all that this installation can stand, and this machine can make. The first is none.
+// faults returns all faults that this installation and this machine support. The first is none.
 func faults(w *world) []fault {
 	all := []fault{
 		{name: "none", do: func(w *world) { w.pass(outage) }, upgrade: true},
@@ -51,7 +51,7 @@ func faults(w *world) []fault {
 			}
 		}},
 		{name: "a replica of each worker killed", do: func(w *world) { w.killed(outage, w.replicasOf("worker-", 0)...) }},
-		{name: "all workers away", do: func(w *world) {
+		{name: "all workers down", do: func(w *world) {
 			w.take("worker-")
 			w.awaitStuck()
 			w.bring("worker-")
@@ -83,14 +83,14 @@ func faults(w *world) []fault {
 		fault{name: "narrow network everywhere", do: func(w *world) {
 			w.toxic("", `{"name": "narrow", "type": "bandwidth", "stream": "%s", "attributes": {"rate": 24}}`, 12*time.Second, "upstream", "downstream")
 		}},
-		fault{name: "what one replica of each sends vanishes", do: func(w *world) {
+		fault{name: "messages from one replica of each are lost", do: func(w *world) {
 			w.toxic("-0 ", `{"name": "half", "type": "timeout", "stream": "%s", "attributes": {"timeout": 0}}`, silence, "upstream")
 		}},
-		fault{name: "what one replica of each should hear vanishes", do: func(w *world) {
+		fault{name: "messages to one replica of each are lost", do: func(w *world) {
 			w.toxic("-0 ", `{"name": "half", "type": "timeout", "stream": "%s", "attributes": {"timeout": 0}}`, silence, "downstream")
 		}},
 		fault{name: "store of JetStream deleted, NATS restarted", do: func(w *world) { w.loseStore(0, "jetstream") }},
-		fault{name: "store of JetStream deleted while NATS is away", do: func(w *world) { w.loseStore(outage, "jetstream") }},
+		fault{name: "store of JetStream deleted while NATS is down", do: func(w *world) { w.loseStore(outage, "jetstream") }},
 		fault{name: "store of JetStream deleted with all commands in it", do: func(w *world) {
 			w.take("worker-")
 			w.pass(2 * time.Second) // until every operation waits for a worker
@@ -111,9 +111,9 @@ func faults(w *world) []fault {
 	if w.full["nats"] {
 		all = append(all, fault{name: "disk of JetStream full", do: func(w *world) {
 			w.fill("nats", outage)
-			// The server goes on refusing what it could not write until it is restarted (docs/production.md), and says so.
-			if told := w.healthOfNATS(); told != "" {
-				w.t.Logf("NATS has room again and says: %s; it is restarted", told)
+			// After a full disk, the server rejects messages until it is restarted (docs/production.md), and its health check reports that.
+			if problem := w.healthOfNATS(); problem != "" {
+				w.t.Logf("NATS has space again and reports: %s; restart it", problem)
 				w.killed(0, toNATS)
 			}
 		}})
@@ -138,7 +138,7 @@ func faults(w *world) []fault {
 	}})
 }
 
-// replicasOf is one replica of each program of which the name begins so.
+// replicasOf returns one replica of each program whose name has the prefix.
 func (w *world) replicasOf(prefix string, replica int) []string {
 	var found []string
 	for _, name := range w.names(prefix) {
@@ -149,7 +149,7 @@ func (w *world) replicasOf(prefix string, replica int) []string {
 	return found
 }
 
-// take kills programs, and keeps them down.
+// take kills programs and keeps them down.
 func (w *world) take(prefix ...string) {
 	for _, name := range w.names(prefix...) {
 		w.down[name] = true
@@ -186,7 +186,7 @@ func (w *world) killPostgres(away time.Duration) {
 	w.restartPostgres()
 }
 
-// cut breaks the connections of all replicas, and refuses new ones.
+// cut closes the connections of all replicas, and rejects new ones.
 func (w *world) cut(away time.Duration, who, to string) {
 	for name, p := range w.proxies {
 		if strings.HasPrefix(name, who) && strings.HasSuffix(name, to) {
@@ -199,7 +199,7 @@ func (w *world) cut(away time.Duration, who, to string) {
 	w.pass(away)
 }
 
-// toxic spoils the connections of the proxies of which the name holds a text, for a time.
+// toxic adds a toxic to the proxies whose name contains a text, for a time.
 func (w *world) toxic(holds, what string, d time.Duration, streams ...string) {
 	w.t.Helper()
 	for name, p := range w.proxies {
@@ -238,7 +238,7 @@ func (w *world) deleteStreams(names ...event.Stream) {
 	}
 }
 
-// deleteConsumers deletes those of commands, results and requests.
+// deleteConsumers deletes the consumers of commands, results and requests.
 func deleteConsumers(w *world) {
 	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults, event.StreamRequests} {
 		s, err := w.js.Stream(w.t.Context(), string(name))
@@ -254,7 +254,7 @@ func deleteConsumers(w *world) {
 	}
 }
 
-// fill leaves no room on the disk of something, for a time.
+// fill fills the disk of a service, for a time.
 func (w *world) fill(disk string, d time.Duration) {
 	path := filepath.Join(w.dir, disk, "filler")
 	f, err := os.Create(path)
@@ -270,16 +270,16 @@ func (w *world) fill(disk string, d time.Duration) {
 	if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
 		w.t.Error(err)
 	}
-	// Postgres may have given up.
+	// Postgres may have exited.
 	select {
 	case <-w.postgres.Done():
-		w.t.Log("Postgres has ended for want of room, and is started again")
+		w.t.Log("Postgres exited because of the full disk and is restarted")
 		w.restartPostgres()
 	default:
 	}
 }
 
-// healthOfNATS is what the server says that is wrong with it; empty when it is well.
+// healthOfNATS returns the problem that the server reports; empty if it is healthy.
 func (w *world) healthOfNATS() string {
 	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
 	defer cancel()
@@ -300,7 +300,7 @@ func (w *world) healthOfNATS() string {
 	return errors.Join(errors.New(string(text)), err).Error()
 }
 
-// zeros never ends.
+// zeros is an endless source of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// row is what came of one fault.
+// row is the result of one fault.
 type row struct {
 	fault                         string
 	accepted, succeeded, failed   int
@@ -65,7 +65,7 @@ func sum(rows []row) row {
 	return s
 }
 
-// watch looks at the progress of operations in the database, past all proxies.
+// watch observes the progress of operations in the database, without a proxy.
 type watch struct {
 	w    *world
 	load *load
@@ -74,7 +74,7 @@ type watch struct {
 
 	mu       sync.Mutex
 	cursors  int64
-	moved    time.Time // the last progress, or the last time that nothing waited
+	moved    time.Time // the last progress, or the last time without waiting operations
 	stall    time.Duration
 	healed   time.Time
 	progress time.Duration // from the end of the fault
@@ -113,7 +113,7 @@ func (v *watch) every(ctx context.Context, d time.Duration, do func(context.Cont
 	}
 }
 
-// look reads the sum of the cursors, which grows with each transition of an operation.
+// look reads the sum of the cursors, which increases with each transition of an operation.
 func (v *watch) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -134,7 +134,7 @@ func (v *watch) look(ctx context.Context) {
 	v.stall = max(v.stall, now.Sub(v.moved))
 }
 
-// scrape adds up the commands sent again, although a counter begins anew with its process.
+// scrape adds the number of commands that were sent again, across restarts of the counters.
 func (v *watch) scrape(ctx context.Context, name, addr string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -144,7 +144,7 @@ func (v *watch) scrape(ctx context.Context, name, addr string) {
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return // it is down
+		return // the process is down
 	}
 	defer func() { _ = response.Body.Close() }()
 	value, found := 0.0, false
@@ -176,7 +176,7 @@ func (v *watch) heal() {
 	v.healed, v.progress = time.Now(), 0
 }
 
-// end stops looking, and fills in the row.
+// end stops the observation and fills in the row.
 func (v *watch) end(ctx context.Context, r *row) {
 	for name, addr := range v.w.addr {
 		if strings.HasPrefix(name, "orchestrator-") {
@@ -188,13 +188,13 @@ func (v *watch) end(ctx context.Context, r *row) {
 	r.stall, r.progress, r.sentAgain = v.stall, v.progress, int(v.total)
 }
 
-// dead are the letters of a stream that may be made anew.
+// dead is the number of dead letters in a stream that may be created again.
 type dead struct {
 	stream time.Time
 	n      int
 }
 
-// since is how many have come.
+// since returns the number of new dead letters.
 func (d dead) since(before dead) int {
 	if d.stream.Equal(before.stream) {
 		return d.n - before.n
@@ -202,7 +202,7 @@ func (d dead) since(before dead) int {
 	return d.n
 }
 
-// deadLetters counts them.
+// deadLetters counts the dead letters.
 func (w *world) deadLetters(ctx context.Context) dead {
 	w.t.Helper()
 	s, err := w.js.Stream(ctx, string(event.StreamDead))

@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	// customers is how many platforms' users order at the same time; each waits for the end of what it has ordered.
+	// customers is the number of platform users that order at the same time; each waits for the end of its operation.
 	customers = 14
-	// again is the pause before a platform repeats what was not accepted, and before it asks again.
+	// again is the pause before a platform repeats a rejected request or polls again.
 	again = 300 * time.Millisecond
 )
 
-// alternate sends each request to the next broker, as a service in front of them does. It never repeats one.
+// alternate sends each request to the next broker, like a load balancer without retries.
 type alternate struct {
 	brokers []string
 	next    atomic.Int64
@@ -44,14 +44,14 @@ func (a *alternate) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.inner.RoundTrip(r)
 }
 
-// accepted is an operation that the platform was given the id of.
+// accepted is an operation whose id the platform received.
 type accepted struct {
 	id, instance, kind string
 	state              osb.State
 	took               time.Duration
 }
 
-// load is what all customers do, and what came of it since the last reset.
+// load contains the customers and their results since the last reset.
 type load struct {
 	client    *osbclient.Client
 	customers []*customer
@@ -66,13 +66,13 @@ type load struct {
 	builds map[string]int // successful provisionings and unsuspensions by plan
 }
 
-// customer orders one runtime after the other, and changes it in between.
+// customer orders one runtime after the other, and changes each.
 type customer struct {
 	load  *load
 	rnd   *rand.Rand
 	trial bool
 	order *harness.Order
-	// what the runtime is for the platform
+	// the platform's view of the runtime
 	exists, suspended bool
 	machine           int
 	// gone are the runtimes that were removed since the last check.
@@ -93,7 +93,7 @@ func newLoad(w *world, rnd *rand.Rand) *load {
 	return l
 }
 
-// run lets the customers order until more ends, and what they have ordered by then is finished. ctx ends the waiting for that.
+// run lets the customers order until more ends, and waits for their last operations. ctx ends the waiting.
 func (l *load) run(ctx, more context.Context) {
 	var all sync.WaitGroup
 	for _, c := range l.customers {
@@ -116,7 +116,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// act does one thing.
+// act performs one action.
 func (c *customer) act(ctx context.Context) {
 	switch {
 	case !c.exists:
@@ -194,7 +194,7 @@ func (c *customer) deprovision(ctx context.Context) {
 	}
 }
 
-// bind makes a binding and takes it away.
+// bind creates and removes a binding.
 func (c *customer) bind(ctx context.Context) {
 	id := uuid.NewString()
 	for _, do := range []struct {
@@ -222,7 +222,7 @@ func (c *customer) bind(ctx context.Context) {
 	c.load.mu.Unlock()
 }
 
-// repeat calls until it is answered well. What cannot become good is noted as wrong.
+// repeat repeats a call until it succeeds. It records a permanent error as wrong.
 func (l *load) repeat(ctx context.Context, what string, call func() error) bool {
 	for ctx.Err() == nil {
 		err := call()
@@ -239,7 +239,7 @@ func (l *load) repeat(ctx context.Context, what string, call func() error) bool 
 	return false
 }
 
-// change asks for a change until it is accepted, and then how it ends.
+// change requests a change until it is accepted, and then polls its end.
 func (c *customer) change(ctx context.Context, kind string, call func() (*osbclient.Answer, error)) osb.State {
 	l := c.load
 	instance := c.order.InstanceID
@@ -247,7 +247,7 @@ func (c *customer) change(ctx context.Context, kind string, call func() (*osbcli
 	ok := l.repeat(ctx, kind, func() (err error) {
 		answer, err = call()
 		if kind == "deprovision" && osbclient.IsGone(err) {
-			answer, err = &osbclient.Answer{}, nil // the answer to an earlier try was lost, and meanwhile it is done
+			answer, err = &osbclient.Answer{}, nil // the answer to an earlier try was lost, and the operation has ended
 		}
 		return err
 	})
@@ -255,7 +255,7 @@ func (c *customer) change(ctx context.Context, kind string, call func() (*osbcli
 	case !ok:
 		return ""
 	case !answer.Async:
-		return osb.StateSucceeded // done before, or nothing to do
+		return osb.StateSucceeded // already done
 	}
 	a := &accepted{id: answer.Operation, instance: instance, kind: kind}
 	l.mu.Lock()
@@ -269,12 +269,12 @@ func (c *customer) change(ctx context.Context, kind string, call func() (*osbcli
 	defer l.mu.Unlock()
 	a.took = time.Since(start)
 	if a.state = state; state == osb.StateFailed {
-		l.wrong = append(l.wrong, fmt.Sprintf("%s %s of instance %s has failed", kind, a.id, instance))
+		l.wrong = append(l.wrong, fmt.Sprintf("%s %s of instance %s failed", kind, a.id, instance))
 	}
 	return state
 }
 
-// follow polls an operation until it has ended.
+// follow polls an operation until it ends.
 func (l *load) follow(ctx context.Context, a *accepted) osb.State {
 	for ctx.Err() == nil {
 		last, err := l.client.LastOperation(ctx, a.instance, a.id)
@@ -296,7 +296,7 @@ func (l *load) follow(ctx context.Context, a *accepted) osb.State {
 	return ""
 }
 
-// refused counts a request that was not answered well, and returns its status.
+// refused counts a failed request and returns its status.
 func (l *load) refused(ctx context.Context, err error) int {
 	if ctx.Err() != nil {
 		return 0
@@ -324,7 +324,7 @@ func (l *load) built(plan string) {
 	l.builds[plan]++
 }
 
-// take is what has happened since the last take.
+// take returns the results since the last call of take.
 func (l *load) take() *load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -333,7 +333,7 @@ func (l *load) take() *load {
 	return t
 }
 
-// refusals are the failed requests by code.
+// refusals returns the failed requests by code.
 func (l *load) refusals() string {
 	parts := make([]string, 0, len(l.codes))
 	for _, code := range slices.Sorted(maps.Keys(l.codes)) {
@@ -345,7 +345,7 @@ func (l *load) refusals() string {
 	return strings.Join(parts, ", ")
 }
 
-// slowest is how long the slowest accepted operation took.
+// slowest returns the longest duration of an accepted operation.
 func (l *load) slowest() time.Duration {
 	var d time.Duration
 	for _, a := range l.all {
@@ -354,7 +354,7 @@ func (l *load) slowest() time.Duration {
 	return d
 }
 
-// ended counts the accepted operations by how they ended.
+// ended returns the number of accepted operations with that end.
 func (l *load) ended(state osb.State) int {
 	n := 0
 	for _, a := range l.all {

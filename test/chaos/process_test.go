@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// program is a process of the installation, which is started again and again.
+// program is a process of the installation that is restarted several times.
 type program struct {
 	t         testing.TB
 	name      string
@@ -29,19 +29,19 @@ type program struct {
 	stopped   bool // by SIGSTOP
 }
 
-// start starts the process in a group of its own. The kernel kills it when the test dies, however that happens.
+// start starts the process in a separate group. The kernel kills it when the test process ends.
 func (p *program) start() {
 	p.t.Helper()
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(p.t, err)
-	defer func() { _ = out.Close() }() // the process has its own
+	defer func() { _ = out.Close() }() // the process has its own descriptor
 	p.cmd = exec.Command(p.path, p.args...)
 	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2"}, p.env...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p.ended, p.stopped = make(chan struct{}), false
 	started := make(chan error)
-	// The kernel ties the signal to the thread that made the process, so this thread stays until the process has ended.
+	// The kernel sends the signal when the thread that created the process ends, so keep this thread until the process exits.
 	go func(cmd *exec.Cmd, ended chan struct{}) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -49,7 +49,7 @@ func (p *program) start() {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended does not matter
+			_ = cmd.Wait() // its exit status is irrelevant
 		}
 	}(p.cmd, p.ended)
 	require.NoErrorf(p.t, <-started, "start %s", p.name)
@@ -69,7 +69,7 @@ func (p *program) running() bool {
 
 func (p *program) signal(s syscall.Signal) {
 	if p.running() {
-		_ = syscall.Kill(p.cmd.Process.Pid, s) // it may have ended meanwhile
+		_ = syscall.Kill(p.cmd.Process.Pid, s) // it may have exited
 	}
 }
 
@@ -89,7 +89,7 @@ func (p *program) thaw() {
 	}
 }
 
-// stop asks the process to end, as an orchestrator of containers does, and waits.
+// stop terminates the process with SIGTERM, as a container orchestrator does, and waits.
 func (p *program) stop() {
 	p.signal(syscall.SIGTERM)
 	limit := time.NewTimer(45 * time.Second)
@@ -102,16 +102,16 @@ func (p *program) stop() {
 	}
 }
 
-// family is a process with all that it has started, and what those have.
+// family returns a process with all its descendants.
 func family(pid int) []int {
 	children := map[int][]int{}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
 		raw, err := os.ReadFile(path)
 		if err != nil {
-			continue // it has ended
+			continue // it has exited
 		}
-		// The name stands in brackets and may hold anything.
+		// The name is in parentheses and may contain any character.
 		text := string(raw)
 		fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
 		child, err1 := strconv.Atoi(filepath.Base(filepath.Dir(path)))
@@ -127,7 +127,7 @@ func family(pid int) []int {
 	return all
 }
 
-// tail is the end of a log, for a test that has failed.
+// tail returns the end of a log, for a failed test.
 func tail(path string, lines int) string {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -138,11 +138,11 @@ func tail(path string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// outsideVariable holds what /proc/self/ns/mnt was before make chaos has made a mount namespace for the test.
+// outsideVariable contains the value of /proc/self/ns/mnt before make chaos created a mount namespace for the test.
 const outsideVariable = "KEB_CHAOS_OUTSIDE"
 
-// mount puts a file system of that size in memory over a folder. It is only done in a mount namespace of our own, as make chaos makes
-// it: there nothing stays behind, however the test ends.
+// mount mounts a file system of that size in memory on a folder. It requires the mount namespace that make chaos creates, so that nothing
+// remains after the test.
 func mount(dir, size string) error {
 	outside := os.Getenv(outsideVariable)
 	inside, err := os.Readlink("/proc/self/ns/mnt")
@@ -150,7 +150,7 @@ func mount(dir, size string) error {
 		return err
 	}
 	if outside == "" || inside == outside {
-		return errors.New("not in a mount namespace of its own, which make chaos makes for root")
+		return errors.New("not in a separate mount namespace; make chaos creates one for root")
 	}
 	return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0777")
 }

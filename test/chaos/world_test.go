@@ -34,16 +34,16 @@ import (
 
 const (
 	root = "../.."
-	// replicas is how many of each broker, orchestrator and worker run.
+	// replicas is the number of replicas of each broker, orchestrator and worker.
 	replicas = 2
-	// patience is for one condition; the machine may be busy.
+	// patience is the time limit for one condition on a busy machine.
 	patience = 3 * time.Minute
 	natsFull = "8GB"
-	// adminUser may do everything on the bus, as a person with the keys of the server.
+	// adminUser has all permissions on the bus, like an administrator of the server.
 	adminUser, adminPassword = "chaos", "chaos"
 )
 
-// The three things that others call.
+// The three dependencies of the services.
 const (
 	toNATS      = "nats"
 	toPostgres  = "postgres"
@@ -57,15 +57,15 @@ type world struct {
 	programs map[string]*program // "broker-0", "nats", "landscape"
 	proxies  map[string]*toxiproxy.Proxy
 	server   *toxiproxy.ApiServer
-	addr     map[string]string // where things listen
+	addr     map[string]string // listen addresses
 
 	postgres *pglocal.Server
 	pgConfig pglocal.Config
-	db       *sqlx.DB // past all proxies, for looking
+	db       *sqlx.DB // without a proxy, for queries of the test
 	admin    *nats.Conn
 	js       jetstream.JetStream
 	natsConf string
-	// full tells what may be filled up: "nats", "postgres".
+	// full contains the disks that can be filled: "nats", "postgres".
 	full map[string]bool
 
 	secrets       harness.Secrets
@@ -74,17 +74,17 @@ type world struct {
 	orchestrators []string
 	password      string
 	keb           *program
-	// down are the programs that are kept down, and exits counts those that have ended by themselves.
+	// down are the programs that are kept down; exits counts unexpected exits.
 	down  map[string]bool
 	exits int
-	// restless tells that something that was accepted has not ended, so that later phases could say nothing.
+	// restless is true if an accepted operation has not ended, so that later phases are meaningless.
 	restless bool
 }
 
-// newWorld builds everything and starts it.
+// newWorld builds and starts everything.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "keb-chaos-") //nolint:usetesting // there are mounts in it, and it goes when the run is interrupted, too
+	dir, err := os.MkdirTemp("", "keb-chaos-") //nolint:usetesting // it contains mounts, and is also removed after an interruption
 	require.NoError(t, err)
 	w := &world{
 		t: t, dir: dir, programs: map[string]*program{}, proxies: map[string]*toxiproxy.Proxy{}, addr: map[string]string{}, full: map[string]bool{}, down: map[string]bool{},
@@ -101,7 +101,7 @@ func newWorld(t *testing.T) *world {
 	}
 	for name, size := range map[string]string{"nats": "256m", "pg": "1g"} {
 		if err := mount(filepath.Join(dir, name), size); err != nil {
-			t.Logf("the disk of %s cannot be filled, those faults are left out: %v", name, err)
+			t.Logf("the disk of %s cannot be filled, so these faults are skipped: %v", name, err)
 			continue
 		}
 		w.full[name] = true
@@ -138,7 +138,7 @@ func newWorld(t *testing.T) *world {
 		"KEB_OSB_USER=keb", "KEB_OSB_PASSWORD=" + w.password, "HOME=" + dir,
 	}}
 	w.ready()
-	// Steps of a simulated landscape take no time at all; real ones are interrupted while they wait for an answer.
+	// Steps of a simulated landscape take no time; steps of a real one can be interrupted while they wait for an answer.
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
 		w.sys.Fault(system, `{"latencyMs": 30}`)
 	}
@@ -160,7 +160,7 @@ func (w *world) startPostgres() {
 	require.NoError(w.t, err)
 }
 
-// restartPostgres starts Postgres, and what is left of the one before is put away.
+// restartPostgres cleans up after the previous Postgres and starts a new one.
 func (w *world) restartPostgres() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), patience)
 	defer cancel()
@@ -174,7 +174,7 @@ func (w *world) restartPostgres() {
 
 func (w *world) signalPostgres(s syscall.Signal) {
 	for _, pid := range family(w.postgres.PID()) {
-		_ = syscall.Kill(pid, s) // some may have ended
+		_ = syscall.Kill(pid, s) // some may have exited
 	}
 }
 
@@ -205,7 +205,7 @@ func (w *world) configureNATS(conf string) {
 	require.NoError(w.t, os.WriteFile(w.natsConf, []byte(conf), 0o600))
 }
 
-// storeLimit changes how much the streams may hold; it takes a restart of the server.
+// storeLimit changes the storage limit of the streams, which needs a restart of the server.
 func (w *world) storeLimit(size string) {
 	raw, err := os.ReadFile(w.natsConf)
 	require.NoError(w.t, err)
@@ -251,7 +251,7 @@ func (w *world) addService(name string, replica int, s harness.Service) {
 	w.add(full, s.Program(w.t, root), s.Env(replace, own), s.Command...)
 }
 
-// proxy is the address under which a replica of a role reaches something.
+// proxy returns the address at which a replica of a role reaches a dependency.
 func (w *world) proxy(who, to string) string {
 	name := who + " " + to
 	p := w.proxies[name]
@@ -263,7 +263,7 @@ func (w *world) proxy(who, to string) string {
 	return p.Listen
 }
 
-// names are the programs of which the name begins so, sorted.
+// names returns the sorted names of the programs with the prefix.
 func (w *world) names(prefix ...string) []string {
 	var found []string
 	for name := range w.programs {
@@ -285,7 +285,7 @@ func (w *world) await(what string, ok func() bool) {
 	testkit.Eventually(w.t, patience, what, ok)
 }
 
-// ready waits until every process says that it is.
+// ready waits until every process is ready.
 func (w *world) ready() {
 	w.t.Helper()
 	waiting := ""
@@ -294,10 +294,10 @@ func (w *world) ready() {
 			w.t.Logf("not ready: %s\n%s", waiting, tail(filepath.Join(w.dir, "log", waiting+".log"), 5))
 		}
 	}()
-	w.await("everybody to be ready", func() bool {
+	w.await("all processes to be ready", func() bool {
 		for _, name := range w.names("broker-", "orchestrator-", "worker-") {
 			if waiting = name; !w.programs[name].running() {
-				w.programs[name].start() // as whoever runs it would
+				w.programs[name].start() // as its supervisor would
 				return false
 			}
 			if !isReady(w.t.Context(), w.addr[name]) {
@@ -320,28 +320,28 @@ func isReady(ctx context.Context, addr string) bool {
 	return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
 }
 
-// cleanWhenInterrupted leaves nothing behind when the test is told to end. What it has mounted goes with its mount namespace.
+// cleanWhenInterrupted cleans up when the test is interrupted. Its mounts are removed with its mount namespace.
 func (w *world) cleanWhenInterrupted() {
-	told, over := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM)
+	interrupted, over := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
 	w.t.Cleanup(func() {
-		signal.Stop(told)
+		signal.Stop(interrupted)
 		close(over)
 	})
 	go func() {
 		select {
 		case <-over:
 			return
-		case <-told:
+		case <-interrupted:
 		}
-		// All of them are below this process, whoever has started them.
+		// All of them are descendants of this process.
 		for _, pid := range family(os.Getpid())[1:] {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
 		}
-		// What is just being killed may still write.
+		// A process that is being killed may still write.
 		for try := 0; os.RemoveAll(w.dir) != nil && try < 50; try++ {
 			for name := range w.full {
-				_ = syscall.Unmount(filepath.Join(w.dir, name), syscall.MNT_DETACH) // or it goes with the namespace
+				_ = syscall.Unmount(filepath.Join(w.dir, name), syscall.MNT_DETACH) // otherwise it is removed with the namespace
 			}
 			wait(context.Background(), 100*time.Millisecond)
 		}
@@ -350,7 +350,7 @@ func (w *world) cleanWhenInterrupted() {
 	}()
 }
 
-// remove ends everything.
+// remove stops everything and removes the folder.
 func (w *world) remove() {
 	if w.t.Failed() {
 		for _, name := range w.names("") {
@@ -381,7 +381,7 @@ func (w *world) remove() {
 	}
 	for name := range w.full {
 		if err := syscall.Unmount(filepath.Join(w.dir, name), 0); err != nil {
-			w.t.Logf("unmount %s: %v; it goes with the namespace", name, err)
+			w.t.Logf("unmount %s: %v; it is removed with the namespace", name, err)
 		}
 	}
 	if keep := os.Getenv("KEB_CHAOS_KEEP"); keep != "" {

@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// echo stands before the simulated systems. It fails calls as the worst systems do: with what they were told in the answer. It also
-// notes the secrets that pass by, which the systems have made themselves.
+// echo is a proxy in front of the simulated systems. It fails calls as the worst systems do: its answers contain secrets of the request. It
+// also records the secrets that the systems create.
 type echo struct {
 	next        http.Handler
 	server      *httptest.Server
@@ -33,13 +33,13 @@ type echo struct {
 	journals    string
 
 	mu sync.Mutex
-	// spoils is how many calls of each kind are spoiled before one is let through, refused the systems that refuse every call.
+	// spoils is the number of failed calls of each kind before one succeeds; refused are the systems that reject every call.
 	spoils  int
 	refused map[string]bool
 	seen    map[string]int
 	turn    int
 	no      int
-	// told counts the answers that held a secret, by the way it was told.
+	// told is the number of answers with a secret, by kind of failure.
 	told map[string]int
 }
 
@@ -49,7 +49,7 @@ func newEcho(next http.Handler, canaries *vault) *echo {
 
 func (e *echo) addr() string { return e.server.Listener.Addr().String() }
 
-// set changes how calls are spoiled from now on: n of each kind, and all calls of these systems.
+// set changes the failures: n calls of each kind, and all calls of these systems.
 func (e *echo) set(n int, refused ...string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -64,7 +64,7 @@ var (
 	operation = regexp.MustCompile(`(?:mutation|query)\s*\w*[^{]*\{\s*(?:\w+:\s*)?(\w+)`)
 )
 
-// kind is what calls have in common that do the same.
+// kind returns the same text for calls with the same purpose.
 func kind(r *http.Request, body []byte) string {
 	call := r.Method + " " + ids.ReplaceAllString(r.URL.Path, "{}")
 	var query struct{ Query string }
@@ -76,7 +76,7 @@ func kind(r *http.Request, body []byte) string {
 	return call
 }
 
-// systemOf is the external system that a path belongs to.
+// systemOf returns the external system of a path.
 func systemOf(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "k8s" && len(parts) > 1 {
@@ -85,7 +85,7 @@ func systemOf(path string) string {
 	return parts[0]
 }
 
-// ServeHTTP spoils a call or passes it on.
+// ServeHTTP fails a call or forwards it.
 func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The Reconciler's own calls to a cluster are between two of the systems.
 	if strings.HasPrefix(r.URL.Path, "/admin") || r.UserAgent() == landscape.ReconcilerUserAgent {
@@ -122,13 +122,13 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.mu.Unlock()
 	}
 	if way.done {
-		// Who says that it has done something has.
+		// An answer that reports success must have had its effect.
 		e.next.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
 	}
 	way.answer(w, r, strings.Join(secrets, " "))
 }
 
-// denied counts the calls that were refused.
+// denied returns the number of rejected calls.
 func (e *echo) denied() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,47 +136,47 @@ func (e *echo) denied() int {
 	return e.no
 }
 
-// pass lets the system answer, and notes the secrets that it hands out.
+// pass forwards a call to the system, and records the secrets in its answer.
 func (e *echo) pass(w http.ResponseWriter, r *http.Request) {
 	rec := &both{ResponseWriter: w}
 	e.next.ServeHTTP(rec, r)
 	for _, found := range handedOut.FindAllSubmatch(rec.body.Bytes(), -1) {
-		e.note("token that a system has made", string(found[1]))
+		e.note("token that a system created", string(found[1]))
 	}
 }
 
-// handedOut is a token in an answer, in JSON or in YAML that is a text in JSON.
+// handedOut matches a token in an answer, in JSON or in YAML inside a JSON string.
 var handedOut = regexp.MustCompile(`(?:access_token"|token"|token)\s*:\s*\\?"?([A-Za-z0-9_.=-]{16,})`)
 
 func (e *echo) note(name, secret string) {
 	e.canaries.set(func(c harness.Canaries) { c.AddWhole(name, secret) })
 }
 
-// both keeps what is answered.
+// both forwards an answer and keeps a copy.
 type both struct {
 	http.ResponseWriter
 	body bytes.Buffer
 }
 
-// Write passes on.
+// Write implements io.Writer.
 func (b *both) Write(p []byte) (int, error) {
 	b.body.Write(p)
 	return b.ResponseWriter.Write(p)
 }
 
-// Unwrap lets http.ResponseController through.
+// Unwrap gives http.ResponseController access.
 func (b *both) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
 var longWord = regexp.MustCompile(`"(?:clientsecret|clientid|client_secret|token|password|kubeconfig|value)"\s*:\s*"((?:[^"\\]|\\.)+)"`)
 
-// secretsIn are the secrets that the caller has shown or sent.
+// secretsIn returns the secrets of a request.
 func (e *echo) secretsIn(r *http.Request, body []byte) []string {
 	var found []string
 	if user, password, ok := r.BasicAuth(); ok {
 		found = append(found, user, password)
 	} else if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		found = append(found, token)
-		e.note("token that was shown to a system", token)
+		e.note("token that was sent to a system", token)
 	}
 	if form, err := url.ParseQuery(string(body)); err == nil && form.Get("client_secret") != "" {
 		found = append(found, form.Get("client_secret"))
@@ -197,14 +197,14 @@ func (e *echo) secretsIn(r *http.Request, body []byte) []string {
 	return found
 }
 
-// way is how a system says what it should not. With done it has done what it was asked, and answers with a good status.
+// way is a way to leak a secret in an answer. With done, the call has its effect and the answer reports success.
 type way struct {
 	name   string
 	done   bool
 	answer func(w http.ResponseWriter, r *http.Request, secret string)
 }
 
-// refusals are a clear no, after which most steps fail.
+// refusals are permanent rejections, which fail most steps.
 var refusals = []way{
 	{"refusal", false, func(w http.ResponseWriter, r *http.Request, secret string) {
 		answerJSON(w, http.StatusBadRequest, errorBody(r, "this is not allowed to "+secret+" at all"))
@@ -246,7 +246,7 @@ var ways = []way{
 	}},
 }
 
-// errorBody is an error in the form of the system that is asked.
+// errorBody returns an error in the format of the system.
 func errorBody(r *http.Request, text string) any {
 	switch {
 	case strings.HasPrefix(r.URL.Path, "/k8s/"):
@@ -269,7 +269,7 @@ func answerJSON(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// raw answers with anything.
+// raw answers with a text.
 func raw(w http.ResponseWriter, text string) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -279,7 +279,7 @@ func raw(w http.ResponseWriter, text string) {
 	_ = conn.Close()
 }
 
-// noteMade makes canaries of what the systems have made, and the Provisioner was given to bring it into runtimes.
+// noteMade adds the objects that the systems created for runtimes to the canaries.
 func (e *echo) noteMade(t *testing.T) int {
 	t.Helper()
 	n := 0
@@ -296,7 +296,7 @@ func (e *echo) noteMade(t *testing.T) int {
 			if err := json.Unmarshal([]byte(`"`+string(found[1])+`"`), &text); err != nil {
 				return fmt.Errorf("%s: %w", entry.Name(), err)
 			}
-			// Shorter ones are words.
+			// Shorter values are ordinary words.
 			if len(text) >= 20 {
 				e.note("generated override", text)
 				n++

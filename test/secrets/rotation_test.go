@@ -26,13 +26,13 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// customers is how many customers order, bind, change and give back runtimes at the same time, without a pause.
+// customers is the number of customers that order, bind, change and remove runtimes at the same time, without a pause.
 const customers = 6
 
-// doubled are the workers that have two replicas: those that use the stage memory and credentials most.
+// doubled are the workers with two replicas: those that use the stage memory and credentials most.
 var doubled = []string{"worker-btp", "worker-provisioner", "worker-reconciler"}
 
-// load is what the customers have done.
+// load contains the results of the customers.
 type load struct {
 	w    *world
 	stop context.CancelFunc
@@ -46,7 +46,7 @@ type load struct {
 	acceptedBy         map[string]int
 }
 
-// startLoad lets the customers begin.
+// startLoad starts the customers.
 func (w *world) startLoad() *load {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	l := &load{w: w, stop: cancel, acceptedBy: map[string]int{}}
@@ -60,13 +60,13 @@ func (w *world) startLoad() *load {
 	return l
 }
 
-// end lets the customers finish what they are at.
+// end waits until the customers have completed their current operations.
 func (l *load) end() {
 	l.stop()
 	l.done.Wait()
 }
 
-// live is the life of one runtime.
+// live runs one runtime from its order to its removal.
 func (l *load) live(n, round int) {
 	o := harness.Azure()
 	o.ClientID, o.ClientSecret = fmt.Sprintf("client-%d-%d", n, round), fmt.Sprintf("CANARY-%d-%d", n, round)
@@ -91,7 +91,7 @@ func (l *load) live(n, round int) {
 			second, err = p.GetBinding(l.w.t.Context(), o.InstanceID, "b")
 			return err
 		}) && string(first.Credentials) != string(second.Credentials) {
-			l.fail("the binding reads otherwise than it was made")
+			l.fail("the binding differs from its creation")
 		}
 		l.mu.Lock()
 		l.bindings++
@@ -108,7 +108,7 @@ func (l *load) fail(text string) {
 	l.failed = append(l.failed, text)
 }
 
-// ask repeats a request at one broker and the other, as a platform does at an address with two brokers behind it.
+// ask repeats a request at alternating brokers, like a platform behind a load balancer.
 func (l *load) ask(what string, f func(*osbclient.Client) error) bool {
 	addresses := l.w.brokers
 	var err error
@@ -178,7 +178,7 @@ func (l *load) do(what string, o *harness.Order, f func(*osbclient.Client) (*osb
 	return true
 }
 
-// progress waits until so many more operations have ended.
+// progress waits until n more operations have ended.
 func (l *load) progress(n int) {
 	l.w.t.Helper()
 	count := func() int {
@@ -190,7 +190,7 @@ func (l *load) progress(n int) {
 	testkit.Eventually(l.w.t, limit, "operations to end", func() bool { return count() >= from+n })
 }
 
-// replace stops a replica in order and starts it again.
+// replace stops a replica and starts it again.
 func (w *world) replace(replica string) *process {
 	w.t.Helper()
 	w.running[replica].Stop()
@@ -199,14 +199,14 @@ func (w *world) replace(replica string) *process {
 	return p
 }
 
-// keyring writes the keyring of a service, which its replicas read when they start.
+// keyring writes the keyring of a service, which its replicas read at their start.
 func (w *world) keyring(service, file string, keys ...string) {
 	w.t.Helper()
 	path := filepath.Join(w.secrets.Dir, service, file)
 	require.NoError(w.t, errors.Join(os.Remove(path), os.WriteFile(path, []byte(strings.Join(keys, ",")), 0o600)))
 }
 
-// keyed are the replicas that have a keyring, with the file of it.
+// keyed returns the replicas that have a keyring, with its file.
 func (w *world) keyed() map[string]string {
 	out := map[string]string{}
 	for replica := range w.running {
@@ -220,7 +220,7 @@ func (w *world) keyed() map[string]string {
 	return out
 }
 
-// roll gives every broker that keyring and every worker that one, a replica after the other, and the orchestrators a restart.
+// roll sets the keyrings of all brokers and workers, one replica after the other, and restarts the orchestrators.
 func (w *world) roll(sealKeys, stageKeys []string) {
 	w.t.Helper()
 	for replica, file := range w.keyed() {
@@ -238,7 +238,7 @@ func (w *world) roll(sealKeys, stageKeys []string) {
 
 var staleGauge = regexp.MustCompile(`(?m)^keb_broker_secrets_stale (\S+)$`)
 
-// stale is what a broker says it cannot seal anew.
+// stale returns the number of values that a broker cannot seal again.
 func (w *world) stale(replica string) float64 {
 	w.t.Helper()
 	_, body := w.get("http://"+w.running[replica].metrics+"/metrics", nil)
@@ -251,7 +251,7 @@ func (w *world) stale(replica string) float64 {
 	return value
 }
 
-// sealedBy counts the sealed values in the database by the id of their key.
+// sealedBy returns the number of sealed values in the database by key id.
 func (w *world) sealedBy() map[string]int {
 	w.t.Helper()
 	db, err := postgres.Open(w.t.Context(), postgres.Config{URL: w.database, MaxOpen: 1})
@@ -283,7 +283,7 @@ func TestRotation_RunningOperations_Continue(t *testing.T) {
 		second = append(second, w.start(replica, w.more[replica]))
 	}
 	w.ready(second...)
-	// Some have been there for long, and stay.
+	// Create some instances before the rotation.
 	var olds []*harness.Order
 	for range 5 {
 		o := w.ordered(harness.Azure(), "an old instance")
@@ -301,7 +301,7 @@ func TestRotation_RunningOperations_Continue(t *testing.T) {
 
 	l := w.startLoad()
 	l.progress(customers)
-	t.Logf("1. the new keys behind the old ones, after %s", time.Since(begun).Round(time.Second))
+	t.Logf("1. the new keys after the old ones, after %s", time.Since(begun).Round(time.Second))
 	w.roll([]string{oldSeal, newSeal}, []string{oldStage, newStage})
 	l.progress(customers)
 	t.Logf("2. in front, after %s", time.Since(begun).Round(time.Second))
@@ -310,7 +310,7 @@ func TestRotation_RunningOperations_Continue(t *testing.T) {
 		return w.sealedBy()["k1"] == 0 && w.stale("broker") == 0 && w.stale("broker/2") == 0
 	})
 	l.progress(3 * customers) // the longest stage has ended
-	t.Logf("3. the old keys are taken away, after %s", time.Since(begun).Round(time.Second))
+	t.Logf("3. the old keys are removed, after %s", time.Since(begun).Round(time.Second))
 	w.roll([]string{newSeal}, []string{newStage})
 	l.progress(customers)
 	l.end()
@@ -319,7 +319,7 @@ func TestRotation_RunningOperations_Continue(t *testing.T) {
 	}
 	for _, o := range olds {
 		if _, err := w.Platform().GetBinding(t.Context(), o.InstanceID, "old"); err != nil {
-			t.Errorf("a binding from before: %v", err)
+			t.Errorf("a binding from before the rotation: %v", err)
 		}
 		w.PollEnd(o, w.Update(o, osbclient.Change{Parameters: map[string]any{"machineType": "Standard_D8_v3"}}), osb.StateSucceeded, limit)
 	}
@@ -341,13 +341,13 @@ func TestRotation_RunningOperations_Continue(t *testing.T) {
 	w.wrongOrder(olds, newSeal, newStage)
 }
 
-// told waits until an operation says something while it goes on, and returns all of what it says.
+// told waits until the message of an operation in progress contains a text, and returns the message.
 func (w *world) told(id, text string) string {
 	w.t.Helper()
 	said := ""
 	w.Await(id, limit, "operation "+id+" to say "+text, func(op *harness.Operation) bool {
 		if op.Final() {
-			w.t.Fatalf("operation %s has ended in %s: %+v", id, op.State, op.Error)
+			w.t.Fatalf("operation %s ended in %s: %+v", id, op.State, op.Error)
 		}
 		for _, entry := range op.History {
 			if entry.Error != nil && strings.Contains(entry.Error.Message, text) {
@@ -359,21 +359,21 @@ func (w *world) told(id, text string) string {
 	return said
 }
 
-// wrongOrder takes the keys away too early: nothing is lost, those who look are told, and it goes on when they are back.
+// wrongOrder removes the keys too early: no data is lost, the errors are reported, and operations continue after the keys are restored.
 func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 	t := w.t
 	t.Helper()
 	third, thirdStage := "k3:"+seal.NewKey(), "k3:"+seal.NewKey()
-	// The seal key, while an operation is on its way to the step that needs what it has sealed.
+	// Remove the seal key while an operation is before the step that needs a sealed value.
 	w.echo.set(1_000_000)
 	ordered := w.ordered(harness.Azure(), "an order on its way")
 	waiting := w.Provision(ordered)
-	w.Await(waiting, limit, "the provisioning to be on its way", func(op *harness.Operation) bool { return op.Cursor > 4 })
+	w.Await(waiting, limit, "the provisioning to be in progress", func(op *harness.Operation) bool { return op.Cursor > 4 })
 	w.keyring("broker", "seal-keys", third)
 	for _, broker := range []string{"broker", "broker/2"} {
 		w.replace(broker)
 	}
-	testkit.Eventually(t, limit, "the gauge to tell", func() bool { return w.stale("broker") >= float64(2*len(olds)) })
+	testkit.Eventually(t, limit, "the gauge to report stale values", func() bool { return w.stale("broker") >= float64(2*len(olds)) })
 	first := olds[0]
 	w.echo.set(0)
 	w.told(waiting, "credentials cannot be opened")
@@ -383,7 +383,7 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 	log := w.running["broker"].Output()
 	for _, want := range []string{`key id \"k2\": sealed with an unknown key`, first.InstanceID, "secret not sealed anew", "secrets cannot be sealed anew"} {
 		if !strings.Contains(log, want) {
-			t.Errorf("the log of the broker does not tell %q", want)
+			t.Errorf("the log of the broker does not contain %q", want)
 		}
 	}
 	w.keyring("broker", "seal-keys", third, sealKey)
@@ -398,16 +398,16 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 		t.Errorf("a binding, when the key is back: %v", err)
 	}
 
-	// The key of the stage memory, at one of the workers that read what others have put there.
+	// Remove the key of the stage memory at one of the workers that read values of other workers.
 	w.keyring("worker-provisioner", "stage-keys", thirdStage)
 	for _, replica := range []string{"worker-provisioner", "worker-provisioner/2"} {
 		w.replace(replica)
 	}
 	o := w.ordered(harness.Azure(), "an order in between")
 	id := w.Provision(o)
-	told := w.told(id, "sealed with an unknown key")
-	if !strings.Contains(told, `key id "k`) {
-		t.Errorf("the step that waits says %q", told)
+	message := w.told(id, "sealed with an unknown key")
+	if !strings.Contains(message, `key id "k`) {
+		t.Errorf("the step that waits has the message %q", message)
 	}
 	w.keyring("worker-provisioner", "stage-keys", thirdStage, stageKey)
 	for _, service := range slices.Sorted(maps.Keys(w.keyed())) {
@@ -422,5 +422,5 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 	}
 	w.PollEnd(o, id, osb.StateSucceeded, limit)
 	fmt.Printf("%-58s %s\n%-58s %s\n%-58s 0\n\n", "key taken away too early: a step without credentials says", "credentials cannot be opened: see the broker's log",
-		"a step without stage memory says", told, "operations failed by it")
+		"a step without stage memory says", message, "operations failed by it")
 }

@@ -37,25 +37,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(harness.Tests{M: m}) }
 // overlays is the folder with the steps of Kyma 1.
 const overlays = root + "/services/orchestrator/processes/overlays"
 
-// ordered is an order with secrets like no others.
+// ordered returns an order with unique secrets.
 func (w *world) ordered(o *harness.Order, name string) *harness.Order {
 	o.ClientID, o.ClientSecret = w.canaries.credential("client id of "+name), w.canaries.credential("client secret of "+name)
 	return o
 }
 
-// own is an order of plan own_cluster.
+// own returns an order of plan own_cluster.
 func (w *world) own(name string) *harness.Order {
 	o := w.ordered(harness.Azure(), name)
 	o.PlanID = harness.PlanOwnCluster
 	o.Parameters = map[string]any{
 		"name": "own", "shootName": "own-cluster", "shootDomain": "own-cluster.example.com", "kubeconfig": w.kubeconfig("kubeconfig of " + name),
 	}
-	// Nobody could bring credentials into a cluster that is not there.
+	// Credentials cannot be brought into a cluster that does not exist.
 	o.ClientID = ""
 	return o
 }
 
-// kubeconfig is one with a token like no other.
+// kubeconfig returns a kubeconfig with a unique token.
 func (w *world) kubeconfig(name string) string {
 	raw, err := yaml.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "own",
@@ -69,10 +69,10 @@ func (w *world) kubeconfig(name string) string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// finding is a secret in a place where none may be.
+// finding is a secret in a forbidden place.
 type finding struct{ place, secret string }
 
-// scan looks for every secret in every place. What a place may hold is left out by the caller.
+// scan searches for every secret in every place. The caller omits permitted content.
 func (w *world) scan(places map[string][]byte) []finding {
 	w.t.Helper()
 	canaries := w.canaries.snapshot()
@@ -85,13 +85,13 @@ func (w *world) scan(places map[string][]byte) []finding {
 	return found
 }
 
-// scanFiles does so with every file that the installation has written.
+// scanFiles searches every file that the installation wrote.
 func (w *world) scanFiles() (found []finding, read int) {
 	w.t.Helper()
 	in, read := w.canaries.snapshot().Under(w.t, w.dir)
 	for _, file := range slices.Sorted(maps.Keys(in)) {
 		for _, name := range in[file] {
-			// Postgres keeps the password of its superuser for the next start in a file that only its user reads.
+			// Postgres stores the password of its superuser for the next start in a file that only its user can read.
 			if file == "postgres/keb.password" {
 				continue
 			}
@@ -101,8 +101,8 @@ func (w *world) scanFiles() (found []finding, read int) {
 	return found, read
 }
 
-// onTheWire is all messages that went over the bus, by what may be in them: questions and their answers are never stored, and bring
-// secrets to whom they are for; everything else holds none.
+// onTheWire returns all messages of the bus by permitted content. Questions and answers are never stored and may contain secrets for their
+// recipients. All other messages contain no secrets.
 func (w *world) onTheWire() (stored map[string][]byte, asked map[string]int) {
 	w.recorder.mu.Lock()
 	defer w.recorder.mu.Unlock()
@@ -138,7 +138,7 @@ func (w *world) onTheWire() (stored map[string][]byte, asked map[string]int) {
 	return stored, asked
 }
 
-// get reads a page of the operator API or the broker. Streams are read for a moment.
+// get reads a page of the operator API or the broker. It reads a stream for a moment.
 func (w *world) get(address string, change func(*http.Request)) (int, []byte) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), startLimit)
@@ -157,7 +157,7 @@ func (w *world) get(address string, change func(*http.Request)) (int, []byte) {
 	return response.StatusCode, body.Bytes()
 }
 
-// follow reads a stream of server-sent events until the test ends it.
+// follow reads a stream of server-sent events until the test stops it.
 func (w *world) follow(address string) (stop func() []byte) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -182,7 +182,7 @@ func (w *world) follow(address string) (stop func() []byte) {
 	})
 }
 
-// answers is everything that the APIs tell: each GET route of the operator API, the console, the list of runtimes, platforms.
+// answers returns the answers of the APIs: each GET route of the operator API, the console, and the list of runtimes.
 func (w *world) answers(orders []*harness.Order, operations, orchestrations []string) map[string][]byte {
 	w.t.Helper()
 	out := map[string][]byte{}
@@ -256,7 +256,7 @@ func (w *world) answers(orders []*harness.Order, operations, orchestrations []st
 	return out
 }
 
-// commands is what the read commands of keb print.
+// commands returns the output of the read commands of keb.
 func (w *world) commands(operations, orchestrations []string) map[string][]byte {
 	w.t.Helper()
 	env := []string{
@@ -289,7 +289,7 @@ func (w *world) commands(operations, orchestrations []string) map[string][]byte 
 		}
 		out["keb "+strings.Join(args, " ")] = []byte(p.Output())
 	}
-	// What each service says about its configuration.
+	// Add the configuration report of each service.
 	for name, p := range w.running {
 		s := w.services[p.service]
 		check := harness.Spawn(w.t, s.Program(w.t, root), nil, append([]string{"-check-config"}, s.Command...)...)
@@ -299,7 +299,7 @@ func (w *world) commands(operations, orchestrations []string) map[string][]byte 
 	return out
 }
 
-// login logs a browser in with a token and with OIDC, and makes canaries of the cookies and of the code.
+// login logs a browser in with a token and with OIDC, and adds the cookies and the code to the canaries.
 func (w *world) login() {
 	w.t.Helper()
 	remember := func(what string, cookies []*http.Cookie) {
@@ -341,7 +341,7 @@ func (w *world) login() {
 	remember("a login with OIDC", jar.Cookies(&url.URL{Scheme: "http", Host: w.operator, Path: "/"}))
 }
 
-// again asks until a request succeeds, as platforms do.
+// again repeats a request until it succeeds, as platforms do.
 func (w *world) again(what string, ask func() error) {
 	w.t.Helper()
 	testkit.Eventually(w.t, limit, what, func() bool {
@@ -353,7 +353,7 @@ func (w *world) again(what string, ask func() error) {
 	})
 }
 
-// bind makes a binding and a canary of its token.
+// bind creates a binding and adds its token to the canaries.
 func (w *world) bind(o *harness.Order, id string) {
 	w.t.Helper()
 	var b *osbclient.Binding
@@ -371,7 +371,7 @@ func (w *world) bind(o *harness.Order, id string) {
 	w.canaries.set(func(c harness.Canaries) { c.AddWhole("token of a binding", k.Users[0].User.Token) })
 }
 
-// upgrade upgrades everything there is, and returns the id of the orchestration.
+// upgrade upgrades all runtimes, and returns the id of the orchestration.
 func (w *world) upgrade(what string) string {
 	w.t.Helper()
 	body := `{"targets": {"include": [{"target": "all"}]}, "strategy": {"type": "parallel", "schedule": "immediate", "parallel": {"workers": 10}}`
@@ -396,7 +396,7 @@ func (w *world) upgrade(what string) string {
 	return made.OrchestrationID
 }
 
-// end waits for the end of an operation, however it ends.
+// end waits for the end of an operation, with any result.
 func (w *world) end(id string) *harness.Operation {
 	w.t.Helper()
 	return w.Await(id, limit, "the end of operation "+id, (*harness.Operation).Final)
@@ -408,7 +408,7 @@ func TestSecrets_AllOperations_LeakNone(t *testing.T) {
 	t.Run("Kyma 1", func(t *testing.T) { everywhere(t, mustAbs(t, overlays)) })
 }
 
-// everywhere runs every type of operation, with systems that repeat what they were told, and looks for secrets everywhere.
+// everywhere runs every type of operation, with systems that repeat secrets in their answers, and searches for secrets everywhere.
 func everywhere(t *testing.T, overlays string) {
 	t.Helper()
 	begun := time.Now()
@@ -429,14 +429,14 @@ func everywhere(t *testing.T, overlays string) {
 		w.PollEnd(o, id, want, limit)
 	}
 
-	// Every call of every step fails at first, with what the system was told in its answer.
+	// Every call of every step first fails, with secrets in the answer.
 	w.echo.set(2)
 	azure, trial := w.ordered(harness.Azure(), "azure"), w.ordered(harness.Trial(), "trial")
 	orders = append(orders, azure, trial)
 	var own *harness.Order
 	refusing := []string{"avs", "edp", "director", "provisioner", "gardener", "control-plane"}
 	if overlays == "" {
-		// Kyma 1 is for clusters that the Provisioner has made.
+		// Kyma 1 needs clusters of the Provisioner.
 		own = w.own("own_cluster")
 		orders = append(orders, own)
 		refusing = append(refusing, "reconciler", "runtimes")
@@ -468,7 +468,7 @@ func everywhere(t *testing.T, overlays string) {
 	orchestrations = append(orchestrations, w.upgrade("kyma"), w.upgrade("cluster"))
 	t.Logf("upgraded after %s", time.Since(begun).Round(time.Second))
 
-	// Systems that refuse, with what they were told.
+	// Systems that reject all calls, with secrets in the answer.
 	w.echo.set(0)
 	for _, system := range refusing {
 		o := w.ordered(harness.Azure(), "azure, refused by "+system)
@@ -485,13 +485,13 @@ func everywhere(t *testing.T, overlays string) {
 	}
 	t.Logf("refused after %s", time.Since(begun).Round(time.Second))
 
-	// While everything is there, and in flight.
+	// Scan while everything exists and operations are in flight.
 	made := w.echo.noteMade(t)
 	w.echo.set(1)
 	last := w.ordered(harness.Azure(), "azure, in flight")
 	orders = append(orders, last)
 	inFlight := w.Provision(last)
-	w.Await(inFlight, limit, "the provisioning to be on its way", func(op *harness.Operation) bool { return op.Cursor > 12 })
+	w.Await(inFlight, limit, "the provisioning to be in progress", func(op *harness.Operation) bool { return op.Cursor > 12 })
 	places := w.dump()
 	maps.Copy(places, w.answers(orders, operations, orchestrations))
 	maps.Copy(places, w.commands(operations, orchestrations))
@@ -512,7 +512,7 @@ func everywhere(t *testing.T, overlays string) {
 	}
 	t.Logf("deprovisioned after %s", time.Since(begun).Round(time.Second))
 
-	// One ends badly.
+	// One operation ends with a failure.
 	crashed := w.running["broker"]
 	w.crash(crashed)
 	places["event stream"] = stream()
@@ -529,7 +529,7 @@ func everywhere(t *testing.T, overlays string) {
 	}
 	inFiles, read := w.scanFiles()
 	for _, f := range append(found, inFiles...) {
-		t.Errorf("%s holds the %s in the clear", f.place, f.secret)
+		t.Errorf("%s contains the %s in clear text", f.place, f.secret)
 	}
 	total := 0
 	for _, content := range places {
@@ -544,7 +544,7 @@ func everywhere(t *testing.T, overlays string) {
 	}
 	w.provenToFind(places)
 	if len(asked) == 0 {
-		t.Error("no secret was ever handed out by the bus: the recorder hears nothing")
+		t.Error("the bus delivered no secret: the recorder receives nothing")
 	}
 	if made == 0 && overlays != "" {
 		t.Error("no generated override was found in the systems")
@@ -560,7 +560,7 @@ func everywhere(t *testing.T, overlays string) {
 		"secrets found in the clear", len(found)+len(inFiles), "took", time.Since(begun).Round(time.Second))
 }
 
-// crash ends a service as a bug would, with all that the kernel and the Go runtime are ready to write down about it.
+// crash ends a service as a bug would, with all dumps of the kernel and the Go runtime.
 func (w *world) crash(p *process) {
 	w.t.Helper()
 	found, err := os.FindProcess(p.PID())
@@ -568,11 +568,11 @@ func (w *world) crash(p *process) {
 	require.NoError(w.t, found.Signal(syscall.SIGABRT))
 	p.ExitCode(startLimit)
 	if !strings.Contains(p.Output(), "goroutine ") {
-		w.t.Errorf("%s has printed no goroutines", p.service)
+		w.t.Errorf("%s printed no goroutines", p.service)
 	}
 }
 
-// provenToFind plants each secret in a copy of each kind of place, in each encoding, and wants it found.
+// provenToFind plants each secret in a copy of each kind of place, in each encoding, and checks that the scan finds it.
 func (w *world) provenToFind(places map[string][]byte) {
 	w.t.Helper()
 	canary := harness.NewCanary()
@@ -583,10 +583,10 @@ func (w *world) provenToFind(places map[string][]byte) {
 			at := len(content) / 2
 			copied := slices.Concat(content[:at:at], []byte(encode(canary.String())), content[at:])
 			if len(pieces.In(copied)) == 0 {
-				w.t.Errorf("what is planted in %s as %s is not found", place, encoding)
+				w.t.Errorf("the secret planted in %s as %s is not found", place, encoding)
 			}
 			planted++
-			// The long ones take their time.
+			// Long places take much time.
 			if len(content) > 4<<20 && encoding != "base64" {
 				break
 			}

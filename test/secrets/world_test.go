@@ -1,5 +1,5 @@
-// Package secrets runs every service as a process of its own, with secrets that are found wherever they are written, and looks for them
-// everywhere: make secrets.
+// Package secrets runs every service as a separate process with unique secrets, and searches for them everywhere: make
+// secrets.
 package secrets
 
 import (
@@ -36,9 +36,9 @@ import (
 const (
 	// root is the folder of the repository.
 	root = "../.."
-	// limit is how long anything may take on a machine that has much else to do.
+	// limit is the time limit for one condition on a busy machine.
 	limit = 10 * time.Minute
-	// startLimit is the same for a process that starts.
+	// startLimit is the time limit for the start of a process.
 	startLimit = 3 * time.Minute
 )
 
@@ -58,7 +58,7 @@ type world struct {
 	traces   *testkit.Traces
 	services map[string]harness.Service // from docker-compose.yml
 	running  map[string]*process
-	// more is what replicas have in their environment besides, brokers the addresses of the OSB API.
+	// more is the additional environment of replicas; brokers are the addresses of the OSB API.
 	more    map[string]map[string]string
 	brokers []string
 	all     []*process
@@ -67,15 +67,15 @@ type world struct {
 	*harness.System
 }
 
-// process is a service that runs, or has run.
+// process is a service that runs or ran.
 type process struct {
 	*harness.Process
 	service string
-	args    []byte // as others see them
+	args    []byte // as other processes see them
 	metrics string // address
 }
 
-// vault is the canaries, and what the systems have made meanwhile.
+// vault contains the canaries, and the values that the systems create during the test.
 type vault struct {
 	mu sync.Mutex
 	harness.Canaries
@@ -87,14 +87,14 @@ func (v *vault) set(f func(c harness.Canaries)) {
 	f(v.Canaries)
 }
 
-// snapshot is what is known by now.
+// snapshot returns the current canaries.
 func (v *vault) snapshot() harness.Canaries {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return maps.Clone(v.Canaries)
 }
 
-// credential is a new secret of a system.
+// credential returns a new secret of a system.
 func (v *vault) credential(name string) string {
 	c := harness.NewCanary()
 	v.set(func(all harness.Canaries) { all.AddCanary(name, c) })
@@ -138,7 +138,7 @@ func (w *world) noteFiles() {
 	w.t.Helper()
 	files, err := os.ReadDir(filepath.Join(w.secrets.Dir, "init"))
 	if err != nil || len(files) < 20 {
-		w.t.Fatalf("%d secrets were made: %v", len(files), err)
+		w.t.Fatalf("%d secrets were created: %v", len(files), err)
 	}
 	w.canaries.set(func(c harness.Canaries) {
 		for _, file := range files {
@@ -147,7 +147,7 @@ func (w *world) noteFiles() {
 	})
 }
 
-// noteSecret makes a canary of a password or of a keyring: its keys as they are written, and their bytes.
+// noteSecret adds a password, or the keys of a keyring with their bytes, to the canaries.
 func noteSecret(c harness.Canaries, name, text string) {
 	if _, key, isKeyring := strings.Cut(text, ":"); isKeyring {
 		c.Add(name, key)
@@ -161,7 +161,7 @@ func noteSecret(c harness.Canaries, name, text string) {
 
 func (w *world) startPostgres() {
 	w.t.Helper()
-	// Everything that a server can be made to log, and pages as they are written.
+	// Log as much as a server can, and write pages with checksums.
 	srv, err := pglocal.Start(w.t.Context(), pglocal.Config{DataDir: filepath.Join(w.dir, "postgres"), Settings: map[string]string{
 		"log_connections": "on", "wal_level": "logical", "full_page_writes": "on", "log_parameter_max_length": "-1",
 		"log_parameter_max_length_on_error": "-1", "max_connections": "120",
@@ -205,7 +205,7 @@ func (w *world) startNATS() {
 	require.NoError(w.t, err)
 	opts.Host, opts.Port, opts.HTTPHost, opts.HTTPPort, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, "127.0.0.1", server.RANDOM_PORT, true
 	opts.StoreDir, opts.Debug, opts.LogFile = filepath.Join(w.dir, "nats"), true, filepath.Join(w.dir, "nats.log")
-	// Who reads everything there is, in every account.
+	// The recorder reads all messages in every account.
 	password := harness.NewCanary().String()
 	readers := []*server.User{{Username: "recorder", Password: password}}
 	for _, account := range opts.Accounts {
@@ -233,7 +233,7 @@ func (w *world) startNATS() {
 	}
 }
 
-// recorder keeps everything that went over the bus.
+// recorder keeps all messages of the bus.
 type recorder struct {
 	mu       sync.Mutex
 	messages []*nats.Msg
@@ -245,7 +245,7 @@ func (r *recorder) take(m *nats.Msg) {
 	r.messages = append(r.messages, m)
 }
 
-// startSystems starts the simulated systems, each with a secret of its own, and who stands before them.
+// startSystems starts the simulated systems, each with a unique secret, and the proxy in front of them.
 func (w *world) startSystems() {
 	w.t.Helper()
 	listener, err := net.Listen("tcp", harness.FreeAddr(w.t))
@@ -284,14 +284,14 @@ func (w *world) startSystems() {
 	w.canaries.set(func(c harness.Canaries) { c.AddWhole("client secret of OIDC", accesstest.Secret) })
 }
 
-// token is a new secret that fits into a header.
+// token returns a new secret that is valid in a header.
 func (w *world) token(name string) string {
 	text := strings.Trim(base64.RawURLEncoding.EncodeToString([]byte(harness.NewCanary().String())), "-_")
 	w.canaries.set(func(c harness.Canaries) { c.Add(name, text) })
 	return text
 }
 
-// credentials of the external systems, as the workers get them: some in the environment, some in files.
+// credentials returns the external systems' credentials of a worker: some in the environment, some in files.
 func (w *world) credentials(service string) map[string]string {
 	c := w.echo.credentials
 	own := map[string]map[string]string{
@@ -326,7 +326,7 @@ func (w *world) serviceManagerPassword() string {
 	return w.secrets.Read("worker-service-manager/own-password")
 }
 
-// start runs a replica of a service, "broker" or "broker/2". What more says counts before everything else.
+// start starts a replica of a service, "broker" or "broker/2". The variables in more take precedence.
 func (w *world) start(replica string, more map[string]string) *process {
 	w.t.Helper()
 	service, number, _ := strings.Cut(replica, "/")
@@ -379,7 +379,7 @@ func (w *world) ready(processes ...*process) {
 	}
 }
 
-// startAll runs one of each service.
+// startAll starts one replica of each service.
 func (w *world) startAll() {
 	w.t.Helper()
 	var started []*process
@@ -389,7 +389,7 @@ func (w *world) startAll() {
 	w.ready(started...)
 }
 
-// logs is what all processes have printed.
+// logs returns the output of all processes.
 func (w *world) logs() map[string][]byte {
 	out := map[string][]byte{}
 	for i, p := range w.all {
@@ -399,7 +399,7 @@ func (w *world) logs() map[string][]byte {
 	return out
 }
 
-// dump is all rows of the database by SQL, and what pg_dump makes of it.
+// dump returns all rows of the database by SQL, and the output of pg_dump.
 func (w *world) dump() map[string][]byte {
 	w.t.Helper()
 	out := map[string][]byte{}

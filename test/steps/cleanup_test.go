@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
-// took is the time from the first execution of a step to the end of its last.
+// took returns the time from the first execution of a step to the end of its last one.
 func took(run *rehearsal.Run, step string) time.Duration {
 	var first, last time.Time
 	for _, f := range run.Steps() {
@@ -31,8 +31,8 @@ func took(run *rehearsal.Run, step string) time.Duration {
 	return last.Sub(first)
 }
 
-// Deviation B1: what a customer has left in a runtime is waited for half an hour, unless the account behind it is gone. Only then its
-// finalizers are taken away, which is reported.
+// Deviation B1: the step waits half an hour for service instances and bindings in a runtime, unless the account was deleted. Only then it
+// removes their finalizers, and reports that.
 func TestDeprovisioning_RuntimeInUse_WaitsHalfAnHourForTheOperator(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct {
@@ -51,7 +51,7 @@ func TestDeprovisioning_RuntimeInUse_WaitsHalfAnHourForTheOperator(t *testing.T)
 			t.Errorf("%s: left %v", name, held)
 		}
 		if d := took(run, "BTPOperator_Cleanup"); d < want.waited || d > want.waited+time.Minute {
-			t.Errorf("%s: it waited for %s, want %s", name, d, want.waited)
+			t.Errorf("%s: the step waited for %s, want %s", name, d, want.waited)
 		}
 		for _, f := range run.Steps() {
 			const message = "1 service instance and 1 service binding were left after 30m0s; their finalizers were removed"
@@ -62,7 +62,7 @@ func TestDeprovisioning_RuntimeInUse_WaitsHalfAnHourForTheOperator(t *testing.T)
 	}
 }
 
-// Deviation B1: with the overlay of the original's conditions an ordinary deletion leaves service instances alone.
+// Deviation B1: with the overlay of the original's conditions, an ordinary deletion does not touch service instances.
 func TestDeprovisioning_OriginalConditions_TouchNoServiceBinding(t *testing.T) {
 	t.Parallel()
 	set, err := process.Load(processes.FS, process.Named("examples", os.DirFS("../../examples/btp-cleanup-of-trials")))
@@ -83,8 +83,8 @@ func TestDeprovisioning_OriginalConditions_TouchNoServiceBinding(t *testing.T) {
 	}
 }
 
-// Deviation T1: the Reconciler and the Lifecycle Manager work inside the cluster, so it is not removed before they have ended. Both have
-// more time than the five minutes that errors have.
+// Deviation T1: the Reconciler and the Lifecycle Manager work in the cluster, so the cluster is removed after they end. Both have more
+// time than the five-minute budget for errors.
 func TestDeprovisioning_SlowRemovals_EndBeforeTheRuntimeIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -117,7 +117,7 @@ func TestDeprovisioning_SlowRemovals_EndBeforeTheRuntimeIsRemoved(t *testing.T) 
 	}
 }
 
-// A deregistration that never ends keeps the runtime for 90 minutes, and one that cannot be asked about for five.
+// A deregistration that never ends delays the removal for 90 minutes; one whose status cannot be read delays it for five.
 func TestDeprovisioning_DeregistrationWithoutEnd_IsGivenUp(t *testing.T) {
 	t.Parallel()
 	const step = "Check_Cluster_Deregistration"
@@ -156,7 +156,7 @@ func TestDeprovisioning_DeregistrationWithoutEnd_IsGivenUp(t *testing.T) {
 				t.Errorf("%s, not completed %v, want succeeded without %s", status.State, status.NotCompleted, step)
 			}
 			if d := took(run, step); d < test.waited || d > test.waited+time.Minute {
-				t.Errorf("it was tried for %s, want %s", d, test.waited)
+				t.Errorf("the step was tried for %s, want %s", d, test.waited)
 			}
 			removedAfter(t, run, step)
 			for _, f := range run.Steps() {
@@ -168,7 +168,7 @@ func TestDeprovisioning_DeregistrationWithoutEnd_IsGivenUp(t *testing.T) {
 	}
 }
 
-// removedAfter wants the runtime to be removed, and after the last execution of a step.
+// removedAfter checks that the runtime was removed, and only after the last execution of a step.
 func removedAfter(t *testing.T, run *rehearsal.Run, step string) {
 	t.Helper()
 	removing := false

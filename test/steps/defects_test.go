@@ -15,10 +15,10 @@ import (
 	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
-// These are defects of the original (docs/contracts/defects.md), by their numbers there, as its users would have seen them. Those
-// of the broker and of the orchestrator have their tests beside these services.
+// These tests cover defects of the original (docs/contracts/defects.md) by their numbers there. The defects of the broker and of the
+// orchestrator have their tests in these services.
 
-// scenario finds one by name.
+// scenario returns the scenario with that name.
 func scenario(t *testing.T, name string) rehearsal.Scenario {
 	t.Helper()
 	for _, s := range append(rehearsal.Scenarios(), rehearsal.Variants()...) {
@@ -40,7 +40,7 @@ func spoil(step string, f rehearsal.Fault) rehearsal.Hook {
 	}
 }
 
-// after is the first execution behind the last one of a step; nil when nothing ran after it.
+// after returns the first execution after the last one of a step; nil if there is none.
 func after(run *rehearsal.Run, step string) *rehearsal.Execution {
 	last := -1
 	for i, x := range run.Executions {
@@ -67,8 +67,8 @@ func TestDefect_FailedStep_IsNotSkippedAndShowsError(t *testing.T) {
 	}
 }
 
-// 2 and 4b: other steps of the stage save at every round, and the budget is longer than the ten minutes after which the original
-// started its clock anew.
+// 2 and 4b: other steps of the stage save in every round, and the budget is longer than the ten minutes after which the original
+// restarted its clock.
 func TestDefect_Outage_FailsAfterStepBudget(t *testing.T) {
 	t.Parallel()
 	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("AVS_Create_External_Eval_Step", rehearsal.Fault{Status: http.StatusServiceUnavailable}))
@@ -91,7 +91,7 @@ func TestDefect_Outage_FailsAfterStepBudget(t *testing.T) {
 }
 
 // 4.
-// AvS has no look-up: each kill leaves one evaluation behind, and no more.
+// AvS has no look-up: each kill leaves exactly one evaluation behind.
 func TestDefect_CrashAfterCreation_CreatesOnce(t *testing.T) {
 	t.Parallel()
 	for step, object := range map[string]string{
@@ -130,7 +130,7 @@ func TestDefect_MissingRuntime_IsDeprovisioned(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "deprovision")
 	_, run := rehearsal.Play(t, s, nil)
-	// The same deprovisioning again, with what the provisioning had saved.
+	// Repeat the deprovisioning with the saved details of the provisioning.
 	w := rehearsal.NewWorld(t)
 	set := rehearsal.Processes(t, false)
 	provisioned := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil)
@@ -165,7 +165,7 @@ func TestDefect_OneEvaluationFails_RemovesTheOther(t *testing.T) {
 		t.Errorf("not completed %v, want De-provision_AVS_Evaluations", run.Status().NotCompleted)
 	}
 	if n := w.Held()["avs/evaluation"]; n != 1 {
-		t.Errorf("%d evaluations are left, want the one that resists", n)
+		t.Errorf("%d evaluations are left, want the one that cannot be removed", n)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestDefect_SubaccountCase_IsRegisteredAgain(t *testing.T) {
 	if run := w.Do(set[event.Provision], s.Tested, rehearsal.Left{}, rehearsal.Credentials(), nil); run.Status().State != event.Succeeded {
 		t.Fatalf("%+v", run.Status())
 	}
-	// Another instance of the account meets what the first one has left.
+	// Another instance of the account finds the registration of the first one.
 	second := s.Tested
 	second.InstanceID, second.Runtime.ShootName = "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a21", "c-9999999"
 	if run := w.Do(set[event.Provision], second, rehearsal.Left{}, rehearsal.Credentials(), nil); run.Status().State != event.Succeeded {
@@ -290,18 +290,18 @@ func TestDefect_ExpiredToken_RepeatsWholeCall(t *testing.T) {
 	}
 }
 
-// 17: a route that only one side knows shows as a call that no simulator serves.
+// 17: a route that exists only in a description is a call that no simulator serves.
 func TestDescribedCalls_Landscape_ServesAll(t *testing.T) {
 	t.Parallel()
 	for _, s := range rehearsal.Scenarios() {
 		w, _ := rehearsal.Play(t, s, nil)
 		for _, c := range w.NotServed() {
-			t.Errorf("%s: %s %q is served by nobody", s.Name, c.System, c.Operation)
+			t.Errorf("%s: %s %q is not served", s.Name, c.System, c.Operation)
 		}
 	}
 }
 
-// EDP and IAS are optional: neither a refusal nor an outage fails or blocks an order, and both are visible.
+// EDP and IAS are optional: neither a rejection nor an outage fails or blocks an order, and both are visible.
 func TestOptionalSystem_RefusesOrIsDown_OrderSucceedsWithoutIt(t *testing.T) {
 	t.Parallel()
 	for step, name := range map[string]string{"EDP_Registration": "provision", "IAS_Registration": "provision Kyma 1"} {

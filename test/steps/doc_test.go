@@ -33,7 +33,7 @@ func TestStepsPage_Content_IsUpToDate(t *testing.T) {
 	}
 }
 
-// record is what the steps were seen to do. It may be used concurrently.
+// record contains the observed calls of the steps. It is safe for concurrent use.
 type record struct {
 	mu    sync.Mutex
 	steps map[string]*deeds
@@ -76,17 +76,17 @@ func (r *record) look(w *rehearsal.World, run *rehearsal.Run) {
 	}
 }
 
-// takeOtherPaths plays the variants.
+// takeOtherPaths runs the variants.
 func takeOtherPaths(t *testing.T, seen *record) {
 	for _, s := range rehearsal.Variants() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			w, run := rehearsal.Play(t, s, nil)
 			if status := run.Status(); status.State != event.Succeeded || !slices.Equal(status.NotCompleted, s.NotCompleted) {
-				t.Errorf("it is %s, not completed %v: %+v", status.State, status.NotCompleted, status.Error)
+				t.Errorf("the operation is %s, not completed %v: %+v", status.State, status.NotCompleted, status.Error)
 			}
 			seen.look(w, run)
-			// Each first result is lost, so that the steps find what they have made.
+			// Each first result is lost, so that the steps find their own objects.
 			lost := map[string]bool{}
 			w, run = rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
 				first := !lost[c.Step]
@@ -98,34 +98,34 @@ func takeOtherPaths(t *testing.T, seen *record) {
 	}
 }
 
-// unseen are described calls that need circumstances which no scenario makes; the tests of the worker's module make some.
+// unseen are described calls that no scenario causes; tests of the worker's module cause some of them.
 var unseen = map[string][]string{
-	// The runtime has a cluster id of its own before the broker has given it one.
+	// The runtime has a cluster id before the broker assigns one.
 	"btp/BTPOperatorOverrides": {"get configmaps", "create namespaces", "create configmaps"},
 	// An own cluster, see sequences_test.go.
 	"btp/BTPOperator_Cleanup": {"get secrets", "delete secrets"},
-	// Somebody has put a Secret there that cannot be changed.
+	// Another client created an immutable Secret.
 	"btp/Inject_BTP_Operator_Credentials": {"delete secrets"},
-	// The operation began before there were templates, and the instance has changed since its resource was made.
+	// The operation began before templates existed, and the instance has changed since its resource was created.
 	"lifecycle-manager/Apply_Kyma":      {"list configmaps", "patch kymas"},
 	"lifecycle-manager/Sync_Kubeconfig": {"list configmaps", "patch secrets"},
-	// The version is one of a pull request, or a release whose components are known; the instance is older than the saved version.
+	// The version is that of a pull request, or a release with known components; the instance is older than the saved version.
 	"kyma/Provision_Initialization":  {"GET /kyma-development-artifacts/{version}/kyma-components.yaml"},
 	"kyma/Upgrade_Init_Kyma_Version": {"GET /kyma-prow-artifacts/{version}/kyma-components.yaml", "GET /kyma-development-artifacts/{version}/kyma-components.yaml"},
 	"kyma/Update_Init_Kyma_Version":  {"GET /kyma-prow-artifacts/{version}/kyma-components.yaml", "GET /kyma-development-artifacts/{version}/kyma-components.yaml", "get configmaps"},
-	// An upgrade that was noted and never reached the Runtime Provisioner.
+	// An upgrade that was saved but never reached the Runtime Provisioner.
 	"provisioner/Check_Runtime":         {"runtimeStatus", "upgradeShoot"},
 	"provisioner/Check_Runtime_Removal": {"get shoots", "runtimeStatus", "deprovisionRuntime"},
-	// The Reconciler knows the runtime from a deregistration that is under way, or never gets ready.
+	// The Reconciler has the runtime in a deregistration, or the runtime never becomes ready.
 	"reconciler/Apply_Cluster_Configuration":    {"DELETE /clusters/{runtimeID}"},
 	"reconciler/Apply_Reconciler_Configuration": {"DELETE /clusters/{runtimeID}"},
 	"reconciler/Check_Cluster_Configuration":    {"DELETE /clusters/{runtimeID}"},
 	"reconciler/Create_Cluster_Configuration":   {"DELETE /clusters/{runtimeID}"},
 }
 
-// compare holds the description of each step against what it was seen to do.
+// compare compares the description of each step with its observed calls.
 func (r *record) compare(t *testing.T) {
-	t.Logf("%d operations have run %d steps", r.runs, len(r.steps))
+	t.Logf("%d operations ran %d steps", r.runs, len(r.steps))
 	for _, key := range slices.Sorted(maps.Keys(r.steps)) {
 		did := r.steps[key]
 		d, ok := worker.Describe(did.step)
@@ -138,19 +138,19 @@ func (r *record) compare(t *testing.T) {
 		}
 		for c := range did.calls {
 			if !slices.ContainsFunc(d.Calls, func(described worker.Call) bool { return rehearsal.Matches(described, c) }) {
-				t.Errorf("%s calls %s %q and does not say so", key, c.System, c.Operation)
+				t.Errorf("%s calls %s %q, which is not described", key, c.System, c.Operation)
 			}
 		}
 		calls := slices.Collect(maps.Keys(did.calls))
 		for _, described := range d.Calls {
 			was := slices.ContainsFunc(calls, func(c worker.Call) bool { return rehearsal.Matches(described, c) })
 			if excused := slices.Contains(unseen[key], described.Operation); was == excused {
-				t.Errorf("%s says that it calls %s %q: seen %t, on the list of unseen ones %t", key, described.System, described.Operation, was, excused)
+				t.Errorf("%s describes the call %s %q: seen %t, on the list of unseen ones %t", key, described.System, described.Operation, was, excused)
 			}
 		}
 		for name := range did.details {
 			if !slices.Contains(d.Details, name) {
-				t.Errorf("%s saves %s and does not say so", key, name)
+				t.Errorf("%s saves %s, which is not described", key, name)
 			}
 		}
 		for name := range did.memory {
@@ -159,7 +159,7 @@ func (r *record) compare(t *testing.T) {
 				return any && strings.HasPrefix(name, prefix)
 			})
 			if !wild && !slices.Contains(d.StageMemory, name) {
-				t.Errorf("%s puts %s into the stage memory and does not say so", key, name)
+				t.Errorf("%s puts %s into the stage memory, which is not described", key, name)
 			}
 		}
 	}

@@ -1,5 +1,5 @@
-// Package steps_test holds every step of every process against faults of the external systems and kills of its worker. A new
-// step needs a row in the table of answers, and nothing else.
+// Package steps_test tests every step of every process with faults of the external systems and kills of its worker. A new step only needs a
+// row in the table of answers.
 package steps_test
 
 import (
@@ -18,24 +18,24 @@ import (
 	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
-// meaning is what an answer means to a step.
+// meaning is the effect of an answer on a step.
 type meaning int
 
 const (
-	// again: the step is tried again, and the operation ends as if nothing had happened.
+	// again means that the step is retried, and the operation ends as without the fault.
 	again meaning = iota + 1
-	// broken: the step fails, and the process says what becomes of the operation.
+	// broken means that the step fails, and the process decides how the operation continues.
 	broken
-	// fine: the step takes it for an answer, for example that what is to be deleted is not there.
+	// fine means that the step accepts the answer, for example that an object to delete does not exist.
 	fine
 )
 
-// answers says what it means to a step when every call of one execution is answered with 404, or with something that is no
-// answer. What 500, silence and a kill mean is the same for all steps: again.
+// answers has the meaning for each step if every call of one execution is answered with 404, or with an invalid answer. The meaning of
+// 500, no answer and a kill is again for all steps.
 var answers = map[string]struct{ notFound, garbage meaning }{
 	"Resolve_Target_Secret":                  {broken, again},
 	"AVS_Create_Internal_Eval_Step":          {broken, again},
-	"EDP_Registration":                       {again, again}, // a tenant that vanishes while it is made is made anew
+	"EDP_Registration":                       {again, again}, // a tenant that disappears during its creation is created again
 	"Provision_Initialization":               {broken, again},
 	"Init_Kyma_Template":                     {broken, again},
 	"Upgrade_Init_Kyma_Version":              {broken, again},
@@ -44,7 +44,7 @@ var answers = map[string]struct{ notFound, garbage meaning }{
 	"Create_Runtime_Without_Kyma":            {broken, again},
 	"Check_Runtime":                          {broken, again},
 	"Get_Kubeconfig":                         {broken, again},
-	"Inject_BTP_Operator_Credentials":        {again, again}, // a new runtime may not know its own API yet
+	"Inject_BTP_Operator_Credentials":        {again, again}, // the API of a new runtime may not be complete yet
 	"Sync_Kubeconfig":                        {broken, again},
 	"Create_Cluster_Configuration":           {broken, again},
 	"Check_Cluster_Configuration":            {broken, again},
@@ -56,22 +56,22 @@ var answers = map[string]struct{ notFound, garbage meaning }{
 	"Apply_Reconciler_Configuration": {broken, again},
 	"CheckReconcilerState":           {broken, again},
 
-	"Send_Notification":           {again, fine}, // what SPC answers is not read
+	"Send_Notification":           {again, fine}, // the step ignores the answers of SPC
 	"Send_Finished_Notification":  {again, fine},
-	"AVS_Set_Maintenance":         {fine, again}, // an evaluation that is gone needs none
+	"AVS_Set_Maintenance":         {fine, again}, // a missing evaluation needs no maintenance
 	"AVS_Restore_Status":          {fine, again},
 	"Apply_Cluster_Configuration": {broken, again},
 	"Upgrade_Cluster":             {broken, again},
 
 	"BTPOperator_Cleanup":          {again, again},
-	"De-provision_AVS_Evaluations": {fine, fine}, // AvS answers a deletion with anything
+	"De-provision_AVS_Evaluations": {fine, fine}, // the step ignores the content of AvS's answer to a deletion
 	"EDP_Deregistration":           {fine, again},
 	"IAS_Deregistration":           {broken, again},
 	"Delete_Kyma_Resource":         {broken, again},
 	"Check_Kyma_Resource_Deleted":  {broken, again},
 	"Deregister_Cluster":           {fine, again},
 	"Check_Cluster_Deregistration": {fine, again},
-	"Remove_Runtime":               {broken, again}, // only the error err_db_not_found says that a runtime is gone
+	"Remove_Runtime":               {broken, again}, // only the error err_db_not_found means that the runtime does not exist
 	"Check_Runtime_Removal":        {broken, again},
 	"Release_Subscription":         {broken, again},
 	"Delete_Kubeconfig":            {broken, again},
@@ -84,9 +84,9 @@ var answers = map[string]struct{ notFound, garbage meaning }{
 	"Deprovision_Azure_Event_Hubs": {broken, again},
 }
 
-// orphans are the objects that remain when a worker is killed after a call and before its result has arrived: the systems have no
-// look-up, so the next attempt cannot know what the one before has created. Each kill leaves exactly as many, and the operation still
-// ends as without the fault. docs/operator.md shows how an operator finds them.
+// orphans are the objects that remain when a worker is killed after a call and before its result. Their systems have no look-up, so the
+// next attempt cannot find them. Each kill leaves exactly that many, and the operation still ends as without the fault. docs/operator.md
+// describes how an operator finds them.
 var orphans = map[string]struct {
 	kind string
 	n    int64
@@ -95,10 +95,10 @@ var orphans = map[string]struct {
 	"AVS_Create_External_Eval_Step": {"avs/evaluation", 1},
 }
 
-// clean is how a scenario ends without any fault.
+// clean is the result of a scenario without faults.
 type clean struct {
 	run *rehearsal.Run
-	// before and after are what the external systems hold.
+	// before and after are the objects of the external systems.
 	before, after map[string]int64
 	process       *process.Process
 	seen          *record
@@ -124,7 +124,7 @@ func play(t *testing.T, s rehearsal.Scenario, seen *record) *clean {
 	return c
 }
 
-// calling are the steps of the tested operation that call external systems, with the number of calls of their first execution.
+// calling returns the steps of the tested operation that call external systems, with the number of calls in their first execution.
 func (c *clean) calling() map[string]int {
 	calls := map[string]int{}
 	for _, x := range c.run.Executions {
@@ -135,19 +135,19 @@ func (c *clean) calling() map[string]int {
 	return calls
 }
 
-// TestFaults_EveryStep_IsTested spoils every call of every step in turn, and then compares what the steps were seen to do with what they tell of
-// themselves. Under the race detector every step runs without a fault and some are spoilt, by which they are not seen to do everything.
+// TestFaults_EveryStep_IsTested injects a fault into every call of every step in turn, and then compares the observed calls with the
+// descriptions. Under the race detector it runs every step without a fault and only a sample with faults, so it does not compare.
 func TestFaults_EveryStep_IsTested(t *testing.T) {
 	t.Parallel()
 	seen := &record{}
-	t.Run("bears faults of its systems", func(t *testing.T) { bearFaults(t, seen) })
-	t.Run("takes its other paths", func(t *testing.T) { takeOtherPaths(t, seen) })
+	t.Run("faults of systems", func(t *testing.T) { injectFaults(t, seen) })
+	t.Run("other paths", func(t *testing.T) { takeOtherPaths(t, seen) })
 	if !testkit.RaceDetector() {
-		t.Run("does what it describes", func(t *testing.T) { seen.compare(t) })
+		t.Run("descriptions", func(t *testing.T) { seen.compare(t) })
 	}
 }
 
-func bearFaults(t *testing.T, seen *record) {
+func injectFaults(t *testing.T, seen *record) {
 	for k, s := range rehearsal.Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +155,7 @@ func bearFaults(t *testing.T, seen *record) {
 			calling := c.calling()
 			for i, step := range slices.Sorted(maps.Keys(calling)) {
 				if _, _, same := rehearsal.Processes(t, false)[s.Tested.Type].Find(step); s.Kyma1 && same {
-					continue // the scenario without Kyma 1 spoils it
+					continue // the scenario without Kyma 1 covers it
 				}
 				if !runs(i + k) {
 					continue
@@ -191,7 +191,7 @@ func bearFaults(t *testing.T, seen *record) {
 	}
 }
 
-// once spoils the first execution of a step.
+// once injects a fault into the first execution of a step.
 func (c *clean) once(t *testing.T, s rehearsal.Scenario, step, name string, f rehearsal.Fault, want meaning) {
 	t.Helper()
 	spoilt := false
@@ -205,7 +205,7 @@ func (c *clean) once(t *testing.T, s rehearsal.Scenario, step, name string, f re
 	c.check(t, w, run, step, name, want, f.KillAfter > 0)
 }
 
-// lost kills the worker after the first execution of a step, before its result is out.
+// lost kills the worker after the first execution of a step, before it publishes its result.
 func (c *clean) lost(t *testing.T, s rehearsal.Scenario, step string) {
 	t.Helper()
 	spoilt := false
@@ -280,12 +280,12 @@ func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step
 	}
 	for kind, n := range w.Held() {
 		if limit := max(c.before[kind], after[kind]); n > limit {
-			t.Errorf("%s: %d of %s, at most %d are expected", name, n, kind, limit)
+			t.Errorf("%s: %d of %s, want at most %d", name, n, kind, limit)
 		}
 	}
 }
 
-// ended wants the operation to have ended because of a step as its policy says.
+// ended checks that the operation ended because of a step, in accordance with the step's policy.
 func (c *clean) ended(t *testing.T, run *rehearsal.Run, step, name string, policy process.Policy) {
 	t.Helper()
 	status := run.Status()

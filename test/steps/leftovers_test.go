@@ -22,7 +22,7 @@ type story struct {
 	w    *rehearsal.World
 	set  process.Set
 	left rehearsal.Left
-	// kyma1 tells that the processes have the overlay for Kyma 1.
+	// kyma1 adds the overlay for Kyma 1 to the processes.
 	kyma1 bool
 }
 
@@ -51,12 +51,12 @@ func (s *story) do(op event.Operation, hook rehearsal.Hook) *rehearsal.Run {
 		return f, lose
 	})
 	s.w.Restart()
-	s.w.Pass(time.Hour) // what takes its time in the control plane is over
+	s.w.Pass(time.Hour) // background work in the control plane has ended
 	s.left = run.Left()
 	return run
 }
 
-// succeed runs an operation that must succeed completely.
+// succeed runs an operation that must succeed without skipped steps.
 func (s *story) succeed(op event.Operation) *rehearsal.Run {
 	s.t.Helper()
 	run := s.do(op, nil)
@@ -66,12 +66,12 @@ func (s *story) succeed(op event.Operation) *rehearsal.Run {
 	return run
 }
 
-// holds compares what the external systems hold.
+// holds compares the objects of the external systems.
 func (s *story) holds(want map[string]int64) {
 	s.t.Helper()
 	got := held(s.w)
 	if s.kyma1 {
-		// An order of 2020 names no administrators; the cluster gets them with its first update or upgrade.
+		// An order of 2020 contains no administrators; the cluster gets them with its first update or upgrade.
 		want = maps.Clone(want)
 		delete(want, "runtimes/ClusterRoleBinding")
 		delete(got, "runtimes/ClusterRoleBinding")
@@ -81,8 +81,8 @@ func (s *story) holds(want map[string]int64) {
 	}
 }
 
-// held is what the external systems hold, without what is never removed: logs, the LMS tenant that an account shares, and the
-// ConfigMap cluster-info, which an own cluster (here the control plane) gets with its first new credentials and keeps.
+// held returns the objects of the external systems, except those that are never removed: logs, the shared LMS tenant of an account, and the
+// ConfigMap cluster-info. An own cluster (here the control plane) gets that ConfigMap with its first new credentials.
 func held(w *rehearsal.World) map[string]int64 {
 	h := w.Held()
 	for _, o := range w.Objects("control-plane") {
@@ -96,7 +96,7 @@ func held(w *rehearsal.World) map[string]int64 {
 	return h
 }
 
-// usual is what a provisioning without faults leaves in the external systems, and what its deprovisioning does.
+// usual returns the objects after a provisioning without faults, those after its deprovisioning, and the number of calls.
 func usual(t *testing.T, plan rehearsal.Plan, kyma1 bool) (there, gone map[string]int64, calls map[string]int) {
 	t.Helper()
 	s := begin(t, kyma1)
@@ -109,7 +109,7 @@ func usual(t *testing.T, plan rehearsal.Plan, kyma1 bool) (there, gone map[strin
 	return there, held(s.w), calls
 }
 
-// givenUp lets a step do as many calls, and then answers every call of it with 500.
+// givenUp permits that many calls of a step, and then answers every call of it with 500.
 func givenUp(step string, calls int) rehearsal.Hook {
 	killed := calls == 0
 	return func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
@@ -120,12 +120,12 @@ func givenUp(step string, calls int) rehearsal.Hook {
 			killed = true
 			return &rehearsal.Fault{KillAfter: calls}, false
 		}
-		// Those that have hours are not waited for: an operator cancels the operation.
+		// The test does not wait for steps with a budget of hours: an operator cancels the operation.
 		return &rehearsal.Fault{Status: http.StatusInternalServerError, Cancel: strings.Contains(c.Step, "Runtime")}, false
 	}
 }
 
-// cancelled lets a step do as many calls, and then the operation is cancelled.
+// cancelled permits that many calls of a step, and then cancels the operation.
 func cancelled(step string, calls int) rehearsal.Hook {
 	return func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
 		if c.Step != step {
@@ -179,7 +179,7 @@ func TestDeprovision_UnfinishedProvisioning_RemovesAll(t *testing.T) {
 	}
 }
 
-// removing are the steps of a deprovisioning that call external systems.
+// removing returns the steps of a deprovisioning that call external systems.
 func removing(t *testing.T, plan rehearsal.Plan, kyma1 bool) []string {
 	t.Helper()
 	s := begin(t, kyma1)
@@ -211,7 +211,7 @@ func TestDeprovision_Repeated_RunsOnlyOpenSteps(t *testing.T) {
 					first := s.do(rehearsal.On(event.Deprovision, plan), givenUp(step, k))
 					done := first.Completed()
 					if status := first.Status(); status.State == event.Succeeded && len(status.NotCompleted) == 0 {
-						return // it had so few calls that it was over
+						return // the step ended after fewer calls
 					}
 					second := s.succeed(rehearsal.On(event.Deprovision, plan))
 					for _, x := range second.Executions {
@@ -259,7 +259,7 @@ func TestUnsuspend_IncompleteSuspension_Succeeds(t *testing.T) {
 	}
 }
 
-// working wants every saved id to be that of an object that is there.
+// working checks that every saved id is that of an existing object.
 func (s *story) working(rehearsal.Plan) {
 	s.t.Helper()
 }

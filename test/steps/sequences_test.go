@@ -16,7 +16,7 @@ type act struct {
 	kind event.OperationType
 	// change completes the operation; optional.
 	change func(op *event.Operation)
-	// fails is the step that is answered with 500 only; empty when the operation is to succeed.
+	// fails is the step whose calls are answered with 500; empty if the operation must succeed.
 	fails string
 }
 
@@ -24,7 +24,7 @@ func suspend(op *event.Operation) { op.Temporary = true }
 
 func dry(op *event.Operation) { op.Upgrade.DryRun = true }
 
-// TestPlans_AllOperations_Succeed runs sequences of operations on an instance of each plan. In the end nothing is left.
+// TestPlans_AllOperations_Succeed runs sequences of operations on an instance of each plan. No object may remain at the end.
 func TestPlans_AllOperations_Succeed(t *testing.T) {
 	t.Parallel()
 	sequences := map[string][]act{
@@ -79,7 +79,7 @@ func TestPlans_AllOperations_Succeed(t *testing.T) {
 			for _, name := range slices.Sorted(maps.Keys(sequences)) {
 				sequence := sequences[name]
 				if len(sequence) < 4 && plan.Name != "azure" {
-					continue // the long ones have all steps in them
+					continue // the long sequences contain all steps
 				}
 				if nth++; !runs(nth) {
 					continue
@@ -133,7 +133,7 @@ func (s *story) play(i int, op event.Operation, a act) {
 	}
 }
 
-// watched wants no evaluation to be in maintenance.
+// watched checks that no evaluation is in maintenance.
 func (s *story) watched(i int) {
 	s.t.Helper()
 	for _, o := range s.w.Objects("avs") {
