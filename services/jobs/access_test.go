@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/jobs"
 )
 
-// tokens is an OAuth2 server that gives token-1, token-2 and so on.
+// tokens starts an OAuth2 server that issues token-1, token-2 and so on.
 func tokens(t *testing.T) (url string, given *atomic.Int64) {
 	t.Helper()
 	given = &atomic.Int64{}
@@ -40,7 +40,7 @@ func TestToken_Rejected_IsRenewed(t *testing.T) {
 	cfg := v.into(s.config())
 	url, given := tokens(t)
 	cfg.BrokerTokenURL, cfg.BrokerClientID, cfg.BrokerClientSecret = url, "jobs", "CANARY-client"
-	// The first token is not good any more; the second one is for the list, and the third one for the deprovisioning.
+	// The first token is expired; the second one is for the list, and the third one for the deprovisioning.
 	s.token = "token-2"
 	s.listed = func(int) { s.token = "token-3" }
 	if got := run(t, jobs.SubaccountCleanup, cfg); got.Started != 1 || given.Load() != 3 {
@@ -49,7 +49,7 @@ func TestToken_Rejected_IsRenewed(t *testing.T) {
 	s.listed = nil
 	s.token = "none"
 	if _, err := jobs.Run(t.Context(), jobs.TrialExpiry, cfg, jobs.Deps{}); err == nil || !strings.Contains(err.Error(), "status 401") {
-		t.Errorf("a token that is refused: %v", err)
+		t.Errorf("a rejected token: %v", err)
 	}
 }
 
@@ -78,12 +78,12 @@ func TestJob_Secrets_AreNotLoggedOrReported(t *testing.T) {
 			change(&cfg)
 			report, err := jobs.Run(t.Context(), job, cfg, deps)
 			raw, encodeErr := json.Marshal(report)
-			told := fmt.Sprint(string(raw), err, encodeErr, report.Err())
-			if strings.Contains(told, "CANARY") {
-				t.Errorf("%s tells a secret: %s", job, told)
+			output := fmt.Sprint(string(raw), err, encodeErr, report.Err())
+			if strings.Contains(output, "CANARY") {
+				t.Errorf("%s contains a secret: %s", job, output)
 			}
 			if err == nil && report.Err() == nil && len(report.Failed) > 0 {
-				t.Errorf("%s: failures are no error: %s", job, told)
+				t.Errorf("%s: failures are not an error: %s", job, output)
 			}
 		}
 	}

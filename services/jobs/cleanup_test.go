@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/cis"
 )
 
-// inventory is the simulated cloud inventory; it keeps what was asked of it.
+// inventory is the simulated cloud inventory; it records its requests.
 type inventory struct {
 	t   *testing.T
 	url string
@@ -28,7 +28,7 @@ type inventory struct {
 	mu    sync.Mutex
 	asked []string
 	seen  []testkit.Request
-	// before is told of each request and may answer it.
+	// before is called for each request and may answer it.
 	before func(w http.ResponseWriter, r *http.Request) bool
 }
 
@@ -65,7 +65,7 @@ func newInventory(t *testing.T) *inventory {
 	return v
 }
 
-// deleted tells the inventory that a sub-account was deleted.
+// deleted adds the deletion of a sub-account to the inventory.
 func (v *inventory) deleted(subaccounts ...string) {
 	v.t.Helper()
 	for _, id := range subaccounts {
@@ -111,7 +111,7 @@ func TestCleanup_DeletedSubaccounts_AreDeprovisioned(t *testing.T) {
 
 	cfg.DryRun = true
 	if dry := run(t, jobs.SubaccountCleanup, cfg); dry.Found != 5 || dry.Started != 5 || len(s.requests()) > 0 {
-		t.Errorf("dry run: %+v, asked %v", dry, s.requests())
+		t.Errorf("dry run: %+v, requests %v", dry, s.requests())
 	}
 	cfg.DryRun = false
 	want := jobs.Report{Job: "subaccount-cleanup", Found: 5, Started: 3, Skipped: 1, Failed: []jobs.Failure{
@@ -122,11 +122,11 @@ func TestCleanup_DeletedSubaccounts_AreDeprovisioned(t *testing.T) {
 	}
 	for _, agent := range s.agents {
 		if agent != "accountcleanup-job" {
-			t.Errorf("a deprovisioning is asked for as %q", agent)
+			t.Errorf("a deprovisioning has the user agent %q", agent)
 		}
 	}
 	if len(s.requests()) != 5 {
-		t.Errorf("asked %v", s.requests())
+		t.Errorf("requests %v", s.requests())
 	}
 }
 
@@ -180,9 +180,9 @@ func TestCleanup_ManySubaccounts_AreQueriedInChunks(t *testing.T) {
 		v.deleted(id)
 		s.instances = append(s.instances, &instance{ID: "i-" + id, Subaccount: id, State: "succeeded"})
 	}
-	// Told twice, it is looked up and taken away once all the same.
+	// A duplicate is queried and deprovisioned only once.
 	v.deleted("gone-0")
-	// The stand-in fails the test when it is asked for more than 50 at once.
+	// The stand-in fails the test if a query contains more than 50 sub-accounts.
 	if got := run(t, jobs.SubaccountCleanup, v.into(s.config())); got.Started != 120 {
 		t.Errorf("started %d of 120: %+v", got.Started, got)
 	}
@@ -211,7 +211,7 @@ func TestCleanup_OtherEvents_AreIgnored(t *testing.T) {
 	}
 	s := newStandin(t, &instance{ID: "a", Subaccount: "alive", State: "succeeded"}, &instance{ID: "b", State: "succeeded"})
 	if got := run(t, jobs.SubaccountCleanup, v.into(s.config())); got.Found > 0 || len(s.requests()) > 0 {
-		t.Errorf("report %+v, asked %v", got, s.requests())
+		t.Errorf("report %+v, requests %v", got, s.requests())
 	}
 }
 
@@ -278,7 +278,7 @@ func TestCleanup_NoInventory_ChangesNothing(t *testing.T) {
 			report, err := jobs.Run(t.Context(), jobs.SubaccountCleanup, v.into(s.config()), jobs.Deps{})
 			want := fmt.Sprintf("subaccount-cleanup: read page 0 of the deleted sub-accounts: cis: GET /events/v1/events/central: status %d", status)
 			if err == nil || err.Error() != want || report.Error != want || len(s.requests()) > 0 {
-				t.Errorf("error %v, report %+v, asked %v", err, report, s.requests())
+				t.Errorf("error %v, report %+v, requests %v", err, report, s.requests())
 			}
 		})
 	}

@@ -46,15 +46,15 @@ func TestConfig_InvalidSetting_IsNamed(t *testing.T) {
 			cfg := service.Defaults[jobs.Config]()
 			cfg.User, cfg.Password, cfg.CISClientID, cfg.CISClientSecret = user, password, "keb", "CANARY-cis"
 			if job := tt.job; job != "tidy-up" {
-				require.NoError(t, cfg.Validate(job), "the defaults are refused")
+				require.NoError(t, cfg.Validate(job), "the defaults are rejected")
 			}
 			tt.change(&cfg)
 			_, err := jobs.Run(t.Context(), tt.job, cfg, jobs.Deps{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %v, want one that says %q", err, tt.want)
+				t.Errorf("error %v, want %q", err, tt.want)
 			}
 			if strings.Contains(fmt.Sprint(err), "CANARY") {
-				t.Errorf("the error shows a secret: %v", err)
+				t.Errorf("the error contains a secret: %v", err)
 			}
 		})
 	}
@@ -77,7 +77,7 @@ func TestFlags_Values_OverrideConfiguration(t *testing.T) {
 	} {
 		err := cfg.Flags(jobs.TrialExpiry).Parse(args[:2])
 		if err == nil || !strings.Contains(err.Error(), args[2]) {
-			t.Errorf("%v: error %v, want one that says %q", args[:2], err, args[2])
+			t.Errorf("%v: error %v, want %q", args[:2], err, args[2])
 		}
 	}
 }

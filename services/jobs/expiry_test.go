@@ -57,7 +57,7 @@ func TestExpiry_OldTrials_Expire(t *testing.T) {
 			cfg.DryRun = true
 			dry, err := jobs.Run(t.Context(), jobs.TrialExpiry, cfg, deps)
 			if err != nil || dry.Found != len(tt.want) || dry.Started != len(tt.want) || len(s.requests()) > 0 {
-				t.Errorf("dry run: %+v, %v, asked %v", dry, err, s.requests())
+				t.Errorf("dry run: %+v, %v, requests %v", dry, err, s.requests())
 			}
 			cfg.DryRun = false
 			got, err := jobs.Run(t.Context(), jobs.TrialExpiry, cfg, deps)
@@ -72,7 +72,7 @@ func TestExpiry_OldTrials_Expire(t *testing.T) {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 			if slices.Contains(s.agents, "accountcleanup-job") {
-				t.Error("an expiry is asked for as the clean-up of sub-accounts")
+				t.Error("an expiry has the user agent of the clean-up of sub-accounts")
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/jobs"
 )
 
-// incomplete are n instances whose deprovisioning has ended without some of its steps.
+// incomplete returns n instances whose deprovisioning skipped some steps.
 func incomplete(n int) []*instance {
 	var all []*instance
 	for i := range n {
@@ -42,7 +42,7 @@ func TestRetrigger_OnlyIncomplete_AreRetriggered(t *testing.T) {
 func TestRetrigger_DryRun_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	all := incomplete(3)
-	all[2].Running = "op-of-somebody-else"
+	all[2].Running = "op-of-another-client"
 	s := newStandin(t, all...)
 	cfg := s.config()
 	cfg.DryRun, cfg.Wait = true, true
@@ -53,7 +53,7 @@ func TestRetrigger_DryRun_ChangesNothing(t *testing.T) {
 	}
 	for _, asked := range s.requests() {
 		if !strings.HasSuffix(asked, "?dry_run=true") {
-			t.Errorf("a dry run asks %s", asked)
+			t.Errorf("a dry run requests %s", asked)
 		}
 	}
 	if len(s.polls) > 0 {
@@ -65,7 +65,7 @@ func TestRetrigger_ShrinkingList_SkipsNoInstance(t *testing.T) {
 	t.Parallel()
 	const n = 250
 	s := newStandin(t, incomplete(n)...)
-	// Whenever a page has been read, one of its instances leaves the list; the first one of the next page takes the last place of this one.
+	// After each page, one of its instances leaves the list; the first instance of the next page moves to the end of this page.
 	s.listed = func(page int) {
 		if page*100 < len(s.instances) {
 			left := s.instances[(page-1)*100+50]
@@ -77,7 +77,7 @@ func TestRetrigger_ShrinkingList_SkipsNoInstance(t *testing.T) {
 	}
 	got := run(t, jobs.DeprovisionRetrigger, s.config())
 	if len(got.Failed) > 0 || got.Found != n {
-		t.Errorf("found %d, failed %v; want %d, as those that leave were seen before", got.Found, got.Failed, n)
+		t.Errorf("found %d, failed %v; want %d, because the others were read before", got.Found, got.Failed, n)
 	}
 	asked := map[string]bool{}
 	for _, request := range s.requests() {
@@ -97,7 +97,7 @@ func TestRetrigger_OneFailure_ContinuesWithRest(t *testing.T) {
 	all[0].Answer = []int{400}
 	all[1].Answer = []int{409}
 	all[2].Answer = []int{404}
-	all[3].Answer = []int{503, 502} // and then it works
+	all[3].Answer = []int{503, 502} // then it succeeds
 	all[4].Answer = []int{500, 500, 500, 500}
 	s := newStandin(t, all...)
 	got := run(t, jobs.DeprovisionRetrigger, s.config())
@@ -124,7 +124,7 @@ func TestRetrigger_Parallel_IsLimited(t *testing.T) {
 		report, _ := jobs.Run(t.Context(), jobs.DeprovisionRetrigger, cfg, jobs.Deps{})
 		done <- report
 	}()
-	testkit.Eventually(t, patience, "4 requests at once", func() (ok bool) { s.change(func() { ok = s.busy == 4 }); return ok })
+	testkit.Eventually(t, patience, "4 parallel requests", func() (ok bool) { s.change(func() { ok = s.busy == 4 }); return ok })
 	close(s.hold)
 	if report := <-done; report.Started != 12 || s.top != 4 {
 		t.Errorf("started %d, at most %d at once; want 12 and 4", report.Started, s.top)

@@ -24,27 +24,27 @@ func TestSchedule_BrokerOutage_Continues(t *testing.T) {
 	schedule := jobs.NewSchedule(jobs.Deps{Log: slog.New(slog.NewJSONHandler(log, nil))})
 	require.NoError(t, schedule.Add(jobs.DeprovisionRetrigger, 20*time.Millisecond, cfg))
 	if err := schedule.Add(jobs.TrialExpiry, 0, jobs.Config{}); err != nil {
-		t.Errorf("a job that is left out is checked: %v", err)
+		t.Errorf("a disabled job is validated: %v", err)
 	}
 	if err := schedule.Add(jobs.TrialExpiry, time.Hour, jobs.Config{}); err == nil {
-		t.Error("a configuration that cannot work is taken")
+		t.Error("an invalid configuration is accepted")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- schedule.Run(ctx) }()
-	testkit.Eventually(t, patience, "turns while the broker is away", func() bool { return strings.Count(log.String(), "job failed and will be repeated") >= 3 })
+	testkit.Eventually(t, patience, "runs while the broker is down", func() bool { return strings.Count(log.String(), "job failed and will be repeated") >= 3 })
 	if len(s.requests()) > 0 {
-		t.Errorf("asked %v while nothing could be listed", s.requests())
+		t.Errorf("requests %v during an outage", s.requests())
 	}
 	s.change(func() { s.down = 0 })
-	// On a busy machine the breaker of the client may have opened, for some seconds.
-	testkit.Eventually(t, patience, "two good turns", func() bool { return strings.Count(log.String(), `"msg":"job ended"`) >= 2 })
+	// On a busy machine the client's breaker may have opened for some seconds.
+	testkit.Eventually(t, patience, "two successful runs", func() bool { return strings.Count(log.String(), `"msg":"job ended"`) >= 2 })
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("ended with %v", err)
 	}
 	if len(s.requests()) < 2 {
-		t.Errorf("asked %v", s.requests())
+		t.Errorf("requests %v", s.requests())
 	}
 }
 
@@ -55,7 +55,7 @@ func TestSchedule_Empty_WaitsForContext(t *testing.T) {
 	go func() { ended <- jobs.NewSchedule(jobs.Deps{}).Run(ctx) }()
 	select {
 	case err := <-ended:
-		t.Fatalf("ended by itself: %v", err)
+		t.Fatalf("ended too early: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	stop()

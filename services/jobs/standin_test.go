@@ -29,11 +29,11 @@ func TestMain(m *testing.M) {
 const (
 	user     = "keb"
 	password = "CANARY-pw-51c2"
-	// patience is how long a test waits for what is to happen: far longer than it takes on a busy machine.
+	// patience is the time limit for one condition on a busy machine.
 	patience = time.Minute
 )
 
-// instance is an instance as the operator list shows it.
+// instance is an instance in the operator list.
 type instance struct {
 	ID         string
 	State      string
@@ -41,17 +41,17 @@ type instance struct {
 	Subaccount string
 	Created    time.Time
 	Expired    time.Time
-	// Answer is the status of the first request for it in place of the good one; it is used up by that.
+	// Answer lists the statuses of the first requests for it, in place of a success.
 	Answer []int
-	// Running is the operation that a dry run finds running.
+	// Running is the running operation that a dry run finds.
 	Running string
-	// Ends is how its operation ends; "" means succeeded.
+	// Ends is the end of its operation; "" means succeeded.
 	Ends string
-	// Left is its state after its operation has ended; "" means that it is gone.
+	// Left is its state after the end of its operation; "" means that it is gone.
 	Left string
 }
 
-// standin is a stand-in for the broker: the operator routes and as much of the OSB API as the jobs use.
+// standin is a stand-in for the broker: its operator routes and the part of the OSB API that the jobs use.
 type standin struct {
 	t   *testing.T
 	url string
@@ -63,13 +63,13 @@ type standin struct {
 	seen      []testkit.Request
 	polls     map[string]int
 	busy, top int
-	// listed is told after each page of the list, with the lock held.
+	// listed is called after each page of the list, with the lock held.
 	listed func(page int)
-	// hold, if not nil, keeps every request for an instance until it is closed or gives something.
+	// hold, if not nil, blocks every request for an instance until it is closed or sends a value.
 	hold chan struct{}
-	// down answers this status to everything, while it is not 0.
+	// down is the status of every answer, unless it is 0.
 	down int
-	// token, if not empty, is accepted in place of user and password.
+	// token, if not empty, is accepted instead of user and password.
 	token string
 }
 
@@ -107,14 +107,14 @@ func (s *standin) refuses(w http.ResponseWriter, r *http.Request) bool {
 	case s.down != 0:
 		answer(w, s.down, map[string]string{"error": "away"})
 	case !allowed:
-		answer(w, http.StatusUnauthorized, map[string]string{"error": "who are you?"})
+		answer(w, http.StatusUnauthorized, map[string]string{"error": "unauthorized"})
 	default:
 		return false
 	}
 	return true
 }
 
-// record describes r, whose body can be read again.
+// record returns r for the record and restores its body.
 func record(t *testing.T, r *http.Request) testkit.Request {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -129,7 +129,7 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// list answers a page as docs/contracts/broker.md#list-of-runtimes has it: a page number counts into what is there at that moment.
+// list answers with a page as docs/contracts/broker.md#list-of-runtimes defines it: a page number counts in the current list.
 func (s *standin) list(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +168,7 @@ func has(values []string, value string) bool {
 	return len(values) == 0 || slices.Contains(values, value)
 }
 
-// begin records a request for an instance; nil is one that was answered already.
+// begin records a request for an instance; nil means that the request was already answered.
 func (s *standin) begin(w http.ResponseWriter, r *http.Request) *instance {
 	s.mu.Lock()
 	s.asked = append(s.asked, strings.TrimSuffix(r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery, "?"))
@@ -234,7 +234,7 @@ func (s *standin) started(w http.ResponseWriter, i *instance) {
 	answer(w, http.StatusAccepted, map[string]string{"operation": "op-" + i.ID})
 }
 
-// poll says in progress once, and then how the operation has ended.
+// poll answers in progress once, and then the end of the operation.
 func (s *standin) poll(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +260,7 @@ func (s *standin) poll(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// requests are those for instances, in order of their text.
+// requests returns the sorted requests for instances.
 func (s *standin) requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -280,7 +280,7 @@ func (s *standin) change(f func()) {
 	f()
 }
 
-// config is that of a job at the stand-in, without waits.
+// config returns the configuration of a job for the stand-in, without waits.
 func (s *standin) config() jobs.Config {
 	cfg := service.Defaults[jobs.Config]()
 	cfg.BrokerURL, cfg.User, cfg.Password = s.url, user, password

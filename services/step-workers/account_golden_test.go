@@ -10,9 +10,9 @@ import (
 const releaseSubscription = "Release_Subscription"
 
 var (
-	// bindingNames are names of secret bindings in paths. Which one is taken is up to chance.
+	// bindingNames matches the names of secret bindings in paths. The choice of a binding is random.
 	bindingNames = regexp.MustCompile(`sb-[a-z]+-(pool|eu|shared)-[0-9]+`)
-	// claimTimes are when an account was claimed.
+	// claimTimes matches the times of claims.
 	claimTimes = regexp.MustCompile(`"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"`)
 	// assigned are members of Kubernetes objects whose values the API server assigns.
 	assigned = regexp.MustCompile(`"(creationTimestamp|resourceVersion|uid)": "[^"]*"`)
@@ -40,7 +40,7 @@ func TestAccounts_EachPlan_RequestsAreGolden(t *testing.T) {
 				}
 				return
 			}
-			// The subaccount has moved: what is released is still the account of the tenant that ordered.
+			// After a move of the subaccount, the account of the tenant that ordered is released.
 			moved := deprovision(op)
 			moved.Context.GlobalAccountID, moved.Context.SubscriptionGlobalAccountID = "ga-2", op.Context.GlobalAccountID
 			w.goldenAccounts(p.String()+"_deprovision", func() { w.all([]string{releaseSubscription}, moved) })

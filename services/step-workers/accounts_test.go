@@ -77,7 +77,7 @@ func TestResolve_InvalidTenantLabel_Fails(t *testing.T) {
 	}
 }
 
-// Two processes know nothing of each other's lock.
+// Two processes do not share a lock.
 func TestResolve_TwoProcesses_ClaimOneAccount(t *testing.T) {
 	w := newWorld(t)
 	first := w.steps[resolve]
@@ -164,5 +164,5 @@ func TestMaintenanceWindows_Shoots_AreReturned(t *testing.T) {
 		}
 		return
 	}
-	t.Error("no worker answers the question for maintenance windows")
+	t.Error("no worker has the question for maintenance windows")
 }

@@ -16,14 +16,14 @@ import (
 
 const btpCleanup = "BTPOperator_Cleanup"
 
-// btpLeft is how many service instances and bindings the runtimes hold.
+// btpLeft returns the number of service instances and bindings in all runtimes.
 func (w *world) btpLeft() (instances, bindings int64) {
 	w.t.Helper()
 	held := w.objects()
 	return held["runtimes/ServiceInstance"], held["runtimes/ServiceBinding"]
 }
 
-// ofRuntime is the path of something in the API of the runtime of op.
+// ofRuntime returns the path of an object in the API of op's runtime.
 func ofRuntime(t *testing.T, op workertest.Operation, path string) string {
 	t.Helper()
 	return "/k8s/runtimes/" + saved[provisioner.Details](t, op, provisioner.Name).RuntimeID + path
@@ -45,12 +45,12 @@ func TestCleanup_TrialSuspension_RemovesOnlyBTPObjects(t *testing.T) {
 	after := w.objects()
 	for _, kind := range []string{"runtimes/Namespace", "runtimes/Secret"} {
 		if before[kind] != after[kind] || after[kind] == 0 {
-			t.Errorf("%s: there were %d, and are %d", kind, before[kind], after[kind])
+			t.Errorf("%s: %d before, %d after", kind, before[kind], after[kind])
 		}
 	}
 }
 
-// The job that clears accounts away must not wait for an operator that cannot reach the account any more.
+// The clean-up of deleted accounts must not wait for an operator that cannot reach the account.
 func TestAccountCleanup_MissingKinds_AreIgnored(t *testing.T) {
 	for name, test := range map[string]struct {
 		missing             []string
@@ -93,7 +93,7 @@ func TestAccountCleanup_MissingKinds_AreIgnored(t *testing.T) {
 func TestCleanup_NoRuntime_IsSkipped(t *testing.T) {
 	w := newWorld(t)
 	never := deprovision(w.order())
-	// A runtime whose creation has only begun has no kubeconfig.
+	// A runtime whose creation has just begun has no kubeconfig.
 	begun := w.order()
 	for _, name := range []string{"Resolve_Target_Secret", "Create_Runtime_Without_Kyma"} {
 		_, begun = w.finish(name, begun)
@@ -134,7 +134,7 @@ func TestCleanup_RejectedDeletion_IsRetried(t *testing.T) {
 			t.Errorf("refusing %s: %s, %+v", what, r.Outcome, r.Error)
 		}
 	}
-	// The other binding went, and instances wait for all bindings.
+	// The other binding was deleted; instances wait for all bindings.
 	if instances, bindings := w.btpLeft(); instances != 2 || bindings != 1 {
 		t.Errorf("%d instances and %d bindings are left, want 2 and 1", instances, bindings)
 	}
@@ -150,7 +150,7 @@ func TestCleanup_RejectedDeletion_IsRetried(t *testing.T) {
 	w.noSecrets()
 }
 
-// stuck is the deprovisioning of a runtime with two service instances and a binding that the BTP operator does not let go.
+// stuck returns the deprovisioning of a runtime with two service instances and a binding that the BTP operator does not release.
 func (w *world) stuck() workertest.Operation {
 	w.t.Helper()
 	op := deprovision(w.reached())
@@ -179,7 +179,7 @@ func TestBTPCleanup_OperatorDoesNotAnswer_ReportsWhatWasLeft(t *testing.T) {
 	op = counted.Then()
 	op.FirstTried = 30 * time.Minute
 	const want = "2 service instances and 1 service binding were left after 30m0s; their finalizers were removed"
-	// The second time the result of the first was lost, with the process of the worker.
+	// The second time, the result of the first execution is lost with the worker's process.
 	for range 2 {
 		r := w.run(btpCleanup, op)
 		if r.Outcome != event.OutcomeNotCompleted || r.Error == nil || r.Error.Message != want {
@@ -200,7 +200,7 @@ func TestBTPCleanup_Suspension_GoesOnAfterTakingFinalizersAway(t *testing.T) {
 	op.Plan.Name, op.Temporary, op.FirstTried = "trial", true, 30*time.Minute
 	r := w.run(btpCleanup, op)
 	if r.Outcome != retry {
-		t.Fatalf("it is counted first: %s, %+v", r.Outcome, r.Error)
+		t.Fatalf("want a count first: %s, %+v", r.Outcome, r.Error)
 	}
 	op = r.Then()
 	op.FirstTried = 30 * time.Minute
@@ -212,7 +212,7 @@ func TestBTPCleanup_Suspension_GoesOnAfterTakingFinalizersAway(t *testing.T) {
 	}
 }
 
-// What an earlier deprovisioning has counted says nothing about this one.
+// The count of an earlier deprovisioning has no meaning for this one.
 func TestBTPCleanup_CountOfEarlierOperation_IsIgnored(t *testing.T) {
 	w := newWorld(t)
 	op := w.stuck()

@@ -24,13 +24,13 @@ import (
 
 const inject = "Inject_BTP_Operator_Credentials"
 
-// reached is a provisioning that has just got the kubeconfig of its runtime.
+// reached returns a provisioning that has just received the kubeconfig of its runtime.
 func (w *world) reached() workertest.Operation {
 	w.t.Helper()
 	return w.all([]string{"Resolve_Target_Secret", "Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig"}, w.order())
 }
 
-// btpSecret is the Secret of the BTP manager in the runtime of op, with its data decoded.
+// btpSecret returns the Secret of the BTP manager in op's runtime, with its data decoded.
 func (w *world) btpSecret(op workertest.Operation) (labels, annotations, data map[string]string) {
 	w.t.Helper()
 	s, err := w.runtime(op).Get(w.t.Context(), kube.Secrets, "kyma-system", "sap-btp-manager")
@@ -46,7 +46,7 @@ func (w *world) btpSecret(op workertest.Operation) (labels, annotations, data ma
 	return s.GetLabels(), s.GetAnnotations(), data
 }
 
-// putBTPSecret makes a Secret of that name as a customer would, or replaces the one that is there.
+// putBTPSecret creates or replaces a Secret of that name as a customer would.
 func (w *world) putBTPSecret(op workertest.Operation, labels map[string]any, more map[string]any) {
 	w.t.Helper()
 	runtime := w.runtime(op)
@@ -70,7 +70,7 @@ func (w *world) putBTPSecret(op workertest.Operation, labels map[string]any, mor
 	}
 }
 
-// logged runs a step of the world and returns what it has logged.
+// logged runs a step and returns its log.
 func (w *world) logged(name string, op workertest.Operation) (workertest.Result, string) {
 	w.t.Helper()
 	var text bytes.Buffer
@@ -119,7 +119,7 @@ func TestInject_Credentials_HaveBTPManagerFormat(t *testing.T) {
 	if annotations["Warning"] == "" {
 		t.Errorf("annotations %v do not warn", annotations)
 	}
-	// Once more it finds everything done.
+	// The repeated step has nothing to do.
 	calls := w.calls(func() { r = w.run(inject, op) })
 	if r.Outcome != succeeded || len(calls) != 1 || calls[0].method != http.MethodGet {
 		t.Errorf("repeated: %s, %+v, %d calls", r.Outcome, r.Error, len(calls))
@@ -149,7 +149,7 @@ func TestInject_OtherManager_IsOverwrittenAndLogged(t *testing.T) {
 			if r.Outcome != succeeded || !strings.Contains(log, "WARN") || !strings.Contains(log, "managed_by=helm") {
 				t.Fatalf("%s, %+v, log %q", r.Outcome, r.Error, log)
 			}
-			// A real server refuses to change the type, and anything of an immutable Secret.
+			// A real server rejects a change of the type, and any change of an immutable Secret.
 			if want := map[bool]string{true: "PUT", false: "DELETE"}[more == nil]; calls[1].method != want {
 				t.Errorf("the second call is %s %s, want %s", calls[1].method, calls[1].path, want)
 			}
@@ -180,7 +180,7 @@ func TestInject_CustomerSecret_IsNotChanged(t *testing.T) {
 			t.Errorf("%s: the Secret has %d keys and client id %q", name, len(data), data["clientid"])
 		}
 	}
-	// Any other value asks for nothing.
+	// Any other value of the label has no effect.
 	w.putBTPSecret(op, map[string]any{label: "false"}, nil)
 	if r := w.run(inject, op); r.Outcome != succeeded {
 		t.Errorf("%s, %q, %+v", r.Outcome, r.Message, r.Error)
@@ -232,7 +232,7 @@ func TestCredentials_Invalid_ErrorNamesMembers(t *testing.T) {
 	w.noSecrets()
 }
 
-// ownCluster is the runtime of op as a cluster of the customer, at the end of its instance.
+// ownCluster returns the deprovisioning of op with its runtime as a customer's own cluster.
 func (w *world) ownCluster(op workertest.Operation) workertest.Operation {
 	own := deprovision(op)
 	own.Plan.Name = "own_cluster"
@@ -262,7 +262,7 @@ func TestWithdraw_OwnCluster_RemovesOnlyOurSecret(t *testing.T) {
 			}
 		}
 		if stays := w.objects()["runtimes/Secret"] == 1; stays != test.stays {
-			t.Errorf("%s: it stays %t, want %t", name, stays, test.stays)
+			t.Errorf("%s: it remains %t, want %t", name, stays, test.stays)
 		}
 	}
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// call is a request that a step has sent.
+// call is a request of a step.
 type call struct {
 	method, path string
 	body         []byte
 }
 
-// graphQL is the name of the GraphQL field that was asked for, empty for other calls.
+// graphQL returns the name of the GraphQL field; empty for other calls.
 func (c call) graphQL() string {
 	if found := graphQLField.FindSubmatch(c.body); found != nil {
 		return string(found[1])
@@ -34,7 +34,7 @@ func (c call) graphQL() string {
 
 var graphQLField = regexp.MustCompile(`result: (\w+)\(`)
 
-// variables is the JSON of one variable of a GraphQL call.
+// variable returns the JSON of a variable of a GraphQL call.
 func (c call) variable(name string) string {
 	var body struct {
 		Variables map[string]json.RawMessage `json:"variables"`
@@ -45,7 +45,7 @@ func (c call) variable(name string) string {
 	return string(body.Variables[name])
 }
 
-// calls is what the steps call while f runs, without tokens and the test's own look at the admin API.
+// calls returns the requests of the steps while f runs, without tokens and the test's own requests.
 func (w *world) calls(f func()) []call {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -67,7 +67,7 @@ func (w *world) calls(f func()) []call {
 	return got
 }
 
-// asked is those of the calls that asked for a GraphQL field.
+// asked returns the calls of a GraphQL field.
 func asked(calls []call, field string) []call {
 	var found []call
 	for _, c := range calls {
@@ -78,7 +78,7 @@ func asked(calls []call, field string) []call {
 	return found
 }
 
-// peek is a request that goes on to the landscape.
+// peek records a request that is forwarded to the landscape.
 func (w *world) peek(r *http.Request) call {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -88,14 +88,14 @@ func (w *world) peek(r *http.Request) call {
 	return call{r.Method, r.URL.Path, body}
 }
 
-// discard drops an answer.
+// discard is a response writer that drops the answer.
 type discard struct{ header http.Header }
 
 func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) WriteHeader(int)             {}
 
-// foreign starts an operation of the runtime that is none of KEB's.
+// foreign starts an operation of the runtime by another client.
 func (w *world) foreign(op workertest.Operation, field string) {
 	w.t.Helper()
 	id := saved[provisioner.Details](w.t, op, provisioner.Name).RuntimeID
@@ -115,7 +115,7 @@ func (w *world) foreign(op workertest.Operation, field string) {
 	}
 }
 
-// seedOverrides puts the overrides of a version of Kyma into the control plane.
+// seedOverrides adds the overrides of a version of Kyma to the control plane.
 func (w *world) seedOverrides(version string) {
 	w.t.Helper()
 	w.override("overrides-"+version, map[string]any{
@@ -123,7 +123,7 @@ func (w *world) seedOverrides(version string) {
 	}, map[string]any{"global.disableLegacyConnectivity": "true"})
 }
 
-// override puts a ConfigMap with overrides into the control plane.
+// override adds a ConfigMap with overrides to the control plane.
 func (w *world) override(name string, labels, data map[string]any) {
 	w.t.Helper()
 	client, err := kube.Open("control-plane", kube.Config{URL: w.url + "/k8s/control-plane", Token: "keb"}, extclient.Deps{})
@@ -136,7 +136,7 @@ func (w *world) override(name string, labels, data map[string]any) {
 	require.NoError(w.t, err)
 }
 
-// send sends a request of the test itself, and fails the test unless it works.
+// send sends a request of the test, and fails the test unless it succeeds.
 func (w *world) send(req *http.Request, into any) {
 	w.t.Helper()
 	resp, err := http.DefaultClient.Do(req)

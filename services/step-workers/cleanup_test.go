@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// runtimeKubeconfig is how the runtime of op is reached.
+// runtimeKubeconfig returns the kubeconfig of op's runtime.
 func (w *world) runtimeKubeconfig(op workertest.Operation) string {
 	w.t.Helper()
 	d := saved[provisioner.Details](w.t, op, provisioner.Name)
@@ -26,7 +26,7 @@ func (w *world) runtimeKubeconfig(op workertest.Operation) string {
 	return status.Configuration.Kubeconfig
 }
 
-// runtime is a client of the runtime of op.
+// runtime returns a client of op's runtime.
 func (w *world) runtime(op workertest.Operation) *kube.Client {
 	w.t.Helper()
 	runtime, err := kube.FromKubeconfig("runtime", []byte(w.runtimeKubeconfig(op)), 0, extclient.Deps{})
@@ -35,7 +35,7 @@ func (w *world) runtime(op workertest.Operation) *kube.Client {
 	return runtime
 }
 
-// customer puts a service instance and a binding of it into the runtime.
+// customer adds a service instance with a binding to the runtime.
 func (w *world) customer(op workertest.Operation, finalizers ...any) {
 	w.t.Helper()
 	w.customerHas(op, "db", finalizers...)

@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
 )
 
-// recorded is what the Reconciler was told.
+// recorded is a request to the Reconciler.
 type recorded struct {
 	KymaConfig struct {
 		Components []struct {
@@ -40,7 +40,7 @@ type recorded struct {
 	Kubeconfig string
 }
 
-// record keeps the bodies of the Reconciler's clusters while f runs.
+// record returns the bodies of the Reconciler's clusters while f runs.
 func (w *world) record(f func()) []recorded {
 	w.t.Helper()
 	var mu sync.Mutex
@@ -81,7 +81,7 @@ func TestConfiguration_Overrides_AreFromAllSteps(t *testing.T) {
 		for _, entry := range c.Configuration {
 			have[c.Component+" "+entry.Key] = entry.Value
 			if entry.Key == "manager.secret.clientsecret" && !entry.Secret {
-				t.Error("a secret override is not marked as one")
+				t.Error("a secret override is not marked as secret")
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func TestOverrides_PlanWithoutAny_Fails(t *testing.T) {
 	}
 	op.Parameters = map[string]any{"kymaVersion": "1=true,x"}
 	if r := w.run("Overrides_From_Secrets_And_Config_Step", op); r.Outcome != failed || !strings.Contains(r.Error.Message, "kymaVersion") {
-		t.Errorf("a version that is no label: %s, %+v", r.Outcome, r.Error)
+		t.Errorf("a version that is not a valid label: %s, %+v", r.Outcome, r.Error)
 	}
 }
 
@@ -168,7 +168,7 @@ func TestCheckConfiguration_Timeout_DeregistersCluster(t *testing.T) {
 	}
 	w.advance(takes)
 	if n := w.objects()["reconciler/cluster"]; n != 0 {
-		t.Errorf("%d clusters stay with the reconciler", n)
+		t.Errorf("%d clusters remain registered", n)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestCheckConfiguration_Failure_NamesComponent(t *testing.T) {
 	}
 }
 
-// The Reconciler's other statuses, told by a server that answers nothing else.
+// The other statuses of the Reconciler, from a server that returns nothing else.
 func TestCheckConfiguration_Statuses_DecideOutcome(t *testing.T) {
 	status := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-// bases are the paths under which the landscape serves each system; GraphQL and Kubernetes have no routes of their own.
+// bases are the base paths of the systems in the landscape; GraphQL and Kubernetes have no routes.
 var bases = []struct{ path, system, api string }{
 	{"/avs/api/v2/evaluationmetadata", "avs", "rest"},
 	{"/edp", "edp", "rest"},
@@ -33,7 +33,7 @@ var bases = []struct{ path, system, api string }{
 	{"/k8s/runtimes", "runtime", "kubernetes"},
 }
 
-// describes reports whether a description names a call; said is how it would name it.
+// describes reports whether a description contains a call; said is the call in the format of a description.
 func describes(d worker.Description, c call) (said string, ok bool) {
 	for _, base := range bases {
 		rest, ok := strings.CutPrefix(c.path, base.path)
@@ -57,7 +57,7 @@ func describes(d worker.Description, c call) (said string, ok bool) {
 
 var braces = regexp.MustCompile(`\\\{[a-zA-Z]+\\\}`)
 
-// matches reports whether a call is one of a route with {names} in braces.
+// matches reports whether a call has the route, which contains {names} in braces.
 func matches(route, said string) bool {
 	return regexp.MustCompile("^" + braces.ReplaceAllString(regexp.QuoteMeta(route), `[^/]+`) + "$").MatchString(said)
 }
@@ -80,7 +80,7 @@ func kubernetesCall(method, path string) string {
 	return verb + " " + found[1]
 }
 
-// What the steps tell of themselves is held against what they do in each kind of operation, also when they fail.
+// The descriptions of the steps are compared with their calls in each kind of operation, including failures.
 func TestSteps_Calls_AreDescribed(t *testing.T) {
 	w := newWorld(t)
 	w.seedOverrides("2.21.0")
@@ -88,10 +88,10 @@ func TestSteps_Calls_AreDescribed(t *testing.T) {
 	run := func(names []string, op workertest.Operation) workertest.Operation {
 		for _, name := range names {
 			w.door.fault.Store(&fault{prefix: "/", status: http.StatusServiceUnavailable})
-			w.told(name, op)
+			w.described(name, op)
 			w.door.fault.Store(nil)
 			w.build(w.url)
-			op = w.told(name, op)
+			op = w.described(name, op)
 			checked[name] = true
 		}
 		return op
@@ -103,31 +103,31 @@ func TestSteps_Calls_AreDescribed(t *testing.T) {
 	w.customer(op, "services.cloud.sap.com/sap-btp-finalizer")
 	run(deprovisioning, deprovision(op))
 	if missing := slices.DeleteFunc(slices.Sorted(maps.Keys(w.steps)), func(name string) bool { return checked[name] }); len(missing) > 0 {
-		t.Logf("not checked here: %v", missing)
+		t.Logf("not tested here: %v", missing)
 	}
 }
 
-// told runs a step to its end and checks it against its description.
-func (w *world) told(name string, op workertest.Operation) workertest.Operation {
+// described runs a step to its end and compares it with its description.
+func (w *world) described(name string, op workertest.Operation) workertest.Operation {
 	w.t.Helper()
 	d, ok := worker.Describe(w.steps[name])
 	if !ok {
-		w.t.Errorf("%s tells nothing of itself", name)
+		w.t.Errorf("%s has no description", name)
 	}
 	if !strings.HasSuffix(d.Summary, ".") || len(d.Summary) < 20 {
-		w.t.Errorf("%s: the summary %q is no sentence", name, d.Summary)
+		w.t.Errorf("%s: the summary %q is not a sentence", name, d.Summary)
 	}
 	for range 20 {
 		var r workertest.Result
 		calls := w.calls(func() { r = w.run(name, op) })
 		for _, c := range calls {
 			if said, ok := describes(d, c); !ok {
-				w.t.Errorf("%s calls %q and does not tell", name, said)
+				w.t.Errorf("%s calls %q, which is not described", name, said)
 			}
 		}
 		for member := range r.Details {
 			if !slices.Contains(d.Details, member) {
-				w.t.Errorf("%s saves %q and does not tell", name, member)
+				w.t.Errorf("%s saves %q, which is not described", name, member)
 			}
 		}
 		next := r.Then()
@@ -149,7 +149,7 @@ func (w *world) told(name string, op workertest.Operation) workertest.Operation 
 	return op
 }
 
-// remembered checks what a step has put into the stage memory.
+// remembered checks the stage memory of a step.
 func (w *world) remembered(name string, d worker.Description, op workertest.Operation, r workertest.Result) {
 	w.t.Helper()
 	before := memory(workertest.Run(w.t, nothing{}, op))
@@ -158,11 +158,11 @@ func (w *world) remembered(name string, d worker.Description, op workertest.Oper
 		if before[key] || slices.Contains(d.StageMemory, key) || (overrides && slices.Contains(d.StageMemory, "overrides:*")) {
 			continue
 		}
-		w.t.Errorf("%s remembers %q and does not tell", name, key)
+		w.t.Errorf("%s remembers %q, which is not described", name, key)
 	}
 }
 
-// memory is the names of what the stage memory holds.
+// memory returns the keys of the stage memory.
 func memory(r workertest.Result) map[string]bool {
 	keys := map[string]bool{}
 	for key := range r.Remembered {
@@ -174,7 +174,7 @@ func memory(r workertest.Result) map[string]bool {
 	return keys
 }
 
-// nothing is a step that does nothing.
+// nothing is a step without effects.
 type nothing struct{}
 
 func (nothing) Name() string { return "nothing" }

@@ -80,7 +80,7 @@ func TestEvaluations_Content_DescribesInstance(t *testing.T) {
 	}
 }
 
-// A1: the collection cannot be read, so the provisioning must not try, and a lost answer costs one evaluation.
+// A1: the collection cannot be read, so the provisioning must not try, and a lost answer leaves one evaluation.
 func TestEvaluations_LookUpIsOff_AreFoundByTheirSavedID(t *testing.T) {
 	w := newWorld(t)
 	op := w.all([]string{"AVS_Create_Internal_Eval_Step", "AVS_Create_External_Eval_Step"}, w.order())
@@ -95,7 +95,7 @@ func TestEvaluations_LookUpIsOn_AreFoundByName(t *testing.T) {
 	steps := []string{"AVS_Create_Internal_Eval_Step", "AVS_Create_External_Eval_Step"}
 	op := w.order()
 	for _, name := range steps {
-		w.run(name, op) // and the result is lost
+		w.run(name, op) // the result is lost
 		op = w.all([]string{name}, op)
 	}
 	if n := w.created()["avs/evaluation"]; n != 2 {
@@ -119,7 +119,7 @@ func TestEvaluations_WithoutURL_StepsAreSkipped(t *testing.T) {
 	}
 }
 
-// planned is an order of a plan, as far as the satellites of a runtime care.
+// planned returns an order of a plan with the data that these workers need.
 func (w *world) planned(plan string) workertest.Operation {
 	op := w.order()
 	op.Plan = event.Plan{Name: plan}
@@ -171,7 +171,7 @@ func TestEvaluations_Upgrades_RequestsAreGolden(t *testing.T) {
 	w.golden("avs_azure_upgradeCluster", "/avs")
 }
 
-// A2: tags are additional, and off by default.
+// A2: additional tags are disabled by default.
 func TestTags_ByDefault_AreNotSent(t *testing.T) {
 	w := newWorldWith(t, landscape.Config{}, map[string]string{"KEB_AVS_TAGS_ENABLED": ""})
 	op := w.all([]string{"AVS_Create_Internal_Eval_Step"}, w.order())

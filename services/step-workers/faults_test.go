@@ -21,7 +21,7 @@ type talk struct {
 	refused, missing, garbage event.Outcome
 }
 
-// empty is what comes of an answer without a body: it is no answer, but for a call that asks for nothing.
+// empty returns the outcome of an answer without a body, which is valid only for a call without a result.
 func (t talk) empty() event.Outcome {
 	if t.step == "Deregister_Cluster" {
 		return succeeded
@@ -29,8 +29,8 @@ func (t talk) empty() event.Outcome {
 	return t.garbage
 }
 
-// talks says whom a step talks to and what comes of it when that system refuses (400), knows nothing (404), or answers
-// with something that is no answer (200). An outage (503, 429, lost answers) always is a retry.
+// talks lists the system of each step and the outcomes when that system rejects (400), finds nothing (404), or returns an invalid answer
+// (200). An outage (503, 429, lost answers) always causes a retry.
 var talks = []talk{
 	{"Provision_Initialization", "/artifacts", failed, failed, retry},
 	{"Provision_Initialization", "/k8s/control-plane", failed, failed, retry},
@@ -101,7 +101,7 @@ func TestSteps_Errors_RetryOrFail(t *testing.T) {
 	w.noSecrets()
 }
 
-// disturb runs a step while the system that it talks to does not do its work.
+// disturb runs a step while its system fails.
 func (w *world) disturb(talk talk, op workertest.Operation) {
 	w.t.Helper()
 	for what, f := range map[string]struct {
@@ -132,8 +132,8 @@ func (w *world) disturb(talk talk, op workertest.Operation) {
 	}
 }
 
-// The system does its work, and the answer is lost: each object is there once all the same. Only AvS, which cannot be asked what is there,
-// has one orphan for each lost answer, and EDP replaces its data tenant.
+// The system does its work, but the answer is lost: each object must still exist only once. Only AvS, which has no look-up, has one orphan
+// for each lost answer, and EDP replaces its data tenant.
 func TestSteps_LostAnswers_CreateOnce(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
@@ -144,7 +144,7 @@ func TestSteps_LostAnswers_CreateOnce(t *testing.T) {
 				"director/runtime": 1, "reconciler/cluster": 1, "control-plane/Kyma": 1, "gardener/Shoot": 1,
 			} {
 				if got := w.created()[kind]; got != want {
-					t.Errorf("%s: %d were made, want %d", kind, got, want)
+					t.Errorf("%s: %d were created, want %d", kind, got, want)
 				}
 			}
 			op = deprovision(op)

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-// Whatever an external system answers, the step that asked says what comes of it, within bounds, and repeats no secret.
+// For any answer of an external system, the step returns a valid result without secrets.
 func FuzzAnswersOfExternalSystems(f *testing.F) {
 	w := newWorld(f)
 	w.seedOverrides("2.21.0")
@@ -61,9 +61,9 @@ func FuzzAnswersOfExternalSystems(f *testing.F) {
 		if r.Error != nil && strings.Contains(r.Error.Message, "the step panicked") {
 			t.Errorf("%s: %s", talk.step, r.Error.Message)
 		}
-		for _, text := range w.texts[1:] { // the first are the details
+		for _, text := range w.texts[1:] { // the first texts are the details
 			if len(text) > 4<<10 || strings.ContainsAny(text, "\x00\x1b") {
-				t.Errorf("%s says %q", talk.step, text)
+				t.Errorf("%s outputs %q", talk.step, text)
 			}
 		}
 		if !strings.Contains(body, canary) {

@@ -16,8 +16,8 @@ func (d *door) record(r *http.Request, body []byte) {
 	d.requests = append(d.requests, seen)
 }
 
-// golden compares all requests since the last call of golden or since the start, whose path begins with one of the prefixes,
-// with testdata/golden/<name>.json. The address of the landscape is replaced by http://landscape, and what w.named names.
+// golden compares all requests since the last call of golden, or since the start, with testdata/golden/<name>.json. It selects requests by the
+// prefixes of their paths. It replaces the address of the landscape by http://landscape, and the texts in w.named.
 func (w *world) golden(name string, prefixes ...string) {
 	w.t.Helper()
 	w.door.mu.Lock()

@@ -30,16 +30,16 @@ import (
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 )
 
-// Clients of clusters of our own keep idle connections as long as they live.
+// Clients of our own clusters keep idle connections.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
 const (
-	// canary stands in every secret that the tests hand out.
+	// canary is part of every secret in the tests.
 	canary = "CANARY-7f3b9c"
-	// takes is how long clusters and reconciliations take.
+	// takes is the duration of cluster operations and reconciliations.
 	takes = 10 * time.Second
 )
 
@@ -60,7 +60,7 @@ var (
 	}
 )
 
-// updating, upgradingKyma and upgradingCluster are those of later operations.
+// updating, upgradingKyma and upgradingCluster are the steps of later operations.
 var (
 	updating = []string{
 		"Upgrade_Shoot", "Update_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Inject_BTP_Operator_Credentials",
@@ -80,7 +80,7 @@ var (
 // upTo returns the steps up to and including last.
 func upTo(last string, steps []string) []string { return steps[:slices.Index(steps, last)+1] }
 
-// without returns the steps but one.
+// without returns the steps except one.
 func without(steps []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(steps), func(s string) bool { return s == name })
 }
@@ -91,17 +91,17 @@ type world struct {
 	url     string
 	steps   map[string]worker.Step
 	workers map[string]string
-	texts   []string // everything the steps have said
+	texts   []string // all output of the steps
 	door    *door
 	// environment holds the variables of the workers.
 	environment map[string]string
-	// named are ids that a system has given out, with what golden files show for them.
+	// named are ids from a system, with their replacements in golden files.
 	named map[string]string
-	// hidden are texts that differ each time; golden files show TIME for them.
+	// hidden are texts that differ in each run; golden files contain TIME instead.
 	hidden *regexp.Regexp
-	// rewritten, unless nil, replaces what else differs each time.
+	// rewritten, unless nil, replaces other texts that differ in each run.
 	rewritten func(string) string
-	// questions are what the workers answer, by subject.
+	// questions are the questions of the workers by subject.
 	questions map[string]func(context.Context, []byte) (any, error)
 
 	mu  sync.Mutex
@@ -113,7 +113,7 @@ func newWorld(t testing.TB) *world {
 	return newWorldWith(t, landscape.Config{}, nil)
 }
 
-// newWorldWith starts another landscape, and workers with more variables. By default AvS gets the additional tags.
+// newWorldWith starts another landscape, and workers with additional variables. By default AvS gets the additional tags.
 func newWorldWith(t testing.TB, cfg landscape.Config, environment map[string]string) *world {
 	t.Helper()
 	w := &world{
@@ -142,7 +142,7 @@ func newWorldWith(t testing.TB, cfg landscape.Config, environment map[string]str
 	return w
 }
 
-// build makes the workers anew, as after a restart: no token, no open breaker.
+// build creates the workers again, as after a restart: without tokens and open breakers.
 func (w *world) build(url string) {
 	w.t.Helper()
 	services, err := stepworkers.All(url, stepworkers.Options{
@@ -171,7 +171,7 @@ func (w *world) advance(d time.Duration) {
 	w.now = w.now.Add(d)
 }
 
-// order is a provisioning of an azure instance with Service Manager credentials.
+// order returns a provisioning of an azure instance with Service Manager credentials.
 func (w *world) order() workertest.Operation {
 	return workertest.Operation{
 		Plan:    event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
@@ -211,8 +211,8 @@ func (w *world) run(name string, op workertest.Operation) workertest.Result {
 	return r
 }
 
-// finish runs a step until it wants nothing more, as the orchestrator does with retry.scope step, and keeps the stage
-// memory over its retries.
+// finish repeats a step until it is done, as the orchestrator does with retry.scope step, and keeps the stage memory
+// between its retries.
 func (w *world) finish(name string, op workertest.Operation) (workertest.Result, workertest.Operation) {
 	w.t.Helper()
 	for range 10 {
@@ -228,7 +228,7 @@ func (w *world) finish(name string, op workertest.Operation) (workertest.Result,
 	return workertest.Result{}, op
 }
 
-// all runs steps one after the other; each must succeed or have nothing to do.
+// all runs steps one after the other; each must succeed or be skipped.
 func (w *world) all(names []string, op workertest.Operation) workertest.Operation {
 	w.t.Helper()
 	for _, name := range names {
@@ -241,7 +241,7 @@ func (w *world) all(names []string, op workertest.Operation) workertest.Operatio
 	return op
 }
 
-// deprovision is the operation that takes away what op provisioned: its details, and no stage memory.
+// deprovision returns the deprovisioning of op's instance, with its details and without stage memory.
 func deprovision(op workertest.Operation) workertest.Operation {
 	op.Type, op.Stage = event.Deprovision, "deprovision"
 	op.Overrides, op.Remembered = nil, nil
@@ -249,7 +249,7 @@ func deprovision(op workertest.Operation) workertest.Operation {
 	return op
 }
 
-// later is another operation on the instance of op: its details, and no stage memory.
+// later returns another operation on op's instance, with its details and without stage memory.
 func (w *world) later(op workertest.Operation, kind event.OperationType, id string) workertest.Operation {
 	next := w.order()
 	next.Type, next.ID, next.Stage = kind, id, string(kind)
@@ -258,7 +258,7 @@ func (w *world) later(op workertest.Operation, kind event.OperationType, id stri
 	return next
 }
 
-// update is one that changes the size of the cluster and the credentials.
+// update returns an update that changes the size of the cluster and the credentials.
 func (w *world) update(op workertest.Operation, id string) workertest.Operation {
 	next := w.later(op, event.Update, id)
 	next.Update = &event.Changes{
@@ -270,7 +270,7 @@ func (w *world) update(op workertest.Operation, id string) workertest.Operation 
 	return next
 }
 
-// upgrade is one of the orchestration o-1, with a notification.
+// upgrade returns an upgrade by the orchestration o-1, with a notification.
 func (w *world) upgrade(op workertest.Operation, kind event.OperationType, id string) workertest.Operation {
 	next := w.later(op, kind, id)
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
@@ -285,7 +285,7 @@ func (w *world) upgrade(op workertest.Operation, kind event.OperationType, id st
 	return next
 }
 
-// announce tells of the orchestration of an upgrade, as the orchestrator does before any operation starts.
+// announce notifies SPC of the orchestration of an upgrade, as the orchestrator does before its operations start.
 func (w *world) announce(op workertest.Operation) {
 	w.t.Helper()
 	instance := event.NotifiedInstance{InstanceID: cmp.Or(op.InstanceID, "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20"), Begin: w.clock()}
@@ -295,7 +295,7 @@ func (w *world) announce(op workertest.Operation) {
 	w.notify(event.NotifyRequest{OrchestrationID: op.Upgrade.OrchestrationID, Type: op.Type, Instances: []event.NotifiedInstance{instance}})
 }
 
-// notify asks the worker spc.
+// notify sends a question to the worker spc.
 func (w *world) notify(q event.NotifyRequest) {
 	w.t.Helper()
 	question, err := json.Marshal(q)
@@ -304,7 +304,7 @@ func (w *world) notify(q event.NotifyRequest) {
 	require.NoError(w.t, err)
 }
 
-// system is a simulated system as the admin API shows it.
+// system is a simulated system in the admin API.
 type system struct {
 	Objects map[string]int64 `json:"objects"`
 	Created map[string]int64 `json:"created"`
@@ -348,10 +348,10 @@ func (w *world) system(name string) system {
 	return s
 }
 
-// systems are those of the landscape that hold objects of instances.
+// systems are the systems of the landscape with objects of instances.
 var systems = []string{"avs", "edp", "ias", "lms", "azure", "provisioner", "director", "reconciler", "spc", "control-plane", "gardener", "runtimes"}
 
-// objects is how many objects of each kind are held, by "system/kind".
+// objects returns the number of existing objects by "system/kind".
 func (w *world) objects() map[string]int64 {
 	w.t.Helper()
 	held := map[string]int64{}
@@ -365,7 +365,7 @@ func (w *world) objects() map[string]int64 {
 	return held
 }
 
-// created is how many objects of each kind there ever were, by "system/kind".
+// created returns the number of objects that were ever created, by "system/kind".
 func (w *world) created() map[string]int64 {
 	w.t.Helper()
 	ever := map[string]int64{}
@@ -377,29 +377,29 @@ func (w *world) created() map[string]int64 {
 	return ever
 }
 
-// noSecrets fails the test if a step has said or saved a secret.
+// noSecrets fails the test if a step returned or saved a secret.
 func (w *world) noSecrets() {
 	w.t.Helper()
 	for _, text := range w.texts {
 		if strings.Contains(text, canary) {
-			w.t.Errorf("a secret got out: %s", text)
+			w.t.Errorf("a secret is in the output: %s", text)
 		}
 	}
 }
 
-// fault is what a system does instead of its work.
+// fault is the failure of a system.
 type fault struct {
 	prefix string
 	status int
 	body   string
-	// after lets it do its work and only loses the answer.
+	// after loses only the answer; the call has its effect.
 	after bool
 }
 
-// door stands in front of the landscape. It records every request, and fails those that a test wants to fail.
+// door is a proxy in front of the landscape. It records every request, and injects faults.
 type door struct {
 	next http.Handler
-	// landscape gets what the Reconciler asks the runtimes.
+	// landscape receives the requests of the Reconciler to the runtimes.
 	landscape http.Handler
 	fault     atomic.Pointer[fault]
 
@@ -425,6 +425,6 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(f.status)
-	// A careless system repeats what it was sent.
+	// A careless system repeats its request in the answer.
 	_, _ = io.WriteString(w, strings.ReplaceAll(f.body, "$BODY", strconv.Quote(string(body)+r.Header.Get("Authorization"))))
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// newWorldWithDirector has the look-up in the Director switched on. The Runtime Provisioner of 2020 names Shoots itself, so nothing else
+// newWorldWithDirector enables the look-up in the Director. The Runtime Provisioner of 2020 chooses the names of Shoots, so only the Director
 // finds the runtime of an order whose answer was lost.
 func newWorldWithDirector(t testing.TB) *world {
 	t.Helper()
@@ -30,7 +30,7 @@ func newWorldWithDirector(t testing.TB) *world {
 	return w
 }
 
-// kyma1OrderOf is an order of a plan with Kyma 1 that names nothing but what the broker always stores.
+// kyma1OrderOf returns an order of a plan with Kyma 1 that contains only what the broker always stores.
 func (w *world) kyma1OrderOf(plan, provider, region string) workertest.Operation {
 	op := w.orderOf(planOnProvider{plan, provider, region})
 	op.Details, op.Credentials = w.kyma1Order().Details, w.kyma1Order().Credentials
@@ -62,7 +62,7 @@ func TestKyma1Order_EveryPlan_SendsItsGoldenRequests(t *testing.T) {
 	}
 }
 
-// Each plan that the Runtime Provisioner of 2020 does not know is refused before anything is ordered.
+// Each plan that the contract of 2020 lacks is rejected before the order.
 func TestKyma1Order_UnknownPlan_FailsWithoutACall(t *testing.T) {
 	w := newWorld(t)
 	for _, p := range []planOnProvider{{"aws", "aws", "eu-central-1"}, {"free", "azure", "eastus"}, {"openstack", "openstack", "eu-de-2"}} {
@@ -78,7 +78,7 @@ func TestKyma1Order_UnknownPlan_FailsWithoutACall(t *testing.T) {
 	}
 }
 
-// The order of 2020 has no last error; the message of the operation is all that it says.
+// The order of 2020 has no last error, only the message of the operation.
 func TestKyma1Runtime_FailedCreation_HasTheMessage(t *testing.T) {
 	w := newWorld(t)
 	op := w.all([]string{"Resolve_Target_Secret"}, w.kyma1OrderOf("azure", "azure", "eastus"))
@@ -144,7 +144,7 @@ func TestLMSAndEventHubs_WithoutURL_AreSkippedVisibly(t *testing.T) {
 		trial := w.kyma1Order()
 		trial.Plan.Name = "trial"
 		if r := w.run("Provision_Azure_Event_Hubs", trial); r.Outcome != succeeded || len(r.Overrides) != 1 {
-			t.Errorf("a trial, which needs no Event Hubs: %s, %+v", r.Outcome, r)
+			t.Errorf("a trial without Event Hubs: %s, %+v", r.Outcome, r)
 		}
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/servicemanager"
 )
 
-// kyma1Provisioning and kyma1Deprovisioning are the steps in the order of the overlay kyma-1, without those for Kyma 2 that find
-// nothing to do. What the worker kyma decides before is in the details, see kyma1Order.
+// kyma1Provisioning and kyma1Deprovisioning are the steps in the order of the overlay kyma-1, without the steps for Kyma 2 that are
+// skipped. The result of the worker kyma is in the details, see kyma1Order.
 var (
 	kyma1Provisioning = []string{
 		"Resolve_Target_Secret", "AVS_Create_Internal_Eval_Step", "Create_LMS_Tenant", "IAS_Registration", "EDP_Registration",
@@ -37,7 +37,7 @@ var (
 	}
 )
 
-// kyma1Order is an order for which Provision_Initialization has decided the version.
+// kyma1Order returns an order for which Provision_Initialization has selected the version.
 func (w *world) kyma1Order() workertest.Operation {
 	op := w.order()
 	op.Details = map[string]any{kyma.Name: kyma.Details{Version: "1.24.11", Origin: "defaults"}}
@@ -50,13 +50,13 @@ func (w *world) kyma1Order() workertest.Operation {
 	return op
 }
 
-// until runs the steps of a list up to one that it does not run.
+// until runs the steps of a list before the given one.
 func (w *world) until(name string, op workertest.Operation) workertest.Operation {
 	w.t.Helper()
 	return w.all(kyma1Provisioning[:slices.Index(kyma1Provisioning, name)], op)
 }
 
-// installed is the Kyma that the Runtime Provisioner was told to install.
+// installed is the Kyma in an order to the Runtime Provisioner.
 type installed struct {
 	Version    string
 	Components []struct {
@@ -66,7 +66,7 @@ type installed struct {
 	Configuration []worker.Override
 }
 
-// names are the components with their namespaces, in the order in which they are installed.
+// names returns the components with their namespaces, in the order of installation.
 func (i installed) names() []string {
 	names := make([]string, 0, len(i.Components))
 	for _, c := range i.Components {
@@ -75,7 +75,7 @@ func (i installed) names() []string {
 	return names
 }
 
-// entries are the values of all components by "component key".
+// entries returns the values of all components by "component key".
 func (i installed) entries() map[string]worker.Override {
 	all := map[string]worker.Override{}
 	for _, c := range i.Components {
@@ -89,7 +89,7 @@ func (i installed) entries() map[string]worker.Override {
 	return all
 }
 
-// orders are the orders of runtimes while f runs.
+// orders returns the orders of runtimes while f runs.
 func (w *world) orders(f func()) []installed {
 	w.t.Helper()
 	var got []installed
@@ -122,7 +122,7 @@ func TestKyma1_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	if got := orders[0]; got.Version != "1.24.11" {
 		t.Errorf("Kyma %s was ordered", got.Version)
 	}
-	// The installer's order, then what KEB appends; without what the plan leaves out and the optional kiali and tracing.
+	// The order of the installer, then the appended components, without the excluded ones and the optional kiali and tracing.
 	want := []string{
 		"cluster-essentials@kyma-system", "testing@kyma-system", "istio@istio-system", "knative-serving@knative-serving",
 		"knative-eventing@knative-eventing", "dex@kyma-system", "ory@kyma-system", "api-gateway@kyma-system", "rafter@kyma-system",
@@ -164,19 +164,19 @@ func TestKyma1_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	for _, text := range w.texts {
 		for _, secret := range []string{"PRIVATE KEY", "SharedAccessKey=", "SECRET"} {
 			if strings.Contains(text, secret) {
-				t.Errorf("a secret got out: %s", text)
+				t.Errorf("a secret is in the output: %s", text)
 			}
 		}
 	}
 
 	op = w.all(kyma1Deprovisioning, deprovision(op))
 	after := w.objects()
-	// The Provisioner keeps its history, and the tenant of LMS is there for other runtimes.
+	// The Provisioner keeps its history, and other runtimes use the LMS tenant.
 	for _, kind := range []string{"provisioner/operation", "lms/tenant", "lms/certificate"} {
 		delete(after, kind)
 	}
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("something is left (-before +after):\n%s", diff)
+		t.Errorf("objects are left (-before +after):\n%s", diff)
 	}
 	if d := saved[eventhubs.Details](t, op, eventhubs.Name); d != (eventhubs.Details{}) {
 		t.Errorf("still saved: %+v", d)
@@ -184,7 +184,7 @@ func TestKyma1_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	w.noSecrets()
 }
 
-// Each step is killed at every point between its calls and its result, then runs to its end, then runs once more.
+// Each step is killed at every point between its calls and its result, then runs to its end, then runs again.
 func TestKyma1_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 	w := newWorldWithDirector(t)
 	op := w.kyma1Order()
@@ -199,7 +199,7 @@ func TestKyma1_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 				t.Fatalf("%s after kills: %s, %+v", name, r.Outcome, r.Error)
 			}
 			if r := w.run(name, next); r.Outcome != succeeded && r.Outcome != skipped {
-				t.Errorf("%s once more: %s, %+v", name, r.Outcome, r.Error)
+				t.Errorf("%s again: %s, %+v", name, r.Outcome, r.Error)
 			}
 			op = next
 		}
@@ -211,7 +211,7 @@ func TestKyma1_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 		"provisioner/runtime": 1, "provisioner/operation": 1,
 	} {
 		if made[kind] != want {
-			t.Errorf("%s: %d were made, want %d", kind, made[kind], want)
+			t.Errorf("%s: %d were created, want %d", kind, made[kind], want)
 		}
 	}
 	op = deprovision(op)
@@ -229,7 +229,7 @@ func TestKyma1_Errors_RetryOrFail(t *testing.T) {
 	through := func(names []string, op workertest.Operation) workertest.Operation {
 		for _, name := range names {
 			for _, talk := range []talk{
-				// LMS does not say which errors will pass.
+				// LMS does not indicate which errors are temporary.
 				{"Create_LMS_Tenant", "/lms", retry, retry, retry},
 				{"Request_LMS_Certificates", "/lms/tenants", retry, retry, retry},
 				{"IAS_Registration", "/ias", failed, failed, retry},
@@ -251,7 +251,7 @@ func TestKyma1_Errors_RetryOrFail(t *testing.T) {
 	w.noSecrets()
 }
 
-// The system does its work, and the answer is lost.
+// The system does its work, but the answer is lost.
 func TestKyma1_LostAnswers_CreateOnce(t *testing.T) {
 	w := newWorld(t)
 	op := w.kyma1Order()
@@ -276,7 +276,7 @@ func TestKyma1_LostAnswers_CreateOnce(t *testing.T) {
 		"ias/serviceProvider": 2, "lms/tenant": 1, "lms/certificate": 1, "azure/resourceGroup": 1, "azure/namespace": 1, "provisioner/runtime": 1,
 	} {
 		if made[kind] != want {
-			t.Errorf("%s: %d were made, want %d", kind, made[kind], want)
+			t.Errorf("%s: %d were created, want %d", kind, made[kind], want)
 		}
 	}
 	op = deprovision(op)
@@ -294,17 +294,17 @@ func TestKyma1_Calls_AreDescribed(t *testing.T) {
 	run := func(names []string, op workertest.Operation) workertest.Operation {
 		for _, name := range names {
 			w.door.fault.Store(&fault{prefix: "/", status: http.StatusServiceUnavailable})
-			w.told(name, op)
+			w.described(name, op)
 			w.door.fault.Store(nil)
 			w.build(w.url)
-			op = w.told(name, op)
+			op = w.described(name, op)
 		}
 		return op
 	}
 	run(kyma1Deprovisioning, deprovision(run(kyma1Provisioning, w.kyma1Order())))
 }
 
-// provider is the service provider of IAS.
+// provider is a service provider of IAS.
 type provider struct {
 	ID       string            `json:"id"`
 	Name     string            `json:"name"`
@@ -312,7 +312,7 @@ type provider struct {
 	Settings map[string]any    `json:"settings"`
 }
 
-// provider is the one of Grafana; each instance also has one of Dex.
+// provider returns the service provider of Grafana; each instance also has one of Dex.
 func (w *world) provider() provider {
 	w.t.Helper()
 	var list struct {
@@ -339,7 +339,7 @@ func TestIASRegistration_Repeated_KeepsOneSecret(t *testing.T) {
 	}
 	got := w.provider()
 	if got.Name != "SKR Grafana (instanceID: 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20)" || len(got.Secrets) != 1 || len(values) != 5 {
-		t.Errorf("%q has %d secrets after %d were told", got.Name, len(got.Secrets), len(values))
+		t.Errorf("%q has %d secrets after %d were created", got.Name, len(got.Secrets), len(values))
 	}
 	settings, err := json.Marshal(got.Settings)
 	require.NoError(t, err)
@@ -351,7 +351,7 @@ func TestIASRegistration_Repeated_KeepsOneSecret(t *testing.T) {
 			t.Errorf("%s is missing in %s", want, settings)
 		}
 	}
-	// Somebody else's provider stays.
+	// The provider of another instance stays.
 	other := w.kyma1Order()
 	other.InstanceID = "22222222-2222-4222-8222-222222222222"
 	w.all([]string{"IAS_Registration"}, other)
@@ -370,7 +370,7 @@ func TestIASRegistration_UnknownIdP_IsNamed(t *testing.T) {
 	}
 }
 
-// A stage may be repeated after the runtime was ordered: what the runtime got must stay good.
+// A stage may be repeated after the order of the runtime: its secrets must stay valid.
 func TestKyma1_RuntimeOrdered_KeepsSecrets(t *testing.T) {
 	w := newWorld(t)
 	op := w.until("Check_Runtime", w.kyma1Order())
@@ -385,7 +385,7 @@ func TestKyma1_RuntimeOrdered_KeepsSecrets(t *testing.T) {
 		}
 	})
 	if len(calls) != 0 {
-		t.Errorf("%d calls were made", len(calls))
+		t.Errorf("%d calls", len(calls))
 	}
 	if diff := cmp.Diff(before, w.provider()); diff != "" {
 		t.Errorf("the service provider has changed (-before +after):\n%s", diff)
@@ -405,7 +405,7 @@ func TestLMSTenant_SameAccountAndRegion_IsShared(t *testing.T) {
 		func(op *workertest.Operation) { op.Runtime.Region = "westeurope" },
 		func(op *workertest.Operation) { op.Runtime.Region = "japaneast" },
 		func(op *workertest.Operation) { op.Context.GlobalAccountID = "ga-2" },
-		// What the platform has moved keeps its tenant.
+		// A moved subaccount keeps its tenant.
 		func(op *workertest.Operation) {
 			op.Context.GlobalAccountID, op.Context.SubscriptionGlobalAccountID = "ga-3", "ga-1"
 		},
@@ -471,7 +471,7 @@ func TestLMSCertificate_RepeatedStage_MatchesNewKey(t *testing.T) {
 			t.Errorf("%s is %q", key, first["fluent-bit.backend.forward."+key])
 		}
 	}
-	// The stage is repeated: the key is another one, and so must be the certificate, although the one before is saved.
+	// The repeated stage has another key, so it needs another certificate, although the previous one is saved.
 	_, saved := w.finish("Request_LMS_Certificates", op)
 	repeated := w.kyma1Order()
 	repeated.Details = saved.Details
@@ -483,7 +483,7 @@ func TestLMSCertificate_RepeatedStage_MatchesNewKey(t *testing.T) {
 		}
 	}
 	if n := w.created()["lms/tenant"]; n != 1 {
-		t.Errorf("%d tenants were made, want 1", n)
+		t.Errorf("%d tenants were created, want 1", n)
 	}
 }
 
@@ -533,7 +533,7 @@ func TestLMSToken_OtherHost_IsNotSent(t *testing.T) {
 	w := newWorld(t)
 	op := w.until("Request_LMS_Certificates", w.kyma1Order())
 	w.advance(takes)
-	// One answer to all calls: the tenant is ready, and the certificate is somewhere else.
+	// All calls get the same answer: the tenant is ready, and the certificate is on another host.
 	w.door.fault.Store(&fault{
 		prefix: "/lms", status: http.StatusOK,
 		body: `{"kibanaDNSResolves":true,"elasticsearchDNSResolves":true,"callbackUrl":"http://evil.example.com/x"}`,
@@ -544,7 +544,7 @@ func TestLMSToken_OtherHost_IsNotSent(t *testing.T) {
 	}
 }
 
-// The system repeats a secret of the order, of which the length of a message leaves only the beginning.
+// The system repeats a secret of the order; the message is cut within the secret.
 func TestKyma1_RejectedOrder_ErrorHasNoSecret(t *testing.T) {
 	w := newWorld(t)
 	op := w.until("Create_Runtime", w.kyma1Order())
@@ -562,7 +562,7 @@ func TestEventHubs_ResourceGroup_MatchesInstance(t *testing.T) {
 	op := w.kyma1Order()
 	w.door.fault.Store(&fault{prefix: "/azure/subscriptions", status: http.StatusConflict})
 	if r := w.run(name, op); r.Outcome != retry || r.Error == nil {
-		t.Errorf("something is in the way: %s, %+v", r.Outcome, r.Error)
+		t.Errorf("a resource with the name exists: %s, %+v", r.Outcome, r.Error)
 	}
 	w.door.fault.Store(nil)
 	if r := w.run(name, op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "being created") {
@@ -593,7 +593,7 @@ func TestEventHubs_ResourceGroup_MatchesInstance(t *testing.T) {
 	long := w.kyma1Order()
 	long.InstanceID = strings.Repeat("i", 60)
 	if r := w.run(name, long); r.Outcome != failed || !strings.Contains(r.Error.Message, "instance id") {
-		t.Errorf("a name that Azure does not take: %s, %+v", r.Outcome, r.Error)
+		t.Errorf("an invalid name in Azure: %s, %+v", r.Outcome, r.Error)
 	}
 }
 
@@ -610,21 +610,21 @@ func TestEventHubs_Deletion_HonorsRetryAfter(t *testing.T) {
 	}
 	w.door.fault.Store(nil)
 	w.build(w.url)
-	// The landscape takes half of its time.
+	// The landscape requests half of its duration.
 	r := w.run(name, op)
 	if r.Outcome != retry || r.Error != nil || r.RetryAfter != takes/2 {
-		t.Fatalf("the deletion is asked for again after %s, want %s: %s, %+v", r.RetryAfter, takes/2, r.Outcome, r.Error)
+		t.Fatalf("the deletion is checked after %s, want %s: %s, %+v", r.RetryAfter, takes/2, r.Outcome, r.Error)
 	}
 	if r := w.run(name, op); r.Outcome != retry || r.RetryAfter != 100*time.Millisecond {
-		t.Errorf("while it goes on: %s after %s, want the poll interval", r.Outcome, r.RetryAfter)
+		t.Errorf("during the deletion: %s after %s, want the poll interval", r.Outcome, r.RetryAfter)
 	}
-	// The step was given up here, and the instance ordered once more: nothing is put into a group that goes away.
+	// The step gave up here, and the instance was ordered again: nothing may be created in a resource group in deletion.
 	again := w.kyma1Order()
 	again.Details = r.Then().Details
 	if r := w.run("Provision_Azure_Event_Hubs", again); r.Outcome != retry || !strings.Contains(r.Message, "being deleted") {
-		t.Errorf("provisioning meanwhile: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+		t.Errorf("provisioning during the deletion: %s, %q, %+v", r.Outcome, r.Message, r.Error)
 	}
-	// The next deprovisioning does the rest.
+	// The next deprovisioning completes the deletion.
 	w.advance(takes)
 	op.Details = r.Then().Details
 	r, op = w.finish(name, op)
@@ -632,7 +632,7 @@ func TestEventHubs_Deletion_HonorsRetryAfter(t *testing.T) {
 		t.Errorf("%s, %+v, left %v", r.Outcome, r.Error, held)
 	}
 	if r := w.run(name, op); r.Outcome != skipped {
-		t.Errorf("once more: %s, %+v", r.Outcome, r.Error)
+		t.Errorf("again: %s, %+v", r.Outcome, r.Error)
 	}
 }
 
@@ -645,7 +645,7 @@ func TestServiceManager_Modes_SelectCredentials(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode servicemanager.Mode
 		sent any
-		want string // the user, or what the error says
+		want string // the user, or the text of the error
 	}{
 		"always, sent":                   {servicemanager.Always, order, "configured"},
 		"always, not sent":               {servicemanager.Always, nil, "configured"},
@@ -735,7 +735,7 @@ func TestServiceProviders_RequestsAreGolden(t *testing.T) {
 		order.Plan.Name = plan
 		op := w.all([]string{"IAS_Registration"}, order)
 		w.goldenIAS("ias_provision")
-		// Once more: what is there is configured anew, attributes stay, and the secret is replaced.
+		// Run it again: existing providers are configured again, attributes stay, and the secret is replaced.
 		w.all([]string{"IAS_Registration"}, order)
 		w.goldenIAS("ias_provision_again")
 		w.all([]string{"IAS_Deregistration"}, deprovision(op))
@@ -745,7 +745,7 @@ func TestServiceProviders_RequestsAreGolden(t *testing.T) {
 	}
 }
 
-// goldenIAS is golden with the ids that IAS gives out replaced by what they are of.
+// goldenIAS is golden with names for the ids that IAS assigns.
 func (w *world) goldenIAS(name string) {
 	w.t.Helper()
 	var list struct {

@@ -19,7 +19,7 @@ import (
 
 const kymaID = "0f5e2a6c-7d0b-4a58-9a51-2f6f3c1d8e90"
 
-// The steps that work with the control plane, by operation.
+// The steps that use the control plane, by operation.
 var (
 	kymaProvision = []string{
 		"Provision_Initialization", "Init_Kyma_Template", "Overrides_From_Secrets_And_Config_Step", "Sync_Kubeconfig", "Apply_Kyma",
@@ -30,7 +30,7 @@ var (
 	kymaDeprovision = []string{"Delete_Kyma_Resource", "Check_Kyma_Resource_Deleted", "Delete_Kubeconfig"}
 )
 
-// createdRuntime is an operation of a plan whose runtime is created; its kubeconfig is in the stage memory.
+// createdRuntime returns an operation of a plan whose runtime is created; its kubeconfig is in the stage memory.
 func (w *world) createdRuntime(plan string) workertest.Operation {
 	op := w.order()
 	op.Plan.Name, op.Plan.ID = plan, "plan-"+plan
@@ -39,12 +39,12 @@ func (w *world) createdRuntime(plan string) workertest.Operation {
 	return op
 }
 
-// memoryWith is a stage memory with a kubeconfig.
+// memoryWith returns a stage memory with a kubeconfig.
 func memoryWith(kubeconfig string) map[string][]byte {
 	return map[string][]byte{provisioner.KubeconfigKey: []byte(kubeconfig)}
 }
 
-// upgradedRuntime is an upgrade of that runtime, after its subaccount has moved to another global account.
+// upgradedRuntime returns an upgrade of that runtime, after its subaccount was moved to another global account.
 func (w *world) upgradedRuntime(op workertest.Operation) workertest.Operation {
 	next := w.upgrade(op, event.UpgradeKyma, "k-1")
 	next.Context.GlobalAccountID, next.Remembered = "ga-2", memoryWith("kubeconfig of the runtime")
@@ -83,7 +83,7 @@ func TestControlPlane_RequestsOfPlan_AreAsRecorded(t *testing.T) {
 				update := w.update(op, "u-1")
 				update.Context.GlobalAccountID = "ga-2"
 				update.Update.Credentials = []string{event.CredentialsKubeconfig}
-				update.Remembered = memoryWith("the kubeconfig that came instead")
+				update.Remembered = memoryWith("the replaced kubeconfig")
 				op = w.all([]string{"Sync_Kubeconfig"}, update)
 				golden("update")
 			}
@@ -156,7 +156,7 @@ func TestSyncKubeconfig_WithSecretAsItShallBe_WritesNothing(t *testing.T) {
 	}
 }
 
-// The broker refuses such ids in new orders; instances from before have them.
+// The broker rejects such ids in new orders, but older instances may have them.
 func TestKymaResource_IDsThatCannotBeLabels_AreLeftOut(t *testing.T) {
 	w := newWorld(t)
 	op := w.createdRuntime("azure")

@@ -22,7 +22,7 @@ type objects struct {
 	Data []map[string]any `json:"data"`
 }
 
-// statuses are those of the evaluations in the order of their ids.
+// statuses returns the statuses of the evaluations in the order of their ids.
 func (w *world) statuses() string {
 	w.t.Helper()
 	var list objects
@@ -35,7 +35,7 @@ func (w *world) statuses() string {
 	return strings.Join(got, " ")
 }
 
-// inRuntime puts a ConfigMap into the runtime.
+// inRuntime adds a ConfigMap to the runtime.
 func (w *world) inRuntime(op workertest.Operation, name string, data map[string]any) {
 	w.t.Helper()
 	d := saved[provisioner.Details](w.t, op, provisioner.Name)
@@ -82,20 +82,20 @@ func TestMaintenance_End_RestoresStatus(t *testing.T) {
 			if got := w.statuses(); got != "MAINTENANCE MAINTENANCE" {
 				t.Errorf("during maintenance: %s", got)
 			}
-			// The stage is repeated: what was remembered stays.
+			// The repeated stage keeps the saved status.
 			op = w.all([]string{"AVS_Set_Maintenance"}, op)
 			op = w.killed("AVS_Restore_Status", op)
 			if got := w.statuses(); got != status+" ACTIVE" {
 				t.Errorf("afterwards: %s", got)
 			}
 			if now := saved[avs.Details](t, op, avs.Name); now != d {
-				t.Errorf("saved %+v, before it was %+v", now, d)
+				t.Errorf("saved %+v, before %+v", now, d)
 			}
 		})
 	}
 }
 
-// What an upgrade before has remembered and never given back says nothing.
+// A status that an earlier upgrade saved and never restored is ignored.
 func TestMaintenance_Begin_SavesCurrentStatus(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
@@ -114,12 +114,12 @@ func TestMaintenance_NoSavedStatus_BecomesActive(t *testing.T) {
 	op := w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1")
 	d := saved[avs.Details](t, op, avs.Name)
 	w.lifecycle(d.InternalID, "MAINTENANCE")
-	d.InternalStatus = "MAINTENANCE" // never saved by us
+	d.InternalStatus = "MAINTENANCE" // the worker never saves this status
 	op.Details[avs.Name] = d
 	w.lifecycle(d.ExternalID, "INACTIVE")
 	w.all([]string{"AVS_Restore_Status"}, op)
 	if got := w.statuses(); got != "ACTIVE INACTIVE" {
-		t.Errorf("afterwards: %s, want the maintenance ended and nothing else changed", got)
+		t.Errorf("afterwards: %s, want only the maintenance to end", got)
 	}
 }
 

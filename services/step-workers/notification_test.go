@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/spc"
 )
 
-// states is the state of each instance in an event, in the order in which they came in.
+// states returns the states of the instances in an event, in the order of their arrival.
 func (w *world) states(orchestration string) string {
 	w.t.Helper()
 	var list struct {
@@ -62,15 +62,15 @@ func TestNotification_Operations_ShareOneEvent(t *testing.T) {
 		}
 	}
 	if n := w.created()["spc/event"]; n != 1 {
-		t.Errorf("%d events were made", n)
+		t.Errorf("%d events were created", n)
 	}
-	// What is told is not told again.
+	// An announced state is not sent again.
 	if calls := w.calls(func() { w.all([]string{"Send_Finished_Notification"}, ops[0]) }); len(calls) != 0 {
-		t.Errorf("%d calls of an operation that has told already", len(calls))
+		t.Errorf("%d calls of an operation after its announcement", len(calls))
 	}
 }
 
-// moments are the local times that the steps send.
+// moments matches the local times that the steps send.
 var moments = regexp.MustCompile(`"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"`)
 
 // Every plan sends the same requests.
@@ -139,7 +139,7 @@ func TestNotification_NoOrchestration_Fails(t *testing.T) {
 	}
 }
 
-// What an upgrade before has told, and never ended, says nothing.
+// A state that an earlier upgrade announced and never ended is ignored.
 func TestNotification_EachUpgrade_IsAnnounced(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")

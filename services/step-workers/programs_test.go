@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/avs"
 )
 
-// steps makes those of a worker as its own process does.
+// steps returns the steps of a worker, created as in its own process.
 func steps(t *testing.T, name string, env worker.Env) ([]worker.Step, error) {
 	t.Helper()
 	all := stepworkers.Programs()
@@ -66,7 +66,7 @@ func TestProgram_CallsToSystems_AreCounted(t *testing.T) {
 	n, err := testutil.GatherAndCount(registry, "keb_external_requests_total")
 	require.NoError(t, err)
 	if n == 0 {
-		t.Error("no call is counted")
+		t.Error("no calls are counted")
 	}
 }
 

@@ -45,7 +45,7 @@ var planRows = []planOnProvider{
 	{"openstack", "openstack", "eu-de-2"},
 }
 
-// orderOf is an order of a plan that names nothing but what the broker always stores.
+// orderOf returns an order of a plan that contains only what the broker always stores.
 func (w *world) orderOf(p planOnProvider) workertest.Operation {
 	op := w.order()
 	op.Plan = event.Plan{ID: "id of " + p.plan, Name: p.plan}
@@ -54,7 +54,7 @@ func (w *world) orderOf(p planOnProvider) workertest.Operation {
 	return op
 }
 
-// upgraded runs an update or an upgrade of the cluster to its end, and compares its requests, except those that only wait.
+// upgraded runs an update or an upgrade of the cluster to its end, and compares its requests, except for status checks.
 func (w *world) upgraded(golden, step string, op workertest.Operation) workertest.Operation {
 	w.t.Helper()
 	w.door.requests = nil
@@ -68,7 +68,7 @@ func TestProvisioner_EveryPlan_SendsItsGoldenRequests(t *testing.T) {
 		t.Run(p.String(), func(t *testing.T) {
 			w := newWorld(t)
 			op := w.all([]string{"Resolve_Target_Secret"}, w.orderOf(p))
-			// Which account of the pool is taken is up to chance.
+			// The choice of the account is random.
 			w.named[saved[map[string]any](t, op, "hyperscaler")["targetSecret"].(string)] = "SECRET"
 			op = w.all([]string{"Create_Runtime_Without_Kyma"}, op)
 			w.golden("provisioner_"+p.String()+"_provision", "/provisioner")
@@ -124,7 +124,7 @@ func TestProvisioner_EveryKindOfUpdate_SendsItsGoldenRequest(t *testing.T) {
 	}
 }
 
-// A cluster keeps its administrators in updates and upgrades that do not name them.
+// A cluster keeps its administrators in updates and upgrades without administrators.
 func TestUpdateAndUpgrade_OtherChanges_KeepTheAdministrators(t *testing.T) {
 	w := newWorld(t)
 	order := w.order()
@@ -159,7 +159,7 @@ func TestUpdateAndUpgrade_OtherChanges_KeepTheAdministrators(t *testing.T) {
 
 var clusterRoleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
 
-// administrators are the users that the runtime itself takes for administrators.
+// administrators returns the administrators in the runtime itself.
 func (w *world) administrators(op workertest.Operation) []string {
 	w.t.Helper()
 	runtimes, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
@@ -184,7 +184,7 @@ func (w *world) administrators(op workertest.Operation) []string {
 	return users
 }
 
-// dirty is how many accounts of a tenant wait for their cleaning.
+// dirty returns the number of accounts of a tenant that wait for their cleaning.
 func (w *world) dirty(tenant string) int {
 	w.t.Helper()
 	client, err := kube.Open("gardener", kube.Config{URL: w.url + "/k8s/gardener", Token: "keb"}, extclient.Deps{})
@@ -195,7 +195,7 @@ func (w *world) dirty(tenant string) int {
 	return len(bindings)
 }
 
-// The Director is down from beginning to end.
+// The Director is down during the whole test.
 func TestDirectorOutage_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	w := newWorld(t)
 	w.door.fault.Store(&fault{prefix: "/director", status: http.StatusServiceUnavailable})
@@ -207,7 +207,7 @@ func TestDirectorOutage_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	}
 }
 
-// With the look-up switched on, the Director knows the runtime of an order whose answer was lost.
+// With the look-up enabled, the Director returns the runtime of an order whose answer was lost.
 func TestDirectorLookUp_LostOrder_FindsTheRuntime(t *testing.T) {
 	w := newWorldWith(t, landscape.Config{DirectorLookUp: true}, nil)
 	w.environment["KEB_DIRECTOR_URL"], w.environment["KEB_DIRECTOR_TOKEN_URL"] = w.url+"/director/graphql", w.url+"/director/oauth2/token"
@@ -219,12 +219,12 @@ func TestDirectorLookUp_LostOrder_FindsTheRuntime(t *testing.T) {
 		t.Errorf("%d look-ups and %d orders", len(asked(calls, "runtimes")), len(asked(calls, "provisionRuntime")))
 	}
 	if n := w.created()["provisioner/runtime"]; n != 1 {
-		t.Errorf("%d runtimes were made", n)
+		t.Errorf("%d runtimes were created", n)
 	}
 	w.all([]string{"Check_Runtime", "Remove_Runtime", "Check_Runtime_Removal"}, deprovision(op))
 }
 
-// The worker is killed between the order and its answer. The order is repeated, refused, and found by its Shoot.
+// The worker is killed between the order and its answer. The order is repeated and rejected, and the runtime is found by its Shoot.
 func TestLostOrder_IsFoundByItsShoot(t *testing.T) {
 	w := newWorld(t)
 	op := w.all([]string{"Resolve_Target_Secret"}, w.order())
@@ -235,7 +235,7 @@ func TestLostOrder_IsFoundByItsShoot(t *testing.T) {
 		t.Errorf("first %+v, second %+v", want, got)
 	}
 	if n := w.created()["provisioner/runtime"]; n != 1 {
-		t.Errorf("%d runtimes were made", n)
+		t.Errorf("%d runtimes were created", n)
 	}
 }
 

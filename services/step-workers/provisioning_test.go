@@ -26,20 +26,20 @@ func TestSteps_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	// The Provisioner keeps its history.
 	delete(after, "provisioner/operation")
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("something is left (-before +after):\n%s", diff)
+		t.Errorf("objects are left (-before +after):\n%s", diff)
 	}
 	w.noSecrets()
 }
 
-// again is what the second attempt of a step creates although the first one has created it. AvS has no look-up, so what the first attempt has
-// created remains as an orphan. A registration in EDP is not read but replaced, so nothing remains.
+// again lists the objects that a second attempt creates again. AvS has no look-up, so the object of the first attempt remains as an orphan.
+// A registration in EDP is replaced, so nothing remains.
 var again = map[string]map[string]int64{
 	"AVS_Create_Internal_Eval_Step": {"avs/evaluation": 1},
 	"AVS_Create_External_Eval_Step": {"avs/evaluation": 1},
 	"EDP_Registration":              {"edp/dataTenant": 1, "edp/metadata": 4},
 }
 
-// Each step is killed once between its call and its result, then runs to its end, then runs once more.
+// Each step is killed once between its call and its result, then runs to its end, then runs again.
 func TestSteps_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
@@ -55,15 +55,15 @@ func TestSteps_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 		}
 		if name != "Check_Runtime" {
 			if diff := cmp.Diff(once, w.created()); diff != "" {
-				t.Errorf("%s after a kill made something again:\n%s", name, diff)
+				t.Errorf("%s after a kill created objects again:\n%s", name, diff)
 			}
 		}
 		twice := w.created()
 		if r := w.run(name, next); r.Outcome != event.OutcomeSucceeded {
-			t.Errorf("%s once more: %s, %+v", name, r.Outcome, r.Error)
+			t.Errorf("%s again: %s, %+v", name, r.Outcome, r.Error)
 		}
 		if diff := cmp.Diff(twice, w.created()); diff != "" {
-			t.Errorf("%s once more made something again:\n%s", name, diff)
+			t.Errorf("%s created objects again:\n%s", name, diff)
 		}
 		op = next
 	}
@@ -75,7 +75,7 @@ func TestSteps_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 			t.Fatalf("%s after a kill: %s, %+v", name, r.Outcome, r.Error)
 		}
 		if r := w.run(name, next); r.Outcome != event.OutcomeSucceeded && r.Outcome != event.OutcomeSkipped {
-			t.Errorf("%s once more: %s, %+v", name, r.Outcome, r.Error)
+			t.Errorf("%s again: %s, %+v", name, r.Outcome, r.Error)
 		}
 		op = next
 	}
@@ -91,8 +91,8 @@ func TestSteps_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
 	}
 }
 
-// A provisioning that was killed before anything was saved leaves nothing behind when the instance is removed, except for the evaluations
-// in AvS, which only their saved ids lead to.
+// A provisioning that was killed before it saved anything leaves no objects after the removal of the instance, except for the evaluations in
+// AvS, which only their ids can identify.
 func TestDeprovisioning_UnsavedObjects_AreRemoved(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()

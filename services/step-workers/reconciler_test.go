@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/reconciler"
 )
 
-// components is a list as a version of Kyma may have it, with each of those that some plan does not get.
+// components is the list of a version of Kyma, with each component that some plan excludes.
 var components = []kyma.Component{
 	{Name: "cluster-essentials", Namespace: "kyma-system"},
 	{Name: "istio", Namespace: "istio-system"},
@@ -35,12 +35,12 @@ var components = []kyma.Component{
 	{Name: "btp-operator", Namespace: "kyma-system", URL: "https://charts.example.com/btp-operator-1.0.0.tgz"},
 }
 
-// decided are the details of a version with these components.
+// decided returns the details of a version with these components.
 func decided(list []kyma.Component) map[string]any {
 	return map[string]any{kyma.Name: kyma.Details{Version: "2.20.0", Origin: kyma.OriginDefaults, Components: list}}
 }
 
-// reconciled are the plans whose runtimes the Reconciler is told about.
+// reconciled are the plans whose runtimes the Reconciler receives.
 var reconciled = []struct{ name, id, provider, region string }{
 	{"azure", "4deee563-e5ec-4731-b9b1-53b42d855f0c", "azure", "eastus"},
 	{"azure_lite", "8cb22518-aa26-44c5-91a0-e669ec9bf443", "azure", "eastus"},
@@ -52,7 +52,7 @@ var reconciled = []struct{ name, id, provider, region string }{
 	{"own_cluster", "03e3cb66-a4c6-4c6a-b4b0-5d42224debea", "", ""},
 }
 
-// ordered is an order of a plan.
+// ordered returns an order of a plan.
 func (w *world) ordered(plan, id, provider, region string) workertest.Operation {
 	op := w.order()
 	op.Plan = event.Plan{ID: id, Name: plan}
@@ -65,12 +65,12 @@ func (w *world) ordered(plan, id, provider, region string) workertest.Operation 
 	return op
 }
 
-// customersCluster is a kubeconfig of the control plane, which does as a customer's cluster. Each name makes another text.
+// customersCluster returns a kubeconfig of the control plane, which stands in for a customer's cluster. Each name gives a different text.
 func (w *world) customersCluster(name string) string {
 	return "# " + name + strings.NewReplacer("https://127.0.0.1:1", w.url+"/k8s/control-plane", canary, "keb").Replace("\n"+ownKubeconfig)
 }
 
-// The steps that end with a call of the Reconciler, by type of operation.
+// The steps up to a call of the Reconciler, by type of operation.
 var (
 	toReconciler = []string{
 		"Provision_Initialization", "Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
@@ -87,7 +87,7 @@ var (
 	deregistration = []string{"Deregister_Cluster", "Check_Cluster_Deregistration"}
 )
 
-// installed is an instance of the plan whose Kyma is installed.
+// installed returns an instance of the plan with an installed Kyma.
 func (w *world) installed(op workertest.Operation) workertest.Operation {
 	w.t.Helper()
 	steps := toReconciler
@@ -99,14 +99,14 @@ func (w *world) installed(op workertest.Operation) workertest.Operation {
 	}), op)
 }
 
-// on is a later operation on the instance of op, with its order.
+// on returns a later operation on op's instance, with its order.
 func (w *world) on(op workertest.Operation, kind event.OperationType, id string) workertest.Operation {
 	next := w.later(op, kind, id)
 	next.Runtime, next.Parameters, next.Context, next.Credentials = op.Runtime, op.Parameters, op.Context, maps.Clone(op.Credentials)
 	return next
 }
 
-// withSecret is an update of the credentials of the Service Manager.
+// withSecret returns an update of the credentials of the Service Manager.
 func (w *world) withSecret(op workertest.Operation, id, secret string) workertest.Operation {
 	next := w.on(op, event.Update, id)
 	next.Update = &event.Changes{Credentials: []string{event.CredentialsServiceManager}}
@@ -139,7 +139,7 @@ func TestReconciler_EveryPlanAndOperation_SendsTheGoldenRequests(t *testing.T) {
 	}
 }
 
-// goldenReconciler compares the requests to the Reconciler with a golden file, which has names for what is new in each run.
+// goldenReconciler compares the requests to the Reconciler with a golden file, with names for the values that differ in each run.
 func (w *world) goldenReconciler(op workertest.Operation, name string) {
 	w.t.Helper()
 	id := saved[provisioner.Details](w.t, op, provisioner.Name).RuntimeID
@@ -160,7 +160,7 @@ func (w *world) goldenReconciler(op workertest.Operation, name string) {
 	w.golden("reconciler_"+name, "/reconciler")
 }
 
-// runtimeKubeconfigOf is the kubeconfig of the runtime of op, also of an own cluster.
+// runtimeKubeconfigOf returns the kubeconfig of op's runtime, or of its own cluster.
 func (w *world) runtimeKubeconfigOf(op workertest.Operation) string {
 	w.t.Helper()
 	if own, ok := op.Credentials[event.CredentialsKubeconfig].(map[string]any); ok {
@@ -216,7 +216,7 @@ func TestReconciler_OverridesOfUnknownComponents_AddNothing(t *testing.T) {
 	}
 }
 
-// overrideOf puts a ConfigMap with one override of a component into the control plane.
+// overrideOf adds a ConfigMap with one override of a component to the control plane.
 func (w *world) overrideOf(component, key, value string) {
 	w.t.Helper()
 	w.override("overrides-of-"+component, map[string]any{
@@ -224,7 +224,7 @@ func (w *world) overrideOf(component, key, value string) {
 	}, map[string]any{key: value})
 }
 
-// R5: each of the seven keys must be there.
+// R5: each of the seven keys is required.
 func TestReconciler_BTPOperatorLacksAKey_Fails(t *testing.T) {
 	w := newWorld(t)
 	reached := w.all([]string{"Provision_Initialization", resolve, "Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig"}, w.order())
@@ -244,7 +244,7 @@ func TestReconciler_BTPOperatorLacksAKey_Fails(t *testing.T) {
 	}
 }
 
-// reachedAgain is op with the details of another, and the kubeconfig alone in the stage memory.
+// reachedAgain returns op with the details of another operation, and only the kubeconfig in the stage memory.
 func (w *world) reachedAgain(op, other workertest.Operation) workertest.Operation {
 	next := w.on(op, event.Provision, "")
 	next.Details = other.Details
@@ -252,7 +252,7 @@ func (w *world) reachedAgain(op, other workertest.Operation) workertest.Operatio
 	return next
 }
 
-// R1: provisioned with overrides from Secrets and ConfigMaps; after an update of the credentials every other component is as before.
+// R1: after an update of the credentials, every other component has the overrides of the provisioning.
 func TestReconciler_CredentialUpdate_ReplacesOnlyTheBTPOperator(t *testing.T) {
 	w := newWorld(t)
 	w.overrideOf("serverless", "function.replicas", "3")
@@ -267,7 +267,7 @@ func TestReconciler_CredentialUpdate_ReplacesOnlyTheBTPOperator(t *testing.T) {
 		t.Errorf("besides btp-operator (-before +after):\n%s", diff)
 	}
 	if len(was.rest["kymaConfig"].(map[string]any)["components"].([]any)) < 5 {
-		t.Error("there are hardly any other components")
+		t.Error("too few other components")
 	}
 	want := map[string]any{"component": "btp-operator", "namespace": "kyma-system", "URL": was.operator["URL"], "version": "", "configuration": []any{
 		entry("cluster.id", saved[clusterIdentity](t, op, "btp").SMClusterID, false),
@@ -281,7 +281,7 @@ func TestReconciler_CredentialUpdate_ReplacesOnlyTheBTPOperator(t *testing.T) {
 	if diff := cmp.Diff(want, is.operator); diff != "" {
 		t.Errorf("btp-operator (-want +got):\n%s", diff)
 	}
-	// The next upgrade replaces what is kept.
+	// The next upgrade replaces the stored configuration.
 	op = w.all(kymaUpgradeOnly, w.toKyma(op, "k-1", "2.21.0"))
 	again := w.sent(func() { w.all(credentialUpdateOnly, w.withSecret(op, "u-2", canary+"-newer")) })
 	if version := again[0]["kymaConfig"].(map[string]any)["version"]; version != "2.21.0" {
@@ -299,7 +299,7 @@ func entry(key, value string, secret bool) map[string]any {
 	return map[string]any{"key": key, "value": value, "secret": secret}
 }
 
-// configurationParts is a configuration without its BTP operator, and that.
+// configurationParts is a configuration without its BTP operator, and the BTP operator.
 type configurationParts struct{ rest, operator map[string]any }
 
 func split(t *testing.T, sent map[string]any) configurationParts {
@@ -321,7 +321,7 @@ func split(t *testing.T, sent map[string]any) configurationParts {
 	return p
 }
 
-// sent are the whole configurations that the Reconciler gets while f runs.
+// sent returns the configurations that the Reconciler receives while f runs.
 func (w *world) sent(f func()) []map[string]any {
 	w.t.Helper()
 	var list []map[string]any
@@ -343,7 +343,7 @@ func TestReconciler_SameCredentials_AreNotSent(t *testing.T) {
 	if sent := w.sent(func() { again = w.all(credentialUpdateOnly, again) }); len(sent) != 0 {
 		t.Errorf("%d configurations were sent", len(sent))
 	}
-	// Charts that come from elsewhere are sent.
+	// Charts from another source are sent.
 	moved := w.withSecret(again, "u-2", canary+"-secret")
 	maps.Copy(moved.Details, decided(components))
 	if sent := w.sent(func() { w.all(without(credentialUpdateOnly, "Update_Init_Kyma_Version"), moved) }); len(sent) != 1 {
@@ -362,7 +362,7 @@ func TestReconciler_NothingKept_FailsTheUpdate(t *testing.T) {
 	}
 }
 
-// What is kept does not open: an update waits for it, and an upgrade replaces it.
+// The stored configuration cannot be decrypted: an update waits for it, and an upgrade replaces it.
 func TestReconciler_BrokenKeptValue_IsReplacedByAnUpgrade(t *testing.T) {
 	w := newWorld(t)
 	op := w.installed(w.order())
@@ -379,7 +379,7 @@ func TestReconciler_BrokenKeptValue_IsReplacedByAnUpgrade(t *testing.T) {
 		t.Errorf("dry run: %s, %+v, and the kept value was replaced", r.Outcome, r.Error)
 	}
 
-	// Killed after the call, before the new configuration is kept: the former one must not count, should it open again.
+	// The worker is killed after the call and before it stores the new configuration: the former one must not be used if it can be decrypted again.
 	upgrade := w.all(upTo("AVS_Set_Maintenance", upgradingKyma), w.upgrade(op, event.UpgradeKyma, "k-2"))
 	w.door.fault.Store(&fault{prefix: "/reconciler", status: http.StatusInternalServerError})
 	if r := w.run("Apply_Cluster_Configuration", upgrade); r.Outcome != retry {
@@ -398,7 +398,7 @@ func TestReconciler_BrokenKeptValue_IsReplacedByAnUpgrade(t *testing.T) {
 	w.all([]string{"Apply_Reconciler_Configuration"}, after)
 }
 
-// The worker is killed after each of what the step does: mark what is kept, call, keep, report.
+// The worker is killed after each action of the step: mark, call, store, report.
 func TestReconciler_KilledDuringACredentialUpdate_SendsIt(t *testing.T) {
 	w := newWorld(t)
 	provisioned := w.installed(w.order())
@@ -436,8 +436,8 @@ func TestReconciler_KilledDuringACredentialUpdate_SendsIt(t *testing.T) {
 	}
 }
 
-// An update that ends after the mark, without a result, leaves open what the Reconciler has: the next update is sent also when it
-// brings the credentials back that are kept.
+// After an update that ends between its mark and its result, the configuration of the Reconciler is unknown. The next update is sent even if
+// it restores the stored credentials.
 func TestReconciler_UpdateThatEndedUnknown_IsNotTakenForSent(t *testing.T) {
 	w := newWorld(t)
 	op := w.installed(w.order())
@@ -451,8 +451,8 @@ func TestReconciler_UpdateThatEndedUnknown_IsNotTakenForSent(t *testing.T) {
 	}
 }
 
-// An upgrade of Kyma that ends between its call and its result leaves open which Kyma the Reconciler has: an update must not bring
-// the former one back.
+// After an upgrade of Kyma that ends between its call and its result, the version in the Reconciler is unknown. An update must not restore
+// the former one.
 func TestReconciler_UpdateAfterUpgradeWithUnknownEnd_Fails(t *testing.T) {
 	w := newWorld(t)
 	op := w.installed(w.order())
@@ -474,7 +474,7 @@ func TestReconciler_UpdateAfterUpgradeWithUnknownEnd_Fails(t *testing.T) {
 	}
 }
 
-// marked is what is kept as the operation has marked it before its call.
+// marked returns the stored configuration with the mark of the operation.
 func marked(t *testing.T, kept json.RawMessage, operationID string) json.RawMessage {
 	t.Helper()
 	var members map[string]json.RawMessage
@@ -492,7 +492,7 @@ func operatorText(t *testing.T, sent map[string]any) string {
 	return string(text)
 }
 
-// Point 3: the new kubeconfig of an own cluster comes to the Reconciler, and nothing else changes.
+// Point 3: the Reconciler receives the new kubeconfig of an own cluster, and nothing else changes.
 func TestReconciler_NewKubeconfigOfAnOwnCluster_IsSent(t *testing.T) {
 	w := newWorld(t)
 	var op workertest.Operation
@@ -513,7 +513,7 @@ func TestReconciler_NewKubeconfigOfAnOwnCluster_IsSent(t *testing.T) {
 	}
 }
 
-// R8: what counts is the status of the version that was saved, not that of a later one.
+// R8: the check uses the status of the saved version, not that of a later one.
 func TestReconciler_Deregistration_IsReadByTheSavedVersion(t *testing.T) {
 	w := newWorld(t)
 	op := w.installed(w.order())
@@ -544,7 +544,7 @@ func TestReconciler_ConfigurationTooLarge_IsNotSent(t *testing.T) {
 	}
 }
 
-// The original makes a ConfigMap with a new id in a runtime that has none; this one has the id that follows from the instance.
+// The original creates a ConfigMap with a new id in a runtime without one; this worker uses the id of the instance.
 func TestReconciler_RuntimeWithoutClusterID_GetsOne(t *testing.T) {
 	w := newWorld(t)
 	op := w.installed(w.order())

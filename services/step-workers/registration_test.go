@@ -30,7 +30,7 @@ func TestEDPRegistration_Existing_IsReplaced(t *testing.T) {
 	}
 }
 
-func TestRegistration_IsThereAlready_IsReplacedUnread(t *testing.T) {
+func TestRegistration_Existing_IsReplacedUnread(t *testing.T) {
 	w := newWorld(t)
 	w.all([]string{"EDP_Registration"}, w.order())
 	w.golden("edp_azure_provision", "/edp")
@@ -91,7 +91,7 @@ func TestRegistration_TwoInstancesOfASubaccount_ShareOneTenant(t *testing.T) {
 	}
 }
 
-// Defect K: the data tenant belongs to the subaccount, and other instances of it still need it.
+// Defect K: the data tenant belongs to the subaccount, whose other instances still need it.
 func TestDeregistration_SubaccountHasOtherInstances_TenantStays(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.all([]string{"EDP_Registration"}, w.order()))

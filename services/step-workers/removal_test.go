@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// saved is what a worker has saved in op.
+// saved returns the saved details of a worker.
 func saved[D any](t testing.TB, op workertest.Operation, worker string) D {
 	t.Helper()
 	var d D
@@ -40,7 +40,7 @@ func TestRemoval_Failed_IsRestartedNextTime(t *testing.T) {
 		t.Fatalf("after the failure: %+v", d)
 	}
 	w.admin(http.MethodDelete, "/provisioner/failures", nil, nil)
-	// Remove_Runtime had succeeded: the repeated deprovisioning goes straight to the check.
+	// Remove_Runtime succeeded before: the repeated deprovisioning continues with the check.
 	r, op = w.finish("Check_Runtime_Removal", op)
 	if r.Outcome != succeeded || w.objects()["provisioner/runtime"] != 0 {
 		t.Fatalf("the removal is repeated: %s, %+v; %v", r.Outcome, r.Error, w.objects())
@@ -70,7 +70,7 @@ func TestRemoval_UnfinishedCreation_Waits(t *testing.T) {
 	}
 	op = deprovision(op)
 	if r := w.run("Remove_Runtime", op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "must end first") {
-		t.Fatalf("while it is created: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+		t.Fatalf("during its creation: %s, %q, %+v", r.Outcome, r.Message, r.Error)
 	}
 	w.all([]string{"Remove_Runtime", "Check_Runtime_Removal"}, op)
 	if n := w.objects()["provisioner/runtime"]; n != 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
-// runtimeIDs are the ids of runtimes in paths.
+// runtimeIDs matches the ids of runtimes in paths.
 var runtimeIDs = regexp.MustCompile(`/k8s/runtimes/[^/]+/`)
 
 // goldenRuntime compares the requests to the runtime that are sent while f runs.
@@ -32,7 +32,7 @@ func TestRuntimeCredentials_RequestsAreGolden(t *testing.T) {
 	w.goldenRuntime("azure_update", func() { w.all([]string{inject}, update) })
 	w.putBTPSecret(op, map[string]any{"app.kubernetes.io/managed-by": "helm"}, map[string]any{"immutable": true})
 	w.goldenRuntime("azure_update_immutable", func() { w.all([]string{inject}, update) })
-	// The id of the cluster is not saved, and the runtime has none either.
+	// Neither the details nor the runtime contain a cluster id.
 	upgrade := w.upgrade(op, event.UpgradeKyma, "k-1")
 	upgrade.Remembered = memoryWith(kubeconfig)
 	delete(upgrade.Details, "btp")
@@ -53,7 +53,7 @@ func TestRuntimeCleanup_RequestsAreGolden(t *testing.T) {
 			w.customerHas(op, "db", "services.cloud.sap.com/sap-btp-finalizer")
 			w.goldenRuntime(name, func() {
 				r := w.run(btpCleanup, op)
-				if op.FirstTried > 0 { // it has counted what is left
+				if op.FirstTried > 0 { // it counted the remaining objects
 					next := r.Then()
 					next.FirstTried = op.FirstTried
 					w.run(btpCleanup, next)

@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/runtimeaccess"
 )
 
-// asker asks the worker runtime, as it stands behind the bus.
+// asker sends questions to the worker runtime, as the bus does.
 type asker struct {
 	*world
 	answers map[string]func([]byte) (any, error)
@@ -60,7 +60,7 @@ func (a asker) unbind(at event.RuntimeAccess, binding string) error {
 	return err
 }
 
-// provisioned is a runtime, and where it is found.
+// provisioned returns the access of a created runtime, and its operation.
 func (w *world) provisioned() (event.RuntimeAccess, workertest.Operation) {
 	w.t.Helper()
 	op := w.all(provisioning, w.order())
@@ -70,7 +70,7 @@ func (w *world) provisioned() (event.RuntimeAccess, workertest.Operation) {
 	}, op
 }
 
-// reach uses a kubeconfig; nil means that it may read secrets everywhere.
+// reach uses a kubeconfig; it returns nil if the kubeconfig permits reading all secrets.
 func (w *world) reach(kubeconfig string) error {
 	w.t.Helper()
 	c, err := kube.FromKubeconfig("runtime", []byte(kubeconfig), 0, extclient.Deps{})
@@ -80,7 +80,7 @@ func (w *world) reach(kubeconfig string) error {
 	return err
 }
 
-// operators is how many ClusterRoleBindings the Runtime Provisioner makes in a runtime with one administrator.
+// operators is the number of ClusterRoleBindings of the Runtime Provisioner in a runtime with one administrator.
 const operators = 3
 
 func (w *world) access() int64 {
@@ -113,7 +113,7 @@ func TestBind_Access_WorksUntilExpiryOrUnbind(t *testing.T) {
 	}
 	w.advance(601 * time.Second)
 	if err := w.reach(short.Kubeconfig); err == nil {
-		t.Error("an expired token is taken")
+		t.Error("an expired token is accepted")
 	}
 	if err := w.reach(long.Kubeconfig); err != nil {
 		t.Errorf("the other binding: %v", err)
@@ -124,7 +124,7 @@ func TestBind_Access_WorksUntilExpiryOrUnbind(t *testing.T) {
 		}
 	}
 	if err := w.reach(long.Kubeconfig); err == nil {
-		t.Error("the token of a removed binding is taken")
+		t.Error("the token of a removed binding is accepted")
 	}
 	if n := w.access(); n != 3 {
 		t.Errorf("%d objects are left of one binding, want 3", n)
@@ -147,7 +147,7 @@ func TestBind_Repeated_CreatesAccessOnce(t *testing.T) {
 	created := w.created()
 	for kind, want := range map[string]int64{"ServiceAccount": 1, "ClusterRole": 1, "ClusterRoleBinding": 1 + operators} {
 		if n := created["runtimes/"+kind]; n != want {
-			t.Errorf("%d objects of the kind %s were made, want %d", n, kind, want)
+			t.Errorf("%d objects of the kind %s were created, want %d", n, kind, want)
 		}
 	}
 	if err := a.unbind(at, "Any text / at all"); err != nil || w.access() != 0 {
@@ -159,7 +159,7 @@ func TestBind_AfterFailure_CompletesAccess(t *testing.T) {
 	w := newWorld(t)
 	at, _ := w.provisioned()
 	a := newAsker(w)
-	// The role is made, and its answer is lost.
+	// The role is created, but the answer is lost.
 	w.door.fault.Store(&fault{
 		prefix: "/k8s/runtimes/" + at.RuntimeID + "/apis/rbac.authorization.k8s.io/v1/clusterroles", status: 500, after: true,
 		body: `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":$BODY}`,
@@ -228,9 +228,9 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 			t.Errorf("%s: the error is %v, want one with %q and without the secret", name, err, c.want)
 		}
 	}
-	// With the runtime its objects are gone.
+	// The objects were removed with the runtime.
 	if err := a.unbind(at, "b"); err != nil {
-		t.Errorf("unbind in a runtime that is not there: %v", err)
+		t.Errorf("unbind in a missing runtime: %v", err)
 	}
 	w.door.fault.Store(&fault{prefix: "/provisioner", status: http.StatusBadGateway, body: "$BODY"})
 	if err := a.unbind(at, "b"); err == nil || !strings.HasPrefix(err.Error(), "provisioner (") {

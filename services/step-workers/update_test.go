@@ -39,7 +39,7 @@ func TestUpdate_Parameters_ReachAllSystems(t *testing.T) {
 	}
 	before["provisioner/operation"]++
 	if diff := cmp.Diff(before, w.created()); diff != "" {
-		t.Errorf("an update makes nothing but an operation of the provisioner (-want +got):\n%s", diff)
+		t.Errorf("an update creates only an operation of the provisioner (-want +got):\n%s", diff)
 	}
 	w.noSecrets()
 	w.all(deprovisioning, deprovision(op))
@@ -78,11 +78,11 @@ func TestUpdate_ContextOnly_ReachesTheCluster(t *testing.T) {
 	op.Update, op.Context.LicenseType = &event.Changes{LicenseType: true}, "CUSTOMER"
 	calls := w.calls(func() { w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op) })
 	if n := len(asked(calls, "upgradeShoot")); n != 1 {
-		t.Errorf("%d upgrades were asked for, want 1", n)
+		t.Errorf("%d upgrades were requested, want 1", n)
 	}
 }
 
-// What an operation has saved says nothing to the next one.
+// The details of an earlier operation have no meaning for the next one.
 func TestUpdate_Each_StartsOwnUpgrade(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())
@@ -130,14 +130,14 @@ func TestUpdate_KillAnywhere_StartsEverythingOnce(t *testing.T) {
 				op = w.killed(name, op)
 			}
 			if diff := cmp.Diff(want, w.created()); diff != "" {
-				t.Errorf("made (-want +got):\n%s", diff)
+				t.Errorf("created (-want +got):\n%s", diff)
 			}
 			w.noSecrets()
 		})
 	}
 }
 
-// killed runs a step to its end; of each execution the result is lost once.
+// killed runs a step to its end; the result of each execution is lost once.
 func (w *world) killed(name string, op workertest.Operation) workertest.Operation {
 	w.t.Helper()
 	for range 10 {
@@ -158,7 +158,7 @@ func (w *world) killed(name string, op workertest.Operation) workertest.Operatio
 	return op
 }
 
-// noted is op after the first execution of a step, which notes where the runtime stands.
+// noted runs the first execution of a step, which saves the runtime's last operation.
 func (w *world) noted(name string, op workertest.Operation) workertest.Operation {
 	w.t.Helper()
 	r := w.run(name, op)
@@ -187,7 +187,7 @@ func TestUpgradeShoot_LostAnswer_IsFound(t *testing.T) {
 	w.door.next = next
 	again := w.calls(func() { op = w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op) })
 	if n := len(asked(again, "upgradeShoot")); n != 0 {
-		t.Errorf("%d more upgrades were asked for", n)
+		t.Errorf("%d more upgrades were requested", n)
 	}
 }
 
@@ -202,12 +202,12 @@ func TestUpgradeShoot_OtherOperation_RunsAfterIt(t *testing.T) {
 			w.foreign(op, field)
 			r := w.run("Upgrade_Shoot", op)
 			if r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "must end first") {
-				t.Fatalf("while it runs: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+				t.Fatalf("during the other operation: %s, %q, %+v", r.Outcome, r.Message, r.Error)
 			}
 			w.advance(takes)
 			calls := w.calls(func() { w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op) })
 			if n := len(asked(calls, "upgradeShoot")); n != 1 {
-				t.Errorf("%d upgrades were asked for, want 1", n)
+				t.Errorf("%d upgrades were requested, want 1", n)
 			}
 		})
 	}
@@ -225,7 +225,7 @@ func TestUpgradeShoot_RejectedWhileBusy_Waits(t *testing.T) {
 		next.ServeHTTP(rw, r)
 	})
 	if r := w.run("Upgrade_Shoot", op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "must end first") {
-		t.Fatalf("somebody was faster: %s, %q, %+v", r.Outcome, r.Message, r.Error)
+		t.Fatalf("another client was faster: %s, %q, %+v", r.Outcome, r.Message, r.Error)
 	}
 	w.door.next = next
 	w.advance(takes)
@@ -255,7 +255,7 @@ func TestUpgradeShoot_ParallelExecutions_StartOne(t *testing.T) {
 		got[id] = true
 	}
 	if n := w.created()["provisioner/operation"] - before; n != 1 || len(got) != 1 {
-		t.Errorf("%d operations were made, and %v saved", n, got)
+		t.Errorf("%d operations were created, and %v saved", n, got)
 	}
 }
 
@@ -274,11 +274,11 @@ func TestUpgradeShoot_Failed_IsRestartedByRetry(t *testing.T) {
 	before := w.created()["provisioner/operation"]
 	w.killed("Check_Runtime", op)
 	if n := w.created()["provisioner/operation"] - before; n != 1 {
-		t.Errorf("the retry has started %d upgrades, want 1", n)
+		t.Errorf("the retry started %d upgrades, want 1", n)
 	}
 }
 
-// The Runtime Provisioner moves the runtime of a subaccount that was moved; the hyperscaler account stays where it was claimed.
+// The Runtime Provisioner moves the runtime of a moved subaccount; the hyperscaler account stays with the tenant of its claim.
 func TestMovedSubaccount_CallsOfItsRuntime_NameTheNewAccount(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())

@@ -69,7 +69,7 @@ func TestUpgradeKyma_Timeout_KeepsClusterRegistered(t *testing.T) {
 	}
 	w.advance(takes)
 	if n := w.objects()["reconciler/cluster"]; n != 1 {
-		t.Errorf("%d clusters are with the reconciler, want 1", n)
+		t.Errorf("%d clusters are registered, want 1", n)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestUpgrade_DryRun_OnlyReportsRequests(t *testing.T) {
 		}
 		for _, want := range test.message {
 			if !strings.Contains(r.Message, want) {
-				t.Errorf("%s: %q does not say %s", test.kind, r.Message, want)
+				t.Errorf("%s: %q does not contain %s", test.kind, r.Message, want)
 			}
 		}
 		for _, c := range calls {
@@ -123,7 +123,7 @@ func TestUpgrade_DryRun_OnlyReportsRequests(t *testing.T) {
 	w.noSecrets()
 }
 
-// A runtime that was installed by somebody else keeps the id under which the Service Manager knows it.
+// A runtime of another installation keeps its id in the Service Manager.
 func TestUpgradeKyma_ExistingClusterID_IsKept(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())
@@ -140,7 +140,7 @@ func TestConfiguration_FormerRuntime_IsDeregistered(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(provisioning, w.order())
 	d := saved[reconciler.Details](t, op, reconciler.Name)
-	// It was suspended, and everything but the deregistration worked.
+	// The instance was suspended without the deregistration.
 	op = w.all([]string{"Remove_Runtime", "Check_Runtime_Removal"}, deprovision(op))
 	op = w.all(provisioning, w.later(op, event.Provision, "p-2"))
 	w.advance(takes)

@@ -25,7 +25,7 @@ func TestDetach_NotAChild_IsNoError(t *testing.T) {
 		{"removed", http.StatusOK, "", true},
 		{"unknown", http.StatusNotFound, "", true},
 		{"not a child", http.StatusBadRequest, `{"status":400,"message":"Evaluation 1 does not contain subevaluation 2"}`, true},
-		{"not a child, in other letters", http.StatusBadRequest, `{"status":400,"message":"Evaluation 1 DOES NOT CONTAIN Subevaluation 2"}`, true},
+		{"not a child, in upper case", http.StatusBadRequest, `{"status":400,"message":"Evaluation 1 DOES NOT CONTAIN Subevaluation 2"}`, true},
 		{"no words", http.StatusBadRequest, "", true},
 		{"another refusal", http.StatusBadRequest, `{"status":400,"message":"no"}`, false},
 		{"garbage", http.StatusBadRequest, "<html>", false},
@@ -52,7 +52,7 @@ func TestDetach_NotAChild_IsNoError(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if strings.Join(asked, " ") != "DELETE /e/1/child/2" {
-				t.Errorf("asked %v", asked)
+				t.Errorf("requests %v", asked)
 			}
 		})
 	}
@@ -107,7 +107,7 @@ func TestConfig_GroupOrParentMissing_IsRefused(t *testing.T) {
 	err := c.Validate()
 	for _, name := range []string{"KEB_AVS_GROUP_ID", "KEB_AVS_PARENT_ID"} {
 		if err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%v, want an error that names %s", err, name)
+			t.Errorf("%v, want an error with %s", err, name)
 		}
 	}
 }
@@ -119,7 +119,7 @@ func TestTags_NotAListOfTags_IsRefused(t *testing.T) {
 		t.Errorf("%v, %v", tags, err)
 	}
 	if err := tags.UnmarshalText(nil); err != nil || tags != nil {
-		t.Errorf("empty text is %v, %v, want no list", tags, err)
+		t.Errorf("an empty text is %v, %v, want nil", tags, err)
 	}
 	for _, text := range []string{`{}`, `[{"class":1}]`, `x`} {
 		if err := tags.UnmarshalText([]byte(text)); err == nil {

@@ -15,7 +15,7 @@ import (
 
 const processes = 4
 
-// claimAll lets the processes claim for all tenants at once, and returns the accounts by tenant, and why others got none.
+// claimAll runs claims for all tenants in parallel. It returns the accounts by tenant, and the errors of the others.
 func (g *garden) claimAll(tenants []string) (accounts map[string]map[string]bool, refused []string) {
 	g.t.Helper()
 	var all []*process
@@ -52,7 +52,7 @@ func tenants(n int) []string {
 	return names
 }
 
-// checkOwners fails the test unless each tenant has exactly the account that it was given, and no other tenant has it.
+// checkOwners fails the test unless each tenant has exactly the account that it received, and no account has two tenants.
 func (g *garden) checkOwners(given map[string]map[string]bool) {
 	g.t.Helper()
 	owners := g.owners()
@@ -62,7 +62,7 @@ func (g *garden) checkOwners(given map[string]map[string]bool) {
 	of := map[string]string{}
 	for tenant, accounts := range given {
 		if len(accounts) != 1 || len(owners[tenant]) != 1 || !accounts[owners[tenant][0]] {
-			g.t.Errorf("tenant %s was given %v and has %v", tenant, accounts, owners[tenant])
+			g.t.Errorf("tenant %s received %v and has %v", tenant, accounts, owners[tenant])
 		}
 		for account := range accounts {
 			if of[account] != "" {
@@ -128,10 +128,10 @@ func TestClaim_EUAccess_HasSeparateAccount(t *testing.T) {
 	}
 }
 
-// Another process does its work between any two calls of one that is slow.
+// Another process works between any two calls of a slow one.
 func TestClaim_AnyCallOrder_SettlesOnce(t *testing.T) {
 	t.Parallel()
-	// Which accounts they try is up to chance, and so is whose name comes first.
+	// The choice of accounts and their order is random.
 	for i := range 4 * 5 * 4 {
 		pause, stop := i%4, i/4%5+1
 		t.Run(fmt.Sprintf("%d/%d", pause, stop), func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestClaim_AnyCallOrder_SettlesOnce(t *testing.T) {
 	}
 }
 
-// twoProcesses lets one process make some calls, another one some, and then each the rest of its own.
+// twoProcesses runs some calls of one process, some of another one, and then the rest of both.
 func twoProcesses(t *testing.T, pause, stop int) {
 	t.Helper()
 	g := newGarden(t, 3)
@@ -175,12 +175,12 @@ func twoProcesses(t *testing.T, pause, stop int) {
 		if account != got {
 			t.Errorf("one got %s, the other %s", got, account)
 		}
-	default: // the first one makes fewer calls than that
+	default: // the first one makes fewer calls
 	}
 	g.checkOwners(map[string]map[string]bool{"ga-1": {got: true}})
 }
 
-// A process dies after each of its calls, before it sees the answer.
+// A process ends after each of its calls, before it reads the answer.
 func TestClaim_KilledProcess_IsSettledByNext(t *testing.T) {
 	t.Parallel()
 	for calls := 1; calls <= 4; calls++ {
@@ -197,7 +197,7 @@ func TestClaim_KilledProcess_IsSettledByNext(t *testing.T) {
 				return lost(r, next, http.StatusForbidden)
 			})
 			if r := dying.run(resolve, order(1, "ga-1")); r.Outcome != event.OutcomeFailed {
-				t.Fatalf("the process did not die: %s", r.Outcome)
+				t.Fatalf("the process did not end: %s", r.Outcome)
 			}
 			got := g.process(nil).claim(order(1, "ga-1"))
 			g.checkOwners(map[string]map[string]bool{"ga-1": {got: true}})
@@ -208,7 +208,7 @@ func TestClaim_KilledProcess_IsSettledByNext(t *testing.T) {
 	}
 }
 
-// Each process loses every fifth answer, and begins anew.
+// Each process loses every fifth answer, and starts again.
 func TestClaim_RepeatedKills_NeverShareAccount(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 40)
@@ -238,7 +238,7 @@ func TestClaim_RepeatedKills_NeverShareAccount(t *testing.T) {
 	g.checkOwners(given)
 }
 
-// lost lets a call have its effect and answers something else.
+// lost forwards a call but replaces its answer.
 func lost(r *http.Request, next http.RoundTripper, status int) (*http.Response, error) {
 	resp, err := next.RoundTrip(r)
 	if err != nil {
@@ -267,7 +267,7 @@ func TestClaim_IneligibleAccounts_AreIgnored(t *testing.T) {
 	if r := p.run(resolve, order(2, "ga-2")); r.Outcome != event.OutcomeRetry {
 		t.Errorf("%s, %+v", r.Outcome, r.Error)
 	}
-	// Somebody else's account of the tenant, which knows nothing of claims, counts.
+	// An account of the tenant without claims is used, too.
 	if got := p.claim(order(3, "ga-other")); got != "sb-azure-pool-003" {
 		t.Errorf("the tenant with an account got %s", got)
 	}
@@ -283,16 +283,16 @@ func TestClaim_Stale_IsResolvedAgain(t *testing.T) {
 		t.Errorf("%s, saved %v with %d calls", r.Outcome, r.Details, g.calls.Load())
 	}
 	g.advance(2 * claimTime)
-	g.process(nil).release(order(2, "ga-1")) // makes it dirty
+	g.process(nil).release(order(2, "ga-1")) // marks it as dirty
 	if r := p.run(resolve, op); secretOf(r) == "" || len(g.owners()["ga-1"]) != 1 || g.owners()["ga-1"][0] != secretOf(r) {
 		t.Errorf("got %q, the tenant has %v", secretOf(r), g.owners()["ga-1"])
 	}
 	made := op
 	made.Details = map[string]any{"hyperscaler": op.Details["hyperscaler"], "provisioner": map[string]any{"runtimeId": "r", "operationId": "o"}}
 	if r := p.run(resolve, made); r.Details != nil {
-		t.Errorf("the account of a runtime that is there was changed to %v", r.Details)
+		t.Errorf("the account of an existing runtime was changed to %v", r.Details)
 	}
-	// The removal of the runtime has begun, before the suspension of the instance failed.
+	// The removal of the runtime began before the suspension of the instance failed.
 	removed := op
 	removed.Details = map[string]any{"hyperscaler": op.Details["hyperscaler"], "provisioner": map[string]any{"runtimeId": "r"}}
 	if r := p.run(resolve, removed); secretOf(r) == "" || secretOf(r) != g.owners()["ga-1"][0] {
@@ -300,7 +300,7 @@ func TestClaim_Stale_IsResolvedAgain(t *testing.T) {
 	}
 }
 
-// Both kinds are in use at the real pool: an internal account is only never released, and trials do not look at dirty.
+// The real pool has both kinds: an internal account is never released, and trials ignore the label dirty.
 func TestClaim_InternalAndDirtySharedAccounts_AreTaken(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 1)
@@ -319,7 +319,7 @@ func TestClaim_InternalAndDirtySharedAccounts_AreTaken(t *testing.T) {
 	}
 }
 
-// A moved subaccount whose instance comes back claims for its new account, and that claim is released.
+// An instance of a moved subaccount claims for its new account, and that claim is released.
 func TestClaim_AfterAMove_IsOfTheNewAccount(t *testing.T) {
 	t.Parallel()
 	g := newGarden(t, 2)
@@ -351,7 +351,7 @@ func TestTrial_SharedAccounts_UsesLeastUsed(t *testing.T) {
 	trial := func(i int) string {
 		op := order(i, "ga-1")
 		op.Plan.Name = "trial"
-		op.Context.PlatformRegion = "cf-eu11" // does not count
+		op.Context.PlatformRegion = "cf-eu11" // is ignored
 		return p.claim(op)
 	}
 	if got := trial(0); got != "sb-azure-shared-002" {
@@ -372,7 +372,7 @@ func TestTrial_SharedAccounts_UsesLeastUsed(t *testing.T) {
 	}
 }
 
-// BenchmarkClaims is claims by new tenants: 4 processes of 32 steps at once, 40 ms from each call to its answer.
+// BenchmarkClaims measures claims by new tenants: 4 processes with 32 parallel steps, 40 ms per call.
 func BenchmarkClaims(b *testing.B) {
 	const tenants, concurrency = 200, 32
 	var took time.Duration

@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
 )
 
-// Clients of clusters of our own keep idle connections as long as they live.
+// Clients of our own clusters keep idle connections.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
@@ -78,7 +78,7 @@ func (g *garden) advance(d time.Duration) {
 	g.now = g.now.Add(d)
 }
 
-// serve answers as late as a real Gardener would.
+// serve delays the answers like a real Gardener.
 func (g *garden) serve(w http.ResponseWriter, r *http.Request) {
 	g.calls.Add(1)
 	if g.latency > 0 {
@@ -91,7 +91,7 @@ func (g *garden) serve(w http.ResponseWriter, r *http.Request) {
 	g.handler.ServeHTTP(w, r)
 }
 
-// api calls Gardener as somebody else.
+// api calls Gardener as another client.
 func (g *garden) api(method, path string, body any, into any) {
 	g.t.Helper()
 	data, err := json.Marshal(body)
@@ -120,7 +120,7 @@ type object struct {
 	} `json:"metadata"`
 }
 
-// accounts are the bindings of azure, by name.
+// accounts returns the bindings of azure by name.
 func (g *garden) accounts() map[string]object {
 	g.t.Helper()
 	var list struct{ Items []object }
@@ -134,7 +134,7 @@ func (g *garden) accounts() map[string]object {
 	return found
 }
 
-// owners are the names of the accounts that each tenant has, without dirty ones. It fails the test when a claim is open.
+// owners returns the names of the accounts of each tenant, without dirty ones. It fails the test if a claim is open.
 func (g *garden) owners() map[string][]string {
 	g.t.Helper()
 	owners := map[string][]string{}
@@ -157,7 +157,7 @@ func (g *garden) label(name string, labels map[string]any) {
 	g.api(http.MethodPatch, bindings+"/"+name, map[string]any{"metadata": map[string]any{"labels": labels}}, nil)
 }
 
-// shoot puts a cluster on an account.
+// shoot adds a cluster to an account.
 func (g *garden) shoot(name, account string) {
 	g.t.Helper()
 	g.api(http.MethodPost, shoots, map[string]any{
@@ -166,12 +166,12 @@ func (g *garden) shoot(name, account string) {
 	}, nil)
 }
 
-// process is one process of the worker, with clients of its own.
+// process is one process of the worker, with its own clients.
 type process struct {
 	g         *garden
 	steps     map[string]worker.Step
 	questions []worker.Question
-	// around is what a call of the process meets; nil means the network.
+	// around intercepts the calls of the process; nil means none.
 	around func(*http.Request, http.RoundTripper) (*http.Response, error)
 }
 
@@ -183,7 +183,7 @@ func (p *process) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// process starts a process. Its calls go through around, if that is not nil.
+// process starts a process. Its calls go through around, unless it is nil.
 func (g *garden) process(around func(*http.Request, http.RoundTripper) (*http.Response, error)) *process {
 	g.t.Helper()
 	p := &process{g: g, steps: map[string]worker.Step{}, around: around}
@@ -205,7 +205,7 @@ func (g *garden) process(around func(*http.Request, http.RoundTripper) (*http.Re
 	return p
 }
 
-// listen is the network between the process and Gardener.
+// listen returns the address of a proxy between the process and Gardener.
 func (p *process) listen() string {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := r.Clone(r.Context())
@@ -226,7 +226,7 @@ func (p *process) listen() string {
 	return server.URL
 }
 
-// order is an instance of a tenant.
+// order returns an order of a tenant.
 func order(instance int, tenant string) workertest.Operation {
 	return workertest.Operation{
 		Worker: hyperscaler.Name, InstanceID: fmt.Sprintf("5b7e1d0c-3f54-4b8e-8a46-%012d", instance),
@@ -236,7 +236,7 @@ func order(instance int, tenant string) workertest.Operation {
 	}
 }
 
-// run runs a step as often as the orchestrator would, but not until an empty pool is filled.
+// run repeats a step as the orchestrator would, unless the pool is empty.
 func (p *process) run(step string, op workertest.Operation) workertest.Result {
 	var r workertest.Result
 	op.Now = p.g.clock()
@@ -249,7 +249,7 @@ func (p *process) run(step string, op workertest.Operation) workertest.Result {
 	return r
 }
 
-// claim is the account that an order gets; "" if it gets none.
+// claim returns the account of an order; "" if it gets none.
 func (p *process) claim(op workertest.Operation) string {
 	p.g.t.Helper()
 	r := p.run(resolve, op)
@@ -265,7 +265,7 @@ func secretOf(r workertest.Result) string {
 	return secret
 }
 
-// release is the deprovisioning of an order.
+// release runs the deprovisioning of an order.
 func (p *process) release(op workertest.Operation) {
 	p.g.t.Helper()
 	op.Type = event.Deprovision

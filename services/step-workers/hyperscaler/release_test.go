@@ -10,13 +10,13 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-// dirty tells whether an account is to be cleaned.
+// dirty reports whether an account is marked for cleaning.
 func (g *garden) dirty(name string) bool {
 	g.t.Helper()
 	return g.accounts()[name].Metadata.Labels["dirty"] == "true"
 }
 
-// between lets something happen in front of one call of a process, counted from 1.
+// between calls do before one call of a process, counted from 1.
 func between(call int, do func()) func(*http.Request, http.RoundTripper) (*http.Response, error) {
 	n := 0
 	return func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -37,18 +37,18 @@ func TestRelease_AccountInUse_IsKept(t *testing.T) {
 
 	p.release(order(1, "ga-1"))
 	if g.dirty(account) {
-		t.Error("it was released although a cluster uses it")
+		t.Error("the account was released although a cluster uses it")
 	}
 	g.api(http.MethodDelete, shoots+"/c-1", nil, nil)
 	p.release(order(1, "ga-1"))
 	if g.dirty(account) {
-		t.Error("it was released although an order that has no cluster yet has claimed it")
+		t.Error("the account was released despite the claim of an order without a cluster")
 	}
 	p.release(order(2, "ga-1"))
 	if !g.dirty(account) {
-		t.Error("it was not released although nothing uses it")
+		t.Error("the unused account was not released")
 	}
-	p.release(order(2, "ga-1")) // once more, after a kill
+	p.release(order(2, "ga-1")) // again, after a kill
 }
 
 func TestRelease_ExpiredClaim_IsIgnored(t *testing.T) {
@@ -60,7 +60,7 @@ func TestRelease_ExpiredClaim_IsIgnored(t *testing.T) {
 	g.advance(claimTime)
 	p.release(order(2, "ga-1"))
 	if !g.dirty(account) {
-		t.Error("it was not released although nothing came of the other claim in all its time")
+		t.Error("the account was not released although the other claim expired")
 	}
 }
 

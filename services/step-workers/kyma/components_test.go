@@ -40,7 +40,7 @@ func TestComponents_OfVersion_AreLookedUp(t *testing.T) {
 		version  string
 		versions map[string]string
 		asked    []string
-		// reason is that of the failure; empty means success.
+		// reason is the reason of the failure; empty means success.
 		reason, message string
 	}{
 		"of a release":          {"2.18.0-RC1", nil, []string{released + "2.18.0-RC1" + file, "runtime-version-2.18.0-rc1=true"}, "", ""},
@@ -60,7 +60,7 @@ func TestComponents_OfVersion_AreLookedUp(t *testing.T) {
 			c := &controlPlane{status: 404, mapping: noMapping, versions: test.versions}
 			r := run(t, c, provision, order("ga", "sa", map[string]any{"kymaVersion": test.version}))
 			if diff := gocmp.Diff(test.asked, c.asked); diff != "" {
-				t.Errorf("asked (-want +got):\n%s", diff)
+				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 			if test.reason == "" {
 				if r.Outcome != event.OutcomeSucceeded {

@@ -31,8 +31,8 @@ const (
 	noMapping = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound"}`
 )
 
-// controlPlane answers for the ConfigMap of versions and for lists of overrides, and keeps the selectors of the latter. It also
-// serves the artifacts of every version but 9.9.9, and the ConfigMaps of versions.
+// controlPlane serves the ConfigMap of versions and lists of overrides, and records the selectors of the lists. It also serves the artifacts
+// of every version but 9.9.9, and the ConfigMaps of versions.
 type controlPlane struct {
 	status    int
 	mapping   string
@@ -40,9 +40,9 @@ type controlPlane struct {
 	items     string
 	// asked are the paths of the artifacts and the selectors of versions.
 	asked []string
-	// versions are the ConfigMaps of a version by the selector's label; one with the key default for any that is missing.
+	// versions are the ConfigMaps of a version by the selector's label; a missing one has the key default.
 	versions map[string]string
-	// published is the answer of the artifacts' store; "" is the usual list.
+	// published is the answer of the artifacts' store; "" means the usual list.
 	published string
 }
 
@@ -93,7 +93,7 @@ func (c *controlPlane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{"kind":"` + kind + `","apiVersion":"v1","metadata":{},"items":[` + items + `]}`))
 }
 
-// saved are the details of a version that was decided on.
+// saved returns the details of a selected version.
 func saved(version, origin string) map[string]any {
 	return map[string]any{"version": version, "origin": origin, "components": installed}
 }
@@ -133,10 +133,10 @@ func TestVersion_Order_Precedence(t *testing.T) {
 		op   workertest.Operation
 		want kyma.Details
 	}{
-		"the ordered one counts first": {order("ga-1", "sa-1", map[string]any{"kymaVersion": "2.18.0-rc1"}), kyma.Details{Version: "2.18.0-rc1", Origin: "parameters"}},
-		"then that of the subaccount":  {order("ga-1", "sa-1", nil), kyma.Details{Version: "PR-17", Origin: "account-mapping"}},
-		"then that of the account":     {order("ga-1", "sa-2", nil), kyma.Details{Version: "main-1a2b3c4d", Origin: "account-mapping"}},
-		"then the configured one":      {order("ga-3", "sa-3", nil), kyma.Details{Version: "2.20.0", Origin: "defaults"}},
+		"first the version of the order": {order("ga-1", "sa-1", map[string]any{"kymaVersion": "2.18.0-rc1"}), kyma.Details{Version: "2.18.0-rc1", Origin: "parameters"}},
+		"then that of the subaccount":    {order("ga-1", "sa-1", nil), kyma.Details{Version: "PR-17", Origin: "account-mapping"}},
+		"then that of the account":       {order("ga-1", "sa-2", nil), kyma.Details{Version: "main-1a2b3c4d", Origin: "account-mapping"}},
+		"then the configured one":        {order("ga-3", "sa-3", nil), kyma.Details{Version: "2.20.0", Origin: "defaults"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -176,7 +176,7 @@ func TestVersion_NoMapping_UsesDefault(t *testing.T) {
 	}
 	r = run(t, &controlPlane{status: 500, mapping: "{}"}, provision, order("ga-1", "sa-1", nil))
 	if r.Outcome != event.OutcomeRetry || r.RetryAfter != time.Second || r.Details != nil {
-		t.Errorf("a control plane that fails: %s, %+v, saved %v", r.Outcome, r.Error, r.Details)
+		t.Errorf("a failing control plane: %s, %+v, saved %v", r.Outcome, r.Error, r.Details)
 	}
 }
 
@@ -186,13 +186,13 @@ func TestVersion_Update_KeepsVersion(t *testing.T) {
 		details map[string]any
 		want    map[string]any // what is saved
 	}{
-		"what was decided":           {map[string]any{"kyma": kyma.Details{Version: "2.19.0", Origin: "parameters"}}, saved("2.19.0", "parameters")},
-		"what an upgrade did change": {map[string]any{"kyma": kyma.Details{Version: "2.21.0", Origin: "parameters"}, "reconciler": map[string]any{"kymaVersion": "2.21.0"}}, saved("2.21.0", "parameters")},
-		"what an upgrade did not change": {
+		"the selected version":         {map[string]any{"kyma": kyma.Details{Version: "2.19.0", Origin: "parameters"}}, saved("2.19.0", "parameters")},
+		"the version after an upgrade": {map[string]any{"kyma": kyma.Details{Version: "2.21.0", Origin: "parameters"}, "reconciler": map[string]any{"kymaVersion": "2.21.0"}}, saved("2.21.0", "parameters")},
+		"the version after a failed upgrade": {
 			map[string]any{"kyma": kyma.Details{Version: "2.21.0", Origin: "parameters"}, "reconciler": map[string]any{"kymaVersion": "2.20.0"}},
 			saved("2.20.0", "parameters"),
 		},
-		"a runtime of former times": {nil, saved("PR-17", "account-mapping")},
+		"a runtime without saved version": {nil, saved("PR-17", "account-mapping")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,7 +212,7 @@ func TestVersion_Upgrade_UsesOrchestration(t *testing.T) {
 		"2.21.0": saved("2.21.0", "parameters"),
 		"":       saved("PR-17", "account-mapping"),
 	} {
-		op := order("ga-1", "sa-1", map[string]any{"kymaVersion": "2.18.0"}) // what was ordered once does not count
+		op := order("ga-1", "sa-1", map[string]any{"kymaVersion": "2.18.0"}) // the version of the order does not count
 		op.Type, op.Upgrade = event.UpgradeKyma, &event.Upgrade{KymaVersion: version}
 		op.Details = map[string]any{"kyma": kyma.Details{Version: "2.18.0", Origin: "parameters"}}
 		r := run(t, &controlPlane{status: 200, mapping: mapping}, upgrade, op)
@@ -233,13 +233,13 @@ func TestOverrides_SelectedVersion_IsUsed(t *testing.T) {
 		version    string
 		want       event.Outcome
 	}{
-		"of the order":                       {event.Provision, nil, kyma.Details{Version: "PR-17"}, global, "PR-17", event.OutcomeSucceeded},
-		"of another version":                 {event.Provision, map[string]any{"overridesVersion": "o-1"}, kyma.Details{Version: "PR-17"}, global, "o-1", event.OutcomeSucceeded},
-		"an upgrade takes its own":           {event.UpgradeKyma, map[string]any{"overridesVersion": "o-1"}, kyma.Details{Version: "2.21.0"}, global, "2.21.0", event.OutcomeSucceeded},
-		"an operation that decided nothing":  {event.Provision, nil, kyma.Details{}, global, "2.20.0", event.OutcomeSucceeded},
-		"those of a component alone are few": {event.Provision, nil, kyma.Details{Version: "2.20.0"}, `{"metadata":{"name":"i","labels":{"component":"istio"}}}`, "2.20.0", event.OutcomeFailed},
-		"an empty global one is none":        {event.Provision, nil, kyma.Details{Version: "2.20.0"}, `{"metadata":{"name":"g"},"data":{}}`, "2.20.0", event.OutcomeFailed},
-		"none":                               {event.Provision, nil, kyma.Details{Version: "2.20.0"}, "", "2.20.0", event.OutcomeFailed},
+		"of the order":                            {event.Provision, nil, kyma.Details{Version: "PR-17"}, global, "PR-17", event.OutcomeSucceeded},
+		"of another version":                      {event.Provision, map[string]any{"overridesVersion": "o-1"}, kyma.Details{Version: "PR-17"}, global, "o-1", event.OutcomeSucceeded},
+		"an upgrade uses its own":                 {event.UpgradeKyma, map[string]any{"overridesVersion": "o-1"}, kyma.Details{Version: "2.21.0"}, global, "2.21.0", event.OutcomeSucceeded},
+		"an operation without a selected version": {event.Provision, nil, kyma.Details{}, global, "2.20.0", event.OutcomeSucceeded},
+		"only overrides of a component":           {event.Provision, nil, kyma.Details{Version: "2.20.0"}, `{"metadata":{"name":"i","labels":{"component":"istio"}}}`, "2.20.0", event.OutcomeFailed},
+		"an empty global ConfigMap":               {event.Provision, nil, kyma.Details{Version: "2.20.0"}, `{"metadata":{"name":"g"},"data":{}}`, "2.20.0", event.OutcomeFailed},
+		"none":                                    {event.Provision, nil, kyma.Details{Version: "2.20.0"}, "", "2.20.0", event.OutcomeFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -17,7 +17,7 @@ func TestTenantRegion_HyperscalerRegions_AreMapped(t *testing.T) {
 	for region, want := range map[string]string{
 		"westeurope": "eu", "northeurope": "eu", "westus2": "eu", "uksouth": "eu", "FranceCentral": "eu", "uaenorth": "eu",
 		"eastus": "us", "eastus2": "us", "centralus": "us", "EastUS2EUAP": "us", "southeastasia": "aus", "japaneast": "aus",
-		// Those that are not in the table.
+		// The following regions are not in the table.
 		"": "eu", "us-east-1": "eu", "australiaeast": "eu", "ap-southeast-1": "eu", "eu-central-1": "eu",
 	} {
 		if got := tenantRegion(region); got != want {
@@ -81,7 +81,7 @@ func TestFluentBitOverrides_AreThoseOfTheContract(t *testing.T) {
 	}
 }
 
-// What LMS sends as a certificate may be anything.
+// LMS may send any text as a certificate.
 func FuzzCertificate(f *testing.F) {
 	c, err := newCredentials("ga-1")
 	require.NoError(f, err)
@@ -90,7 +90,7 @@ func FuzzCertificate(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, certificate string) {
 		if c.belongs(certificate) {
-			t.Errorf("%q is taken for the certificate of a key that it does not know", certificate)
+			t.Errorf("%q is accepted as the certificate of another key", certificate)
 		}
 	})
 }

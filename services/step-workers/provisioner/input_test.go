@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-// inputStep only builds the input, as an operation with parameters comes from the SDK alone.
+// inputStep only builds the input, because only the SDK creates an operation with parameters.
 type inputStep struct {
 	shared
 	input RuntimeInput
@@ -35,7 +35,7 @@ func (s *inputStep) Run(_ context.Context, op worker.Operation, _ *slog.Logger) 
 	return op, 0, nil
 }
 
-// settings are the defaults of the worker.
+// settings returns the defaults of the worker.
 func settings() Config {
 	return Config{KubernetesVersion: "1.16.9", FloatingPool: "FloatingIP-external-cp-kyma", Purpose: "development", TrialNodes: 1}
 }
@@ -46,7 +46,7 @@ func oidc() map[string]any {
 	}
 }
 
-// instance is an order of a plan, with parameters beside the OIDC configuration.
+// instance returns an order of a plan, with parameters in addition to the OIDC configuration.
 func instance(plan, provider, region string, parameters map[string]any) workertest.Operation {
 	all := map[string]any{"oidc": oidc()}
 	maps.Copy(all, parameters)
@@ -73,7 +73,7 @@ type row struct {
 	purpose, licence       string
 	network                string // providerSpecificConfig, with the names of zones replaced by Z
 	exposure               string
-	zones                  []string // those that may be picked
+	zones                  []string // the possible choices
 }
 
 const (
@@ -215,9 +215,9 @@ func TestRuntimeInput_Parameters_ReplaceThoseOfThePlan(t *testing.T) {
 			}),
 			"m 4-5 6/7 80 testing ", "",
 		},
-		"a licence type is not a parameter": {instance("aws", "aws", "", map[string]any{"licence_type": licenceTest}), "m5.xlarge 3-20 1/0 50 development ", ""},
-		"a count of zones is no parameter":  {instance("aws", "aws", "", map[string]any{"zonesCount": 3}), "m5.xlarge 3-20 1/0 50 development ", ""},
-		"a plan without volumes":            {instance("openstack", "openstack", "", map[string]any{"volumeSizeGb": 80}), "g_c4_m16 4-8 1/0 0 development ", ""},
+		"a licence type is not a parameter":    {instance("aws", "aws", "", map[string]any{"licence_type": licenceTest}), "m5.xlarge 3-20 1/0 50 development ", ""},
+		"a number of zones is not a parameter": {instance("aws", "aws", "", map[string]any{"zonesCount": 3}), "m5.xlarge 3-20 1/0 50 development ", ""},
+		"a plan without volumes":               {instance("openstack", "openstack", "", map[string]any{"volumeSizeGb": 80}), "g_c4_m16 4-8 1/0 0 development ", ""},
 		"zones": {
 			instance("aws", "aws", "ca-central-1", map[string]any{"zones": []string{"ca-central-1d", "ca-central-1b"}}),
 			"m5.xlarge 3-20 1/0 50 development ", second,

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-// upgradeInputStep only builds the input, as an operation with parameters comes from the SDK alone.
+// upgradeInputStep only builds the input, because only the SDK creates an operation with parameters.
 type upgradeInputStep struct {
 	shared
 	input UpgradeInput

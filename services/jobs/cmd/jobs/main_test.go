@@ -60,16 +60,16 @@ func TestMain_ExitCode_ReportsResult(t *testing.T) {
 			one, 1, `"reason": "broker: POST /runtimes/{instance_id}/deprovision-retrigger: status 400: not today"`,
 			"jobs: deprovision-retrigger: 1 of 1 instances failed",
 		},
-		"the broker is none": {[]string{"trial-expiry"}, `<html>`, 1, "trial-expiry: found 0", "unreadable answer"},
-		"no job":             {nil, "", 2, "", "jobs: the name of a job is missing: use one of deprovision-retrigger"},
-		"an unknown job":     {[]string{"tidy-up"}, "", 2, "", `jobs: there is no job "tidy-up"; use one of deprovision-retrigger`},
-		"an unknown flag":    {[]string{"trial-expiry", "--wet-run"}, "", 2, "", "flag provided but not defined: -wet-run; see jobs trial-expiry --help"},
-		"a bad value":        {[]string{"trial-expiry", "--trial-age", "14d"}, "", 2, "", "want a duration such as 30m or 336h"},
-		"a value too high":   {[]string{"trial-expiry", "--parallel", "1000"}, "", 2, "", "--parallel (KEB_JOB_PARALLEL): 1000 is not allowed, use 1 to 100"},
-		"an argument":        {[]string{"trial-expiry", "now"}, "", 2, "", `unexpected argument "now"`},
-		"a format":           {[]string{"trial-expiry", "--output", "yaml"}, "", 2, "", "use text or json"},
-		"help":               {[]string{"subaccount-cleanup", "--help"}, "", 0, "-cis-url URL", ""},
-		"help for all":       {[]string{"--help"}, "", 0, "jobs: deprovision-retrigger, trial-expiry, subaccount-cleanup", ""},
+		"not a broker":     {[]string{"trial-expiry"}, `<html>`, 1, "trial-expiry: found 0", "unreadable answer"},
+		"no job":           {nil, "", 2, "", "jobs: the name of a job is missing: use one of deprovision-retrigger"},
+		"an unknown job":   {[]string{"tidy-up"}, "", 2, "", `jobs: there is no job "tidy-up"; use one of deprovision-retrigger`},
+		"an unknown flag":  {[]string{"trial-expiry", "--wet-run"}, "", 2, "", "flag provided but not defined: -wet-run; see jobs trial-expiry --help"},
+		"a bad value":      {[]string{"trial-expiry", "--trial-age", "14d"}, "", 2, "", "want a duration such as 30m or 336h"},
+		"a value too high": {[]string{"trial-expiry", "--parallel", "1000"}, "", 2, "", "--parallel (KEB_JOB_PARALLEL): 1000 is not allowed, use 1 to 100"},
+		"an argument":      {[]string{"trial-expiry", "now"}, "", 2, "", `unexpected argument "now"`},
+		"a format":         {[]string{"trial-expiry", "--output", "yaml"}, "", 2, "", "use text or json"},
+		"help":             {[]string{"subaccount-cleanup", "--help"}, "", 0, "-cis-url URL", ""},
+		"help for all":     {[]string{"--help"}, "", 0, "jobs: deprovision-retrigger, trial-expiry, subaccount-cleanup", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +112,7 @@ func TestMain_StoppedJob_ExitsWithError(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	err = c.run(ctx, slog.New(slog.DiscardHandler), io.Discard)
-	// service.Main takes the error of the context for a good end.
+	// service.Main treats the context's error as a success.
 	if err == nil || errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "stopped before its end") {
 		t.Errorf("stopped with %v", err)
 	}

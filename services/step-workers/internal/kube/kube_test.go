@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const canary = "CANARY-5d1e"
 
-// serve starts an API server that answers with h, and a client of it.
+// serve starts an API server with the handler h, and returns its client.
 func serve(t *testing.T, h http.HandlerFunc) *kube.Client {
 	t.Helper()
 	server := httptest.NewServer(h)
@@ -124,7 +124,7 @@ func TestApply_ExistingObject_UpdatesOnlyDifferences(t *testing.T) {
 	}
 	written = nil
 	if err := c.Apply(t.Context(), kube.ConfigMaps, want); err != nil || written != nil {
-		t.Errorf("the second time it wrote %v, error %v", written, err)
+		t.Errorf("the second call wrote %v, error %v", written, err)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestFromKubeconfig_TokenAndAuthority_AreUsed(t *testing.T) {
 	require.NoError(t, err)
 	defer c.Close()
 	if _, err := c.Get(t.Context(), kube.Namespaces, "", "n"); err == nil {
-		t.Error("a server of an unknown authority was trusted")
+		t.Error("a server with an unknown authority was accepted")
 	}
 }
 
@@ -182,7 +182,7 @@ func FuzzKubeconfig(f *testing.F) {
 			return
 		}
 		if strings.Contains(err.Error(), canary) {
-			t.Errorf("the error repeats the kubeconfig: %v", err)
+			t.Errorf("the error contains the kubeconfig: %v", err)
 		}
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
-// calling is a step whose only call ends with err.
+// calling is a step whose only call returns err.
 type calling struct{ err error }
 
 func (calling) Name() string { return "calling" }
