@@ -124,7 +124,7 @@ func TestRetrigger_Parallel_IsLimited(t *testing.T) {
 		report, _ := jobs.Run(t.Context(), jobs.DeprovisionRetrigger, cfg, jobs.Deps{})
 		done <- report
 	}()
-	testkit.Eventually(t, patience, "4 parallel requests", func() (ok bool) { s.change(func() { ok = s.busy == 4 }); return ok })
+	testkit.Eventually(t, waitLimit, "4 parallel requests", func() (ok bool) { s.change(func() { ok = s.busy == 4 }); return ok })
 	close(s.hold)
 	if report := <-done; report.Started != 12 || s.top != 4 {
 		t.Errorf("started %d, at most %d at once; want 12 and 4", report.Started, s.top)
@@ -181,7 +181,7 @@ func TestRetrigger_Stopped_ReportsError(t *testing.T) {
 		report, err := jobs.Run(ctx, jobs.DeprovisionRetrigger, cfg, jobs.Deps{})
 		done <- result{report, err}
 	}()
-	testkit.Eventually(t, patience, "2 requests", func() (ok bool) { s.change(func() { ok = s.busy == 2 }); return ok })
+	testkit.Eventually(t, waitLimit, "2 requests", func() (ok bool) { s.change(func() { ok = s.busy == 2 }); return ok })
 	stop()
 	got := <-done
 	if !errors.Is(got.err, context.Canceled) || !strings.Contains(got.report.Error, "stopped after 2 of 10 instances") {

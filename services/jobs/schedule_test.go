@@ -32,13 +32,13 @@ func TestSchedule_BrokerOutage_Continues(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- schedule.Run(ctx) }()
-	testkit.Eventually(t, patience, "runs while the broker is down", func() bool { return strings.Count(log.String(), "job failed and will be repeated") >= 3 })
+	testkit.Eventually(t, waitLimit, "runs while the broker is down", func() bool { return strings.Count(log.String(), "job failed and will be repeated") >= 3 })
 	if len(s.requests()) > 0 {
 		t.Errorf("requests %v during an outage", s.requests())
 	}
 	s.change(func() { s.down = 0 })
 	// On a busy machine the client's breaker may have opened for some seconds.
-	testkit.Eventually(t, patience, "two successful runs", func() bool { return strings.Count(log.String(), `"msg":"job ended"`) >= 2 })
+	testkit.Eventually(t, waitLimit, "two successful runs", func() bool { return strings.Count(log.String(), `"msg":"job ended"`) >= 2 })
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("ended with %v", err)

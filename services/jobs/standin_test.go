@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 const (
 	user     = "keb"
 	password = "CANARY-pw-51c2"
-	// patience is the time limit for one condition on a busy machine.
-	patience = time.Minute
+	// waitLimit is the time limit for one condition on a busy machine.
+	waitLimit = time.Minute
 )
 
 // instance is an instance in the operator list.
@@ -285,7 +285,7 @@ func (s *standin) config() jobs.Config {
 	cfg := service.Defaults[jobs.Config]()
 	cfg.BrokerURL, cfg.User, cfg.Password = s.url, user, password
 	cfg.RetryPause, cfg.CISPause = time.Millisecond, time.Millisecond
-	cfg.RequestTimeout, cfg.WaitTimeout = patience, patience
+	cfg.RequestTimeout, cfg.WaitTimeout = waitLimit, waitLimit
 	cfg.PollEvery = time.Millisecond
 	return cfg
 }

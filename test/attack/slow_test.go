@@ -40,7 +40,7 @@ func newSomeone(t *testing.T, from string, connections int) *someone {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{DialContext: d.DialContext, MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &someone{http: http.Client{Transport: transport, Timeout: patience}, idle: transport.CloseIdleConnections}
+	return &someone{http: http.Client{Transport: transport, Timeout: waitLimit}, idle: transport.CloseIdleConnections}
 }
 
 // get returns the status of an answer; 0 without one.
@@ -163,7 +163,7 @@ func TestSlowClients_OtherClients_AreServed(t *testing.T) {
 	}
 	other.idle()
 	var after int
-	testkit.Eventually(t, patience, "the goroutines of the attackers end", func() bool {
+	testkit.Eventually(t, waitLimit, "the goroutines of the attackers end", func() bool {
 		after, _ = footprint()
 		return after <= goroutines+20
 	})
@@ -183,7 +183,7 @@ func slowly(conn net.Conn, first, more string) (cut bool) {
 	}()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	if more == "" {
 		if err := <-sent; err != nil {
 			return true

@@ -38,8 +38,8 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// patience is the time limit for one condition.
-const patience = 90 * time.Second
+// waitLimit is the time limit for one condition.
+const waitLimit = 90 * time.Second
 
 // The secrets of the services, which must not be in any answer or log.
 const (
@@ -218,7 +218,7 @@ func (w *world) order() {
 	var accepted struct{ Operation string }
 	require.NoError(w.t, json.Unmarshal([]byte(a.body), &accepted))
 	w.operation = accepted.Operation
-	testkit.Eventually(w.t, patience, "the operation waits for a worker", func() bool {
+	testkit.Eventually(w.t, waitLimit, "the operation waits for a worker", func() bool {
 		a := w.one(w.operator, "127.0.0.1", as(veraToken, request{method: "GET", target: "/operations?waiting=no_worker"}))
 		if a.status != http.StatusOK {
 			w.t.Fatalf("look for the operation: %d %s", a.status, a.body)
@@ -323,7 +323,7 @@ func dial(t testing.TB, address, from string) net.Conn {
 	conn, err := d.DialContext(t.Context(), "tcp", address)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(waitLimit)))
 	return conn
 }
 

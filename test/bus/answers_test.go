@@ -83,7 +83,7 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 				m := nats.NewMsg(subject)
 				m.Data = []byte(made)
 				m.Header.Set("ce-type", string(event.TypeStepSucceeded))
-				_, err := a.nc.RequestMsg(m, patience)
+				_, err := a.nc.RequestMsg(m, waitLimit)
 				require.NoError(t, err)
 				questions["$JS.API.DIRECT.GET.KV_keb_stage."+subject] = ""
 			}
@@ -120,7 +120,7 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 		a.settled(t)
 		// The answers to these questions come after those to all earlier ones.
 		for question, body := range questions {
-			_, err := a.nc.Request(question, []byte(body), patience)
+			_, err := a.nc.Request(question, []byte(body), waitLimit)
 			require.NoErrorf(t, err, "%s asks %s", user, question)
 		}
 		after := snapshot(t, in.owner)

@@ -24,8 +24,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
 const (
-	root     = "../.."
-	patience = time.Minute
+	root      = "../.."
+	waitLimit = time.Minute
 )
 
 // installation is a server with the users of the repository, the streams, and a consumer for each worker.
@@ -91,7 +91,7 @@ var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subsc
 func (in *installation) attack(t *testing.T, user string) *attacker {
 	t.Helper()
 	a := &attacker{user: user, refused: map[string]bool{}}
-	nc, err := nats.Connect(in.url, nats.UserInfo(user, committed.Password(user)), nats.CustomInboxPrefix(event.InboxPrefix(user)), nats.Timeout(patience), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	nc, err := nats.Connect(in.url, nats.UserInfo(user, committed.Password(user)), nats.CustomInboxPrefix(event.InboxPrefix(user)), nats.Timeout(waitLimit), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if m := violation.FindStringSubmatch(err.Error()); m != nil {
@@ -109,8 +109,8 @@ func (a *attacker) settled(t *testing.T) {
 	t.Helper()
 	mark := fmt.Sprintf("nobody.may.%d", time.Now().UnixNano())
 	require.NoError(t, a.nc.Publish(mark, nil))
-	require.NoError(t, a.nc.FlushTimeout(patience))
-	testkit.Eventually(t, patience, "the last rejection is recorded", func() bool { return a.isRefused("publish", mark) })
+	require.NoError(t, a.nc.FlushTimeout(waitLimit))
+	testkit.Eventually(t, waitLimit, "the last rejection is recorded", func() bool { return a.isRefused("publish", mark) })
 }
 
 func (a *attacker) isRefused(verb, subject string) bool {

@@ -136,7 +136,7 @@ func (s *system) all(t *testing.T, ids []string) map[string]event.OperationStatu
 func (s *system) status(t *testing.T, ids []string) map[string]event.OperationStatus {
 	t.Helper()
 	var answer event.OperationsAnswer
-	if err := s.broker.AskWithTimeout(t.Context(), patience, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
+	if err := s.broker.AskWithTimeout(t.Context(), waitLimit, event.AskOperations, event.OperationsRequest{IDs: ids}, &answer); err != nil {
 		t.Logf("ask: %v", err) // the orchestrator has not started yet
 		return nil
 	}
@@ -150,7 +150,7 @@ func (s *system) status(t *testing.T, ids []string) map[string]event.OperationSt
 // atSecond waits until the second step of each operation is executing.
 func (s *system) atSecond(t *testing.T, ids []string) {
 	t.Helper()
-	testkit.Eventually(t, patience, "all operations stand at the step of edp", func() bool {
+	testkit.Eventually(t, waitLimit, "all operations stand at the step of edp", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, id := range ids {
@@ -164,7 +164,7 @@ func (s *system) atSecond(t *testing.T, ids []string) {
 
 func (s *system) succeed(t *testing.T, ids []string) {
 	t.Helper()
-	testkit.Eventually(t, 2*patience, "all operations succeed", func() bool {
+	testkit.Eventually(t, 2*waitLimit, "all operations succeed", func() bool {
 		found := s.status(t, ids)
 		for _, id := range ids {
 			if found[id].State != event.Succeeded {
@@ -223,7 +223,7 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 						// Use the id of the future result, so that the stream treats that one as a duplicate.
 						m.Header.Set(nats.MsgIdHdr, event.DispatchID(id, cursor, 1))
 					}
-					_, err := forger.nc.RequestMsg(m, patience)
+					_, err := forger.nc.RequestMsg(m, waitLimit)
 					require.NoError(t, err)
 					tries++
 				}
@@ -244,7 +244,7 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 	if !forger.isRefused("publish", event.ResultSubject("edp", "Second")) {
 		t.Error("a worker can publish as another worker")
 	}
-	testkit.Eventually(t, patience, "the forged results are processed", func() bool {
+	testkit.Eventually(t, waitLimit, "the forged results are processed", func() bool {
 		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
 		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
 	})
@@ -253,7 +253,7 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 			t.Errorf("operation %s was at %+v, and is at %+v", id, before[id], o)
 		}
 	}
-	testkit.Eventually(t, patience, "the server forgets the ids", func() bool { return !forger.isDuplicate(t, last) })
+	testkit.Eventually(t, waitLimit, "the server forgets the ids", func() bool { return !forger.isDuplicate(t, last) })
 	close(s.held)
 	s.succeed(t, ids)
 	s.mu.Lock()
@@ -269,7 +269,7 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 // isDuplicate publishes to a stream, and reports whether the stream drops the message as a duplicate.
 func (a *attacker) isDuplicate(t *testing.T, m *nats.Msg) bool {
 	t.Helper()
-	answer, err := a.nc.RequestMsg(m, patience)
+	answer, err := a.nc.RequestMsg(m, waitLimit)
 	require.NoError(t, err)
 	var ack jetstream.PubAck
 	if err := json.Unmarshal(answer.Data, &ack); err != nil || ack.Sequence == 0 {
@@ -289,7 +289,7 @@ func TestBus_Worker_QueriesOnlyItsCommands(t *testing.T) { //nolint:paralleltest
 	for user, want := range map[string][]event.CommandRef{"worker-edp": {command}, "worker-avs": {}, event.UserBroker: {}} {
 		var answer event.CurrentAnswer
 		subject := event.AskCurrentAs(strings.TrimPrefix(user, "worker-"))
-		if err := s.connect(t, user, true).AskWithTimeout(t.Context(), patience, subject, question, &answer); err != nil {
+		if err := s.connect(t, user, true).AskWithTimeout(t.Context(), waitLimit, subject, question, &answer); err != nil {
 			t.Errorf("%s: %v", user, err)
 		}
 		if diff := cmp.Diff(want, answer.Current); diff != "" {
@@ -350,13 +350,13 @@ func TestBus_FloodOfOneWorker_OthersContinue(t *testing.T) { //nolint:parallelte
 					return err
 				}
 			}
-			return flooder.nc.FlushTimeout(patience)
+			return flooder.nc.FlushTimeout(waitLimit)
 		}()
 	}()
 	s.succeed(t, s.request(t, operations))
 	flooded := time.Since(begin)
 	require.NoError(t, <-sent)
-	testkit.Eventually(t, 2*patience, "the flood is processed", func() bool {
+	testkit.Eventually(t, 2*waitLimit, "the flood is processed", func() bool {
 		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
 		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
 	})

@@ -291,7 +291,7 @@ ORDER BY waited DESC LIMIT 3`, since)
 func (w *world) awaitStuck() {
 	w.t.Helper()
 	start, named := time.Now(), 0
-	testkit.Eventually(w.t, patience, "keb stuck to show the operations that wait for a worker", func() bool {
+	testkit.Eventually(w.t, waitLimit, "keb stuck to show the operations that wait for a worker", func() bool {
 		if out, err := w.run("stuck"); err != nil || !strings.Contains(out, "no_worker") {
 			return false
 		}

@@ -129,7 +129,7 @@ func faults(w *world) []fault {
 			w.programs[name].start()
 			w.pass(100 * time.Millisecond)
 		}
-		ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+		ctx, cancel := context.WithTimeout(w.t.Context(), waitLimit)
 		defer cancel()
 		if err := w.postgres.Stop(ctx); err != nil {
 			w.t.Errorf("stop Postgres: %v", err)

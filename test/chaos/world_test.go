@@ -36,9 +36,9 @@ const (
 	root = "../.."
 	// replicas is the number of replicas of each broker, orchestrator and worker.
 	replicas = 2
-	// patience is the time limit for one condition on a busy machine.
-	patience = 3 * time.Minute
-	natsFull = "8GB"
+	// waitLimit is the time limit for one condition on a busy machine.
+	waitLimit = 3 * time.Minute
+	natsFull  = "8GB"
 	// adminUser has all permissions on the bus, like an administrator of the server.
 	adminUser, adminPassword = "chaos", "chaos"
 )
@@ -162,7 +162,7 @@ func (w *world) startPostgres() {
 
 // restartPostgres cleans up after the previous Postgres and starts a new one.
 func (w *world) restartPostgres() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.t.Context()), waitLimit)
 	defer cancel()
 	if w.postgres != nil {
 		_ = w.postgres.Stop(ctx) // it was killed
@@ -282,7 +282,7 @@ func (w *world) listens(name string) bool {
 
 func (w *world) await(what string, ok func() bool) {
 	w.t.Helper()
-	testkit.Eventually(w.t, patience, what, ok)
+	testkit.Eventually(w.t, waitLimit, what, ok)
 }
 
 // ready waits until every process is ready.

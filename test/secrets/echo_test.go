@@ -39,12 +39,12 @@ type echo struct {
 	seen    map[string]int
 	turn    int
 	no      int
-	// told is the number of answers with a secret, by kind of failure.
-	told map[string]int
+	// leaked is the number of answers with a secret, by kind of failure.
+	leaked map[string]int
 }
 
 func newEcho(next http.Handler, canaries *vault) *echo {
-	return &echo{next: next, canaries: canaries, refused: map[string]bool{}, seen: map[string]int{}, told: map[string]int{}}
+	return &echo{next: next, canaries: canaries, refused: map[string]bool{}, seen: map[string]int{}, leaked: map[string]int{}}
 }
 
 func (e *echo) addr() string { return e.server.Listener.Addr().String() }
@@ -118,7 +118,7 @@ func (e *echo) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if len(secrets) > 0 {
 		e.mu.Lock()
-		e.told[way.name]++
+		e.leaked[way.name]++
 		e.mu.Unlock()
 	}
 	if way.done {

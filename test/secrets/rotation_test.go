@@ -341,8 +341,8 @@ func TestRotation_RunningOperations_Continue(t *testing.T) {
 	w.wrongOrder(olds, newSeal, newStage)
 }
 
-// told waits until the message of an operation in progress contains a text, and returns the message.
-func (w *world) told(id, text string) string {
+// awaitMessage waits until the message of an operation in progress contains a text, and returns the message.
+func (w *world) awaitMessage(id, text string) string {
 	w.t.Helper()
 	said := ""
 	w.Await(id, limit, "operation "+id+" to say "+text, func(op *harness.Operation) bool {
@@ -376,7 +376,7 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 	testkit.Eventually(t, limit, "the gauge to report stale values", func() bool { return w.stale("broker") >= float64(2*len(olds)) })
 	first := olds[0]
 	w.echo.set(0)
-	w.told(waiting, "credentials cannot be opened")
+	w.awaitMessage(waiting, "credentials cannot be opened")
 	if _, err := w.Platform().GetBinding(t.Context(), first.InstanceID, "old"); harness.StatusOf(err) != http.StatusInternalServerError {
 		t.Errorf("a binding is read without its key: %v", err)
 	}
@@ -405,7 +405,7 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 	}
 	o := w.ordered(harness.Azure(), "an order in between")
 	id := w.Provision(o)
-	message := w.told(id, "sealed with an unknown key")
+	message := w.awaitMessage(id, "sealed with an unknown key")
 	if !strings.Contains(message, `key id "k`) {
 		t.Errorf("the step that waits has the message %q", message)
 	}
@@ -421,6 +421,6 @@ func (w *world) wrongOrder(olds []*harness.Order, sealKey, stageKey string) {
 		}
 	}
 	w.PollEnd(o, id, osb.StateSucceeded, limit)
-	fmt.Printf("%-58s %s\n%-58s %s\n%-58s 0\n\n", "key taken away too early: a step without credentials says", "credentials cannot be opened: see the broker's log",
+	fmt.Printf("%-58s %s\n%-58s %s\n%-58s 0\n\n", "key removed too early: a step without credentials says", "credentials cannot be opened: see the broker's log",
 		"a step without stage memory says", message, "operations failed by it")
 }

@@ -553,7 +553,7 @@ func everywhere(t *testing.T, overlays string) {
 		t.Errorf("only %d spans", len(w.traces.Spans()))
 	}
 	t.Logf("asked and answered with secrets, on no stream: %v", asked)
-	t.Logf("answers of external systems that held a secret, by the way: %v", w.echo.told)
+	t.Logf("answers of external systems that held a secret, by the way: %v", w.echo.leaked)
 	fmt.Printf("\n%-58s %d\n%-58s %d\n%-58s %d\n%-58s %d\n%-58s %d\n%-58s %.0f MB\n%-58s %.0f MB\n%-58s %d\n%-58s %s\n\n",
 		"operations", len(operations), "orchestrations", len(orchestrations), "secrets looked for", len(names), "pieces of them, in all encodings", len(canaries),
 		"places beside files", len(places), "read in places", float64(total)/(1<<20), "read in files of Postgres, NATS, logs", float64(read)/(1<<20),
