@@ -244,13 +244,17 @@ func (w *world) start(o *orchestrator, t *task, c choice) bool {
 	n := 1 + int(c.d%3)
 	switch t.kind {
 	case taskResults, taskResults2:
-		t.batch = w.take(t.batch[:0], w.results, int(c.b), n)
+		if t.batch = w.take(t.batch[:0], w.results, int(c.b), n); len(t.batch) == 0 {
+			return false
+		}
 		w.launch(t, func(ctx context.Context) {
 			w.acknowledgeFirst(t, bugAckBeforeCommit)
 			_ = o.dispatch.Results(ctx, w.deliveries(t))
 		})
 	case taskRequests:
-		t.batch = w.take(t.batch[:0], w.requests, int(c.b), n)
+		if t.batch = w.take(t.batch[:0], w.requests, int(c.b), n); len(t.batch) == 0 {
+			return false
+		}
 		w.launch(t, func(ctx context.Context) {
 			w.acknowledgeFirst(t, bugRequestAckedFirst)
 			_ = o.dispatch.Requests(ctx, w.deliveries(t))
@@ -260,12 +264,7 @@ func (w *world) start(o *orchestrator, t *task, c choice) bool {
 			o.recovery.Round(ctx)
 			_ = o.timer.Sweep(ctx, o.dispatch)
 		})
-		return true
 	default:
-		return false
-	}
-	if len(t.batch) == 0 {
-		*t = task{kind: t.kind, process: t.process, batch: t.batch[:0]}
 		return false
 	}
 	return true
