@@ -9,7 +9,7 @@ import (
 )
 
 // Config configures the landscape. The zero value is valid: all data is in memory, operations take no time, and every user, client id and
-// secret is "keb".
+// secret is "keb". Only tests set the fields without a variable.
 type Config struct {
 	// DataDir is the folder of the journals, one per system; "" keeps all data in memory.
 	DataDir string `env:"KEB_LANDSCAPE_DATA_DIR"`
@@ -24,29 +24,29 @@ type Config struct {
 	// minute.
 	CleanTime time.Duration `env:"KEB_LANDSCAPE_CLEAN_TIME"`
 	// KymaVersion is the version whose overrides and Kyma template exist from the start; "" means 2.20.0.
-	KymaVersion string `env:"KEB_LANDSCAPE_KYMA_VERSION"`
+	KymaVersion string `env:"-"`
 	// NextKymaVersion is a version for upgrades. The subaccount kyma-next has it from the start. "" means 2.21.0.
-	NextKymaVersion string `env:"KEB_LANDSCAPE_NEXT_KYMA_VERSION"`
+	NextKymaVersion string `env:"-"`
 	// Bindings is the initial number of unclaimed secret bindings per hyperscaler; 0 means 500.
 	Bindings int `env:"KEB_LANDSCAPE_BINDINGS"`
 
-	AvSClientID string `env:"KEB_LANDSCAPE_AVS_CLIENT_ID"` // Its secret is empty.
-	AvSUsername string `env:"KEB_LANDSCAPE_AVS_USERNAME"`
-	AvSPassword string `env:"KEB_LANDSCAPE_AVS_PASSWORD"`
+	AvSClientID string `env:"-"` // Its secret is empty.
+	AvSUsername string `env:"-"`
+	AvSPassword string `env:"-"`
 	// AvSLookUp enables GET on the collection of AvS with the query parameter name. The real service is not known to support it.
 	AvSLookUp        bool   `env:"KEB_LANDSCAPE_AVS_LOOK_UP"`
-	EDPSecret        string `env:"KEB_LANDSCAPE_EDP_SECRET"` // Of client id edp-namespace;<any namespace>
-	IASUsername      string `env:"KEB_LANDSCAPE_IAS_USERNAME"`
-	IASPassword      string `env:"KEB_LANDSCAPE_IAS_PASSWORD"`
-	DirectorClientID string `env:"KEB_LANDSCAPE_DIRECTOR_CLIENT_ID"`
-	DirectorSecret   string `env:"KEB_LANDSCAPE_DIRECTOR_SECRET"`
-	CISClientID      string `env:"KEB_LANDSCAPE_CIS_CLIENT_ID"`
-	CISSecret        string `env:"KEB_LANDSCAPE_CIS_SECRET"`
-	LMSToken         string `env:"KEB_LANDSCAPE_LMS_TOKEN"`
-	AzureClientID    string `env:"KEB_LANDSCAPE_AZURE_CLIENT_ID"`
-	AzureSecret      string `env:"KEB_LANDSCAPE_AZURE_SECRET"`
+	EDPSecret        string `env:"-"` // Of client id edp-namespace;<any namespace>
+	IASUsername      string `env:"-"`
+	IASPassword      string `env:"-"`
+	DirectorClientID string `env:"-"`
+	DirectorSecret   string `env:"-"`
+	CISClientID      string `env:"-"`
+	CISSecret        string `env:"-"`
+	LMSToken         string `env:"-"`
+	AzureClientID    string `env:"-"`
+	AzureSecret      string `env:"-"`
 	// KubernetesToken is the bearer token of the control plane and of Gardener. Kubeconfigs of runtimes contain their own.
-	KubernetesToken string `env:"KEB_LANDSCAPE_KUBERNETES_TOKEN"`
+	KubernetesToken string `env:"-"`
 
 	// DirectorLookUp enables runtimes(filter) in the Director, for a KEB with KEB_DIRECTOR_URL. Without it such a query violates the
 	// contract.

@@ -139,11 +139,13 @@ func unreadable(into any, environment map[string]string) []error {
 		return []error{err}
 	}
 	var problems []error
+	seen := map[string]bool{}
 	for _, field := range fields {
 		value, set := environment[field.Key]
-		if !set {
+		if !set || seen[field.Key] {
 			continue
 		}
+		seen[field.Key] = true
 		alone := reflect.New(reflect.TypeOf(into).Elem()).Interface()
 		err := env.ParseWithOptions(alone, env.Options{Environment: map[string]string{field.Key: value}})
 		var aggregate env.AggregateError

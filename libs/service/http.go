@@ -20,13 +20,13 @@ const (
 // HTTP bounds what the clients of a server may take of it. Zero is the default of a field, and a negative WriteTimeout is no limit.
 type HTTP struct {
 	// HeaderTimeout is how long the header of a request may take to arrive, and ReadTimeout the whole of it.
-	HeaderTimeout time.Duration `env:"KEB_HTTP_HEADER_TIMEOUT" envDefault:"10s"`
+	HeaderTimeout time.Duration `env:"-"`
 	ReadTimeout   time.Duration `env:"KEB_HTTP_READ_TIMEOUT" envDefault:"30s"`
 	// WriteTimeout is how long a request may last from the end of its header until its answer has been received. A stream
 	// sets limits of its own.
 	WriteTimeout time.Duration `env:"KEB_HTTP_WRITE_TIMEOUT" envDefault:"90s"`
 	// IdleTimeout is how long a connection without a request is kept.
-	IdleTimeout time.Duration `env:"KEB_HTTP_IDLE_TIMEOUT" envDefault:"2m"`
+	IdleTimeout time.Duration `env:"-"`
 	// MaxConnections is how many connections there are at most. One more takes the place of the one that has waited for a request,
 	// or for the rest of its header, the longest; if all are answering requests it is closed itself.
 	MaxConnections int `env:"KEB_HTTP_MAX_CONNECTIONS" envDefault:"4000"`
@@ -53,10 +53,8 @@ func (c HTTP) Validate() error {
 		name  string
 		value time.Duration
 	}{
-		{"KEB_HTTP_HEADER_TIMEOUT", c.HeaderTimeout},
 		{"KEB_HTTP_READ_TIMEOUT", c.ReadTimeout},
 		{"KEB_HTTP_WRITE_TIMEOUT", c.WriteTimeout},
-		{"KEB_HTTP_IDLE_TIMEOUT", c.IdleTimeout},
 	} {
 		if d.value < 0 {
 			problems = append(problems, fmt.Errorf("%s: %s: must not be negative", d.name, d.value))

@@ -199,8 +199,8 @@ func TestWhatFollowsARequestOfDoubtfulLengthIsNotARequest(t *testing.T) {
 
 func TestLimitsThatCannotBeAreNamed(t *testing.T) {
 	t.Parallel()
-	err := HTTP{HeaderTimeout: -1, ReadTimeout: -1, WriteTimeout: -1, IdleTimeout: -1, MaxConnections: -1}.Validate()
-	for _, name := range []string{"HEADER_TIMEOUT", "READ_TIMEOUT", "WRITE_TIMEOUT", "IDLE_TIMEOUT", "MAX_CONNECTIONS"} {
+	err := HTTP{ReadTimeout: -1, WriteTimeout: -1, MaxConnections: -1}.Validate()
+	for _, name := range []string{"READ_TIMEOUT", "WRITE_TIMEOUT", "MAX_CONNECTIONS"} {
 		if err == nil || !strings.Contains(err.Error(), "KEB_HTTP_"+name) {
 			t.Errorf("%s is not named: %v", name, err)
 		}

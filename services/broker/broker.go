@@ -91,7 +91,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Broker, error) {
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
-	b := &Broker{cfg: cfg, deps: deps}
+	b := &Broker{cfg: cfg.completed(), deps: deps}
 	if err := b.open(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("new broker: %w", err), b.Close())
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -96,8 +97,8 @@ type Config struct {
 	BindingTimeout time.Duration `env:"KEB_BINDING_TIMEOUT" envDefault:"15s"`
 	// BindingCleanup is the interval at which the access of ended bindings is removed. An unfinished binding is kept for
 	// BindingGrace, so that the platform can repeat its request.
-	BindingCleanup time.Duration `env:"KEB_BINDING_CLEANUP_EVERY" envDefault:"10s"`
-	BindingGrace   time.Duration `env:"KEB_BINDING_GRACE" envDefault:"1m"`
+	BindingCleanup time.Duration `env:"-"`
+	BindingGrace   time.Duration `env:"-"`
 	// KubeconfigOrigins are the origins whose pages may read kubeconfigs: "*", or a list.
 	KubeconfigOrigins []string `env:"KEB_KUBECONFIG_ALLOW_ORIGINS" envDefault:"*"`
 
@@ -112,18 +113,32 @@ type Config struct {
 	// MaximumPolling is the time after which platforms stop polling. It must exceed the duration of every operation.
 	MaximumPolling time.Duration `env:"KEB_OSB_MAXIMUM_POLLING" envDefault:"25h"`
 	// StoreTimeout is the deadline of each database call.
-	StoreTimeout time.Duration `env:"KEB_BROKER_STORE_TIMEOUT" envDefault:"10s"`
+	StoreTimeout time.Duration `env:"-"`
 	// SweepEvery is the interval of the search for unpublished requests that are at least SweepAge old.
-	SweepEvery time.Duration `env:"KEB_BROKER_SWEEP_EVERY" envDefault:"2s"`
-	SweepAge   time.Duration `env:"KEB_BROKER_SWEEP_AGE" envDefault:"2s"`
+	SweepEvery time.Duration `env:"-"`
+	SweepAge   time.Duration `env:"-"`
 	// RepairEvery is the interval at which the broker queries operations that sent no fact for RepairSilence.
-	RepairEvery   time.Duration `env:"KEB_BROKER_REPAIR_EVERY" envDefault:"5s"`
-	RepairSilence time.Duration `env:"KEB_BROKER_REPAIR_SILENCE" envDefault:"15s"`
+	RepairEvery   time.Duration `env:"-"`
+	RepairSilence time.Duration `env:"-"`
 	// KeepOperations and KeepTombstones are the retention times of deleted data.
 	KeepOperations time.Duration `env:"KEB_BROKER_KEEP_OPERATIONS" envDefault:"168h"`
 	KeepTombstones time.Duration `env:"KEB_BROKER_KEEP_TOMBSTONES" envDefault:"2160h"`
 	// StepRetry is the delay before Remove_Instance runs again when a dependency is unavailable.
-	StepRetry time.Duration `env:"KEB_BROKER_STEP_RETRY" envDefault:"2s"`
+	StepRetry time.Duration `env:"-"`
+}
+
+// completed sets the times that only tests set. They are no variables: they bound how late the broker notices that the bus or a worker was
+// away, and an operator has no reason to change that.
+func (c Config) completed() Config {
+	c.BindingCleanup = cmp.Or(c.BindingCleanup, 10*time.Second)
+	c.BindingGrace = cmp.Or(c.BindingGrace, time.Minute)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, 10*time.Second)
+	c.SweepEvery = cmp.Or(c.SweepEvery, 2*time.Second)
+	c.SweepAge = cmp.Or(c.SweepAge, 2*time.Second)
+	c.RepairEvery = cmp.Or(c.RepairEvery, 5*time.Second)
+	c.RepairSilence = cmp.Or(c.RepairSilence, 15*time.Second)
+	c.StepRetry = cmp.Or(c.StepRetry, 2*time.Second)
+	return c
 }
 
 // LogValue omits the secrets.
@@ -169,17 +184,10 @@ func (c Config) Validate() error {
 		service.Positive("KEB_TRIAL_LIFETIME", c.TrialLifetime),
 		service.Positive("KEB_FREE_LIFETIME", c.FreeLifetime),
 		service.Positive("KEB_OSB_RETRY_AFTER", c.RetryAfter),
-		service.Positive("KEB_BROKER_STORE_TIMEOUT", c.StoreTimeout),
-		service.Positive("KEB_BROKER_SWEEP_EVERY", c.SweepEvery),
-		service.Positive("KEB_BROKER_REPAIR_EVERY", c.RepairEvery),
-		service.Positive("KEB_BROKER_REPAIR_SILENCE", c.RepairSilence),
 		service.Positive("KEB_BROKER_KEEP_OPERATIONS", c.KeepOperations),
 		service.Positive("KEB_BROKER_KEEP_TOMBSTONES", c.KeepTombstones),
-		service.Positive("KEB_BROKER_STEP_RETRY", c.StepRetry),
 		service.Positive("KEB_BROKER_RESEAL_EVERY", c.ResealEvery),
 		service.Positive("KEB_BINDING_TIMEOUT", c.BindingTimeout),
-		service.Positive("KEB_BINDING_CLEANUP_EVERY", c.BindingCleanup),
-		service.Positive("KEB_BINDING_GRACE", c.BindingGrace),
 	)
 	if c.BindingTimeout > maxBindingTimeout {
 		errs = append(errs, fmt.Errorf("KEB_BINDING_TIMEOUT: %s must be at most %s, to answer requests in time", c.BindingTimeout, maxBindingTimeout))

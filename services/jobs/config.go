@@ -40,18 +40,20 @@ type Config struct {
 	Wait        bool          `env:"KEB_JOB_WAIT"`
 	WaitTimeout time.Duration `env:"KEB_JOB_WAIT_TIMEOUT" envDefault:"6h"`
 	// PollEvery is the interval between two checks of an operation, unless the broker requests another one (docs/contracts/broker.md#jobs).
-	PollEvery time.Duration `env:"KEB_JOB_POLL_EVERY" envDefault:"2s"`
+	// Only tests set it; zero means two seconds.
+	PollEvery time.Duration `env:"-"`
 	// RequestTimeout is the timeout of one request.
 	RequestTimeout time.Duration `env:"KEB_JOB_REQUEST_TIMEOUT" envDefault:"30s"`
-	// Retries is the number of retries after a temporary error, RetryPause the delay between them (docs/contracts/cis.md).
-	Retries    int           `env:"KEB_JOB_RETRIES" envDefault:"3"`
-	RetryPause time.Duration `env:"KEB_JOB_RETRY_PAUSE" envDefault:"2s"`
+	// Retries is the number of retries after a temporary error (docs/contracts/cis.md).
+	Retries int `env:"KEB_JOB_RETRIES" envDefault:"3"`
+	// RetryPause is the delay between two retries. The command line and tests shorten it; zero means two seconds.
+	RetryPause time.Duration `env:"-"`
 
 	// ExpiryPlans are the plans whose instances expire: trial, free.
 	ExpiryPlans []string `env:"KEB_EXPIRY_PLANS" envDefault:"trial"`
 	// TrialAge and FreeAge are the minimum ages of an instance that expires (docs/contracts/broker.md#jobs). The broker checks the age, too.
-	TrialAge time.Duration `env:"KEB_EXPIRY_TRIAL_AGE" envDefault:"336h"`
-	FreeAge  time.Duration `env:"KEB_EXPIRY_FREE_AGE" envDefault:"720h"`
+	TrialAge time.Duration `env:"KEB_TRIAL_LIFETIME" envDefault:"336h"`
+	FreeAge  time.Duration `env:"KEB_FREE_LIFETIME" envDefault:"720h"`
 
 	// CISVersion is the version of the cloud inventory's API: v1.0 or v2.0.
 	CISVersion cis.Version `env:"KEB_CIS_VERSION" envDefault:"v2.0"`
@@ -60,8 +62,8 @@ type Config struct {
 	CISTokenURL     string `env:"KEB_CIS_TOKEN_URL" envDefault:"http://127.0.0.1:8090/cis/oauth/token"`
 	CISClientID     string `env:"KEB_CIS_CLIENT_ID"`
 	CISClientSecret string `env:"KEB_CIS_CLIENT_SECRET"`
-	// CISPause is the pause between two pages.
-	CISPause time.Duration `env:"KEB_CIS_PAUSE" envDefault:"200ms"`
+	// CISPause is the pause between two pages. Only tests set it; zero means 200 ms.
+	CISPause time.Duration `env:"-"`
 }
 
 // The plans whose instances can expire.
@@ -108,16 +110,14 @@ func (c Config) Validate(job Job) error {
 		errs = append(errs, fmt.Errorf("KEB_JOB_RETRIES: %d is not allowed, use 0 to %d", c.Retries, maxRetries))
 	}
 	errs = append(errs,
-		service.Positive("--wait-timeout (KEB_JOB_WAIT_TIMEOUT)", c.WaitTimeout), service.Positive("KEB_JOB_POLL_EVERY", c.PollEvery),
-		service.Positive("KEB_JOB_REQUEST_TIMEOUT", c.RequestTimeout),
-		notNegative("KEB_JOB_RETRY_PAUSE", c.RetryPause))
+		service.Positive("--wait-timeout (KEB_JOB_WAIT_TIMEOUT)", c.WaitTimeout),
+		service.Positive("KEB_JOB_REQUEST_TIMEOUT", c.RequestTimeout))
 	switch job {
 	case TrialExpiry:
 		errs = append(errs, c.validateExpiry()...)
 	case SubaccountCleanup:
 		errs = append(errs,
-			extclient.CheckURL("--cis-url (KEB_CIS_URL)", c.CISURL), extclient.CheckURL("--cis-token-url (KEB_CIS_TOKEN_URL)", c.CISTokenURL),
-			notNegative("KEB_CIS_PAUSE", c.CISPause))
+			extclient.CheckURL("--cis-url (KEB_CIS_URL)", c.CISURL), extclient.CheckURL("--cis-token-url (KEB_CIS_TOKEN_URL)", c.CISTokenURL))
 		if !slices.Contains(cis.Versions(), c.CISVersion) {
 			errs = append(errs, fmt.Errorf("KEB_CIS_VERSION: %q is not allowed, use one of %v", c.CISVersion, cis.Versions()))
 		}
@@ -139,7 +139,7 @@ func (c Config) validateExpiry() []error {
 			errs = append(errs, fmt.Errorf("--plans (KEB_EXPIRY_PLANS): plan %q does not expire, use trial, free or both", plan))
 		}
 	}
-	return append(errs, service.Positive("--trial-age (KEB_EXPIRY_TRIAL_AGE)", c.TrialAge), service.Positive("--free-age (KEB_EXPIRY_FREE_AGE)", c.FreeAge))
+	return append(errs, service.Positive("--trial-age (KEB_TRIAL_LIFETIME)", c.TrialAge), service.Positive("--free-age (KEB_FREE_LIFETIME)", c.FreeAge))
 }
 
 // ages returns the minimum age of an instance by plan.
@@ -150,13 +150,6 @@ func (c Config) ages() map[string]time.Duration {
 		ages[plan] = all[plan]
 	}
 	return ages
-}
-
-func notNegative(name string, d time.Duration) error {
-	if d < 0 {
-		return fmt.Errorf("%s: %s is negative, use 0s or more", name, d)
-	}
-	return nil
 }
 
 // Find returns the job of a name. Its error contains the valid names.
@@ -183,8 +176,8 @@ func (c *Config) Flags(job Job) *flag.FlagSet {
 	switch job {
 	case TrialExpiry:
 		flags.Var((*list)(&c.ExpiryPlans), "plans", "`plans` whose instances expire: trial, free or both, separated by commas (KEB_EXPIRY_PLANS)")
-		flags.Var((*duration)(&c.TrialAge), "trial-age", "minimum `age` of an instance of plan trial must be (KEB_EXPIRY_TRIAL_AGE)")
-		flags.Var((*duration)(&c.FreeAge), "free-age", "minimum `age` of an instance of plan free must be (KEB_EXPIRY_FREE_AGE)")
+		flags.Var((*duration)(&c.TrialAge), "trial-age", "minimum `age` of an instance of plan trial must be (KEB_TRIAL_LIFETIME)")
+		flags.Var((*duration)(&c.FreeAge), "free-age", "minimum `age` of an instance of plan free must be (KEB_FREE_LIFETIME)")
 	case SubaccountCleanup:
 		flags.StringVar(&c.CISURL, "cis-url", c.CISURL, "base `URL` of the cloud inventory's events (KEB_CIS_URL)")
 		flags.StringVar(&c.CISTokenURL, "cis-token-url", c.CISTokenURL, "`URL` of its tokens (KEB_CIS_TOKEN_URL)")

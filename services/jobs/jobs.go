@@ -4,6 +4,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -89,7 +90,7 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	r := &runner{job: job, cfg: cfg, deps: deps.withDefaults()}
-	again := retry.Policy{More: cfg.Retries, Pause: cfg.RetryPause}
+	again := retry.Policy{More: cfg.Retries, Pause: cmp.Or(cfg.RetryPause, 2*time.Second)}
 	external := extclient.Deps{Registerer: r.deps.Registerer, Now: r.deps.Now, Log: r.deps.Log}
 	agent := "keb-job/" + string(job)
 	if job == SubaccountCleanup {
@@ -115,7 +116,7 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 	if job == SubaccountCleanup {
 		r.cis, err = cis.New(cis.Config{
 			Version: cfg.CISVersion, URL: cfg.CISURL, TokenURL: cfg.CISTokenURL, ClientID: cfg.CISClientID, ClientSecret: cfg.CISClientSecret,
-			Timeout: cfg.RequestTimeout, Retry: again, Pause: cfg.CISPause,
+			Timeout: cfg.RequestTimeout, Retry: again, Pause: cmp.Or(cfg.CISPause, 200*time.Millisecond),
 		}, external)
 		if err != nil {
 			return nil, fmt.Errorf("job: %w", err)

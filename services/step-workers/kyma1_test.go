@@ -694,7 +694,7 @@ func TestKyma1Config_Invalid_ErrorNamesField(t *testing.T) {
 	_, errSM := servicemanager.Steps(servicemanager.Config{Mode: "Sometimes"}, extclient.Deps{})
 	_, errEmpty := servicemanager.Steps(servicemanager.Config{Mode: servicemanager.Always}, extclient.Deps{})
 	for what, err := range map[string]error{
-		"KEB_LMS_URL": errLMS, "KEB_LMS_CLUSTER_TYPE": errLMS, "KEB_LMS_TENANT_TIMEOUT": errLMS,
+		"KEB_LMS_URL": errLMS, "KEB_LMS_CLUSTER_TYPE": errLMS, "KEB_PACE": errLMS,
 		"KEB_AZURE_LOGIN_URL": errHubs, "KEB_AZURE_SUBSCRIPTION_ID": errHubs,
 		"KEB_SERVICE_MANAGER_OVERRIDE_MODE": errSM, "KEB_SERVICE_MANAGER_URL": errEmpty, "KEB_SERVICE_MANAGER_PASSWORD": errEmpty,
 	} {

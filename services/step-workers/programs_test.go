@@ -32,9 +32,9 @@ func steps(t *testing.T, name string, env worker.Env) ([]worker.Step, error) {
 
 func TestProgram_WrongEnvironment_EveryVariableIsNamed(t *testing.T) {
 	t.Setenv("KEB_PROVISIONER_URL", "nowhere")
-	t.Setenv("KEB_PROVISIONER_POLL_INTERVAL", "0s")
+	t.Setenv("KEB_PACE", "0s")
 	_, err := steps(t, "provisioner", worker.Env{})
-	for _, name := range []string{"KEB_PROVISIONER_URL", "KEB_PROVISIONER_POLL_INTERVAL"} {
+	for _, name := range []string{"KEB_PROVISIONER_URL", "KEB_PACE"} {
 		require.ErrorContains(t, err, name)
 	}
 }

@@ -158,7 +158,9 @@ func of[C any](
 }
 
 const (
-	fastPoll = 100 * time.Millisecond
+	// paceVariable sets the interval between two checks, and after an error, of all steps of a process. Without it each step has its own.
+	paceVariable = "KEB_PACE"
+	fastPoll     = 100 * time.Millisecond
 	// callTimeout is the timeout of one call with short intervals, so that a system that does not respond is noticed early.
 	callTimeout = 10 * time.Second
 	// longestCall is the longest default timeout of one call. A longer timeout is that of a wait.
@@ -199,7 +201,7 @@ func (b *builder) defaultOf(name, byTag string) string {
 	if b.poll == 0 {
 		return byTag
 	}
-	if strings.HasSuffix(name, "_INTERVAL") {
+	if name == paceVariable {
 		return b.poll.String()
 	}
 	if d, err := time.ParseDuration(byTag); strings.HasSuffix(name, "_TIMEOUT") && err == nil && d <= longestCall {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -41,9 +42,9 @@ type Config struct {
 	ShootTagClass   int           `env:"KEB_AVS_TAG_CLASS_SHOOT" envDefault:"1"`
 	SeedTagClass    int           `env:"KEB_AVS_TAG_CLASS_SEED" envDefault:"2"`
 	RegionTagClass  int           `env:"KEB_AVS_TAG_CLASS_REGION" envDefault:"3"`
-	RetryInterval   time.Duration `env:"KEB_AVS_RETRY_INTERVAL" envDefault:"30s"`
-	CleanUpInterval time.Duration `env:"KEB_AVS_CLEAN_UP_INTERVAL" envDefault:"10s"`
-	RuntimeInterval time.Duration `env:"KEB_AVS_RUNTIME_INTERVAL" envDefault:"1m"`
+	RetryInterval   time.Duration `env:"KEB_PACE" envDefault:"30s"`
+	CleanUpInterval time.Duration `env:"KEB_PACE" envDefault:"10s"`
+	RuntimeInterval time.Duration `env:"KEB_PACE" envDefault:"1m"`
 }
 
 // Tester has the settings that differ between internal and external evaluations.
@@ -92,17 +93,14 @@ func (c Config) Validate() error {
 		extclient.CheckURL("KEB_AVS_URL", c.URL), extclient.CheckURL("KEB_AVS_TOKEN_URL", c.TokenURL),
 		extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL),
 	}
-	for name, id := range map[string]int64{"KEB_AVS_GROUP_ID": c.GroupID, "KEB_AVS_PARENT_ID": c.ParentID} {
-		if id <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %d: want the id of the group or parent of all evaluations", name, id))
+	for _, id := range []struct {
+		variable string
+		value    int64
+	}{{"KEB_AVS_GROUP_ID", c.GroupID}, {"KEB_AVS_PARENT_ID", c.ParentID}} {
+		if id.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s is %d: want the id of the group or parent of all evaluations", id.variable, id.value))
 		}
 	}
-	for name, d := range map[string]time.Duration{
-		"KEB_AVS_RETRY_INTERVAL": c.RetryInterval, "KEB_AVS_CLEAN_UP_INTERVAL": c.CleanUpInterval, "KEB_AVS_RUNTIME_INTERVAL": c.RuntimeInterval,
-	} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
-		}
-	}
+	errs = append(errs, service.Positive("KEB_PACE", min(c.RetryInterval, c.CleanUpInterval, c.RuntimeInterval)))
 	return errors.Join(errs...)
 }

@@ -2,10 +2,10 @@ package btp
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -14,7 +14,7 @@ type Config struct {
 	provisioner.ClientConfig
 	// RuntimeTimeout is the timeout of one call to the Kubernetes API of a runtime.
 	RuntimeTimeout time.Duration `env:"KEB_BTP_RUNTIME_TIMEOUT" envDefault:"30s"`
-	RetryInterval  time.Duration `env:"KEB_BTP_RETRY_INTERVAL" envDefault:"10s"`
+	RetryInterval  time.Duration `env:"KEB_PACE" envDefault:"10s"`
 	// SoftDeleteAfter is how long BTPOperator_Cleanup waits for the BTP operator before it removes the finalizers. It must be
 	// shorter than the step's wait.timeout in the process file.
 	SoftDeleteAfter time.Duration `env:"KEB_BTP_SOFT_DELETE_AFTER" envDefault:"30m"`
@@ -23,12 +23,6 @@ type Config struct {
 // Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL)}
-	for name, d := range map[string]time.Duration{
-		"KEB_BTP_RUNTIME_TIMEOUT": c.RuntimeTimeout, "KEB_BTP_RETRY_INTERVAL": c.RetryInterval, "KEB_BTP_SOFT_DELETE_AFTER": c.SoftDeleteAfter,
-	} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
-		}
-	}
+	errs = append(errs, service.Positive("KEB_BTP_RUNTIME_TIMEOUT", c.RuntimeTimeout), service.Positive("KEB_BTP_SOFT_DELETE_AFTER", c.SoftDeleteAfter), service.Positive("KEB_PACE", c.RetryInterval))
 	return errors.Join(errs...)
 }

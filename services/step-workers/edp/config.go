@@ -2,10 +2,10 @@ package edp
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Config is the configuration of the worker.
@@ -19,8 +19,8 @@ type Config struct {
 	Timeout   time.Duration `env:"KEB_EDP_TIMEOUT" envDefault:"30s"`
 	// Environment is the environment of the data tenants, for example "prod".
 	Environment      string        `env:"KEB_EDP_ENVIRONMENT" envDefault:"prod"`
-	RetryInterval    time.Duration `env:"KEB_EDP_RETRY_INTERVAL" envDefault:"10s"`
-	ConflictInterval time.Duration `env:"KEB_EDP_CONFLICT_INTERVAL" envDefault:"1s"`
+	RetryInterval    time.Duration `env:"KEB_PACE" envDefault:"10s"`
+	ConflictInterval time.Duration `env:"KEB_PACE" envDefault:"1s"`
 }
 
 // Validate reports every invalid setting. Without a URL, all settings are valid.
@@ -32,8 +32,6 @@ func (c Config) Validate() error {
 	if c.Namespace == "" || c.Environment == "" {
 		errs = append(errs, errors.New("KEB_EDP_NAMESPACE and KEB_EDP_ENVIRONMENT must not be empty"))
 	}
-	if c.RetryInterval <= 0 || c.ConflictInterval <= 0 {
-		errs = append(errs, fmt.Errorf("KEB_EDP_RETRY_INTERVAL and KEB_EDP_CONFLICT_INTERVAL are %s and %s: want more than 0", c.RetryInterval, c.ConflictInterval))
-	}
+	errs = append(errs, service.Positive("KEB_PACE", min(c.RetryInterval, c.ConflictInterval)))
 	return errors.Join(errs...)
 }

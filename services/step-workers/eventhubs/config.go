@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Config is the configuration of the worker. All instances share one Azure account. The original broker takes the account from the
@@ -26,8 +27,8 @@ type Config struct {
 
 	// RetryInterval is the delay after an error, unless Azure requests a longer one. PollInterval is the interval between two checks of a
 	// creation or deletion.
-	RetryInterval time.Duration `env:"KEB_AZURE_RETRY_INTERVAL" envDefault:"1m"`
-	PollInterval  time.Duration `env:"KEB_AZURE_POLL_INTERVAL" envDefault:"1m"`
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"1m"`
+	PollInterval  time.Duration `env:"KEB_PACE" envDefault:"1m"`
 }
 
 // Validate reports every invalid setting. Without a URL, all settings are valid.
@@ -36,18 +37,14 @@ func (c Config) Validate() error {
 		return nil
 	}
 	errs := []error{extclient.CheckURL("KEB_AZURE_URL", c.URL), extclient.CheckURL("KEB_AZURE_LOGIN_URL", c.LoginURL)}
-	for name, value := range map[string]string{
-		"KEB_AZURE_TENANT_ID": c.TenantID, "KEB_AZURE_SUBSCRIPTION_ID": c.SubscriptionID, "KEB_AZURE_CLIENT_ID": c.ClientID,
-		"KEB_AZURE_LOCATION": c.Location,
+	for _, text := range []struct{ variable, value string }{
+		{"KEB_AZURE_TENANT_ID", c.TenantID}, {"KEB_AZURE_SUBSCRIPTION_ID", c.SubscriptionID}, {"KEB_AZURE_CLIENT_ID", c.ClientID},
+		{"KEB_AZURE_LOCATION", c.Location},
 	} {
-		if value == "" {
-			errs = append(errs, fmt.Errorf("%s is empty", name))
+		if text.value == "" {
+			errs = append(errs, fmt.Errorf("%s is empty", text.variable))
 		}
 	}
-	for name, d := range map[string]time.Duration{"KEB_AZURE_RETRY_INTERVAL": c.RetryInterval, "KEB_AZURE_POLL_INTERVAL": c.PollInterval} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
-		}
-	}
+	errs = append(errs, service.Positive("KEB_PACE", min(c.RetryInterval, c.PollInterval)))
 	return errors.Join(errs...)
 }

@@ -2,9 +2,9 @@ package hyperscaler
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
@@ -13,7 +13,7 @@ type Config struct {
 	kube.Gardener
 
 	// RetryInterval is the delay after a failed call, or when the pool is empty.
-	RetryInterval time.Duration `env:"KEB_HYPERSCALER_RETRY_INTERVAL" envDefault:"10s"`
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"10s"`
 	// ClaimTime is how long a claim keeps an account without a cluster. It must be longer than the time from an order to the creation of
 	// its cluster.
 	ClaimTime time.Duration `env:"KEB_HYPERSCALER_CLAIM_TIME" envDefault:"24h"`
@@ -22,11 +22,7 @@ type Config struct {
 // Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{c.Gardener.Validate()}
-	if c.RetryInterval <= 0 {
-		errs = append(errs, fmt.Errorf("KEB_HYPERSCALER_RETRY_INTERVAL is %s: want more than 0", c.RetryInterval))
-	}
-	if c.ClaimTime <= 0 {
-		errs = append(errs, fmt.Errorf("KEB_HYPERSCALER_CLAIM_TIME is %s: want more than 0", c.ClaimTime))
-	}
+	errs = append(errs, service.Positive("KEB_PACE", c.RetryInterval))
+	errs = append(errs, service.Positive("KEB_HYPERSCALER_CLAIM_TIME", c.ClaimTime))
 	return errors.Join(errs...)
 }

@@ -2,10 +2,10 @@ package ias
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Config is the configuration of the worker.
@@ -16,8 +16,8 @@ type Config struct {
 	Password string        `env:"KEB_IAS_PASSWORD" envDefault:"keb"`
 	Timeout  time.Duration `env:"KEB_IAS_TIMEOUT" envDefault:"60s"`
 	// RetryInterval applies to IAS_Deregistration, RegistrationInterval to IAS_Registration.
-	RetryInterval        time.Duration `env:"KEB_IAS_RETRY_INTERVAL" envDefault:"5s"`
-	RegistrationInterval time.Duration `env:"KEB_IAS_REGISTRATION_INTERVAL" envDefault:"10s"`
+	RetryInterval        time.Duration `env:"KEB_PACE" envDefault:"5s"`
+	RegistrationInterval time.Duration `env:"KEB_PACE" envDefault:"10s"`
 	// IdentityProvider is the name of the identity provider for logins to Grafana.
 	IdentityProvider string `env:"KEB_IAS_IDENTITY_PROVIDER" envDefault:"SAP"`
 }
@@ -28,12 +28,5 @@ func (c Config) Validate() error {
 		return nil
 	}
 	err := extclient.CheckURL("KEB_IAS_URL", c.URL)
-	for name, d := range map[string]time.Duration{
-		"KEB_IAS_RETRY_INTERVAL": c.RetryInterval, "KEB_IAS_REGISTRATION_INTERVAL": c.RegistrationInterval,
-	} {
-		if d <= 0 {
-			err = errors.Join(err, fmt.Errorf("%s is %s: want more than 0", name, d))
-		}
-	}
-	return err
+	return errors.Join(err, service.Positive("KEB_PACE", min(c.RetryInterval, c.RegistrationInterval)))
 }

@@ -2,10 +2,10 @@ package kyma
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
@@ -21,7 +21,7 @@ type Config struct {
 	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
 	// ArtifactsURL is the address of the published component lists of Kyma; the real store is https://storage.googleapis.com. It is required.
 	ArtifactsURL  string        `env:"KEB_KYMA_ARTIFACTS_URL"`
-	RetryInterval time.Duration `env:"KEB_OVERRIDES_RETRY_INTERVAL" envDefault:"5s"`
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"5s"`
 }
 
 // Validate reports every invalid field.
@@ -31,8 +31,6 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSIONS_CONFIGMAP must not be empty"))
 	}
 	errs = append(errs, checkVersion("KEB_KYMA_VERSION", c.DefaultVersion))
-	if c.RetryInterval <= 0 {
-		errs = append(errs, fmt.Errorf("KEB_OVERRIDES_RETRY_INTERVAL is %s: want more than 0", c.RetryInterval))
-	}
+	errs = append(errs, service.Positive("KEB_PACE", c.RetryInterval))
 	return errors.Join(errs...)
 }

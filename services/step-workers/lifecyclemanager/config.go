@@ -2,9 +2,9 @@ package lifecyclemanager
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
@@ -19,9 +19,9 @@ type Config struct {
 	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
 	// RetryInterval is the delay after a failed call for a Kyma resource, KubeconfigInterval for the Secret with a kubeconfig.
 	// PollInterval is the interval between two checks of a deletion.
-	RetryInterval      time.Duration `env:"KEB_KYMA_RETRY_INTERVAL" envDefault:"1s"`
-	KubeconfigInterval time.Duration `env:"KEB_KYMA_KUBECONFIG_INTERVAL" envDefault:"1m"`
-	PollInterval       time.Duration `env:"KEB_KYMA_POLL_INTERVAL" envDefault:"15s"`
+	RetryInterval      time.Duration `env:"KEB_PACE" envDefault:"1s"`
+	KubeconfigInterval time.Duration `env:"KEB_PACE" envDefault:"1m"`
+	PollInterval       time.Duration `env:"KEB_PACE" envDefault:"15s"`
 }
 
 // Validate reports every invalid field.
@@ -30,12 +30,6 @@ func (c Config) Validate() error {
 	if c.Namespace == "" || c.ConfigNamespace == "" || c.DefaultVersion == "" {
 		errs = append(errs, errors.New("KEB_KYMA_RESOURCE_NAMESPACE, KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSION must not be empty"))
 	}
-	for name, d := range map[string]time.Duration{
-		"KEB_KYMA_RETRY_INTERVAL": c.RetryInterval, "KEB_KYMA_KUBECONFIG_INTERVAL": c.KubeconfigInterval, "KEB_KYMA_POLL_INTERVAL": c.PollInterval,
-	} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
-		}
-	}
+	errs = append(errs, service.Positive("KEB_PACE", min(c.RetryInterval, c.KubeconfigInterval, c.PollInterval)))
 	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Config is the configuration of the worker.
@@ -22,14 +23,10 @@ type Config struct {
 	// SAMLTenant is the login tenant for the users of new tenants.
 	SAMLTenant string `env:"KEB_LMS_SAML_TENANT"`
 
-	// TenantInterval is the interval between two checks of a tenant, and after an error. Request_LMS_Certificates gives up after
-	// TenantTimeout, counted from the first try.
-	TenantInterval time.Duration `env:"KEB_LMS_TENANT_INTERVAL" envDefault:"30s"`
-	TenantTimeout  time.Duration `env:"KEB_LMS_TENANT_TIMEOUT" envDefault:"30m"`
-	// CertificateInterval is the interval between two checks of a certificate. Request_LMS_Certificates gives up after
-	// CertificateTimeout, counted from the request.
-	CertificateInterval time.Duration `env:"KEB_LMS_CERTIFICATE_INTERVAL" envDefault:"15s"`
-	CertificateTimeout  time.Duration `env:"KEB_LMS_CERTIFICATE_TIMEOUT" envDefault:"30m"`
+	// TenantInterval is the interval between two checks of a tenant, and after an error; CertificateInterval that between two checks of a
+	// certificate.
+	TenantInterval      time.Duration `env:"KEB_PACE" envDefault:"30s"`
+	CertificateInterval time.Duration `env:"KEB_PACE" envDefault:"15s"`
 }
 
 // Validate reports every invalid setting. Without a URL, all settings are valid.
@@ -41,13 +38,6 @@ func (c Config) Validate() error {
 	if c.ClusterType != "ha" && c.ClusterType != "single-node" {
 		errs = append(errs, fmt.Errorf("KEB_LMS_CLUSTER_TYPE is %q: want ha or single-node", c.ClusterType))
 	}
-	for name, d := range map[string]time.Duration{
-		"KEB_LMS_TENANT_INTERVAL": c.TenantInterval, "KEB_LMS_TENANT_TIMEOUT": c.TenantTimeout,
-		"KEB_LMS_CERTIFICATE_INTERVAL": c.CertificateInterval, "KEB_LMS_CERTIFICATE_TIMEOUT": c.CertificateTimeout,
-	} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
-		}
-	}
+	errs = append(errs, service.Positive("KEB_PACE", min(c.TenantInterval, c.CertificateInterval)))
 	return errors.Join(errs...)
 }

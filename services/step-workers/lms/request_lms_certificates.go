@@ -12,6 +12,10 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
+// readyLimit is how long Request_LMS_Certificates waits for a tenant, counted from the first try, and for a certificate, counted from the
+// request. It is no variable: the step's wait.timeout in the process file can shorten it.
+const readyLimit = 30 * time.Minute
+
 // requestCertificates waits for the tenant, gets the certificate of Fluent Bit, and sets its overrides.
 type requestCertificates struct{ *shared }
 
@@ -68,7 +72,7 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 			return outcome.Again(op, component, s.errorInterval(), err)
 		}
 		if !ready {
-			return s.wait(op, s.cfg.TenantInterval, op.FirstTriedAt, s.cfg.TenantTimeout, "the LMS tenant is not ready")
+			return s.wait(op, s.cfg.TenantInterval, op.FirstTriedAt, readyLimit, "the LMS tenant is not ready")
 		}
 		if d.CallbackURL, err = s.lms.request(ctx, d.TenantID, c.CSR); err != nil {
 			return outcome.Again(op, component, s.errorInterval(), err)
@@ -85,7 +89,7 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 		return outcome.Again(op, component, s.errorInterval(), err)
 	}
 	if certificate == "" {
-		return s.wait(op, s.cfg.CertificateInterval, d.RequestedAt, s.cfg.CertificateTimeout, "the certificate is not signed")
+		return s.wait(op, s.cfg.CertificateInterval, d.RequestedAt, readyLimit, "the certificate is not signed")
 	}
 	if !c.belongs(certificate) {
 		return outcome.Again(op, component, s.errorInterval(), &worker.Error{Component: component, Message: "the certificate does not match the key of the request"})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
@@ -49,14 +50,14 @@ type Config struct {
 	DNSProvidersFile string `env:"KEB_RUNTIME_DNS_PROVIDERS_FILE"`
 
 	// RetryInterval is the delay after a failed creation or removal of a runtime, ErrorInterval after a failed check.
-	RetryInterval time.Duration `env:"KEB_PROVISIONER_RETRY_INTERVAL" envDefault:"5s"`
-	ErrorInterval time.Duration `env:"KEB_PROVISIONER_ERROR_INTERVAL" envDefault:"1m"`
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"5s"`
+	ErrorInterval time.Duration `env:"KEB_PACE" envDefault:"1m"`
 	// The interval between two checks is PollInterval during a creation, UpgradePollInterval during an upgrade, RemovalPollInterval during
 	// a removal, and KubeconfigInterval for a missing kubeconfig.
-	PollInterval        time.Duration `env:"KEB_PROVISIONER_POLL_INTERVAL" envDefault:"2m"`
-	UpgradePollInterval time.Duration `env:"KEB_PROVISIONER_UPGRADE_POLL_INTERVAL" envDefault:"1m"`
-	RemovalPollInterval time.Duration `env:"KEB_PROVISIONER_REMOVAL_POLL_INTERVAL" envDefault:"30s"`
-	KubeconfigInterval  time.Duration `env:"KEB_PROVISIONER_KUBECONFIG_INTERVAL" envDefault:"30s"`
+	PollInterval        time.Duration `env:"KEB_PACE" envDefault:"2m"`
+	UpgradePollInterval time.Duration `env:"KEB_PACE" envDefault:"1m"`
+	RemovalPollInterval time.Duration `env:"KEB_PACE" envDefault:"30s"`
+	KubeconfigInterval  time.Duration `env:"KEB_PACE" envDefault:"30s"`
 }
 
 // ClientConfig is the connection to the Runtime Provisioner. Other workers that read runtimes embed it, too.
@@ -88,15 +89,6 @@ func (c Config) Validate() error {
 	if c.KubernetesVersion == "" {
 		errs = append(errs, errors.New("KEB_RUNTIME_KUBERNETES_VERSION is empty: want a version such as 1.33.2"))
 	}
-	for name, d := range map[string]time.Duration{
-		"KEB_PROVISIONER_TIMEOUT": c.ProvisionerTimeout, "KEB_PROVISIONER_RETRY_INTERVAL": c.RetryInterval,
-		"KEB_PROVISIONER_ERROR_INTERVAL": c.ErrorInterval, "KEB_PROVISIONER_POLL_INTERVAL": c.PollInterval,
-		"KEB_PROVISIONER_UPGRADE_POLL_INTERVAL": c.UpgradePollInterval,
-		"KEB_PROVISIONER_REMOVAL_POLL_INTERVAL": c.RemovalPollInterval, "KEB_PROVISIONER_KUBECONFIG_INTERVAL": c.KubeconfigInterval,
-	} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
-		}
-	}
+	errs = append(errs, service.Positive("KEB_PROVISIONER_TIMEOUT", c.ProvisionerTimeout), service.Positive("KEB_PACE", min(c.RetryInterval, c.ErrorInterval, c.PollInterval, c.UpgradePollInterval, c.RemovalPollInterval, c.KubeconfigInterval)))
 	return errors.Join(errs...)
 }

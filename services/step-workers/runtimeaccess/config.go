@@ -2,10 +2,10 @@ package runtimeaccess
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -19,12 +19,6 @@ type Config struct {
 // Validate reports every invalid field.
 func (c Config) Validate() error {
 	errs := []error{extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL)}
-	for name, d := range map[string]time.Duration{
-		"KEB_PROVISIONER_TIMEOUT": c.ProvisionerTimeout, "KEB_RUNTIME_ACCESS_TIMEOUT": c.RuntimeTimeout,
-	} {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %s: want more than 0", name, d))
-		}
-	}
+	errs = append(errs, service.Positive("KEB_PROVISIONER_TIMEOUT", c.ProvisionerTimeout), service.Positive("KEB_RUNTIME_ACCESS_TIMEOUT", c.RuntimeTimeout))
 	return errors.Join(errs...)
 }

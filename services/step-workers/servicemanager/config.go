@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Mode decides when the configured credentials replace those of the order.
@@ -28,7 +29,7 @@ type Config struct {
 	Username string `env:"KEB_SERVICE_MANAGER_USERNAME"`
 	Password string `env:"KEB_SERVICE_MANAGER_PASSWORD"`
 	// RetryInterval is the delay after a broker that does not respond.
-	RetryInterval time.Duration `env:"KEB_SERVICE_MANAGER_RETRY_INTERVAL" envDefault:"10s"`
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"10s"`
 }
 
 // Validate reports every invalid field.
@@ -45,8 +46,6 @@ func (c Config) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("KEB_SERVICE_MANAGER_OVERRIDE_MODE is %q: want %s, %s or %s", c.Mode, Always, WhenNotSentInRequest, Never))
 	}
-	if c.RetryInterval <= 0 {
-		errs = append(errs, fmt.Errorf("KEB_SERVICE_MANAGER_RETRY_INTERVAL is %s: want more than 0", c.RetryInterval))
-	}
+	errs = append(errs, service.Positive("KEB_PACE", c.RetryInterval))
 	return errors.Join(errs...)
 }

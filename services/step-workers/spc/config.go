@@ -2,10 +2,10 @@ package spc
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Config is the configuration of the worker.
@@ -14,7 +14,7 @@ type Config struct {
 	URL string `env:"KEB_SPC_URL"`
 	// Timeout is the timeout of one call.
 	Timeout       time.Duration `env:"KEB_SPC_TIMEOUT" envDefault:"60s"`
-	RetryInterval time.Duration `env:"KEB_SPC_RETRY_INTERVAL" envDefault:"5s"`
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"5s"`
 }
 
 // Validate reports every invalid setting. Without a URL, all settings are valid.
@@ -23,8 +23,5 @@ func (c Config) Validate() error {
 		return nil
 	}
 	err := extclient.CheckURL("KEB_SPC_URL", c.URL)
-	if c.RetryInterval <= 0 {
-		err = errors.Join(err, fmt.Errorf("KEB_SPC_RETRY_INTERVAL is %s: want more than 0", c.RetryInterval))
-	}
-	return err
+	return errors.Join(err, service.Positive("KEB_PACE", c.RetryInterval))
 }

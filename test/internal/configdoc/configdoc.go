@@ -84,7 +84,7 @@ func Page(root string) ([]byte, error) {
 			continue
 		}
 		b.WriteString("\n| Variable | Default | Meaning |\n|---|---|---|\n")
-		for _, v := range variables {
+		for _, v := range merged(variables) {
 			value := ""
 			switch {
 			case v.Required:
@@ -96,6 +96,27 @@ func Page(root string) ([]byte, error) {
 		}
 	}
 	return []byte(b.String()), nil
+}
+
+// pace is the variable of several fields, each with a default of its own.
+const pace = "KEB_PACE"
+
+// merged has one row for all fields that have the variable pace.
+func merged(variables []Variable) []Variable {
+	var all []Variable
+	for _, v := range variables {
+		at := slices.IndexFunc(all, func(o Variable) bool { return o.Name == v.Name })
+		switch {
+		case v.Name != pace:
+			all = append(all, v)
+		case at < 0:
+			v.Text = "The time between two looks at the system, and after an error, for all steps of the process; without it each step has its own"
+			all = append(all, v)
+		case !slices.Contains(strings.Split(all[at].Default, ", "), v.Default):
+			all[at].Default += ", " + v.Default
+		}
+	}
+	return all
 }
 
 func sections(root string) ([]section, error) {

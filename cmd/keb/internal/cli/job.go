@@ -25,7 +25,9 @@ CronJob runs the command "jobs" with the same flags. The exit code is 0 if nothi
 		Example: "  keb job deprovision-retrigger --dry-run\n  keb job trial-expiry --plans trial,free -o json",
 		Args:    jobArgs,
 		// Called only without the name of a job.
-		RunE: func(*cobra.Command, []string) error { return usageError("the name of a job is missing: use one of %s", jobNames()) },
+		RunE: func(*cobra.Command, []string) error {
+			return usageError("the name of a job is missing: use one of %s", jobNames())
+		},
 	}
 	for _, job := range []struct {
 		name jobs.Job
@@ -121,9 +123,7 @@ func (o *options) complete(cfg *jobs.Config, cmd *cobra.Command) error {
 			*d.into = d.value
 		}
 	}
-	if os.Getenv("KEB_JOB_RETRY_PAUSE") == "" {
-		cfg.RetryPause = impatient
-	}
+	cfg.RetryPause = impatient
 	return nil
 }
 
