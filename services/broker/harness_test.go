@@ -25,6 +25,7 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/testkit/openapi"
 	"github.com/kyma-project/keb/services/broker"
 )
 
@@ -130,7 +131,11 @@ func (b *bench) prepare() {
 	})
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = srv.Close() }) // a broker that was replaced without a stop
-	h := srv.Handler()
+	document, err := openapi.Read("../../api/broker.yaml")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	h := document.Checked(b.t, srv.Handler(), func(r *http.Request) bool { return !document.Has(r) }) // without the Open Service Broker API
 	b.handler.Store(&h)
 	b.broker = srv
 	b.stop = func() { b.closeBroker(srv) }

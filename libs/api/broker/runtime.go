@@ -222,8 +222,8 @@ type Failure struct {
 	Error string `json:"error"`
 }
 
-// ExpiryFailure is an error of the expiry, in the form of the OSB API.
-type ExpiryFailure struct {
+// OSBFailure is an error in the form of the OSB API: of the expiry, and of a client that sends too many requests.
+type OSBFailure struct {
 	Error       string `json:"error,omitempty"`
 	Description string `json:"description"`
 }

@@ -44,7 +44,7 @@ func brokerAPI() *Document {
 	return &Document{
 		File: "broker.yaml", Folder: "api/broker",
 		Types: []any{
-			broker.RuntimeList{}, broker.Info{}, broker.InfoFailure{}, broker.Retriggered{}, broker.Expired{}, broker.ExpiryFailure{},
+			broker.RuntimeList{}, broker.Info{}, broker.InfoFailure{}, broker.Retriggered{}, broker.Expired{}, broker.OSBFailure{},
 			broker.Failure{}, broker.KubeconfigFailure{},
 		},
 		Enums: map[reflect.Type][]string{

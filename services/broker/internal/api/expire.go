@@ -124,7 +124,7 @@ func (b *Broker) ExpireHandler(auth osb.Authenticator) http.Handler {
 			w.Header().Set("WWW-Authenticate", auth.Challenge())
 		}
 		e.SetHeader(w.Header())
-		writeJSON(w, e.Status, broker.ExpiryFailure{Error: e.Code, Description: e.Description})
+		writeJSON(w, e.Status, broker.OSBFailure{Error: e.Code, Description: e.Description})
 	})
 }
 
