@@ -196,7 +196,7 @@ func TestAHundredThousandSchedules(t *testing.T) {
 
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	// As the kube-apiserver is built, so that what both need is compiled once.
