@@ -151,6 +151,7 @@ func newWorld(t *testing.T, o options) *world {
 	bc.User, bc.Password, bc.SealKeys, bc.Access = "keb", platformPassword, "k1:"+seal.NewKey(), cfg
 	br, err := broker.New(t.Context(), bc, broker.Deps{Bus: testkit.Bus(t, nats.URL()), Log: log})
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = br.Close() })
 	w.run("broker", br.Run)
 	w.osb = w.serve(o.http, br.Handler())
 	w.order()

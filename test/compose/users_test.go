@@ -21,7 +21,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
-	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
@@ -106,14 +105,12 @@ func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = o.Close() })
 	group.Add("orchestrator", o.Run)
-	db, err := postgres.Open(t.Context(), postgres.Config{URL: databaseURL, MaxOpen: 8, ApplicationName: "broker"})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
 	cfg := service.Defaults[broker.Config]()
 	cfg.Database.URL = databaseURL
 	cfg.User, cfg.Password, cfg.SealKeys, cfg.RetryAfter = "keb", "keb", "k1:"+seal.NewKey(), time.Second
 	br, err := broker.New(t.Context(), cfg, broker.Deps{Bus: connect(event.UserBroker, true), Log: log})
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = br.Close() })
 	group.Add("broker", br.Run)
 	platform := httptest.NewServer(br.Handler())
 	t.Cleanup(platform.Close)

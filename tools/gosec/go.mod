@@ -6,6 +6,7 @@ go 1.26.0
 
 require (
 	github.com/securego/gosec/v2 v2.29.0
+	github.com/stretchr/testify v1.12.1
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/sync v0.24.0
 	golang.org/x/tools v0.52.0
