@@ -162,7 +162,7 @@ func TestVariablesOfPagesAndDeploymentsAreRead(t *testing.T) {
 			}
 			seen++
 			if !known[v] {
-				t.Errorf("%s: nobody reads %s", name, v)
+				t.Errorf("%s: no program reads %s", name, v)
 			}
 		}
 	}
