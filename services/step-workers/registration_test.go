@@ -13,15 +13,15 @@ func TestEDPRegistration_Existing_IsReplaced(t *testing.T) {
 	stale := w.order()
 	stale.Plan.Name = "free"
 	w.all([]string{"EDP_Registration"}, stale)
-	op := w.order()
-	r := w.run("EDP_Registration", op)
-	if r.Outcome != retry || r.Error != nil {
-		t.Fatalf("at first: %s, %+v", r.Outcome, r.Error)
+	// A second run of a command must leave a registration behind: its result may not count.
+	r := w.run("EDP_Registration", w.order())
+	if r.Outcome != succeeded {
+		t.Fatalf("%s, %+v", r.Outcome, r.Error)
 	}
-	if n := w.objects()["edp/dataTenant"]; n != 0 {
-		t.Errorf("%d tenants after the clean-up, want 0: it must use the name that the creation uses", n)
+	op := w.all([]string{"EDP_Registration"}, w.order())
+	if n := w.objects()["edp/dataTenant"]; n != 1 {
+		t.Errorf("%d tenants, want 1: the clean-up must use the name that the creation uses", n)
 	}
-	op = w.all([]string{"EDP_Registration"}, op)
 	if d := saved[edp.Details](t, op, edp.Name); !d.Registered || d.Tenant != "sa-1" {
 		t.Errorf("saved %+v", d)
 	}

@@ -37,7 +37,8 @@ func (registration) Describe() worker.Description {
 
 // Run implements worker.Step. It does not read the metadata of an existing registration. It removes any registration of the
 // subaccount, for example by an earlier attempt or another instance, and creates it again
-// (docs/contracts/edp.md#conflict-and-failure).
+// (docs/contracts/edp.md#conflict-and-failure) in the same run: when another run of the same command has succeeded meanwhile, the
+// result of this one does not count, and nothing else would create it again.
 func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {
@@ -50,10 +51,11 @@ func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	err := s.register(ctx, tenant, metadata(op))
 	if extclient.IsStatus(err, http.StatusConflict) {
 		log.Warn("replacing an existing registration", "tenant", tenant)
-		if err = s.edp.remove(ctx, tenant); err == nil {
-			return worker.Wait(op, s.cfg.ConflictInterval, "an earlier registration of the subaccount was removed")
+		if err = s.edp.remove(ctx, tenant); err != nil {
+			err = fmt.Errorf("remove an earlier registration: %w", err)
+		} else if err = s.register(ctx, tenant, metadata(op)); extclient.IsStatus(err, http.StatusConflict) {
+			return worker.Wait(op, s.cfg.ConflictInterval, "another operation registers the subaccount, too")
 		}
-		err = fmt.Errorf("remove an earlier registration: %w", err)
 	}
 	switch {
 	case err == nil:
