@@ -1,9 +1,11 @@
 package orchestrator_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -20,14 +22,19 @@ import (
 func (s *system) first(answers bool) (c event.StepExecute, dies func()) {
 	s.t.Helper()
 	ctx := s.t.Context()
-	var consumer jetstream.Consumer
-	testkit.Eventually(s.t, patience, "the consumer of alpha is there", func() (ok bool) {
-		var err error
-		consumer, err = s.bus.JetStream().Consumer(ctx, string(event.StreamCommands), "alpha")
-		return err == nil
+	var m jetstream.Msg
+	testkit.Eventually(s.t, patience, "a command for alpha arrives", func() bool {
+		consumer, err := s.bus.JetStream().Consumer(ctx, string(event.StreamCommands), "alpha")
+		if err != nil {
+			return false
+		}
+		m, err = consumer.Next(jetstream.FetchMaxWait(patience))
+		if errors.Is(err, nats.ErrNoResponders) { // a new consumer is listed before it answers
+			return false
+		}
+		require.NoError(s.t, err)
+		return true
 	})
-	m, err := consumer.Next(jetstream.FetchMaxWait(patience))
-	require.NoError(s.t, err)
 	dies = func() {
 		if err := m.Nak(); err != nil {
 			s.t.Error(err)
