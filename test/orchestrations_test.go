@@ -124,7 +124,7 @@ func checkParallel(t *testing.T, operations []harness.Operation) {
 	for _, at := range operations {
 		n := 0
 		for _, op := range operations {
-			if !op.StartedAt.After(*at.StartedAt) && op.FinishedAt.After(*at.StartedAt) {
+			if op.StartedAt != nil && op.FinishedAt != nil && !op.StartedAt.After(*at.StartedAt) && op.FinishedAt.After(*at.StartedAt) {
 				n++
 			}
 		}

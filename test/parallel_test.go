@@ -272,10 +272,10 @@ func checkOrder(t *testing.T, operations []harness.Operation) {
 	var later *harness.Operation
 	for i := range operations {
 		op := &operations[i]
-		if op.StartedAt.IsZero() {
+		if op.StartedAt == nil {
 			continue // it was cancelled while it waited
 		}
-		if later != nil && later.StartedAt.Before(*op.FinishedAt) {
+		if later != nil && op.FinishedAt != nil && later.StartedAt.Before(*op.FinishedAt) {
 			t.Errorf("%s %s began at %s, before %s %s, which came first, had ended at %s",
 				later.Type, later.ID, later.StartedAt, op.Type, op.ID, op.FinishedAt)
 		}
