@@ -113,6 +113,8 @@ var unseen = map[string][]string{
 	"kyma/Provision_Initialization":  {"GET /kyma-development-artifacts/{version}/kyma-components.yaml"},
 	"kyma/Upgrade_Init_Kyma_Version": {"GET /kyma-prow-artifacts/{version}/kyma-components.yaml", "GET /kyma-development-artifacts/{version}/kyma-components.yaml"},
 	"kyma/Update_Init_Kyma_Version":  {"GET /kyma-prow-artifacts/{version}/kyma-components.yaml", "GET /kyma-development-artifacts/{version}/kyma-components.yaml", "get configmaps"},
+	// With Kyma 1 the Director finds the runtime of an earlier order, before the Runtime Provisioner can reject a second one.
+	"provisioner/Create_Runtime": {"get shoots"},
 	// An upgrade that was saved but never reached the Runtime Provisioner.
 	"provisioner/Check_Runtime":         {"runtimeStatus", "upgradeShoot"},
 	"provisioner/Check_Runtime_Removal": {"get shoots", "runtimeStatus", "deprovisionRuntime"},
@@ -144,6 +146,9 @@ func (r *record) compare(t *testing.T) {
 		calls := slices.Collect(maps.Keys(did.calls))
 		for _, described := range d.Calls {
 			was := slices.ContainsFunc(calls, func(c worker.Call) bool { return rehearsal.Matches(described, c) })
+			if !was && described.System == "director" {
+				continue // only the scenarios of Kyma 1 configure it, and there some steps have the id already
+			}
 			if excused := slices.Contains(unseen[key], described.Operation); was == excused {
 				t.Errorf("%s describes the call %s %q: seen %t, on the list of unseen ones %t", key, described.System, described.Operation, was, excused)
 			}
