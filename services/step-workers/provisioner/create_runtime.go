@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/kyma"
 )
@@ -71,6 +72,7 @@ func (createRuntime) Name() string { return "Create_Runtime" }
 // Describe implements worker.Described.
 func (s createRuntime) Describe() worker.Description {
 	d := createRuntimeWithoutKyma(s).Describe()
+	d.Calls = slices.DeleteFunc(d.Calls, func(c worker.Call) bool { return c.System == kube.SystemGardener })
 	d.Details = append(d.Details, "kyma")
 	d.Summary = "Orders the runtime from the Runtime Provisioner, with Kyma and the overrides of all earlier steps."
 	return d
@@ -84,7 +86,7 @@ func (s createRuntime) Run(ctx context.Context, op worker.Operation, log *slog.L
 	if err := op.SaveDetails(Details{Kyma: true}); err != nil {
 		return worker.Fail(op, outcome.Error(component, err))
 	}
-	return s.order(ctx, op, log, func(op worker.Operation, targetSecret string) (RuntimeInput, error) {
+	return s.order(ctx, op, true, log, func(op worker.Operation, targetSecret string) (RuntimeInput, error) {
 		return s.newInputWithKyma(ctx, op, targetSecret)
 	})
 }

@@ -33,12 +33,12 @@ func (s createRuntimeWithoutKyma) Describe() worker.Description {
 
 // Run implements worker.Step.
 func (s createRuntimeWithoutKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	return s.order(ctx, op, log, s.newRuntimeInput)
+	return s.order(ctx, op, false, log, s.newRuntimeInput)
 }
 
 // order orders the runtime with the input of describe, unless it already exists.
 func (s *shared) order(
-	ctx context.Context, op worker.Operation, log *slog.Logger, describe func(op worker.Operation, targetSecret string) (RuntimeInput, error),
+	ctx context.Context, op worker.Operation, withKyma bool, log *slog.Logger, describe func(op worker.Operation, targetSecret string) (RuntimeInput, error),
 ) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
@@ -71,7 +71,8 @@ func (s *shared) order(
 		log.Info("runtime ordered", "runtime_id", status.RuntimeID)
 		return op, 0, saveOrdered(op, status.RuntimeID, status.ID)
 	}
-	if _, refused := errors.AsType[*extclient.GraphQLError](err); !refused {
+	// The Runtime Provisioner of 2020 chooses the name of the Shoot, so no Shoot leads to an earlier order of a runtime with Kyma.
+	if _, refused := errors.AsType[*extclient.GraphQLError](err); !refused || withKyma {
 		return outcome.Of(op, component, s.cfg.RetryInterval, err)
 	}
 	return s.refused(ctx, op, err, log)

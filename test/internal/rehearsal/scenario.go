@@ -234,6 +234,7 @@ func Variants() []Scenario {
 	return []Scenario{
 		{Name: "provision on another plan in a subaccount with an instance", Before: []event.Operation{neighbour}, Tested: provision},
 		{Name: "deprovision without what was saved", Before: []event.Operation{provision}, Forget: true, Tested: Operation(event.Deprovision)},
+		{Name: "deprovision Kyma 1 without what was saved", Kyma1: true, Before: []event.Operation{provision}, Forget: true, Tested: Operation(event.Deprovision)},
 		{
 			Name: "deprovision a runtime in use", Before: []event.Operation{provision}, Prepare: useBTP,
 			NotCompleted: []string{"BTPOperator_Cleanup"}, Tested: Operation(event.Deprovision),
