@@ -106,10 +106,10 @@ func (w *world) accessNeedsCredentials(t *testing.T, c *clients) {
 		"two good headers":            {"Authorization: " + good, "Authorization: " + good},
 		"a header for a proxy":        {"Proxy-Authorization: " + good},
 		"a made up session":           {"Cookie: keb-session=x; __Host-keb-session=x"},
-		"the name of a proxy":         {"X-Forwarded-User: otto", "X-Forwarded-For: 127.0.0.1", "X-Remote-User: otto", "Forwarded: for=127.0.0.1"},
+		"the name of a proxy":         {"X-Forwarded-User: olga", "X-Forwarded-For: 127.0.0.1", "X-Remote-User: olga", "Forwarded: for=127.0.0.1"},
 		"another method":              {"X-HTTP-Method-Override: GET", "X-Method-Override: GET", "X-HTTP-Method: GET"},
 	}
-	twoTokens := []string{"Authorization: Bearer " + ottoToken, "Authorization: Bearer " + veraToken}
+	twoTokens := []string{"Authorization: Bearer " + operatorToken, "Authorization: Bearer " + viewerToken}
 	for name, headers := range wrong {
 		from := c.next()
 		for address, routes := range map[string][]request{w.osb: w.platformRoutes(), w.operator: w.operatorRoutes()} {
@@ -146,8 +146,8 @@ func (w *world) viewersCannotAct(t *testing.T, c *clients) {
 			if looks {
 				continue
 			}
-			for _, trick := range [][]string{nil, {"X-HTTP-Method-Override: GET"}, {"X-Forwarded-User: otto"}} {
-				r := as(veraToken, r)
+			for _, trick := range [][]string{nil, {"X-HTTP-Method-Override: GET"}, {"X-Forwarded-User: olga"}} {
+				r := as(viewerToken, r)
 				r.header = append(r.header, trick...)
 				a := w.one(address, from, r)
 				tried("a viewer acts", a.status)
@@ -170,12 +170,12 @@ func (w *world) pathsLeadNowhereElse(t *testing.T, c *clients) {
 			"//" + i, "/./" + i, "/x/../" + i, "/%2e/" + i, "/%2e%2e/" + i, "/x/%2e%2e/" + i, "/healthz/../" + i, "/kubeconfig/../" + i, "/kubeconfig/..%2f" + i,
 			"/kubeconfig/%2e%2e/" + i, "/V2/service_instances/" + w.instance + "?" + serviceAndPlan, "/v2;x/service_instances/" + w.instance + "?" + serviceAndPlan,
 			"/oauth//" + i, "/oauth/%2f" + i, "/oauth/cf-eu10/../" + i, "/v2/service_instances/" + w.instance + "/?" + serviceAndPlan, "/v2%2fservice_instances%2f" + w.instance + "?" + serviceAndPlan,
-			"/\\" + i, "http://localhost/" + i, "http://keb:" + platformPassword + "@localhost/" + i, "/" + i + "&access_token=" + ottoToken, "/" + i + "#x", "*", "/%",
+			"/\\" + i, "http://localhost/" + i, "http://keb:" + platformPassword + "@localhost/" + i, "/" + i + "&access_token=" + operatorToken, "/" + i + "#x", "*", "/%",
 		},
 		w.operator: {
 			"//" + o, "/./" + o, "/x/../" + o, "/%2e%2e/" + o, "/healthz/../" + o, "/console/../" + o, "/console/%2e%2e/" + o, "/console/..%2f" + o, "/console/assets/../../" + o,
 			"/Operations/" + w.operation + "/cancel", "/operations;/" + w.operation + "/cancel", "/operations/" + w.operation + "/cancel/", "/operations%2f" + w.operation + "%2fcancel",
-			"http://localhost/" + o, "http://otto:" + ottoToken + "@localhost/" + o, "/" + o + "?access_token=" + ottoToken, "/" + o + "?token=" + ottoToken, "*",
+			"http://localhost/" + o, "http://olga:" + operatorToken + "@localhost/" + o, "/" + o + "?access_token=" + operatorToken, "/" + o + "?token=" + operatorToken, "*",
 		},
 	} {
 		for _, target := range targets {

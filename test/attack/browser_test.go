@@ -9,7 +9,7 @@ import (
 func (w *world) pagesOfOtherSitesCannotAct(t *testing.T, c *clients) {
 	w.unchanged(t)
 	from := c.next()
-	login := w.one(w.operator, from, request{method: "POST", target: "/console/login", body: `{"token":"` + ottoToken + `"}`})
+	login := w.one(w.operator, from, request{method: "POST", target: "/console/login", body: `{"token":"` + operatorToken + `"}`})
 	set := login.header.Get("Set-Cookie")
 	cookie, attributes, _ := strings.Cut(set, ";")
 	if login.status != http.StatusOK || !strings.Contains(attributes, "HttpOnly") || !strings.Contains(attributes, "SameSite=Strict") || strings.Contains(set, "Domain") {
@@ -21,7 +21,7 @@ func (w *world) pagesOfOtherSitesCannotAct(t *testing.T, c *clients) {
 	acts := []request{
 		{method: "POST", target: "/operations/" + w.operation + "/cancel", header: []string{"Cookie: " + cookie}},
 		{method: "POST", target: "/upgrade/kyma", body: "{}", header: []string{"Cookie: " + cookie}},
-		{method: "POST", target: "/console/login", body: `{"token":"` + veraToken + `"}`},
+		{method: "POST", target: "/console/login", body: `{"token":"` + viewerToken + `"}`},
 		{method: "POST", target: "/console/logout", header: []string{"Cookie: " + cookie}},
 	}
 	osb := []request{
@@ -81,7 +81,7 @@ func (w *world) answersHaveSecurityHeaders(t *testing.T, c *clients) {
 	}
 	for address, r := range map[string]request{
 		w.osb:      platform(request{method: "GET", target: "/v2/service_instances/" + w.instance}),
-		w.operator: as(veraToken, request{method: "GET", target: "/operations/" + w.operation}),
+		w.operator: as(viewerToken, request{method: "GET", target: "/operations/" + w.operation}),
 	} {
 		a := w.one(address, from, r)
 		tried("security headers", a.status)

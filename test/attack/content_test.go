@@ -112,7 +112,7 @@ func (w *world) oddBodiesAreRefused(t *testing.T, c *clients) {
 			attack{name: "an injection", body: `{"step":"'; DROP TABLE orchestrator.operations; --"}`},
 			attack{name: "a targets bomb", body: `{"targets":{"include":` + nested(5_000, "[", "]") + `}}`},
 		) {
-			a := w.one(w.operator, from, as(ottoToken, request{method: "POST", target: target, body: at.body, form: at.form, header: at.header}))
+			a := w.one(w.operator, from, as(operatorToken, request{method: "POST", target: target, body: at.body, form: at.form, header: at.header}))
 			tried("odd bodies", a.status)
 			if a.status < 400 || a.status >= 500 {
 				t.Errorf("%s with %s: %d %.300s", target, at.name, a.status, a.body)
@@ -149,8 +149,8 @@ func (w *world) oddContextsBreakNothing(t *testing.T, c *clients) {
 	}{
 		{w.osb, platform(request{method: "GET", target: "/runtimes?op_detail=all&kyma_config=true&cluster_config=true"})},
 		{w.osb, platform(request{method: "GET", target: "/info/runtimes"})},
-		{w.operator, as(veraToken, request{method: "GET", target: "/operations"})},
-		{w.operator, as(veraToken, request{method: "GET", target: "/operations?q=script"})},
+		{w.operator, as(viewerToken, request{method: "GET", target: "/operations"})},
+		{w.operator, as(viewerToken, request{method: "GET", target: "/operations?q=script"})},
 	} {
 		if a := w.one(ask.address, from, ask.request); a.status != http.StatusOK {
 			t.Errorf("afterwards %s: %d %.300s", ask.request.target, a.status, a.body)
@@ -183,19 +183,19 @@ func (w *world) word(t *testing.T, from, what, word string) {
 	var requests []request
 	add := func(r request) { requests = append(requests, r) }
 	for _, name := range []string{"state", "type", "waiting", "plan", "instance", "step", "worker", "orchestration", "since", "until", "q", "page", "page_size", "cursor"} {
-		add(as(veraToken, request{method: "GET", target: "/operations?" + name + "=" + word}))
+		add(as(viewerToken, request{method: "GET", target: "/operations?" + name + "=" + word}))
 	}
 	for _, target := range []string{
 		"/stuck?type=", "/stuck?worker=", "/throughput?minutes=", "/throughput?bucket=", "/actions?name=", "/actions?action=", "/actions?target=", "/actions?outcome=",
 		"/events?operation_ids=", "/events?instance_ids=", "/orchestrations?state=", "/orchestrations?page=", "/stream?operation=",
 	} {
-		add(as(veraToken, request{method: "GET", target: target + word}))
+		add(as(viewerToken, request{method: "GET", target: target + word}))
 	}
 	for _, target := range []string{"/operations/%s", "/orchestrations/%s", "/orchestrations/%s/operations", "/orchestrations/x/operations/%s"} {
-		add(as(veraToken, request{method: "GET", target: fmt.Sprintf(target, path)}))
+		add(as(viewerToken, request{method: "GET", target: fmt.Sprintf(target, path)}))
 	}
 	for _, target := range []string{"/operations/%s/cancel", "/operations/%s/retry", "/orchestrations/%s/retry"} {
-		add(as(ottoToken, request{method: "POST", target: fmt.Sprintf(target, path)}))
+		add(as(operatorToken, request{method: "POST", target: fmt.Sprintf(target, path)}))
 	}
 	operators := len(requests)
 	for _, name := range []string{

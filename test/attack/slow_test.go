@@ -76,7 +76,7 @@ func (w *world) service(t *testing.T, s *someone, during func()) (took []time.Du
 	defer tick.Stop()
 	for {
 		for _, ask := range []struct{ url, token, user string }{
-			{"http://" + w.operator + "/operations/" + w.operation, veraToken, ""},
+			{"http://" + w.operator + "/operations/" + w.operation, viewerToken, ""},
 			{"http://" + w.osb + "/v2/service_instances/" + w.instance + "/last_operation", "", platformPassword},
 		} {
 			begin := time.Now()
@@ -133,7 +133,7 @@ func TestSlowClients_OtherClients_AreServed(t *testing.T) {
 			method: "PUT", target: "/v2/service_instances/attack?accepts_incomplete=true", header: []string{"Content-Length: 1000"},
 		}).text(w.osb, false), " ", w.osb},
 		{"slow bodies without", 300, "PUT /v2/service_instances/attack HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n", " ", w.osb},
-		{"slow readers of big answers", 100, strings.Repeat(as(veraToken, request{method: "GET", target: "/processes"}).text(w.operator, false), 400), "", w.operator},
+		{"slow readers of big answers", 100, strings.Repeat(as(viewerToken, request{method: "GET", target: "/processes"}).text(w.operator, false), 400), "", w.operator},
 	} {
 		var cut atomic.Int32
 		took := w.service(t, other, func() {
@@ -225,7 +225,7 @@ func TestStreams_OneClient_IsLimited(t *testing.T) {
 	}
 	served := 0
 	for range 120 {
-		response := open("127.0.8.2", veraToken)
+		response := open("127.0.8.2", viewerToken)
 		tried("streams", response.StatusCode)
 		if response.StatusCode == http.StatusOK {
 			served++
@@ -239,7 +239,7 @@ func TestStreams_OneClient_IsLimited(t *testing.T) {
 	if served != 100 {
 		t.Errorf("%d streams are served", served)
 	}
-	if response := open("127.0.8.3", ottoToken); response.StatusCode != http.StatusOK {
+	if response := open("127.0.8.3", operatorToken); response.StatusCode != http.StatusOK {
 		t.Errorf("a stream of another client: %s", response.Status)
 	}
 	stop()
@@ -253,7 +253,7 @@ func TestFlood_OtherClients_AreServed(t *testing.T) {
 	other := newSomeone(t, "127.0.8.4", 2)
 	quiet := p99(w.service(t, other, func() { <-time.After(3 * time.Second) }))
 	for _, flood := range []struct{ name, url, token, user string }{
-		{"lists with credentials", "http://" + w.operator + "/operations?page_size=1000", veraToken, ""},
+		{"lists with credentials", "http://" + w.operator + "/operations?page_size=1000", viewerToken, ""},
 		{"lists without", "http://" + w.operator + "/operations?page_size=1000", "keb_wrong", ""},
 		{"orders with credentials", "http://" + w.osb + "/v2/service_instances/" + w.instance, "", platformPassword},
 		{"orders without", "http://" + w.osb + "/v2/service_instances/" + w.instance, "", "wrong"},

@@ -15,7 +15,7 @@ func (w *world) nothingIsSmuggled(t *testing.T, c *clients) {
 	chunk := func(body string) string { return fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(body), body) }
 	for address, r := range map[string]request{
 		w.osb:      platform(request{method: "DELETE", target: "/v2/service_instances/" + w.instance + "?" + serviceAndPlan}),
-		w.operator: as(ottoToken, request{method: "POST", target: "/operations/" + w.operation + "/cancel"}),
+		w.operator: as(operatorToken, request{method: "POST", target: "/operations/" + w.operation + "/cancel"}),
 	} {
 		hidden := r.text(address, true)
 		host := "Host: " + address + "\r\n"

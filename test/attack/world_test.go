@@ -4,9 +4,6 @@ package attack
 
 import (
 	"bufio"
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +11,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,18 +18,13 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/broker"
-	"github.com/kyma-project/keb/services/orchestrator"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -44,8 +34,8 @@ const waitLimit = 90 * time.Second
 // The secrets of the services, which must not be in any answer or log.
 const (
 	platformPassword = "CANARY-platform-password"
-	veraToken        = "keb_CANARY-vera"
-	ottoToken        = "keb_CANARY-otto"
+	viewerToken      = "keb_CANARY-viewer"
+	operatorToken    = "keb_CANARY-operator"
 	clientSecret     = "CANARY-client-secret"
 )
 
@@ -128,32 +118,13 @@ type options struct {
 func newWorld(t *testing.T, o options) *world {
 	t.Helper()
 	w := &world{t: t, log: &testkit.Log{}}
-	log := w.log.Logger()
-	url := testkit.Postgres(t, broker.Migrate)
-	w.db = open(t, url)
-	nats := testkit.NATS(t)
-	cfg := access.Config{TokensFile: tokensFile(t), TrustedProxies: []string{"127.9.9.9"}, Clients: o.clients}
-
-	registry := prometheus.NewRegistry()
-	b := testkit.Bus(t, nats.URL())
-	oCfg := service.Defaults[orchestrator.Config]()
-	oCfg.Database.URL, oCfg.Access = url, cfg
-	oc, err := orchestrator.New(t.Context(), oCfg, orchestrator.Deps{
-		Bus: b, Memory: stagemem.New(b.JetStream(), &seal.Keyring{}), Log: log, Registerer: registry, Gatherer: registry,
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = oc.Close() })
-	w.run("orchestrator", oc.Run)
-	w.operator = w.serve(o.http, oc.Handler())
-
-	bc := service.Defaults[broker.Config]()
-	bc.Database.URL = url
-	bc.User, bc.Password, bc.SealKeys, bc.Access = "keb", platformPassword, "k1:"+seal.NewKey(), cfg
-	br, err := broker.New(t.Context(), bc, broker.Deps{Bus: testkit.Bus(t, nats.URL()), Log: log})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = br.Close() })
-	w.run("broker", br.Run)
-	w.osb = w.serve(o.http, br.Handler())
+	services := harness.NewServices(t, "", w.log.Logger())
+	w.db = open(t, services.Broker.Database.URL)
+	cfg := access.Config{TokensFile: harness.Tokens(t, viewerToken, operatorToken), TrustedProxies: []string{"127.9.9.9"}, Clients: o.clients}
+	services.HTTP, services.Orchestrator.Access, services.Broker.Access = o.http, cfg, cfg
+	services.Broker.Password = platformPassword
+	w.operator, _ = services.StartOrchestrator("")
+	w.osb = services.StartBroker()
 	w.order()
 	return w
 }
@@ -164,44 +135,6 @@ func open(t *testing.T, url string) *sqlx.DB {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db
-}
-
-func tokensFile(t *testing.T) string {
-	t.Helper()
-	text := ""
-	for _, who := range []struct {
-		name, token string
-		role        access.Role
-	}{{"vera", veraToken, access.Viewer}, {"otto", ottoToken, access.Operator}} {
-		sum := sha256.Sum256([]byte(who.token))
-		line, err := access.TokenLine(who.name, who.role, hex.EncodeToString(sum[:]))
-		require.NoError(t, err)
-		text += line + "\n"
-	}
-	file := filepath.Join(t.TempDir(), "tokens.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
-	return file
-}
-
-// run runs a part of the world until the test ends.
-func (w *world) run(name string, f func(context.Context) error) {
-	ctx, stop := context.WithCancel(context.WithoutCancel(w.t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	w.t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-			w.t.Errorf("%s: %v", name, err)
-		}
-	})
-}
-
-func (w *world) serve(limits service.HTTP, h http.Handler) (address string) {
-	w.t.Helper()
-	ln, err := service.Listen("127.0.0.1:0")
-	require.NoError(w.t, err)
-	w.run("server", func(ctx context.Context) error { return limits.Serve(ctx, ln, h) })
-	return ln.Addr().String()
 }
 
 // order creates an instance, and waits until its operation waits for a worker; there are no workers.
@@ -220,7 +153,7 @@ func (w *world) order() {
 	require.NoError(w.t, json.Unmarshal([]byte(a.body), &accepted))
 	w.operation = accepted.Operation
 	testkit.Eventually(w.t, waitLimit, "the operation waits for a worker", func() bool {
-		a := w.one(w.operator, "127.0.0.1", as(veraToken, request{method: "GET", target: "/operations?waiting=no_worker"}))
+		a := w.one(w.operator, "127.0.0.1", as(viewerToken, request{method: "GET", target: "/operations?waiting=no_worker"}))
 		if a.status != http.StatusOK {
 			w.t.Fatalf("look for the operation: %d %s", a.status, a.body)
 		}
@@ -350,7 +283,7 @@ func (w *world) talk(t testing.TB, address, from, method, text string) (answers 
 		body, _ := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		a := answer{status: response.StatusCode, header: response.Header, body: string(body)}
-		for _, secret := range []string{platformPassword, veraToken, ottoToken, clientSecret, "goroutine ", "pq:", "SELECT ", ".go:"} {
+		for _, secret := range []string{platformPassword, viewerToken, operatorToken, clientSecret, "goroutine ", "pq:", "SELECT ", ".go:"} {
 			if strings.Contains(a.body, secret) || strings.Contains(fmt.Sprint(a.header), secret) {
 				t.Errorf("the answer to %.100q has %q: %.300s", text, secret, a.body)
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // witness records the messages that reach users on their subjects.
@@ -64,7 +65,7 @@ func (in *installation) targets() []string {
 // TestAnswers_ForbiddenReplySubject_AreNotSent: the server sends its answers with its own permissions to the reply subject of the question. A
 // user must not abuse that to delete a stream or to publish as another user.
 func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
-	in := install(t)
+	in := install(t, testkit.Logger(t))
 	in.seed(t)
 	targets := in.targets()
 	tries := 0
@@ -99,7 +100,7 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 			questions["$JS.API.STREAM.MSG.GET.KEB_DEAD"] = `{"seq":1}`
 		}
 		own := "KEB_COMMANDS/" + strings.TrimPrefix(user, "worker-") // its own commands
-		before := snapshot(t, in.owner)
+		before := snapshot(t, in.Bus)
 		delete(before.Consumers, own)
 		var w witness
 		for _, other := range []string{"broker", "orchestrator", "worker-edp", "worker-provisioner"} {
@@ -123,7 +124,7 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 			_, err := a.nc.Request(question, []byte(body), waitLimit)
 			require.NoErrorf(t, err, "%s asks %s", user, question)
 		}
-		after := snapshot(t, in.owner)
+		after := snapshot(t, in.Bus)
 		delete(after.Consumers, own)
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("%s made the server change the streams (-before +after):\n%s", user, diff)

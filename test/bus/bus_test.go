@@ -4,6 +4,7 @@ package bus
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -15,10 +16,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/test/internal/committed"
+	"github.com/kyma-project/keb/test/internal/harness"
 )
 
 func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
@@ -30,15 +30,13 @@ const (
 
 // installation is a server with the users of the repository, the streams, and a consumer for each worker.
 type installation struct {
-	url     string
+	*harness.Services
 	workers []string
-	// owner is the orchestrator's connection.
-	owner *bus.Bus
 }
 
-func install(t *testing.T) *installation {
+func install(t *testing.T, log *slog.Logger) *installation {
 	t.Helper()
-	in := &installation{url: committed.NATS(t, root).ClientURL()}
+	in := &installation{Services: harness.NewServices(t, root, log)}
 	conf, err := os.ReadFile(root + "/deploy/nats/nats.conf")
 	require.NoError(t, err)
 	for _, m := range regexp.MustCompile(`user: "worker-([^"]+)"`).FindAllSubmatch(conf, -1) {
@@ -47,25 +45,14 @@ func install(t *testing.T) *installation {
 	if len(in.workers) < 10 {
 		t.Fatalf("the workers are only %v", in.workers)
 	}
-	in.owner = in.connect(t, event.UserOrchestrator, false)
 	consumers := []event.ConsumerSpec{
 		event.RequestsConsumer(), event.ResultsConsumer(), event.FactsConsumer(event.UserBroker), event.CommandsConsumer(event.UserBroker),
 	}
 	for _, w := range in.workers {
 		consumers = append(consumers, event.CommandsConsumer(w))
 	}
-	require.NoError(t, in.owner.EnsureAll(t.Context(), consumers))
+	require.NoError(t, in.Bus.EnsureAll(t.Context(), consumers))
 	return in
-}
-
-func (in *installation) connect(t *testing.T, user string, guest bool) *bus.Bus {
-	t.Helper()
-	b, err := bus.Connect(t.Context(), bus.Config{
-		URL: in.url, Name: user, User: user, Password: committed.Password(user), Guest: guest,
-	}, bus.Deps{Log: testkit.Logger(t)})
-	require.NoError(t, err)
-	t.Cleanup(b.Close)
-	return b
 }
 
 // users returns the names of all users of the bus.
@@ -91,7 +78,7 @@ var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subsc
 func (in *installation) attack(t *testing.T, user string) *attacker {
 	t.Helper()
 	a := &attacker{user: user, refused: map[string]bool{}}
-	nc, err := nats.Connect(in.url, nats.UserInfo(user, committed.Password(user)), nats.CustomInboxPrefix(event.InboxPrefix(user)), nats.Timeout(waitLimit), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	nc, err := nats.Connect(in.NATS(), nats.UserInfo(user, harness.Password(user)), nats.CustomInboxPrefix(event.InboxPrefix(user)), nats.Timeout(waitLimit), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if m := violation.FindStringSubmatch(err.Error()); m != nil {

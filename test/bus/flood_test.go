@@ -19,12 +19,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/seal"
-	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/orchestrator"
 )
 
 var processes = fstest.MapFS{"update.yaml": {Data: []byte(`
@@ -76,35 +72,12 @@ func (st step) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (wo
 
 func start(t *testing.T) *system {
 	t.Helper()
-	in := install(t)
-	s := &system{installation: in, held: make(chan struct{}), holds: map[string]int64{}}
-	keys, err := seal.ParseKeyring("k1:" + seal.NewKey())
-	require.NoError(t, err)
-	log := slog.New(slog.DiscardHandler)
-	group := service.NewGroup(log)
-	for name, steps := range map[string][]worker.Step{"avs": {s.step("First"), s.step("Third")}, "edp": {s.step("Second")}} {
-		b := in.connect(t, event.WorkerUserName(name), true)
-		w, err := worker.New(worker.Config{Name: name, Version: "1.0.0"}, worker.Deps{Bus: b, StageMemory: stagemem.NewGuest(b.JetStream(), keys), Log: log}, steps...)
-		require.NoError(t, err)
-		group.Add(name, w.Run)
-	}
-	cfg := service.Defaults[orchestrator.Config]()
-	cfg.Database.URL, cfg.Processes = testkit.Postgres(t, orchestrator.Migrate), processes
-	o, err := orchestrator.New(t.Context(), cfg,
-		orchestrator.Deps{Bus: in.owner, Memory: stagemem.New(in.owner.JetStream(), &seal.Keyring{}), Log: log})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = o.Close() })
-	group.Add("orchestrator", o.Run)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- group.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the services end with %v", err)
-		}
-	})
-	s.broker = in.connect(t, event.UserBroker, true)
+	in := install(t, slog.New(slog.DiscardHandler))
+	s := &system{installation: in, broker: in.Connect(event.UserBroker), held: make(chan struct{}), holds: map[string]int64{}}
+	in.StartWorker(worker.Config{Name: "avs", Version: "1.0.0"}, s.step("First"), s.step("Third"))
+	in.StartWorker(worker.Config{Name: "edp", Version: "1.0.0"}, s.step("Second"))
+	in.Orchestrator.Processes = processes
+	in.StartOrchestrator("")
 	return s
 }
 
@@ -245,7 +218,7 @@ func TestBus_ForgedResult_IsIgnored(t *testing.T) { //nolint:paralleltest // the
 		t.Error("a worker can publish as another worker")
 	}
 	testkit.Eventually(t, waitLimit, "the forged results are processed", func() bool {
-		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
+		c, err := s.Bus.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
 		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
 	})
 	for id, o := range s.all(t, ids) {
@@ -289,7 +262,7 @@ func TestBus_Worker_QueriesOnlyItsCommands(t *testing.T) { //nolint:paralleltest
 	for user, want := range map[string][]event.CommandRef{"worker-edp": {command}, "worker-avs": {}, event.UserBroker: {}} {
 		var answer event.CurrentAnswer
 		subject := event.AskCurrentAs(strings.TrimPrefix(user, "worker-"))
-		if err := s.connect(t, user, true).AskWithTimeout(t.Context(), waitLimit, subject, question, &answer); err != nil {
+		if err := s.Connect(user).AskWithTimeout(t.Context(), waitLimit, subject, question, &answer); err != nil {
 			t.Errorf("%s: %v", user, err)
 		}
 		if diff := cmp.Diff(want, answer.Current); diff != "" {
@@ -357,13 +330,13 @@ func TestBus_FloodOfOneWorker_OthersContinue(t *testing.T) { //nolint:parallelte
 	flooded := time.Since(begin)
 	require.NoError(t, <-sent)
 	testkit.Eventually(t, 2*waitLimit, "the flood is processed", func() bool {
-		c, err := s.owner.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
+		c, err := s.Bus.JetStream().Consumer(t.Context(), string(event.StreamResults), event.ResultsConsumer().Name)
 		return err == nil && c.CachedInfo().NumPending == 0 && c.CachedInfo().NumAckPending == 0
 	})
 	drained := time.Since(begin)
 	runtime.GC()
 	runtime.ReadMemStats(&memory)
-	dead, err := s.owner.JetStream().Stream(t.Context(), string(event.StreamDead))
+	dead, err := s.Bus.JetStream().Stream(t.Context(), string(event.StreamDead))
 	require.NoError(t, err)
 	if got, limit := dead.CachedInfo().State.Msgs, uint64(2*10_000); got > limit {
 		t.Errorf("%d dead letters are kept, at most %d may be", got, limit)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // seed publishes a message to each stream, so that there is something to read.
@@ -18,7 +19,7 @@ func (in *installation) seed(t *testing.T) {
 		event.UserOrchestrator: {"keb.command.avs.S", "keb.fact.provision.operation-started"},
 		"worker-edp":           {"keb.result.edp.S", "$KV.keb_stage.o.s.1.secret"},
 	} {
-		b := in.connect(t, user, true)
+		b := in.Connect(user)
 		for _, subject := range subjects {
 			_, err := b.JetStream().Publish(t.Context(), subject, []byte("{}"))
 			require.NoErrorf(t, err, "%s publishes %s", user, subject)
@@ -28,9 +29,9 @@ func (in *installation) seed(t *testing.T) {
 
 // TestBus_Permissions_AreMinimal tries the universe as every user, and compares the server's decisions with the table of needs.
 func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
-	in := install(t)
+	in := install(t, testkit.Logger(t))
 	in.seed(t)
-	before := snapshot(t, in.owner)
+	before := snapshot(t, in.Bus)
 	tries, refused, allowed := 0, 0, 0
 	for _, user := range in.users() {
 		publish, subscribe := in.universe(user)
@@ -71,7 +72,7 @@ func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the
 			}
 		}
 	}
-	if diff := cmp.Diff(before, snapshot(t, in.owner)); diff != "" {
+	if diff := cmp.Diff(before, snapshot(t, in.Bus)); diff != "" {
 		t.Errorf("rejected messages changed the streams (-before +after):\n%s", diff)
 	}
 	// Then try all actions that must be permitted; otherwise the test would pass with a server that rejects everything.
@@ -106,10 +107,10 @@ func TestBus_Permissions_AreMinimal(t *testing.T) { //nolint:paralleltest // the
 
 // TestBus_PurgeStageMemory_IsForbidden: one message with a roll-up would remove all others from a key-value bucket.
 func TestBus_PurgeStageMemory_IsForbidden(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
-	in := install(t)
+	in := install(t, testkit.Logger(t))
 	in.seed(t)
-	before := snapshot(t, in.owner)
-	b := in.connect(t, "worker-lms", true)
+	before := snapshot(t, in.Bus)
+	b := in.Connect("worker-lms")
 	for _, rollup := range []string{"all", "sub"} {
 		m := nats.NewMsg("$KV.keb_stage.mine.s.1.k")
 		m.Header.Set("Nats-Rollup", rollup)
@@ -117,7 +118,7 @@ func TestBus_PurgeStageMemory_IsForbidden(t *testing.T) { //nolint:paralleltest 
 			t.Errorf("a roll-up %q is accepted", rollup)
 		}
 	}
-	if diff := cmp.Diff(before, snapshot(t, in.owner)); diff != "" {
+	if diff := cmp.Diff(before, snapshot(t, in.Bus)); diff != "" {
 		t.Errorf("the bucket has changed (-before +after):\n%s", diff)
 	}
 }

@@ -13,23 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape"
-	"github.com/kyma-project/keb/libs/bus"
-	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
-	"github.com/kyma-project/keb/libs/seal"
-	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/broker"
-	"github.com/kyma-project/keb/services/orchestrator"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
-	"github.com/kyma-project/keb/test/internal/committed"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -63,21 +54,10 @@ func (r refusals) WithAttrs(attrs []slog.Attr) slog.Handler {
 // TestTheWholeSystemWorksWithTheUsersOfTheBus runs every service and worker with the user that it has in an installation, provisions a
 // runtime and removes it. Nothing that they do may be refused.
 func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
-	url := committed.NATS(t, root).ClientURL()
-	databaseURL := testkit.Postgres(t, func(ctx context.Context, db *sqlx.DB) error { return broker.Migrate(ctx, db) })
 	var mu sync.Mutex
 	var refused []string
 	log := slog.New(refusals{testkit.Logger(t).Handler(), &mu, &refused})
-	keys, err := seal.ParseKeyring("k1:" + seal.NewKey())
-	require.NoError(t, err)
-	connect := func(user string, guest bool) *bus.Bus {
-		t.Helper()
-		b, err := bus.Connect(t.Context(), bus.Config{URL: url, Name: user, User: user, Password: committed.Password(user), Guest: guest}, bus.Deps{Log: log})
-		require.NoError(t, err)
-		t.Cleanup(b.Close)
-		return b
-	}
-	group := service.NewGroup(log)
+	services := harness.NewServices(t, root, log)
 
 	simulated := httptest.NewUnstartedServer(nil)
 	external, err := landscape.New(landscape.Config{ExternalURL: "http://" + simulated.Listener.Addr().String()}, landscape.Deps{Log: log})
@@ -85,50 +65,18 @@ func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
 	simulated.Config.Handler = external.Handler()
 	simulated.Start()
 	t.Cleanup(func() { simulated.Close(); _ = external.Close() })
-	group.Add("landscape", external.Run)
+	services.Run("landscape", external.Run)
 
 	// The workers come first, and wait.
-	services, err := stepworkers.All(simulated.URL, stepworkers.Options{Fast: true})
+	workers, err := stepworkers.All(simulated.URL, stepworkers.Options{Fast: true})
 	require.NoError(t, err)
-	for _, sv := range services {
-		b := connect(event.WorkerUserName(sv.Name), true)
-		w, err := worker.New(worker.Config{Name: sv.Name, Version: "1.0.0", Questions: sv.Questions},
-			worker.Deps{Bus: b, StageMemory: stagemem.NewGuest(b.JetStream(), keys), Log: log}, sv.Steps...)
-		require.NoError(t, err)
-		group.Add(sv.Name, w.Run)
+	for _, w := range workers {
+		services.StartWorker(worker.Config{Name: w.Name, Version: "1.0.0", Questions: w.Questions}, w.Steps...)
 	}
-	ob := connect(event.UserOrchestrator, false)
-	oc := service.Defaults[orchestrator.Config]()
-	oc.Database.URL = databaseURL
-	o, err := orchestrator.New(t.Context(), oc,
-		orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), &seal.Keyring{}), Log: log})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = o.Close() })
-	group.Add("orchestrator", o.Run)
-	cfg := service.Defaults[broker.Config]()
-	cfg.Database.URL = databaseURL
-	cfg.User, cfg.Password, cfg.SealKeys, cfg.RetryAfter = "keb", "keb", "k1:"+seal.NewKey(), time.Second
-	br, err := broker.New(t.Context(), cfg, broker.Deps{Bus: connect(event.UserBroker, true), Log: log})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = br.Close() })
-	group.Add("broker", br.Run)
-	platform := httptest.NewServer(br.Handler())
-	t.Cleanup(platform.Close)
-	operator := httptest.NewServer(o.Handler())
-	t.Cleanup(operator.Close)
-
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- group.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("the services end with %v", err)
-		}
-	})
+	operator, _ := services.StartOrchestrator("")
+	services.Broker.RetryAfter = time.Second
 	sys := harness.Connect(t, harness.Remote{
-		OSBAddr: platform.Listener.Addr().String(), OperatorAddr: operator.Listener.Addr().String(),
-		LandscapeAddr: simulated.Listener.Addr().String(), Password: "keb",
+		OSBAddr: services.StartBroker(), OperatorAddr: operator, LandscapeAddr: simulated.Listener.Addr().String(), Password: "keb",
 	})
 	order := harness.Azure()
 	sys.PollEnd(order, sys.Provision(order), osb.StateSucceeded, 2*time.Minute)

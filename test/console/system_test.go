@@ -2,17 +2,11 @@ package console
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -25,12 +19,9 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/seal"
-	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/orchestrator"
+	"github.com/kyma-project/keb/test/internal/harness"
 )
 
 // patience is how long anything may take before a test gives up; a busy machine must not fail a test.
@@ -109,26 +100,18 @@ func (s scripted) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (w
 
 // system is an orchestrator with workers, and the address where it serves the console.
 type system struct {
+	*harness.Services
 	t      *testing.T
-	nats   *testkit.NATSServer
-	bus    *bus.Bus
-	keys   *seal.Keyring
 	script *script
-	cfg    orchestrator.Config
 	// addr stays the same when the orchestrator is started again.
 	addr string
 }
 
 func newSystem(t *testing.T) *system {
 	t.Helper()
-	s := &system{t: t, nats: testkit.NATS(t), script: &script{steps: map[string]behaviour{}}}
-	s.bus = testkit.Bus(t, s.nats.URL())
-	var err error
-	s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey())
-	require.NoError(t, err)
-	s.cfg = service.Defaults[orchestrator.Config]()
-	s.cfg.Database.URL, s.cfg.Processes = testkit.Postgres(t, orchestrator.Migrate), processes
-	s.cfg.SweepEvery, s.cfg.AskWorkersEvery = 100*time.Millisecond, 200*time.Millisecond
+	s := &system{Services: harness.NewServices(t, "", testkit.Logger(t)), t: t, script: &script{steps: map[string]behaviour{}}}
+	s.Orchestrator.Processes = processes
+	s.Orchestrator.SweepEvery, s.Orchestrator.AskWorkersEvery = 100*time.Millisecond, 200*time.Millisecond
 	return s
 }
 
@@ -136,81 +119,24 @@ func newSystem(t *testing.T) *system {
 func (s *system) protect() (viewer, operator string) {
 	s.t.Helper()
 	viewer, operator = "viewer-"+uuid.NewString(), "operator-"+uuid.NewString()
-	var file strings.Builder
-	for _, token := range []struct{ name, role, token string }{{"victor", "viewer", viewer}, {"olga", "operator", operator}} {
-		sum := sha256.Sum256([]byte(token.token))
-		fmt.Fprintf(&file, "- {name: %s, role: %s, sha256: %s}\n", token.name, token.role, hex.EncodeToString(sum[:]))
-	}
-	path := filepath.Join(s.t.TempDir(), "tokens.yaml")
-	require.NoError(s.t, os.WriteFile(path, []byte(file.String()), 0o600))
-	s.cfg.Access = access.Config{TokensFile: path}
+	s.Orchestrator.Access = access.Config{TokensFile: harness.Tokens(s.t, viewer, operator)}
 	return viewer, operator
-}
-
-// run starts something; stop ends it and waits.
-func run(t *testing.T, what string, f func(ctx context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("%s ended: %v", what, err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
 }
 
 // orchestrator starts the orchestrator with its server.
 func (s *system) orchestrator() (stop func()) {
 	s.t.Helper()
-	b := testkit.Bus(s.t, s.nats.URL())
-	o, err := orchestrator.New(s.t.Context(), s.cfg, orchestrator.Deps{
-		Bus: b, Memory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
-	})
-	require.NoError(s.t, err)
-	s.t.Cleanup(func() { _ = o.Close() })
-	addr := s.addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
-	listener, err := net.Listen("tcp", addr)
-	require.NoError(s.t, err)
-	s.addr = listener.Addr().String()
-	base, cancel := context.WithCancel(context.Background())
-	server := &http.Server{Handler: o.Handler(), ReadHeaderTimeout: patience, BaseContext: func(net.Listener) context.Context { return base }}
-	serve := run(s.t, "server", func(ctx context.Context) error {
-		ended := make(chan error, 1)
-		go func() { ended <- server.Serve(listener) }()
-		<-ctx.Done()
-		cancel()
-		_ = server.Close() // event streams do not end by themselves
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	work := run(s.t, "orchestrator", o.Run)
-	return func() {
-		serve()
-		work()
-	}
+	s.addr, stop = s.StartOrchestrator(s.addr)
+	return stop
 }
 
 func (s *system) worker(name string) (stop func()) {
 	s.t.Helper()
-	b := testkit.Bus(s.t, s.nats.URL())
 	var list []worker.Step
 	for _, step := range steps[name] {
 		list = append(list, scripted{name: step, script: s.script})
 	}
-	w, err := worker.New(worker.Config{Name: name, Version: "1.4.0", DrainTimeout: time.Second}, worker.Deps{
-		Bus: b, StageMemory: stagemem.New(b.JetStream(), s.keys), Log: testkit.Logger(s.t),
-	}, list...)
-	require.NoError(s.t, err)
-	return run(s.t, "worker "+name, w.Run)
+	return s.StartWorker(worker.Config{Name: name, Version: "1.4.0", DrainTimeout: time.Second}, list...)
 }
 
 // start starts the orchestrator and both workers.
@@ -240,7 +166,7 @@ func (s *system) request(operations ...event.Operation) {
 		require.NoError(s.t, err)
 		messages[i] = bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
 	}
-	require.NoError(s.t, s.bus.Publish(s.t.Context(), messages...))
+	require.NoError(s.t, s.Bus.Publish(s.t.Context(), messages...))
 }
 
 // ask sends a request to the operator API, with a token if it is not empty, and reads the answer.

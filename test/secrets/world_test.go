@@ -201,29 +201,20 @@ func (w *world) startPostgres() {
 
 func (w *world) startNATS() {
 	w.t.Helper()
-	opts, err := server.ProcessConfigFile(filepath.Join(w.secrets.Dir, "nats", "nats.conf"))
-	require.NoError(w.t, err)
-	opts.Host, opts.Port, opts.HTTPHost, opts.HTTPPort, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, "127.0.0.1", server.RANDOM_PORT, true
-	opts.StoreDir, opts.Debug, opts.LogFile = filepath.Join(w.dir, "nats"), true, filepath.Join(w.dir, "nats.log")
 	// The recorder reads all messages in every account.
 	password := harness.NewCanary().String()
 	readers := []*server.User{{Username: "recorder", Password: password}}
-	for _, account := range opts.Accounts {
-		readers = append(readers, &server.User{Username: "recorder-" + account.Name, Password: password, Account: account})
-	}
-	opts.Users = append(opts.Users, readers...)
-	srv, err := server.NewServer(opts)
-	require.NoError(w.t, err)
-	srv.ConfigureLogger()
-	srv.Start()
-	w.nats = srv
-	w.t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
-	if !srv.ReadyForConnections(startLimit) {
-		w.t.Fatal("NATS does not come up")
-	}
+	w.nats = harness.NATS(w.t, w.secrets.Path("nats", "nats.conf"), func(opts *server.Options) {
+		opts.HTTPHost, opts.HTTPPort = "127.0.0.1", server.RANDOM_PORT
+		opts.StoreDir, opts.NoLog, opts.Debug, opts.LogFile = filepath.Join(w.dir, "nats"), false, true, filepath.Join(w.dir, "nats.log")
+		for _, account := range opts.Accounts {
+			readers = append(readers, &server.User{Username: "recorder-" + account.Name, Password: password, Account: account})
+		}
+		opts.Users = append(opts.Users, readers...)
+	})
 	w.recorder = &recorder{}
 	for _, user := range readers {
-		conn, err := nats.Connect(srv.ClientURL(), nats.UserInfo(user.Username, password), nats.Timeout(startLimit))
+		conn, err := nats.Connect(w.nats.ClientURL(), nats.UserInfo(user.Username, password), nats.Timeout(startLimit))
 		require.NoErrorf(w.t, err, "%s", user.Username)
 		w.t.Cleanup(conn.Close)
 		sub, err := conn.Subscribe(">", w.recorder.take)

@@ -120,16 +120,7 @@ func (w *world) bus() {
 	w.t.Helper()
 	here := filepath.Join(w.t.TempDir(), "nats.conf")
 	require.NoError(w.t, os.WriteFile(here, []byte(strings.ReplaceAll(w.secrets.Read("nats/nats.conf"), "/run/keb/", w.secrets.Path("nats", "")+"/")), 0o600))
-	opts, err := server.ProcessConfigFile(here)
-	require.NoError(w.t, err)
-	opts.Host, opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, w.t.TempDir(), true, true
-	w.nats, err = server.NewServer(opts)
-	require.NoError(w.t, err)
-	w.nats.Start()
-	w.t.Cleanup(func() { w.nats.Shutdown(); w.nats.WaitForShutdown() })
-	if !w.nats.ReadyForConnections(limit) {
-		w.t.Fatal("NATS does not come up")
-	}
+	w.nats = harness.NATS(w.t, here, nil)
 }
 
 // ask asks with the files of a service, and without a certificate if there is none.
