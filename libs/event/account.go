@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// AccountBus is the account of the orchestrator. The streams, the consumers and the stage bucket are in it, and nobody else is.
+// AccountBus is the account of the orchestrator. It contains the streams, the consumers and the stage bucket. No other user belongs to it.
 const AccountBus = "KEB"
 
-// AccountOf is the account of a user of the bus. Each has its own, since the server sends the answer to a question wherever the
-// question says, with rights of its own: within one account, a user could let it delete a stream or speak in the name of another.
+// AccountOf returns the account of a user of the bus. Each user has an account of its own because the server sends an answer, with its own
+// rights, to any subject that the request names. Within one account, a user could use this to delete a stream or to impersonate another
+// user.
 func AccountOf(user string) string {
 	if user == UserOrchestrator {
 		return AccountBus
@@ -17,23 +18,23 @@ func AccountOf(user string) string {
 	return user
 }
 
-// accountInfo asks for the figures of an account. An account that imports it is not given a JetStream of its own, which would
-// answer, too, and say that there is none.
+// accountInfo is the subject of a request for account figures. An account that imports it does not get a JetStream of its own, which would
+// also answer, and report that there is no JetStream.
 const accountInfo = "$JS.API.INFO"
 
-// Grant lets one account send messages to another, on a subject that means the same in both. Answers find their way back.
+// Grant allows one account to send messages to another, on a subject with the same meaning in both. Answers are routed back.
 type Grant struct {
-	// From is the account that listens, To the one that may send. For facts, From is the one that sends.
+	// From is the account that listens, and To the account that may send. With Facts, From sends and To may listen.
 	From, To string
 	Subject  string
-	// Many tells that one message may get more than one answer.
+	// Many reports whether a message may get more than one answer.
 	Many bool
-	// Facts tells that To may listen to what is published in From, instead of sending.
+	// Facts reports whether To may listen to what From publishes, instead of sending.
 	Facts bool
 }
 
-// Grants are what the accounts of these users give each other, so that each can do what its user may. What the orchestrator may do
-// with its own streams needs none.
+// Grants returns the grants between the accounts of these users, so that each user can do what its permissions allow. The orchestrator's
+// use of its own streams needs no grants.
 func Grants(users []User) []Grant {
 	var grants []Grant
 	for _, u := range users {
@@ -59,12 +60,12 @@ func Grants(users []User) []Grant {
 	return grants
 }
 
-// serves tells that a subject is answered by a user, and not by JetStream.
+// serves reports whether a user, and not JetStream, answers a subject.
 func serves(subject string) bool {
 	return strings.HasPrefix(subject, "keb.ask.") || strings.HasPrefix(subject, "keb.worker.") || strings.HasPrefix(subject, "$SRV.")
 }
 
-// answered is a grant from each user who listens where somebody asks.
+// answered returns a grant from each user that listens on a subject on which another user asks.
 func answered(to, subject string, users []User) []Grant {
 	var grants []Grant
 	for _, u := range users {
@@ -82,12 +83,13 @@ func answered(to, subject string, users []User) []Grant {
 	return grants
 }
 
-// manyAnswers tells where one question has several answers: a pull, a read of many values, and the services of all replicas.
+// manyAnswers reports whether a request on a subject can have several answers: a pull, a read of many values, and a request to the services
+// of all replicas.
 func manyAnswers(subject string) bool {
 	return strings.HasPrefix(subject, "$JS.API.CONSUMER.MSG.NEXT.") || strings.HasPrefix(subject, "$JS.API.DIRECT.GET.") || strings.HasPrefix(subject, "$SRV.")
 }
 
-// narrower is the subject filter that both cover, if one covers the other.
+// narrower returns the narrower of two subject filters if one covers the other.
 func narrower(a, b string) (string, bool) {
 	switch {
 	case covers(a, b):
@@ -98,7 +100,7 @@ func narrower(a, b string) (string, bool) {
 	return "", false
 }
 
-// covers tells that every subject of b is one of a.
+// covers reports whether the subject filter a matches every subject that b matches.
 func covers(a, b string) bool {
 	wide, narrow := strings.Split(a, "."), strings.Split(b, ".")
 	for i, token := range wide {

@@ -8,22 +8,22 @@ import (
 	"unicode/utf8"
 )
 
-// The payloads that go over the bus with every step are encoded without reflection. What they make is what encoding/json makes
-// of them, but for raw JSON, which is taken as it is: it must be valid, as what comes from Postgres or json.Marshal, and encoding/json would
-// take out its spaces and escape <, >, & and the line ends of JavaScript in it. A fuzz test holds them together.
+// The payloads that are sent with every step are encoded without reflection. The result is what encoding/json produces, except for raw
+// JSON, which is copied unchanged. It must be valid, such as the output of Postgres or json.Marshal. encoding/json would remove its spaces
+// and escape <, >, & and the line separators of JavaScript. A fuzz test compares both encoders.
 
-// Command is a StepExecute whose operation is encoded already: it is the same with every step.
+// Command is a StepExecute with an encoded operation, which is the same for every step.
 type Command struct {
 	StepExecute
-	// EncodedOperation is the operation as JSON; when it is empty the operation of StepExecute is encoded.
+	// EncodedOperation is the operation as JSON. If it is empty, the operation of StepExecute is encoded.
 	EncodedOperation json.RawMessage
 }
 
 const (
-	// commandRest is room for the names of members, numbers and times of a command.
-	commandRest = 256
-	// usual is room for most results and facts.
-	usual = 480
+	// commandOverhead is the space for the member names, numbers and times of a command, in bytes.
+	commandOverhead = 256
+	// usualSize is enough space for most results and facts, in bytes.
+	usualSize = 480
 )
 
 // AppendJSON appends the payload of the command to b.
@@ -35,7 +35,7 @@ func (c *Command) AppendJSON(b []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	b = slices.Grow(b, len(operation)+len(c.Details)+len(c.Stage)+len(c.Step)+commandRest)
+	b = slices.Grow(b, len(operation)+len(c.Details)+len(c.Stage)+len(c.Step)+commandOverhead)
 	b = append(b, `{"operation":`...)
 	b = append(b, operation...)
 	if len(c.Details) > 0 {
@@ -64,7 +64,7 @@ func (c *Command) AppendJSON(b []byte) ([]byte, error) {
 // AppendJSON appends the payload to b.
 func (s StepSucceeded) AppendJSON(b []byte) ([]byte, error) {
 	r := &s.Result
-	b = slices.Grow(b, usual+len(r.Details))
+	b = slices.Grow(b, usualSize+len(r.Details))
 	b = appendText(b, `{"operationId":`, r.OperationID)
 	b = appendNumber(b, `,"cursor":`, r.Cursor)
 	b = appendText(b, `,"stage":`, r.Stage)
@@ -92,7 +92,7 @@ func (s StepSucceeded) AppendJSON(b []byte) ([]byte, error) {
 
 // AppendJSON appends the payload to b.
 func (f *StepFinished) AppendJSON(b []byte) ([]byte, error) {
-	b, err := f.Fact.append(append(slices.Grow(b, usual), '{'))
+	b, err := f.Fact.append(append(slices.Grow(b, usualSize), '{'))
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (f *StepFinished) AppendJSON(b []byte) ([]byte, error) {
 
 // AppendJSON appends the payload to b.
 func (f *StageFinished) AppendJSON(b []byte) ([]byte, error) {
-	b, err := f.append(append(slices.Grow(b, usual), '{'))
+	b, err := f.append(append(slices.Grow(b, usualSize), '{'))
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (p *Position) append(b []byte) []byte {
 	return appendNumber(b, `,"stepAttempt":`, int64(p.StepAttempt))
 }
 
-// append appends the worker as a member that is not the first.
+// append appends the worker as a member that follows another member.
 func (w *Worker) append(b []byte) []byte {
 	b = appendText(b, `,"worker":{"name":`, w.Name)
 	if w.Version != "" {
@@ -164,12 +164,12 @@ func (w *Worker) append(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendText appends a member; name holds what stands before its value.
+// appendText appends a member. name is everything before the value, with quotes, colon and comma.
 func appendText(b []byte, name, value string) []byte {
 	b = append(b, name...)
 	for i := range len(value) {
 		if c := value[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' || c == 0x7f {
-			quoted, _ := json.Marshal(value) // a string has always a form
+			quoted, _ := json.Marshal(value) // a string can always be encoded
 			return append(b, quoted...)
 		}
 	}
@@ -182,7 +182,7 @@ func appendNumber(b []byte, name string, value int64) []byte {
 	return strconv.AppendInt(append(b, name...), value, 10)
 }
 
-// appendTime appends a time, whose error is that of a time that JSON has no form for.
+// appendTime appends a time. The error is that of a time that JSON cannot represent.
 func appendTime(b []byte, name string, value time.Time) ([]byte, error) {
 	b = append(b, name...)
 	if value.Location() != time.UTC || value.Year() < 0 || value.Year() > 9999 {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// FuzzAppendedPayloads holds the encoders of the payloads of every step against encoding/json.
+// FuzzAppendedPayloads compares the encoders without reflection with encoding/json.
 func FuzzAppendedPayloads(f *testing.F) {
 	const details = `{"avs":{"id":"1"}}`
 	f.Add("6f7d1f7e-0000-4000-8000-000000000001", "create_runtime", "1.0.0", "", details, int64(17), 3, int64(1795316001), 250148972, true)
@@ -22,7 +22,7 @@ func FuzzAppendedPayloads(f *testing.F) {
 	f.Add("", "", "", "", "", int64(0), 0, int64(-62167219201), 1, true)
 	f.Fuzz(func(t *testing.T, id, name, version, message, details string, cursor int64, attempt int, seconds int64, nanos int, set bool) {
 		if details != "" && !json.Valid([]byte(details)) {
-			return // nobody has such details: they come from Postgres and json.Marshal
+			return // such details do not occur: they come from Postgres and json.Marshal
 		}
 		at := time.Unix(seconds, int64(nanos))
 		if set {
@@ -66,12 +66,12 @@ func FuzzAppendedPayloads(f *testing.F) {
 			want, wantErr := json.Marshal(c.want)
 			got, err := c.got.AppendJSON([]byte("before "))
 			if (err == nil) != (wantErr == nil) {
-				t.Fatalf("%T: error %v, of encoding/json %v", c.got, err, wantErr)
+				t.Fatalf("%T: got error %v, encoding/json returned %v", c.got, err, wantErr)
 			}
 			if err == nil {
 				raw, found := strings.CutPrefix(string(got), "before ")
 				if !found {
-					t.Fatalf("%T: what stood before is gone: %s", c.got, got)
+					t.Fatalf("%T: the bytes before the payload were overwritten: %s", c.got, got)
 				}
 				if diff := cmp.Diff(string(want), normal(t, raw)); diff != "" {
 					t.Errorf("%T (-encoding/json +appended):\n%s", c.got, diff)
@@ -81,7 +81,7 @@ func FuzzAppendedPayloads(f *testing.F) {
 	})
 }
 
-// normal is what encoding/json makes of JSON that stands in a payload as it is.
+// normal returns what encoding/json produces from raw JSON in a payload.
 func normal(t *testing.T, raw string) string {
 	t.Helper()
 	var compact, escaped bytes.Buffer

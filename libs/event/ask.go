@@ -5,108 +5,109 @@ import (
 	"time"
 )
 
-// Subjects of NATS request/reply: a question that needs an answer now. Requests and answers are JSON, are stored
-// nowhere, and carry no CloudEvents attributes. An answer to a question that cannot be answered is an AskError.
+// Subjects of NATS request/reply, for requests that need an immediate answer. Requests and answers are JSON, are not stored, and have no
+// CloudEvents attributes. An AskError is the answer to a request that failed.
 const (
-	// AskOperations asks the orchestrator where operations stand. OperationsRequest -> OperationsAnswer.
+	// AskOperations asks the orchestrator for the status of operations. OperationsRequest -> OperationsAnswer.
 	AskOperations = "keb.ask.orchestrator.operations"
-	// AskCurrent is what the subjects begin with on which workers ask the orchestrator whether it still waits for commands that were
-	// delivered to them again, see AskCurrentAs. CurrentRequest -> CurrentAnswer.
+	// AskCurrent is the prefix of the subjects on which workers ask the orchestrator whether redelivered commands are still current, see
+	// AskCurrentAs. CurrentRequest -> CurrentAnswer.
 	AskCurrent = "keb.ask.orchestrator.current"
-	// AskCredentials is what the subjects begin with on which workers ask the broker for the credentials of an instance, see
+	// AskCredentials is the prefix of the subjects on which workers claim the credentials of an instance from the broker, see
 	// AskCredentialsAs. CredentialsRequest -> CredentialsAnswer.
 	AskCredentials = "keb.ask.broker.credentials" //nolint:gosec // a subject
-	// AskKeep and AskKept are what the subjects begin with on which workers have the broker keep a value of an instance, sealed, and
-	// ask for it, see AskKeepAs. KeepRequest -> KeepAnswer, KeptRequest -> KeptAnswer.
+	// AskKeep and AskKept are the prefixes of the subjects on which workers store a value of an instance with the broker, which seals it,
+	// and read it back, see AskKeepAs. KeepRequest -> KeepAnswer, KeptRequest -> KeptAnswer.
 	AskKeep = "keb.ask.broker.keep"
 	AskKept = "keb.ask.broker.kept"
-	// AskInstances asks the broker which instances there are. InstancesRequest -> InstancesAnswer.
+	// AskInstances asks the broker for instances. InstancesRequest -> InstancesAnswer.
 	AskInstances = "keb.ask.broker.instances"
 	// AskUpgrade asks the broker to record upgrades of instances and to publish their requests. UpgradeRequest -> UpgradeAnswer.
 	AskUpgrade = "keb.ask.broker.upgrade"
-	// AskMaintenanceWindows asks the worker hyperscaler for the maintenance windows of shoots.
-	// MaintenanceWindowsRequest -> MaintenanceWindowsAnswer.
+	// AskMaintenanceWindows asks the worker hyperscaler for the maintenance windows of shoots. MaintenanceWindowsRequest ->
+	// MaintenanceWindowsAnswer.
 	AskMaintenanceWindows = "keb.ask.hyperscaler.maintenance-windows"
-	// AskNotify asks the worker spc to tell customers of an orchestration as a whole: that it is scheduled, or that it was cancelled.
-	// NotifyRequest -> NotifyAnswer.
+	// AskNotify asks the worker spc to notify customers of an orchestration that is scheduled or was cancelled. NotifyRequest ->
+	// NotifyAnswer.
 	AskNotify = "keb.ask.spc.notify"
-	// AskCluster asks the worker runtime how a runtime is reached. RuntimeAccess -> ClusterAnswer.
+	// AskCluster asks the worker runtime for the address of a runtime. RuntimeAccess -> ClusterAnswer.
 	AskCluster = "keb.ask.runtime.cluster"
-	// AskBind and AskUnbind ask the worker runtime to make, or to remove, the access of a binding. BindRequest -> BindAnswer,
-	// UnbindRequest -> UnbindAnswer.
+	// AskBind and AskUnbind ask the worker runtime to create or remove the access of a binding. BindRequest -> BindAnswer, UnbindRequest ->
+	// UnbindAnswer.
 	AskBind   = "keb.ask.runtime.bind"
 	AskUnbind = "keb.ask.runtime.unbind"
 )
 
-// AskCredentialsAs is where a worker claims credentials: "keb.ask.broker.credentials.<worker>". Nobody else may ask there.
+// AskCredentialsAs returns the subject on which a worker claims credentials: "keb.ask.broker.credentials.<worker>". Only this worker may
+// publish on it.
 func AskCredentialsAs(worker string) string { return AskCredentials + "." + worker }
 
-// AskCurrentAs is where a worker asks about its commands: "keb.ask.orchestrator.current.<worker>". Nobody else may ask there.
+// AskCurrentAs returns the subject on which a worker asks about its commands: "keb.ask.orchestrator.current.<worker>". Only this worker may
+// publish on it.
 func AskCurrentAs(worker string) string { return AskCurrent + "." + worker }
 
-// AskKeepAs and AskKeptAs are where a worker asks about its own: "keb.ask.broker.keep.<worker>" and "keb.ask.broker.kept.<worker>".
-// No other user may ask there.
+// AskKeepAs returns the subject on which a worker stores its values: "keb.ask.broker.keep.<worker>". Only this worker may publish on it.
 func AskKeepAs(worker string) string { return AskKeep + "." + worker }
 
-// AskKeptAs is described at AskKeepAs.
+// AskKeptAs returns the subject on which a worker reads its values: "keb.ask.broker.kept.<worker>". Only this worker may publish on it.
 func AskKeptAs(worker string) string { return AskKept + "." + worker }
 
-// AskError is the answer to a question that cannot be answered.
+// AskError is the answer to a request that failed.
 type AskError struct {
-	// Error is for people; empty in every other answer.
+	// Error is a human-readable message. It is empty in every other answer.
 	Error string `json:"error"`
 }
 
-// OperationsRequest asks for the status of operations, at most 500 at once.
+// OperationsRequest asks for the status of at most 500 operations.
 type OperationsRequest struct {
 	IDs []string `json:"ids"`
 }
 
-// OperationsAnswer holds the status of each operation asked for that the orchestrator knows.
+// OperationsAnswer contains the status of each requested operation that exists.
 type OperationsAnswer struct {
 	Operations []OperationStatus `json:"operations"`
-	// Left are the ids of known operations that did not fit into the answer: ask about them again.
+	// Left contains the IDs of existing operations that did not fit into the answer. Ask for them again.
 	Left []string `json:"left,omitempty"`
 }
 
-// OperationStatus is where an operation stands.
+// OperationStatus is the status of an operation.
 type OperationStatus struct {
 	OperationID string         `json:"operationId"`
 	State       OperationState `json:"state"`
 	Cursor      int64          `json:"cursor"`
-	// Position is absent unless the operation is in progress.
+	// Position is set only while the operation is in progress.
 	Position *Position `json:"position,omitempty"`
-	// Worker is who has the command that is out; empty while none is.
+	// Worker is the worker whose command has been sent; empty if no command has been sent.
 	Worker string `json:"worker,omitempty"`
-	// Message and Error are those of the last step result.
+	// Message and Error are from the last step result.
 	Message      string   `json:"message,omitempty"`
 	Error        *Error   `json:"error,omitempty"`
 	NotCompleted []string `json:"notCompleted,omitempty"`
-	// Details is the saved data of an operation that has ended, see OperationSucceeded.
+	// Details contains the saved data of an operation that has ended, see OperationSucceeded.
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
-// MaxCurrent is how many commands one CurrentRequest may ask about.
+// MaxCurrent is the maximum number of commands in a CurrentRequest.
 const MaxCurrent = 500
 
-// CurrentRequest asks which commands of the worker in the subject the orchestrator still waits for, at most MaxCurrent at once.
+// CurrentRequest asks which commands the orchestrator still waits for. The commands belong to the worker in the subject. At most MaxCurrent
+// are allowed.
 type CurrentRequest struct {
 	Commands []CommandRef `json:"commands"`
 }
 
-// CurrentAnswer holds those of the commands asked about that are out and not answered yet. The others must not be executed.
+// CurrentAnswer contains the requested commands that have been sent and have no result yet. The others must not be executed.
 type CurrentAnswer struct {
 	Current []CommandRef `json:"current"`
 }
 
-// CommandRef names a command, in whichever dispatch.
+// CommandRef identifies a command in any of its dispatches.
 type CommandRef struct {
 	OperationID string `json:"operationId"`
 	Cursor      int64  `json:"cursor"`
 }
 
-// CredentialsRequest claims one kind of sealed credentials of an instance, for the step of the operation that the worker has the
-// command of.
+// CredentialsRequest claims one kind of sealed credentials of an instance, for the step whose command the worker has.
 type CredentialsRequest struct {
 	InstanceID  string `json:"instanceId"`
 	OperationID string `json:"operationId"`
@@ -114,81 +115,81 @@ type CredentialsRequest struct {
 	Name string `json:"name"`
 }
 
-// ClaimNeighbours is the name under which a worker claims Neighbours instead of credentials. Every operation has them.
+// ClaimNeighbours is the name under which a worker claims Neighbours instead of credentials. It is valid for every operation.
 const ClaimNeighbours = "neighbours"
 
-// Neighbours are the other instances of an instance's subaccount.
+// Neighbours describes the other instances in an instance's subaccount.
 type Neighbours struct {
-	// Count is how many neither are suspended nor being removed. Own clusters do not count.
+	// Count is the number of instances that are neither suspended nor being removed. Own clusters are not counted.
 	Count int `json:"count"`
 }
 
-// CredentialsAnswer holds the credentials in the clear.
+// CredentialsAnswer contains the credentials in plain text.
 type CredentialsAnswer struct {
 	Credentials json.RawMessage `json:"credentials"`
 }
 
-// MaxKept is how large a value may be that a worker lets the broker keep, in bytes.
+// MaxKept is the maximum size of a kept value, in bytes.
 const MaxKept = 256 << 10
 
-// KeepRequest asks the broker to keep a value of an instance, sealed, in place of the one that the worker had it keep before. Like
-// credentials, it is accepted only while the worker has the command of a step of the operation.
+// KeepRequest asks the broker to seal and store a value of an instance. The value replaces the worker's previous value. Like credentials,
+// it is accepted only while the worker has the command of a step of the operation.
 type KeepRequest struct {
 	InstanceID  string `json:"instanceId"`
 	OperationID string `json:"operationId"`
-	// Value is any JSON of at most MaxKept bytes. It may hold secrets.
+	// Value is any JSON of at most MaxKept bytes. It may contain secrets.
 	Value json.RawMessage `json:"value"`
 }
 
-// KeepAnswer says that the value is kept.
+// KeepAnswer confirms that the value is stored.
 type KeepAnswer struct{}
 
-// KeptRequest asks for what the worker had the broker keep of an instance, under the conditions of KeepRequest.
+// KeptRequest asks for the worker's stored value of an instance, under the conditions of KeepRequest.
 type KeptRequest struct {
 	InstanceID  string `json:"instanceId"`
 	OperationID string `json:"operationId"`
 }
 
-// KeptBroken is the error of an answer about a kept value that is there and cannot be opened: its key is missing, or it was changed.
+// KeptBroken is the error of an answer about a stored value that cannot be opened because its key is missing or the value was changed.
 const KeptBroken = "the kept value cannot be opened: see the broker's log"
 
-// KeptAnswer holds the value in the clear; it is absent if nothing is kept.
+// KeptAnswer contains the value in plain text. The value is absent if none is stored.
 type KeptAnswer struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// InstanceState is where an instance stands, derived from its newest operation.
+// InstanceState is the state of an instance, derived from its newest operation.
 type InstanceState string
 
-// The states of an instance.
+// States of an instance.
 const (
 	InstanceProvisioning   InstanceState = "provisioning"
 	InstanceProvisioned    InstanceState = "provisioned"
 	InstanceFailed         InstanceState = "failed"
 	InstanceSuspended      InstanceState = "suspended"
 	InstanceDeprovisioning InstanceState = "deprovisioning"
-	// InstanceDeleted: the platform no longer sees it, and not everything behind it is removed.
+	// InstanceDeleted means that the platform no longer sees the instance, but some of its resources are not removed yet.
 	InstanceDeleted InstanceState = "deleted"
 )
 
-// InstancesRequest asks for instances in the order of their ids.
+// InstancesRequest asks for instances, ordered by ID.
 type InstancesRequest struct {
 	// IDs selects instances, at most 1000; empty means all.
 	IDs []string `json:"ids,omitempty"`
-	// After is the id to go on behind; empty for the first page.
+	// After is the last ID of the previous page; empty for the first page.
 	After string `json:"after,omitempty"`
-	// Limit is the size of a page, 1 to 1000.
+	// Limit is the page size, 1 to 1000.
 	Limit int `json:"limit"`
 }
 
 // InstancesAnswer is a page of instances.
 type InstancesAnswer struct {
 	Instances []InstanceSummary `json:"instances"`
-	// Next is what After is for the next page; empty after the last one.
+	// Next is the value of After for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
 }
 
-// InstanceSummary is what others need to know of an instance to choose it.
+// InstanceSummary contains the properties by which other services select instances.
 type InstanceSummary struct {
 	InstanceID      string        `json:"instanceId"`
 	Plan            Plan          `json:"plan"`
@@ -199,14 +200,14 @@ type InstanceSummary struct {
 	State           InstanceState `json:"state"`
 }
 
-// UpgradeRequest asks for upgrades, at most 100 at once.
+// UpgradeRequest asks for at most 100 upgrades.
 type UpgradeRequest struct {
 	Upgrades []UpgradeOrder `json:"upgrades"`
 }
 
 // UpgradeOrder asks for the upgrade of one instance.
 type UpgradeOrder struct {
-	// OperationID is a UUID that the asker has chosen: asking twice records once.
+	// OperationID is a UUID that the client chooses. A repeated request with the same ID has no further effect.
 	OperationID string `json:"operationId"`
 	InstanceID  string `json:"instanceId"`
 	// Type is UpgradeKyma or UpgradeCluster.
@@ -214,100 +215,100 @@ type UpgradeOrder struct {
 	Upgrade Upgrade       `json:"upgrade"`
 }
 
-// UpgradeAnswer holds an answer for each order, in their order.
+// UpgradeAnswer contains an answer for each order, in the same order.
 type UpgradeAnswer struct {
 	Upgrades []UpgradeRecorded `json:"upgrades"`
 }
 
-// UpgradeRecorded tells what became of an order.
+// UpgradeRecorded is the answer to one UpgradeOrder.
 type UpgradeRecorded struct {
 	OperationID string `json:"operationId"`
-	// Refused is why there will be no such operation, for people; empty when it is recorded.
+	// Refused is a human-readable reason why the upgrade was rejected; empty if it was recorded.
 	Refused string `json:"refused,omitempty"`
 }
 
-// NotifyRequest tells customers that an orchestration is scheduled, or that it was cancelled. Asking twice changes nothing.
+// NotifyRequest notifies customers that an orchestration is scheduled or was cancelled. A repeated request has no further effect.
 type NotifyRequest struct {
 	OrchestrationID string `json:"orchestrationId"`
 	// Type is upgradeKyma or upgradeCluster.
 	Type OperationType `json:"type"`
-	// Cancelled orchestrations have no instances here.
+	// Cancelled reports whether the orchestration was cancelled. It then has no instances here.
 	Cancelled bool `json:"cancelled,omitempty"`
-	// Instances are those of all operations.
+	// Instances contains the instances of all operations.
 	Instances []NotifiedInstance `json:"instances,omitempty"`
 }
 
 // NotifiedInstance is an instance whose maintenance is scheduled.
 type NotifiedInstance struct {
 	InstanceID string `json:"instanceId"`
-	// Begin is when its operation may start. End is present only with a maintenance window.
+	// Begin is when its operation may start. End is set only with a maintenance window.
 	Begin time.Time  `json:"begin"`
 	End   *time.Time `json:"end,omitempty"`
 }
 
 // NotifyAnswer confirms a NotifyRequest.
 type NotifyAnswer struct {
-	// Skipped is why customers were not told although nothing failed; empty when they were told.
+	// Skipped is why customers were not notified although nothing failed; empty if they were notified.
 	Skipped string `json:"skipped,omitempty"`
 }
 
-// MaintenanceWindowsRequest asks for the maintenance windows of shoots, at most 1000.
+// MaintenanceWindowsRequest asks for the maintenance windows of at most 1000 shoots.
 type MaintenanceWindowsRequest struct {
 	ShootNames []string `json:"shootNames"`
 }
 
-// MaintenanceWindowsAnswer holds the windows of those shoots that exist and have one.
+// MaintenanceWindowsAnswer contains the windows of the shoots that exist and have one.
 type MaintenanceWindowsAnswer struct {
 	Windows []MaintenanceWindow `json:"windows"`
 }
 
-// MaintenanceWindow is the daily time in which a shoot may be disturbed. Begin and End are times of day with their zone in
-// the form "150405-0700" (docs/contracts/gardener.md#shoots); a window that ends before it begins goes over midnight.
+// MaintenanceWindow is the daily period in which a shoot may be disrupted. Begin and End are times of day with a zone, in the form
+// "150405-0700" (docs/contracts/gardener.md#shoots). A window that ends before it begins spans midnight.
 type MaintenanceWindow struct {
 	ShootName string `json:"shootName"`
 	Begin     string `json:"begin"`
 	End       string `json:"end"`
 }
 
-// RuntimeAccess says which runtime is meant, and how it is found.
+// RuntimeAccess identifies a runtime and how to find it.
 type RuntimeAccess struct {
 	InstanceID string `json:"instanceId"`
-	// Account, the global account that the instance is in now, and RuntimeID find it in the Runtime Provisioner.
+	// Account is the current global account of the instance. Account and RuntimeID identify the runtime in the Runtime Provisioner.
 	Account   string `json:"subscription,omitempty"`
 	RuntimeID string `json:"runtimeId,omitempty"`
-	// Kubeconfig is given for an own cluster instead, in the clear: it is on no stream.
+	// Kubeconfig is set only for an own cluster. It is in plain text, and is not sent on any stream.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
 }
 
-// ClusterAnswer says how a runtime is reached, without credentials.
+// ClusterAnswer contains the address of a runtime, without credentials.
 type ClusterAnswer struct {
 	// Server is the URL of the Kubernetes API.
 	Server string `json:"server"`
-	// CAData is the certificate authority in base64, as in a kubeconfig; empty for a public one.
+	// CAData is the certificate authority in base64, as in a kubeconfig; empty if the authority is public.
 	CAData string `json:"caData,omitempty"`
 }
 
-// BindRequest asks for the access of a binding to a runtime. Asking twice makes one access, with a new token.
+// BindRequest asks for access to a runtime for a binding. A repeated request returns the same access with a new token.
 type BindRequest struct {
 	Runtime   RuntimeAccess `json:"runtime"`
 	BindingID string        `json:"bindingId"`
-	// ExpirationSeconds is how long the token lives.
+	// ExpirationSeconds is the lifetime of the token.
 	ExpirationSeconds int64 `json:"expirationSeconds"`
 }
 
-// BindAnswer holds the access in the clear.
+// BindAnswer contains the access in plain text.
 type BindAnswer struct {
-	// Kubeconfig is YAML with a token.
+	// Kubeconfig is YAML that contains a token.
 	Kubeconfig string `json:"kubeconfig"`
-	// ExpiresAt is when the token ends.
+	// ExpiresAt is when the token expires.
 	ExpiresAt time.Time `json:"expiresAt"`
 }
 
-// UnbindRequest asks to remove the access of a binding. What is not there is removed.
+// UnbindRequest asks to remove the access of a binding. It succeeds if the access does not exist.
 type UnbindRequest struct {
 	Runtime   RuntimeAccess `json:"runtime"`
 	BindingID string        `json:"bindingId"`
 }
 
-// UnbindAnswer says that the access is removed.
+// UnbindAnswer confirms that the access is removed.
 type UnbindAnswer struct{}

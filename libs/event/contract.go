@@ -1,9 +1,9 @@
 package event
 
-// Direction tells who sends an event to whom.
+// Direction is the sender and the receiver of an event.
 type Direction string
 
-// The directions.
+// Directions of events.
 const (
 	BrokerToOrchestrator Direction = "broker to orchestrator"
 	OrchestratorToWorker Direction = "orchestrator to worker"
@@ -16,13 +16,13 @@ type Entry struct {
 	Type Type
 	// Name is the name of the payload struct.
 	Name string
-	// Payload is a zero payload.
+	// Payload is the zero value of the payload struct.
 	Payload any
 	Stream  Stream
-	// Subject is the subject with "{parameter}" for its variable words, for example "keb.command.{worker}.{step}".
+	// Subject is the subject with "{parameter}" for each variable token, for example "keb.command.{worker}.{step}".
 	Subject   string
 	Direction Direction
-	// Summary is one sentence for people.
+	// Summary is one sentence.
 	Summary string
 }
 
@@ -33,14 +33,14 @@ const (
 	subjectFact    = "keb.fact.{operationType}."
 )
 
-// Contract lists every event type, in the order in which an operation meets them.
+// Contract returns every event type, in the order in which an operation uses them.
 func Contract() []Entry {
 	return []Entry{
 		{
 			TypeOperationRequested, "OperationRequested",
 			OperationRequested{},
 			StreamRequests, subjectRequest,
-			BrokerToOrchestrator, "Asks for an operation to be run.",
+			BrokerToOrchestrator, "Requests an operation.",
 		},
 		{
 			TypeStepExecute, "StepExecute",
@@ -48,15 +48,15 @@ func Contract() []Entry {
 			StreamCommands, subjectCommand, OrchestratorToWorker,
 			"Commands a worker to execute one step of an operation.",
 		},
-		result(TypeStepSucceeded, "StepSucceeded", StepSucceeded{}, "Reports that a step is done."),
-		result(TypeStepRetry, "StepRetry", StepRetry{}, "Reports that a step wants to be taken up again later."),
+		result(TypeStepSucceeded, "StepSucceeded", StepSucceeded{}, "Reports that a step succeeded."),
+		result(TypeStepRetry, "StepRetry", StepRetry{}, "Reports that a step must run again later."),
 		result(TypeStepFailed, "StepFailed", StepFailed{}, "Reports that a step cannot succeed."),
-		result(TypeStepSkipped, "StepSkipped", StepSkipped{}, "Reports that a step decided not to do its work, or gave up on it."),
-		result(TypeStageLost, "StageLost", StageLost{}, "Reports that the stage memory a step needs is gone, so that the stage has to be repeated."),
-		fact(TypeOperationStarted, "OperationStarted", OperationStarted{}, "States that an operation went in progress."),
+		result(TypeStepSkipped, "StepSkipped", StepSkipped{}, "Reports that a step had nothing to do, or was not completed."),
+		result(TypeStageLost, "StageLost", StageLost{}, "Reports that the stage memory that a step needs was lost, so that the stage must be repeated."),
+		fact(TypeOperationStarted, "OperationStarted", OperationStarted{}, "States that an operation started."),
 		fact(TypeStepFinished, "StepFinished", StepFinished{}, "States that one execution of a step ended, whatever its outcome."),
 		fact(TypeStageFinished, "StageFinished", StageFinished{}, "States that a stage is finished and will not run again."),
-		fact(TypeOperationSucceeded, "OperationSucceeded", OperationSucceeded{}, "States that an operation ended well."),
+		fact(TypeOperationSucceeded, "OperationSucceeded", OperationSucceeded{}, "States that an operation succeeded."),
 		fact(TypeOperationFailed, "OperationFailed", OperationFailed{}, "States that an operation failed, and why."),
 		fact(TypeOperationCancelled, "OperationCancelled", OperationCancelled{}, "States that an operation was cancelled, and why."),
 	}

@@ -22,7 +22,7 @@ import (
 
 const apiFolder = "../../api"
 
-func TestGeneratedFilesAreUpToDate(t *testing.T) {
+func TestContract_GeneratedFiles_AreUpToDate(t *testing.T) {
 	t.Parallel()
 	files, err := contractgen.Generate(".")
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestGeneratedFilesAreUpToDate(t *testing.T) {
 	}
 }
 
-func TestContractListsEveryTypeOnce(t *testing.T) {
+func TestContract_EveryType_IsListedOnce(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "type.go", nil, 0)
 	require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestContractListsEveryTypeOnce(t *testing.T) {
 	}
 }
 
-func TestSubjectsBelongToTheirStreams(t *testing.T) {
+func TestContract_Subjects_BelongToTheirStreams(t *testing.T) {
 	t.Parallel()
 	build := map[event.Stream]func(event.Type) string{
 		event.StreamRequests: func(event.Type) string { return event.RequestSubject("{operationType}") },
@@ -112,46 +112,46 @@ func document(t testing.TB, payload any) map[string]any {
 	return v.(map[string]any)
 }
 
-func TestSchemasAcceptTheExamplesAndNeedTheirRequiredMembers(t *testing.T) {
+func TestSchemas_MissingRequiredMember_IsRejected(t *testing.T) {
 	t.Parallel()
 	for typ, payload := range examples() {
 		t.Run(string(typ), func(t *testing.T) {
 			t.Parallel()
 			s := schemaOf(t, typ)
 			doc := document(t, payload)
-			require.NoError(t, s.Validate(doc), "the example is refused")
+			require.NoError(t, s.Validate(doc), "the example was rejected")
 			doc["addedLater"] = true
 			if err := s.Validate(doc); err != nil {
-				t.Errorf("a member added later is refused: %v", err)
+				t.Errorf("a member added later was rejected: %v", err)
 			}
 			required := s.Ref.Required
 			if len(required) == 0 {
-				t.Fatal("the schema requires nothing")
+				t.Fatal("the schema requires no member")
 			}
 			for _, name := range required {
 				less := document(t, payload)
 				delete(less, name)
 				if err := s.Validate(less); err == nil {
-					t.Errorf("a payload without %s is accepted", name)
+					t.Errorf("a payload without %s was accepted", name)
 				}
 			}
 		})
 	}
 }
 
-func TestSchemasKnowEveryMemberOfTheExamples(t *testing.T) {
+func TestSchemas_ExampleMembers_AreDescribed(t *testing.T) {
 	t.Parallel()
 	for typ, payload := range examples() {
 		properties := schemaOf(t, typ).Ref.Properties
 		for name := range document(t, payload) {
 			if properties[name] == nil {
-				t.Errorf("the schema of %s does not have %s", typ, name)
+				t.Errorf("the schema of %s lacks %s", typ, name)
 			}
 		}
 	}
 }
 
-func TestAsyncAPIRefersToWhatIsThere(t *testing.T) {
+func TestAsyncAPI_References_Exist(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile(filepath.Join(apiFolder, "asyncapi.yaml"))
 	require.NoError(t, err)

@@ -8,11 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// The payloads that come with every step, and requests, are decoded without reflection where they look as Go writes them: the
-// members in their order, without spaces between them, texts of plain ASCII. Whatever looks different, or is wrong, is left to
-// encoding/json. A fuzz test holds the two together.
+// The payloads that arrive with every step, and requests, are decoded without reflection if they are in the form that Go writes: members in
+// order, no spaces between them, plain ASCII text. Everything else is decoded by encoding/json. A fuzz test compares both decoders.
 
-// DecodeJSON decodes a payload that looks as Go writes it. False leaves s as it is, and data to encoding/json.
+// DecodeJSON decodes a payload in the form that Go writes. If it returns false, s is unchanged, and encoding/json must decode the data.
 func (s *StepExecute) DecodeJSON(data []byte) bool {
 	var v StepExecute
 	r := reader{rest: data}
@@ -37,7 +36,7 @@ func (s *StepExecute) DecodeJSON(data []byte) bool {
 	return true
 }
 
-// DecodeJSON decodes a payload that looks as Go writes it. False leaves s as it is, and data to encoding/json.
+// DecodeJSON decodes a payload in the form that Go writes. If it returns false, s is unchanged, and encoding/json must decode the data.
 func (s *StepSucceeded) DecodeJSON(data []byte) bool {
 	var v Result
 	r := reader{rest: data}
@@ -62,7 +61,7 @@ func (s *StepSucceeded) DecodeJSON(data []byte) bool {
 	return true
 }
 
-// DecodeJSON decodes a payload that looks as Go writes it. False leaves o as it is, and data to encoding/json.
+// DecodeJSON decodes a payload in the form that Go writes. If it returns false, o is unchanged, and encoding/json must decode the data.
 func (o *OperationRequested) DecodeJSON(data []byte) bool {
 	var v OperationRequested
 	r := reader{rest: data}
@@ -76,7 +75,7 @@ func (o *OperationRequested) DecodeJSON(data []byte) bool {
 	return true
 }
 
-// operation reads an operation; one with members that are rare is read by encoding/json.
+// operation reads an operation. An operation with rare members is left to encoding/json.
 func (r *reader) operation(o *Operation) {
 	start := *r
 	o.ID = r.text(`{"id":`)
@@ -118,13 +117,13 @@ func (r *reader) operation(o *Operation) {
 	}
 }
 
-// reader takes one thing after the other from the beginning of JSON. What it does not find makes it fail, for good.
+// reader reads JSON from left to right. Once a read fails, all following reads fail.
 type reader struct {
 	rest   []byte
 	failed bool
 }
 
-// accept takes what stands next if it is text.
+// accept reads text and reports whether it was there.
 func (r *reader) accept(text string) bool {
 	if r.failed || len(r.rest) < len(text) || string(r.rest[:len(text)]) != text {
 		return false
@@ -139,13 +138,13 @@ func (r *reader) expect(text string) {
 	}
 }
 
-// end takes the end.
+// end reports whether all data was read without failure.
 func (r *reader) end() bool {
 	r.expect(`}`)
 	return !r.failed && len(r.rest) == 0
 }
 
-// raw takes a name and the plain text after it, without its quotes.
+// raw reads a member name and its plain text, without quotes.
 func (r *reader) raw(name string) []byte {
 	r.expect(name)
 	r.expect(`"`)
@@ -168,7 +167,7 @@ func (r *reader) raw(name string) []byte {
 
 func (r *reader) text(name string) string { return string(r.raw(name)) }
 
-// optional is a text that may be missing.
+// optional reads a member that may be missing.
 func (r *reader) optional(name string) string {
 	before := *r
 	if !r.accept(name) {
@@ -178,10 +177,10 @@ func (r *reader) optional(name string) string {
 	return r.text(name)
 }
 
-// maxDigits keeps a number within 64 bits.
+// maxDigits guarantees that a number fits into 64 bits.
 const maxDigits = 18
 
-// number takes a name and the integer after it.
+// number reads a member name and an integer.
 func (r *reader) number(name string) int64 {
 	r.expect(name)
 	negative := r.accept(`-`)
@@ -193,7 +192,7 @@ func (r *reader) number(name string) int64 {
 		}
 	}
 	if i == 0 || i > maxDigits || i > 1 && r.rest[0] == '0' {
-		r.failed = true // no JSON, or a large number
+		r.failed = true // invalid, or too large
 		return 0
 	}
 	r.rest = r.rest[i:]
@@ -218,7 +217,7 @@ func (r *reader) time(name string) (t time.Time) {
 	return t
 }
 
-// object takes a JSON object as it is, in a copy.
+// object reads a JSON object, and returns a copy.
 func (r *reader) object() json.RawMessage {
 	if r.failed || len(r.rest) == 0 || r.rest[0] != '{' {
 		r.failed = true

@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// fastDecoder is a payload that is decoded without reflection.
+// fastDecoder is a payload with a decoder that does not use reflection.
 type fastDecoder interface{ DecodeJSON(data []byte) bool }
 
-// fastDecoders are new payloads of each type that is decoded without reflection.
+// fastDecoders returns a new payload of each type with such a decoder.
 func fastDecoders() []fastDecoder {
 	return []fastDecoder{&event.StepExecute{}, &event.StepSucceeded{}, &event.OperationRequested{}}
 }
@@ -30,7 +30,7 @@ func usualOperation() event.Operation {
 	}
 }
 
-// usualPayloads are payloads as Go writes them, in the order of fastDecoders.
+// usualPayloads returns payloads in the form that Go writes, in the order of fastDecoders.
 func usualPayloads() []any {
 	at := time.Date(2026, 11, 22, 6, 30, 0, 123456789, time.UTC)
 	op := usualOperation()
@@ -47,7 +47,7 @@ func usualPayloads() []any {
 	}
 }
 
-func TestUsualPayloadsAreDecodedWithoutReflection(t *testing.T) {
+func TestDecodeJSON_UsualPayload_AvoidsReflection(t *testing.T) {
 	t.Parallel()
 	for i, want := range usualPayloads() {
 		data, err := json.Marshal(want)
@@ -62,7 +62,7 @@ func TestUsualPayloadsAreDecodedWithoutReflection(t *testing.T) {
 	}
 }
 
-func TestAnOperationWithMembersThatAreRareIsDecodedToo(t *testing.T) {
+func TestDecodeJSON_RareMembers_AreDecoded(t *testing.T) {
 	t.Parallel()
 	op := usualOperation()
 	op.Runtime.Name, op.Temporary, op.Update = "größe <1>", true, &event.Changes{Plan: true}
@@ -78,8 +78,8 @@ func TestAnOperationWithMembersThatAreRareIsDecodedToo(t *testing.T) {
 	}
 }
 
-// FuzzDecodedPayloads holds the decoders without reflection against encoding/json: what they take, it takes, and it makes the same
-// of it; and what they leave stays as it was.
+// FuzzDecodedPayloads compares the decoders without reflection with encoding/json. Where they succeed, encoding/json returns the same
+// value; where they fail, the payload is unchanged.
 func FuzzDecodedPayloads(f *testing.F) {
 	for _, payload := range usualPayloads() {
 		data, err := json.Marshal(payload)
@@ -123,12 +123,12 @@ func FuzzDecodedPayloads(f *testing.F) {
 			want := fastDecoders()[i]
 			if !got.DecodeJSON(data) {
 				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("%T was left, and changed (-before +after):\n%s", got, diff)
+					t.Errorf("%T: decoding failed, but changed the payload (-before +after):\n%s", got, diff)
 				}
 				continue
 			}
 			if err := json.Unmarshal(data, want); err != nil {
-				t.Fatalf("%T: taken, and encoding/json says %v", got, err)
+				t.Fatalf("%T: decoded, but encoding/json returned %v", got, err)
 			}
 			if !reflect.DeepEqual(want, got) {
 				t.Errorf("%T (-encoding/json +decoded):\n%s", got, cmp.Diff(want, got))

@@ -14,7 +14,7 @@ const (
 
 var now = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
-// examples has a complete payload for each type.
+// examples returns a complete payload for each type.
 func examples() map[event.Type]any {
 	operation := event.Operation{
 		ID: operationID, Type: event.Provision, InstanceID: instanceID,

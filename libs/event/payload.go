@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// Plan names the service plan of an instance.
+// Plan identifies the service plan of an instance.
 type Plan struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 }
 
-// Context is who ordered the instance, and from where, without its credentials.
+// Context describes where an instance was ordered, without credentials.
 type Context struct {
 	GlobalAccountID string `json:"globalAccountId"`
 	SubaccountID    string `json:"subaccountId"`
@@ -22,19 +22,19 @@ type Context struct {
 	// Platform is the kind of platform, for example "cloudfoundry" or "kubernetes".
 	Platform    string `json:"platform,omitempty"`
 	LicenseType string `json:"licenseType,omitempty"`
-	// SubscriptionGlobalAccountID is the global account that the instance was ordered in, after its subaccount was moved to
-	// another one; empty before. The hyperscaler account stays with it.
+	// SubscriptionGlobalAccountID is the global account in which the instance was ordered. It is set only after the subaccount was moved to
+	// another global account. The hyperscaler account still belongs to it.
 	SubscriptionGlobalAccountID string `json:"subscriptionGlobalAccountId,omitempty"`
 }
 
-// Subscription is the global account that the hyperscaler account of the instance belongs to.
+// Subscription returns the global account that owns the hyperscaler account of the instance.
 func (c Context) Subscription() string {
 	return cmp.Or(c.SubscriptionGlobalAccountID, c.GlobalAccountID)
 }
 
-// Runtime holds what is fixed for the runtime of an instance when it is ordered.
+// Runtime contains the properties of a runtime that are fixed when the instance is ordered.
 type Runtime struct {
-	// Name is the name the customer gave.
+	// Name is the name that the customer chose.
 	Name        string `json:"name"`
 	ShootName   string `json:"shootName"`
 	ShootDomain string `json:"shootDomain"`
@@ -44,7 +44,7 @@ type Runtime struct {
 	Region string `json:"region"`
 }
 
-// Operation is what an operation is about. It never changes while the operation runs, and holds no secret.
+// Operation describes an operation. It does not change while the operation runs, and contains no secret.
 type Operation struct {
 	// ID is a UUID.
 	ID         string        `json:"id"`
@@ -53,47 +53,47 @@ type Operation struct {
 	Plan       Plan          `json:"plan"`
 	Context    Context       `json:"context"`
 	Runtime    Runtime       `json:"runtime"`
-	// Parameters is a JSON object: the OSB parameters with the plan's defaults filled in, without secrets.
+	// Parameters is a JSON object with the OSB parameters and the plan's defaults, without secrets.
 	Parameters json.RawMessage `json:"parameters,omitempty"`
-	// Credentials names the instance's sealed credentials that a worker may claim from the broker, see CredentialsRequest.
+	// Credentials lists the names of the sealed credentials that a worker may claim from the broker, see CredentialsRequest.
 	Credentials []string `json:"credentials,omitempty"`
-	// Temporary marks a deprovisioning that suspends the instance: its runtime goes, the instance stays.
+	// Temporary reports whether a deprovisioning suspends the instance: its runtime is removed, and the instance remains.
 	Temporary bool `json:"temporary,omitempty"`
-	// UserAgent is that of the client that asked for a deprovisioning; empty for other operations.
+	// UserAgent is the user agent of the client that requested a deprovisioning; empty for other operations.
 	UserAgent string `json:"userAgent,omitempty"`
-	// Update is what an update changes; absent for other operations.
+	// Update contains the changes of an update; absent for other operations.
 	Update *Changes `json:"update,omitempty"`
-	// Upgrade is what an upgrade brings; absent for other operations.
+	// Upgrade contains the target of an upgrade; absent for other operations.
 	Upgrade *Upgrade `json:"upgrade,omitempty"`
 }
 
-// Changes is what an update changes. The operation holds the instance as it is to be afterwards.
+// Changes describes the changes of an update. The operation describes the instance after the update.
 type Changes struct {
-	// Parameters is a JSON object with the effective parameters that change, and their new values; absent when none does.
+	// Parameters is a JSON object with the effective parameters that change, and their new values; absent if none changes.
 	Parameters json.RawMessage `json:"parameters,omitempty"`
-	// Credentials names the credentials that the request has replaced.
+	// Credentials lists the names of the credentials that the request replaced.
 	Credentials []string `json:"credentials,omitempty"`
-	// LicenseType tells that the license type of the context changes.
+	// LicenseType reports whether the license type of the context changes.
 	LicenseType bool `json:"licenseType,omitempty"`
-	// Plan tells that the plan changes.
+	// Plan reports whether the plan changes.
 	Plan bool `json:"plan,omitempty"`
 }
 
-// Upgrade is what an upgrade brings to a runtime, as its orchestration demands. An empty version means the configured one.
+// Upgrade is the target of an upgrade, as the orchestration specifies it. An empty version means the configured version.
 type Upgrade struct {
 	// OrchestrationID is a UUID.
 	OrchestrationID string `json:"orchestrationId"`
-	// KymaVersion is for an upgrade of Kyma.
+	// KymaVersion is set only for an upgrade of Kyma.
 	KymaVersion string `json:"kymaVersion,omitempty"`
-	// KubernetesVersion, MachineImage and MachineImageVersion are for an upgrade of the cluster.
+	// KubernetesVersion, MachineImage and MachineImageVersion are set only for an upgrade of the cluster.
 	KubernetesVersion   string `json:"kubernetesVersion,omitempty"`
 	MachineImage        string `json:"machineImage,omitempty"`
 	MachineImageVersion string `json:"machineImageVersion,omitempty"`
-	// DryRun tells that nothing is to be changed in the runtime.
+	// DryRun reports whether the runtime must not be changed.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Notification tells that customers are told through SPC.
+	// Notification reports whether customers are notified through SPC.
 	Notification bool `json:"notification,omitempty"`
-	// MaintenanceWindowBegin and MaintenanceWindowEnd are when the upgrade was planned for; absent when it was not.
+	// MaintenanceWindowBegin and MaintenanceWindowEnd limit the planned time of the upgrade; absent if it has none.
 	MaintenanceWindowBegin *time.Time `json:"maintenanceWindowBegin,omitempty"`
 	MaintenanceWindowEnd   *time.Time `json:"maintenanceWindowEnd,omitempty"`
 }
@@ -102,13 +102,13 @@ type Upgrade struct {
 const (
 	// CredentialsServiceManager is the sm_operator_credentials object of the OSB context.
 	CredentialsServiceManager = "sm_operator_credentials" //nolint:gosec // a name
-	// CredentialsPlatform is the sm_platform_credentials object of the OSB context, which only Kyma 1 uses.
+	// CredentialsPlatform is the sm_platform_credentials object of the OSB context. Only Kyma 1 uses it.
 	CredentialsPlatform = "sm_platform_credentials" //nolint:gosec // a name
 	// CredentialsKubeconfig is the kubeconfig of an own_cluster instance: {"kubeconfig": "<YAML>"}.
 	CredentialsKubeconfig = "kubeconfig"
 )
 
-// OperationRequested is the payload of TypeOperationRequested. The event id is the operation id.
+// OperationRequested is the payload of TypeOperationRequested. The event ID is the operation ID.
 type OperationRequested struct {
 	Operation   Operation `json:"operation"`
 	RequestedAt time.Time `json:"requestedAt"`
@@ -117,42 +117,42 @@ type OperationRequested struct {
 // StepExecute is the payload of TypeStepExecute.
 type StepExecute struct {
 	Operation Operation `json:"operation"`
-	// Details is the saved data of the operation, a JSON object with one key per worker.
+	// Details contains the saved data of the operation, a JSON object with one key for each worker.
 	Details json.RawMessage `json:"details,omitempty"`
 	Stage   string          `json:"stage"`
 	Step    string          `json:"step"`
-	// Cursor is the fencing token: it grows by one with every transition of the operation.
+	// Cursor is the fencing token. It increases by one with every transition of the operation.
 	Cursor int64 `json:"cursor"`
-	// Dispatch counts how often this command was sent on purpose, from 1.
+	// Dispatch is the number of times that this command was sent deliberately, starting at 1.
 	Dispatch int `json:"dispatch"`
-	// StageAttempt and StepAttempt count from 1.
+	// StageAttempt and StepAttempt start at 1.
 	StageAttempt int `json:"stageAttempt"`
 	StepAttempt  int `json:"stepAttempt"`
-	// FirstTriedAt is when this step was first tried since it last succeeded; its budgets do not begin before.
+	// FirstTriedAt is when this step was first tried after it last succeeded. Its budgets start at this time or later.
 	FirstTriedAt time.Time `json:"firstTriedAt"`
-	// ExecuteBefore is when the command is sent again if nobody has answered; a worker must have stopped by then.
+	// ExecuteBefore is when the command is sent again if there is no result. The worker must stop before this time.
 	ExecuteBefore time.Time `json:"executeBefore"`
-	// StageMemory tells that an earlier step of this stage attempt has put something into the stage memory.
+	// StageMemory reports whether an earlier step of this stage attempt wrote to the stage memory.
 	StageMemory bool `json:"stageMemory,omitempty"`
 }
 
-// Worker names who executed a step.
+// Worker identifies the worker that executed a step.
 type Worker struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
 }
 
-// Error says what went wrong in terms that an operator can sort by. It holds no secret.
+// Error describes a failure with a component and a reason, by which operators can group failures. It contains no secret.
 type Error struct {
-	// Component is the system at fault, for example "avs".
+	// Component is the failing system, for example "avs".
 	Component string `json:"component,omitempty"`
 	// Reason is a short code, for example "err_http_status_code".
 	Reason string `json:"reason,omitempty"`
-	// Message is for people.
+	// Message is a human-readable message.
 	Message string `json:"message"`
 }
 
-// String is the error in one line.
+// String returns the error in one line.
 func (e *Error) String() string {
 	text := e.Message
 	if e.Reason != "" {
@@ -164,20 +164,20 @@ func (e *Error) String() string {
 	return text
 }
 
-// Result is the part that the results of all outcomes share.
+// Result contains the fields that all results have.
 type Result struct {
 	OperationID string `json:"operationId"`
-	// Cursor repeats the command's cursor; a result with any other cursor than the operation's changes nothing.
+	// Cursor is the command's cursor. A result whose cursor differs from the operation's cursor has no effect.
 	Cursor int64  `json:"cursor"`
 	Stage  string `json:"stage"`
 	Step   string `json:"step"`
 	Worker Worker `json:"worker"`
-	// Message is for people, and optional.
+	// Message is an optional human-readable message.
 	Message string `json:"message,omitempty"`
-	// Details replaces the members of the worker's own key in the operation's details: a JSON object, merged member
-	// by member; null removes a member.
+	// Details changes the worker's own key in the operation's details. It is a JSON object that is merged member by member; null removes a
+	// member.
 	Details json.RawMessage `json:"details,omitempty"`
-	// StageMemory tells that this execution has put something into the stage memory.
+	// StageMemory reports whether this execution wrote to the stage memory.
 	StageMemory bool      `json:"stageMemory,omitempty"`
 	StartedAt   time.Time `json:"startedAt"`
 	FinishedAt  time.Time `json:"finishedAt"`
@@ -191,9 +191,9 @@ type StepSucceeded struct {
 // StepRetry is the payload of TypeStepRetry.
 type StepRetry struct {
 	Result
-	// RetryAfter is in seconds, may have a fraction, and is not negative.
+	// RetryAfter is in seconds. It may have a fraction, and must not be negative.
 	RetryAfter float64 `json:"retryAfter"`
-	// Error is why, if something went wrong; absent when the step only waits.
+	// Error is set if the execution failed; absent if the step only waits.
 	Error *Error `json:"error,omitempty"`
 }
 
@@ -206,9 +206,9 @@ type StepFailed struct {
 // StepSkipped is the payload of TypeStepSkipped.
 type StepSkipped struct {
 	Result
-	// NotCompleted tells that the step gave up on work that is still to be done; the operation goes on and records it.
+	// NotCompleted reports whether the step gave up with work left to do. The operation continues and records the step.
 	NotCompleted bool `json:"notCompleted,omitempty"`
-	// Error is why a step was not completed.
+	// Error is why the step was not completed.
 	Error *Error `json:"error,omitempty"`
 }
 
@@ -217,21 +217,21 @@ type StageLost struct {
 	Result
 }
 
-// Fact is the part that all facts share.
+// Fact contains the fields that all facts have.
 type Fact struct {
 	OperationID   string        `json:"operationId"`
 	OperationType OperationType `json:"operationType"`
 	InstanceID    string        `json:"instanceId"`
-	// Cursor orders the facts of an operation; the facts of one transition share it.
+	// Cursor orders the facts of an operation. Facts of the same transition have the same cursor.
 	Cursor     int64     `json:"cursor"`
 	OccurredAt time.Time `json:"occurredAt"`
 }
 
-// Position is where an operation stands.
+// Position is the current position of an operation.
 type Position struct {
 	Stage string `json:"stage"`
 	Step  string `json:"step"`
-	// StageAttempt and StepAttempt count from 1.
+	// StageAttempt and StepAttempt start at 1.
 	StageAttempt int `json:"stageAttempt"`
 	StepAttempt  int `json:"stepAttempt"`
 }
@@ -251,11 +251,11 @@ type StepFinished struct {
 	Outcome Outcome `json:"outcome"`
 	Message string  `json:"message,omitempty"`
 	Error   *Error  `json:"error,omitempty"`
-	// RetryAt is when the step is taken up again, for OutcomeRetry.
+	// RetryAt is when the step runs again, for OutcomeRetry.
 	RetryAt    *time.Time `json:"retryAt,omitempty"`
 	StartedAt  time.Time  `json:"startedAt"`
 	FinishedAt time.Time  `json:"finishedAt"`
-	// Next is where the operation stands now; absent when it has ended.
+	// Next is the current position of the operation; absent if it has ended.
 	Next *Position `json:"next,omitempty"`
 }
 
@@ -269,28 +269,28 @@ type StageFinished struct {
 // OperationSucceeded is the payload of TypeOperationSucceeded.
 type OperationSucceeded struct {
 	Fact
-	// NotCompleted names the steps that the operation went on without.
+	// NotCompleted lists the steps that were not completed and that the operation continued without.
 	NotCompleted []string `json:"notCompleted,omitempty"`
-	// Details is the saved data of the operation at its end, a JSON object with one key per worker; absent when there is none.
+	// Details contains the saved data of the operation at its end, a JSON object with one key for each worker; absent if there is none.
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
 // OperationFailed is the payload of TypeOperationFailed.
 type OperationFailed struct {
 	Fact
-	// Stage and Step are where it failed.
+	// Stage and Step are the position of the failure.
 	Stage string `json:"stage,omitempty"`
 	Step  string `json:"step,omitempty"`
 	Error Error  `json:"error"`
-	// Details is the saved data of the operation at its end, a JSON object with one key per worker; absent when there is none.
+	// Details contains the saved data of the operation at its end, a JSON object with one key for each worker; absent if there is none.
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
 // OperationCancelled is the payload of TypeOperationCancelled.
 type OperationCancelled struct {
 	Fact
-	// Reason is for people, for example "preempted by deprovisioning <operation id>".
+	// Reason is a human-readable reason, for example "preempted by deprovisioning <operation id>".
 	Reason string `json:"reason"`
-	// Details is the saved data of the operation at its end, a JSON object with one key per worker; absent when there is none.
+	// Details contains the saved data of the operation at its end, a JSON object with one key for each worker; absent if there is none.
 	Details json.RawMessage `json:"details,omitempty"`
 }

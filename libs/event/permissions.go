@@ -6,44 +6,44 @@ import (
 	"time"
 )
 
-// User is what one user of the bus may do. What is not listed is refused by the server.
+// User contains the permissions of a user of the bus. The server rejects everything that is not listed.
 type User struct {
-	// Name is what the process logs on with, see UserBroker, UserOrchestrator, UserMonitor and WorkerUserName.
+	// Name is the user name, see UserBroker, UserOrchestrator, UserMonitor and WorkerUserName.
 	Name string
-	// Publish and Subscribe are subject filters, sorted. JetStream is driven by publishing, too: $JS.API.… asks it, $JS.ACK.… acknowledges.
+	// Publish and Subscribe are sorted subject filters. JetStream is also used by publishing: $JS.API.… sends a request, $JS.ACK.…
+	// acknowledges.
 	Publish, Subscribe []string
-	// Answers lets the user answer what it was asked, once each and within AnswerTime, although it may not publish to
-	// the inbox of whoever asked.
+	// Answers allows the user to answer each request once, within AnswerTime, although it may not publish to the client's inbox.
 	Answers bool
 }
 
-// AnswerTime is how long a question can be answered: longer than anybody waits.
+// AnswerTime is how long a request can be answered. It is longer than any client waits.
 const AnswerTime = 2 * time.Minute
 
-// The users besides those of the workers.
+// Users other than those of the workers.
 const (
 	UserBroker       = "broker"
 	UserOrchestrator = "orchestrator"
-	// UserMonitor looks at streams, consumers, workers, facts and dead letters, and changes nothing.
+	// UserMonitor reads streams, consumers, workers, facts and dead letters, and changes nothing.
 	UserMonitor = "monitor"
 )
 
-// workerUserPrefix is what the names of the workers' users begin with.
+// workerUserPrefix is the prefix of the names of the workers' users.
 const workerUserPrefix = "worker-"
 
-// WorkerUserName is the user of a worker: "worker-<name>".
+// WorkerUserName returns the user of a worker: "worker-<name>".
 func WorkerUserName(worker string) string { return workerUserPrefix + worker }
 
-// PasswordVariable is the environment variable with the password of a user where several are needed: KEB_NATS_PASSWORD_WORKER_AVS for
-// worker-avs.
+// PasswordVariable returns the environment variable with the password of a user, where several passwords are needed:
+// KEB_NATS_PASSWORD_WORKER_AVS for worker-avs.
 func PasswordVariable(user string) string {
 	return "KEB_NATS_PASSWORD_" + strings.ToUpper(strings.ReplaceAll(user, "-", "_"))
 }
 
-// InboxPrefix is what the reply subjects of a user begin with. Nobody else may listen there.
+// InboxPrefix returns the prefix of the reply subjects of a user. Only this user may listen on them.
 func InboxPrefix(user string) string { return "_INBOX_" + user }
 
-// The subjects of the stage bucket.
+// Subjects of the stage bucket.
 const (
 	stageStream   = "KV_" + StageBucket
 	stageValues   = "$KV." + StageBucket + ".>"
@@ -52,8 +52,8 @@ const (
 	stageInfo     = "$JS.API.STREAM.INFO." + stageStream
 )
 
-// Users are all users of a bus with these workers, in the order of their names. The broker, which is a worker, too, and the
-// orchestrator have users of their own; as names of workers they are left out.
+// Users returns all users of a bus with these workers, sorted by name. The broker, which is also a worker, and the orchestrator have users
+// of their own; they are ignored as names of workers.
 func Users(workers ...string) []User {
 	users := []User{brokerUser(), orchestratorUser(), monitorUser()}
 	for _, name := range workers {
@@ -65,42 +65,42 @@ func Users(workers ...string) []User {
 	return slices.CompactFunc(users, func(a, b User) bool { return a.Name == b.Name })
 }
 
-// WorkerUser is the user of a worker: it takes its own commands, publishes its own results, uses the stage memory, answers
-// questions under its own name, and under its own name claims credentials of the broker, has it keep values, and asks the
-// orchestrator about its commands. It cannot make, change or delete a stream, a consumer or a bucket.
+// WorkerUser returns the user of a worker. It may receive its own commands, publish its own results, use the stage memory, and answer
+// requests under its own name. Under its own name, it may claim credentials and store values with the broker, and ask the orchestrator
+// about its commands. It may not create, change or delete a stream, a consumer or a bucket.
 func WorkerUser(name string) User {
 	return user(
 		WorkerUserName(name), true,
 		slices.Concat(
-			consume(CommandsConsumer(name)),
+			consumeSubjects(CommandsConsumer(name)),
 			[]string{
 				ResultSubject(name, "*"), AskCredentialsAs(name), AskKeepAs(name), AskKeptAs(name), AskCurrentAs(name),
 				stageValues, stageReadMany, stageReadOne, stageInfo,
 			},
 		),
-		served(name),
+		servedSubjects(name),
 	)
 }
 
-// brokerUser publishes requests, reads facts, and is a worker without stage memory.
+// brokerUser returns the user of the broker, which publishes requests, reads facts, and is a worker without stage memory.
 func brokerUser() User {
 	return user(
 		UserBroker, true,
 		slices.Concat(
-			consume(CommandsConsumer(UserBroker)),
-			consume(FactsConsumer(UserBroker)),
+			consumeSubjects(CommandsConsumer(UserBroker)),
+			consumeSubjects(FactsConsumer(UserBroker)),
 			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", AskCurrentAs(UserBroker), "keb.ask.runtime.*"},
 		),
-		append(served(UserBroker), AskCredentialsAs("*"), AskKeepAs("*"), AskKeptAs("*")),
+		append(servedSubjects(UserBroker), AskCredentialsAs("*"), AskKeepAs("*"), AskKeptAs("*")),
 	)
 }
 
-// orchestratorUser makes the streams, the consumers of everybody and the bucket, but does not read what others consume, and
-// only empties the bucket.
+// orchestratorUser returns the user of the orchestrator. It creates the streams, all consumers and the bucket. It does not read the
+// messages of other consumers, and only purges the bucket.
 func orchestratorUser() User {
 	publish := slices.Concat(
-		consume(RequestsConsumer()),
-		consume(ResultsConsumer()),
+		consumeSubjects(RequestsConsumer()),
+		consumeSubjects(ResultsConsumer()),
 		[]string{
 			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
@@ -144,18 +144,17 @@ func user(name string, answers bool, publish, subscribe []string) User {
 	return User{Name: name, Publish: slices.Compact(publish), Subscribe: slices.Compact(subscribe), Answers: answers}
 }
 
-// consume is what it takes to consume from a consumer that is there: look at it, pull, acknowledge, and put aside what cannot
-// be read.
-func consume(c ConsumerSpec) []string {
+// consumeSubjects returns the subjects needed to use an existing consumer: read its state, pull, acknowledge, and publish dead letters.
+func consumeSubjects(c ConsumerSpec) []string {
 	of := string(c.Stream) + "." + c.Name
 	return []string{"$JS.API.CONSUMER.INFO." + of, "$JS.API.CONSUMER.MSG.NEXT." + of, "$JS.ACK." + of + ".>", DeadSubject(c.Stream)}
 }
 
-// served is where a worker listens: its micro service, its ping and its questions.
-func served(name string) []string {
+// servedSubjects returns the subjects on which a worker listens: its micro service, its ping and its requests.
+func servedSubjects(name string) []string {
 	subjects := []string{"keb.worker." + name + ".ping", "keb.ask." + name + ".*"}
 	for _, verb := range []string{"PING", "INFO", "STATS"} {
-		// The ids of its replicas follow the name.
+		// The IDs of the replicas follow the name.
 		of := "$SRV." + verb + ".keb-worker-" + name
 		subjects = append(subjects, "$SRV."+verb, of, of+".*")
 	}

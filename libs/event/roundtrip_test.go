@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// decoders has the reader of each type's payload.
+// decoders contains the reader of each type's payload.
 var decoders = map[event.Type]func(*bus.Delivery) (any, error){
 	event.TypeOperationRequested: decode[event.OperationRequested], event.TypeStepExecute: decode[event.StepExecute],
 	event.TypeStepSucceeded: decode[event.StepSucceeded], event.TypeStepRetry: decode[event.StepRetry],
@@ -27,7 +27,7 @@ var decoders = map[event.Type]func(*bus.Delivery) (any, error){
 
 func decode[T any](d *bus.Delivery) (any, error) { return bus.Data[T](d.Event) }
 
-func TestEveryTypeTravelsOverItsStream(t *testing.T) {
+func TestStreams_EveryType_IsDelivered(t *testing.T) {
 	t.Parallel()
 	server := testkit.NATS(t)
 	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})
@@ -87,7 +87,7 @@ func TestEveryTypeTravelsOverItsStream(t *testing.T) {
 	}
 }
 
-// FuzzPayload: no payload makes a reader panic, and what is accepted can be sent on.
+// FuzzPayload checks that no payload makes a reader panic, and that accepted payloads can be sent again.
 func FuzzPayload(f *testing.F) {
 	for _, e := range event.Contract() {
 		ev, err := bus.New(e.Type, "1", "/s", "", now, examples()[e.Type])
@@ -109,7 +109,7 @@ func FuzzPayload(f *testing.F) {
 			return
 		}
 		if _, err := bus.New(event.Type(typ), "1", "/s", "", now, payload); err != nil {
-			t.Errorf("what was read cannot be sent on: %v", err)
+			t.Errorf("a decoded payload cannot be encoded: %v", err)
 		}
 	})
 }

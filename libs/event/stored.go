@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// MaxPayload is what the bus takes in one message, in bytes: the default of a NATS server.
+// MaxPayload is the largest message on the bus, in bytes. It is the default of a NATS server.
 const MaxPayload = 1 << 20
 
-// MaxDetails is the largest StoredSize of the saved data of an operation: a command carries it beside the order.
+// MaxDetails is the largest StoredSize of the saved data of an operation. A command also contains the operation.
 const MaxDetails = MaxPayload / 2
 
-// StoredSize returns how many bytes valid JSON has at most once a column of type jsonb writes it out: a number is written without its
-// exponent (1e308 has 309 digits), and a space follows each comma and colon. What is sent later comes from there.
+// StoredSize returns the maximum number of bytes of valid JSON after a column of type jsonb was written and read. Postgres writes numbers
+// without exponents (1e308 has 309 digits), and a space after each comma and colon. Later commands contain this form.
 func StoredSize(raw []byte) int {
 	size := 0
 	for i := 0; i < len(raw); {
@@ -41,7 +41,7 @@ func StoredSize(raw []byte) int {
 	return size
 }
 
-// stringEnd returns the index behind the string that begins at i.
+// stringEnd returns the index after the string that begins at i.
 func stringEnd(raw []byte, i int) int {
 	for i++; i < len(raw); i++ {
 		switch raw[i] {
@@ -65,17 +65,17 @@ func numberEnd(raw []byte, i int) int {
 	return i
 }
 
-// maxExponent is beyond what Postgres takes (131,072 digits before the point, 16,383 behind it).
+// maxExponent exceeds the limits of Postgres (131,072 digits before the decimal point, 16,383 after it).
 const maxExponent = 1 << 20
 
-// numberSize returns how many bytes a number has at most without its exponent.
+// numberSize returns the maximum number of bytes of a number without its exponent.
 func numberSize(number []byte) int {
 	mantissa, exponent := number, 0
 	if i := bytes.IndexAny(number, "eE"); i >= 0 {
 		mantissa = number[:i]
 		var err error
 		if exponent, err = strconv.Atoi(string(number[i+1:])); err != nil {
-			exponent = maxExponent // whichever way it is out of range, Postgres refuses it
+			exponent = maxExponent // Postgres rejects either sign
 		}
 		exponent = min(max(exponent, -maxExponent), maxExponent)
 	}
@@ -93,8 +93,8 @@ func numberSize(number []byte) int {
 	return size
 }
 
-// FitDetails returns saved data that a command can carry: it leaves out the largest members until the rest fits, and names them. Only an
-// earlier release has saved more than fits. Ids, which are short, stay.
+// FitDetails returns saved data that fits into a command. It removes the largest members until the rest fits, and returns their names. Only
+// an earlier release can have saved more than fits. IDs are short, so they remain.
 func FitDetails(details json.RawMessage) (fitting json.RawMessage, left []string) {
 	size := StoredSize(details)
 	if size <= MaxDetails {

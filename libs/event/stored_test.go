@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// The store of the orchestrator compares it with what Postgres writes.
+// A test of the orchestrator's store compares StoredSize with the output of Postgres.
 func TestStoredSize(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]int{

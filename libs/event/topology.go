@@ -9,7 +9,7 @@ import (
 // Stream names a JetStream stream of the contract.
 type Stream string
 
-// The streams.
+// Streams of the contract.
 const (
 	StreamRequests Stream = "KEB_REQUESTS"
 	StreamCommands Stream = "KEB_COMMANDS"
@@ -18,49 +18,49 @@ const (
 	StreamDead     Stream = "KEB_DEAD"
 )
 
-// StageBucket is the key-value bucket of the stage memory. It is kept in memory only.
+// StageBucket is the key-value bucket of the stage memory. It is stored only in memory.
 const StageBucket = "keb_stage"
 
-// StageMemoryTTL is how long a value lives in the stage memory at most: the longest operation timeout.
+// StageMemoryTTL is the maximum lifetime of a value in the stage memory. It is the longest operation timeout.
 const StageMemoryTTL = 24 * time.Hour
 
-// DuplicateWindow is how long a stream drops a second message with the same Nats-Msg-Id, but for results. It only saves work:
-// the cursor in Postgres settles what counts.
+// DuplicateWindow is how long a stream drops messages with the same Nats-Msg-Id, except for results. It only saves work: the cursor in
+// Postgres decides which result counts.
 const DuplicateWindow = 30 * time.Second
 
-// StreamSpec says how a stream is configured.
+// StreamSpec is the configuration of a stream.
 type StreamSpec struct {
 	Name     Stream
 	Subjects []string
-	// WorkQueue streams drop a message once it is acknowledged, and refuse new ones when they are full: the publisher tries again. The
-	// others drop the oldest.
+	// WorkQueue streams delete a message when it is acknowledged, and reject new messages when they are full, so that the publisher
+	// retries. Other streams delete the oldest message.
 	WorkQueue bool
-	// MaxAge is when a message goes in any case; 0 is never.
+	// MaxAge is the maximum age of a message; 0 means no limit.
 	MaxAge time.Duration
-	// MaxBytes bounds the stream, unless an operator has set another bound.
+	// MaxBytes limits the size of the stream, unless an operator has set another limit.
 	MaxBytes int64
-	// Expiring streams take messages that go by themselves after the time in their header Nats-TTL.
+	// Expiring streams delete a message after the time in its header Nats-TTL.
 	Expiring bool
-	// MaxPerSubject bounds the messages of one subject, the oldest of which go first; 0 is no bound.
+	// MaxPerSubject limits the number of messages on one subject. The oldest are deleted first; 0 means no limit.
 	MaxPerSubject int64
-	// Duplicates is how long a second message with the same Nats-Msg-Id is dropped.
+	// Duplicates is how long messages with the same Nats-Msg-Id are dropped.
 	Duplicates time.Duration
 }
 
-// resultsWindow is the DuplicateWindow of results, as short as the server allows. It drops by the message id alone, whoever has
-// published it: a worker could use the ids of another's results, which can be guessed, and so have them dropped.
+// resultsWindow is the DuplicateWindow of results, the shortest that the server allows. The server drops messages by ID, whatever their
+// publisher. A worker could guess the IDs of another worker's results, and use them to have those results dropped.
 const resultsWindow = 100 * time.Millisecond
 
-// maxDead bounds the dead letters of one stream: whoever may write results can make as many as it likes.
+// maxDead limits the dead letters of one stream. A worker can produce any number of them.
 const maxDead = 10_000
 
-// FactsKept is how long a reader of facts may be away without missing one.
+// FactsKept is how long a reader of facts may be unavailable without missing a fact.
 const FactsKept = 7 * 24 * time.Hour
 
-// CommandsKept is how long a command waits for a worker that does not come. By then the operation has reached its time limit.
+// CommandsKept is how long a command waits for an unavailable worker. By then the operation has reached its time limit.
 const CommandsKept = 2 * 24 * time.Hour
 
-// The bounds of the streams fit into the 7 GiB that a server of KEB has for all of them (max_file_store).
+// The limits of the streams fit into the 7 GiB that a KEB server has for all of them (max_file_store).
 const (
 	maxRequestBytes = 256 << 20
 	maxCommandBytes = 1 << 30
@@ -69,11 +69,11 @@ const (
 	maxDeadBytes    = 256 << 20
 )
 
-// StageMemoryBytes bounds the stage memory of all operations, unless an operator has set another bound. It fits into the 256 MB that a
-// server of KEB has for streams in memory (max_memory_store).
+// StageMemoryBytes limits the stage memory of all operations, unless an operator has set another limit. It fits into the 256 MB that a KEB
+// server has for streams in memory (max_memory_store).
 const StageMemoryBytes = 192 << 20
 
-// Streams lists the streams of the contract. All are kept in files.
+// Streams returns the streams of the contract. All are stored in files.
 func Streams() []StreamSpec {
 	return []StreamSpec{
 		{Name: StreamRequests, Subjects: []string{"keb.request.*"}, WorkQueue: true, MaxBytes: maxRequestBytes, Duplicates: DuplicateWindow},
@@ -90,24 +90,24 @@ func Streams() []StreamSpec {
 	}
 }
 
-// ConsumerSpec says how a durable pull consumer is configured.
+// ConsumerSpec is the configuration of a durable pull consumer.
 type ConsumerSpec struct {
 	Stream Stream
 	// Name is the durable name.
 	Name string
-	// Filter is a subject filter; empty means every subject of the stream.
+	// Filter is a subject filter; empty matches every subject of the stream.
 	Filter string
-	// AckWait is how long the server waits for an acknowledgement or a progress message before it delivers again.
+	// AckWait is how long the server waits for an acknowledgement or a progress message before it redelivers.
 	AckWait time.Duration
-	// MaxAckPending bounds what is delivered and not acknowledged.
+	// MaxAckPending limits the number of messages that are delivered and not acknowledged.
 	MaxAckPending int
-	// Ranked tells that of the processes that share the consumer one gets all messages for as long as it keeps up, and the others
-	// what it leaves: batches stay large however many processes there are.
+	// Ranked reports whether the processes that share the consumer are ranked: one process receives all messages while it keeps up, and the
+	// next receives the rest. Batches stay large with any number of processes.
 	Ranked bool
 }
 
 const (
-	// ackWait is also how long the work of a killed process stands still. Whoever works longer sends progress.
+	// ackWait is also the delay before another process takes over the work of a killed one. Longer work must report progress.
 	ackWait       = 10 * time.Second
 	maxAckPending = 20_000
 )
@@ -130,24 +130,24 @@ func CommandsConsumer(worker string) ConsumerSpec {
 	}
 }
 
-// FactsConsumer is the consumer of one reader of facts; every reader has its own name.
+// FactsConsumer is the consumer of one reader of facts. Each reader has a unique name.
 func FactsConsumer(reader string) ConsumerSpec {
 	return ConsumerSpec{Stream: StreamFacts, Name: reader, AckWait: ackWait, MaxAckPending: maxAckPending}
 }
 
-// RequestSubject is where requests for operations of a type are published.
+// RequestSubject returns the subject of requests for operations of a type.
 func RequestSubject(t OperationType) string { return "keb.request." + string(t) }
 
-// CommandSubject is where commands for a step are published.
+// CommandSubject returns the subject of commands for a step.
 func CommandSubject(worker, step string) string { return "keb.command." + worker + "." + step }
 
-// ProbeSubject is where the orchestrator tries whether the bus stores messages. No worker can have this name.
+// ProbeSubject returns the subject on which the orchestrator checks whether the bus stores messages. No worker can have this name.
 func ProbeSubject() string { return CommandSubject(UserOrchestrator, "probe") }
 
-// ResultSubject is where the results of a step are published.
+// ResultSubject returns the subject of the results of a step.
 func ResultSubject(worker, step string) string { return "keb.result." + worker + "." + step }
 
-// WorkerOfResult is the worker in a subject of ResultSubject; empty for any other subject.
+// WorkerOfResult returns the worker in a result subject; empty for any other subject.
 func WorkerOfResult(subject string) string {
 	rest, ok := strings.CutPrefix(subject, "keb.result.")
 	if !ok {
@@ -157,33 +157,32 @@ func WorkerOfResult(subject string) string {
 	return worker
 }
 
-// FactSubject is where facts of a type about operations of a type are published, for example
-// "keb.fact.provision.step-finished".
+// FactSubject returns the subject of facts of a type about operations of a type, for example "keb.fact.provision.step-finished".
 func FactSubject(o OperationType, t Type) string { return "keb.fact." + string(o) + "." + t.kind() }
 
-// NoticeOperations is where orchestrators tell each other, outside of any stream, which operations they have just changed: an
-// OperationsRequest. A notice may be lost; whoever listens also looks at the database from time to time.
+// NoticeOperations is the subject on which orchestrators notify each other, outside of any stream, of the operations that they just
+// changed. The payload is an OperationsRequest. A notice may be lost, so listeners also poll the database.
 const NoticeOperations = "keb.notice.operations"
 
-// DeadSubject is where messages of a stream are published that nobody could read.
+// DeadSubject returns the subject of unreadable messages of a stream.
 func DeadSubject(s Stream) string { return "keb.dead." + string(s) }
 
-// CommandID is the event id of a command: "<operation id>/<cursor>".
+// CommandID returns the event ID of a command: "<operation id>/<cursor>".
 func CommandID(operationID string, cursor int64) string {
 	return operationID + "/" + strconv.FormatInt(cursor, 10)
 }
 
-// DispatchID is the Nats-Msg-Id of a command, and the event id and Nats-Msg-Id of its result:
-// "<operation id>/<cursor>/<dispatch>".
+// DispatchID returns the Nats-Msg-Id of a command, which is also the event ID and Nats-Msg-Id of its result: "<operation
+// id>/<cursor>/<dispatch>".
 func DispatchID(operationID string, cursor int64, dispatch int) string {
 	return CommandID(operationID, cursor) + "/" + strconv.Itoa(dispatch)
 }
 
-// Sources of events (the CloudEvents "source" attribute). A worker's source is WorkerSource(name).
+// Sources of events (the CloudEvents "source" attribute). The source of a worker is WorkerSource(name).
 const (
 	SourceBroker       = "/keb/broker"
 	SourceOrchestrator = "/keb/orchestrator"
 )
 
-// WorkerSource is the "source" attribute of the results of a worker.
+// WorkerSource returns the "source" attribute of the results of a worker.
 func WorkerSource(worker string) string { return "/keb/worker/" + worker }

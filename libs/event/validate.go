@@ -9,34 +9,34 @@ import (
 	"strconv"
 )
 
-// FieldError is what the Validate methods return: a member of a payload that breaks the contract.
+// FieldError is returned by the Validate methods. It identifies the member of a payload that violates the contract.
 type FieldError struct {
 	// Field is the path of the member in the JSON document, for example "operation.id".
 	Field string
-	// Problem says what is wrong and what is allowed.
+	// Problem describes what is wrong and what is allowed.
 	Problem string
 }
 
-// Error is the field, then the problem.
+// Error returns the field and the problem.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }
 
-// maxName bounds ids and names, which become words of subjects and keys.
+// maxName limits the length of IDs and names, which become tokens of subjects and keys.
 const maxName = 200
 
-// checks gathers the first problem.
+// checks keeps the first problem.
 type checks struct{ err error }
 
-func (c *checks) that(ok bool, field, format string, args ...any) {
+func (c *checks) require(ok bool, field, format string, args ...any) {
 	if c.err == nil && !ok {
 		c.err = &FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 	}
 }
 
-// word checks an id or a name: one word of a subject.
+// word checks an ID or a name, which must be a single token of a subject.
 func (c *checks) word(field, v string) {
-	c.that(v != "", field, "is empty")
-	c.that(len(v) <= maxName, field, "is %d bytes long: want at most %d", len(v), maxName)
-	c.that(isWord(v), field, "is %.50q: want letters, digits, hyphens and underscores", v)
+	c.require(v != "", field, "is empty")
+	c.require(len(v) <= maxName, field, "is %d bytes long: want at most %d", len(v), maxName)
+	c.require(isWord(v), field, "is %.50q: want letters, digits, hyphens and underscores", v)
 }
 
 func isWord(s string) bool {
@@ -50,26 +50,26 @@ func isWord(s string) bool {
 }
 
 func (c *checks) positive(field string, v int64) {
-	c.that(v > 0, field, "is %s: want 1 or more", strconv.FormatInt(v, 10))
+	c.require(v > 0, field, "is %s: want 1 or more", strconv.FormatInt(v, 10))
 }
 
-// object checks optional JSON: absent, or an object. Its syntax was checked when it was decoded.
+// object checks optional JSON, which must be absent or an object. The decoder has already checked its syntax.
 func (c *checks) object(field string, v json.RawMessage) {
 	t := bytes.TrimLeft(v, " \t\r\n")
-	c.that(len(t) == 0 || t[0] == '{', field, "want a JSON object")
+	c.require(len(t) == 0 || t[0] == '{', field, "want a JSON object")
 }
 
 func (c *checks) operationType(field string, t OperationType) {
-	c.that(slices.Contains(OperationTypes(), t), field, "is %.50q: want one of %q", string(t), OperationTypes())
+	c.require(slices.Contains(OperationTypes(), t), field, "is %.50q: want one of %q", string(t), OperationTypes())
 }
 
 func (c *checks) cause(field string, e *Error) {
 	if e != nil {
-		c.that(e.Message != "" || e.Reason != "", field, "has neither a message nor a reason")
+		c.require(e.Message != "" || e.Reason != "", field, "has neither a message nor a reason")
 	}
 }
 
-// Validate checks what every reader relies on.
+// Validate checks the members that every reader relies on. The error is a *FieldError.
 func (o Operation) Validate() error {
 	var c checks
 	o.check(&c, "")
@@ -79,7 +79,7 @@ func (o Operation) Validate() error {
 func (o *Operation) check(c *checks, at string) {
 	c.word(at+"id", o.ID)
 	c.operationType(at+"type", o.Type)
-	c.that(o.InstanceID != "", at+"instanceId", "is empty")
+	c.require(o.InstanceID != "", at+"instanceId", "is empty")
 	c.object(at+"parameters", o.Parameters)
 	if o.Update != nil {
 		c.object(at+"update.parameters", o.Update.Parameters)
@@ -89,14 +89,14 @@ func (o *Operation) check(c *checks, at string) {
 	}
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (p OperationRequested) Validate() error {
 	var c checks
 	p.Operation.check(&c, "operation.")
 	return c.err
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (p StepExecute) Validate() error {
 	var c checks
 	p.Operation.check(&c, "operation.")
@@ -107,15 +107,15 @@ func (p StepExecute) Validate() error {
 	c.positive("dispatch", int64(p.Dispatch))
 	c.positive("stageAttempt", int64(p.StageAttempt))
 	c.positive("stepAttempt", int64(p.StepAttempt))
-	c.that(!p.ExecuteBefore.IsZero(), "executeBefore", "is missing")
+	c.require(!p.ExecuteBefore.IsZero(), "executeBefore", "is missing")
 	return c.err
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (r CurrentRequest) Validate() error {
 	var c checks
 	n := len(r.Commands)
-	c.that(n > 0 && n <= MaxCurrent, "commands", "are %d: want 1 to %d", n, MaxCurrent)
+	c.require(n > 0 && n <= MaxCurrent, "commands", "are %d: want 1 to %d", n, MaxCurrent)
 	for i := 0; i < n && c.err == nil; i++ {
 		field := "commands[" + strconv.Itoa(i) + "]."
 		c.word(field+"operationId", r.Commands[i].OperationID)
@@ -124,7 +124,7 @@ func (r CurrentRequest) Validate() error {
 	return c.err
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (r Result) Validate() error {
 	var c checks
 	r.check(&c)
@@ -140,16 +140,16 @@ func (r *Result) check(c *checks) {
 	c.object("details", r.Details)
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (p StepRetry) Validate() error {
 	var c checks
 	p.check(&c)
-	c.that(p.RetryAfter >= 0 && !math.IsInf(p.RetryAfter, 0), "retryAfter", "is %v: want seconds, 0 or more", p.RetryAfter)
+	c.require(p.RetryAfter >= 0 && !math.IsInf(p.RetryAfter, 0), "retryAfter", "is %v: want seconds, 0 or more", p.RetryAfter)
 	c.cause("error", p.Error)
 	return c.err
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (p StepFailed) Validate() error {
 	var c checks
 	p.check(&c)
@@ -157,7 +157,7 @@ func (p StepFailed) Validate() error {
 	return c.err
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (p StepSkipped) Validate() error {
 	var c checks
 	p.check(&c)
@@ -165,23 +165,23 @@ func (p StepSkipped) Validate() error {
 	return c.err
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (f Fact) Validate() error {
 	var c checks
 	c.word("operationId", f.OperationID)
 	c.operationType("operationType", f.OperationType)
-	c.that(f.InstanceID != "", "instanceId", "is empty")
-	c.that(f.Cursor >= 0, "cursor", "is negative")
+	c.require(f.InstanceID != "", "instanceId", "is empty")
+	c.require(f.Cursor >= 0, "cursor", "is negative")
 	return c.err
 }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (p OperationSucceeded) Validate() error { return withDetails(p.Fact, p.Details) }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (p OperationFailed) Validate() error { return withDetails(p.Fact, p.Details) }
 
-// Validate names the first member that breaks the contract; the error is a *FieldError.
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (p OperationCancelled) Validate() error { return withDetails(p.Fact, p.Details) }
 
 func withDetails(f Fact, details json.RawMessage) error {
@@ -193,8 +193,8 @@ func withDetails(f Fact, details json.RawMessage) error {
 	return c.err
 }
 
-// HoldsNUL reports whether JSON has the escape of the NUL character in it, which no database stores. An escaped backslash before "u0000" is
-// none.
+// HoldsNUL reports whether raw contains an escaped NUL character, which databases cannot store. An escaped backslash before "u0000" does
+// not count.
 func HoldsNUL(raw []byte) bool {
 	escape := []byte(`\u0000`)
 	for {

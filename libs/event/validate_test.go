@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-func TestValidateNamesTheMember(t *testing.T) {
+func TestValidate_InvalidMember_IsNamed(t *testing.T) {
 	t.Parallel()
 	for typ, payload := range examples() {
 		if err := payload.(interface{ Validate() error }).Validate(); err != nil {

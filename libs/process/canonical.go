@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// The wire types fix the order of the keys, so that encoding/json writes the canonical form. A field that is added
-// later needs omitzero, or every pinned definition would change its hash.
+// The order of the fields is the order of the keys in the canonical form. A new field needs omitzero; otherwise the hash of every stored
+// definition would change.
 type (
 	wireProcess struct {
 		Operation event.OperationType `json:"operation"`
@@ -48,10 +48,10 @@ type (
 	wireDuration time.Duration
 )
 
-// MarshalText writes the form that UnmarshalText reads.
+// MarshalText returns the form that UnmarshalText reads.
 func (d wireDuration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText reads a Go duration.
+// UnmarshalText parses a Go duration.
 func (d *wireDuration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	if err != nil {
@@ -97,13 +97,12 @@ func (w wireStep) step() Step {
 	}
 }
 
-// Parse reads a definition written by Canonical, also if its keys have been put in another order since, and compiles
-// its conditions. It does not hold the definition against rules that may have become stricter since it was loaded,
-// except that there is something to run.
+// Parse reads a definition that Canonical wrote, with keys in any order, and compiles its conditions. It does not check rules that may have
+// become stricter since the definition was loaded, except that there is something to run.
 func Parse(canonical []byte) (*Process, error) {
 	var w wireProcess
 	dec := json.NewDecoder(bytes.NewReader(canonical))
-	// A setting of a newer release must not be dropped: the operation would run by another definition than its hash says.
+	// A setting of a newer release must not be ignored: the definition would no longer match its hash.
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&w); err != nil {
 		return nil, fmt.Errorf("parse process: %w", err)

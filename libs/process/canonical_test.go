@@ -23,7 +23,7 @@ func single(t *testing.T, content string) *process.Process {
 	return set[event.Provision]
 }
 
-func TestTheHashDoesNotDependOnTheLayoutOfTheFile(t *testing.T) {
+func TestHash_FileLayout_IsIgnored(t *testing.T) {
 	t.Parallel()
 	first := single(t, `operation: provision
 timeout: 24h
@@ -48,7 +48,7 @@ stages:
 	}
 }
 
-func TestTheHashDependsOnEverySetting(t *testing.T) {
+func TestHash_EverySetting_Counts(t *testing.T) {
 	t.Parallel()
 	const format = "operation: provision\ntimeout: %s\nstages:\n  - name: %s\n    steps:\n" +
 		"      - {name: %s, worker: %s, when: %s, retry: {every: %s, timeout: %s, scope: %s}, wait: {every: %s, timeout: %s}, execution: %s, onTimeout: %s, onFailure: %s}\n"
@@ -66,9 +66,9 @@ func TestTheHashDependsOnEverySetting(t *testing.T) {
 	}
 }
 
-// The canonical form is stored for as long as an operation runs: a release that writes it differently would lose the
-// definitions of running operations.
-func TestTheCanonicalFormIsFixed(t *testing.T) {
+// The canonical form is stored while an operation runs. A release that writes it differently would lose the definitions of running
+// operations.
+func TestCanonical_Form_IsFixed(t *testing.T) {
 	t.Parallel()
 	p := single(t, "operation: provision\nstages:\n  - name: s\n    steps:\n"+
 		"      - {name: Starting, worker: orchestrator}\n"+
@@ -83,7 +83,7 @@ func TestTheCanonicalFormIsFixed(t *testing.T) {
 	}
 }
 
-func TestParseReadsWhatCanonicalWrote(t *testing.T) {
+func TestParse_Canonical_RoundTrips(t *testing.T) {
 	t.Parallel()
 	for operation, p := range load(t) {
 		parsed, err := process.Parse(p.Canonical())
@@ -97,7 +97,7 @@ func TestParseReadsWhatCanonicalWrote(t *testing.T) {
 	}
 }
 
-// Operations keep the definition that they started with: one that was stored before there was a wait has none.
+// Operations keep the definition that they started with. Definitions that were stored before waits existed have none.
 func TestParse_DefinitionWithoutWait_HasNone(t *testing.T) {
 	t.Parallel()
 	const stored = `{"operation":"provision","timeout":"24h0m0s","stages":[{"name":"s","steps":[` +
@@ -105,14 +105,14 @@ func TestParse_DefinitionWithoutWait_HasNone(t *testing.T) {
 	p, err := process.Parse([]byte(stored))
 	require.NoError(t, err)
 	if p.Stages[0].Steps[0].Waits() {
-		t.Errorf("the step waits: %+v", p.Stages[0].Steps[0].Wait)
+		t.Errorf("the step has a wait: %+v", p.Stages[0].Steps[0].Wait)
 	}
 	if diff := cmp.Diff(stored, string(p.Canonical())); diff != "" {
 		t.Errorf("canonical form (-want +got):\n%s", diff)
 	}
 }
 
-func TestAParsedProcessHasItsConditions(t *testing.T) {
+func TestParse_Conditions_AreCompiled(t *testing.T) {
 	t.Parallel()
 	parsed, err := process.Parse(load(t)[event.Provision].Canonical())
 	require.NoError(t, err)
@@ -125,8 +125,8 @@ func TestAParsedProcessHasItsConditions(t *testing.T) {
 	}
 }
 
-// Postgres may keep JSON in another order of keys than it was given.
-func TestParseDoesNotDependOnTheOrderOfKeys(t *testing.T) {
+// Postgres may return the keys of JSON in another order.
+func TestParse_KeyOrder_IsIgnored(t *testing.T) {
 	t.Parallel()
 	p := load(t)[event.Provision]
 	var anyOrder map[string]any
@@ -140,7 +140,7 @@ func TestParseDoesNotDependOnTheOrderOfKeys(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
+func TestParse_InvalidDefinition_IsRejected(t *testing.T) {
 	t.Parallel()
 	const good = `{"operation":"provision","timeout":"1h","stages":[{"name":"s","steps":[{"name":"A","worker":"a","when":"true"}]}]}`
 	_, err := process.Parse([]byte(good))
@@ -151,7 +151,7 @@ func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"unknown key":     {strings.Replace(good, "timeout", "time", 1), `parse process: json: unknown field "time"`},
 		"bad duration":    {strings.Replace(good, "1h", "1 h", 1), `parse process: time: unknown unit " h" in duration "1 h"`},
 		"no stages":       {`{"operation":"provision"}`, `parse process "provision": no stages`},
-		"a stage is bare": {`{"operation":"provision","stages":[{"name":"s"}]}`, `parse process "provision": stage "s" has no steps`},
+		"a stage without steps": {`{"operation":"provision","stages":[{"name":"s"}]}`, `parse process "provision": stage "s" has no steps`},
 		"bad condition": {
 			strings.Replace(good, "true", "1", 1),
 			`parse process "provision": step "A": when: the result is int, not bool`,
@@ -168,19 +168,19 @@ func TestParseRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	}
 }
 
-func TestEqualComparesDefinitions(t *testing.T) {
+func TestEqual_ComparesDefinitions(t *testing.T) {
 	t.Parallel()
 	set := load(t)
 	var none *process.Process
 	if none.Equal(set[event.Provision]) || set[event.Provision].Equal(none) || !none.Equal(nil) {
-		t.Error("a process equals no process")
+		t.Error("a process equals nil")
 	}
 	if set[event.Provision].Equal(set[event.Deprovision]) {
 		t.Error("different processes are equal")
 	}
 }
 
-// anyProcess draws a process file that Load accepts, as JSON, which is YAML too.
+// anyProcess generates a process file that Load accepts, as JSON, which is also YAML.
 func anyProcess(t *rapid.T) []byte {
 	duration := rapid.Map(rapid.IntRange(1, 3600_000), func(ms int) string { return fmt.Sprintf("%dms", ms) })
 	policy := rapid.SampledFrom([]string{"fail", "skip"})
@@ -220,7 +220,7 @@ func anyProcess(t *rapid.T) []byte {
 	return content
 }
 
-func TestPropertyLoadedAndParsedProcessesAreTheSame(t *testing.T) {
+func TestParse_RandomProcess_EqualsLoaded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		set, err := process.Load(fstest.MapFS{"provision.yaml": {Data: anyProcess(t)}})

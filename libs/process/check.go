@@ -8,8 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// check holds a draft against the rules of processes, fills in defaults and compiles the conditions. What it returns
-// is of use only if no problem was added.
+// check validates a draft, fills in defaults and compiles the conditions. The result is valid only if no problem was added.
 func (d *draft) check(compile *compiler, out *problems) *Process {
 	p := &Process{Operation: d.operation, Timeout: d.timeout}
 	stages, steps := map[string]position{}, map[string]position{}
@@ -34,13 +33,13 @@ func (d *draft) check(compile *compiler, out *problems) *Process {
 			step.condition = c
 			stage.Steps = append(stage.Steps, step.Step)
 		}
-		// Overlays may have taken away the last step of a stage, and with it the stage.
+		// Overlays may have removed the last step of a stage, which removes the stage.
 		if len(stage.Steps) > 0 {
 			p.Stages = append(p.Stages, stage)
 		}
 	}
 	if len(p.Stages) == 0 || p.Stages[0].Finally {
-		out.add(d.at, "no step is left in the process %s", d.operation)
+		out.add(d.at, "the process %s has no steps", d.operation)
 	}
 	return p
 }
@@ -76,13 +75,12 @@ func (d *draft) checkStep(s *draftStep, finally bool, out *problems) {
 		out.add(s.where(keyOnTimeout), "step %q: onTimeout: skip needs a retry.timeout", s.Name)
 	} else if d.operation == event.Deprovision && s.Retry.Timeout > MaxSkipBudget {
 		out.add(s.where(keyRetryTimeout),
-			"step %q: retry.timeout %s is too long; a deprovisioning step with onTimeout: skip gives up after at most %s",
+			"step %q: retry.timeout %s is too long; a deprovisioning step with onTimeout: skip allows at most %s",
 			s.Name, s.Retry.Timeout, MaxSkipBudget)
 	}
 }
 
-// checkFinally holds a step to what the finally stage is for: it is tried for a while, and never decides how the operation
-// ends.
+// checkFinally validates a step of the finally stage: its retries are limited, and it must not decide how the operation ends.
 func (s *draftStep) checkFinally(out *problems) {
 	orElse(&s.OnTimeout, Skip)
 	orElse(&s.OnFailure, Skip)
@@ -92,7 +90,7 @@ func (s *draftStep) checkFinally(out *problems) {
 		policy Policy
 	}{{keyOnTimeout, s.OnTimeout}, {keyOnFailure, s.OnFailure}} {
 		if p.policy != Skip {
-			out.add(s.where(p.key), "step %q: %s: %s cannot be in the finally stage; only skip is allowed", s.Name, p.key, p.policy)
+			out.add(s.where(p.key), "step %q: %s: %s is not allowed in the finally stage; only skip is", s.Name, p.key, p.policy)
 		}
 	}
 	if s.Waits() {
@@ -103,16 +101,16 @@ func (s *draftStep) checkFinally(out *problems) {
 		budget time.Duration
 	}{{keyRetryTimeout, s.Retry.Timeout}, {keyWaitTimeout, s.Wait.Timeout}} {
 		if b.budget > MaxSkipBudget {
-			out.add(s.where(b.key), "step %q: %s %s is too long; a step of the finally stage gives up after at most %s",
+			out.add(s.where(b.key), "step %q: %s %s is too long; a step of the finally stage allows at most %s",
 				s.Name, b.key, b.budget, MaxSkipBudget)
 		}
 	}
 }
 
-// checkBuiltIn refuses settings that would have no effect: a built-in step runs inside the transition.
+// checkBuiltIn rejects settings without effect: a built-in step runs inside the transition.
 func (s *draftStep) checkBuiltIn(out *problems) {
 	if !slices.Contains(BuiltInSteps(), s.Name) {
-		out.add(s.at, "step %q: the orchestrator has no built-in step of this name; built-in: %s",
+		out.add(s.at, "step %q: the orchestrator has no built-in step with this name; built-in: %s",
 			s.Name, strings.Join(BuiltInSteps(), ", "))
 	}
 	for _, key := range []string{keyRetryEvery, keyRetryTimeout, keyRetryScope, keyWaitEvery, keyWaitTimeout, keyExecution, keyOnTimeout, keyOnFailure} {
@@ -124,7 +122,7 @@ func (s *draftStep) checkBuiltIn(out *problems) {
 	s.OnTimeout, s.OnFailure = Fail, Fail
 }
 
-// fill puts the defaults where nothing was given.
+// fill sets the defaults of missing settings.
 func (s *draftStep) fill() {
 	orElse(&s.Retry.Every, DefaultEvery)
 	orElse(&s.Retry.Scope, ScopeStage)

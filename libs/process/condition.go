@@ -9,12 +9,11 @@ import (
 	"cel.dev/cel-go/common/cost"
 )
 
-// ErrCondition marks a condition that could not be evaluated, for example because it reads a parameter that is not
-// there without asking has() first.
+// ErrCondition marks a condition that could not be evaluated, for example because it reads a missing parameter without calling has() first.
 var ErrCondition = errors.New("condition")
 
-// Limits of a condition. A condition whose cost has a small static bound runs without the accounting, which would
-// cost more than the condition itself.
+// Limits of a condition. A condition with a small static cost bound is evaluated without cost tracking, which would cost more than the
+// condition itself.
 const (
 	maxConditionLength = 2_000
 	maxNestedLoops     = 2
@@ -27,7 +26,7 @@ type condition struct {
 	program cel.Program
 }
 
-// Runs reports whether the step's condition holds; a step without one always runs. The error is ErrCondition.
+// Runs reports whether the step's condition is true. A step without a condition always runs. The error is ErrCondition.
 func (s *Step) Runs(in *Input) (bool, error) {
 	if s.condition == nil {
 		return true, nil
@@ -43,12 +42,12 @@ func (s *Step) Runs(in *Input) (bool, error) {
 	return ok, nil
 }
 
-// compiler makes conditions; it builds its CEL environment when it is first needed. The zero value is ready.
+// compiler compiles conditions. It creates its CEL environment on first use. The zero value is ready.
 type compiler struct {
 	env *cel.Env
 }
 
-// condition compiles a source. The error is one line and says where in the source the problem is.
+// condition compiles a source. The error is one line with the position in the source.
 func (c *compiler) condition(source string) (*condition, error) {
 	if source == "" {
 		return nil, nil
@@ -67,11 +66,11 @@ func (c *compiler) condition(source string) (*condition, error) {
 	if issues.Err() != nil {
 		return nil, c.firstIssue(source, issues)
 	}
-	// dyn is refused as well: whether a parameter is a bool is known only when it is too late to say so nicely.
+	// dyn is also rejected: the type of a parameter is known only when an operation runs.
 	if got := ast.OutputType(); !got.IsExactType(cel.BoolType) {
 		return nil, fmt.Errorf("the result is %s, not bool%s", got, boolHint(source, got))
 	}
-	// Optimised: a list of plans becomes a set once, not at each evaluation.
+	// The optimizer converts a list of constants to a set once, instead of at each evaluation.
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize)}
 	estimate, err := c.env.EstimateCost(ast, sizes{})
 	if err != nil {
@@ -116,7 +115,7 @@ func newEnv() (*cel.Env, error) {
 	)
 }
 
-// firstIssue makes one line of the first problem CEL found; the rest usually follows from it.
+// firstIssue returns the first problem that CEL found, in one line. The others usually follow from it.
 func (c *compiler) firstIssue(source string, issues *cel.Issues) error {
 	found := issues.Errors()
 	if len(found) == 0 {
@@ -136,7 +135,7 @@ func (c *compiler) firstIssue(source string, issues *cel.Issues) error {
 	return fmt.Errorf("%s (character %d)", message, first.Location.Column()+1)
 }
 
-// undefinedField names the struct and its fields; CEL knows neither by the time it complains.
+// undefinedField returns a message that names the struct and its fields, which the error of CEL lacks.
 func (c *compiler) undefinedField(source string, e *cel.Error, message string) string {
 	lines := strings.Split(source, "\n")
 	if i := e.Location.Line() - 1; i < 0 || i >= len(lines) || e.Location.Column() > len(lines[i]) {
@@ -163,15 +162,15 @@ func boolHint(source string, got *cel.Type) string {
 	return ""
 }
 
-// sizes bounds what conditions work on: names and ids are short, and so are the lists of credentials.
+// sizes limits the size of the values in conditions: names and IDs are short, and so are the lists of credentials.
 type sizes struct{}
 
-// EstimateCallCost leaves every call to CEL.
+// EstimateCallCost leaves every call to the defaults of CEL.
 func (sizes) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
 	return nil
 }
 
-// EstimateSize bounds the fields of the operation; parameters and details have no bound.
+// EstimateSize limits the fields of the operation. Parameters and details have no limit.
 func (sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
 	path := element.Path()
 	if len(path) == 0 || path[0] == varParameters || path[0] == varDetails {

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// conditional makes a step with a condition.
+// conditional returns a step with a condition.
 func conditional(t testing.TB, when string) (*process.Step, error) {
 	t.Helper()
 	source, err := json.Marshal(when)
@@ -41,7 +41,7 @@ func input() *process.Input {
 	}
 }
 
-func TestConditions(t *testing.T) {
+func TestRuns_Conditions(t *testing.T) {
 	t.Parallel()
 	tests := map[string]bool{
 		``:                              true,
@@ -87,7 +87,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-func TestAConditionThatCannotBeEvaluatedIsAnError(t *testing.T) {
+func TestRuns_EvaluationFails_ReturnsErrCondition(t *testing.T) {
 	t.Parallel()
 	broken := input()
 	broken.Operation.Parameters = json.RawMessage(`{"a":`)
@@ -100,10 +100,10 @@ func TestAConditionThatCannotBeEvaluatedIsAnError(t *testing.T) {
 		in   *process.Input
 		want string
 	}{
-		"a parameter that is not there": {`parameters.region == "x"`, input(), "no such key: region"},
+		"a missing parameter": {`parameters.region == "x"`, input(), "no such key: region"},
 		"parameters that are not JSON":  {`has(parameters.a)`, broken, "parameters: unexpected EOF"},
-		"details that are no object":    {`has(details.avs)`, list, "details: not a JSON object"},
-		"a type that does not fit":      {`parameters.machineType > 3`, input(), "no such overload"},
+		"details that are not an object":    {`has(details.avs)`, list, "details: not a JSON object"},
+		"a value of the wrong type":      {`parameters.machineType > 3`, input(), "no such overload"},
 		"a loop that is too long":       {`parameters.zones.all(a, parameters.zones.exists(b, b != a))`, huge, "cost limit exceeded"},
 	}
 	for name, tc := range tests {
@@ -122,7 +122,7 @@ func TestAConditionThatCannotBeEvaluatedIsAnError(t *testing.T) {
 	}
 }
 
-func TestAConditionThatCouldRunTooLongIsRefused(t *testing.T) {
+func TestLoad_ExpensiveCondition_IsRejected(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ when, want string }{
 		"too long":      {strings.Repeat(`plan.name == "" || `, 200) + "true", "too long for a condition; at most 2000"},
@@ -144,7 +144,7 @@ func TestAConditionThatCouldRunTooLongIsRefused(t *testing.T) {
 	}
 }
 
-func TestParametersAreDecodedOnlyWhenAConditionReadsThem(t *testing.T) {
+func TestRuns_UnusedParameters_AreNotDecoded(t *testing.T) {
 	t.Parallel()
 	in := input()
 	in.Operation.Parameters, in.Details = json.RawMessage("not JSON"), json.RawMessage("not JSON")
@@ -157,7 +157,7 @@ func TestParametersAreDecodedOnlyWhenAConditionReadsThem(t *testing.T) {
 	}
 }
 
-func TestParametersAreDecodedOnce(t *testing.T) {
+func TestRuns_Parameters_AreDecodedOnce(t *testing.T) {
 	t.Parallel()
 	s, err := conditional(t, `parameters.autoScalerMin == 3`)
 	require.NoError(t, err)
@@ -170,7 +170,7 @@ func TestParametersAreDecodedOnce(t *testing.T) {
 	}
 }
 
-func TestAbsentParametersAndDetailsAreEmptyObjects(t *testing.T) {
+func TestRuns_AbsentParameters_AreEmpty(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{"", "null", "{}", " "} {
 		s, err := conditional(t, `!has(parameters.a) && !has(details.a) && size(credentials) == 0`)

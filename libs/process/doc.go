@@ -1,8 +1,6 @@
-// Package process holds process definitions: what an operation of a type does,
-// as stages and steps, read from YAML files and checked before anything runs.
+// Package process contains process definitions. A definition lists the stages and steps of an operation type. It is read from YAML files
+// and validated before anything runs.
 //
-// A definition is data. Load reads the files of a folder and applies overlays,
-// so that a team adds a step with a file; Parse reads back a definition that an
-// operation was pinned to. The package does no I/O except through the fs.FS
-// it is given.
+// Load reads the files of a folder and applies overlays, so that a team can add a step with a file. Parse reads a definition that was
+// stored with an operation. The package does no I/O except through the fs.FS it is given.
 package process

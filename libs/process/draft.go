@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// A draft is a process between its files and the check: it still knows where everything was written, so that a
-// problem caused by an overlay is reported there.
+// A draft is a process that has been read and not validated yet. It keeps the position of every setting, so that a problem in an overlay is
+// reported there.
 type (
 	draft struct {
 		operation event.OperationType
@@ -17,7 +17,7 @@ type (
 		timeout   time.Duration
 		timeoutAt position
 		stages    []*draftStage
-		// broken drafts have had a problem that makes every further one worthless.
+		// broken drafts are not checked further, because every other problem would follow from the first.
 		broken bool
 	}
 	draftStage struct {
@@ -28,7 +28,7 @@ type (
 	draftStep struct {
 		Step
 		at position
-		// given is where a setting was written, for those that were.
+		// given contains the positions of the settings that are present.
 		given map[string]position
 	}
 )
@@ -87,12 +87,12 @@ func readProcess(root node) *draft {
 		}
 		d.stages = append(d.stages, stage)
 	}
-	// Without a stage every overlay would find its targets missing, which says nothing new.
+	// Without a stage, every target of an overlay would be reported as missing.
 	d.broken = len(d.stages) == 0
 	return d
 }
 
-// readOperation reads the key that says what operation type a file is about.
+// readOperation reads the operation type of a file.
 func readOperation(root node, fields map[string]node) (event.OperationType, bool) {
 	operation, ok := fields["operation"]
 	if !ok {
@@ -107,7 +107,7 @@ func readOperation(root node, fields map[string]node) (event.OperationType, bool
 	return event.OperationType(v), ok
 }
 
-// readStage returns nil if the stage cannot be named.
+// readStage returns nil if the stage has no valid name.
 func readStage(n node) *draftStage {
 	fields := n.object(keyName, "steps")
 	if fields == nil {
@@ -123,7 +123,7 @@ func readStage(n node) *draftStage {
 		return nil
 	}
 	if stage.name == StageFinally {
-		name.problem("%s is kept for the steps under the key %s of the process", StageFinally, StageFinally)
+		name.problem("%s is reserved for the steps under the key %s of the process", StageFinally, StageFinally)
 		return nil
 	}
 	steps, ok := fields["steps"]
@@ -139,7 +139,7 @@ func readStage(n node) *draftStage {
 	return stage
 }
 
-// readStep returns nil if the step cannot be named.
+// readStep returns nil if the step has no valid name.
 func readStep(n node) *draftStep {
 	fields := n.object(keyName, keyWorker, keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure)
 	if fields == nil {
@@ -163,7 +163,7 @@ func readStep(n node) *draftStep {
 	return step
 }
 
-// set takes over the settings that are given; an overlay uses it to change some of them.
+// set applies the settings that are present. Overlays use it to change some of them.
 func (s *draftStep) set(fields map[string]node) {
 	if n, ok := fields[keyWhen]; ok {
 		if v, ok := n.text(); ok {
@@ -217,7 +217,7 @@ func (s *draftStep) setPolicy(into *Policy, key string, fields map[string]node) 
 	}
 }
 
-// where is where a setting was written, or else the step.
+// where returns the position of a setting, or of the step if the setting is absent.
 func (s *draftStep) where(key string) position {
 	if at, ok := s.given[key]; ok {
 		return at
@@ -225,7 +225,7 @@ func (s *draftStep) where(key string) position {
 	return s.at
 }
 
-// find returns the stage and the index in it of a step.
+// find returns the stage of a step, and the index of the step in it.
 func (d *draft) find(step string) (*draftStage, int) {
 	for _, stage := range d.stages {
 		if i := slices.IndexFunc(stage.steps, func(s *draftStep) bool { return s.Name == step }); i >= 0 {
@@ -258,7 +258,7 @@ func (d *draft) stepNames() []string {
 	return names
 }
 
-// hint names the known name that a wrong one was probably meant to be, or else all of them.
+// hint suggests the name that was probably meant, or lists all known names.
 func hint(wrong string, known []string) string {
 	best, distance := "", 4
 	for _, k := range known {
@@ -272,7 +272,7 @@ func hint(wrong string, known []string) string {
 	return "known: " + strings.Join(known, ", ")
 }
 
-// editDistance counts the letters to insert, delete or replace to make b of a.
+// editDistance returns the number of letters to insert, delete or replace to turn a into b.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

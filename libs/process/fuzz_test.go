@@ -27,14 +27,14 @@ func FuzzLoad(f *testing.F) {
 		)
 		if err != nil {
 			if set != nil {
-				t.Error("a set and an error")
+				t.Error("both a set and an error")
 			}
 			return
 		}
 		for _, p := range set {
 			parsed, err := process.Parse(p.Canonical())
 			if err != nil {
-				t.Fatalf("what was loaded cannot be parsed: %v\n%s", err, p.Canonical())
+				t.Fatalf("the loaded process cannot be parsed: %v\n%s", err, p.Canonical())
 			}
 			if !parsed.Equal(p) {
 				t.Errorf("the canonical form changed:\n%s\n%s", p.Canonical(), parsed.Canonical())

@@ -12,9 +12,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Input is what conditions see of one operation. It decodes parameters and details when a condition first names them
-// and keeps the result, so it serves one operation at a time, is not safe for concurrent use, and must be made anew
-// when Details change.
+// Input contains the values that conditions read. It decodes parameters and details on first use, and keeps the result. It belongs to one
+// operation, is not safe for concurrent use, and must be created again when Details changes.
 type Input struct {
 	Operation *event.Operation
 	// Details is the saved data of the operation, a JSON object; empty means none.
@@ -23,8 +22,7 @@ type Input struct {
 	parameters, details map[string]any
 }
 
-// activation resolves the variables of a condition. It is Input under another name, so that Input does not show the
-// methods that CEL wants.
+// activation resolves the variables of a condition. It is a separate type to keep the methods of cel.Activation out of Input.
 type activation Input
 
 // Parent is always nil.
@@ -61,7 +59,7 @@ func (a *activation) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-// decoded fills the cache on first use. An error is a value to CEL, which ends the evaluation with it.
+// decoded fills the cache on first use. An error is a CEL value that ends the evaluation.
 func decoded(cache *map[string]any, name string, raw json.RawMessage) any {
 	if *cache != nil {
 		return *cache
@@ -93,8 +91,7 @@ func decodeObject(raw json.RawMessage) (map[string]any, error) {
 	return nil, errors.New("not a JSON object")
 }
 
-// numbers turns JSON numbers into int64 where they are whole, so that a condition may compare them with 3 and not
-// only with 3.0.
+// numbers converts whole JSON numbers to int64, so that a condition can compare them with 3 as well as with 3.0.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:

@@ -11,10 +11,10 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Load reads every process file (*.yaml, *.yml) at the top of processes, one per operation type and named after it,
-// applies the overlay files of each overlay in the order given and by file name, and checks the outcome. An overlay file
-// has one YAML document per operation that it changes. The error joins a *Problem with file and line for everything that
-// is wrong; without an error the set is complete. Use Named to tell folders apart in errors.
+// Load reads every process file (*.yaml, *.yml) at the top of processes, one for each operation type and named after it. It applies the
+// overlay files of each overlay, in the given order and by file name, and validates the result. An overlay file has one YAML document for
+// each operation that it changes. The error joins a *Problem with file and line for every problem. Without an error, the set is complete.
+// Use Named to identify folders in errors.
 func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
 	var out problems
 	drafts := map[event.OperationType]*draft{}
@@ -29,7 +29,7 @@ func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
 		stem := event.OperationType(strings.TrimSuffix(path.Base(f.name), path.Ext(f.name)))
 		root, ok := parseYAML(f.name, f.content, &out)
 		if !ok {
-			// Overlays of this operation must not be blamed for what is wrong here.
+			// Do not report problems of overlays for this operation, because they would follow from this one.
 			drafts[stem] = &draft{operation: stem, broken: true}
 			continue
 		}
@@ -40,7 +40,7 @@ func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
 		case again:
 			out.add(d.at, "operation %s is already defined in %s", d.operation, first.at.file)
 		case d.operation != stem:
-			// One file per operation, found by its name, is what overlays and people rely on.
+			// Overlays and readers find the process of an operation by its file name.
 			out.add(d.at, "operation %s must be in a file %s.yaml", d.operation, d.operation)
 			d.broken = true
 			drafts[d.operation] = d
@@ -60,7 +60,7 @@ func Load(processes fs.FS, overlays ...fs.FS) (Set, error) {
 			}
 		}
 	}
-	// Rules are checked after the overlays: one may break what was right, and repair what was wrong.
+	// Validate after applying the overlays: an overlay may introduce or fix a problem.
 	set := Set{}
 	var compile compiler
 	for _, operation := range slices.Sorted(maps.Keys(drafts)) {

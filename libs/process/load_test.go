@@ -29,7 +29,7 @@ func load(t *testing.T, overlays ...string) process.Set {
 	return set
 }
 
-// step finds a step of the provisioning.
+// step returns a step of the provisioning.
 func step(t *testing.T, set process.Set, name string) process.Step {
 	t.Helper()
 	p := set[event.Provision]
@@ -42,7 +42,7 @@ func step(t *testing.T, set process.Set, name string) process.Step {
 
 var ignoreCondition = cmpopts.IgnoreUnexported(process.Step{})
 
-func TestDefaultsAreFilledIn(t *testing.T) {
+func TestLoad_MissingSettings_GetDefaults(t *testing.T) {
 	t.Parallel()
 	set := load(t)
 	want := process.Step{
@@ -57,7 +57,7 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 	}
 }
 
-func TestABuiltInStepHasNoRetryAndNoExecutionLimit(t *testing.T) {
+func TestLoad_BuiltInStep_HasNoLimits(t *testing.T) {
 	t.Parallel()
 	got := step(t, load(t), "Starting")
 	want := process.Step{
@@ -72,14 +72,14 @@ func TestABuiltInStepHasNoRetryAndNoExecutionLimit(t *testing.T) {
 	}
 }
 
-func TestWorkersAreThoseOfAllProcessesWithoutTheOrchestrator(t *testing.T) {
+func TestWorkers_OmitsOrchestrator(t *testing.T) {
 	t.Parallel()
 	if diff := cmp.Diff([]string{"alpha", "beta", "gamma"}, load(t).Workers()); diff != "" {
 		t.Errorf("workers differ (-want +got):\n%s", diff)
 	}
 }
 
-func TestAProcessMayBeDefinedOnlyOnce(t *testing.T) {
+func TestLoad_DuplicateProcess_IsRejected(t *testing.T) {
 	t.Parallel()
 	const content = "operation: provision\nstages:\n  - name: s\n    steps: [{name: A, worker: a}]\n"
 	_, err := process.Load(fstest.MapFS{

@@ -58,9 +58,9 @@ func applyOverlay(root node, drafts map[event.OperationType]*draft) {
 		if fields == nil || d.broken {
 			continue
 		}
-		// One change per item keeps their order plain: a mapping has none.
+		// A mapping has no order, so each list item has exactly one change.
 		if len(item.Content) != 2 {
-			item.problem("a change has one of the keys %s", strings.Join(keys, ", "))
+			item.problem("a change must have exactly one of the keys %s", strings.Join(keys, ", "))
 			continue
 		}
 		for _, k := range kinds {
@@ -71,7 +71,7 @@ func applyOverlay(root node, drafts map[event.OperationType]*draft) {
 	}
 }
 
-// addStep puts a new step into a stage.
+// addStep adds a step to a stage.
 func (d *draft) addStep(n node) {
 	fields := n.object("stage", "before", "after", "step")
 	if fields == nil {
@@ -79,7 +79,7 @@ func (d *draft) addStep(n node) {
 	}
 	definition, ok := fields["step"]
 	if !ok {
-		n.problem(`the key "step" is missing: what to add`)
+		n.problem(`the key "step" is missing: the step to add`)
 		return
 	}
 	step := readStep(definition)
@@ -94,13 +94,13 @@ func (d *draft) addStep(n node) {
 	stage.steps = slices.Insert(stage.steps, i, step)
 }
 
-// addStage puts a new stage before or after another one, or at the end.
+// addStage adds a stage before or after another one, or at the end.
 func (d *draft) addStage(n node) {
 	fields := n.object("before", "after", keyName, "steps")
 	if fields == nil {
 		return
 	}
-	// What is left without the place is a stage like any other.
+	// Without the place, the node is an ordinary stage.
 	inner := node{Node: n.without("before", "after"), file: n.file, out: n.out}
 	stage := readStage(inner)
 	if stage == nil {
@@ -134,14 +134,14 @@ func (d *draft) addStage(n node) {
 			return
 		}
 		if at = i + target.shift; name == StageFinally && target.shift > 0 {
-			target.problem("the stage %s is the last one", StageFinally)
+			target.problem("the stage %s must remain the last one", StageFinally)
 			return
 		}
 	}
 	d.stages = slices.Insert(d.stages, at, stage)
 }
 
-// move takes a step elsewhere.
+// move moves a step.
 func (d *draft) move(n node) {
 	fields := n.object("step", "stage", "before", "after")
 	if fields == nil {
@@ -151,7 +151,7 @@ func (d *draft) move(n node) {
 	if !ok {
 		return
 	}
-	// Taken out first, so that a place next to itself is an unknown step rather than a surprise.
+	// Remove the step first, so that a place relative to itself is reported as an unknown step.
 	step := from.steps[i]
 	from.steps = slices.Delete(from.steps, i, i+1)
 	stage, j, ok := d.place(n, fields)
@@ -162,7 +162,7 @@ func (d *draft) move(n node) {
 	stage.steps = slices.Insert(stage.steps, j, step)
 }
 
-// disable takes a step out of the process.
+// disable removes a step from the process.
 func (d *draft) disable(n node) {
 	name, ok := n.text()
 	if !ok {
@@ -186,7 +186,7 @@ func (d *draft) retime(n node) {
 	timeout, hasTimeout := fields["timeout"]
 	switch {
 	case hasTimeout && len(fields) > 1:
-		timeout.problem("the operation's timeout stands alone; a step has retry.timeout")
+		timeout.problem("timeout is the timeout of the operation and cannot be combined with other keys; a step has retry.timeout")
 	case hasTimeout:
 		if v, ok := timeout.duration(); ok {
 			d.timeout, d.timeoutAt = v, timeout.at()
@@ -200,11 +200,11 @@ func (d *draft) retime(n node) {
 	}
 }
 
-// target finds the step that a change is about.
+// target returns the step that a change names.
 func (d *draft) target(n node, fields map[string]node) (*draftStage, int, bool) {
 	step, ok := fields["step"]
 	if !ok {
-		n.problem(`the key "step" is missing: which step`)
+		n.problem(`the key "step" is missing: the step to change`)
 		return nil, 0, false
 	}
 	name, ok := step.text()
@@ -219,7 +219,7 @@ func (d *draft) target(n node, fields map[string]node) (*draftStage, int, bool) 
 	return stage, i, true
 }
 
-// place finds where a step goes: before or after another one, or at the end of a stage.
+// place returns the target position of a step: before or after another step, or at the end of a stage.
 func (d *draft) place(n node, fields map[string]node) (*draftStage, int, bool) {
 	before, isBefore := fields["before"]
 	after, isAfter := fields["after"]
@@ -229,7 +229,7 @@ func (d *draft) place(n node, fields map[string]node) (*draftStage, int, bool) {
 		n.problem("before and after exclude each other")
 		return nil, 0, false
 	case !isBefore && !isAfter && !isNamed:
-		n.problem("where to? Give before or after (a step), or stage")
+		n.problem("no position; give before or after (a step), or stage")
 		return nil, 0, false
 	}
 	var stage *draftStage

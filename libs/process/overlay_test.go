@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// outline lists the provisioning as stage: steps.
+// outline lists the provisioning as "stage: steps".
 func outline(set process.Set) []string {
 	var lines []string
 	for _, stage := range set[event.Provision].Stages {
@@ -26,7 +26,7 @@ func outline(set process.Set) []string {
 	return lines
 }
 
-func TestOverlaysChangeTheOrderOfSteps(t *testing.T) {
+func TestOverlay_Changes_OrderSteps(t *testing.T) {
 	t.Parallel()
 	const header = "operation: provision\nchanges:\n"
 	tests := map[string]struct {
@@ -61,7 +61,7 @@ func TestOverlaysChangeTheOrderOfSteps(t *testing.T) {
 			"  - move: {step: One, after: Three}",
 			[]string{"start: Starting", "create: Two Three One", "finish: Four"},
 		},
-		"move to another stage, which leaves none behind": {
+		"move the last step of a stage": {
 			"  - move: {step: Four, before: Two}",
 			[]string{"start: Starting", "create: One Four Two Three"},
 		},
@@ -84,7 +84,7 @@ func TestOverlaysChangeTheOrderOfSteps(t *testing.T) {
 	}
 }
 
-func TestRetimeChangesOnlyWhatItNames(t *testing.T) {
+func TestOverlay_Retime_KeepsOtherSettings(t *testing.T) {
 	t.Parallel()
 	set := load(t, `operation: provision
 changes:
@@ -105,7 +105,7 @@ changes:
 	}
 }
 
-func TestOverlaysApplyInOrder(t *testing.T) {
+func TestOverlay_SeveralFiles_ApplyInOrder(t *testing.T) {
 	t.Parallel()
 	retime := func(execution string) []byte {
 		return []byte("operation: provision\nchanges:\n  - retime: {step: One, execution: " + execution + "}\n")
@@ -119,7 +119,7 @@ func TestOverlaysApplyInOrder(t *testing.T) {
 	}{
 		{"by file name in a folder", []string{"first"}, 2 * time.Minute},
 		{"by folder", []string{"first", "second"}, 4 * time.Minute},
-		{"by folder, the other way round", []string{"second", "first"}, 2 * time.Minute},
+		{"by folder, in reverse order", []string{"second", "first"}, 2 * time.Minute},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +140,7 @@ func TestOverlaysApplyInOrder(t *testing.T) {
 	}
 }
 
-func TestAnOverlayOfOneOperationLeavesTheOthersAlone(t *testing.T) {
+func TestOverlay_OneOperation_KeepsOthers(t *testing.T) {
 	t.Parallel()
 	before, after := load(t), load(t, "operation: provision\nchanges:\n  - disable: Two\n")
 	if before[event.Provision].Hash() == after[event.Provision].Hash() {
@@ -151,7 +151,7 @@ func TestAnOverlayOfOneOperationLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
-func TestOneOverlayFileChangesSeveralOperations(t *testing.T) {
+func TestOverlay_SeveralDocuments_ChangeSeveralOperations(t *testing.T) {
 	t.Parallel()
 	set := load(t, `operation: provision
 changes:

@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// Problem is one thing that is wrong in a file.
+// Problem is a problem in a file.
 type Problem struct {
 	File string
-	// Line counts from 1; zero means the file as a whole.
+	// Line starts at 1; 0 means the whole file.
 	Line    int
 	Message string
 }
 
-// Error is "file:line: message".
+// Error returns "file:line: message".
 func (p *Problem) Error() string {
 	if p.Line == 0 {
 		return p.File + ": " + p.Message
@@ -24,16 +24,16 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Message)
 }
 
-// position is where something stands in a file.
+// position is a position in a file.
 type position struct {
 	file string
 	line int
 }
 
-// String is "file:line".
+// String returns "file:line".
 func (p position) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
-// problems collects everything that is wrong, so that it is reported at once.
+// problems collects all problems, so that they are reported together.
 type problems struct {
 	found []*Problem
 }
@@ -42,7 +42,7 @@ func (p *problems) add(at position, format string, args ...any) {
 	p.found = append(p.found, &Problem{File: at.file, Line: at.line, Message: fmt.Sprintf(format, args...)})
 }
 
-// err joins the problems in the order of the files and lines; nil if there is none.
+// err joins the problems, sorted by file and line; nil if there are none.
 func (p *problems) err() error {
 	slices.SortStableFunc(p.found, func(a, b *Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
@@ -54,7 +54,7 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// Named gives the files of a folder a prefix in the errors of Load, for example the folder as the user wrote it.
+// Named sets the prefix of a folder's files in the errors of Load, for example the folder as the user wrote it.
 func Named(name string, files fs.FS) fs.FS { return namedFS{FS: files, name: name} }
 
 type namedFS struct {

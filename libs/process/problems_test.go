@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// wanted returns the lines of a file that start with "#! ": the messages that loading the file must give.
+// wanted returns the lines of a file that start with "#! ", which are the expected messages.
 func wanted(content []byte) []string {
 	var lines []string
 	for line := range strings.Lines(string(content)) {
@@ -42,7 +42,7 @@ func cases(t *testing.T, folder string) map[string][]byte {
 	return found
 }
 
-// expectProblems compares the messages of an error with what is wanted, in any order.
+// expectProblems compares the messages of an error with the expected ones, in any order.
 func expectProblems(t *testing.T, want []string, err error) {
 	t.Helper()
 	var got []string
@@ -57,7 +57,7 @@ func expectProblems(t *testing.T, want []string, err error) {
 	}
 }
 
-func TestEveryProblemIsNamedWithFileAndLine(t *testing.T) {
+func TestLoad_Problems_HaveFileAndLine(t *testing.T) {
 	t.Parallel()
 	for name, content := range cases(t, "problems") {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestEveryProblemIsNamedWithFileAndLine(t *testing.T) {
 	}
 }
 
-func TestEveryProblemOfAnOverlayIsNamedWithFileAndLine(t *testing.T) {
+func TestLoad_OverlayProblems_HaveFileAndLine(t *testing.T) {
 	t.Parallel()
 	for name, content := range cases(t, "overlay-problems") {
 		t.Run(name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestEveryProblemOfAnOverlayIsNamedWithFileAndLine(t *testing.T) {
 	}
 }
 
-func TestAnOverlayIsNotBlamedForABrokenProcess(t *testing.T) {
+func TestLoad_BrokenProcess_SkipsOverlayProblems(t *testing.T) {
 	t.Parallel()
 	base := fstest.MapFS{"provision.yaml": {Data: []byte("operation: [")}}
 	overlay := fstest.MapFS{"x.yaml": {Data: []byte("operation: provision\nchanges:\n  - disable: One\n")}}
@@ -88,7 +88,7 @@ func TestAnOverlayIsNotBlamedForABrokenProcess(t *testing.T) {
 	expectProblems(t, []string{"provision.yaml:2: not YAML: did not find expected node content"}, err)
 }
 
-func TestAFolderWithoutProcessesIsAnError(t *testing.T) {
+func TestLoad_EmptyFolder_IsRejected(t *testing.T) {
 	t.Parallel()
 	_, err := process.Load(process.Named("my/processes", fstest.MapFS{"README.md": {Data: []byte("x")}}))
 	if want := "load processes: no *.yaml file in my/processes"; err == nil || err.Error() != want {
@@ -96,7 +96,7 @@ func TestAFolderWithoutProcessesIsAnError(t *testing.T) {
 	}
 }
 
-func TestAMissingOverlayFolderIsAnError(t *testing.T) {
+func TestLoad_MissingOverlayFolder_IsRejected(t *testing.T) {
 	t.Parallel()
 	_, err := process.Load(os.DirFS("testdata/base"), process.Named("no-such-folder", os.DirFS("testdata/no-such-folder")))
 	if !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "load overlay: no-such-folder: ") {
@@ -104,7 +104,7 @@ func TestAMissingOverlayFolderIsAnError(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsTooLargeIsRefused(t *testing.T) {
+func TestLoad_LargeFile_IsRejected(t *testing.T) {
 	t.Parallel()
 	_, err := process.Load(fstest.MapFS{"provision.yaml": {Data: []byte(strings.Repeat("#", 1<<20+1))}})
 	expectProblems(t, []string{"provision.yaml: larger than 1048576 bytes"}, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// The variables of a condition. The structs' types are named like the variables.
+// Variables of a condition. The types of the structs have the names of the variables.
 const (
 	varOperation   = "operation"
 	varPlan        = "plan"
@@ -29,8 +29,8 @@ var (
 	structNames = []string{varContext, varOperation, varPlan, varRuntime, varUpdate, varUpgrade}
 )
 
-// provider knows the fields of the struct variables, so that a misspelt field is found when the process is loaded and
-// a known one is read without reflection.
+// provider describes the fields of the struct variables. CEL can then report a misspelt field when the process is loaded, and read a field
+// without reflection.
 type provider struct {
 	*types.Registry
 	fields map[string]map[string]*types.FieldType
@@ -84,7 +84,7 @@ func addBool[T any](p *provider, structName, field string, get func(T) bool) {
 	addField(p, structName, field, types.BoolType, get, func(v bool) bool { return v })
 }
 
-// addField declares a field; has() on it asks whether it is set.
+// addField declares a field. has() reports whether it is set.
 func addField[T, V any](p *provider, structName, field string, kind *types.Type, get func(T) V, set func(V) bool) {
 	if p.fields[structName] == nil {
 		p.fields[structName] = map[string]*types.FieldType{}
@@ -106,7 +106,7 @@ func addField[T, V any](p *provider, structName, field string, kind *types.Type,
 	p.names[structName] = append(p.names[structName], field)
 }
 
-// FindStructType makes the struct variables known.
+// FindStructType returns the type of a struct variable.
 func (p *provider) FindStructType(name string) (*types.Type, bool) {
 	if _, ok := p.fields[name]; ok {
 		return types.NewTypeTypeWithParam(types.NewObjectType(name)), true
@@ -114,7 +114,7 @@ func (p *provider) FindStructType(name string) (*types.Type, bool) {
 	return p.Registry.FindStructType(name)
 }
 
-// FindStructFieldNames lists the fields of a struct variable.
+// FindStructFieldNames returns the fields of a struct variable.
 func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
 	if names, ok := p.names[name]; ok {
 		return names, true
@@ -122,7 +122,7 @@ func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
 	return p.Registry.FindStructFieldNames(name)
 }
 
-// FindStructFieldType returns how a field is read.
+// FindStructFieldType returns the type and the getter of a field.
 func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
 	if fields, ok := p.fields[name]; ok {
 		f, ok := fields[field]
@@ -131,10 +131,10 @@ func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bo
 	return p.Registry.FindStructFieldType(name, field)
 }
 
-// NewValue refuses to build one of the structs inside a condition.
+// NewValue rejects the construction of a struct inside a condition.
 func (p *provider) NewValue(name string, fields map[string]ref.Val) ref.Val {
 	if _, ok := p.fields[name]; ok {
-		return types.NewErr("%s cannot be made in a condition", name)
+		return types.NewErr("%s cannot be constructed in a condition", name)
 	}
 	return p.Registry.NewValue(name, fields)
 }

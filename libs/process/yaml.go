@@ -13,21 +13,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxFileSize bounds a file before the YAML parser sees it.
+// maxFileSize limits the size of a file that is given to the YAML parser, in bytes.
 const maxFileSize = 1 << 20
 
-// node is a place in a YAML file that complains about itself.
+// node is a YAML node that can report problems with its position.
 type node struct {
 	*yaml.Node
 	file string
-	// path names the node in messages, for example "retry.timeout".
+	// path identifies the node in messages, for example "retry.timeout".
 	path string
 	out  *problems
 }
 
 func (n node) at() position { return position{file: n.file, line: n.Line} }
 
-// problem reports something about the node, named by its path.
+// problem reports a problem with the node.
 func (n node) problem(format string, args ...any) {
 	if n.path != "" {
 		format = strings.ReplaceAll(n.path, "%", "%%") + ": " + format
@@ -37,11 +37,11 @@ func (n node) problem(format string, args ...any) {
 
 var yamlErrorLine = regexp.MustCompile(`^line (\d+): (.*)$`)
 
-// parseYAML returns the root of a file with exactly one document; problems are reported.
+// parseYAML returns the root of a file with exactly one document. It reports problems.
 func parseYAML(file string, content []byte, out *problems) (node, bool) {
 	roots, ok := parseDocuments(file, content, out)
 	if len(roots) > 1 {
-		out.add(position{file: file}, "more than one YAML document; one file holds one")
+		out.add(position{file: file}, "more than one YAML document; a process file must have exactly one")
 		return node{}, false
 	}
 	if !ok {
@@ -50,7 +50,7 @@ func parseYAML(file string, content []byte, out *problems) (node, bool) {
 	return roots[0], true
 }
 
-// parseDocuments returns the roots of all documents of a file, at least one; problems are reported.
+// parseDocuments returns the roots of all documents of a file, at least one. It reports problems.
 func parseDocuments(file string, content []byte, out *problems) ([]node, bool) {
 	whole := position{file: file}
 	if len(content) > maxFileSize {
@@ -80,8 +80,8 @@ func parseDocuments(file string, content []byte, out *problems) ([]node, bool) {
 	return roots, true
 }
 
-// yamlError takes line and message out of an error of the YAML library. The library counts the lines of its parser's
-// errors, unlike those of its scanner, from 0, and leaves out a line 0.
+// yamlError extracts line and message from an error of the YAML library. The library counts the lines of parser errors from 0 and omits
+// line 0, but counts the lines of scanner errors from 1.
 func yamlError(err error) (int, string) {
 	message := strings.TrimPrefix(strings.Join(strings.Fields(err.Error()), " "), "yaml: ")
 	line := 0
@@ -97,8 +97,7 @@ func yamlError(err error) (int, string) {
 	return line, message
 }
 
-// object reads a mapping with no other keys than the allowed ones. It reports unknown and repeated keys and returns
-// the rest, so that reading goes on.
+// object reads a mapping with the allowed keys. It reports unknown and duplicate keys, and returns the others so that reading can continue.
 func (n node) object(allowed ...string) map[string]node {
 	if n.Kind != yaml.MappingNode {
 		n.problem("must be a mapping with the keys %s, is %s", strings.Join(allowed, ", "), n.kind())
@@ -135,7 +134,7 @@ func (n node) prefix() string {
 	return n.path + ": "
 }
 
-// without is a copy of a mapping that lacks some keys.
+// without returns a copy of a mapping without some keys.
 func (n node) without(keys ...string) *yaml.Node {
 	reduced := *n.Node
 	reduced.Content = nil
@@ -163,7 +162,7 @@ func (n node) list() []node {
 	return items
 }
 
-// text reads a string that is not empty.
+// text reads a non-empty string.
 func (n node) text() (string, bool) {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" || strings.TrimSpace(n.Value) == "" {
 		n.problem("must be a text, is %s", n.kind())
@@ -172,7 +171,7 @@ func (n node) text() (string, bool) {
 	return strings.TrimSpace(n.Value), true
 }
 
-// word is a text that must be one of the allowed ones.
+// word reads a string that must be one of the allowed values.
 func (n node) word(allowed ...string) (string, bool) {
 	s, ok := n.text()
 	if ok && !slices.Contains(allowed, s) {
@@ -182,7 +181,7 @@ func (n node) word(allowed ...string) (string, bool) {
 	return s, ok
 }
 
-// name is a text that can be part of a NATS subject.
+// name reads a string that can be a token of a NATS subject.
 func (n node) name() (string, bool) {
 	s, ok := n.text()
 	if ok && !namePattern.MatchString(s) {
@@ -194,7 +193,7 @@ func (n node) name() (string, bool) {
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
-// duration is a positive time.
+// duration reads a positive duration.
 func (n node) duration() (time.Duration, bool) {
 	s, ok := n.text()
 	if !ok {
@@ -212,7 +211,7 @@ func (n node) duration() (time.Duration, bool) {
 	return d, true
 }
 
-// kind says what a node is, for messages.
+// kind returns a description of the node's type, for messages.
 func (n node) kind() string {
 	switch n.Kind {
 	case yaml.MappingNode:

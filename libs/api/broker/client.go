@@ -15,27 +15,27 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
-// ErrNotFound is returned for what the broker does not have.
+// ErrNotFound is returned when the requested object does not exist.
 var ErrNotFound = errors.New("not found")
 
 const (
 	requestTimeout = 30 * time.Second
 	maxAnswer      = 64 << 20
-	// pageSize is the most that the broker puts on a page.
+	// pageSize is the largest page that the broker returns.
 	pageSize = 100
 )
 
-// Config says where the broker is and who asks.
+// Config is the address of the broker and the caller's credentials.
 type Config struct {
 	// Address is "host:port" or a URL.
 	Address string
-	// Token is an access token; without one, User and Password are those of the OSB API.
+	// Token is an access token. If it is empty, User and Password of the OSB API are used.
 	Token, User, Password string
-	// Transport is used in place of http.DefaultTransport.
+	// Transport replaces http.DefaultTransport if it is not nil.
 	Transport http.RoundTripper
 }
 
-// Client asks one broker. It is safe for concurrent use.
+// Client calls one broker. It is safe for concurrent use.
 type Client struct {
 	cfg  Config
 	base string
@@ -51,8 +51,8 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, base: base, http: &http.Client{Timeout: requestTimeout, CheckRedirect: operator.NoRedirect, Transport: cfg.Transport}}, nil
 }
 
-// Runtimes lists all runtimes that the query selects, page by page, as the broker answers them. seen, if it is not nil, is
-// told after each page how many have come and how many there are.
+// Runtimes returns all runtimes that the query selects, as the broker encodes them. It reads the list page by page. If seen is not nil, it
+// is called after each page with the number of runtimes read so far and the total.
 func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, total int) error) ([]json.RawMessage, error) {
 	q := url.Values{}
 	maps.Copy(q, query)
@@ -83,8 +83,8 @@ func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, 
 	}
 }
 
-// Kubeconfig returns the kubeconfig of an instance as YAML. It holds no secret: who uses it logs in by OIDC. The error is
-// ErrNotFound while there is none.
+// Kubeconfig returns the kubeconfig of an instance as YAML. It contains no secret: the user logs in by OIDC. The error is ErrNotFound if
+// there is none.
 func (c *Client) Kubeconfig(ctx context.Context, instance string) ([]byte, error) {
 	raw, err := c.get(ctx, "/kubeconfig/"+url.PathEscape(instance), "application/yaml")
 	if err != nil {
@@ -126,9 +126,9 @@ func (c *Client) get(ctx context.Context, path, accept string) ([]byte, error) {
 		return nil, ErrNotFound
 	case http.StatusUnauthorized:
 		if c.cfg.Token != "" {
-			return nil, errors.New("the broker does not accept the access token of KEB_TOKEN or --token-file; without one, user and password of the OSB API are shown")
+			return nil, errors.New("the broker rejected the access token of KEB_TOKEN or --token-file; to use the user and password of the OSB API, set no token")
 		}
-		return nil, errors.New("the broker refuses the credentials; set KEB_TOKEN, or KEB_OSB_USER and KEB_OSB_PASSWORD")
+		return nil, errors.New("the broker rejected the credentials; set KEB_TOKEN, or KEB_OSB_USER and KEB_OSB_PASSWORD")
 	default:
 		return nil, fmt.Errorf("the broker answers %d: %s", response.StatusCode, operator.ErrorText(raw))
 	}

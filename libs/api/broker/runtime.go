@@ -1,7 +1,5 @@
-// Package broker is the API of the broker for operators: the types on the wire,
-// which the server, the command line, the jobs and the tests share, and its
-// client. The OSB API is package osb. The schemas in api/broker.yaml are
-// generated from the types and their comments.
+// Package broker is the operator-facing API of the broker: its client and the types on the wire, which the server, the command line, the
+// jobs and the tests share. The OSB API is package osb. The schemas in api/broker.yaml are generated from the types and their comments.
 package broker
 
 import (
@@ -12,11 +10,11 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// RuntimeState is the state of a runtime (docs/contracts/broker.md#list-of-runtimes): deprovisionincomplete is a deprovisioned runtime with
-// steps that were not completed.
+// RuntimeState is the state of a runtime (docs/contracts/broker.md#list-of-runtimes). The state deprovisionincomplete is a deprovisioned
+// runtime with steps that were not completed.
 type RuntimeState string
 
-// The states of a runtime.
+// States of a runtime.
 const (
 	RuntimeProvisioning   RuntimeState = "provisioning"
 	RuntimeSucceeded      RuntimeState = "succeeded"
@@ -30,7 +28,7 @@ const (
 	RuntimeDeprovisioned  RuntimeState = "deprovisioned"
 )
 
-// RuntimeStates lists the states of a runtime.
+// RuntimeStates returns all states of a runtime.
 func RuntimeStates() []RuntimeState {
 	return []RuntimeState{
 		RuntimeProvisioning, RuntimeSucceeded, RuntimeUpdating, RuntimeUpgrading, RuntimeFailed, RuntimeError, RuntimeDeprovisioning,
@@ -41,9 +39,9 @@ func RuntimeStates() []RuntimeState {
 // RuntimeList is a page of runtimes.
 type RuntimeList struct {
 	Data []Runtime `json:"data"`
-	// Count is the number of entries of this page.
+	// Count is the number of entries on this page.
 	Count int `json:"count"`
-	// TotalCount is the number of entries in all.
+	// TotalCount is the number of entries on all pages.
 	TotalCount int `json:"totalCount"`
 }
 
@@ -52,12 +50,12 @@ type Runtime struct {
 	InstanceID      string `json:"instanceID"`
 	RuntimeID       string `json:"runtimeID"`
 	GlobalAccountID string `json:"globalAccountID"`
-	// SubscriptionAccountID is the global account that pays.
+	// SubscriptionAccountID is the global account that is billed.
 	SubscriptionAccountID string `json:"subscriptionGlobalAccountID"`
 	SubAccountID          string `json:"subAccountID"`
-	// Region is that of the hyperscaler.
+	// Region is the region of the hyperscaler.
 	Region string `json:"region"`
-	// PlatformRegion is that of the platform which ordered the instance.
+	// PlatformRegion is the region of the platform that ordered the instance.
 	PlatformRegion  string `json:"subAccountRegion"`
 	ShootName       string `json:"shootName"`
 	ServiceID       string `json:"serviceClassID"`
@@ -67,16 +65,16 @@ type Runtime struct {
 	Provider        string `json:"provider"`
 	Status          Status `json:"status"`
 	UserID          string `json:"userID"`
-	// InternalAVS is the id of the internal evaluation in AVS; 0 without one.
+	// InternalAVS is the ID of the internal evaluation in AVS. It is 0 if there is none.
 	InternalAVS int64  `json:"avsInternalEvaluationID"`
 	KymaVersion string `json:"kymaVersion,omitempty"`
-	// KymaConfig is there with kyma_config=true.
+	// KymaConfig is present if the query has kyma_config=true.
 	KymaConfig *KymaConfig `json:"kymaConfig,omitempty"`
-	// ClusterConfig is there with cluster_config=true.
+	// ClusterConfig is present if the query has cluster_config=true.
 	ClusterConfig *ClusterConfig `json:"clusterConfig,omitempty"`
 }
 
-// Status is where a runtime stands, with its operations.
+// Status is the status of a runtime, with its operations.
 type Status struct {
 	CreatedAt        time.Time    `json:"createdAt"`
 	ModifiedAt       time.Time    `json:"modifiedAt"`
@@ -92,7 +90,7 @@ type Status struct {
 	Unsuspension     *Operations  `json:"unsuspension,omitempty"`
 }
 
-// Operations lists the operations of every kind, the oldest first.
+// Operations returns the operations of all kinds, oldest first.
 func (s *Status) Operations() []Operation {
 	var all []Operation
 	for _, one := range []*Operation{s.Provisioning, s.Deprovisioning} {
@@ -109,7 +107,7 @@ func (s *Status) Operations() []Operation {
 	return all
 }
 
-// Operations is some of the operations of one kind, the newest first.
+// Operations is a list of operations of one kind, newest first. It may be incomplete.
 type Operations struct {
 	Data       []Operation `json:"data"`
 	TotalCount int         `json:"totalCount"`
@@ -118,7 +116,7 @@ type Operations struct {
 
 // Operation is an operation on a runtime.
 type Operation struct {
-	// State has the words of the original broker: a cancelled operation is canceled.
+	// State uses the spelling of the original broker: a cancelled operation is canceled.
 	State           string              `json:"state" jsonschema:"enum=pending,enum=in progress,enum=succeeded,enum=failed,enum=canceled"`
 	Type            event.OperationType `json:"type"`
 	Description     string              `json:"description"`
@@ -126,12 +124,12 @@ type Operation struct {
 	UpdatedAt       time.Time           `json:"updatedAt"`
 	OperationID     string              `json:"operationID"`
 	OrchestrationID string              `json:"orchestrationID,omitempty"`
-	// NotCompleted are the steps that the operation went on without.
+	// NotCompleted lists the steps that were not completed and that the operation continued without.
 	NotCompleted   []string `json:"executedButNotCompletedSteps,omitempty"`
 	RuntimeVersion string   `json:"runtimeVersion,omitempty"`
 }
 
-// KymaConfig is the known Kyma configuration of a runtime. The rest is generated when it is applied, and contains secrets.
+// KymaConfig is the known Kyma configuration of a runtime. The rest is generated when the configuration is applied, and contains secrets.
 type KymaConfig struct {
 	Version    string      `json:"version"`
 	Components []Component `json:"components,omitempty"`
@@ -142,7 +140,7 @@ type Component struct {
 	Component string `json:"component"`
 }
 
-// ClusterConfig is the known configuration of the cluster, with the names of the Runtime Provisioner
+// ClusterConfig is the known configuration of the cluster. It uses the field names of the Runtime Provisioner
 // (docs/contracts/runtime-provisioner.md#provisionruntime).
 type ClusterConfig struct {
 	Name           string          `json:"name"`
@@ -177,7 +175,7 @@ type Info struct {
 	Status          InfoStatus `json:"status"`
 }
 
-// InfoStatus is where a runtime stands in the older list.
+// InfoStatus is the status of a runtime in the older list.
 type InfoStatus struct {
 	CreatedAt      time.Time      `json:"createdAt"`
 	UpdatedAt      time.Time      `json:"updatedAt"`
@@ -192,7 +190,7 @@ type InfoOperation struct {
 	Description string `json:"description"`
 }
 
-// InfoFailure is an error of the older list. The details are in the log, with the id of the request.
+// InfoFailure is an error of the older list. The log has the details, under the request ID.
 type InfoFailure struct {
 	Status    int    `json:"status"`
 	RequestID string `json:"requestId"`
@@ -201,35 +199,35 @@ type InfoFailure struct {
 
 // Retriggered is the answer to a request to repeat an incomplete deprovisioning.
 type Retriggered struct {
-	// Operation is the running deprovisioning. With dry_run it is there only if one was already running.
+	// Operation is the running deprovisioning. With dry_run it is set only if a deprovisioning is already running.
 	Operation string `json:"operation,omitempty"`
 	DryRun    bool   `json:"dryRun,omitempty"`
-	// Action is what happens without dry_run; only with dry_run.
+	// Action is what a request without dry_run would do. It is set only with dry_run.
 	Action string `json:"action,omitempty"`
-	// NotCompleted are the steps that were not completed; only with dry_run.
+	// NotCompleted lists the steps that were not completed. It is set only with dry_run.
 	NotCompleted []string `json:"executedButNotCompletedSteps,omitempty"`
 }
 
-// Expired is the answer to a request to let an instance expire.
+// Expired is the answer to a request to expire an instance.
 type Expired struct {
-	// Operation suspends the instance; empty when it is suspended already.
+	// Operation suspends the instance. It is empty if the instance is already suspended.
 	Operation string `json:"operation"`
 }
 
-// Failure is an error of the routes for operators.
+// Failure is an error of the operator routes.
 type Failure struct {
-	// Error is for people.
+	// Error is a human-readable message.
 	Error string `json:"error"`
 }
 
-// OSBFailure is an error in the form of the OSB API: of the expiry, and of a client that sends too many requests.
+// OSBFailure is an error in the format of the OSB API. The expiry route and the request limit return it.
 type OSBFailure struct {
 	Error       string `json:"error,omitempty"`
 	Description string `json:"description"`
 }
 
-// KubeconfigFailure is an error of the kubeconfig, whose field begins with a capital letter.
+// KubeconfigFailure is an error of the kubeconfig route. Its field starts with a capital letter.
 type KubeconfigFailure struct {
-	// Error is for people.
+	// Error is a human-readable message.
 	Error string
 }

@@ -17,22 +17,22 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// ErrNotFound is returned for an operation that the orchestrator does not know.
+// ErrNotFound is returned when the requested object does not exist.
 var ErrNotFound = errors.New("not found")
 
-// requestTimeout bounds one request, maxAnswer what is read of its answer.
+// requestTimeout limits the duration of a request, and maxAnswer the size of the answer in bytes.
 const (
 	requestTimeout = 15 * time.Second
 	maxAnswer      = 64 << 20
 )
 
-// Client asks one orchestrator. It is safe for concurrent use.
+// Client calls one orchestrator. It is safe for concurrent use.
 type Client struct {
 	base, token string
 	http        *http.Client
 }
 
-// New returns a client for an address, "host:port" or a URL. token is the access token; empty where none is needed.
+// New returns a client for an address, "host:port" or a URL. token is the access token; it may be empty if access control is off.
 func New(address, token string) (*Client, error) {
 	base, err := BaseURL(address)
 	if err != nil {
@@ -41,33 +41,33 @@ func New(address, token string) (*Client, error) {
 	return &Client{base: base, token: token, http: &http.Client{Timeout: requestTimeout, CheckRedirect: NoRedirect}}, nil
 }
 
-// Through makes the client send its requests through a transport, and returns it.
+// Through sets the transport of the client, and returns the client.
 func (c *Client) Through(transport http.RoundTripper) *Client {
 	c.http.Transport = transport
 	return c
 }
 
-// NoRedirect keeps a client from following a redirect, which may lead somewhere that must not see its credentials.
+// NoRedirect stops a client from following a redirect, which could send its credentials to another server.
 func NoRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Redirected says what to do about an answer that is a redirect; nil for all others.
+// Redirected returns an error that explains what to do if the response is a redirect, and nil otherwise.
 func Redirected(response *http.Response) error {
 	if response.StatusCode < http.StatusMultipleChoices || response.StatusCode >= http.StatusBadRequest {
 		return nil
 	}
-	return fmt.Errorf("%s answers with a redirect to %q, which is not followed; use that address if it is right",
+	return fmt.Errorf("%s redirects to %q; redirects are not followed, so use that address if it is correct",
 		response.Request.URL.Host, response.Header.Get("Location"))
 }
 
-// BaseURL makes a URL of an address, which is "host:port" or already one.
+// BaseURL returns the URL of an address, which is "host:port" or a URL.
 func BaseURL(address string) (string, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address
 	}
 	u, err := url.Parse(address)
 	if err == nil && u.User != nil {
-		// It would be shown with every error.
-		return "", fmt.Errorf("the address of %q must not hold user and password; see KEB_TOKEN, KEB_OSB_USER and KEB_OSB_PASSWORD", u.Host)
+		// Credentials in the address would be shown with every error.
+		return "", fmt.Errorf("the address of %q must not contain a user and password; see KEB_TOKEN, KEB_OSB_USER and KEB_OSB_PASSWORD", u.Host)
 	}
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return "", fmt.Errorf("%q is not an address; write host:port or a URL", address)
@@ -75,13 +75,13 @@ func BaseURL(address string) (string, error) {
 	return strings.TrimRight(address, "/"), nil
 }
 
-// Filter selects operations; empty fields select all. State, Type and Plan may be several with commas between. Page counts
-// from 1.
+// Filter selects operations. Empty fields select all. State, Type and Plan may contain several values, separated by commas. Page starts at
+// 1.
 type Filter struct {
 	State, Type, Plan, Instance string
-	// Search is the beginning of an id. Step, Worker and Waiting select among operations that have not ended.
+	// Search is the beginning of an ID. Step, Worker and Waiting select only operations that have not ended.
 	Search, Step, Worker, Waiting, Orchestration string
-	// Since and Until are when they were requested.
+	// Since and Until limit the time of the request.
 	Since, Until   time.Time
 	Page, PageSize int
 }
@@ -110,7 +110,7 @@ func (f Filter) query() url.Values {
 	return q
 }
 
-// Operations lists operations, and returns the answer as it came, too.
+// Operations returns operations, and the raw answer.
 func (c *Client) Operations(ctx context.Context, f Filter) (*OperationList, json.RawMessage, error) {
 	var out OperationList
 	raw, err := c.get(ctx, "/operations", f.query(), &out)
@@ -120,8 +120,7 @@ func (c *Client) Operations(ctx context.Context, f Filter) (*OperationList, json
 	return &out, raw, nil
 }
 
-// Operation reads one operation with its stages and history, and returns the answer as it came, too. The error is
-// ErrNotFound if there is none of this id.
+// Operation returns one operation with its stages and history, and the raw answer. The error is ErrNotFound if there is no such operation.
 func (c *Client) Operation(ctx context.Context, id string) (*OperationDetail, json.RawMessage, error) {
 	var out OperationDetail
 	raw, err := c.get(ctx, "/operations/"+url.PathEscape(id), nil, &out)
@@ -131,7 +130,7 @@ func (c *Client) Operation(ctx context.Context, id string) (*OperationDetail, js
 	return &out, raw, nil
 }
 
-// Events lists what happened on instances, at most 100 of them.
+// Events returns the events of at most 100 instances.
 func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error) {
 	var out []Event
 	if _, err := c.get(ctx, "/events", url.Values{"instance_ids": {strings.Join(instances, ",")}}, &out); err != nil {
@@ -140,8 +139,8 @@ func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error
 	return out, nil
 }
 
-// Act cancels, retries or skips: action is cancel, retry or skip, and step is the current step, for skip. The error is
-// ErrNotFound if there is no such operation.
+// Act cancels, retries or skips. The action is "cancel", "retry" or "skip"; skip needs the current step. The error is ErrNotFound if there
+// is no such operation.
 func (c *Client) Act(ctx context.Context, id, action, by, step string) error {
 	body, err := json.Marshal(ActionRequest{By: by, Step: step})
 	if err != nil {
@@ -154,17 +153,17 @@ func (c *Client) Act(ctx context.Context, id, action, by, step string) error {
 	return nil
 }
 
-// Stuck lists what does not move, and returns the answer as it came, too.
+// Stuck returns the stuck operations, grouped by reason, and the raw answer.
 func (c *Client) Stuck(ctx context.Context) (*List[*Stuck], json.RawMessage, error) {
 	var out List[*Stuck]
 	raw, err := c.get(ctx, "/stuck", nil, &out)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list what is stuck: %w", err)
+		return nil, nil, fmt.Errorf("list stuck operations: %w", err)
 	}
 	return &out, raw, nil
 }
 
-// Workers lists the workers, and returns the answer as it came, too.
+// Workers returns the workers, and the raw answer.
 func (c *Client) Workers(ctx context.Context) (*List[*Worker], json.RawMessage, error) {
 	var out List[*Worker]
 	raw, err := c.get(ctx, "/workers", nil, &out)
@@ -174,7 +173,7 @@ func (c *Client) Workers(ctx context.Context) (*List[*Worker], json.RawMessage, 
 	return &out, raw, nil
 }
 
-// Page selects a part of a list, and of it what is in a state; an empty state selects all. Page counts from 1.
+// Page selects one page of a list. A State selects the entries in that state; an empty State selects all. Page starts at 1.
 type Page struct {
 	State          string
 	Page, PageSize int
@@ -184,7 +183,7 @@ func (p Page) query() url.Values {
 	return Filter{State: p.State, Page: p.Page, PageSize: p.PageSize}.query()
 }
 
-// Upgrade orders an orchestration of "kyma" or "cluster", and returns its id and the answer as it came.
+// Upgrade orders an orchestration. what is "kyma" or "cluster". It returns the ID and the raw answer.
 func (c *Client) Upgrade(ctx context.Context, what string, u *Upgrade) (string, json.RawMessage, error) {
 	body, err := json.Marshal(u)
 	if err != nil {
@@ -198,7 +197,7 @@ func (c *Client) Upgrade(ctx context.Context, what string, u *Upgrade) (string, 
 	return out.OrchestrationID, raw, nil
 }
 
-// Orchestrations lists orchestrations, and returns the answer as it came, too.
+// Orchestrations returns orchestrations, and the raw answer.
 func (c *Client) Orchestrations(ctx context.Context, p Page) (*List[Orchestration], json.RawMessage, error) {
 	var out List[Orchestration]
 	raw, err := c.get(ctx, "/orchestrations", p.query(), &out)
@@ -208,8 +207,7 @@ func (c *Client) Orchestrations(ctx context.Context, p Page) (*List[Orchestratio
 	return &out, raw, nil
 }
 
-// Orchestration reads one orchestration, and returns the answer as it came, too. The error is ErrNotFound if there is none
-// of this id.
+// Orchestration returns one orchestration, and the raw answer. The error is ErrNotFound if there is no such orchestration.
 func (c *Client) Orchestration(ctx context.Context, id string) (*Orchestration, json.RawMessage, error) {
 	var out Orchestration
 	raw, err := c.get(ctx, orchestrationPath(id, ""), nil, &out)
@@ -219,8 +217,7 @@ func (c *Client) Orchestration(ctx context.Context, id string) (*Orchestration, 
 	return &out, raw, nil
 }
 
-// Members lists the operations of an orchestration, and returns the answer as it came, too. The error is ErrNotFound if
-// there is no such orchestration.
+// Members returns the operations of an orchestration, and the raw answer. The error is ErrNotFound if there is no such orchestration.
 func (c *Client) Members(ctx context.Context, id string, p Page) (*List[Member], json.RawMessage, error) {
 	var out List[Member]
 	raw, err := c.get(ctx, orchestrationPath(id, "/operations"), p.query(), &out)
@@ -230,8 +227,8 @@ func (c *Client) Members(ctx context.Context, id string, p Page) (*List[Member],
 	return &out, raw, nil
 }
 
-// Member reads one operation of an orchestration, and returns the answer as it came, too. The error is ErrNotFound if there
-// is no such orchestration, or if it has no such operation.
+// Member returns one operation of an orchestration, and the raw answer. The error is ErrNotFound if the orchestration or the operation does
+// not exist.
 func (c *Client) Member(ctx context.Context, id, operation string) (*Member, json.RawMessage, error) {
 	var out Member
 	raw, err := c.get(ctx, orchestrationPath(id, "/operations/"+url.PathEscape(operation)), nil, &out)
@@ -241,8 +238,8 @@ func (c *Client) Member(ctx context.Context, id, operation string) (*Member, jso
 	return &out, raw, nil
 }
 
-// CancelOrchestration cancels what waits, and returns the answer as it came. The error is ErrNotFound if there is no such
-// orchestration.
+// CancelOrchestration cancels the operations that have not started, and returns the raw answer. The error is ErrNotFound if there is no
+// such orchestration.
 func (c *Client) CancelOrchestration(ctx context.Context, id string) (json.RawMessage, error) {
 	var out OrchestrationID
 	raw, err := c.send(ctx, http.MethodPut, orchestrationPath(id, "/cancel"), "", nil, &out)
@@ -252,7 +249,7 @@ func (c *Client) CancelOrchestration(ctx context.Context, id string) (json.RawMe
 	return raw, nil
 }
 
-// RetryOrchestration retries failed operations, all of them if none is named, and returns the answer as it came, too. The
+// RetryOrchestration retries the given failed operations, or all failed operations if none is given. It also returns the raw answer. The
 // error is ErrNotFound if there is no such orchestration.
 func (c *Client) RetryOrchestration(ctx context.Context, id string, operations []string, now bool) (*RetryAnswer, json.RawMessage, error) {
 	form := url.Values{}
@@ -272,7 +269,7 @@ func (c *Client) RetryOrchestration(ctx context.Context, id string, operations [
 
 func orchestrationPath(id, rest string) string { return "/orchestrations/" + url.PathEscape(id) + rest }
 
-// ReplayFacts publishes facts again, for a few seconds. The answer says where to go on.
+// ReplayFacts publishes facts again for a few seconds. The answer contains the position for the next request.
 func (c *Client) ReplayFacts(ctx context.Context, r Replay) (ReplayAnswer, error) {
 	var out ReplayAnswer
 	body, err := json.Marshal(r)
@@ -292,7 +289,7 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, into an
 	return c.send(ctx, http.MethodGet, path, "", nil, into)
 }
 
-// send sends a body, if there is one, and reads the answer, which must be a success.
+// send sends a request with an optional body, and decodes the answer if the request succeeded.
 func (c *Client) send(ctx context.Context, method, path, contentType string, body []byte, into any) (json.RawMessage, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
@@ -328,11 +325,11 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 		return nil, ErrNotFound
 	case http.StatusUnauthorized:
 		if c.token != "" {
-			return nil, fmt.Errorf("the operator API does not accept the access token of KEB_TOKEN or --token-file: %s", ErrorText(raw))
+			return nil, fmt.Errorf("the operator API rejected the access token of KEB_TOKEN or --token-file: %s", ErrorText(raw))
 		}
-		return nil, errors.New("the operator API wants to know who you are; put an access token into KEB_TOKEN or the file of --token-file")
+		return nil, errors.New("the operator API requires an access token; set KEB_TOKEN or --token-file")
 	case http.StatusForbidden:
-		return nil, fmt.Errorf("the operator API refuses it: %s", ErrorText(raw))
+		return nil, fmt.Errorf("the operator API rejected the request: %s", ErrorText(raw))
 	default:
 		return nil, &StatusError{Status: response.StatusCode, Message: ErrorText(raw)}
 	}
@@ -342,10 +339,10 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	return raw, nil
 }
 
-// maxText bounds what is shown of an error answer, in characters.
+// maxText limits the text of an error answer that is shown, in characters.
 const maxText = 1000
 
-// ErrorText takes the text out of an error answer. It is one line without control characters, fit for a terminal.
+// ErrorText returns the text of an error answer as one line without control characters, safe for a terminal.
 func ErrorText(raw []byte) string {
 	words := strings.FieldsFunc(strings.ToValidUTF8(errorText(raw), ""), func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 	text := []rune(strings.Join(words, " "))
@@ -374,24 +371,24 @@ func errorText(raw []byte) string {
 	return body.Description
 }
 
-// UnreachableError says that nobody answers at an address.
+// UnreachableError reports that a connection to an address failed.
 type UnreachableError struct {
 	Address string
 	Err     error
 }
 
-// Error says what to do.
+// Error includes what to do.
 func (e *UnreachableError) Error() string {
 	if failed, ok := errors.AsType[*tlsfiles.Error](e.Err); ok {
 		return fmt.Sprintf("no TLS connection to %s: %s", e.Address, failed)
 	}
-	return fmt.Sprintf("nobody answers at %s; is keb up running? (%s)", e.Address, cause(e.Err))
+	return fmt.Sprintf("cannot connect to %s; is keb up running? (%s)", e.Address, cause(e.Err))
 }
 
-// Unwrap is the error of the connection.
+// Unwrap returns the error of the connection.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// cause is the last error of a chain, which says why a connection failed.
+// cause returns the innermost error of a chain, which has the reason of a failed connection.
 func cause(err error) error {
 	for next := errors.Unwrap(err); next != nil; next = errors.Unwrap(err) {
 		err = next
@@ -399,13 +396,13 @@ func cause(err error) error {
 	return err
 }
 
-// StatusError is an answer that is neither a success nor "not found".
+// StatusError is an answer with an error status other than "not found".
 type StatusError struct {
 	Status  int
 	Message string
 }
 
-// Error is the status and the text of the answer.
+// Error returns the status and the text of the answer.
 func (e *StatusError) Error() string {
 	if e.Message == "" {
 		return fmt.Sprintf("the operator API answers %d %s", e.Status, http.StatusText(e.Status))

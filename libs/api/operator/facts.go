@@ -2,18 +2,18 @@ package operator
 
 import "time"
 
-// Replay asks for facts to be published again.
+// Replay requests that facts are published again.
 type Replay struct {
-	// Since is when the facts occurred that are wanted, or later.
+	// Since selects the facts that occurred at this time or later.
 	Since time.Time `json:"since"`
-	// Next is that of the answer before; empty at first.
+	// Next is the value of the previous answer; empty in the first request.
 	Next string `json:"next,omitempty" jsonschema:"format=uuid"`
 }
 
-// ReplayAnswer says how many facts a request has published.
+// ReplayAnswer is the result of one replay request.
 type ReplayAnswer struct {
-	// Published is how many facts this request has published.
+	// Published is the number of facts that this request published.
 	Published int `json:"published"`
-	// Next is where to go on; empty when there are no more facts.
+	// Next is the position for the next request; empty when there are no more facts.
 	Next string `json:"next,omitempty" jsonschema:"format=uuid"`
 }

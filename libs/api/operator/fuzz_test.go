@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// What anything says in place of the operator API is shown in a terminal.
+// The terminal shows whatever a server sends in place of the operator API.
 func FuzzErrorText(f *testing.F) {
 	for _, seed := range []string{
 		`{"error":"no"}`, `{"error":{"message":"x"},"message":"no"}`, `{"description":"no"}`, `<html>`, "\x1b[2J", `{"error":"\u001b[2J\n"}`, strings.Repeat("ä", 300), ``,
@@ -23,7 +23,7 @@ func FuzzErrorText(f *testing.F) {
 	})
 }
 
-// An address is one of http or https, without user and password.
+// A valid address has the scheme http or https, and no user and password.
 func FuzzBaseURL(f *testing.F) {
 	for _, seed := range []string{"localhost:8081", "https://x/", "http://u:p@x", "ftp://x", "", "://", "[::1]:1", "x y", "http:///", "%zz"} {
 		f.Add(seed)
@@ -32,7 +32,7 @@ func FuzzBaseURL(f *testing.F) {
 		base, err := BaseURL(address)
 		if err != nil {
 			if base != "" {
-				t.Errorf("both %q and %v", base, err)
+				t.Errorf("both %q and error %v", base, err)
 			}
 			return
 		}

@@ -24,17 +24,17 @@ type StepCounts struct {
 	StageLost    int64 `json:"stageLost"`
 }
 
-// Overview is how many operations there are, what they wait for, and what the last hour brought.
+// Overview counts operations by state, the reasons that they wait for, and the results of the last hour.
 type Overview struct {
-	// Time is when the numbers were taken.
+	// Time is when the numbers were counted.
 	Time time.Time `json:"time"`
-	// Operations has the types and states that have operations.
+	// Operations counts operations by type and state. Combinations without operations are omitted.
 	Operations []StateCount `json:"operations"`
-	// Waiting counts operations that have not ended, by what they wait for.
+	// Waiting counts operations that have not ended, by reason.
 	Waiting map[WaitingReason]int `json:"waiting"`
-	// Oldest has the oldest operation of each type that has not ended.
+	// Oldest contains, for each type, the oldest operation that has not ended.
 	Oldest []Oldest `json:"oldest"`
-	// Steps are those that operations in progress are at.
+	// Steps counts operations in progress by current step.
 	Steps    []StepCount     `json:"steps"`
 	LastHour OperationCounts `json:"lastHour"`
 }
@@ -44,11 +44,11 @@ type StateCount struct {
 	Type  event.OperationType  `json:"type"`
 	State event.OperationState `json:"state"`
 	Count int                  `json:"count"`
-	// Capped tells that there are more.
+	// Capped reports whether there are more operations than count.
 	Capped bool `json:"capped,omitempty"`
 }
 
-// StepCount counts the operations of a type at a step.
+// StepCount counts the operations of a type whose current step is this one.
 type StepCount struct {
 	Type  event.OperationType `json:"type"`
 	Stage string              `json:"stage"`
@@ -64,25 +64,25 @@ type Oldest struct {
 	CreatedAt time.Time            `json:"createdAt"`
 }
 
-// Stuck is a number of operations that do not move for the same reason.
+// Stuck is a group of operations that wait for the same reason.
 type Stuck struct {
 	// Reason is never executing.
 	Reason WaitingReason       `json:"reason"`
 	Type   event.OperationType `json:"type"`
-	// Worker, Step and Stage are those of retry and no_worker.
+	// Worker, Stage and Step are set only for the reasons retry and no_worker.
 	Worker string `json:"worker,omitempty"`
 	Step   string `json:"step,omitempty"`
 	Stage  string `json:"stage,omitempty"`
-	// Since is when the first of them began to wait, as in the object waiting.
+	// Since is when the first operation of the group began to wait, as in the object waiting.
 	Since time.Time `json:"since"`
 	Count int       `json:"count"`
-	// Error is the last error of one of those that wait longest.
+	// Error is the last error of one of the longest-waiting operations.
 	Error *event.Error `json:"error,omitempty"`
-	// Message is the last message of one of those that wait longest.
+	// Message is the last message of one of the longest-waiting operations.
 	Message string `json:"message,omitempty"`
-	// Operations are those that wait longest, at most 5.
+	// Operations lists the longest-waiting operations, at most 5.
 	Operations []string `json:"operations"`
-	// Text is for people.
+	// Text is a human-readable summary.
 	Text string `json:"text"`
 }
 
@@ -92,51 +92,52 @@ type Throughput struct {
 	BucketSeconds int `json:"bucketSeconds"`
 }
 
-// Bucket is what ended within a time.
+// Bucket counts what ended in an interval.
 type Bucket struct {
-	// Time is when the bucket begins.
+	// Time is the start of the interval.
 	Time       time.Time       `json:"time"`
 	Operations OperationCounts `json:"operations"`
 	Steps      StepCounts      `json:"steps"`
 }
 
-// LiveWorker is a worker without the numbers that change all the time.
+// LiveWorker describes a worker without the numbers that change continuously.
 type LiveWorker struct {
 	Name     string `json:"name"`
 	Replicas int    `json:"replicas"`
-	// Alive tells that a replica has answered lately.
+	// Alive reports whether a replica of the worker has answered recently.
 	Alive bool `json:"alive"`
-	// Versions are those of the live replicas.
+	// Versions lists the versions of the live replicas.
 	Versions []string `json:"versions"`
-	// Steps are those that a live replica serves.
+	// Steps lists the steps that a live replica serves.
 	Steps []string `json:"steps"`
-	// MissingSteps are those that the processes name and no live replica serves.
+	// MissingSteps lists the steps that the processes use and that no live replica serves.
 	MissingSteps []string `json:"missingSteps"`
 }
 
-// LiveWorkers are the data of the stream's event workers.
+// LiveWorkers is the data of the stream event workers.
 type LiveWorkers struct {
 	Data []*LiveWorker `json:"data"`
 }
 
-// Worker is a worker.
+// Worker describes a worker. The list contains the workers that are live and the workers that the processes name.
 type Worker struct {
 	LiveWorker
-	// Version is versions with commas between.
+	// Version lists the versions, separated by commas.
 	Version string `json:"version"`
-	// LastSeen is when a replica answered last; absent when this orchestrator has seen none since its start.
+	// LastSeen is when a replica last answered. It is absent if none has answered since this orchestrator started.
 	LastSeen *time.Time `json:"lastSeen,omitempty"`
-	// Pending is how many commands wait on the bus; absent when the bus does not answer.
+	// Pending is the number of commands that wait on the bus. It is absent if the bus does not answer.
 	Pending *int64 `json:"pending,omitempty"`
-	// DeliveredNotAcked is how many commands replicas have and have not answered; absent when the bus does not answer.
+	// DeliveredNotAcked is the number of commands that were delivered to a replica and not acknowledged. It is absent if the bus does not
+	// answer.
 	DeliveredNotAcked *int64 `json:"deliveredNotAcked,omitempty"`
-	// StepsPerMinute is how many executions ended, in the last one to two minutes.
+	// StepsPerMinute is the number of executions that ended per minute, over the last one to two minutes.
 	StepsPerMinute float64 `json:"stepsPerMinute"`
-	// FailuresPerMinute is how many of them failed or were not completed.
+	// FailuresPerMinute is the number of these executions that failed or were not completed.
 	FailuresPerMinute float64 `json:"failuresPerMinute"`
-	// OperationsWaiting is how many operations at its steps wait for a retry or for the worker.
+	// OperationsWaiting is the number of operations at the worker's steps that wait for a retry or for the worker.
 	OperationsWaiting int `json:"operationsWaiting"`
-	// OperationsExecuting is how many operations at its steps have their command out.
+	// OperationsExecuting is the number of operations at the worker's steps whose command has been sent.
 	OperationsExecuting int `json:"operationsExecuting"`
 }
 
@@ -147,31 +148,31 @@ type Me struct {
 	Authentication string `json:"authentication" jsonschema:"enum=none,enum=token,enum=oidc"`
 }
 
-// Action is a request that changed something, or was refused.
+// Action is an audit record of a request to change something, including rejected requests.
 type Action struct {
-	// ID grows with time.
+	// ID increases with time.
 	ID   int64     `json:"id"`
 	Time time.Time `json:"time"`
-	// Name is that of the caller.
+	// Name is the name of the caller.
 	Name string `json:"name"`
-	// Subject is what the issuer calls the same person for good, with authentication oidc.
+	// Subject is the permanent ID of the caller at the OIDC issuer. It is set only with authentication oidc.
 	Subject string `json:"subject,omitempty"`
-	// Role is empty for a caller that was refused because it has none.
+	// Role is empty if the request was rejected because the caller has no role.
 	Role           string `json:"role" jsonschema:"enum=viewer,enum=operator,enum="`
 	Authentication string `json:"authentication" jsonschema:"enum=none,enum=token,enum=oidc"`
 	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, retry_orchestration or replay_facts.
 	Action string `json:"action"`
-	// Target is the operation or orchestration.
+	// Target is the ID of the operation or orchestration.
 	Target string `json:"target"`
-	// Detail is, for example, the step that was skipped.
+	// Detail depends on the action, for example the step that was skipped.
 	Detail string `json:"detail,omitempty"`
-	// Outcome is written twice: an action is recorded before it is done. One that stays begun is of an orchestrator that ended meanwhile.
+	// Outcome is begun before the action runs, and then updated. An action that stays begun was interrupted by the end of its orchestrator.
 	Outcome string `json:"outcome" jsonschema:"enum=begun,enum=done,enum=refused,enum=failed"`
-	// Reason is why the action was refused or failed.
+	// Reason explains why the action was refused or failed.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Event is a line of a history as an API older than this one shows it (docs/contracts/broker.md#events).
+// Event is a line of a history in the format of the older events API (docs/contracts/broker.md#events).
 type Event struct {
 	ID          string
 	Level       string `jsonschema:"enum=info,enum=error"`

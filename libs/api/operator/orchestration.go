@@ -22,8 +22,8 @@ const (
 	StateCanceled   = "canceled"
 )
 
-// Spelled returns the allowed state that a client means. Operations are cancelled, orchestrations are canceled as in the original broker
-// (docs/contracts/processes.md): a client may write either.
+// Spelled returns the allowed state that matches, in either spelling of "cancelled". Operations use "cancelled"; orchestrations use
+// "canceled", as in the original broker (docs/contracts/processes.md).
 func Spelled[T ~string](state string, allowed []T) (T, bool) {
 	for _, a := range allowed {
 		if strings.Replace(string(a), "cancell", "cancel", 1) == strings.Replace(state, "cancell", "cancel", 1) {
@@ -33,12 +33,12 @@ func Spelled[T ~string](state string, allowed []T) (T, bool) {
 	return "", false
 }
 
-// OrchestrationStates are those of an orchestration, in the order in which it goes through them.
+// OrchestrationStates returns the states of an orchestration, in the usual order.
 func OrchestrationStates() []OrchestrationState {
 	return []OrchestrationState{StatePending, StateInProgress, StateRetrying, StateCanceling, StateSucceeded, StateFailed, StateCanceled}
 }
 
-// MemberStates are those of an operation of an orchestration, in the order in which it goes through them.
+// MemberStates returns the states of an operation of an orchestration, in the usual order.
 func MemberStates() []MemberState {
 	return []MemberState{StatePending, StateInProgress, StateRetrying, StateSucceeded, StateFailed, StateCanceled, StateSkipped}
 }
@@ -54,7 +54,7 @@ func (s MemberState) Final() bool {
 // Stats counts the operations of an orchestration by state.
 type Stats map[MemberState]int
 
-// String lists the states that have operations; it is empty when none has.
+// String lists the states that have operations, with their numbers.
 func (s Stats) String() string {
 	var parts []string
 	for _, state := range MemberStates() {
@@ -65,7 +65,7 @@ func (s Stats) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Progress is how many of the operations have ended, and how many there are.
+// Progress returns the number of operations that have ended, and the number of all operations.
 func (s Stats) Progress() (done, total int) {
 	for state, n := range s {
 		total += n
@@ -90,40 +90,40 @@ type Orchestration struct {
 	CreatedAt       time.Time           `json:"createdAt"`
 	UpdatedAt       time.Time           `json:"updatedAt"`
 	Parameters      Upgrade             `json:"parameters"`
-	// OperationStats counts operations by state; only for one orchestration.
+	// OperationStats counts operations by state. It is absent in lists.
 	OperationStats Stats `json:"operationStats,omitempty"`
 }
 
-// Upgrade is an order for an orchestration.
+// Upgrade requests an orchestration.
 type Upgrade struct {
 	Targets  Targets  `json:"targets"`
 	Strategy Strategy `json:"strategy"`
-	// DryRun leaves the runtimes as they are.
+	// DryRun runs the orchestration without changing the runtimes.
 	DryRun bool `json:"dryRun,omitempty"`
-	// Notification informs customers.
+	// Notification enables the notification of customers.
 	Notification bool `json:"notification,omitempty"`
-	// Kyma is only for /upgrade/kyma; absent means what is configured.
+	// Kyma is allowed only for /upgrade/kyma. If it is absent, the configured version applies.
 	Kyma *KymaVersion `json:"kyma,omitempty"`
-	// Kubernetes is only for /upgrade/cluster; absent means what is configured.
+	// Kubernetes is allowed only for /upgrade/cluster. If it is absent, the configured version applies.
 	Kubernetes *ClusterVersion `json:"kubernetes,omitempty"`
 }
 
-// Targets selects the instances that an included target selects and no excluded one.
+// Targets selects the instances that match an included target and no excluded target.
 type Targets struct {
 	Include []Target `json:"include" jsonschema:"minItems=1,maxItems=1000"`
 	Exclude []Target `json:"exclude,omitempty" jsonschema:"maxItems=1000"`
 }
 
-// Target selects the instances that meet all of its conditions. Regular expressions (https://pkg.go.dev/regexp/syntax) match anywhere in
+// Target selects the instances that match all of its conditions. Regular expressions (https://pkg.go.dev/regexp/syntax) match anywhere in
 // the value unless they are anchored.
 type Target struct {
-	// Target is met by every instance.
+	// Target selects every instance.
 	Target string `json:"target,omitempty" jsonschema:"enum=all"`
 	// GlobalAccount is a regular expression.
 	GlobalAccount string `json:"globalAccount,omitempty"`
 	// SubAccount is a regular expression.
 	SubAccount string `json:"subAccount,omitempty"`
-	// Region is a regular expression for the region of the hyperscaler, for example "eu-central-1".
+	// Region is a regular expression for the hyperscaler region, for example "eu-central-1".
 	Region     string `json:"region,omitempty"`
 	RuntimeID  string `json:"runtimeID,omitempty"`
 	PlanName   string `json:"planName,omitempty"`
@@ -131,28 +131,28 @@ type Target struct {
 	InstanceID string `json:"instanceID,omitempty"`
 }
 
-// Strategy is how the operations are carried out.
+// Strategy is the order and timing of the operations.
 type Strategy struct {
 	Type string `json:"type" jsonschema:"enum=parallel"`
-	// Schedule is "immediate", "now" or a time in the form of RFC 3339.
+	// Schedule is "immediate", "now" or an RFC 3339 time.
 	Schedule string `json:"schedule"`
-	// MaintenanceWindow lets each operation start in the maintenance window of its runtime.
+	// MaintenanceWindow delays each operation until the maintenance window of its runtime.
 	MaintenanceWindow bool     `json:"maintenanceWindow,omitempty"`
 	Parallel          Parallel `json:"parallel"`
 }
 
-// Parallel is the strategy of that name.
+// Parallel contains the settings of the strategy parallel.
 type Parallel struct {
-	// Workers is the most operations in progress; 0 means 1.
+	// Workers is the maximum number of operations in progress. 0 means 1.
 	Workers int `json:"workers" jsonschema:"minimum=0,maximum=1000"`
 }
 
-// KymaVersion is the Kyma that runtimes are upgraded to.
+// KymaVersion is the target version of a Kyma upgrade.
 type KymaVersion struct {
 	Version string `json:"version,omitempty"`
 }
 
-// ClusterVersion is the cluster that runtimes are upgraded to.
+// ClusterVersion is the target version of a cluster upgrade.
 type ClusterVersion struct {
 	KubernetesVersion   string `json:"kubernetesVersion,omitempty"`
 	MachineImage        string `json:"machineImage,omitempty"`
@@ -177,13 +177,13 @@ type Member struct {
 	Description            string      `json:"description"`
 	// RetriedAs is the operation that repeats this failed one.
 	RetriedAs string `json:"retriedAs,omitempty" jsonschema:"format=uuid"`
-	// KymaConfig is what the operation upgrades to; only for one operation.
+	// KymaConfig is the target of the upgrade. It is absent in lists.
 	KymaConfig *KymaVersion `json:"kymaConfig,omitempty"`
-	// ClusterConfig is what the operation upgrades to; only for one operation.
+	// ClusterConfig is the target of the upgrade. It is absent in lists.
 	ClusterConfig *ClusterVersion `json:"clusterConfig,omitempty"`
 }
 
-// RetryAnswer says what became of a request to retry operations (docs/contracts/processes.md#orchestrations).
+// RetryAnswer is the answer to a request to retry operations (docs/contracts/processes.md#orchestrations).
 type RetryAnswer struct {
 	OrchestrationID   string   `json:"orchestrationID" jsonschema:"format=uuid"`
 	RetryShoots       []string `json:"retryShoots"`

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Documents are the generated documents.
+// Documents returns the generated documents.
 func Documents() []*Document { return []*Document{operatorAPI(), brokerAPI()} }
 
 func operatorAPI() *Document {
@@ -64,7 +64,7 @@ func texts[T ~string](values []T) []string {
 
 func ref(name string) *jsonschema.Schema { return &jsonschema.Schema{Ref: schemas + name} }
 
-// property is a field of a schema, which must be there.
+// property returns a field of a schema. It panics if the field does not exist.
 func property(all map[string]*jsonschema.Schema, schema, field string) *jsonschema.Schema {
 	p, ok := all[schema].Properties.Get(field)
 	if !ok {

@@ -1,6 +1,5 @@
-// Package openapi generates the schemas of the OpenAPI documents in api/ from
-// the Go types of the APIs and their comments. The paths, and the schemas of
-// what has no Go type, are written by hand above the marker in each document.
+// Package openapi generates the schemas of the OpenAPI documents in api/ from the Go types of the APIs and their comments. The paths, and
+// the schemas without a Go type, are maintained by hand above the marker in each document.
 package openapi
 
 import (
@@ -30,17 +29,17 @@ const (
 
 // Document is a file in api/.
 type Document struct {
-	// File is its name, and Folder that of the package with its types below libs.
+	// File is the file name, and Folder the folder of the package with the types, relative to libs.
 	File, Folder string
-	// Types are the types that the paths name; what they refer to follows.
+	// Types lists the types that the paths use. Types that they refer to are added.
 	Types []any
-	// Enums are the values of named strings.
+	// Enums maps named string types to their values.
 	Enums map[reflect.Type][]string
-	// Adjust adds what Go types cannot say.
+	// Adjust adds constraints that Go types cannot express.
 	Adjust func(map[string]*jsonschema.Schema)
 }
 
-// Render returns the document with its schemas generated. libs and api are the folders of the module and of the documents.
+// Render returns the document with generated schemas. libs and api are the folders of the module and of the documents.
 func (d *Document) Render(libs, api string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(api, d.File))
 	if err != nil {
@@ -111,7 +110,7 @@ func (d *Document) reflector(libs string) (*jsonschema.Reflector, error) {
 	return r, nil
 }
 
-// name is the name of a schema: a list of something is called after it. What a step reports is no error of the API.
+// name returns the name of a schema. A list is named after its elements. event.Error is renamed because the API has an Error of its own.
 func name(t reflect.Type) string {
 	if t == reflect.TypeFor[event.Error]() {
 		return "StepError"
@@ -123,7 +122,7 @@ func name(t reflect.Type) string {
 	return element[strings.LastIndexAny(element, "./*")+1:] + of
 }
 
-// mapped are the types that reflection cannot describe.
+// mapped returns the schema of a type that reflection cannot describe.
 func (d *Document) mapped(t reflect.Type) *jsonschema.Schema {
 	if _, ok := d.Enums[t]; ok {
 		return &jsonschema.Schema{Ref: schemas + t.Name()}
@@ -134,7 +133,7 @@ func (d *Document) mapped(t reflect.Type) *jsonschema.Schema {
 	return nil
 }
 
-// write writes a schema as YAML: the fields of an object each on a line of its own.
+// write writes a schema as YAML, with one line for each field of an object.
 func write(out *bytes.Buffer, name string, s *jsonschema.Schema) error {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -165,7 +164,7 @@ func write(out *bytes.Buffer, name string, s *jsonschema.Schema) error {
 	return nil
 }
 
-// flow puts mappings and lists on one line, and quotes only what must be quoted.
+// flow puts mappings and lists on one line, and quotes only the values that need quotes.
 func flow(n *yaml.Node) {
 	n.Style = 0
 	if n.Kind != yaml.ScalarNode {

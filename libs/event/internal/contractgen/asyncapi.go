@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// object is a mapping that keeps its order in YAML.
+// object is a YAML mapping that keeps the order of its keys.
 type object struct{ node yaml.Node }
 
 func newObject(pairs ...any) *object {
@@ -26,14 +26,15 @@ func (o *object) set(key string, v any) {
 	if child, ok := v.(*object); ok {
 		value = child.node
 	} else if err := value.Encode(v); err != nil {
-		panic("asyncapi: " + err.Error()) // strings, lists and numbers only: a mistake in this package
+		panic("asyncapi: " + err.Error()) // only strings, lists and numbers reach this function
 	}
 	o.node.Content = append(o.node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, &value)
 }
 
 func ref(path string) *object { return newObject("$ref", path) }
 
-// asyncAPI writes an AsyncAPI 3.0 document: a channel per subject, an operation per channel and side, a message per type.
+// asyncAPI returns an AsyncAPI 3.0 document with a channel for each subject, an operation for each channel and side, and a message for each
+// type.
 func asyncAPI() ([]byte, error) {
 	channels, operations, messages := newObject(), newObject(), newObject()
 	for _, group := range bySubject(event.Contract()) {
@@ -60,7 +61,7 @@ func asyncAPI() ([]byte, error) {
 		"asyncapi", "3.0.0",
 		"info", newObject("title", "Kyma Environment Broker events", "version", "1.0.0", "description",
 			"CloudEvents 1.0 in binary mode on NATS JetStream: attributes in ce- headers, JSON in the payload, the trace in ce-traceparent. "+
-				announcement+" Generated from libs/event; do not edit."),
+				registration+" Generated from libs/event; do not edit."),
 		"defaultContentType", "application/json",
 		"channels", channels,
 		"operations", operations,
@@ -75,16 +76,16 @@ func asyncAPI() ([]byte, error) {
 	return b.Bytes(), enc.Close()
 }
 
-// announcement is what a worker must do besides exchanging these messages, or its steps count as served by nobody.
-const announcement = "A worker announces itself as a NATS micro service (ADR-32 of NATS) named \"keb-worker-{worker}\", so it answers " +
+// registration describes how a worker registers. The steps of a worker that does not register count as steps without a worker.
+const registration = "A worker announces itself as a NATS micro service (ADR-32 of NATS) named \"keb-worker-{worker}\", which answers " +
 	"$SRV.PING and $SRV.INFO. The metadata of the service are the strings \"worker\" (its name, as in the subjects), \"version\" (any text) and " +
-	"\"steps\" (the names of the steps it executes, with commas between); the orchestrator asks $SRV.INFO every few seconds and takes " +
-	"a step that no answer names for one without a worker. An endpoint at keb.worker.{worker}.ping that answers the same as JSON is customary. " +
-	"Facts are published at least once, also when an orchestrator is killed, and those of an operation have no gaps; one that comes twice has the "+
-	"same ce-id, and a reader drops it. Facts may come late and out of order; the cursor orders those of an operation. After KEB_FACTS was lost, "+
-	"\"keb facts replay --since\" publishes them again from the history of operations."
+	"\"steps\" (the names of the steps that it executes, separated by commas). The orchestrator requests $SRV.INFO every few seconds. A step that no " +
+	"answer contains has no worker. An endpoint at keb.worker.{worker}.ping that returns the same data as JSON is customary. " +
+	"Facts are published at least once, even if an orchestrator is killed, and the facts of an operation have no gaps. A repeated fact has the "+
+	"same ce-id; readers must ignore it. Facts may arrive late and out of order; the cursor orders the facts of an operation. After KEB_FACTS was lost, "+
+	"\"keb facts replay --since\" publishes the facts again from the history of operations."
 
-// bySubject groups entries with the same subject, in order of appearance.
+// bySubject groups entries by subject, in order of appearance.
 func bySubject(entries []event.Entry) [][]event.Entry {
 	var groups [][]event.Entry
 	at := map[string]int{}
@@ -100,7 +101,7 @@ func bySubject(entries []event.Entry) [][]event.Entry {
 	return groups
 }
 
-// channelID is the subject's fixed words: "keb.fact.{operationType}.step-finished" is factStepFinished.
+// channelID returns the fixed tokens of a subject as an identifier: "keb.fact.{operationType}.step-finished" is factStepFinished.
 func channelID(subject string) string {
 	var b strings.Builder
 	for _, w := range strings.FieldsFunc(strings.TrimPrefix(subject, "keb."), func(r rune) bool { return r == '.' || r == '-' }) {
@@ -157,13 +158,13 @@ func headers() *object {
 		"required", []string{"ce-specversion", "ce-id", "ce-type", "ce-source"},
 		"properties", newObject(
 			"ce-specversion", newObject("type", "string", "const", "1.0"),
-			"ce-id", text("Unique within the source; percent-encoded like every ce- header."),
+			"ce-id", text("Unique within the source. Percent-encoded, like every ce- header."),
 			"ce-type", text("The name of the message."),
-			"ce-source", text("Who sends it, for example /keb/orchestrator."),
+			"ce-source", text("The sender, for example /keb/orchestrator."),
 			"ce-subject", text("The operation id."),
 			"ce-time", newObject("type", "string", "format", "date-time"),
 			"ce-datacontenttype", newObject("type", "string", "const", "application/json"),
 			"ce-traceparent", text("Distributed Tracing extension."),
-			"Nats-Msg-Id", text("Lets the stream drop a second copy."),
+			"Nats-Msg-Id", text("The stream drops a second message with the same ID."),
 		))
 }

@@ -1,4 +1,4 @@
-// Package contractgen makes api/events and api/asyncapi.yaml from package event.
+// Package contractgen generates api/events and api/asyncapi.yaml from package event.
 package contractgen
 
 import (
@@ -18,8 +18,7 @@ const (
 	schemaID = "https://kyma-project.io/keb/events/"
 )
 
-// Generate returns the generated files by their path below api. dir is the folder of package event's source, from
-// which the descriptions are taken.
+// Generate returns the generated files by path relative to api. dir is the source folder of package event, which contains the descriptions.
 func Generate(dir string) (map[string][]byte, error) {
 	r, err := reflector(dir)
 	if err != nil {
@@ -37,13 +36,13 @@ func Generate(dir string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// SchemaFile is the name of the file that holds the schema of a type.
+// SchemaFile returns the name of the schema file of a type.
 func SchemaFile(t event.Type) string { return string(t) + ".schema.json" }
 
 func reflector(dir string) (*jsonschema.Reflector, error) {
 	r := &jsonschema.Reflector{
 		Anonymous:                 true,
-		AllowAdditionalProperties: true, // within a version, members are added
+		AllowAdditionalProperties: true, // within a version, members may be added
 		Mapper:                    mapper,
 	}
 	if err := r.AddGoComments(module, dir, jsonschema.WithFullComment()); err != nil {
@@ -51,7 +50,7 @@ func reflector(dir string) (*jsonschema.Reflector, error) {
 	}
 	comments := make(map[string]string, len(r.CommentMap))
 	for name, text := range r.CommentMap {
-		// The folder stands behind the module in the library's names, as "." or as a path.
+		// The library returns the package name as the module and the folder, "." or a path.
 		name = module + name[strings.LastIndex(name, "/event")+len("/event"):]
 		comments[strings.Replace(name, "/.", "", 1)] = strings.Join(strings.Fields(text), " ")
 	}
@@ -59,11 +58,11 @@ func reflector(dir string) (*jsonschema.Reflector, error) {
 	return r, nil
 }
 
-// mapper gives the types a schema that the library cannot know.
+// mapper returns the schemas of types that the library cannot describe.
 func mapper(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[json.RawMessage]():
-		// Every raw member of the contract is an object; CredentialsAnswer is on no stream.
+		// Every raw member of the contract is an object. CredentialsAnswer is not sent on a stream.
 		return &jsonschema.Schema{Type: "object"}
 	case reflect.TypeFor[event.OperationType]():
 		return enum(event.OperationTypes()...)
@@ -99,10 +98,10 @@ func schema(r *jsonschema.Reflector, e event.Entry) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// words are the members that become words of subjects, as event.FieldError has it.
+// words lists the members that become tokens of subjects.
 var words = []string{"operationId", "stage", "step"}
 
-// constrain adds what the Validate methods check and a Go type cannot say.
+// constrain adds the constraints that the Validate methods check and Go types cannot express.
 func constrain(s *jsonschema.Schema) {
 	if s.Properties == nil {
 		return

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// After a login the browser goes to a page of the console, and to no other place.
+// After a login, the browser is redirected only to a page of the console.
 func FuzzNextPage(f *testing.F) {
 	for _, seed := range []string{"", home, home + "?a=b", "//evil.example.com", home + "//evil", home + "../x", "/\\evil", home + "\r\nX: y", "http://e", home + "%2e%2e/x"} {
 		f.Add(seed)
@@ -27,7 +27,7 @@ func FuzzNextPage(f *testing.F) {
 	})
 }
 
-// A token is read from JSON or a form, and an error repeats nothing of it.
+// A token is read from JSON or a form. An error must not contain it.
 func FuzzLoginBody(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"application/json", `{"token":" CANARY-1 "}`},

@@ -1,5 +1,4 @@
-// Package login logs browsers in and out: with a token that somebody pastes into
-// the console, or at an OpenID Connect issuer.
+// Package login logs browsers in and out, with a token that the user pastes into the console or at an OpenID Connect issuer.
 package login
 
 import (
@@ -18,7 +17,7 @@ import (
 )
 
 const (
-	// home is where a browser goes after its login.
+	// home is the page after a login.
 	home    = "/console/"
 	root    = home + "login"
 	atOIDC  = root + "/oidc"
@@ -26,8 +25,8 @@ const (
 	maxBody = 64 << 10
 )
 
-// Login serves the routes. PublicURL is the address of the console as browsers reach it, without a slash at its end; the login
-// by OIDC needs it.
+// Login serves the routes. PublicURL is the address of the console as browsers use it, without a trailing slash. The login by OIDC requires
+// it.
 type Login struct {
 	Auth      *access.Authenticator
 	Sessions  *access.Sessions
@@ -44,7 +43,7 @@ func (l *Login) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+back, l.callback)
 }
 
-// methods says how somebody can log in: {"methods": ["token", "oidc"]}, none where nobody is asked.
+// methods returns the available ways to log in: {"methods": ["token", "oidc"]}. The list is empty if access control is off.
 func (l *Login) methods(w http.ResponseWriter, _ *http.Request) {
 	methods := []access.Authentication{}
 	for _, m := range l.Auth.Methods() {
@@ -55,10 +54,10 @@ func (l *Login) methods(w http.ResponseWriter, _ *http.Request) {
 	write(w, map[string]any{"methods": methods})
 }
 
-// token logs in with a token in a form or in JSON, and answers as GET /me does.
+// token logs in with a token from a form or from JSON, and answers like GET /me.
 func (l *Login) token(w http.ResponseWriter, r *http.Request) {
 	if !l.Auth.Enabled() {
-		access.Refuse(w, &access.Error{Status: http.StatusNotFound, Message: "nobody needs to log in here"})
+		access.Refuse(w, &access.Error{Status: http.StatusNotFound, Message: "access control is off: no login is needed"})
 		return
 	}
 	token, err := read(w, r)
@@ -138,10 +137,10 @@ func (l *Login) callback(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	l.Log.Info("logged in", "name", i.Name, "role", string(i.Role), "authentication", string(i.Authentication))
-	http.Redirect(w, r, next(to), http.StatusSeeOther) //nolint:gosec // next leads nowhere but to the console
+	http.Redirect(w, r, next(to), http.StatusSeeOther) //nolint:gosec // next returns only pages of the console
 }
 
-// next is a page of the console, and never another place.
+// next returns a page of the console; home if the wanted page is elsewhere.
 func next(wanted string) string {
 	place, query, _ := strings.Cut(wanted, "?")
 	if !strings.HasPrefix(place, home) || path.Clean(place)+"/" != strings.TrimSuffix(place, "/")+"/" || strings.ContainsAny(wanted, "\\\r\n\t\x00") {
@@ -160,7 +159,7 @@ func (l *Login) refuse(w http.ResponseWriter, err error) {
 	access.Refuse(w, err)
 }
 
-// show tells the person at the browser why there is no login.
+// show explains in the browser why the login failed.
 func (l *Login) show(w http.ResponseWriter, err error) {
 	refusal, ok := errors.AsType[*access.Error](err)
 	if !ok {
@@ -173,11 +172,11 @@ func (l *Login) show(w http.ResponseWriter, err error) {
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(refusal.Status)
 	_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><title>Not logged in</title><h1>Not logged in</h1><p>%s</p><p><a href="%s">Back</a></p></html>`,
-		html.EscapeString(refusal.Message), home) // who hangs up misses it
+		html.EscapeString(refusal.Message), home) // the browser may have disconnected
 }
 
 func write(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(v) // who hangs up misses the answer
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }

@@ -10,40 +10,40 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// Client is one who listens. Its memory is bounded: the newest state of so many operations.
+// Client is one listener. Its memory is limited to the newest states of Config.Buffer operations.
 type Client struct {
 	hub  *Hub
 	only string
 
 	mu     sync.Mutex
-	ready  chan struct{} // has room for one: there is something to take
-	ids    []string      // in the order in which they came up
+	ready  chan struct{} // capacity 1: there is something to take
+	ids    []string      // in order of arrival
 	data   map[string][]byte
 	live   []byte
 	again  string // why the client must read again
 	marker string
 }
 
-// Batch is what a client is to be told, in this order.
+// Batch contains the news for a client, to be sent in the order of the fields.
 type Batch struct {
-	// Resync is why the client must read again what it shows; empty when it need not.
+	// Resync is why the client must read everything again; empty if it need not.
 	Resync string
-	// Operations are the newest states of operations that have changed.
+	// Operations contains the newest states of the operations that have changed.
 	Operations [][]byte
-	// Live is who is alive; nil when that has not changed.
+	// Live is the list of live workers; nil if it has not changed.
 	Live []byte
-	// Marker is where to resume once all of that is told; empty when that has not changed.
+	// Marker is the position to resume from after the batch; empty if it has not changed.
 	Marker string
 }
 
-// Join adds a client, for one operation only unless that is empty. It returns once everything that changes from now on reaches the
-// client. The error wraps ErrFull, ErrStopped or that of ctx.
+// Join adds a client for one operation, or for all if only is empty. After it returns, the client receives every change. The error wraps
+// ErrFull, ErrStopped or the error of ctx.
 func (h *Hub) Join(ctx context.Context, only string) (*Client, error) {
 	c := &Client{hub: h, only: only, ready: make(chan struct{}, 1), data: map[string][]byte{}}
 	h.mu.Lock()
 	if len(h.clients) >= h.cfg.MaxClients {
 		h.mu.Unlock()
-		return nil, fmt.Errorf("%w: there are %d already", ErrFull, h.cfg.MaxClients)
+		return nil, fmt.Errorf("%w: the limit is %d", ErrFull, h.cfg.MaxClients)
 	}
 	h.clients[c] = struct{}{}
 	live := h.live
@@ -62,13 +62,13 @@ func (h *Hub) Join(ctx context.Context, only string) (*Client, error) {
 	case <-h.stopped:
 		err = ErrStopped
 	case <-ctx.Done():
-		err = fmt.Errorf("changes cannot be seen yet: %w", context.Cause(ctx))
+		err = fmt.Errorf("changes are not available yet: %w", context.Cause(ctx))
 	}
 	c.Leave()
 	return nil, err
 }
 
-// Leave ends the client.
+// Leave removes the client.
 func (c *Client) Leave() {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
@@ -78,10 +78,10 @@ func (c *Client) Leave() {
 // Stopped is closed when the hub stops.
 func (c *Client) Stopped() <-chan struct{} { return c.hub.stopped }
 
-// Ready receives when there is something to take.
+// Ready receives a value when there is something to take.
 func (c *Client) Ready() <-chan struct{} { return c.ready }
 
-// Take returns what has come since the last call.
+// Take returns the news since the last call.
 func (c *Client) Take() Batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,10 +94,10 @@ func (c *Client) Take() Batch {
 	return b
 }
 
-// Resume tells the client what has changed while it was away, or that it must read again. It may take seconds.
+// Resume sends the client the changes since a marker, or tells it to read everything again. It may take seconds.
 func (c *Client) Resume(ctx context.Context, since store.Marker, now time.Time) error {
 	if now.Sub(since.At()) > resumeAge {
-		c.resync("it was too long ago")
+		c.resync("the client was away for too long")
 		return nil
 	}
 	timer := time.NewTimer(resumeWait)
@@ -106,7 +106,7 @@ func (c *Client) Resume(ctx context.Context, since store.Marker, now time.Time) 
 	case c.hub.resume <- struct{}{}:
 		defer func() { <-c.hub.resume }()
 	case <-timer.C:
-		c.resync("many clients come back at the same time")
+		c.resync("too many clients are resuming at the same time")
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -117,14 +117,14 @@ func (c *Client) Resume(ctx context.Context, since store.Marker, now time.Time) 
 	if c.only == "" {
 		changed, _, err := c.hub.source.Changed(ctx, since, c.hub.cfg.Buffer+1)
 		if errors.Is(err, store.ErrMarker) {
-			c.resync("the database is another one")
+			c.resync("the database was replaced")
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 		if len(changed) > c.hub.cfg.Buffer {
-			c.resync("more operations have changed than can be told")
+			c.resync("too many operations have changed")
 			return nil
 		}
 		ids = ids[:0]
@@ -144,7 +144,7 @@ func (c *Client) Resume(ctx context.Context, since store.Marker, now time.Time) 
 	return nil
 }
 
-// fill adds states that were read beside the hub, which may have told a newer one meanwhile.
+// fill adds states that were read outside of the hub's loop. The hub may have sent newer ones in the meantime.
 func (c *Client) fill(rendered []Rendered) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,14 +167,14 @@ func (c *Client) put(rendered []Rendered) {
 	}
 }
 
-// add keeps the newest state of an operation; c is locked. A client that must read again anyway needs none.
+// add keeps the newest state of an operation. c must be locked. A client that must read again needs no states.
 func (c *Client) add(r *Rendered) {
 	if c.again != "" {
 		return
 	}
 	if _, known := c.data[r.ID]; !known {
 		if len(c.ids) >= c.hub.cfg.Buffer {
-			c.again = fmt.Sprintf("%d changed operations were waiting to be told", len(c.ids))
+			c.again = fmt.Sprintf("%d changed operations were waiting for the client", len(c.ids))
 			c.drop()
 			return
 		}

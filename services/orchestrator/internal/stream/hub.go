@@ -1,11 +1,9 @@
-// Package stream tells clients which operations have changed, whichever
-// orchestrator has changed them. Orchestrators tell each other with notices on
-// the bus that name operations and nothing else; the state is read from the
-// database, for all clients together. A notice that is lost is made up for by a
-// look at the database: rows know which transaction has written them last.
+// Package stream sends changed operations to clients, whichever orchestrator changed them. Orchestrators notify each other on the bus. A
+// notice contains only the IDs of operations; the state is read from the database once for all clients. Reads of the database by
+// transaction ID find changes whose notice was lost.
 //
-// A slow client loses states in between, but never the last one of an
-// operation; one that would need too much memory is told to read again.
+// A slow client misses intermediate states, but never the last state of an operation. A client that would need too much memory is told to
+// read everything again.
 package stream
 
 import (
@@ -26,21 +24,21 @@ import (
 )
 
 const (
-	// maxNotice is how many operations a notice names at most, and renderBatch how many are read at once.
+	// maxNotice is the maximum number of operations in a notice, and renderBatch in one read.
 	maxNotice   = 1000
 	renderBatch = 500
-	// maxPending bounds the operations that are to be read, and what a look at the database may find. Beyond, clients read again.
+	// maxPending limits the number of operations to read, and of operations that one reconciliation returns. Beyond it, clients read
+	// everything again.
 	maxPending = 20_000
-	// callLimit bounds a question to the database, and the first flush to the bus.
+	// callLimit limits a database query, and the first flush to the bus.
 	callLimit = 10 * time.Second
-	// pause is how long nothing is read after the database has failed.
+	// pause is the time without reads after the database has failed.
 	pause = time.Second
-	// liveEvery is the time between two looks at who is alive.
+	// liveEvery is the interval of checks for live workers.
 	liveEvery = time.Second
-	// share is which part of the time looks at the database may take: one in so many.
+	// share limits reconciliation to one part in share of the time.
 	share = 20
-	// resumers is how many clients look at the database at the same time after they were away, and resumeWait how long one waits
-	// for that.
+	// resumers is the number of clients that may resume at the same time, and resumeWait how long a client waits for its turn.
 	resumers   = 2
 	resumeWait = 3 * time.Second
 	// resumeAge is how long a client may have been away.
@@ -48,43 +46,42 @@ const (
 )
 
 var (
-	// ErrFull says that there are too many clients.
+	// ErrFull is returned when there are too many clients.
 	ErrFull = errors.New("too many clients")
-	// ErrStopped says that the hub has stopped.
+	// ErrStopped is returned after the hub has stopped.
 	ErrStopped = errors.New("stopped")
 )
 
-// Source finds what has changed.
+// Source reads changes from the database.
 type Source interface {
 	Mark(ctx context.Context) (store.Marker, error)
 	Changed(ctx context.Context, since store.Marker, limit int) (changed []store.Version, next store.Marker, err error)
 }
 
-// Renderer shows operations and workers as clients get them.
+// Renderer encodes operations and workers for clients.
 type Renderer interface {
-	// Render reads operations; those that do not exist are left out.
+	// Render reads operations. It omits operations that do not exist.
 	Render(ctx context.Context, ids []string) ([]Rendered, error)
-	// Live is who is alive.
+	// Live returns the live workers.
 	Live() []byte
 }
 
-// Rendered is an operation as clients get it.
+// Rendered is an encoded operation.
 type Rendered struct {
 	ID      string
 	Version int
 	Data    []byte
 }
 
-// Config is how a Hub behaves. All fields are required.
+// Config contains the settings of a Hub. All fields are required.
 type Config struct {
-	// Every is the time between two reads of what has changed, and Reconcile between two looks for changes of which no notice came.
+	// Every is the interval of reads of changed operations. Reconcile is the interval of reads that find changes whose notice was lost.
 	Every, Reconcile time.Duration
-	// Buffer is how many changed operations may wait for a client; MaxClients bounds the clients.
+	// Buffer limits the changed operations that wait for one client. MaxClients limits the clients.
 	Buffer, MaxClients int
 }
 
-// Hub hands changes from the orchestrators to the clients of this process. While there are no clients it does nothing but tell
-// the others.
+// Hub sends the changes of all orchestrators to the clients of this process. Without clients, it only sends notices.
 type Hub struct {
 	cfg    Config
 	nc     *nats.Conn
@@ -94,19 +91,19 @@ type Hub struct {
 
 	mu      sync.Mutex
 	clients map[*Client]struct{}
-	joined  chan struct{} // has room for one: there are clients
-	live    chan struct{} // closed while changes are seen
+	joined  chan struct{} // capacity 1: there are clients
+	live    chan struct{} // closed while the hub receives changes
 	isLive  bool
 	stopped chan struct{}
 	pending map[string]struct{}
-	missed  bool // more was told than is kept
+	missed  bool // pending overflowed
 	render  Renderer
 	marker  store.Marker
-	// sent and before are the versions that went to the clients since the last look at the database, and since the one before.
+	// sent contains the versions sent to clients since the last reconciliation, and before those sent in the interval before.
 	sent, before map[string]int
 }
 
-// New returns a Hub; Run makes it work.
+// New returns a Hub. Run must be called.
 func New(cfg Config, nc *nats.Conn, source Source, log *slog.Logger) *Hub {
 	return &Hub{
 		cfg: cfg, nc: nc, source: source, log: log, resume: make(chan struct{}, resumers), clients: map[*Client]struct{}{},
@@ -114,7 +111,7 @@ func New(cfg Config, nc *nats.Conn, source Source, log *slog.Logger) *Hub {
 	}
 }
 
-// Committed implements dispatch.Watcher: it tells all orchestrators which operations have changed.
+// Committed implements dispatch.Watcher. It notifies all orchestrators of changed operations.
 func (h *Hub) Committed(transitions []dispatch.Transition) {
 	for len(transitions) > 0 {
 		part := transitions[:min(len(transitions), maxNotice)]
@@ -134,19 +131,19 @@ func (h *Hub) Committed(transitions []dispatch.Transition) {
 	}
 }
 
-// notice reads the ids of a notice.
+// notice decodes the IDs of a notice.
 func notice(data []byte) ([]string, error) {
 	var n event.OperationsRequest
 	if err := json.Unmarshal(data, &n); err != nil {
 		return nil, fmt.Errorf("read notice: %w", err)
 	}
 	if len(n.IDs) > maxNotice {
-		return nil, fmt.Errorf("read notice: ids: %d are named, at most %d are allowed", len(n.IDs), maxNotice)
+		return nil, fmt.Errorf("read notice: ids: got %d, want at most %d", len(n.IDs), maxNotice)
 	}
 	return n.IDs, nil
 }
 
-func (h *Hub) noticed(m *nats.Msg) {
+func (h *Hub) receiveNotice(m *nats.Msg) {
 	ids, err := notice(m.Data)
 	if err != nil {
 		h.log.Warn("notice not understood", "err", err)
@@ -157,18 +154,18 @@ func (h *Hub) noticed(m *nats.Msg) {
 	h.want(ids)
 }
 
-// want notes operations that are to be read; h is locked.
+// want marks operations to be read. h must be locked.
 func (h *Hub) want(ids []string) {
 	for _, id := range ids {
 		if len(h.pending) >= maxPending {
-			h.missed = true // they are found in the database
+			h.missed = true // reconciliation finds them
 			return
 		}
 		h.pending[id] = struct{}{}
 	}
 }
 
-// Run serves clients until ctx ends; then all of them are done.
+// Run serves clients until ctx ends. It then disconnects them.
 func (h *Hub) Run(ctx context.Context, r Renderer) error {
 	h.mu.Lock()
 	h.render = r
@@ -187,7 +184,7 @@ func (h *Hub) Run(ctx context.Context, r Renderer) error {
 			if err == nil || ctx.Err() != nil {
 				continue
 			}
-			h.log.Warn("changes cannot be seen", "err", err)
+			h.log.Warn("changes are not received", "err", err)
 			timer.Reset(pause)
 			select {
 			case <-ctx.Done():
@@ -205,16 +202,16 @@ func (h *Hub) count() int {
 
 // session serves clients until there are none.
 func (h *Hub) session(ctx context.Context) error {
-	sub, err := h.nc.Subscribe(event.NoticeOperations, h.noticed)
+	sub, err := h.nc.Subscribe(event.NoticeOperations, h.receiveNotice)
 	if err != nil {
-		return fmt.Errorf("listen for notices: %w", err)
+		return fmt.Errorf("subscribe to notices: %w", err)
 	}
 	defer func() {
 		if err := sub.Unsubscribe(); err != nil {
 			h.log.Debug("unsubscribe failed", "subject", sub.Subject, "err", err)
 		}
 	}()
-	last := h.render.Live() // what a client that is let go by begin may have read
+	last := h.render.Live() // clients that begin releases may have read this list
 	if err := h.begin(ctx); err != nil {
 		return err
 	}
@@ -241,7 +238,7 @@ func (h *Hub) session(ctx context.Context) error {
 			continue
 		}
 		err := h.flush(ctx)
-		if err == nil && (now.After(look) || h.overflown()) {
+		if err == nil && (now.After(look) || h.takeMissed()) {
 			err = h.reconcile(ctx)
 			look = time.Now().Add(max(h.cfg.Reconcile, share*time.Since(now)))
 		}
@@ -253,13 +250,13 @@ func (h *Hub) session(ctx context.Context) error {
 	return nil
 }
 
-// begin makes sure that every change from now on is seen, and lets the clients go on.
+// begin subscribes to changes and then releases the waiting clients.
 func (h *Hub) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
 	if h.nc.IsConnected() {
 		if err := h.nc.FlushWithContext(ctx); err != nil {
-			h.log.Warn("notices may be missed", "err", err) // they are made up for
+			h.log.Warn("notices may be missed", "err", err) // reconciliation finds their changes
 		}
 	}
 	marker, err := h.source.Mark(ctx)
@@ -269,7 +266,7 @@ func (h *Hub) begin(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.marker == (store.Marker{}) {
-		h.marker = marker // else clients have waited for this session, and miss what came before
+		h.marker = marker // otherwise clients waited for this session and need the older marker
 	}
 	h.sent, h.before = map[string]int{}, map[string]int{}
 	h.isLive = true
@@ -291,7 +288,7 @@ func (h *Hub) end() {
 	}
 }
 
-func (h *Hub) overflown() bool {
+func (h *Hub) takeMissed() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	missed := h.missed
@@ -307,7 +304,7 @@ func (h *Hub) each(do func(c *Client)) {
 	}
 }
 
-// flush reads what is pending and hands it to the clients.
+// flush reads the pending operations and sends them to the clients.
 func (h *Hub) flush(ctx context.Context) error {
 	h.mu.Lock()
 	ids := make([]string, 0, len(h.pending))
@@ -344,7 +341,7 @@ func (h *Hub) read(ctx context.Context, ids []string) ([]Rendered, error) {
 	return h.render.Render(ctx, ids)
 }
 
-// reconcile makes up for notices that were lost. Once the clients have what it finds, they have everything up to the marker.
+// reconcile finds changes whose notice was lost. After it, the clients have all changes up to the marker.
 func (h *Hub) reconcile(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -353,7 +350,7 @@ func (h *Hub) reconcile(ctx context.Context) error {
 		return err
 	}
 	if len(changed) > maxPending {
-		h.each(func(c *Client) { c.resync("more operations have changed than can be told") })
+		h.each(func(c *Client) { c.resync("too many operations have changed") })
 		changed = nil
 	}
 	h.mu.Lock()

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-func TestANoticeThatCannotBeReadIsRefused(t *testing.T) {
+func TestNotice_Unreadable_IsRejected(t *testing.T) {
 	t.Parallel()
 	for data, want := range map[string]string{
 		``: "read notice", `[]`: "read notice", `{"ids": [1]}`: "read notice",
-		`{"ids": ["a"` + strings.Repeat(`, "a"`, maxNotice) + `]}`: "1001 are named, at most 1000 are allowed",
+		`{"ids": ["a"` + strings.Repeat(`, "a"`, maxNotice) + `]}`: "ids: got 1001, want at most 1000",
 	} {
 		if _, err := notice([]byte(data)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40s: error %v, want %q", data, err, want)
@@ -22,7 +22,7 @@ func FuzzNotice(f *testing.F) {
 	f.Add([]byte(`{"ids":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if ids, err := notice(data); err == nil && len(ids) > maxNotice {
-			t.Errorf("%d ids are taken", len(ids))
+			t.Errorf("%d ids were accepted", len(ids))
 		}
 	})
 }

@@ -33,9 +33,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const patience = 20 * time.Second
+const waitLimit = 20 * time.Second
 
-// fakeSource is a database: the versions of operations, and a marker that grows with every change.
+// fakeSource is a database with the versions of operations, and a marker that increases with every change.
 type fakeSource struct {
 	mu       sync.Mutex
 	versions map[string]int
@@ -66,7 +66,7 @@ func number(m store.Marker) int {
 	return n
 }
 
-// change changes an operation; nobody is told.
+// change changes an operation without a notice.
 func (f *fakeSource) change(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,7 @@ func setup(t *testing.T) *bundle {
 	}}
 }
 
-// hub starts one more hub on the same database.
+// hub starts another hub on the same database.
 func (b *bundle) hub() (h *stream.Hub, stop func()) {
 	b.t.Helper()
 	nc, err := nats.Connect(b.nats.URL())
@@ -166,7 +166,7 @@ func (b *bundle) hub() (h *stream.Hub, stop func()) {
 
 func (b *bundle) join(h *stream.Hub, only string) *stream.Client {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(b.t.Context(), waitLimit)
 	defer cancel()
 	c, err := h.Join(ctx, only)
 	if err != nil {
@@ -176,8 +176,8 @@ func (b *bundle) join(h *stream.Hub, only string) *stream.Client {
 	return c
 }
 
-// told is what an orchestrator tells after it has changed operations.
-func (b *bundle) told(h *stream.Hub, ids ...string) {
+// changeAndNotify changes operations and sends a notice.
+func (b *bundle) changeAndNotify(h *stream.Hub, ids ...string) {
 	var transitions []dispatch.Transition
 	for _, id := range ids {
 		b.source.change(id)
@@ -186,10 +186,10 @@ func (b *bundle) told(h *stream.Hub, ids ...string) {
 	h.Committed(transitions)
 }
 
-// next is what a client gets, without markers.
+// next returns the next batch of a client, without markers.
 func (b *bundle) next(c *stream.Client) stream.Batch {
 	b.t.Helper()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(waitLimit)
 	defer timer.Stop()
 	for {
 		select {
@@ -198,7 +198,7 @@ func (b *bundle) next(c *stream.Client) stream.Batch {
 				return batch
 			}
 		case <-timer.C:
-			b.t.Fatal("the client is told nothing")
+			b.t.Fatal("the client receives nothing")
 		}
 	}
 }
@@ -213,35 +213,36 @@ func (b *bundle) want(c *stream.Client, want ...string) {
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		b.t.Errorf("told (-want +got):\n%s", diff)
+		b.t.Errorf("operations (-want +got):\n%s", diff)
 	}
 }
 
-// handedOver waits until what one client has got is there for all: the hub gives it to one after the other, and lets nobody in meanwhile.
-func (b *bundle) handedOver(h *stream.Hub) {
+// waitDelivered waits until all clients have received what one client received. The hub sends to one client after the other, and accepts no
+// new client meanwhile.
+func (b *bundle) waitDelivered(h *stream.Hub) {
 	b.t.Helper()
 	b.join(h, "").Leave()
 }
 
-// unheard waits until the hub listens no more, as it does once the last client has left.
-func (b *bundle) unheard() {
+// waitUnsubscribed waits until the hub unsubscribes, after the last client has left.
+func (b *bundle) waitUnsubscribed() {
 	b.t.Helper()
-	testkit.Eventually(b.t, patience, "the hub no longer listens", func() bool { return b.nc.NumSubscriptions() == 0 })
+	testkit.Eventually(b.t, waitLimit, "the hub unsubscribes", func() bool { return b.nc.NumSubscriptions() == 0 })
 }
 
-func TestAClientIsToldWhatAnyOrchestratorChanges(t *testing.T) {
+func TestHub_AnyOrchestratorChanges_ClientReceives(t *testing.T) {
 	b := setup(t)
 	one, _ := b.hub()
 	two, _ := b.hub()
 	c, other := b.join(one, ""), b.join(one, "b")
-	b.told(one, "a")
+	b.changeAndNotify(one, "a")
 	b.want(c, "a=1")
-	b.told(two, "a", "b")
+	b.changeAndNotify(two, "a", "b")
 	b.want(c, "a=2", "b=1")
 	b.want(other, "b=1")
 }
 
-func TestALostNoticeIsMadeUpFor(t *testing.T) {
+func TestHub_LostNotice_ReconcileFindsChange(t *testing.T) {
 	b := setup(t)
 	b.cfg.Reconcile = 20 * time.Millisecond
 	h, _ := b.hub()
@@ -253,33 +254,33 @@ func TestALostNoticeIsMadeUpFor(t *testing.T) {
 	b.want(c, "a=2", "b=1")
 }
 
-func TestWhatCouldNotBeReadIsReadLater(t *testing.T) {
+func TestHub_FailedRead_IsRetried(t *testing.T) {
 	b := setup(t)
 	h, _ := b.hub()
 	c := b.join(h, "")
-	b.source.set(errors.New("the database is gone"))
-	b.told(h, "a")
-	b.told(h, "b")
+	b.source.set(errors.New("the database is unavailable"))
+	b.changeAndNotify(h, "a")
+	b.changeAndNotify(h, "b")
 	b.source.set(nil)
 	b.want(c, "a=1", "b=1")
 }
 
-func TestASlowClientGetsTheLastStateOfAnOperation(t *testing.T) {
+func TestClient_Slow_GetsLastState(t *testing.T) {
 	b := setup(t)
 	h, _ := b.hub()
 	slow, fast := b.join(h, ""), b.join(h, "")
 	for i := range 50 {
-		b.told(h, "a")
+		b.changeAndNotify(h, "a")
 		b.want(fast, fmt.Sprintf("a=%d", i+1))
 	}
-	b.handedOver(h)
+	b.waitDelivered(h)
 	batch := b.next(slow)
 	if len(batch.Operations) != 1 || string(batch.Operations[0]) != "a=50" {
-		t.Errorf("the slow client is told %q", batch.Operations)
+		t.Errorf("the slow client receives %q", batch.Operations)
 	}
 }
 
-func TestAClientThatWouldNeedTooMuchMemoryReadsAgain(t *testing.T) {
+func TestClient_FullBuffer_Resyncs(t *testing.T) {
 	b := setup(t)
 	h, _ := b.hub()
 	slow, fast := b.join(h, ""), b.join(h, "")
@@ -288,28 +289,28 @@ func TestAClientThatWouldNeedTooMuchMemoryReadsAgain(t *testing.T) {
 		ids = append(ids, fmt.Sprintf("op-%02d", i))
 		want = append(want, ids[i]+"=1")
 	}
-	b.told(h, ids...)
+	b.changeAndNotify(h, ids...)
 	b.want(fast, want...)
-	b.told(h, "one more")
+	b.changeAndNotify(h, "one more")
 	b.want(fast, "one more=1")
-	b.handedOver(h)
+	b.waitDelivered(h)
 	batch := b.next(slow)
 	if !strings.Contains(batch.Resync, "10 changed operations") || len(batch.Operations) != 0 {
-		t.Errorf("the slow client is told %q and %q", batch.Resync, batch.Operations)
+		t.Errorf("the slow client receives %q and %q", batch.Resync, batch.Operations)
 	}
-	b.told(h, "after")
+	b.changeAndNotify(h, "after")
 	b.want(slow, "after=1")
 }
 
-func TestAClientResumesWhereItLeftOff(t *testing.T) {
+func TestClient_Resume_GetsMissedChanges(t *testing.T) {
 	b := setup(t)
 	b.cfg.Reconcile = 20 * time.Millisecond
 	h, _ := b.hub()
 	c := b.join(h, "")
-	b.told(h, "a")
+	b.changeAndNotify(h, "a")
 	b.want(c, "a=1")
 	last := ""
-	testkit.Eventually(t, patience, "the client is told where to resume", func() bool {
+	testkit.Eventually(t, waitLimit, "the client receives a marker", func() bool {
 		select {
 		case <-c.Ready():
 			if m := c.Take().Marker; m != "" {
@@ -317,11 +318,11 @@ func TestAClientResumesWhereItLeftOff(t *testing.T) {
 			}
 		default:
 		}
-		return last != "" && number(mustParse(t, last)) == b.source.nowIs()
+		return last != "" && number(mustParse(t, last)) == b.source.currentMarker()
 	})
 	c.Leave()
-	b.unheard()
-	b.told(h, "a", "b") // while nobody listens
+	b.waitUnsubscribed()
+	b.changeAndNotify(h, "a", "b") // without listeners
 	for _, r := range []struct {
 		name   string
 		since  store.Marker
@@ -329,8 +330,8 @@ func TestAClientResumesWhereItLeftOff(t *testing.T) {
 		want   []string
 	}{
 		{"a moment ago", mustParse(t, last), "", []string{"a=2", "b=1"}},
-		{"long ago", markerAt(1, time.Now().Add(-time.Hour)), "it was too long ago", nil},
-		{"another database", marker(1000), "the database is another one", nil},
+		{"long ago", markerAt(1, time.Now().Add(-time.Hour)), "the client was away for too long", nil},
+		{"another database", marker(1000), "the database was replaced", nil},
 	} {
 		again := b.join(h, "")
 		require.NoError(t, again.Resume(t.Context(), r.since, time.Now()))
@@ -341,7 +342,7 @@ func TestAClientResumesWhereItLeftOff(t *testing.T) {
 		}
 		slices.Sort(got)
 		if batch.Resync != r.resync || !slices.Equal(got, r.want) {
-			t.Errorf("%s: told %q and %q, want %q and %q", r.name, batch.Resync, got, r.resync, r.want)
+			t.Errorf("%s: got %q and %q, want %q and %q", r.name, batch.Resync, got, r.resync, r.want)
 		}
 		again.Leave()
 	}
@@ -351,11 +352,11 @@ func TestAClientResumesWhereItLeftOff(t *testing.T) {
 	again := b.join(h, "")
 	require.NoError(t, again.Resume(t.Context(), mustParse(t, last), time.Now()))
 	if batch := b.next(again); batch.Resync == "" {
-		t.Error("a client that has missed too much does not read again")
+		t.Error("a client that missed too much is not told to read again")
 	}
 }
 
-func (f *fakeSource) nowIs() int {
+func (f *fakeSource) currentMarker() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.now
@@ -368,7 +369,7 @@ func mustParse(t *testing.T, text string) store.Marker {
 	return m
 }
 
-func TestClientsAreToldWhoLives(t *testing.T) {
+func TestHub_WorkersChange_ClientReceives(t *testing.T) {
 	const alpha = `["alpha"]`
 	for _, while := range []string{"joining", "being served"} {
 		t.Run("changed while "+while, func(t *testing.T) {
@@ -382,13 +383,13 @@ func TestClientsAreToldWhoLives(t *testing.T) {
 			b.source.live = alpha
 			b.source.mu.Unlock()
 			if batch := b.next(c); string(batch.Live) != alpha {
-				t.Errorf("told %q", batch.Live)
+				t.Errorf("got %q", batch.Live)
 			}
 		})
 	}
 }
 
-func TestOnlySoManyClientsAreServed(t *testing.T) {
+func TestHub_TooManyClients_AreRejected(t *testing.T) {
 	b := setup(t)
 	h, stop := b.hub()
 	var clients []*stream.Client
@@ -405,7 +406,7 @@ func TestOnlySoManyClientsAreServed(t *testing.T) {
 		select {
 		case <-c.Stopped():
 		default:
-			t.Error("a client is not told that the hub has stopped")
+			t.Error("a client does not see that the hub has stopped")
 		}
 	}
 	clients[1].Leave()
@@ -414,9 +415,9 @@ func TestOnlySoManyClientsAreServed(t *testing.T) {
 	}
 }
 
-func TestAClientWaitsForADatabaseThatIsAway(t *testing.T) {
+func TestJoin_DatabaseUnavailable_Waits(t *testing.T) {
 	b := setup(t)
-	b.source.set(errors.New("the database is gone"))
+	b.source.set(errors.New("the database is unavailable"))
 	h, _ := b.hub()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -425,14 +426,14 @@ func TestAClientWaitsForADatabaseThatIsAway(t *testing.T) {
 	}
 	b.source.set(nil)
 	c := b.join(h, "")
-	b.told(h, "a")
+	b.changeAndNotify(h, "a")
 	b.want(c, "a=1")
 }
 
-func TestNothingIsReadWhileNobodyListens(t *testing.T) {
+func TestHub_NoClients_Unsubscribes(t *testing.T) {
 	b := setup(t)
 	b.cfg.Reconcile = time.Millisecond
 	h, _ := b.hub()
 	b.join(h, "").Leave()
-	b.unheard()
+	b.waitUnsubscribed()
 }

@@ -1,4 +1,4 @@
-// Command cmd writes the generated parts of the contract into the folder named by its argument.
+// Command cmd writes the generated parts of the contract into the folder given as its argument.
 package main
 
 import (
