@@ -146,11 +146,11 @@ func TestParse_InvalidDefinition_IsRejected(t *testing.T) {
 	_, err := process.Parse([]byte(good))
 	require.NoError(t, err)
 	tests := map[string]struct{ canonical, want string }{
-		"not JSON":        {`{`, "parse process: unexpected EOF"},
-		"more than one":   {good + good, "parse process: more than one JSON value"},
-		"unknown key":     {strings.Replace(good, "timeout", "time", 1), `parse process: json: unknown field "time"`},
-		"bad duration":    {strings.Replace(good, "1h", "1 h", 1), `parse process: time: unknown unit " h" in duration "1 h"`},
-		"no stages":       {`{"operation":"provision"}`, `parse process "provision": no stages`},
+		"not JSON":              {`{`, "parse process: unexpected EOF"},
+		"more than one":         {good + good, "parse process: more than one JSON value"},
+		"unknown key":           {strings.Replace(good, "timeout", "time", 1), `parse process: json: unknown field "time"`},
+		"bad duration":          {strings.Replace(good, "1h", "1 h", 1), `parse process: time: unknown unit " h" in duration "1 h"`},
+		"no stages":             {`{"operation":"provision"}`, `parse process "provision": no stages`},
 		"a stage without steps": {`{"operation":"provision","stages":[{"name":"s"}]}`, `parse process "provision": stage "s" has no steps`},
 		"bad condition": {
 			strings.Replace(good, "true", "1", 1),

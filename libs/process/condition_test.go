@@ -100,11 +100,11 @@ func TestRuns_EvaluationFails_ReturnsErrCondition(t *testing.T) {
 		in   *process.Input
 		want string
 	}{
-		"a missing parameter": {`parameters.region == "x"`, input(), "no such key: region"},
-		"parameters that are not JSON":  {`has(parameters.a)`, broken, "parameters: unexpected EOF"},
-		"details that are not an object":    {`has(details.avs)`, list, "details: not a JSON object"},
+		"a missing parameter":            {`parameters.region == "x"`, input(), "no such key: region"},
+		"parameters that are not JSON":   {`has(parameters.a)`, broken, "parameters: unexpected EOF"},
+		"details that are not an object": {`has(details.avs)`, list, "details: not a JSON object"},
 		"a value of the wrong type":      {`parameters.machineType > 3`, input(), "no such overload"},
-		"a loop that is too long":       {`parameters.zones.all(a, parameters.zones.exists(b, b != a))`, huge, "cost limit exceeded"},
+		"a loop that is too long":        {`parameters.zones.all(a, parameters.zones.exists(b, b != a))`, huge, "cost limit exceeded"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -46,7 +46,7 @@ AND application_name = 'keb-orchestrator-read' AND wait_event_type = 'Lock' AND 
 			t.Errorf("%s was answered", c.target)
 		}
 		testkit.Eventually(t, patience, "the end of the question", func() bool {
-			return strings.Count(g.logged.String(), "the client has hung up") > n
+			return strings.Count(g.logged.String(), "the client disconnected") > n
 		})
 		require.NoError(t, tx.Rollback())
 	}

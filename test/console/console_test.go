@@ -66,7 +66,7 @@ func TestAnOperatorRetriesSkipsAndCancels(t *testing.T) {
 	p.shows(".callout", "Failed at Prepare", "the quota is spent")
 	p.click("button", "Retry…")
 	p.shows("dialog", "Retry this operation?", "Completed stages are not repeated")
-	p.click("dialog button", "Keep it")
+	p.click("dialog button", "Close")
 	p.until("the dialog is closed", `document.querySelector('dialog') === null`)
 	s.script.set("Prepare", nil)
 	s.script.set("Register", retry("beta is closed"))

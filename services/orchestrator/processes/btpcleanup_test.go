@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
 
-// The contract lets every deprovisioning clean the runtime; the overlay limits the clean-up to the conditions of the original.
+// The contract cleans the runtime in every deprovisioning. The overlay restricts it to the conditions of the original.
 func TestProcesses_BTPCleanup_RunsByConditions(t *testing.T) {
 	t.Parallel()
 	limited, err := process.Load(processes.FS, process.Named("examples", os.DirFS("../../../examples/btp-cleanup-of-trials")))
@@ -38,7 +38,7 @@ func TestProcesses_BTPCleanup_RunsByConditions(t *testing.T) {
 			}
 			runs, err := set.Stages[i].Steps[j].Runs(&process.Input{Operation: &test.op})
 			if err != nil || runs != want {
-				t.Errorf("%s: it runs %t, %v, want %t", name, runs, err, want)
+				t.Errorf("%s: runs %t, %v, want %t", name, runs, err, want)
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func TestCommandsShowTheirToken(t *testing.T) {
 		t.Errorf("KEB_TOKEN: sent %q", last())
 	}
 	for status, want := range map[int]string{
-		http.StatusUnauthorized: "does not accept the access token", http.StatusForbidden: "vera has the role viewer, and this needs the role operator",
+		http.StatusUnauthorized: "rejected the access token", http.StatusForbidden: "vera has the role viewer, and this needs the role operator",
 	} {
 		answer = status
 		for _, list := range []string{"operations", "runtimes"} {

@@ -149,11 +149,11 @@ func TestWhoMayNotIsTold(t *testing.T) {
 		"POST /operations/op-1/cancel": {`403 {"error":"jane is a viewer; cancel needs the role operator"}`},
 	})
 	expect(t, run(t, "", "runtimes", "--osb-addr", addr), 1, "",
-		"keb: list runtimes: the broker refuses the credentials; set KEB_TOKEN, or KEB_OSB_USER and KEB_OSB_PASSWORD\n")
+		"keb: list runtimes: the broker rejected the credentials; set KEB_TOKEN, or KEB_OSB_USER and KEB_OSB_PASSWORD\n")
 	expect(t, run(t, "", "operations", "--operator-addr", addr), 1, "",
-		"keb: list operations: the operator API wants to know who you are; put an access token into KEB_TOKEN or the file of --token-file\n")
+		"keb: list operations: the operator API requires an access token; set KEB_TOKEN or --token-file\n")
 	expect(t, run(t, "", "operation", "op-1", "cancel", "--operator-addr", addr), 1, "",
-		"keb: cancel operation op-1: the operator API refuses it: jane is a viewer; cancel needs the role operator\n")
+		"keb: cancel operation op-1: the operator API rejected the request: jane is a viewer; cancel needs the role operator\n")
 }
 
 func TestAnOperatorActs(t *testing.T) {

@@ -138,7 +138,7 @@ func TestAMaintenancePolicyThatCannotBeReadIsNamedBeforeAnythingStarts(t *testin
 	require.NoError(t, os.WriteFile(policy, []byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Monday"]}]}`), 0o600))
 	cfg.Environment["KEB_MAINTENANCE_POLICY"] = policy
 	err := cfg.Validate()
-	want := "KEB_MAINTENANCE_POLICY: " + policy + `: rules[0].days: "Monday" is no day`
+	want := "KEB_MAINTENANCE_POLICY: " + policy + `: rules[0].days: "Monday" is not a day`
 	if err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %q...", err, want)
 	}

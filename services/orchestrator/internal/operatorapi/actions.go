@@ -17,17 +17,17 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// recordTimeout bounds the writing down of an action, also of one whose client has hung up.
+// recordTimeout limits the time to record an action, also after its client disconnected.
 const recordTimeout = 5 * time.Second
 
-// Actions keeps what operators have asked for.
+// Actions stores the audit records of operators' actions.
 type Actions interface {
 	Begin(ctx context.Context, a *store.Action) error
 	End(ctx context.Context, a *store.Action) error
 	List(ctx context.Context, f store.ActionFilter) ([]store.Action, int, error)
 }
 
-// caller is who sends a request. Without a guard before the API nobody is asked.
+// caller returns the identity of the client. Without access control it is empty.
 func caller(ctx context.Context) access.Identity {
 	if i, ok := access.From(ctx); ok {
 		return i
@@ -37,14 +37,14 @@ func caller(ctx context.Context) access.Identity {
 
 type actionKey struct{}
 
-// note lets a handler say more about the action that it carries out.
+// note lets a handler add details to the record of its action.
 func note(ctx context.Context, f func(a *store.Action)) {
 	if a, ok := ctx.Value(actionKey{}).(*store.Action); ok {
 		f(a)
 	}
 }
 
-// by is the name that stands with an action. Who has proved who he is cannot give another one.
+// by returns the name to record with an action. An authenticated caller cannot claim another name.
 func by(ctx context.Context, claimed string) string {
 	i := caller(ctx)
 	if i.Authentication != access.None || claimed == "" {
@@ -54,32 +54,32 @@ func by(ctx context.Context, claimed string) string {
 	return claimed
 }
 
-// acts adds a route that changes something. What is asked there is written down before it is done: what cannot be written down is
-// not done.
-func (a *API) acts(mux *http.ServeMux, pattern, action string, h http.HandlerFunc) {
+// actionRoute adds a route that changes something. The request is recorded before its handler runs; if it cannot be recorded, the handler does not
+// run.
+func (a *API) actionRoute(mux *http.ServeMux, pattern, action string, h http.HandlerFunc) {
 	a.actions[pattern] = action
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		entry := a.action(caller(r.Context()), action, r.PathValue("id"))
 		if err := a.begin(r, entry); err != nil {
-			a.deps.Log.Error("action not written down, and so not done", "action", action, "err", err)
-			a.fail(w, http.StatusServiceUnavailable, errors.New("the action cannot be written down now, and so is not done; try again"))
+			a.deps.Log.Error("action not recorded, and therefore not done", "action", action, "err", err)
+			a.fail(w, http.StatusServiceUnavailable, errors.New("the action cannot be recorded now and was not done; try again"))
 			return
 		}
 		answer := &recorded{header: http.Header{}}
 		defer func() {
-			// Also after a panic, which the server reports.
+			// This runs also after a panic, which the server reports.
 			a.end(r, entry, answer)
 			answer.send(w)
 		}()
-		ctx, cancel := toItsEnd(r.Context())
+		ctx, cancel := withoutCancel(r.Context())
 		defer cancel()
 		h(answer, r.WithContext(context.WithValue(ctx, actionKey{}, entry)))
 		answer.returned = true
 	})
 }
 
-// toItsEnd is the context of an action: who hangs up has still asked for it.
-func toItsEnd(request context.Context) (context.Context, context.CancelFunc) {
+// withoutCancel returns the context of an action. It does not end when the client disconnects.
+func withoutCancel(request context.Context) (context.Context, context.CancelFunc) {
 	ctx := context.WithoutCancel(request)
 	if deadline, ok := request.Deadline(); ok {
 		return context.WithDeadline(ctx, deadline)
@@ -118,11 +118,11 @@ func (a *API) end(r *http.Request, entry *store.Action, answer *recorded) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), recordTimeout)
 	defer cancel()
 	if err := a.deps.Actions.End(ctx, entry); err != nil {
-		a.deps.Log.Error("outcome of an action not written down", "action_id", entry.ID, "outcome", string(entry.Outcome), "err", err)
+		a.deps.Log.Error("outcome of an action not recorded", "action_id", entry.ID, "outcome", string(entry.Outcome), "err", err)
 	}
 }
 
-// Refused writes down that somebody has asked for what his role does not allow. Reading is nothing to write down.
+// Refused records that the caller's role does not allow an action. Rejected reads are not recorded.
 func (a *API) Refused(r *http.Request, i access.Identity, reason string) {
 	_, pattern := a.mux.Handler(r)
 	action, ok := a.actions[pattern]
@@ -131,26 +131,26 @@ func (a *API) Refused(r *http.Request, i access.Identity, reason string) {
 	}
 	target := ""
 	if strings.Contains(pattern, "{id}") {
-		// All of them begin with the kind of what they are about, and its id.
+		// All such routes begin with the kind of the target and its ID.
 		target = strings.Split(r.URL.Path, "/")[2]
 	}
 	entry := a.action(i, action, target)
 	entry.Outcome, entry.Reason = store.OutcomeRefused, reason
 	if err := a.begin(r, entry); err != nil {
-		a.deps.Log.Error("refused action not written down", "action", action, "err", err)
+		a.deps.Log.Error("refused action not recorded", "action", action, "err", err)
 	}
 }
 
-// recorded is an answer that is sent once what it says has been written down.
+// recorded buffers an answer until the outcome of its action is recorded.
 type recorded struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
-	// returned tells that the handler has not panicked.
+	// returned reports whether the handler returned without a panic.
 	returned bool
 }
 
-// Header is that of the answer.
+// Header returns the header of the answer.
 func (r *recorded) Header() http.Header { return r.header }
 
 // WriteHeader sets the status.
@@ -172,7 +172,7 @@ func (r *recorded) send(w http.ResponseWriter) {
 	}
 	maps.Copy(w.Header(), r.header)
 	w.WriteHeader(max(r.status, http.StatusOK))
-	_, _ = w.Write(r.body.Bytes()) // who hangs up misses the answer
+	_, _ = w.Write(r.body.Bytes()) // the client may have disconnected
 }
 
 func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
@@ -181,14 +181,14 @@ func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	found, total, err := a.deps.Actions.List(r.Context(), f)
+	loadOrchestration, total, err := a.deps.Actions.List(r.Context(), f)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
-	out := operator.List[operator.Action]{Data: make([]operator.Action, 0, len(found)), Count: len(found), TotalCount: total}
-	for i := range found {
-		e := &found[i]
+	out := operator.List[operator.Action]{Data: make([]operator.Action, 0, len(loadOrchestration)), Count: len(loadOrchestration), TotalCount: total}
+	for i := range loadOrchestration {
+		e := &loadOrchestration[i]
 		out.Data = append(out.Data, operator.Action{
 			ID: e.ID, Time: e.At, Name: e.Name, Subject: e.Subject, Role: e.Role, Authentication: e.Authentication, Action: e.Action,
 			Target: e.Target, Detail: e.Detail, Outcome: string(e.Outcome), Reason: e.Reason,
@@ -210,7 +210,7 @@ func parseActions(r *http.Request) (f store.ActionFilter, err error) {
 	return f, err
 }
 
-// me says who asks.
+// me returns the caller.
 func (a *API) me(w http.ResponseWriter, r *http.Request) {
 	a.write(w, http.StatusOK, caller(r.Context()))
 }

@@ -1,6 +1,5 @@
-// Package operatorapi answers operators: over HTTP what operations do, which
-// processes there are and which workers live, and over the bus where operations
-// stand. It also takes their actions.
+// Package operatorapi serves the operator API: over HTTP, operations, processes, workers and the actions of operators; over the bus, the
+// status of operations.
 package operatorapi
 
 import (
@@ -32,7 +31,7 @@ import (
 const (
 	maxPageSize     = 1000
 	defaultPageSize = 100
-	// maxHistory bounds the lines shown of one operation, and maxAsked the operations of one question over the bus.
+	// maxHistory limits the history lines of one operation, and maxAsked the operations of one request over the bus.
 	maxHistory = 2000
 	maxAsked   = 500
 	maxBody    = 64 << 10
@@ -52,7 +51,7 @@ type Operations interface {
 	Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]store.Oldest, error)
 }
 
-// Counts knows what has ended lately, minute by minute.
+// Counts counts what ended recently, by minute.
 type Counts interface {
 	Since(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error)
 }
@@ -64,7 +63,7 @@ type Census interface {
 	Depths(ctx context.Context) (map[string]census.Depth, error)
 }
 
-// Changes lets clients listen for changes of operations.
+// Changes notifies clients of changed operations.
 type Changes interface {
 	Join(ctx context.Context, only string) (*stream.Client, error)
 }
@@ -76,19 +75,19 @@ type Definitions interface {
 	Pinned(ctx context.Context, hash string) (*process.Process, error)
 }
 
-// Workers knows who is alive.
+// Workers discovers live workers.
 type Workers interface {
 	Serves(worker, step string) bool
 	Seen(worker string) time.Time
 	Workers() []liveness.Worker
 }
 
-// Actor carries out what operators ask for.
+// Actor applies the actions of operators.
 type Actor interface {
 	Act(ctx context.Context, operationID string, e engine.Event) error
 }
 
-// Deps is what the API works with. All but Registerer are required.
+// Deps contains the dependencies of the API. All are required except Registerer.
 type Deps struct {
 	Operations  Operations
 	Census      Census
@@ -98,26 +97,26 @@ type Deps struct {
 	Facts       Facts
 	Counts      Counts
 	Changes     Changes
-	// Orchestrations keeps orchestrations; Wake is called when there is something to do for them.
+	// Orchestrations stores orchestrations. Wake is called after a change to them.
 	Orchestrations Orchestrations
 	Wake           func()
-	// Actions keeps who has asked for what.
+	// Actions stores audit records.
 	Actions Actions
 	Now     func() time.Time
 	Log     *slog.Logger
-	// Registerer takes the metrics; nil leaves them out.
+	// Registerer registers the metrics; nil disables them.
 	Registerer prometheus.Registerer
 }
 
-// API serves operators.
+// API serves the operator API.
 type API struct {
 	deps    Deps
 	mux     *http.ServeMux
 	metrics *metrics
-	// actions names the actions by the patterns of their routes.
+	// actions contains the names of the actions by route pattern.
 	actions map[string]string
 	streams audience
-	// What is asked for again and again, and costs a look at every operation that has not ended.
+	// samples caches a query that reads every operation that has not ended.
 	samples *census.Value[[]store.Sample]
 	ended   *census.Value[[]store.Ended]
 	counts  *census.Value[map[store.TallyKey]int64]
@@ -137,12 +136,12 @@ func New(deps Deps) *API {
 	return a
 }
 
-// Handler serves the routes of the API. Whoever may not use them has been turned away before.
+// Handler serves the routes of the API. The caller must check access before.
 func (a *API) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
-			// What cannot be read would be left out, and more be answered than was asked for.
-			a.fail(w, http.StatusBadRequest, errors.New("the query cannot be read: it must be of the form name=value&name=value, with escapes such as %20"))
+			// Ignoring the invalid part would answer more than the client asked for.
+			a.fail(w, http.StatusBadRequest, errors.New("the query is invalid: it must have the form name=value&name=value, with escapes such as %20"))
 			return
 		}
 		a.mux.ServeHTTP(w, r)
@@ -152,10 +151,10 @@ func (a *API) Handler() http.Handler {
 func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /operations", a.list)
 	mux.HandleFunc("GET /operations/{id}", a.get)
-	a.acts(mux, "POST /operations/{id}/cancel", "cancel", a.cancel)
-	a.acts(mux, "POST /operations/{id}/retry", "retry", a.retry)
-	a.acts(mux, "POST /operations/{id}/skip", "skip", a.skip)
-	a.acts(mux, "POST /facts/replay", "replay_facts", a.replayFacts)
+	a.actionRoute(mux, "POST /operations/{id}/cancel", "cancel", a.cancel)
+	a.actionRoute(mux, "POST /operations/{id}/retry", "retry", a.retry)
+	a.actionRoute(mux, "POST /operations/{id}/skip", "skip", a.skip)
+	a.actionRoute(mux, "POST /facts/replay", "replay_facts", a.replayFacts)
 	mux.HandleFunc("GET /processes", a.processes)
 	mux.HandleFunc("GET /workers", a.workers)
 	mux.HandleFunc("GET /overview", a.overview)
@@ -167,7 +166,7 @@ func (a *API) routes(mux *http.ServeMux) {
 	a.orchestrationRoutes(mux)
 }
 
-// parsePage reads which page of a list is asked for.
+// parsePage parses the page of a list.
 func parsePage(q url.Values) (limit, offset int, err error) {
 	limit = defaultPageSize
 	number := 1
@@ -206,7 +205,7 @@ func (a *API) skip(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// act carries out an action. The body is optional: {"by": who asks, "step": the step to skip}.
+// act applies an action. The optional body is {"by": name of the caller, "step": the step to skip}.
 func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step string) (engine.Event, error)) {
 	var body operator.ActionRequest
 	if r.ContentLength != 0 {
@@ -217,7 +216,7 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 			return
 		}
 		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-			a.fail(w, http.StatusBadRequest, errors.New("body: there is something behind the JSON object"))
+			a.fail(w, http.StatusBadRequest, errors.New("body: unexpected data after the JSON object"))
 			return
 		}
 	}
@@ -238,21 +237,21 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 		a.deps.Log.Info("operator action", "operation_id", id.String(), "action", fmt.Sprintf("%T", e), "by", body.By)
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, store.ErrNotFound):
-		a.missing(w, r, id.String())
+		a.answerMissing(w, r, id.String())
 	case errors.Is(err, engine.ErrNotPossible):
 		a.fail(w, http.StatusConflict, err)
 	default:
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 	}
 }
 
-// missing answers that an operation cannot be acted on because it is archived, or is not there at all.
-func (a *API) missing(w http.ResponseWriter, r *http.Request, id string) {
-	found, err := a.deps.Operations.Read(r.Context(), []string{id})
+// answerMissing answers a request for an action on an operation that is archived or does not exist.
+func (a *API) answerMissing(w http.ResponseWriter, r *http.Request, id string) {
+	loadOrchestration, err := a.deps.Operations.Read(r.Context(), []string{id})
 	switch {
 	case err != nil:
-		a.broken(w, r, err)
-	case len(found) > 0:
+		a.internalError(w, r, err)
+	case len(loadOrchestration) > 0:
 		a.fail(w, http.StatusConflict, fmt.Errorf("operation %s: %w: it is archived", id, engine.ErrNotPossible))
 	default:
 		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", id))
@@ -270,14 +269,14 @@ func (a *API) processes(w http.ResponseWriter, _ *http.Request) {
 	a.write(w, http.StatusOK, operator.All(out))
 }
 
-// Answer answers event.AskOperations. An answer may hold fewer operations than are known, see OperationsAnswer.Left.
+// Answer answers event.AskOperations. If not all operations fit into an answer, it lists the others in OperationsAnswer.Left.
 func (a *API) Answer(ctx context.Context, data []byte) (any, error) {
 	var request event.OperationsRequest
 	if err := json.Unmarshal(data, &request); err != nil {
-		return nil, fmt.Errorf("the question must be a JSON object with ids: %w", err)
+		return nil, fmt.Errorf("the request must be a JSON object with ids: %w", err)
 	}
 	if len(request.IDs) > maxAsked {
-		return nil, fmt.Errorf("ids: %d are asked for, at most %d are allowed", len(request.IDs), maxAsked)
+		return nil, fmt.Errorf("ids: got %d, want at most %d", len(request.IDs), maxAsked)
 	}
 	rows, err := a.deps.Operations.Read(ctx, request.IDs)
 	if err != nil {
@@ -316,16 +315,16 @@ func (a *API) fail(w http.ResponseWriter, code int, err error) {
 	a.write(w, code, operator.Error{Error: err.Error()})
 }
 
-// statusHungUp stands in the metrics for a request whose client did not wait for the answer.
-const statusHungUp = 499
+// statusClientClosed is the status, in metrics, of a request whose client disconnected.
+const statusClientClosed = 499
 
-// broken answers an error that is not the caller's. What it is about is in the log, unless the caller is not there any more.
-func (a *API) broken(w http.ResponseWriter, r *http.Request, err error) {
+// internalError answers an internal error. The cause is logged, unless the client disconnected.
+func (a *API) internalError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(r.Context().Err(), context.Canceled) {
-		a.deps.Log.Debug("the client has hung up", "err", err)
-		w.WriteHeader(statusHungUp)
+		a.deps.Log.Debug("the client disconnected", "err", err)
+		w.WriteHeader(statusClientClosed)
 		return
 	}
 	a.deps.Log.Error("question failed", "err", err)
-	a.fail(w, http.StatusInternalServerError, errors.New("the question cannot be answered now; the log says why"))
+	a.fail(w, http.StatusInternalServerError, errors.New("the request failed; the log contains the reason"))
 }

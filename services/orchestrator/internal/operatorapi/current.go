@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// Current answers event.AskCurrentAs: a command that was delivered again is to be executed only if its result would still count. The bus
-// lets a worker ask on the subject with its own name only.
+// Current answers event.AskCurrentAs. A redelivered command must be executed only if its result would still count. The bus allows a worker
+// to publish only on the subject with its own name.
 func (a *API) Current(ctx context.Context, subject string, data []byte) (any, error) {
 	commands, err := parseCurrent(data)
 	if err != nil {
@@ -50,11 +50,11 @@ func (a *API) Current(ctx context.Context, subject string, data []byte) (any, er
 	return answer, nil
 }
 
-// parseCurrent reads what a worker asks about.
+// parseCurrent decodes a CurrentRequest.
 func parseCurrent(data []byte) ([]event.CommandRef, error) {
 	var request event.CurrentRequest
 	if err := json.Unmarshal(data, &request); err != nil {
-		return nil, fmt.Errorf("the question must be a JSON object with commands: %.300s", err.Error())
+		return nil, fmt.Errorf("the request must be a JSON object with commands: %.300s", err.Error())
 	}
 	if err := request.Validate(); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 
 const someID = "0198c0de-0000-7000-8000-000000000001"
 
-func TestAQuestionAboutCommandsThatCannotBeReadIsRefused(t *testing.T) {
+func TestParseCurrent_InvalidRequest_IsRejected(t *testing.T) {
 	t.Parallel()
 	many := `{"commands":[` + strings.Repeat(`{"operationId":"`+someID+`","cursor":1},`, event.MaxCurrent) + `{"operationId":"` + someID + `","cursor":1}]}`
 	for question, want := range map[string]string{
@@ -37,7 +37,7 @@ func TestAQuestionAboutCommandsThatCannotBeReadIsRefused(t *testing.T) {
 	}
 }
 
-// What is read is within bounds and says the same when it is written again, or the error is short.
+// An accepted request is within limits and is encoded to the same request; otherwise the error is short.
 func FuzzParseCurrent(f *testing.F) {
 	for _, seed := range []string{
 		`{"commands":[{"operationId":"` + someID + `","cursor":1}]}`, `{"commands":[{"operationId":"x"}]}`, `{"commands":null}`, `[]`, ``, `{"commands":[{"cursor":1e3}]}`,
@@ -53,7 +53,7 @@ func FuzzParseCurrent(f *testing.F) {
 			return
 		}
 		if len(commands) == 0 || len(commands) > event.MaxCurrent {
-			t.Errorf("%d commands are taken", len(commands))
+			t.Errorf("%d commands are accepted", len(commands))
 		}
 		for _, c := range commands {
 			if c.Cursor < 1 || len(c.OperationID) != len(someID) {
@@ -63,7 +63,7 @@ func FuzzParseCurrent(f *testing.F) {
 		again, err := json.Marshal(event.CurrentRequest{Commands: commands})
 		require.NoError(t, err)
 		if same, err := parseCurrent(again); err != nil || !cmp.Equal(commands, same) {
-			t.Error(fmt.Errorf("read again: %v, %w", same, err))
+			t.Error(fmt.Errorf("decoded again: %v, %w", same, err))
 		}
 	})
 }

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// maxEventIDs bounds the ids of a question for events, maxEvents its answer: the newest ones.
+	// maxEventIDs limits the IDs of a request for events. maxEvents limits its answer to the newest events.
 	maxEventIDs = 100
 	maxEvents   = 5000
 )
 
-// events lists what happened to operations and on instances. As the contract has it, a failure is a 503 in plain text.
+// events lists the events of operations and instances. As in the original broker, a failure is a 503 in plain text.
 func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	operations, instances, err := parseEvents(r)
 	if err != nil {
@@ -36,12 +36,12 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 		out = append(out, viewEvent(&events[i], p))
 	}
 	if err != nil && errors.Is(r.Context().Err(), context.Canceled) {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	if err != nil {
 		a.deps.Log.Error("question failed", "err", err)
-		http.Error(w, "the events cannot be read now; the log says why", http.StatusServiceUnavailable)
+		http.Error(w, "the events cannot be read now; the log contains the reason", http.StatusServiceUnavailable)
 		return
 	}
 	a.write(w, http.StatusOK, out)
@@ -56,11 +56,11 @@ func parseEvents(r *http.Request) (operations, instances []string, err error) {
 		case "instance_ids":
 			instances = splitIDs(q[name])
 		default:
-			return nil, nil, fmt.Errorf("%.50q is no parameter; allowed are operation_ids, instance_ids", name)
+			return nil, nil, fmt.Errorf("unknown parameter %.50q; allowed are operation_ids, instance_ids", name)
 		}
 	}
 	if n := len(operations) + len(instances); n == 0 || n > maxEventIDs {
-		return nil, nil, fmt.Errorf("operation_ids, instance_ids: %d ids are given, must be from 1 to %d, separated by commas", n, maxEventIDs)
+		return nil, nil, fmt.Errorf("operation_ids, instance_ids: got %d ids, want 1 to %d, separated by commas", n, maxEventIDs)
 	}
 	return operations, instances, nil
 }

@@ -16,12 +16,12 @@ import (
 
 // Facts publishes facts again.
 type Facts interface {
-	// ReplayFacts publishes the facts that occurred since a time, of the operations behind one of them, for a few seconds; next is
-	// where to go on, and empty when there are no more.
+	// ReplayFacts publishes facts that occurred at a time or later, for a few seconds. It starts with the operation after the given one.
+	// next is the position for the next call; empty when there are no more facts.
 	ReplayFacts(ctx context.Context, since time.Time, behind string) (published int, next string, err error)
 }
 
-// replayFacts publishes a part of the facts again. The body is {"since": a time, "next": that of the answer before}.
+// replayFacts publishes some facts again. The body is {"since": a time, "next": the value of the previous answer}.
 func (a *API) replayFacts(w http.ResponseWriter, r *http.Request) {
 	var body operator.Replay
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
@@ -39,13 +39,13 @@ func (a *API) replayFacts(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if _, err := uuid.Parse(body.Next); body.Next != "" && err != nil {
-		a.fail(w, http.StatusBadRequest, errors.New("next: must be that of an earlier answer"))
+		a.fail(w, http.StatusBadRequest, errors.New("next: must be the value of an earlier answer"))
 		return
 	}
 	note(r.Context(), func(a *store.Action) { a.Target, a.Detail = body.Next, "since "+body.Since.UTC().Format(time.RFC3339) })
 	n, next, err := a.deps.Facts.ReplayFacts(r.Context(), body.Since, body.Next)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, operator.ReplayAnswer{Published: n, Next: next})

@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// minQuery and maxQuery bound the text of a search.
+	// minQuery and maxQuery limit the length of a search text.
 	minQuery, maxQuery = 3, 100
-	// maxName bounds names that are looked for, and maxValues the alternatives of one parameter.
+	// maxName limits names in queries, and maxValues the values of one parameter.
 	maxName, maxValues = 253, 50
 	maxCursor          = 500
 )
 
-// question is what a list of operations was asked for. Names of steps and workers become places once the definitions are read.
+// question is a query for operations. Names of steps and workers are resolved to places when the definitions are read.
 type question struct {
 	store.Filter
 	step, worker string
-	// total and capped are those of the first page, which the cursor has brought along.
+	// total and capped are from the first page; the cursor contains them.
 	total  int
 	capped bool
 }
 
-// parseQuestion reads which operations are wanted. Every error names the parameter, and what is allowed.
+// parseQuestion parses a query for operations. Every error names the parameter and the allowed values.
 func parseQuestion(q url.Values) (*question, error) {
 	w := &question{}
 	var err error
@@ -43,16 +43,16 @@ func parseQuestion(q url.Values) (*question, error) {
 			err = do()
 		}
 	}
-	set(func() (err error) { w.States, err = among(q, "state", event.OperationStates()); return })
-	set(func() (err error) { w.Types, err = among(q, "type", event.OperationTypes()); return })
-	set(func() (err error) { w.Waiting, err = among(q, "waiting", store.Reasons()); return })
+	set(func() (err error) { w.States, err = oneOf(q, "state", event.OperationStates()); return })
+	set(func() (err error) { w.Types, err = oneOf(q, "type", event.OperationTypes()); return })
+	set(func() (err error) { w.Waiting, err = oneOf(q, "waiting", store.Reasons()); return })
 	set(func() (err error) { w.Plans, err = several(q, "plan"); return })
 	set(func() (err error) { w.InstanceID, err = name(q, "instance"); return })
 	set(func() (err error) { w.step, err = name(q, "step"); return })
 	set(func() (err error) { w.worker, err = name(q, "worker"); return })
 	set(func() (err error) { w.Orchestration, err = id(q, "orchestration"); return })
-	set(func() (err error) { w.Since, err = instant(q, "since"); return })
-	set(func() (err error) { w.Until, err = instant(q, "until"); return })
+	set(func() (err error) { w.Since, err = timestamp(q, "since"); return })
+	set(func() (err error) { w.Until, err = timestamp(q, "until"); return })
 	set(func() error {
 		w.Query = strings.TrimSpace(q.Get("q"))
 		if n := len(w.Query); n != 0 && (n < minQuery || n > maxQuery) {
@@ -68,32 +68,32 @@ func parseQuestion(q url.Values) (*question, error) {
 	return w, nil
 }
 
-// several reads the values of a parameter, which may be repeated and may have commas.
+// several parses a parameter that may be repeated and may contain commas.
 func several(q url.Values, parameter string) ([]string, error) {
-	var found []string
+	var loadOrchestration []string
 	for _, list := range q[parameter] {
 		for value := range strings.SplitSeq(list, ",") {
-			if value == "" || slices.Contains(found, value) {
+			if value == "" || slices.Contains(loadOrchestration, value) {
 				continue
 			}
 			if len(value) > maxName {
 				return nil, fmt.Errorf("%s %.50q...: must have at most %d characters", parameter, value, maxName)
 			}
-			if found = append(found, value); len(found) > maxValues {
-				return nil, fmt.Errorf("%s: has more than %d values", parameter, maxValues)
+			if loadOrchestration = append(loadOrchestration, value); len(loadOrchestration) > maxValues {
+				return nil, fmt.Errorf("%s: more than %d values", parameter, maxValues)
 			}
 		}
 	}
-	return found, nil
+	return loadOrchestration, nil
 }
 
-// among is several for a parameter of which the values are known.
-func among[T ~string](q url.Values, parameter string, allowed []T) ([]T, error) {
+// oneOf is several for a parameter with known values.
+func oneOf[T ~string](q url.Values, parameter string, allowed []T) ([]T, error) {
 	values, err := several(q, parameter)
 	if err != nil {
 		return nil, err
 	}
-	var found []T
+	var loadOrchestration []T
 	for _, v := range values {
 		state, ok := operator.Spelled(v, allowed)
 		if !ok {
@@ -103,9 +103,9 @@ func among[T ~string](q url.Values, parameter string, allowed []T) ([]T, error) 
 			}
 			return nil, fmt.Errorf("%s %.50q: allowed are %s", parameter, v, strings.Join(names, ", "))
 		}
-		found = append(found, state)
+		loadOrchestration = append(loadOrchestration, state)
 	}
-	return found, nil
+	return loadOrchestration, nil
 }
 
 func name(q url.Values, parameter string) (string, error) {
@@ -128,7 +128,7 @@ func id(q url.Values, parameter string) (string, error) {
 	return parsed.String(), nil
 }
 
-func instant(q url.Values, parameter string) (time.Time, error) {
+func timestamp(q url.Values, parameter string) (time.Time, error) {
 	v := q.Get(parameter)
 	if v == "" {
 		return time.Time{}, nil
@@ -140,8 +140,8 @@ func instant(q url.Values, parameter string) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// The parts of a cursor, with dots between: a version, the time of creation in microseconds, the arrival, the operation, the
-// total of the first page, and whether that was capped.
+// The parts of a cursor, separated by dots: version, creation time in microseconds, arrival, operation, total of the first page, and
+// whether the total was capped.
 const cursorVersion = "1"
 
 func (w *question) cursor(next *store.Position) string {
@@ -165,9 +165,9 @@ func (w *question) parseCursor(q url.Values) error {
 		return nil
 	}
 	if q.Get("page") != "" {
-		return errors.New("cursor: cannot be given together with page")
+		return errors.New("cursor: cannot be combined with page")
 	}
-	wrong := fmt.Errorf("cursor %.50q: must be the nextCursor of the page before", text)
+	wrong := fmt.Errorf("cursor %.50q: must be the nextCursor of the previous page", text)
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err != nil || len(text) > maxCursor {
 		return wrong

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-func TestWhatAListIsAskedFor(t *testing.T) {
+func TestParseQuestion_Filters(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{
 		"":                                   "",
@@ -31,7 +31,7 @@ func TestWhatAListIsAskedFor(t *testing.T) {
 		"until=1969-01-01T00:00:00Z":         `until "1969-01-01T00:00:00Z": must be`,
 		"page_size=1001":                     `page_size "1001": must be a number from 1 to 1000`,
 		"cursor=x":                           `cursor "x": must be the nextCursor`,
-		"cursor=MS4xLjIuMy40LjU&page=2":      "cursor: cannot be given together with page",
+		"cursor=MS4xLjIuMy40LjU&page=2":      "cursor: cannot be combined with page",
 	} {
 		values, err := url.ParseQuery(query)
 		require.NoError(t, err)
@@ -44,12 +44,12 @@ func TestWhatAListIsAskedFor(t *testing.T) {
 	for i := range maxValues + 1 {
 		many.Add("plan", strings.Repeat("x", i+1))
 	}
-	if _, err := parseQuestion(many); err == nil || !strings.Contains(err.Error(), "plan: has more than 50 values") {
+	if _, err := parseQuestion(many); err == nil || !strings.Contains(err.Error(), "plan: more than 50 values") {
 		t.Errorf("51 plans: error %v", err)
 	}
 }
 
-func TestACursorBringsBackWhereAPageEnded(t *testing.T) {
+func TestParseQuestion_Cursor_RoundTrips(t *testing.T) {
 	t.Parallel()
 	at := &store.Position{
 		CreatedAt: time.Date(2026, 11, 21, 8, 0, 0, 123456000, time.UTC), Arrived: 77, Operation: "019aa7a0-5e0a-7c1c-9d43-0c5f0a4d3b11",
@@ -83,19 +83,19 @@ func FuzzParseQuestion(f *testing.F) {
 			return
 		}
 		if q.Limit < 1 || q.Limit > maxPageSize || q.Offset < 0 || len(q.Query) > maxQuery || len(q.Plans) > maxValues {
-			t.Errorf("%q is taken as %+v", query, q)
+			t.Errorf("%q is parsed as %+v", query, q)
 		}
 		if q.After == nil {
 			return
 		}
 		again, err := parseQuestion(url.Values{"cursor": {q.cursor(q.After)}})
 		if err != nil || !again.After.CreatedAt.Equal(q.After.CreatedAt) || again.After.Arrived != q.After.Arrived {
-			t.Errorf("the cursor of %+v is read as %+v, %v", q.After, again, err)
+			t.Errorf("the cursor of %+v is parsed as %+v, %v", q.After, again, err)
 		}
 	})
 }
 
-func TestHowFarBackTheThroughputGoes(t *testing.T) {
+func TestParseThroughput_Limits(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{
 		"": "", "minutes=1440&bucket=1h": "", "minutes=0": `minutes "0"`, "minutes=1441": `minutes "1441": must be a number from 1 to 1440`,
@@ -119,10 +119,10 @@ func FuzzParseThroughput(f *testing.F) {
 		}
 		minutes, bucket, _, err := parseThroughput(values)
 		if err == nil && (minutes < 1 || minutes > maxMinutes || bucket < time.Minute || bucket%time.Minute != 0) {
-			t.Errorf("%q is taken as %d, %s", query, minutes, bucket)
+			t.Errorf("%q is parsed as %d, %s", query, minutes, bucket)
 		}
 		if _, err := parseStuck(values); err != nil && err.Error() == "" {
-			t.Error("an error says nothing")
+			t.Error("an error without text")
 		}
 	})
 }
@@ -133,7 +133,7 @@ func FuzzParseResumption(f *testing.F) {
 	f.Add("/")
 	f.Fuzz(func(t *testing.T, text string) {
 		if r, err := parseResumption(text); err == nil && (r == nil) != (text == "") || r != nil && r.cursor < -1 {
-			t.Errorf("%q is taken as %+v", text, r)
+			t.Errorf("%q is parsed as %+v", text, r)
 		}
 	})
 }

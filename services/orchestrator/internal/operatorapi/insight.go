@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maxStuck bounds the groups of operations that do not move, and maxNamed the operations named of each.
+	// maxStuck limits the groups of stuck operations, and maxNamed the operations listed in each.
 	maxStuck = 200
 	maxNamed = 5
-	// maxMinutes is how far back the throughput goes.
+	// maxMinutes limits the period of the throughput.
 	maxMinutes     = 24 * 60
 	defaultMinutes = 60
 )
 
-// addOperations adds n operations that came to an outcome.
+// addOperations adds n operations with an outcome.
 func addOperations(c *operator.OperationCounts, outcome string, n int64) {
 	switch outcome {
 	case census.Started:
@@ -60,7 +60,7 @@ func addSteps(c *operator.StepCounts, outcome string, n int64) {
 func (a *API) overview(w http.ResponseWriter, r *http.Request) {
 	out, err := a.summary(r.Context())
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, out)
@@ -146,7 +146,7 @@ func (a *API) stuck(w http.ResponseWriter, r *http.Request) {
 	}
 	views, total, err := a.stuckGroups(r.Context(), q)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, operator.List[*operator.Stuck]{Data: views, Count: len(views), TotalCount: total})
@@ -155,10 +155,10 @@ func (a *API) stuck(w http.ResponseWriter, r *http.Request) {
 func parseStuck(q url.Values) (*question, error) {
 	w := &question{}
 	var err error
-	if w.Types, err = among(q, "type", event.OperationTypes()); err != nil {
+	if w.Types, err = oneOf(q, "type", event.OperationTypes()); err != nil {
 		return nil, err
 	}
-	if w.Waiting, err = among(q, "waiting", store.Reasons()); err != nil {
+	if w.Waiting, err = oneOf(q, "waiting", store.Reasons()); err != nil {
 		return nil, err
 	}
 	w.worker, err = name(q, "worker")
@@ -203,11 +203,11 @@ func (a *API) stuckGroups(ctx context.Context, q *question) (views []*operator.S
 	return views, total, a.name(ctx, byKey, views)
 }
 
-// stuckText says to people what a group waits for.
+// stuckText returns what a group waits for as text.
 func stuckText(v *operator.Stuck) string {
 	switch v.Reason {
 	case operator.WaitsForRetry:
-		return fmt.Sprintf("step %s of worker %s is retried", v.Step, v.Worker)
+		return fmt.Sprintf("step %s of worker %s is being retried", v.Step, v.Worker)
 	case operator.WaitsForWorker:
 		return fmt.Sprintf("no live worker %s for step %s", v.Worker, v.Step)
 	case operator.WaitsForInstance:
@@ -217,16 +217,16 @@ func stuckText(v *operator.Stuck) string {
 	}
 }
 
-// name adds some operations of each group, and what the one that waits longest says.
+// name adds some operations of each group, and the message of the longest-waiting one.
 func (a *API) name(ctx context.Context, byKey map[key]*operator.Stuck, views []*operator.Stuck) error {
-	found, err := a.samples.Get(ctx)
+	loadOrchestration, err := a.samples.Get(ctx)
 	if err != nil {
 		return err
 	}
-	found = slices.Clone(found)
-	slices.SortFunc(found, func(a, b store.Sample) int { return a.Since.Compare(b.Since) })
-	for i := range found {
-		s := &found[i]
+	loadOrchestration = slices.Clone(loadOrchestration)
+	slices.SortFunc(loadOrchestration, func(a, b store.Sample) int { return a.Since.Compare(b.Since) })
+	for i := range loadOrchestration {
+		s := &loadOrchestration[i]
 		g, err := a.deps.Census.Group(ctx, store.Group{
 			Type: s.Type, State: s.State, Held: s.Held, Definition: s.Definition, Stage: s.Stage, Step: s.Step,
 		})
@@ -267,7 +267,7 @@ func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
 	first := now.Add(-time.Duration(minutes) * time.Minute).Truncate(bucket)
 	counts, err := a.deps.Counts.Since(r.Context(), first)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	out := operator.Throughput{BucketSeconds: int(bucket / time.Second)}
@@ -304,6 +304,6 @@ func parseThroughput(q url.Values) (minutes int, bucket time.Duration, types []e
 			return 0, 0, nil, fmt.Errorf("bucket %.50q: must be whole minutes, such as 60s, 5m or 1h, at most %dh", v, maxMinutes/60)
 		}
 	}
-	types, err = among(q, "type", event.OperationTypes())
+	types, err = oneOf(q, "type", event.OperationTypes())
 	return minutes, bucket, types, err
 }

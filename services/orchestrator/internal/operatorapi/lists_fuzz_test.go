@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 )
 
-// The queries of the smaller lists: a page within bounds, or an error that names the parameter and is short.
+// The queries of the smaller lists give a page within limits, or a short error that names the parameter.
 func FuzzParseLists(f *testing.F) {
 	for _, seed := range []string{
 		"", "page=2&page_size=10", "page=-1", "page=99999999999999999999", "page=9223372036854775807&page_size=100", "page_size=0", "outcome=done&name=a",

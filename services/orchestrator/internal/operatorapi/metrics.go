@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// unknownRoute is the label of requests that no route takes.
+// unknownRoute is the label of requests that match no route.
 const unknownRoute = "other"
 
 type metrics struct {
@@ -20,7 +20,7 @@ type metrics struct {
 	durations         *prometheus.HistogramVec
 }
 
-// newMetrics makes the series of all actions ready, so that their rates are right from the first on.
+// newMetrics initializes the series of all actions, so that the first increase is visible as a rate.
 func newMetrics(r prometheus.Registerer, actions map[string]string) *metrics {
 	f := promauto.With(r)
 	m := &metrics{
@@ -28,11 +28,11 @@ func newMetrics(r prometheus.Registerer, actions map[string]string) *metrics {
 			Name: "keb_operator_requests_total", Help: "Answered requests of the operator API.",
 		}, []string{"route", "code"}),
 		durations: f.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keb_operator_request_duration_seconds", Help: "Time to answer a request of the operator API; streams are left out.",
+			Name: "keb_operator_request_duration_seconds", Help: "Time to answer a request of the operator API, without streams.",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"route"}),
 		actions: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "keb_operator_actions_total", Help: "What operators have asked for, by what came of it.",
+			Name: "keb_operator_actions_total", Help: "Actions of operators, by outcome.",
 		}, []string{"action", "outcome"}),
 	}
 	for _, action := range actions {
@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer, actions map[string]string) *metrics {
 	return m
 }
 
-// Observed counts and times what next answers for the API. next serves Handler, behind whatever may turn a request away before.
+// Observed counts and measures the answers of next. next serves Handler, and may reject requests before it.
 func (a *API) Observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := a.mux.Handler(r)
@@ -83,7 +83,7 @@ func (m *metrics) observe(action, pattern string, answer *observed, took time.Du
 	m.actions.WithLabelValues(action, string(outcome)).Inc()
 }
 
-// observed is an answer whose status is seen.
+// observed records the status of an answer.
 type observed struct {
 	http.ResponseWriter
 	status int
@@ -94,7 +94,7 @@ func (o *observed) WriteHeader(status int) {
 	if o.status != 0 {
 		return
 	}
-	if status >= http.StatusOK { // else more follows
+	if status >= http.StatusOK { // otherwise the final status follows
 		o.status = status
 	}
 	o.ResponseWriter.WriteHeader(status)
@@ -106,5 +106,5 @@ func (o *observed) Write(b []byte) (int, error) {
 	return o.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController, which flushes streams.
+// Unwrap lets http.ResponseController flush streams.
 func (o *observed) Unwrap() http.ResponseWriter { return o.ResponseWriter }

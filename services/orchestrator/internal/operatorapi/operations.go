@@ -19,7 +19,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 	}
 	out, err := a.find(r.Context(), q)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, out)
@@ -29,22 +29,22 @@ func (a *API) find(ctx context.Context, q *question) (*operator.OperationList, e
 	if err := a.locate(ctx, q); err != nil {
 		return nil, err
 	}
-	found, err := a.deps.Operations.List(ctx, q.Filter)
+	loadOrchestration, err := a.deps.Operations.List(ctx, q.Filter)
 	if err != nil {
 		return nil, err
 	}
 	if q.After == nil {
-		q.total, q.capped = found.Total, found.Capped
+		q.total, q.capped = loadOrchestration.Total, loadOrchestration.Capped
 	}
-	out := &operator.OperationList{TotalCountCapped: q.capped, NextCursor: q.cursor(found.Next)}
-	if out.Data, err = a.views(ctx, found.Rows); err != nil {
+	out := &operator.OperationList{TotalCountCapped: q.capped, NextCursor: q.cursor(loadOrchestration.Next)}
+	if out.Data, err = a.views(ctx, loadOrchestration.Rows); err != nil {
 		return nil, err
 	}
 	out.Count, out.TotalCount = len(out.Data), q.total
 	return out, nil
 }
 
-// locate finds the places that a question is about in the definitions.
+// locate resolves the steps and workers of a query to places in the definitions.
 func (a *API) locate(ctx context.Context, q *question) error {
 	if q.step == "" && q.worker == "" && len(q.Waiting) == 0 {
 		return nil
@@ -62,41 +62,41 @@ func (a *API) locate(ctx context.Context, q *question) error {
 	return nil
 }
 
-// unserved are the places of steps that nobody serves.
+// unserved returns the places of steps that no live worker serves.
 func (a *API) unserved(all []*process.Process) store.Places {
 	return places(all, func(s *process.Step) bool { return !s.BuiltIn() && !a.deps.Workers.Serves(s.Worker, s.Name) })
 }
 
-// places are those of the steps that are wanted; never nil.
+// places returns the places of the wanted steps; never nil.
 func places(all []*process.Process, wanted func(s *process.Step) bool) store.Places {
 	type place struct {
 		kind        event.OperationType
 		stage, step int
 	}
-	found := store.Places{}
+	loadOrchestration := store.Places{}
 	differ := map[place]bool{}
 	for _, p := range all {
 		for i := range p.Stages {
 			for j := range p.Stages[i].Steps {
 				if wanted(&p.Stages[i].Steps[j]) {
-					found = append(found, store.Place{Definition: p.Hash(), Type: p.Operation, Stage: i, Step: j})
+					loadOrchestration = append(loadOrchestration, store.Place{Definition: p.Hash(), Type: p.Operation, Stage: i, Step: j})
 				} else {
 					differ[place{p.Operation, i, j}] = true
 				}
 			}
 		}
 	}
-	for i := range found {
-		found[i].Always = !differ[place{found[i].Type, found[i].Stage, found[i].Step}]
+	for i := range loadOrchestration {
+		loadOrchestration[i].Always = !differ[place{loadOrchestration[i].Type, loadOrchestration[i].Stage, loadOrchestration[i].Step}]
 	}
-	return found
+	return loadOrchestration
 }
 
 func (a *API) get(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	if len(rows) == 0 {
@@ -106,18 +106,18 @@ func (a *API) get(w http.ResponseWriter, r *http.Request) {
 	row := rows[0]
 	p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	history, err := a.deps.Operations.History(r.Context(), row.Operation.ID, maxHistory)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
-	around, err := a.around(r.Context(), rows)
+	extras, err := a.extras(r.Context(), rows)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
-	a.write(w, http.StatusOK, a.details(row, p, around, history))
+	a.write(w, http.StatusOK, a.details(row, p, extras, history))
 }

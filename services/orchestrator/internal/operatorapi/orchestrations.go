@@ -18,10 +18,10 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// maxOrder bounds the body of a request for an orchestration or for a retry.
+// maxOrder limits the body of a request for an orchestration or a retry.
 const maxOrder = 1 << 20
 
-// Orchestrations keeps orchestrations.
+// Orchestrations stores orchestrations.
 type Orchestrations interface {
 	Create(ctx context.Context, o *orchestration.Orchestration) error
 	List(ctx context.Context, f store.OrchestrationFilter) ([]*orchestration.Orchestration, int, error)
@@ -41,7 +41,7 @@ func viewOrchestration(o *orchestration.Orchestration) operator.Orchestration {
 	}
 }
 
-// stateOf is a state as the API shows it.
+// stateOf converts a state to its form in the API.
 func stateOf(s orchestration.State) operator.MemberState { return operator.MemberState(s) }
 
 func viewMember(o *orchestration.Orchestration, m *orchestration.Member) operator.Member {
@@ -54,18 +54,18 @@ func viewMember(o *orchestration.Orchestration, m *orchestration.Member) operato
 }
 
 func (a *API) orchestrationRoutes(mux *http.ServeMux) {
-	a.acts(mux, "POST /upgrade/kyma", "upgrade_kyma", a.upgrade(event.UpgradeKyma))
-	a.acts(mux, "POST /upgrade/cluster", "upgrade_cluster", a.upgrade(event.UpgradeCluster))
+	a.actionRoute(mux, "POST /upgrade/kyma", "upgrade_kyma", a.upgrade(event.UpgradeKyma))
+	a.actionRoute(mux, "POST /upgrade/cluster", "upgrade_cluster", a.upgrade(event.UpgradeCluster))
 	mux.HandleFunc("GET /orchestrations", a.listOrchestrations)
 	mux.HandleFunc("GET /orchestrations/{id}", a.getOrchestration)
 	mux.HandleFunc("GET /orchestrations/{id}/operations", a.listMembers)
 	mux.HandleFunc("GET /orchestrations/{id}/operations/{operation}", a.getMember)
-	a.acts(mux, "PUT /orchestrations/{id}/cancel", "cancel_orchestration", a.cancelOrchestration)
-	a.acts(mux, "POST /orchestrations/{id}/retry", "retry_orchestration", a.retryOrchestration)
+	a.actionRoute(mux, "PUT /orchestrations/{id}/cancel", "cancel_orchestration", a.cancelOrchestration)
+	a.actionRoute(mux, "POST /orchestrations/{id}/retry", "retry_orchestration", a.retryOrchestration)
 	mux.HandleFunc("GET /events", a.events)
 }
 
-// upgrade takes in an orchestration. Who its members are is found out after the answer.
+// upgrade creates an orchestration. Its members are determined after the answer.
 func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, ok := a.body(w, r)
@@ -79,7 +79,7 @@ func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
 		}
 		o := orchestration.New(t, parameters, a.deps.Now().UTC())
 		if err := a.deps.Orchestrations.Create(r.Context(), o); err != nil {
-			a.broken(w, r, err)
+			a.internalError(w, r, err)
 			return
 		}
 		note(r.Context(), func(a *store.Action) { a.Target = o.ID })
@@ -89,11 +89,11 @@ func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
 	}
 }
 
-// body reads a bounded body; ok is false when the answer is given already.
+// body reads a body of limited size. If ok is false, the request has been answered.
 func (a *API) body(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOrder))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		a.fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("body: is larger than %d bytes", maxOrder))
+		a.fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("body: larger than %d bytes", maxOrder))
 		return nil, false
 	}
 	if err != nil {
@@ -112,7 +112,7 @@ func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 	}
 	list, total, err := a.deps.Orchestrations.List(r.Context(), f)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	out := operator.List[operator.Orchestration]{Data: make([]operator.Orchestration, 0, len(list)), Count: len(list), TotalCount: total}
@@ -122,7 +122,7 @@ func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 	a.write(w, http.StatusOK, out)
 }
 
-// parseList reads which page of a list is wanted, of which state.
+// parseList parses the page and the state of a list.
 func parseList(q url.Values, allowed []orchestration.State) (state orchestration.State, limit, offset int, err error) {
 	if state, err = parseState(q, allowed); err != nil {
 		return "", 0, 0, err
@@ -146,14 +146,14 @@ func parseState(q url.Values, allowed []orchestration.State) (orchestration.Stat
 	return "", fmt.Errorf("state %.50q: allowed are %s", given, strings.Join(names, ", "))
 }
 
-// found reads an orchestration; ok is false when the answer is given already.
-func (a *API) found(w http.ResponseWriter, r *http.Request) (o *orchestration.Orchestration, ok bool) {
+// loadOrchestration reads an orchestration. If ok is false, the request has been answered.
+func (a *API) loadOrchestration(w http.ResponseWriter, r *http.Request) (o *orchestration.Orchestration, ok bool) {
 	o, err := a.deps.Orchestrations.Get(r.Context(), r.PathValue("id"))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		a.noOrchestration(w, r)
 	case err != nil:
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 	}
 	return o, err == nil
 }
@@ -163,14 +163,14 @@ func (a *API) noOrchestration(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) getOrchestration(w http.ResponseWriter, r *http.Request) {
-	o, ok := a.found(w, r)
+	o, ok := a.loadOrchestration(w, r)
 	if !ok {
 		return
 	}
 	view := viewOrchestration(o)
 	stats, err := a.deps.Orchestrations.Stats(r.Context(), o.ID)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	view.OperationStats = make(operator.Stats, len(stats))
@@ -187,13 +187,13 @@ func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	o, ok := a.found(w, r)
+	o, ok := a.loadOrchestration(w, r)
 	if !ok {
 		return
 	}
 	list, total, err := a.deps.Orchestrations.Members(r.Context(), o.ID, f)
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	out := operator.List[operator.Member]{Data: make([]operator.Member, 0, len(list)), Count: len(list), TotalCount: total}
@@ -204,7 +204,7 @@ func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) getMember(w http.ResponseWriter, r *http.Request) {
-	o, ok := a.found(w, r)
+	o, ok := a.loadOrchestration(w, r)
 	if !ok {
 		return
 	}
@@ -214,7 +214,7 @@ func (a *API) getMember(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusNotFound, fmt.Errorf("orchestration %s has no operation %.50q", o.ID, r.PathValue("operation")))
 		return
 	case err != nil:
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	view := viewMember(o, m)
@@ -234,12 +234,12 @@ func orNew[T any](v *T) *T {
 }
 
 func (a *API) cancelOrchestration(w http.ResponseWriter, r *http.Request) {
-	o, ok := a.found(w, r)
+	o, ok := a.loadOrchestration(w, r)
 	if !ok {
 		return
 	}
 	if err := a.deps.Orchestrations.Cancel(r.Context(), o.ID, a.deps.Now().UTC()); err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	a.deps.Log.Info("orchestration canceled", "orchestration_id", o.ID, "by", caller(r.Context()).Name)
@@ -262,7 +262,7 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	o, ok := a.found(w, r)
+	o, ok := a.loadOrchestration(w, r)
 	if !ok {
 		return
 	}
@@ -272,7 +272,7 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusConflict, err)
 		return
 	case err != nil:
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	view := operator.RetryAnswer{
@@ -291,19 +291,19 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 	a.write(w, http.StatusAccepted, view)
 }
 
-// maxRetried bounds the operations that one request names; who means more of them names none.
+// maxRetried limits the operations in one request. To retry more, a client names none.
 const maxRetried = 5000
 
 func parseRetry(body []byte) (operations []string, immediate bool, err error) {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		return nil, false, fmt.Errorf("body: is no form: %w", err)
+		return nil, false, fmt.Errorf("body: is not a form: %w", err)
 	}
 	for name, values := range form {
 		switch name {
 		case "operation-id":
 			if len(values) > maxRetried {
-				return nil, false, fmt.Errorf("operation-id: is given %d times, at most %d are allowed", len(values), maxRetried)
+				return nil, false, fmt.Errorf("operation-id: got %d values, want at most %d", len(values), maxRetried)
 			}
 			operations = values
 		case "immediate":

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestWhatARequestForARetryNames(t *testing.T) {
+func TestParseRetry(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]struct {
 		operations string
@@ -19,8 +19,8 @@ func TestWhatARequestForARetryNames(t *testing.T) {
 		"immediate=":                       {err: `immediate: ""`},
 		"immediate=true&immediate=false":   {err: "must be true or false, once"},
 		"operations=a":                     {err: `unknown field "operations"`},
-		"%zz":                              {err: "body: is no form"},
-		strings.Repeat("operation-id=a&", maxRetried+1): {err: "is given 5001 times"},
+		"%zz":                              {err: "body: is not a form"},
+		strings.Repeat("operation-id=a&", maxRetried+1): {err: "got 5001 values"},
 	} {
 		operations, immediate, err := parseRetry([]byte(body))
 		if want.err != "" {
@@ -40,7 +40,7 @@ func FuzzParseRetry(f *testing.F) {
 	f.Add([]byte("immediate"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if operations, _, err := parseRetry(body); err == nil && len(operations) > maxRetried {
-			t.Errorf("%d operations are taken", len(operations))
+			t.Errorf("%d operations are accepted", len(operations))
 		}
 	})
 }

@@ -19,22 +19,22 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 )
 
-// StreamPath is where changes are told for as long as a client listens: the one request without a time limit.
+// StreamPath is the path of the stream of changes, the only request without a time limit.
 const StreamPath = "/stream"
 
 const (
-	// joinLimit is how long a client waits for the first connection to database and bus.
+	// joinLimit limits the time to connect a client to database and bus.
 	joinLimit = 10 * time.Second
-	// heartbeat is also how late it is noticed that a client may not listen any more.
+	// heartbeat is also the delay until a lost permission of a client is noticed.
 	heartbeat = 15 * time.Second
-	// sendLimit is how long a client may take to receive a piece of maxPiece bytes.
+	// sendLimit is the time that a client may take to receive maxPiece bytes.
 	sendLimit = 30 * time.Second
 	maxPiece  = 64 << 10
-	// streamLimit is how long a stream lasts. The client comes back by itself, and shows its credentials again.
+	// streamLimit is the maximum duration of a stream. The client reconnects and authenticates again.
 	streamLimit = 15 * time.Minute
-	// maxStreams is how many streams somebody may have who is known, so that nobody takes those of all others.
+	// maxStreams limits the streams of one authenticated caller, so that it cannot take those of all other callers.
 	maxStreams = 100
-	// maxLines is how many lines of a history are read at once, and historyLimit how long reading and sending all of them may take.
+	// maxLines is the number of history lines in one read, and historyLimit the time to read and send all of them.
 	maxLines     = 500
 	historyLimit = time.Minute
 )
@@ -60,25 +60,25 @@ func (a *API) Render(ctx context.Context, ids []string) ([]stream.Rendered, erro
 	return rendered, nil
 }
 
-// listener is one client of the stream.
+// listener is a client of the stream.
 type listener struct {
 	api    *API
 	out    *http.ResponseController
 	w      http.ResponseWriter
 	client *stream.Client
 	piece  bytes.Buffer
-	// only is the operation that the client wants alone, and cursor that of the last line of its history that it knows.
+	// only is the operation that the client subscribes to, and cursor that of the last history line it has received.
 	only   string
 	cursor int64
 }
 
-// audience counts the streams of each who is known. The zero value is ready.
+// audience counts the streams of each authenticated caller. The zero value is ready to use.
 type audience struct {
 	mu sync.Mutex
 	by map[string]int
 }
 
-// join counts one more until leave is called, unless there are too many. Where nobody is asked nobody is told apart.
+// join counts one more stream until leave is called, unless the limit is reached. Without access control there is no limit by caller.
 func (a *audience) join(i access.Identity) (leave func(), ok bool) {
 	if i.Authentication == access.None {
 		return func() {}, true
@@ -102,15 +102,15 @@ func (a *audience) join(i access.Identity) (leave func(), ok bool) {
 	}, true
 }
 
-// resumption is where a client left off.
+// resumption is the position at which a client disconnected.
 type resumption struct {
 	marker store.Marker
-	// cursor is -1 when the client listened for all operations.
+	// cursor is -1 if the client listened to all operations.
 	cursor int64
 }
 
-// parseResumption reads the Last-Event-ID of a client: a marker, and behind a slash the cursor of a history. It is nil when there
-// is none.
+// parseResumption parses the Last-Event-ID of a client: a marker, optionally followed by a slash and the cursor of a history. It returns
+// nil if there is none.
 func parseResumption(text string) (*resumption, error) {
 	if text == "" {
 		return nil, nil
@@ -142,7 +142,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	leave, ok := a.streams.join(caller(r.Context()))
 	if !ok {
-		a.fail(w, http.StatusServiceUnavailable, fmt.Errorf("you listen %d times already; close some of it", maxStreams))
+		a.fail(w, http.StatusServiceUnavailable, fmt.Errorf("you already have %d open streams; close some of them", maxStreams))
 		return
 	}
 	defer leave()
@@ -154,16 +154,16 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 			a.fail(w, http.StatusServiceUnavailable, err)
 			return
 		}
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	defer l.client.Leave()
 	if only != "" {
-		// What comes later is seen: the client has joined.
+		// The client has joined and receives later changes.
 		rows, err := a.deps.Operations.Read(joining, []string{only})
 		switch {
 		case err != nil:
-			a.broken(w, r, err)
+			a.internalError(w, r, err)
 			return
 		case len(rows) == 0:
 			a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", only))
@@ -181,14 +181,14 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve tells the client what changes until it goes away or the service stops.
+// serve sends changes to the client until it disconnects or the service stops.
 func (l *listener) serve(ctx context.Context, last *resumption) error {
 	header := l.w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no")
 	l.w.WriteHeader(http.StatusOK)
-	// The time limits of other requests do not hold for one that never ends.
+	// The time limits of other requests do not apply to a stream.
 	if err := l.out.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
@@ -213,11 +213,11 @@ func (l *listener) serve(ctx context.Context, last *resumption) error {
 			return nil
 		case <-beat.C:
 			if err := access.Recheck(ctx); err != nil {
-				return fmt.Errorf("not allowed any more: %w", err)
+				return fmt.Errorf("access was revoked: %w", err)
 			}
 			l.piece.WriteString(": alive\n\n")
 		case <-l.client.Ready():
-			if err := l.tell(ctx, l.client.Take()); err != nil {
+			if err := l.sendBatch(ctx, l.client.Take()); err != nil {
 				return err
 			}
 		}
@@ -227,8 +227,8 @@ func (l *listener) serve(ctx context.Context, last *resumption) error {
 	}
 }
 
-// tell writes a batch.
-func (l *listener) tell(ctx context.Context, b stream.Batch) error {
+// sendBatch sends a batch.
+func (l *listener) sendBatch(ctx context.Context, b stream.Batch) error {
 	if b.Resync != "" {
 		data, err := json.Marshal(operator.Resync{Reason: b.Resync})
 		if err != nil {
@@ -263,7 +263,7 @@ func (l *listener) tell(ctx context.Context, b stream.Batch) error {
 	return nil
 }
 
-// history tells the lines that the client does not know.
+// history sends the history lines that the client does not have.
 func (l *listener) history(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, historyLimit)
 	defer cancel()
@@ -298,7 +298,7 @@ func (l *listener) history(ctx context.Context) error {
 	}
 }
 
-// event writes one event. JSON has no line breaks of its own.
+// event writes one event. JSON contains no line breaks.
 func (l *listener) event(name string, data []byte) error {
 	l.piece.WriteString("event: " + name + "\ndata: ")
 	l.piece.Write(data)
@@ -309,7 +309,7 @@ func (l *listener) event(name string, data []byte) error {
 	return nil
 }
 
-// send hands over what is written, within a time.
+// send flushes the written data within a time limit.
 func (l *listener) send() error {
 	if l.piece.Len() == 0 {
 		return nil

@@ -19,15 +19,15 @@ func optional(t time.Time) *time.Time {
 	return &t
 }
 
-// around is what is shown with operations besides their rows.
-type around struct {
-	// running is the operation in progress by instance, and recorded when the last line was added to the history by operation.
+// extras contains what is shown with operations in addition to their rows.
+type extras struct {
+	// running is the operation in progress by instance, and recorded the time of the last history line by operation.
 	running  map[string]string
 	recorded map[string]time.Time
 }
 
-// around reads what is shown with rows.
-func (a *API) around(ctx context.Context, rows []*store.Row) (s around, err error) {
+// extras reads the additional data of rows.
+func (a *API) extras(ctx context.Context, rows []*store.Row) (s extras, err error) {
 	var instances, again []string
 	for _, r := range rows {
 		if r.Status != event.Pending {
@@ -47,9 +47,9 @@ func (a *API) around(ctx context.Context, rows []*store.Row) (s around, err erro
 	return s, err
 }
 
-// views shows rows.
+// views converts rows to their form in the API.
 func (a *API) views(ctx context.Context, rows []*store.Row) ([]operator.Operation, error) {
-	s, err := a.around(ctx, rows)
+	s, err := a.extras(ctx, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func (a *API) views(ctx context.Context, rows []*store.Row) ([]operator.Operatio
 	return views, nil
 }
 
-// view shows a row.
-func (a *API) view(r *store.Row, p *process.Process, s around) operator.Operation {
+// view converts a row.
+func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operation {
 	op := &r.Operation
 	o := operator.Operation{
 		ID: op.ID, Type: op.Type, State: r.Status, InstanceID: op.InstanceID, Plan: op.Plan.Name,
@@ -81,7 +81,7 @@ func (a *API) view(r *store.Row, p *process.Process, s around) operator.Operatio
 		o.OrchestrationID = op.Upgrade.OrchestrationID
 	}
 	if r.Ending != nil {
-		o.Error = &r.Ending.Error // why it ends, not what the finally stage makes of it
+		o.Error = &r.Ending.Error // the error that ends it, not one of the finally stage
 	}
 	if at := r.Position(p); at != nil {
 		o.Stage, o.Step, o.StageAttempt, o.StepAttempt = at.Stage, at.Step, at.StageAttempt, at.StepAttempt
@@ -96,14 +96,14 @@ func (a *API) view(r *store.Row, p *process.Process, s around) operator.Operatio
 	return o
 }
 
-// waiting says why an operation is where it is; nil once it has ended.
-func (a *API) waiting(r *store.Row, p *process.Process, s around) *operator.Waiting {
+// waiting returns what an operation waits for; nil once it has ended.
+func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Waiting {
 	if r.Status == event.Pending {
 		w := &operator.Waiting{Reason: operator.WaitsForAdmission, Since: r.CreatedAt}
 		if again, ok := s.recorded[r.Operation.ID]; ok {
 			w.Since = again // retried by an operator
 		}
-		// Read a moment after the row, the operation in progress may be this one: until then it waited for its admission.
+		// The operation in progress is read after the row, so it may be this operation, which waited for admission until then.
 		if running := s.running[r.Operation.InstanceID]; running != "" && running != r.Operation.ID {
 			w.Reason, w.Operation = operator.WaitsForInstance, running
 		}
@@ -122,7 +122,7 @@ func (a *API) waiting(r *store.Row, p *process.Process, s around) *operator.Wait
 		}
 	case !a.deps.Workers.Serves(worker, command.Step):
 		w.Reason, w.Until = operator.WaitsForWorker, nil
-		// The first try is put off while nobody is there to execute it.
+		// The first try is delayed while no worker is live.
 		if w.Since = r.SentAt; w.Since.IsZero() {
 			w.Since = r.FirstTriedAt
 		}
@@ -133,10 +133,10 @@ func (a *API) waiting(r *store.Row, p *process.Process, s around) *operator.Wait
 	return w
 }
 
-// details shows a row with its history.
-func (a *API) details(r *store.Row, p *process.Process, around around, history []store.Line) operator.OperationDetail {
+// details converts a row with its history.
+func (a *API) details(r *store.Row, p *process.Process, extras extras, history []store.Line) operator.OperationDetail {
 	d := operator.OperationDetail{
-		Operation: a.view(r, p, around), Stages: make([]operator.Stage, len(p.Stages)), History: make([]operator.HistoryLine, 0, len(history)), ProcessHash: p.Hash(),
+		Operation: a.view(r, p, extras), Stages: make([]operator.Stage, len(p.Stages)), History: make([]operator.HistoryLine, 0, len(history)), ProcessHash: p.Hash(),
 		Details: r.Details,
 	}
 	for i := range p.Stages {
@@ -151,7 +151,7 @@ func (a *API) details(r *store.Row, p *process.Process, around around, history [
 			s := &d.Stages[h.Stage].Steps[h.Step]
 			if h.Kind != string(engine.KindFailed) {
 				d.Stages[h.Stage].Attempt = h.StageAttempt
-				see(s, h)
+				addLine(s, h)
 				if r.Status.Final() && h.Stage == p.Finally() {
 					d.Stages[h.Stage].State = operator.StateFinished
 				}
@@ -179,7 +179,7 @@ func (a *API) details(r *store.Row, p *process.Process, around around, history [
 	return d
 }
 
-// viewLine shows one line of a history.
+// viewLine converts a history line.
 func viewLine(h *store.Line, p *process.Process) operator.HistoryLine {
 	l := operator.HistoryLine{
 		Cursor: h.Cursor, WorkerVersion: h.WorkerVersion, Outcome: h.Kind, StageAttempt: h.StageAttempt, StepAttempt: h.StepAttempt,
@@ -192,8 +192,8 @@ func viewLine(h *store.Line, p *process.Process) operator.HistoryLine {
 	return l
 }
 
-// see adds one line of the history to a step.
-func see(s *operator.Step, h *store.Line) {
+// addLine updates a step with a history line.
+func addLine(s *operator.Step, h *store.Line) {
 	s.State = h.Kind
 	if h.Kind == string(event.OutcomeRetry) || h.Kind == string(event.OutcomeStageLost) {
 		s.State = operator.StateRetrying
@@ -209,7 +209,7 @@ func see(s *operator.Step, h *store.Line) {
 
 func stageState(r *store.Row, i int) string {
 	if e := r.Ending; e != nil && i < r.Stage {
-		// The stages between the one that failed and the finally stage did not run.
+		// The stages between the failed one and the finally stage did not run.
 		switch {
 		case i > e.Stage:
 			return operator.StateWaiting
@@ -233,7 +233,7 @@ func stageState(r *store.Row, i int) string {
 	}
 }
 
-// status is the answer to a question over the bus.
+// status returns the status of an operation for the bus.
 func status(r *store.Row, p *process.Process) event.OperationStatus {
 	s := event.OperationStatus{
 		OperationID: r.Operation.ID, State: r.Status, Cursor: r.Cursor, Position: r.Position(p),

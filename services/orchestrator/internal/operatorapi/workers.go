@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// liveWorkers are the workers that live and those that the processes name, by name.
+// liveWorkers returns the live workers and the workers that the processes name, by name.
 func (a *API) liveWorkers() []*operator.LiveWorker {
 	byName := map[string]*operator.LiveWorker{}
 	for _, live := range a.deps.Workers.Workers() {
@@ -40,7 +40,7 @@ func (a *API) liveWorkers() []*operator.LiveWorker {
 	return slices.SortedFunc(maps.Values(byName), func(a, b *operator.LiveWorker) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// want notes a step of a process that nobody serves.
+// want records a step that a process needs.
 func (a *API) want(byName map[string]*operator.LiveWorker, s *process.Step) {
 	if s.BuiltIn() || a.deps.Workers.Serves(s.Worker, s.Name) {
 		return
@@ -68,7 +68,7 @@ func (a *API) Live() []byte {
 func (a *API) workers(w http.ResponseWriter, r *http.Request) {
 	views, err := a.workerViews(r.Context())
 	if err != nil {
-		a.broken(w, r, err)
+		a.internalError(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, operator.All(views))
@@ -86,7 +86,7 @@ func (a *API) workerViews(ctx context.Context) ([]*operator.Worker, error) {
 	}
 	depths, err := a.deps.Census.Depths(ctx)
 	if err != nil {
-		a.deps.Log.Debug("commands that wait are not known", "err", err)
+		a.deps.Log.Debug("waiting commands are not available", "err", err)
 	}
 	for name, d := range depths {
 		if v := byName[name]; v != nil {
@@ -114,7 +114,7 @@ func (a *API) workerViews(ctx context.Context) ([]*operator.Worker, error) {
 	return views, nil
 }
 
-// rates fills in what workers did in this minute and the one before.
+// rates sets the rates of workers from this minute and the minute before.
 func (a *API) rates(ctx context.Context, byName map[string]*operator.Worker) error {
 	now := a.deps.Now().UTC()
 	since := minuteBefore(now)
@@ -126,7 +126,7 @@ func (a *API) rates(ctx context.Context, byName map[string]*operator.Worker) err
 	steps, failures := map[string]int64{}, map[string]int64{}
 	for k, n := range counts {
 		if k.Minute.Before(since) {
-			continue // the minute has changed since they were read
+			continue // the minute has changed since the counts were read
 		}
 		steps[k.Worker] += n
 		if o := event.Outcome(k.Outcome); o == event.OutcomeFailed || o == event.OutcomeNotCompleted {
@@ -139,15 +139,15 @@ func (a *API) rates(ctx context.Context, byName map[string]*operator.Worker) err
 	return nil
 }
 
-// minuteBefore is the beginning of the minute before that of now.
+// minuteBefore returns the start of the previous minute.
 func minuteBefore(now time.Time) time.Time { return now.Truncate(time.Minute).Add(-time.Minute) }
 
-// perMinute is a rate with one decimal, for nobody needs more.
+// perMinute returns a rate with one decimal.
 func perMinute(n int64, minutes float64) float64 {
 	return float64(int64(float64(n)/minutes*10+0.5)) / 10
 }
 
-// key tells groups apart that are shown apart: plans and versions of a definition are not.
+// key identifies a group in the answer. Plans and versions of a definition are not distinguished.
 type key struct {
 	reason              store.Reason
 	kind                event.OperationType
@@ -156,7 +156,7 @@ type key struct {
 
 func keyOf(g *census.Group) key { return key{g.Reason, g.Type, g.Worker, g.Stage, g.Step} }
 
-// since is when the first of a group came to where it is.
+// since returns when the first operation of a group began to wait.
 func (a *API) since(g *census.Group) time.Time {
 	switch g.Reason {
 	case store.WaitsForRetry, store.Executing:

@@ -16,94 +16,94 @@ import (
 )
 
 const (
-	// idle is the longest time between two looks for orchestrations, another orchestrator may have taken one in and died.
+	// idle is the longest time between two checks for orchestrations. It covers an orchestration whose orchestrator was killed.
 	idle = 10 * time.Second
-	// shortest is the shortest time between two looks, so that operations that end together make one round.
+	// shortest is the shortest time between two checks, so that operations that end together cause one round.
 	shortest = 20 * time.Millisecond
-	// refresh is the time between two look-ups of the targets of an orchestration that is scheduled for later.
+	// refresh is the interval at which the targets of a scheduled orchestration are looked up again.
 	refresh = 5 * time.Minute
-	// rounds is how many orchestrations one controller works on at the same time.
+	// rounds is the number of orchestrations that one controller works on in parallel.
 	rounds = 3
-	// missing is how long an operation that the broker has recorded may take to arrive before the broker is asked again.
+	// missing is how long a recorded operation may take to arrive before the broker is asked again.
 	missing = time.Minute
-	// Sizes of questions (libs/event).
+	// Limits of requests (libs/event).
 	instancesPerPage, shootsPerQuestion, upgradesPerQuestion = 1000, 1000, 100
 )
 
-// Store keeps orchestrations and their members. What a method decides on it reads under a lock of the orchestration.
+// Store stores orchestrations and their members. Each method reads and writes under a lock of the orchestration.
 type Store interface {
-	// Active names the orchestrations that have not ended.
+	// Active returns the IDs of the orchestrations that have not ended.
 	Active(ctx context.Context) ([]string, error)
-	// Exclusively runs f unless somebody else runs it for this orchestration, in any process; it tells whether it has.
+	// Exclusively runs f unless another process runs it for this orchestration. It reports whether f ran.
 	Exclusively(ctx context.Context, id string, f func(ctx context.Context) error) (bool, error)
 	Get(ctx context.Context, id string) (*Orchestration, error)
-	// Assign replaces the members of a pending orchestration; an instance that is a member already keeps its operation id.
+	// Assign replaces the members of a pending orchestration. An instance that is already a member keeps its operation ID.
 	Assign(ctx context.Context, o *Orchestration, members []*Member) error
-	// Describe sets the description of an orchestration that is neither being canceled nor has ended; due is when the targets of
-	// a pending one are looked up next.
+	// Describe sets the description of an orchestration that is neither canceling nor ended. due is when the targets of a pending
+	// orchestration are looked up next.
 	Describe(ctx context.Context, id, description string, due, now time.Time) error
-	// Settle takes over how the operations of members in progress have ended, and returns how many of each state.
+	// Settle updates the members in progress whose operations have ended, and returns the number of members by state.
 	Settle(ctx context.Context, id string, now time.Time) (Stats, error)
 	// Missed returns waiting members that are due and whose window has ended.
 	Missed(ctx context.Context, id string, now time.Time, limit int) ([]*Member, error)
-	// Postpone writes when waiting members are due.
+	// Postpone stores when waiting members are due.
 	Postpone(ctx context.Context, members []*Member, now time.Time) error
-	// Claim makes as many due members in progress as workers leaves room for, and returns how many.
+	// Claim changes due members to in progress, up to the limit of workers, and returns their number.
 	Claim(ctx context.Context, id string, workers int, now time.Time) (int, error)
-	// Unrecorded returns members in progress that the broker has not confirmed, or confirmed before a time although the
-	// operation has not arrived.
+	// Unrecorded returns members in progress that the broker has not confirmed, or that it confirmed before a time and whose operation has
+	// not arrived.
 	Unrecorded(ctx context.Context, id string, before time.Time) ([]*Member, error)
-	// Recorded writes what the broker has answered: refused is the reason by operation id.
+	// Recorded stores the broker's answers. refused contains the reasons by operation ID.
 	Recorded(ctx context.Context, recorded []string, refused map[string]string, now time.Time) error
-	// Queued names the operations of members in progress that wait for their turn.
+	// Queued returns the operations of members in progress that have not started.
 	Queued(ctx context.Context, id string) ([]string, error)
-	// Conclude ends the orchestration if all of its members have ended. Otherwise it returns when the next waiting member is
-	// due, zero when none waits, and how many are in progress.
+	// Conclude ends the orchestration if all of its members have ended. Otherwise it returns when the next waiting member is due, zero if
+	// none waits, and the number of members in progress.
 	Conclude(ctx context.Context, id string, now time.Time) (o *Orchestration, due time.Time, inProgress int, err error)
 }
 
-// Asker asks other services.
+// Asker sends requests to other services.
 type Asker interface {
 	Ask(ctx context.Context, subject string, request, answer any) error
 }
 
-// Config is how a Controller works.
+// Config contains the settings of a Controller.
 type Config struct {
-	// Every is the longest time between two looks at an orchestration that has members in progress.
+	// Every is the longest time between two checks of an orchestration with members in progress.
 	Every time.Duration
-	// Patience bounds one round of an orchestration, the look-up of its targets apart, which may take six times as long.
+	// Patience limits one round of an orchestration. The look-up of its targets may take six times as long.
 	Patience time.Duration
-	// Policy says when runtimes may be disturbed; nil leaves it to their shoots.
+	// Policy contains the maintenance windows; nil uses those of the shoots.
 	Policy *Policy
 }
 
-// Deps is what a Controller works with. All but Registerer are required.
+// Deps contains the dependencies of a Controller. All are required except Registerer.
 type Deps struct {
 	Store Store
 	Asker Asker
-	// Cancel cancels an operation that waits for its turn.
+	// Cancel cancels an operation that has not started.
 	Cancel     func(ctx context.Context, operationID, reason string) error
 	Now        func() time.Time
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Controller drives orchestrations. Any number of them may run, in any number of processes: each round of an orchestration
-// is run by one, and what it does is in the database before it is done.
+// Controller drives orchestrations. Any number of controllers may run, in any number of processes. Only one of them runs a round of an
+// orchestration at a time, and it commits every decision before acting on it.
 type Controller struct {
 	cfg   Config
 	deps  Deps
 	wake  chan struct{}
 	ended *prometheus.CounterVec
-	// told are the orchestrations whose cancellation customers know of already.
-	told sync.Map
+	// notified contains the orchestrations whose customers were notified of the cancellation.
+	notified sync.Map
 }
 
-// NewController returns a Controller; Run starts it.
+// NewController returns a Controller. Run starts it.
 func NewController(cfg Config, deps Deps) (*Controller, error) {
 	c := &Controller{cfg: cfg, deps: deps, wake: make(chan struct{}, 1)}
 	c.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "keb_orchestration_operations_finished_total", Help: "Operations of orchestrations that have ended, by how.",
+		Name: "keb_orchestration_operations_finished_total", Help: "Operations of orchestrations that have ended, by state.",
 	}, []string{"state"})
 	for _, state := range []State{Succeeded, Failed, Canceled, Skipped} {
 		c.ended.WithLabelValues(string(state))
@@ -116,7 +116,7 @@ func NewController(cfg Config, deps Deps) (*Controller, error) {
 	return c, nil
 }
 
-// Wake makes the controller look at all orchestrations soon. It never blocks.
+// Wake makes the controller check all orchestrations soon. It never blocks.
 func (c *Controller) Wake() {
 	select {
 	case c.wake <- struct{}{}:
@@ -124,19 +124,19 @@ func (c *Controller) Wake() {
 	}
 }
 
-// agenda is when the orchestrations are looked at next.
+// agenda contains when the orchestrations are checked next.
 type agenda struct {
-	next map[string]time.Time // those in no round; absent means now
-	busy map[string]bool      // those in a round; true when there is to be another at once
+	next map[string]time.Time // orchestrations without a running round; absent means now
+	busy map[string]bool      // orchestrations with a running round; true if another must follow at once
 }
 
-// outcome is the end of a round.
+// outcome is the result of a round.
 type outcome struct {
 	id   string
 	next time.Time
 }
 
-// Run works until ctx ends, and returns when its rounds have ended.
+// Run works until ctx ends. It returns when its rounds have ended.
 func (c *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -146,7 +146,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer pause.Stop()
 	hurried := false
 	soon := func() {
-		if !hurried { // else many that end one after the other would put it off again and again
+		if !hurried { // otherwise a series of events would delay it again and again
 			hurried = true
 			pause.Reset(shortest)
 		}
@@ -178,14 +178,14 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// look starts the rounds that are due, and returns how long nothing else is.
+// look starts the rounds that are due, and returns the time until the next is due.
 func (c *Controller) look(ctx context.Context, a *agenda, now time.Time, start func(id string)) time.Duration {
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Patience)
 	defer cancel()
 	active, err := c.deps.Store.Active(limited)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.deps.Log.Warn("orchestrations not looked at", "err", err)
+			c.deps.Log.Warn("orchestrations not checked", "err", err)
 		}
 		return c.cfg.Every
 	}
@@ -204,11 +204,11 @@ func (c *Controller) look(ctx context.Context, a *agenda, now time.Time, start f
 			start(id)
 		}
 	}
-	a.next = next // those that have ended are forgotten
+	a.next = next // drops the orchestrations that have ended
 	return max(wait, shortest)
 }
 
-// round works once on an orchestration, and returns when it is to be looked at next.
+// round runs one round of an orchestration, and returns when the next is due.
 func (c *Controller) round(ctx context.Context, id string) time.Time {
 	var next time.Time
 	ctx, cancel := context.WithTimeout(ctx, 8*c.cfg.Patience)
@@ -220,7 +220,7 @@ func (c *Controller) round(ctx context.Context, id string) time.Time {
 	soon := c.deps.Now().Add(c.cfg.Every)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.deps.Log.Warn("orchestration is taken up again", "orchestration_id", id, "err", err)
+			c.deps.Log.Warn("orchestration is resumed", "orchestration_id", id, "err", err)
 		}
 		return soon
 	}
@@ -247,7 +247,7 @@ func (c *Controller) work(ctx context.Context, id string) (time.Time, error) {
 		if o.State == Pending {
 			return o.DueAt, nil
 		}
-		// It has begun. The look-up may have taken the time of the round.
+		// The orchestration has started. The look-up may have used up the time of the round.
 		limited, cancel = context.WithTimeout(ctx, c.cfg.Patience)
 		defer cancel()
 	}
@@ -257,7 +257,7 @@ func (c *Controller) work(ctx context.Context, id string) (time.Time, error) {
 	return c.advance(limited, o)
 }
 
-// postpone says why the targets of an orchestration are not known yet.
+// postpone describes why the targets of an orchestration are unknown.
 func (c *Controller) postpone(ctx context.Context, o *Orchestration, cause error) (time.Time, error) {
 	if errors.Is(cause, ErrNotPossible) || ctx.Err() != nil {
 		return c.deps.Now(), cause
@@ -274,12 +274,12 @@ func (c *Controller) postpone(ctx context.Context, o *Orchestration, cause error
 		return due, errors.Join(cause, err)
 	}
 	if o.Description != text {
-		c.deps.Log.Warn("orchestration has not begun", "orchestration_id", o.ID, "err", cause)
+		c.deps.Log.Warn("orchestration not started", "orchestration_id", o.ID, "err", cause)
 	}
 	return due, nil
 }
 
-// advance takes over what has ended, and starts what is due as far as there is room.
+// advance settles what has ended, and starts due members within the limit of workers.
 func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, error) {
 	s, now := c.deps.Store, c.deps.Now()
 	settled, err := s.Settle(ctx, o.ID, now)
@@ -293,11 +293,11 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 		if err := c.cancelQueued(ctx, o); err != nil {
 			return time.Time{}, err
 		}
-		if err := c.tellCancelled(ctx, o, now); err != nil {
+		if err := c.notifyCancelled(ctx, o, now); err != nil {
 			return time.Time{}, err
 		}
 	}
-	// Those claimed in an earlier round whose question has not been answered come first.
+	// Members claimed in an earlier round without an answer come first.
 	var askErr error
 	for {
 		refused, err := c.record(ctx, o)
@@ -333,10 +333,10 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 	return next, nil
 }
 
-// notStarted begins the description of an orchestration whose operations the broker cannot be asked for.
+// notStarted is the prefix of the description of an orchestration while requests to the broker fail.
 const notStarted = "operations cannot be started now: "
 
-// explain shows why nothing is started, and takes that back.
+// explain sets the description when operations cannot be started, and resets it when they can.
 func (c *Controller) explain(ctx context.Context, o *Orchestration, askErr error) error {
 	text := o.Description
 	switch {
@@ -351,7 +351,7 @@ func (c *Controller) explain(ctx context.Context, o *Orchestration, askErr error
 	return c.deps.Store.Describe(ctx, o.ID, text, time.Time{}, c.deps.Now())
 }
 
-// claim makes due members in progress, those that have missed their window apart: they wait for the next.
+// claim changes due members to in progress. Members that have missed their window wait for the next one.
 func (c *Controller) claim(ctx context.Context, o *Orchestration) (int, error) {
 	if o.State == Canceling {
 		return 0, nil
@@ -375,7 +375,7 @@ func (c *Controller) claim(ctx context.Context, o *Orchestration) (int, error) {
 	return c.deps.Store.Claim(ctx, o.ID, o.Parameters.Strategy.Parallel.Workers, now)
 }
 
-// record asks the broker for the operations of members in progress that it has not confirmed.
+// record asks the broker to record the operations of members in progress that it has not confirmed.
 func (c *Controller) record(ctx context.Context, o *Orchestration) (refused int, err error) {
 	members, err := c.deps.Store.Unrecorded(ctx, o.ID, c.deps.Now().Add(-missing))
 	if err != nil {
@@ -410,7 +410,7 @@ func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Membe
 	for _, a := range answer.Upgrades {
 		switch {
 		case !asked[a.OperationID]:
-			return 0, fmt.Errorf("ask %s: the answer has operation %.50q, which was not asked for", event.AskUpgrade, a.OperationID)
+			return 0, fmt.Errorf("ask %s: the answer contains operation %.50q, which was not requested", event.AskUpgrade, a.OperationID)
 		case a.Refused != "":
 			refused[a.OperationID] = a.Refused
 		default:
@@ -427,8 +427,8 @@ func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Membe
 	return len(refused), nil
 }
 
-// cancelQueued cancels operations that have been recorded but not begun. One that begins meanwhile is cancelled at its next
-// result, and its process puts right what it has changed.
+// cancelQueued cancels operations that have been recorded but not started. An operation that starts in the meantime is cancelled at its
+// next result, and its process cleans up.
 func (c *Controller) cancelQueued(ctx context.Context, o *Orchestration) error {
 	queued, err := c.deps.Store.Queued(ctx, o.ID)
 	if err != nil {
@@ -442,7 +442,7 @@ func (c *Controller) cancelQueued(ctx context.Context, o *Orchestration) error {
 	return nil
 }
 
-// assign looks up the targets of a pending orchestration, and lets it begin if its time has come.
+// assign looks up the targets of a pending orchestration, and starts it if its time has come.
 func (c *Controller) assign(ctx context.Context, o *Orchestration) error {
 	ctx, cancel := context.WithTimeout(ctx, 6*c.cfg.Patience)
 	defer cancel()
@@ -481,7 +481,7 @@ func (c *Controller) assign(ctx context.Context, o *Orchestration) error {
 	return nil
 }
 
-// targets pages through all instances, and keeps those that are meant and can be upgraded.
+// targets reads all instances page by page, and returns those that match and can be upgraded.
 func (c *Controller) targets(ctx context.Context, o *Orchestration) ([]event.InstanceSummary, error) {
 	matcher, err := NewMatcher(o.Parameters.Targets)
 	if err != nil {
@@ -503,13 +503,13 @@ func (c *Controller) targets(ctx context.Context, o *Orchestration) ([]event.Ins
 			return found, nil
 		}
 		if page.Next == request.After {
-			return nil, fmt.Errorf("ask %s: the page behind %.50q does not go on", event.AskInstances, request.After)
+			return nil, fmt.Errorf("ask %s: the page after %.50q does not advance", event.AskInstances, request.After)
 		}
 		request.After = page.Next
 	}
 }
 
-// windows asks for the windows of the instances' shoots. One that cannot be read counts as none.
+// windows requests the windows of the instances' shoots. It ignores invalid ones.
 func (c *Controller) windows(ctx context.Context, instances []event.InstanceSummary) (map[string]Window, error) {
 	var shoots []string
 	for i := range instances {
@@ -531,7 +531,7 @@ func (c *Controller) windows(ctx context.Context, instances []event.InstanceSumm
 		for _, w := range answer.Windows {
 			window, err := ShootWindow(w)
 			if err != nil {
-				c.deps.Log.Warn("maintenance window of a shoot cannot be read", "shoot", w.ShootName, "err", err)
+				c.deps.Log.Warn("maintenance window of a shoot is invalid", "shoot", w.ShootName, "err", err)
 				continue
 			}
 			windows[w.ShootName] = window

@@ -30,7 +30,7 @@ const patience = 20 * time.Second
 // epoch is a Saturday.
 var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
-// bundle is a database, a bus and whoever answers there, with a clock that only the test moves.
+// bundle is a database, a bus with fake services, and a clock that only the test advances.
 type bundle struct {
 	t     testing.TB
 	bus   *bus.Bus
@@ -41,13 +41,13 @@ type bundle struct {
 	mu        sync.Mutex
 	instances []event.InstanceSummary
 	windows   map[string]event.MaintenanceWindow
-	asked     map[string]int // how often the broker was asked for an operation
+	asked     map[string]int // number of requests by operation
 	upgraded  []string       // instances, in order
 	pages     int
 	notified  []event.NotifyRequest
 	noNotice  error // the answer to every notification
-	refuse    error // the answer to every question for upgrades
-	// onPage is called for each question for instances; its error is the answer.
+	refuse    error // the answer to every request for upgrades
+	// onPage is called for each request for instances. An error becomes the answer.
 	onPage func(request event.InstancesRequest) error
 }
 
@@ -160,7 +160,7 @@ func (b *bundle) notify(data []byte) (any, error) {
 		return nil, b.noNotice
 	}
 	if !request.Cancelled && len(b.upgraded) > 0 {
-		return nil, errors.New("operations have begun before")
+		return nil, errors.New("operations have started before")
 	}
 	b.notified = append(b.notified, request)
 	return event.NotifyAnswer{}, nil
@@ -172,7 +172,7 @@ func (b *bundle) notices() []event.NotifyRequest {
 	return slices.Clone(b.notified)
 }
 
-// set changes what is answered.
+// set changes the answers.
 func (b *bundle) set(change func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,7 +185,7 @@ func (b *bundle) started() []string {
 	return slices.Clone(b.upgraded)
 }
 
-// controller starts a controller; stop ends it and waits.
+// controller starts a controller. stop ends it and waits.
 func (b *bundle) controller(policy *orchestration.Policy) (c *orchestration.Controller, stop func()) {
 	b.t.Helper()
 	c, err := orchestration.NewController(orchestration.Config{
@@ -245,12 +245,12 @@ func (b *bundle) members(id string) []*orchestration.Member {
 func (b *bundle) await(c *orchestration.Controller, what string, ok func() bool) {
 	b.t.Helper()
 	testkit.Eventually(b.t, patience, what, func() bool {
-		c.Wake() // the clock of the test stands still, so nothing is due by itself
+		c.Wake() // the test clock does not move, so nothing becomes due
 		return ok()
 	})
 }
 
-// end lets the operation on an instance succeed.
+// end makes the operation on an instance succeed.
 func (b *bundle) end(instanceID string) {
 	b.t.Helper()
 	_, err := b.db.Exec(`
@@ -274,7 +274,7 @@ func (b *bundle) stats(id string) orchestration.Stats {
 
 const inWindows = `{"targets": {"include": [{"target": "all"}]}, "strategy": {"maintenanceWindow": true}}`
 
-func TestAMemberStartsInItsWindowAndOneThatMissesItInTheNext(t *testing.T) {
+func TestController_MissedWindow_StartsInNextWindow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2)
 	c, _ := b.controller(nil)
@@ -286,13 +286,13 @@ func TestAMemberStartsInItsWindowAndOneThatMissesItInTheNext(t *testing.T) {
 		}
 	}
 	b.clock.Advance(14*time.Hour - time.Minute)
-	b.await(c, "it is looked at before the window", func() bool { return len(b.members(o.ID)) == 2 })
+	b.await(c, "it is checked before the window", func() bool { return len(b.members(o.ID)) == 2 })
 	if got := b.started(); len(got) > 0 {
 		t.Errorf("started before their window: %v", got)
 	}
 	b.clock.Advance(time.Minute)
 	b.await(c, "one is started", func() bool { return len(b.started()) == 1 })
-	// The other has to wait for the only worker, and misses its window by that.
+	// The other member waits for the only worker, and therefore misses its window.
 	b.clock.Advance(time.Hour)
 	b.end("i-00000")
 	b.await(c, "the other waits for the next day", func() bool {
@@ -312,7 +312,7 @@ func TestAMemberStartsInItsWindowAndOneThatMissesItInTheNext(t *testing.T) {
 	b.await(c, "the orchestration ends", func() bool { return b.get(o.ID).State == orchestration.Succeeded })
 }
 
-func TestThePolicyComesBeforeTheWindowsOfShoots(t *testing.T) {
+func TestController_Policy_OverridesShootWindow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	policy, err := orchestration.ParsePolicy([]byte(`{"rules": [{"match": {"plan": "azure"}, "days": ["Tue"]}]}`))
@@ -325,7 +325,7 @@ func TestThePolicyComesBeforeTheWindowsOfShoots(t *testing.T) {
 	}
 }
 
-func TestARuntimeWithoutAWindowIsSkippedAndSaysSo(t *testing.T) {
+func TestController_NoWindow_SkipsMember(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3)
 	b.windows = map[string]event.MaintenanceWindow{"c-00000": {ShootName: "c-00000", Begin: "at night", End: "in the morning"}}
@@ -339,7 +339,7 @@ func TestARuntimeWithoutAWindowIsSkippedAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestAScheduledOrchestrationFollowsItsTargetsUntilItBegins(t *testing.T) {
+func TestController_Scheduled_UpdatesTargetsUntilStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3)
 	c, _ := b.controller(nil)
@@ -356,7 +356,7 @@ func TestAScheduledOrchestrationFollowsItsTargetsUntilItBegins(t *testing.T) {
 			t.Errorf("member is due at %s", m.DueAt)
 		}
 	}
-	// One is suspended, and one comes.
+	// One instance is suspended, and one is added.
 	b.set(func() {
 		b.instances = []event.InstanceSummary{instance(0), instance(1), instance(2), instance(3)}
 		b.instances[1].State = event.InstanceSuspended
@@ -381,10 +381,10 @@ func TestAScheduledOrchestrationFollowsItsTargetsUntilItBegins(t *testing.T) {
 	b.await(c, "all are started", func() bool { return len(b.started()) == 3 })
 }
 
-func TestACanceledOrchestrationDoesNotBegin(t *testing.T) {
+func TestController_Canceled_DoesNotStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3)
-	// It is canceled while its targets are looked up.
+	// The orchestration is canceled while its targets are looked up.
 	var o *orchestration.Orchestration
 	b.onPage = func(event.InstancesRequest) error { return b.store.Cancel(context.Background(), o.ID, epoch) }
 	o = b.order(`{"targets": {"include": [{"target": "all"}]}}`)
@@ -395,37 +395,37 @@ func TestACanceledOrchestrationDoesNotBegin(t *testing.T) {
 	}
 }
 
-func TestTargetsThatCannotBeLookedUpAreLookedUpLater(t *testing.T) {
+func TestController_FailedLookup_IsRetried(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
-	b.onPage = func(event.InstancesRequest) error { return errors.New("the database is away") }
+	b.onPage = func(event.InstancesRequest) error { return errors.New("the database is unavailable") }
 	c, _ := b.controller(nil)
 	o := b.order(`{"targets": {"include": [{"target": "all"}]}}`)
-	b.await(c, "it says why it does not begin", func() bool {
-		return b.get(o.ID).Description == "the targets cannot be looked up now: ask keb.ask.broker.instances: the database is away"
+	b.await(c, "the description has the reason", func() bool {
+		return b.get(o.ID).Description == "the targets cannot be looked up now: ask keb.ask.broker.instances: the database is unavailable"
 	})
 	b.set(func() { b.onPage = nil })
 	b.clock.Advance(time.Second)
 	b.await(c, "it begins", func() bool { return len(b.started()) == 1 })
 }
 
-func TestAnOrchestrationSaysWhyNothingStarts(t *testing.T) {
+func TestController_BrokerFails_DescribesReason(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
-	b.refuse = errors.New("the database is away")
+	b.refuse = errors.New("the database is unavailable")
 	c, _ := b.controller(nil)
 	o := b.order(`{"targets": {"include": [{"target": "all"}]}}`)
-	b.await(c, "it says why nothing starts", func() bool {
-		return b.get(o.ID).Description == "operations cannot be started now: ask keb.ask.broker.upgrade: the database is away"
+	b.await(c, "the description has the reason", func() bool {
+		return b.get(o.ID).Description == "operations cannot be started now: ask keb.ask.broker.upgrade: the database is unavailable"
 	})
 	b.set(func() { b.refuse = nil })
-	b.await(c, "it says that it goes on", func() bool { return b.get(o.ID).Description == "operations are started again" })
+	b.await(c, "the description is updated", func() bool { return b.get(o.ID).Description == "operations are started again" })
 	if got := b.started(); len(got) != 1 {
 		t.Errorf("started: %v", got)
 	}
 }
 
-func TestAnOperationThatDoesNotArriveIsAskedForAgain(t *testing.T) {
+func TestController_MissingOperation_IsRequestedAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	c, _ := b.controller(nil)
@@ -437,20 +437,20 @@ func TestAnOperationThatDoesNotArriveIsAskedForAgain(t *testing.T) {
 		defer b.mu.Unlock()
 		return b.asked[id]
 	}
-	b.await(c, "the answer is written", func() (recorded bool) {
+	b.await(c, "the answer is stored", func() (recorded bool) {
 		require.NoError(t, b.db.Get(&recorded, `SELECT recorded FROM orchestrator.orchestration_members`))
 		return recorded
 	})
 	b.clock.Advance(time.Minute + time.Second)
-	b.await(c, "it is asked for again", func() bool { return times() == 2 })
+	b.await(c, "it is requested again", func() bool { return times() == 2 })
 	b.end("i-00000")
 	b.await(c, "the orchestration ends", func() bool { return b.get(o.ID).State == orchestration.Succeeded })
 	if n := times(); n != 2 {
-		t.Errorf("asked for %d times", n)
+		t.Errorf("requested %d times", n)
 	}
 }
 
-func TestThousandsOfMembersAreMadeOnceAlthoughTheControllerIsKilled(t *testing.T) {
+func TestController_KilledDuringLookup_CreatesMembersOnce(t *testing.T) {
 	t.Parallel()
 	const everything = 3000
 	b := setup(t, everything)
@@ -489,7 +489,7 @@ func TestThousandsOfMembersAreMadeOnceAlthoughTheControllerIsKilled(t *testing.T
 	}
 }
 
-// BenchmarkCreateOrchestration is the time from an order to the last of its 10,000 members, each with its window.
+// BenchmarkCreateOrchestration measures the time from an order to the last of its 10,000 members, each with a window.
 func BenchmarkCreateOrchestration(bench *testing.B) {
 	const everything = 10_000
 	b := setup(bench, everything)

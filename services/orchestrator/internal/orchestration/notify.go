@@ -9,22 +9,22 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// notifyFor is how long an orchestration waits for SPC, before it begins and before it ends. Then it goes on without.
+// notifyFor is how long an orchestration waits for SPC before it starts and before it ends. It then continues without.
 const notifyFor = 5 * time.Minute
 
-// errNotAnnounced keeps an orchestration from beginning for a while.
+// errNotAnnounced delays the start of an orchestration.
 var errNotAnnounced = errors.New("the maintenance cannot be announced now")
 
-// announce lets the worker spc tell customers of the orchestration, before its members are saved and any of them can start: so no
-// operation announces its begin before the event exists. A kill between the two, and each later look at the targets of a
-// scheduled orchestration, announces it again, which SPC accepts.
+// announce asks the worker spc to notify customers of the orchestration. This happens before its members are saved and can start, so that
+// no operation announces its start before the event exists. A crash between the two, and each later look-up of the targets, announces it
+// again, which SPC accepts.
 func (c *Controller) announce(ctx context.Context, o *Orchestration, members []*Member, now time.Time) error {
 	if !o.Parameters.Notification || o.Parameters.DryRun {
 		return nil
 	}
 	q := event.NotifyRequest{OrchestrationID: o.ID, Type: o.Type}
 	for _, m := range members {
-		// The processes announce no upgrade of a cluster that is not ours.
+		// The processes announce no upgrade of an own cluster.
 		if m.State == Skipped || o.Type == event.UpgradeCluster && m.Plan.Name == "own_cluster" {
 			continue
 		}
@@ -41,30 +41,30 @@ func (c *Controller) announce(ctx context.Context, o *Orchestration, members []*
 	switch start := o.Start(); {
 	case err == nil:
 		return nil
-	// There will be another look at the targets before anything starts.
+	// The targets are looked up again before anything starts.
 	case start.After(now):
 		c.deps.Log.Warn("maintenance not announced", "orchestration_id", o.ID, "err", err)
 		return nil
 	case now.Before(start.Add(notifyFor)):
 		return fmt.Errorf("%w, until %s: %w", errNotAnnounced, start.Add(notifyFor).UTC().Format(time.RFC3339), err)
 	}
-	c.deps.Log.Error("maintenance not announced, the orchestration begins without", "orchestration_id", o.ID, "err", err)
+	c.deps.Log.Error("maintenance not announced; the orchestration starts without", "orchestration_id", o.ID, "err", err)
 	return nil
 }
 
-// tellCancelled lets the worker spc tell customers that the orchestration was cancelled, once in each process, and before it ends.
-func (c *Controller) tellCancelled(ctx context.Context, o *Orchestration, now time.Time) error {
-	if _, told := c.told.Load(o.ID); told || !o.Parameters.Notification || o.Parameters.DryRun {
+// notifyCancelled asks the worker spc to notify customers of the cancellation. It does so once per process, before the orchestration ends.
+func (c *Controller) notifyCancelled(ctx context.Context, o *Orchestration, now time.Time) error {
+	if _, notified := c.notified.Load(o.ID); notified || !o.Parameters.Notification || o.Parameters.DryRun {
 		return nil
 	}
 	if err := c.notify(ctx, event.NotifyRequest{OrchestrationID: o.ID, Type: o.Type, Cancelled: true}); err != nil {
-		// It is being cancelled since UpdatedAt.
+		// UpdatedAt is when the cancellation began.
 		if now.Before(o.UpdatedAt.Add(notifyFor)) {
 			return fmt.Errorf("announce the cancellation: %w", err)
 		}
 		c.deps.Log.Error("cancellation not announced", "orchestration_id", o.ID, "err", err)
 	}
-	c.told.Store(o.ID, true)
+	c.notified.Store(o.ID, true)
 	return nil
 }
 

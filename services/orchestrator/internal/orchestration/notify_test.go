@@ -15,7 +15,7 @@ import (
 
 const withNotification = `{"targets": {"include": [{"target": "all"}]}, "notification": true, "strategy": {"maintenanceWindow": true}}`
 
-// S2: the event is created before any operation starts, with the windows of all of them, and cancelled with the orchestration.
+// The event is created before any operation starts, with the windows of all operations, and cancelled with the orchestration.
 func TestNotification_ScheduledAndCancelled_CreatesThenCancels(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2)
@@ -45,15 +45,15 @@ func TestNotification_SPCIsDown_OrchestrationWaitsFiveMinutes(t *testing.T) {
 	b.set(func() { b.noNotice = errors.New("spc: status 503") })
 	c, _ := b.controller(nil)
 	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "notification": true}`)
-	b.await(c, "it says why it waits", func() bool {
+	b.await(c, "the description has the reason", func() bool {
 		return strings.Contains(b.get(o.ID).Description, "the maintenance cannot be announced now, until ")
 	})
 	if got := b.started(); len(got) > 0 {
 		t.Errorf("started before the announcement: %v", got)
 	}
 	b.clock.Advance(5*time.Minute + time.Second)
-	b.await(c, "it goes on without", func() bool { return len(b.started()) == 1 })
-	// The cancellation is waited for as long.
+	b.await(c, "it starts without", func() bool { return len(b.started()) == 1 })
+	// The cancellation waits as long.
 	require.NoError(t, b.store.Cancel(t.Context(), o.ID, b.clock.Now()))
 	b.end("i-00000")
 	b.set(func() { b.noNotice = nil })

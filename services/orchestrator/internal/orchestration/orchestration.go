@@ -1,9 +1,8 @@
-// Package orchestration upgrades many runtimes, a few at a time: which instances
-// are meant, when each of them may be disturbed, and what is started next. An
-// orchestration has one member per instance, and a member is one operation that
-// the broker records and the orchestrator runs like any other.
+// Package orchestration upgrades many runtimes, a few at a time. It selects the instances, determines when each of them may be disrupted,
+// and starts the next ones. An orchestration has one member for each instance. A member is one operation, which the broker records and the
+// orchestrator runs like any other.
 //
-// Everything but the Controller is pure.
+// Everything except the Controller is pure.
 package orchestration
 
 import (
@@ -18,34 +17,34 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// ErrNotPossible says that the state of the orchestration does not allow what was asked for.
+// ErrNotPossible is returned when the state of the orchestration does not allow the request.
 var ErrNotPossible = errors.New("not possible")
 
-// State is the state of an orchestration or of a member, spelt as in docs/contracts/processes.md#states.
+// State is the state of an orchestration or of a member. The spelling is that of docs/contracts/processes.md#states.
 type State string
 
-// The states. A member is never Canceling, and an orchestration never Skipped.
+// States. A member is never Canceling, and an orchestration never Skipped.
 const (
-	// Pending: not begun; for a member, not started yet.
+	// Pending means not started.
 	Pending    State = "pending"
 	InProgress State = "in progress"
 	Succeeded  State = "succeeded"
 	Failed     State = "failed"
-	// Canceling: nothing new is started, and what is in progress is awaited.
+	// Canceling means that nothing new is started, and operations in progress continue.
 	Canceling State = "canceling"
 	Canceled  State = "canceled"
-	// Retrying: failed ones are to be started again; for a member, it repeats a failed one and is not started yet.
+	// Retrying means that failed operations are to be started again. For a member, it repeats a failed one and is not started yet.
 	Retrying State = "retrying"
-	// Skipped: there is no operation, and the description says why.
+	// Skipped means that there is no operation. The description has the reason.
 	Skipped State = "skipped"
 )
 
-// States are those that an orchestration can be in.
+// States returns the states of an orchestration.
 func States() []State {
 	return []State{Pending, InProgress, Retrying, Canceling, Succeeded, Failed, Canceled}
 }
 
-// MemberStates are those that a member can be in.
+// MemberStates returns the states of a member.
 func MemberStates() []State {
 	return []State{Pending, InProgress, Retrying, Succeeded, Failed, Canceled, Skipped}
 }
@@ -58,7 +57,7 @@ func (s State) Final() bool {
 // CanceledDescription is the description of an orchestration that was canceled.
 const CanceledDescription = "Orchestration was canceled"
 
-// Orchestration is a fleet upgrade.
+// Orchestration is an upgrade of many runtimes.
 type Orchestration struct {
 	// ID is a UUID.
 	ID string
@@ -69,11 +68,11 @@ type Orchestration struct {
 	Parameters  Parameters
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
-	// DueAt is when the targets of a pending orchestration are looked up next; zero once it has begun.
+	// DueAt is when the targets of a pending orchestration are looked up next; zero once it has started.
 	DueAt time.Time
 }
 
-// New returns an orchestration that has not begun. The parameters must be valid.
+// New returns an orchestration that has not started. The parameters must be valid.
 func New(t event.OperationType, p Parameters, now time.Time) *Orchestration {
 	return &Orchestration{
 		ID: newID(), Type: t, State: Pending, Description: "queued for processing", Parameters: p,
@@ -81,7 +80,7 @@ func New(t event.OperationType, p Parameters, now time.Time) *Orchestration {
 	}
 }
 
-// Start is when the first operation may start.
+// Start returns when the first operation may start.
 func (o *Orchestration) Start() time.Time {
 	if at, ok := scheduled(o.Parameters.Strategy); ok {
 		return at
@@ -89,7 +88,7 @@ func (o *Orchestration) Start() time.Time {
 	return o.CreatedAt
 }
 
-// Upgrade is what a member's operation brings.
+// Upgrade returns the target of a member's operation.
 func (o *Orchestration) Upgrade(m *Member) event.Upgrade {
 	u := event.Upgrade{
 		OrchestrationID: o.ID, DryRun: o.Parameters.DryRun, Notification: o.Parameters.Notification,
@@ -111,9 +110,9 @@ func optional(t time.Time) *time.Time {
 	return &t
 }
 
-// Member is one instance of an orchestration, and the operation on it.
+// Member is one instance of an orchestration, and its operation.
 type Member struct {
-	// OperationID is a UUID, chosen when the member is made: asking the broker twice for its operation records it once.
+	// OperationID is a UUID that is chosen when the member is created, so that repeated requests to the broker record one operation.
 	OperationID     string
 	OrchestrationID string
 	InstanceID      string
@@ -124,14 +123,14 @@ type Member struct {
 	ShootName       string
 	State           State
 	Description     string
-	// Window is the window of the runtime; nil when the orchestration does not care.
+	// Window is the window of the runtime; nil if the orchestration ignores windows.
 	Window *Window
-	// WindowBegin and WindowEnd are the occurrence that the operation is planned for; zero without one.
+	// WindowBegin and WindowEnd are the planned occurrence of the window; zero if there is none.
 	WindowBegin, WindowEnd time.Time
 	// DueAt is when the operation may start.
 	DueAt     time.Time
 	UpdatedAt time.Time
-	// RetriedAs is the operation that repeats this failed one; empty when there is none.
+	// RetriedAs is the operation that repeats this failed one; empty if there is none.
 	RetriedAs string
 }
 
@@ -144,8 +143,7 @@ func (m *Member) plan(now time.Time) {
 	}
 }
 
-// Again returns the member that repeats a failed one, with an operation of its own. An immediate one does not wait for its
-// window.
+// Again returns a member that repeats a failed one with a new operation. If immediate, it does not wait for its window.
 func (m *Member) Again(immediate bool, now time.Time) *Member {
 	next := *m
 	next.OperationID, next.State, next.Description, next.RetriedAs, next.UpdatedAt = newID(), Retrying, "", "", now
@@ -156,8 +154,8 @@ func (m *Member) Again(immediate bool, now time.Time) *Member {
 	return &next
 }
 
-// Candidates returns members for the instances, in the order in which they are due. windows are those of the shoots by their
-// name, and count only if the orchestration cares for them. A runtime without any window is skipped, and says so.
+// Candidates returns members for the instances, in the order in which they are due. windows contains the windows of shoots by name; they
+// apply only if the orchestration observes windows. A runtime without a window is skipped, with the reason in its description.
 func Candidates(o *Orchestration, policy *Policy, instances []event.InstanceSummary, windows map[string]Window, now time.Time) []*Member {
 	from := o.Start()
 	if from.Before(now) {
@@ -186,14 +184,14 @@ func Candidates(o *Orchestration, policy *Policy, instances []event.InstanceSumm
 		}
 		return strings.Compare(a.InstanceID, b.InstanceID)
 	})
-	// Ids grow, so that the order of ids is the order in which members are due at first.
+	// IDs increase, so that the order of IDs is the initial order of members.
 	for _, m := range members {
 		m.OperationID = newID()
 	}
 	return members
 }
 
-// newID grows with every call in this process, and with time.
+// newID returns an ID that increases with time and with every call in this process.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // Stats counts members by state.
@@ -213,7 +211,7 @@ func (s Stats) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Ended tells what an orchestration in this state becomes with these members, and whether it has ended.
+// Ended returns the next state of an orchestration with these members, and whether it has ended.
 func (s Stats) Ended(from State) (to State, ended bool) {
 	if s[Pending]+s[Retrying]+s[InProgress] > 0 {
 		return from, false

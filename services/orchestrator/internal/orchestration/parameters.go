@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// MaxWorkers is the greatest number of members in progress that an orchestration may have.
+	// MaxWorkers is the maximum number of members in progress of an orchestration.
 	MaxWorkers = 1000
-	// maxTargets bounds the specifiers of an orchestration.
+	// maxTargets limits the targets of an orchestration.
 	maxTargets = 1000
-	// maxText bounds every text of a request.
+	// maxText limits every text of a request.
 	maxText = 500
-	// maxVersion bounds versions; the broker takes no longer ones.
+	// maxVersion limits versions. The broker accepts no longer ones.
 	maxVersion = 200
 )
 
-// Parameters are what an orchestration was asked for.
+// Parameters contains the request for an orchestration.
 type Parameters = operator.Upgrade
 
 const (
@@ -33,14 +33,13 @@ const (
 	immediate    = "immediate"
 )
 
-// scheduled is when the orchestration is to begin; false when that is at once.
+// scheduled returns when the orchestration is to start; false if at once.
 func scheduled(s operator.Strategy) (time.Time, bool) {
 	at, err := time.Parse(time.RFC3339, s.Schedule)
 	return at.UTC(), err == nil
 }
 
-// ParseParameters reads the body of a request for an orchestration of a type, and fills in the defaults. Every error names
-// the field, and what is allowed.
+// ParseParameters parses a request for an orchestration of a type, and sets defaults. Every error names the field and the allowed values.
 func ParseParameters(t event.OperationType, body []byte) (Parameters, error) {
 	var p Parameters
 	if err := decode(body, &p); err != nil {
@@ -52,7 +51,7 @@ func ParseParameters(t event.OperationType, body []byte) (Parameters, error) {
 	return p, nil
 }
 
-// decode is strict: what is not understood would otherwise be left out silently.
+// decode is strict, so that unknown fields are not ignored.
 func decode(body []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
@@ -67,7 +66,7 @@ func decode(body []byte, into any) error {
 		return fmt.Errorf("body: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("body: there is something behind the JSON object")
+		return errors.New("body: unexpected data after the JSON object")
 	}
 	return nil
 }
@@ -99,9 +98,9 @@ func complete(p *Parameters, t event.OperationType) error {
 	}
 	switch {
 	case t == event.UpgradeKyma && p.Kubernetes != nil:
-		return errors.New("kubernetes: is for POST /upgrade/cluster, an upgrade of Kyma takes kyma")
+		return errors.New("kubernetes: is allowed only for POST /upgrade/cluster; an upgrade of Kyma has the field kyma")
 	case t == event.UpgradeCluster && p.Kyma != nil:
-		return errors.New("kyma: is for POST /upgrade/kyma, an upgrade of clusters takes kubernetes")
+		return errors.New("kyma: is allowed only for POST /upgrade/kyma; an upgrade of clusters has the field kubernetes")
 	}
 	return checkVersions(p)
 }
@@ -117,7 +116,7 @@ func completeStrategy(s *operator.Strategy) error {
 	case "", immediate, "now":
 		s.Schedule = immediate
 	case "maintenanceWindow":
-		return errors.New(`strategy.schedule: "maintenanceWindow" is no schedule any more: set strategy.maintenanceWindow to true, ` +
+		return errors.New(`strategy.schedule: "maintenanceWindow" is no longer a schedule: set strategy.maintenanceWindow to true, ` +
 			`and the schedule to "immediate" or to a time`)
 	default:
 		at, ok := scheduled(*s)
@@ -135,7 +134,8 @@ func completeStrategy(s *operator.Strategy) error {
 	return nil
 }
 
-// Forms of versions. Those of Kyma are a release, a pull request, and a commit of a branch (docs/contracts/kyma-configuration.md#version).
+// Forms of versions. A version of Kyma is a release, a pull request, or a commit of a branch
+// (docs/contracts/kyma-configuration.md#version).
 var (
 	kymaVersion       = regexp.MustCompile(`^(v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?|PR-\d+|[0-9A-Za-z._/-]+-[0-9a-f]{7,40})$`)
 	kubernetesVersion = regexp.MustCompile(`^\d+\.\d+(\.\d+)?$`)

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-func TestDefaultsAreFilledIn(t *testing.T) {
+func TestParseParameters_Defaults(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		`{"targets": {"include": [{"target": "all"}]}}`: `{"targets":{"include":[{"target":"all"}]},` +
@@ -36,7 +36,7 @@ func TestDefaultsAreFilledIn(t *testing.T) {
 	}
 }
 
-func TestAnOrderThatIsWrongNamesTheField(t *testing.T) {
+func TestParseParameters_Invalid_NamesField(t *testing.T) {
 	t.Parallel()
 	const all = `"targets": {"include": [{"target": "all"}]}`
 	for name, c := range map[string]struct {
@@ -46,7 +46,7 @@ func TestAnOrderThatIsWrongNamesTheField(t *testing.T) {
 		"empty":                 {``, "body: is empty", ""},
 		"no JSON":               {`{`, "body: ", ""},
 		"a list":                {`[]`, "body: ", ""},
-		"two":                   {`{` + all + `} {}`, "body: there is something behind", ""},
+		"two":                   {`{` + all + `} {}`, "body: unexpected data after", ""},
 		"unknown field":         {`{` + all + `, "strateggy": {}}`, `unknown field "strateggy"`, ""},
 		"wrong type":            {`{` + all + `, "strategy": {"parallel": {"workers": "1"}}}`, "strategy.parallel.workers: is a string, must be a whole number", ""},
 		"fraction":              {`{` + all + `, "strategy": {"parallel": {"workers": 1.5}}}`, "strategy.parallel.workers: is a number 1.5, must be a whole number", ""},
@@ -55,20 +55,20 @@ func TestAnOrderThatIsWrongNamesTheField(t *testing.T) {
 		"no condition":          {`{"targets": {"include": [{"target": "all"}, {}]}}`, "targets.include[1]: has no condition", ""},
 		"unknown condition":     {`{"targets": {"include": [{"plan": "azure"}]}}`, `unknown field "plan"`, ""},
 		"target not all":        {`{"targets": {"include": [{"target": "some"}]}}`, `targets.include[0].target: "some"`, ""},
-		"bad account":           {`{"targets": {"include": [{"globalAccount": "("}]}}`, "targets.include[0].globalAccount: is no regular expression", ""},
-		"bad subaccount":        {`{"targets": {"include": [{"subAccount": "["}]}}`, "targets.include[0].subAccount: is no regular", ""},
-		"bad region":            {`{"targets": {"include": [{"target":"all"}], "exclude": [{"region": "*"}]}}`, "targets.exclude[0].region: is no regular", ""},
+		"bad account":           {`{"targets": {"include": [{"globalAccount": "("}]}}`, "targets.include[0].globalAccount: is not a regular expression", ""},
+		"bad subaccount":        {`{"targets": {"include": [{"subAccount": "["}]}}`, "targets.include[0].subAccount: is not a regular", ""},
+		"bad region":            {`{"targets": {"include": [{"target":"all"}], "exclude": [{"region": "*"}]}}`, "targets.exclude[0].region: is not a regular", ""},
 		"exclude all":           {`{"targets": {"include": [{"target":"all"}], "exclude": [{"target": "all"}]}}`, "targets.exclude[0].target: ", ""},
 		"long condition":        {`{"targets": {"include": [{"shoot": "` + strings.Repeat("x", 501) + `"}]}}`, "targets.include[0].shoot: is 501 bytes", ""},
 		"strategy":              {`{` + all + `, "strategy": {"type": "serial"}}`, `strategy.type: "serial"`, ""},
-		"deprecated schedule":   {`{` + all + `, "strategy": {"schedule": "maintenanceWindow"}}`, "strategy.schedule: \"maintenanceWindow\" is no schedule any more", ""},
+		"deprecated schedule":   {`{` + all + `, "strategy": {"schedule": "maintenanceWindow"}}`, "strategy.schedule: \"maintenanceWindow\" is no longer a schedule", ""},
 		"schedule":              {`{` + all + `, "strategy": {"schedule": "tomorrow"}}`, `strategy.schedule: "tomorrow"`, ""},
 		"schedule, no zone":     {`{` + all + `, "strategy": {"schedule": "2026-11-21T22:00:00"}}`, "strategy.schedule: ", ""},
 		"negative workers":      {`{` + all + `, "strategy": {"parallel": {"workers": -1}}}`, "strategy.parallel.workers: -1: must be from 1 to 1000", ""},
 		"too many workers":      {`{` + all + `, "strategy": {"parallel": {"workers": 1001}}}`, "strategy.parallel.workers: 1001", ""},
 		"kyma version":          {`{` + all + `, "kyma": {"version": "latest"}}`, `kyma.version: "latest"`, ""},
-		"kubernetes for kyma":   {`{` + all + `, "kubernetes": {"kubernetesVersion": "1.31.4"}}`, "kubernetes: is for POST /upgrade/cluster", ""},
-		"kyma for kubernetes":   {`{` + all + `, "kyma": {"version": "2.20.1"}}`, "kyma: is for POST /upgrade/kyma", event.UpgradeCluster},
+		"kubernetes for kyma":   {`{` + all + `, "kubernetes": {"kubernetesVersion": "1.31.4"}}`, "kubernetes: is allowed only for POST /upgrade/cluster", ""},
+		"kyma for kubernetes":   {`{` + all + `, "kyma": {"version": "2.20.1"}}`, "kyma: is allowed only for POST /upgrade/kyma", event.UpgradeCluster},
 		"kubernetes version":    {`{` + all + `, "kubernetes": {"kubernetesVersion": "v1"}}`, `kubernetes.kubernetesVersion: "v1"`, event.UpgradeCluster},
 		"machine image":         {`{` + all + `, "kubernetes": {"machineImage": "a b"}}`, `kubernetes.machineImage: "a b"`, event.UpgradeCluster},
 		"machine image version": {`{` + all + `, "kubernetes": {"machineImageVersion": "/"}}`, `kubernetes.machineImageVersion: "/"`, event.UpgradeCluster},
@@ -86,7 +86,7 @@ func TestAnOrderThatIsWrongNamesTheField(t *testing.T) {
 	}
 }
 
-func TestVersionsThatAreAllowed(t *testing.T) {
+func TestParseParameters_Versions(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"2.20.1", "2.20.1-rc2", "v2.0.0", "PR-1234", "main-0123abcd", "release-2.20-0123abcd", ""} {
 		if _, err := ParseParameters(event.UpgradeKyma, []byte(`{"targets":{"include":[{"target":"all"}]},"kyma":{"version":"`+version+`"}}`)); err != nil {
@@ -110,7 +110,7 @@ func FuzzParseParameters(f *testing.F) {
 		text, err := json.Marshal(p)
 		require.NoError(t, err)
 		again, err := ParseParameters(event.UpgradeKyma, text)
-		require.NoErrorf(t, err, "%s is accepted, what is stored of it is not: %s", body, text)
+		require.NoErrorf(t, err, "%s is accepted, but its stored form is not: %s", body, text)
 		if twice, _ := json.Marshal(again); string(twice) != string(text) {
 			t.Errorf("%s becomes %s", text, twice)
 		}

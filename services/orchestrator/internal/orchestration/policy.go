@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Policy says when runtimes may be disturbed, besides what their shoots say (docs/contracts/processes.md#orchestrations). A nil
-// Policy says nothing.
+// Policy contains maintenance windows that override those of the shoots (docs/contracts/processes.md#orchestrations). A nil Policy has
+// none.
 type Policy struct {
 	rules    []rule
 	fallback times
@@ -26,7 +26,7 @@ type times struct {
 	begin, end *TimeOfDay
 }
 
-// timesText and policyText are the form of a policy file.
+// timesText and policyText are the format of a policy file.
 type timesText struct {
 	Days      []string `json:"days"`
 	TimeBegin string   `json:"timeBegin"`
@@ -45,9 +45,9 @@ type policyText struct {
 	Default timesText `json:"default"`
 }
 
-// ParsePolicy reads a policy, a JSON object {"rules": [{"match": {"globalAccountID", "plan", "region"}, "days", "timeBegin",
-// "timeEnd"}], "default": {"days", "timeBegin", "timeEnd"}}. The members of match are regular expressions, all of which must
-// match. Errors name the field.
+// ParsePolicy parses a policy, a JSON object {"rules": [{"match": {"globalAccountID", "plan", "region"}, "days", "timeBegin", "timeEnd"}],
+// "default": {"days", "timeBegin", "timeEnd"}}. The members of match are regular expressions, all of which must match. Errors name the
+// field.
 func ParsePolicy(text []byte) (*Policy, error) {
 	var in policyText
 	if err := decode(text, &in); err != nil {
@@ -74,7 +74,7 @@ func ParsePolicy(text []byte) (*Policy, error) {
 			}
 		}
 		if r.globalAccount == nil && r.plan == nil && r.region == nil {
-			return nil, fmt.Errorf("%s.match: must have globalAccountID, plan or region; what holds for all is default", at)
+			return nil, fmt.Errorf("%s.match: must have globalAccountID, plan or region; use default for a rule that applies to all", at)
 		}
 		if r.times, err = in.Rules[i].parse(at); err != nil {
 			return nil, err
@@ -97,7 +97,7 @@ func (t timesText) parse(at string) (times, error) {
 	}
 	out := times{days: days}
 	if (t.TimeBegin == "") != (t.TimeEnd == "") {
-		return out, errors.New(at + ": must have both timeBegin and timeEnd, or none of them")
+		return out, errors.New(at + ": must have both timeBegin and timeEnd, or neither")
 	}
 	for _, c := range []struct {
 		field, text string
@@ -115,8 +115,8 @@ func (t timesText) parse(at string) (times, error) {
 	return out, nil
 }
 
-// window is when the runtime of an instance may be disturbed: as the first rule says that matches, else the default, else
-// its shoot. What a rule or the default leaves open, days or times, the next one says. It is nil when nobody gives times.
+// window returns the window of an instance's runtime: from the first matching rule, otherwise from the default, otherwise from its shoot.
+// Days or times that one of them leaves open are taken from the next. It is nil if none of them has times.
 func (p *Policy) window(i *event.InstanceSummary, shoots map[string]Window) *Window {
 	var w Window
 	found := false

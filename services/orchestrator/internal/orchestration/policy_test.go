@@ -20,7 +20,7 @@ const policyFile = `{
   "default": {"days": ["Sat"]}
 }`
 
-func TestThePolicySaysWhenARuntimeMayBeDisturbed(t *testing.T) {
+func TestPolicy_Window(t *testing.T) {
 	t.Parallel()
 	policy, err := ParsePolicy([]byte(policyFile))
 	require.NoError(t, err)
@@ -32,18 +32,18 @@ func TestThePolicySaysWhenARuntimeMayBeDisturbed(t *testing.T) {
 		account, plan, region, shooted string
 		want                           string
 	}{
-		"all conditions of a rule":      {policy, "vip-1", "azure", "us-east-1", "c-1", `{"days":["Sun"],"begin":"010000+0000","end":"020000+0000"}`},
-		"not all of them":               {policy, "vip-1", "trial", "eu-central-1", "c-1", `{"days":["Sat"],"begin":"100000+0000","end":"180000+0000"}`},
-		"days of a rule, own times":     {policy, "ga", "azure", "eastus", "c-1", `{"days":["Mon","Tue"],` + own + `}`},
-		"the first rule that matches":   {policy, "ga", "aws", "eu-central-1", "c-1", `{"days":["Wed"],` + own + `}`},
-		"no rule, days of the default":  {policy, "", "aws", "eu-central-1", "c-1", `{"days":["Sat"],` + own + `}`},
-		"nobody gives times":            {policy, "ga", "azure", "eastus", "c-2", `null`},
-		"a rule gives times":            {policy, "ga", "free", "eastus", "c-2", `{"days":["Sat"],"begin":"100000+0000","end":"180000+0000"}`},
-		"no policy":                     {nil, "ga", "azure", "eastus", "c-1", `{` + own + `}`},
-		"no policy and no own times":    {nil, "ga", "azure", "eastus", "c-2", `null`},
-		"the default comes before own":  {withTimes, "ga", "azure", "eastus", "c-1", `{"begin":"030000+0000","end":"040000+0000"}`},
-		"an own cluster has a default":  {withTimes, "ga", "own_cluster", "", "", `{"begin":"030000+0000","end":"040000+0000"}`},
-		"an own cluster without policy": {nil, "ga", "own_cluster", "", "", `null`},
+		"all conditions of a rule":           {policy, "vip-1", "azure", "us-east-1", "c-1", `{"days":["Sun"],"begin":"010000+0000","end":"020000+0000"}`},
+		"not all of them":                    {policy, "vip-1", "trial", "eu-central-1", "c-1", `{"days":["Sat"],"begin":"100000+0000","end":"180000+0000"}`},
+		"days of a rule, times of the shoot": {policy, "ga", "azure", "eastus", "c-1", `{"days":["Mon","Tue"],` + own + `}`},
+		"the first rule that matches":        {policy, "ga", "aws", "eu-central-1", "c-1", `{"days":["Wed"],` + own + `}`},
+		"no rule, days of the default":       {policy, "", "aws", "eu-central-1", "c-1", `{"days":["Sat"],` + own + `}`},
+		"nobody gives times":                 {policy, "ga", "azure", "eastus", "c-2", `null`},
+		"a rule gives times":                 {policy, "ga", "free", "eastus", "c-2", `{"days":["Sat"],"begin":"100000+0000","end":"180000+0000"}`},
+		"no policy":                          {nil, "ga", "azure", "eastus", "c-1", `{` + own + `}`},
+		"no policy and no shoot window":      {nil, "ga", "azure", "eastus", "c-2", `null`},
+		"the default comes before the shoot": {withTimes, "ga", "azure", "eastus", "c-1", `{"begin":"030000+0000","end":"040000+0000"}`},
+		"an own cluster has a default":       {withTimes, "ga", "own_cluster", "", "", `{"begin":"030000+0000","end":"040000+0000"}`},
+		"an own cluster without policy":      {nil, "ga", "own_cluster", "", "", `null`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,22 +60,22 @@ func TestThePolicySaysWhenARuntimeMayBeDisturbed(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatIsWrongNamesTheField(t *testing.T) {
+func TestParsePolicy_Invalid_NamesField(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		``:             "body: is empty",
 		`[]`:           "body: ",
 		`{"rule": []}`: `unknown field "rule"`,
 		`{"rules": [{"match": {}, "days": ["Mon"]}]}`:                                                 "rules[0].match: must have",
-		`{"rules": [{"match": {"plan": "("}, "days": ["Mon"]}]}`:                                      "rules[0].match.plan: is no regular expression",
+		`{"rules": [{"match": {"plan": "("}, "days": ["Mon"]}]}`:                                      "rules[0].match.plan: is not a regular expression",
 		`{"rules": [{"match": {"plan": "a"}}]}`:                                                       "rules[0]: must have days",
-		`{"rules": [{"match": {"plan": "a"}, "days": ["Monday"]}]}`:                                   `rules[0].days: "Monday" is no day`,
+		`{"rules": [{"match": {"plan": "a"}, "days": ["Monday"]}]}`:                                   `rules[0].days: "Monday" is not a day`,
 		`{"rules": [{"match": {"plan": "a"}, "timeBegin": "220000+0000"}]}`:                           "rules[0]: must have both",
 		`{"rules": [{"match": {"plan": "a"}, "timeBegin": "22:00", "timeEnd": "230000+0000"}]}`:       "rules[0].timeBegin: \"22:00\"",
 		`{"default": {"timeBegin": "220000+0000", "timeEnd": "25"}}`:                                  "default.timeEnd: \"25\"",
 		`{"rules": [{"match": {"plan": "a"}, "days": "Mon"}]}`:                                        "days: is a string, must be a list",
 		`{"rules": [{"match": {"region": "a", "plan": "b", "globalaccount": "x"}, "days": ["Mon"]}]}`: `unknown field "globalaccount"`,
-		`{"default": {}} {}`: "something behind",
+		`{"default": {}} {}`: "unexpected data after",
 	} {
 		if _, err := ParsePolicy([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", text, err, want)

@@ -8,25 +8,25 @@ import (
 // Candidate is a member that may be retried.
 type Candidate struct {
 	Member
-	// Newest tells that no newer upgrade of this kind is there for its instance, canceled and skipped ones aside.
+	// Newest reports whether no newer upgrade of this type exists for its instance, except canceled and skipped ones.
 	Newest bool
 }
 
-// Retries is what becomes of a request to retry members.
+// Retries is the result of a request to retry members.
 type Retries struct {
-	// State and Description are the orchestration's afterwards.
+	// State and Description are the new values of the orchestration.
 	State       State
 	Description string
-	// New are the members to add, each in place of the one at the same index of Replaced.
+	// New contains the members to add. Each one replaces the member at the same index of Replaced.
 	New      []*Member
 	Replaced []string
-	// Old and Invalid name operations that are not retried: a newer one is there, or they are no failed ones of this
-	// orchestration.
+	// Old and Invalid are operations that are not retried: Old because a newer one exists, Invalid because they are not failed operations
+	// of this orchestration.
 	Old, Invalid []string
 }
 
-// Retry decides what a request to retry does. asked names operations, none for all that have failed; found are those of
-// them that the orchestration has. The error wraps ErrNotPossible when the orchestration is, or is being, canceled.
+// Retry decides the result of a request to retry. asked contains operations, and none for all failed ones. found contains the members of
+// the orchestration among them. The error wraps ErrNotPossible if the orchestration is canceling or canceled.
 func Retry(o *Orchestration, asked []string, found []Candidate, immediate bool, now time.Time) (Retries, error) {
 	r := Retries{State: o.State, Description: o.Description}
 	if o.State == Canceling || o.State == Canceled {

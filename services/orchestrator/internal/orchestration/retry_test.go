@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatARetryDoes(t *testing.T) {
+func TestRetry_Members(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	candidate := func(id string, state State, change func(c *Candidate)) Candidate {
@@ -33,14 +33,14 @@ func TestWhatARetryDoes(t *testing.T) {
 		old      []string
 		invalid  []string
 	}{
-		"all that have failed":                   {Failed, nil, []Candidate{failed}, Retrying, []string{"f"}, nil, nil},
-		"all, with an older one":                 {Failed, nil, []Candidate{failed, older}, Retrying, []string{"f"}, []string{"o"}, nil},
-		"nothing has failed":                     {Succeeded, nil, nil, Succeeded, nil, nil, nil},
-		"some by id":                             {Failed, []string{"f", "f", "nobody", "s", "o", "r"}, []Candidate{failed, older, replaced, good}, Retrying, []string{"f"}, []string{"o", "r"}, []string{"nobody", "s"}},
-		"only wrong ones":                        {Failed, []string{"s"}, []Candidate{good}, Failed, nil, nil, []string{"s"}},
-		"while it runs":                          {InProgress, []string{"f", "o", "r"}, []Candidate{failed, older, replaced}, InProgress, []string{"f", "o"}, []string{"r"}, nil},
-		"while it is about to run again":         {Retrying, []string{"f"}, []Candidate{failed}, Retrying, []string{"f"}, nil, nil},
-		"before it has begun there is no failed": {Pending, nil, nil, Pending, nil, nil, nil},
+		"all that have failed":                           {Failed, nil, []Candidate{failed}, Retrying, []string{"f"}, nil, nil},
+		"all, with an older one":                         {Failed, nil, []Candidate{failed, older}, Retrying, []string{"f"}, []string{"o"}, nil},
+		"nothing has failed":                             {Succeeded, nil, nil, Succeeded, nil, nil, nil},
+		"some by id":                                     {Failed, []string{"f", "f", "nobody", "s", "o", "r"}, []Candidate{failed, older, replaced, good}, Retrying, []string{"f"}, []string{"o", "r"}, []string{"nobody", "s"}},
+		"only wrong ones":                                {Failed, []string{"s"}, []Candidate{good}, Failed, nil, nil, []string{"s"}},
+		"while it runs":                                  {InProgress, []string{"f", "o", "r"}, []Candidate{failed, older, replaced}, InProgress, []string{"f", "o"}, []string{"r"}, nil},
+		"while it is about to run again":                 {Retrying, []string{"f"}, []Candidate{failed}, Retrying, []string{"f"}, nil, nil},
+		"before it has started there are no failed ones": {Pending, nil, nil, Pending, nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +69,7 @@ func TestWhatARetryDoes(t *testing.T) {
 	}
 }
 
-func TestARetryWaitsForTheNextWindowUnlessImmediate(t *testing.T) {
+func TestRetry_Immediate_IgnoresWindow(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	var w Window

@@ -17,7 +17,7 @@ type (
 
 const targetAll = "all"
 
-// Matcher tells which instances targets select.
+// Matcher reports which instances the targets select.
 type Matcher struct{ include, exclude []matcher }
 
 type matcher struct {
@@ -46,7 +46,7 @@ func NewMatcher(t Targets) (*Matcher, error) {
 	}
 	for i := range t.Exclude {
 		if t.Exclude[i] == (Target{Target: targetAll}) {
-			return nil, fmt.Errorf(`targets.exclude[%d].target: "all" would leave nothing, it is for targets.include`, i)
+			return nil, fmt.Errorf(`targets.exclude[%d].target: "all" would exclude every instance; it is allowed only in targets.include`, i)
 		}
 	}
 	return &m, nil
@@ -90,7 +90,7 @@ func compile(t *Target, at string) (matcher, error) {
 func compileExpression(text string) (*regexp.Regexp, error) {
 	compiled, err := regexp.Compile(text)
 	if err != nil {
-		return nil, errors.New("is no regular expression: " + err.Error())
+		return nil, errors.New("is not a regular expression: " + err.Error())
 	}
 	return compiled, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// fleet is what the targets of the tests choose from.
+// fleet contains the instances that the targets of the tests select from.
 var fleet = []event.InstanceSummary{
 	{
 		InstanceID: "i-1", Plan: event.Plan{Name: "azure"}, GlobalAccountID: "ga-1", SubaccountID: "sa-1", RuntimeID: "r-1",
@@ -27,7 +27,7 @@ var fleet = []event.InstanceSummary{
 	{InstanceID: "i-4", Plan: event.Plan{Name: "own_cluster"}, GlobalAccountID: "ga-2", SubaccountID: "sa-4"},
 }
 
-func TestTargetsSelectInstances(t *testing.T) {
+func TestMatcher_SelectsInstances(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		targets Targets
@@ -39,16 +39,16 @@ func TestTargetsSelectInstances(t *testing.T) {
 		"a subaccount":                   {Targets{Include: []Target{{SubAccount: "sa-[13]"}}}, "i-1 i-3"},
 		"regions":                        {Targets{Include: []Target{{Region: "europe|^eu-"}}}, "i-1 i-2"},
 		"a plan":                         {Targets{Include: []Target{{PlanName: "aws"}}}, "i-2 i-3"},
-		"a plan is no expression":        {Targets{Include: []Target{{PlanName: "a.s"}}}, ""},
+		"a plan is not an expression":    {Targets{Include: []Target{{PlanName: "a.s"}}}, ""},
 		"a runtime":                      {Targets{Include: []Target{{RuntimeID: "r-3"}}}, "i-3"},
 		"a shoot":                        {Targets{Include: []Target{{Shoot: "c-1"}}}, "i-1"},
 		"an instance":                    {Targets{Include: []Target{{InstanceID: "i-4"}}}, "i-4"},
-		"all conditions of one":          {Targets{Include: []Target{{PlanName: "aws", GlobalAccount: "^ga-1$"}}}, "i-2"},
+		"all conditions of one target":   {Targets{Include: []Target{{PlanName: "aws", GlobalAccount: "^ga-1$"}}}, "i-2"},
 		"conditions that contradict":     {Targets{Include: []Target{{PlanName: "aws", Shoot: "c-1"}}}, ""},
 		"any of several":                 {Targets{Include: []Target{{PlanName: "azure"}, {Shoot: "c-3"}}}, "i-1 i-3"},
 		"without some":                   {Targets{Include: []Target{{Target: "all"}}, Exclude: []Target{{PlanName: "aws"}, {InstanceID: "i-4"}}}, "i-1"},
-		"without all conditions of one":  {Targets{Include: []Target{{PlanName: "aws"}}, Exclude: []Target{{PlanName: "aws", Region: "^us"}}}, "i-2"},
-		"exclude wins":                   {Targets{Include: []Target{{Shoot: "c-1"}}, Exclude: []Target{{Shoot: "c-1"}}}, ""},
+		"excludes only with all conditions of one target": {Targets{Include: []Target{{PlanName: "aws"}}, Exclude: []Target{{PlanName: "aws", Region: "^us"}}}, "i-2"},
+		"exclude wins": {Targets{Include: []Target{{Shoot: "c-1"}}, Exclude: []Target{{Shoot: "c-1"}}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

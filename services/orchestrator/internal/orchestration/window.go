@@ -12,13 +12,13 @@ import (
 
 // TimeOfDay is a time of day in a zone, written "150405-0700" (docs/contracts/gardener.md#shoots).
 type TimeOfDay struct {
-	// sinceMidnight is in the zone, which is east of UTC by offset.
+	// sinceMidnight is in the zone, which is offset east of UTC.
 	sinceMidnight, offset time.Duration
 }
 
 const timeOfDay = "150405-0700"
 
-// ParseTimeOfDay reads a time of day.
+// ParseTimeOfDay parses a time of day.
 func ParseTimeOfDay(text string) (TimeOfDay, error) {
 	t, err := time.Parse(timeOfDay, text)
 	if err != nil {
@@ -32,28 +32,28 @@ func ParseTimeOfDay(text string) (TimeOfDay, error) {
 	}, nil
 }
 
-// zone is the time's zone.
+// zone returns the zone of the time.
 func (t TimeOfDay) zone() *time.Location { return time.FixedZone("", int(t.offset/time.Second)) }
 
-// on is the time on the day of a moment, as the zone sees it, or on one some days later.
+// on returns the time on the date of a moment in the zone, or some days later.
 func (t TimeOfDay) on(moment time.Time, later int) time.Time {
 	year, month, day := moment.In(t.zone()).Date()
 	return time.Date(year, month, day+later, 0, 0, 0, 0, t.zone()).Add(t.sinceMidnight)
 }
 
-// String is the time as it is read.
+// String returns the form that ParseTimeOfDay reads.
 func (t TimeOfDay) String() string { return t.on(time.Time{}, 0).Format(timeOfDay) }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (t TimeOfDay) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText is ParseTimeOfDay.
+// UnmarshalText calls ParseTimeOfDay.
 func (t *TimeOfDay) UnmarshalText(text []byte) (err error) {
 	*t, err = ParseTimeOfDay(string(text))
 	return err
 }
 
-// Days are days of the week, written "Mon" to "Sun"; none means every day.
+// Days contains days of the week, written "Mon" to "Sun"; none means every day.
 type Days []time.Weekday
 
 var dayNames = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
@@ -83,22 +83,22 @@ func parseDays(names []string) (Days, error) {
 	for _, name := range names {
 		i := slices.Index(dayNames, name)
 		if i < 0 {
-			return nil, fmt.Errorf("days: %.20q is no day; allowed are %s", name, strings.Join(dayNames, ", "))
+			return nil, fmt.Errorf("days: %.20q is not a day; allowed are %s", name, strings.Join(dayNames, ", "))
 		}
 		d = append(d, time.Weekday(i))
 	}
 	return d, nil
 }
 
-// Window is a daily time in which a runtime may be disturbed. One that ends before it begins goes over midnight.
+// Window is a daily period in which a runtime may be disrupted. A window that ends before it begins spans midnight.
 type Window struct {
-	// Days are those on which it may begin, as the zone of Begin sees them.
+	// Days are the days on which it may begin, in the zone of Begin.
 	Days  Days      `json:"days,omitempty"`
 	Begin TimeOfDay `json:"begin"`
 	End   TimeOfDay `json:"end"`
 }
 
-// ShootWindow is the window of a shoot, on every day.
+// ShootWindow returns the window of a shoot, on every day.
 func ShootWindow(w event.MaintenanceWindow) (Window, error) {
 	begin, err := ParseTimeOfDay(w.Begin)
 	if err != nil {
@@ -113,7 +113,7 @@ func ShootWindow(w event.MaintenanceWindow) (Window, error) {
 
 const day = 24 * time.Hour
 
-// length is up to a day: a window that ends when it begins lasts the whole day.
+// length returns the duration. A window that ends when it begins lasts the whole day.
 func (w Window) length() time.Duration {
 	length := (w.End.sinceMidnight - w.End.offset) - (w.Begin.sinceMidnight - w.Begin.offset)
 	for length <= 0 {
@@ -125,9 +125,9 @@ func (w Window) length() time.Duration {
 	return length
 }
 
-// Next is the first occurrence that has not ended at a moment; it may have begun already.
+// Next returns the first occurrence that has not ended at a moment. It may have begun.
 func (w Window) Next(now time.Time) (begin, end time.Time) {
-	// One that lasts a day may have begun yesterday, and in a week every day comes.
+	// A window of a whole day may have begun yesterday; within a week, every day is covered.
 	for later := -1; ; later++ {
 		begin = w.Begin.on(now, later)
 		if len(w.Days) > 0 && !slices.Contains(w.Days, begin.Weekday()) {

@@ -1,11 +1,11 @@
 // @ts-check
-/** Asks the operator API of the same origin, and knows whether it answers. */
+/** Client of the operator API of the same origin. It detects when the API does not respond. */
 
-const patience = 15_000;
+const requestTimeout = 15_000;
 const firstPause = 1000;
 const longestPause = 15_000;
 
-/** What the API refused, in its words. */
+/** An error answer of the API, with its message. */
 export class Refusal extends Error {
   /**
    * @param {number} status
@@ -17,12 +17,12 @@ export class Refusal extends Error {
   }
 }
 
-/** The API did not answer. */
+/** The API did not respond. */
 export class Unreachable extends Error {}
 
 /**
- * Whether the API answers. Once it does not, it is asked again after pauses that grow, and `onback` is called when it is
- * back.
+ * The state of the connection to the API. While the API does not respond, it is probed with growing pauses; `onback` is called
+ * when it responds again.
  */
 export class Connection {
   lost = false;
@@ -57,13 +57,13 @@ export class Connection {
     this.onchange();
   }
 
-  /** Asks now. */
+  /** Probes the API immediately. */
   async probe() {
     clearTimeout(this.#timer);
     this.nextTry = 0;
     this.onchange();
     try {
-      const answer = await fetch('/me', { signal: AbortSignal.timeout(patience), headers: { Accept: 'application/json' } });
+      const answer = await fetch('/me', { signal: AbortSignal.timeout(requestTimeout), headers: { Accept: 'application/json' } });
       if (answer.status >= 500) throw new Unreachable();
     } catch {
       if (this.lost) this.#schedule();
@@ -86,7 +86,7 @@ export class API {
     this.onunauthorized = onunauthorized;
   }
 
-  /** Finds out why a stream has ended: a server or a session that is gone shows as it does after any question. */
+  /** Sends a request after a stream has ended, so that a lost server or an expired session is handled as for any request. */
   async check() {
     await this.get('/me').catch(() => {});
   }
@@ -108,7 +108,7 @@ export class API {
    * @returns {Promise<any>}
    */
   async send(method, path, body, signal) {
-    const limit = AbortSignal.timeout(patience);
+    const limit = AbortSignal.timeout(requestTimeout);
     /** @type {Record<string, string>} */
     const headers = { Accept: 'application/json' };
     if (body && !(body instanceof URLSearchParams)) headers['Content-Type'] = 'application/json';
@@ -145,15 +145,15 @@ function errorText(text) {
 }
 
 /**
- * Something of the API that a view shows and keeps fresh. Only one question is under way at a time; a refresh that is asked for
- * meanwhile follows it.
+ * Data of the API that a view shows and refreshes. It has at most one request in flight; a refresh during a request starts
+ * another one after it.
  */
 export class Resource {
   /** @type {any} */
   data = null;
   /** @type {Error | null} */
   error = null;
-  /** When the data came, in epoch milliseconds. */
+  /** When the data was received, in epoch milliseconds. */
   at = 0;
   #running = false;
   #again = false;
@@ -172,7 +172,7 @@ export class Resource {
     this.options = options;
   }
 
-  /** Forgets the data, because another path is asked for. */
+  /** Clears the data before a request with another path. */
   reset() {
     this.data = null;
     this.error = null;

@@ -1,5 +1,5 @@
 // @ts-check
-/** Charts, each with the same figures as a table. */
+/** Charts, each with a table of the same figures. */
 
 import { clock, count } from './format.js';
 import { h } from './vdom.js';
@@ -7,7 +7,7 @@ import { h } from './vdom.js';
 const width = 1000;
 const height = 160;
 
-/** The next number that makes a good end of an axis. @param {number} n */
+/** Returns the upper end of an axis that includes a number. @param {number} n */
 export function ceiling(n) {
   if (n <= 4) return 4;
   const power = 10 ** Math.floor(Math.log10(n));
@@ -16,7 +16,7 @@ export function ceiling(n) {
 }
 
 /**
- * Bars over time, stacked.
+ * Renders stacked bars over time.
  * @param {{title: string, unit: string, at: string[], series: {name: string, colour: string, values: number[]}[]}} chart
  */
 export function bars(chart) {
@@ -59,7 +59,7 @@ export function bars(chart) {
 }
 
 /**
- * A share of a whole as a bar.
+ * Renders a bar that shows the shares of a total.
  * @param {{name: string, colour: string, value: number}[]} shares
  * @param {string} label
  */

@@ -1,12 +1,12 @@
 // @ts-check
-/** Dialogs: asking before something is done, and the help. */
+/** Dialogs for confirmations and for the help. */
 
 import { h, render } from './vdom.js';
 
 const root = /** @type {HTMLElement} */ (document.getElementById('dialogs'));
 
 /**
- * Shows a dialog until it is closed, and gives the focus back.
+ * Shows a dialog until it is closed, and then restores the focus.
  * @param {(close: () => void, update: () => void) => import('./vdom.js').VNode[]} content
  * @param {string} label the id of the heading
  */
@@ -34,7 +34,7 @@ function open(content, label) {
 export const isOpen = () => root.querySelector('dialog[open]') !== null;
 
 /**
- * Asks before something is done. What is refused is said in the dialog, which then stays.
+ * Asks for a confirmation. If the action fails, the dialog stays open and shows the error.
  * @param {{title: string, body: import('./vdom.js').Child, action: string, danger?: boolean, typed?: string,
  *   run: () => Promise<void>}} question the user must type `typed` first
  */
@@ -81,7 +81,7 @@ export function ask(question) {
         })),
       h('p', { id: 'dialog-refusal', class: 'refusal', role: 'alert' }, refusal),
       h('div', { class: 'buttons' },
-        h('button', { type: 'button', class: 'button', onclick: close, 'data-first': !question.typed }, 'Keep it'),
+        h('button', { type: 'button', class: 'button', onclick: close, 'data-first': !question.typed }, 'Close'),
         h('button', {
           type: 'submit', class: question.danger ? 'button danger' : 'button primary',
           disabled: busy || (question.typed !== undefined && text.trim() !== question.typed),

@@ -1,5 +1,5 @@
 // @ts-check
-/** Texts for the values of the API: states, reasons, times. */
+/** Formats values of the API: states, reasons, times. */
 
 import { h } from './vdom.js';
 
@@ -28,7 +28,7 @@ import { h } from './vdom.js';
 /** The states of operations, in the order in which they are shown. */
 export const states = ['pending', 'in progress', 'succeeded', 'failed', 'cancelled'];
 
-/** The types of operations, with what people call them. @type {Record<string, string>} */
+/** The types of operations and their display names. @type {Record<string, string>} */
 export const typeNames = {
   provision: 'provisioning', deprovision: 'deprovisioning', update: 'update', upgradeKyma: 'Kyma upgrade', upgradeCluster: 'cluster upgrade',
 };
@@ -38,17 +38,17 @@ export const reasons = {
   no_worker: 'No worker', retry: 'Retrying', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
 };
 
-/** What an operator can do about a reason. @type {Record<string, string>} */
+/** What an operator can do, by reason. @type {Record<string, string>} */
 export const advice = {
   no_worker: 'Start the worker; the operations then continue automatically.',
   retry: 'Check the system in the error. The step is retried until its retry budget is used up.',
-  executing: 'The worker has the command. Without an answer, the command is sent again.',
+  executing: 'The worker has the command. If no result arrives in time, the command is sent again.',
   instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
-  admission: 'Wait, or raise KEB_ADMISSION: the limit for operations of this type is reached.',
+  admission: 'The limit on operations of this type is reached. Wait, or raise KEB_ADMISSION.',
 };
 
 /**
- * The look of a state: which colour, and which sign, so that colour is never all there is.
+ * The color and the sign of each state. The sign makes a state recognizable without its color.
  * @type {Record<string, [colour: string, sign: string]>}
  */
 const looks = {
@@ -75,20 +75,20 @@ const looks = {
   admission: ['idle', 'M6.2 5v6M9.8 5v6'],
 };
 
-/** A state as prose spells it: orchestrations are canceled in the API, operations are cancelled. @param {string} state */
+/** Returns a state in the spelling of the console: the API has canceled orchestrations and cancelled operations. @param {string} state */
 export const spelled = (state) => state?.replace(/^cancel(?=ed|ing)/, 'cancell');
 
-/** The colour token of a state. @param {string} state */
+/** Returns the color token of a state. @param {string} state */
 export const colour = (state) => looks[state]?.[0] ?? 'idle';
 
-/** The sign of a state. @param {string} state */
+/** Renders the sign of a state. @param {string} state */
 export function sign(state) {
   return h('svg', { class: 'sign', viewBox: '0 0 16 16', 'aria-hidden': 'true' },
     h('circle', { cx: 8, cy: 8, r: 6.6 }), h('path', { d: looks[state]?.[1] ?? looks.pending[1] }));
 }
 
 /**
- * A state as a label.
+ * Renders a state as a label.
  * @param {string} state
  * @param {string} [text]
  */
@@ -100,7 +100,7 @@ export function badge(state, text = spelled(state)) {
 export const count = (n) => n.toLocaleString('en-US');
 
 /**
- * "1 operation", "1,200 operations".
+ * Returns a number with its noun: "1 operation", "1,200 operations".
  * @param {number} n
  * @param {string} one
  * @param {string} [many]
@@ -108,7 +108,7 @@ export const count = (n) => n.toLocaleString('en-US');
 export const plural = (n, one, many = one + 's') => `${count(n)} ${n === 1 ? one : many}`;
 
 /**
- * A duration with its two greatest units.
+ * Formats a duration with its two largest units.
  * @param {number} ms
  */
 export function duration(ms) {
@@ -132,10 +132,10 @@ export function duration(ms) {
   return parts.join(' ');
 }
 
-/** How long something has lasted until now; in whole seconds, because it is updated every second. @param {number} ms */
+/** Formats a duration that has not ended, in whole seconds, because it is updated every second. @param {number} ms */
 export const lasting = (ms) => duration(Math.max(1, Math.floor(ms / 1000)) * 1000);
 
-/** Go's "1h30m0s" as "1 h 30 min". @param {string} text */
+/** Formats a Go duration: "1h30m0s" as "1 h 30 min". @param {string} text */
 export function goDuration(text) {
   let ms = 0;
   for (const [, n, unit] of text.matchAll(/([\d.]+)(h|ms|m|s|µs|us|ns)/g)) {
@@ -150,11 +150,11 @@ export function absolute(iso) {
   return Number.isNaN(at.getTime()) ? iso : `${at.toLocaleString('sv-SE', { timeZoneName: 'short' })} (${at.toISOString().replace('.000', '')})`;
 }
 
-/** The time of the day. @param {string | number} iso */
+/** Formats the time of day. @param {string | number} iso */
 export const clock = (iso) => new Date(iso).toLocaleTimeString('sv-SE');
 
 /**
- * How long ago, or how long until.
+ * Formats a time relative to now: "5 min ago", "in 5 min".
  * @param {string} iso
  * @param {number} now
  */
@@ -165,7 +165,7 @@ export function relative(iso, now) {
   return ms > 0 ? `${coarse(ms)} ago` : `in ${coarse(-ms)}`;
 }
 
-/** One unit is enough for what is long ago. @param {number} ms */
+/** Formats a duration with one unit. @param {number} ms */
 function coarse(ms) {
   const s = Math.floor(ms / 1000);
   if (s < 90) return `${s} s`;
@@ -175,7 +175,7 @@ function coarse(ms) {
 }
 
 /**
- * A time, relative, with the absolute one as its title.
+ * Renders a relative time with the absolute time as its title.
  * @param {string | undefined} iso
  * @param {number} now
  */
@@ -183,11 +183,11 @@ export function time(iso, now) {
   return iso ? h('time', { datetime: iso, title: absolute(iso) }, relative(iso, now)) : h('span', { class: 'muted' }, '–');
 }
 
-/** The two ends of an id: ids of operations of the same minute begin alike. @param {string} id */
+/** Returns both ends of an id, because ids that were created in the same minute have the same beginning. @param {string} id */
 export const short = (id) => (id.length > 16 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id);
 
 /**
- * The name of a step, which may be broken where it has underscores.
+ * Renders the name of a step with line break opportunities after underscores.
  * @param {string} text
  * @returns {import('./vdom.js').Child}
  */
@@ -197,13 +197,13 @@ export const name = (text) => text.split(/(?<=_)/).map((part, i) => [i ? h('wbr'
 export const operationURL = (id) => `/console/operations/${encodeURIComponent(id)}`;
 
 /**
- * A link to an operation.
+ * Renders a link to an operation.
  * @param {string} id
  */
 export const operationLink = (id) => h('a', { href: operationURL(id), class: 'mono', title: id }, short(id));
 
 /**
- * A link to the operations with a filter.
+ * Returns the URL of the operations with a filter.
  * @param {Record<string, string | undefined>} filter
  */
 export function operationsURL(filter) {
@@ -213,7 +213,7 @@ export function operationsURL(filter) {
 }
 
 /**
- * Why an operation does not move, in words; empty when it does.
+ * Renders what an operation waits for as text.
  * @param {Operation} o
  * @param {number} now
  * @returns {import('./vdom.js').Child}
@@ -222,11 +222,11 @@ export function waitingWords(o, now) {
   const w = o.waiting;
   if (!w) return o.waitingFor ?? null;
   switch (w.reason) {
-    case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), ' for ', clocked(w.since ?? '', now)];
-    case 'retry': return ['retrying for ', clocked(w.since ?? '', now), ', next try ', w.until && Date.parse(w.until) > now + 1000 ? time(w.until, now) : 'now'];
+    case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), ' for ', elapsed(w.since ?? '', now)];
+    case 'retry': return ['retrying for ', elapsed(w.since ?? '', now), ', next try ', w.until && Date.parse(w.until) > now + 1000 ? time(w.until, now) : 'now'];
     case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance is in progress'];
     case 'admission': return ['admission: the limit for operations of this type is reached'];
-    case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' executes it for ', clocked(w.since ?? '', now)];
+    case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' has been executing the step for ', elapsed(w.since ?? '', now)];
     default: return o.waitingFor ?? w.reason;
   }
 }
@@ -235,9 +235,9 @@ export function waitingWords(o, now) {
  * @param {string} iso
  * @param {number} now
  */
-const clocked = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, coarse(Math.max(1000, now - Date.parse(iso))));
+const elapsed = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, coarse(Math.max(1000, now - Date.parse(iso))));
 
-/** When an operation first started; an operator's retry starts it again. @param {Detail} o @returns {number | undefined} */
+/** Returns when an operation first started; a retry by an operator starts it again. @param {Detail} o @returns {number | undefined} */
 export function firstStart(o) {
   const line = o.history.find((l) => l.outcome === 'operation started');
   const iso = line?.finishedAt ?? o.startedAt;
@@ -245,7 +245,7 @@ export function firstStart(o) {
 }
 
 /**
- * An error as one line.
+ * Formats an error as one line.
  * @param {OperationError | undefined} e
  */
 export const errorLine = (e) => (e ? [e.component, e.reason, e.message].filter(Boolean).join(': ') : '');

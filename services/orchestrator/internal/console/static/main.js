@@ -52,7 +52,7 @@ const api = new API(connection, () => {
   show();
 });
 
-/** Renders with the next frame, however often it is asked for. */
+/** Renders once with the next frame, also after several calls. */
 function update() {
   if (pending) return;
   pending = true;

@@ -1,5 +1,5 @@
 // @ts-check
-/** Parts that several views share. */
+/** Components that several views share. */
 
 import { Unreachable } from './api.js';
 import { clock } from './format.js';
@@ -17,7 +17,7 @@ import { h } from './vdom.js';
  */
 
 /**
- * What is shown of a resource: its content, and what is wrong with it.
+ * Renders a resource: its content, and its error.
  * @param {import('./api.js').Resource} resource
  * @param {(data: any) => Child} content
  * @returns {Child}
@@ -44,7 +44,7 @@ export function problem(error, again) {
 }
 
 /**
- * A table that scrolls by itself where the screen is narrow.
+ * Renders a table that scrolls horizontally on narrow screens.
  * @param {string} caption
  * @param {Child[]} head
  * @param {Child} body
@@ -62,7 +62,7 @@ export function table(caption, head, body, className = '') {
 export const th = (label, className = '') => h('th', { scope: 'col', class: className }, label);
 
 /**
- * The select of a filter.
+ * Renders a filter with a list of options.
  * @param {string} label
  * @param {string} name
  * @param {[value: string, text: string][]} options
@@ -77,6 +77,6 @@ export function select(label, name, options, value, change) {
       options.map(([v, text]) => h('option', { value: v, selected: v === value }, text))));
 }
 
-/** What a viewer reads where others have buttons. */
+/** Explains to a viewer why buttons are disabled. */
 export const viewerNote = (/** @type {string} */ id) =>
   h('p', { id, class: 'muted small' }, 'You are a viewer: you can see everything, but only an operator can act.');

@@ -1,11 +1,11 @@
 // @ts-check
-/** Changes of operations as they happen, by server-sent events. */
+/** Live changes of operations, received as server-sent events. */
 
 const longestPause = 15_000;
 
 /**
- * Follows changes until it is closed. Whenever changes may have been missed - before it was open, when the connection was cut,
- * the server restarted, or the page was hidden - `onresync` is called, and the view must load its data again.
+ * Receives changes until it is closed. It calls `onresync` whenever changes may have been missed: after it has connected, after
+ * a lost connection or a restart of the server, and after the page was hidden. The view must then load its data again.
  */
 export class Stream {
   /** @type {EventSource | undefined} */
@@ -56,7 +56,7 @@ export class Stream {
     source.addEventListener('workers', () => this.handlers.onresync());
   }
 
-  /** Tries now, because the API is known to answer again. */
+  /** Reconnects immediately, because the API responds again. */
   retry() {
     if (this.#source || document.hidden) return;
     this.#connect();

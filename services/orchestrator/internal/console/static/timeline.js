@@ -1,5 +1,5 @@
 // @ts-check
-/** Stages, steps and their attempts on an axis of time. The bars are in the last column of a table with the same data. */
+/** A timeline of stages, steps and attempts. The bars are in the last column of a table with the same data. */
 
 import { absolute, badge, clock, colour, duration, errorLine, firstStart, lasting, name, plural, sign } from './format.js';
 import { h } from './vdom.js';
@@ -10,7 +10,7 @@ import { h } from './vdom.js';
  * @typedef {{from: number, to: number, colour: string, title: string, thin?: boolean, running?: boolean}} Bar
  */
 
-/** The most bars of a step; those in between are drawn as one. */
+/** The maximum number of bars of a step. Attempts in the middle beyond it are drawn as one bar. */
 const mostBars = 120;
 
 /**
@@ -75,7 +75,7 @@ export function timeline(o, now) {
 }
 
 /**
- * How long the last run of a step took, with its retries.
+ * Returns the duration of the last run of a step, including its retries.
  * @param {Line[]} lines
  */
 function took(lines) {
@@ -87,7 +87,7 @@ function took(lines) {
 }
 
 /**
- * The bars of a step: its executions, the waits between them, and what is under way.
+ * Returns the bars of a step: its executions, the waits between them, and the current execution or wait.
  * @param {Line[]} lines
  * @param {import('./format.js').Step} step
  * @param {Detail} o
@@ -140,7 +140,7 @@ function spoken(lines, begin) {
   return `first tried ${duration(first - begin)} after the request, ${absolute(lines[0].startedAt)}${retries ? `, ${plural(retries, 'retry', 'retries')}` : ''}`;
 }
 
-/** Where the axis has marks, in milliseconds. @param {number} span */
+/** Returns the positions of the marks on the axis, in milliseconds. @param {number} span */
 export function ticks(span) {
   const seconds = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800];
   const step = (seconds.find((s) => (s * 1000) >= span / 6) ?? 2_592_000) * 1000;

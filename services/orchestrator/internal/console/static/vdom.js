@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Describes elements and brings the document to what is described, by Preact: only what differs is changed, so that focus,
- * selection and scrolling stay where they are while data changes. Text only ever becomes text.
+ * Renders elements with Preact, which changes only what differs, so that focus, selection and scroll position are kept while
+ * data changes. Strings are rendered as text, never as HTML.
  *
  * @typedef {import('./vendor/preact.js').VNode} VNode
  * @typedef {VNode | string | number | null | undefined | boolean | Child[]} Child
@@ -10,11 +10,11 @@ import { Fragment, h, render as draw } from './vendor/preact.js';
 
 export { h };
 
-/** Where something was rendered before. @type {WeakSet<Element>} */
+/** The elements that were rendered into before. @type {WeakSet<Element>} */
 const known = new WeakSet();
 
 /**
- * Makes the children of an element those that are described.
+ * Replaces the children of an element.
  * @param {Element} root
  * @param {...Child} children
  */

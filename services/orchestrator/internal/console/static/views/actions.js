@@ -1,5 +1,5 @@
 // @ts-check
-/** The actions of operators. */
+/** The view of the actions of operators. */
 
 import { Resource } from '../api.js';
 import { absolute, badge, clock, operationURL, plural, short, time } from '../format.js';

@@ -1,5 +1,5 @@
 // @ts-check
-/** Logging in, with a token or at the identity provider. */
+/** The login with a token or at the identity provider. */
 
 import { Resource } from '../api.js';
 import { problem } from '../parts.js';

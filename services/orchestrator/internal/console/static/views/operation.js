@@ -1,5 +1,5 @@
 // @ts-check
-/** One operation: its state, its history, and the actions of an operator. */
+/** The view of one operation: its state, its history, and the actions of operators. */
 
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
@@ -11,9 +11,9 @@ import { h } from '../vdom.js';
 
 /** @typedef {import('../format.js').Detail} Detail */
 
-/** The whole operation is asked for at most this often, in milliseconds. */
+/** The minimum time between two requests for the whole operation, in milliseconds. */
 const pace = 500;
-/** Beside the stream, in case that it has lost something. */
+/** The refresh interval in addition to the stream, in case a change was lost, in milliseconds. */
 const every = 20_000;
 const linesPerPage = 50;
 
@@ -225,7 +225,7 @@ export function operation(ctx) {
   };
 }
 
-/** What a change of an operation may leave out, because it is over. */
+/** Resets the fields that a change of an operation omits when they no longer apply. */
 const cleared = {
   stage: undefined, step: undefined, stageAttempt: undefined, stepAttempt: undefined, message: undefined, error: undefined, waitingFor: undefined,
   waiting: undefined, cancelRequested: undefined, dueAt: undefined, finishedAt: undefined,

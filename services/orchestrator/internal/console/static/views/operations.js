@@ -1,5 +1,5 @@
 // @ts-check
-/** The list of operations: filters in the address, pages by cursor, rows that follow what happens. */
+/** The list of operations: filters in the URL, pages by cursor, and live rows. */
 
 import { Resource } from '../api.js';
 import { badge, count, duration, errorLine, lasting, operationURL, operationsURL, plural, reasons, short, states, time, typeNames, waitingWords } from '../format.js';
@@ -12,10 +12,10 @@ import { h } from '../vdom.js';
 const pageSize = 50;
 /** The maximum count of new operations; more are shown as "1000+". */
 const mostNew = 1000;
-/** Rows change at most this often, in milliseconds, however many changes arrive. */
+/** The minimum time between two updates of the rows, in milliseconds. */
 const pace = 250;
 
-/** The filters in the address. */
+/** The filters in the URL. */
 const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'waiting', 'instance', 'orchestration', 'since', 'until'];
 
 /** Times relative to now. @type {[string, string][]} */
@@ -33,16 +33,16 @@ export function operations(ctx) {
   let search = params.get('q') ?? '';
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let typing;
-  /** The cursors of the pages before this one, as far as they were seen. @type {string[]} */
+  /** The cursors of the previous pages that were visited. @type {string[]} */
   let trail = [];
-  /** Operations that came after the list was asked for. */
+  /** Operations that were created after the list was requested. */
   const fresh = new Set();
   /** @type {Map<string, Operation>} */
   let changed = new Map();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let painting;
   let newest = 0;
-  /** Operations that were created later are not put into the list until they are asked for: the rows must not jump. */
+  /** Operations that were created later are not in the list until the user loads them, so that the rows do not move. */
   let horizon = '';
 
   const list = new Resource(ctx.api, () => path(params, horizon), {
@@ -149,7 +149,7 @@ export function operations(ctx) {
         h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter operations', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
           h('label', { class: 'field grow' }, h('span', null, 'Search'),
             h('input', {
-              type: 'search', name: 'q', value: search, placeholder: 'Id of operation, instance, account; shoot', autocomplete: 'off', spellcheck: 'false',
+              type: 'search', name: 'q', value: search, placeholder: 'ID of operation, instance or account; shoot', autocomplete: 'off', spellcheck: 'false',
               oninput: (/** @type {any} */ e) => {
                 search = e.target.value;
                 clearTimeout(typing);
@@ -200,7 +200,7 @@ export function operations(ctx) {
 }
 
 /**
- * The question for a page.
+ * Returns the request for a page.
  * @param {URLSearchParams} params
  * @param {string} horizon
  */
@@ -283,7 +283,7 @@ export function row(o, now) {
     h('td', { 'data-label': 'instance' }, h('a', { href: operationsURL({ instance: o.instanceId }), class: 'mono', title: o.instanceId }, short(o.instanceId))));
 }
 
-/** The state, and of an operation in progress what keeps it. @param {Operation} o */
+/** Renders the state; for an operation in progress, the reason why it waits. @param {Operation} o */
 function label(o) {
   const reason = o.state === 'in progress' ? o.waiting?.reason : '';
   if (reason === 'no_worker') return badge(reason, 'no worker');

@@ -1,5 +1,5 @@
 // @ts-check
-/** One orchestration: how far it is, and its operations. */
+/** The view of one orchestration: its progress and its operations. */
 
 import { Resource } from '../api.js';
 import { share } from '../charts.js';

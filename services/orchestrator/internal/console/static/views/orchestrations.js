@@ -1,5 +1,5 @@
 // @ts-check
-/** Upgrades of many runtimes. */
+/** The list of orchestrations. */
 
 import { Resource } from '../api.js';
 import { badge, plural, short, spelled, time, typeNames } from '../format.js';
@@ -70,7 +70,7 @@ export function orchestrations(ctx) {
 }
 
 /**
- * Targets in words.
+ * Formats targets as text.
  * @param {any} t
  */
 export function targets(t) {

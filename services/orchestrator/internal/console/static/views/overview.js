@@ -1,5 +1,5 @@
 // @ts-check
-/** What is stuck and why, then the figures. */
+/** The overview: stuck operations with their reasons, then the figures. */
 
 import { Resource } from '../api.js';
 import { bars } from '../charts.js';

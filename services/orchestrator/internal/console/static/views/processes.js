@@ -1,5 +1,5 @@
 // @ts-check
-/** Each process as a diagram: its stages in order, their steps and workers, and the operations that wait there. */
+/** The view of a process as a diagram: its stages, their steps and workers, and the operations that wait there. */
 
 import { Resource } from '../api.js';
 import { count, goDuration, name as named, operationsURL, plural, sign, typeNames } from '../format.js';

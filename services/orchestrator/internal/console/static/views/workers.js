@@ -1,5 +1,5 @@
 // @ts-check
-/** The workers with their rates and the operations that wait for them. */
+/** The list of workers with their rates and the operations that wait for them. */
 
 import { Resource } from '../api.js';
 import { absolute, badge, clock, count, operationsURL, plural, time } from '../format.js';
