@@ -24,7 +24,7 @@ func TestNewNamesEveryProblem(t *testing.T) {
 		"no steps":       {good, deps, nil, []string{"no steps"}},
 		"no bus":         {good, worker.Deps{}, []worker.Step{noop("A")}, []string{"Bus is missing"}},
 		"a nil step":     {good, deps, []worker.Step{nil}, []string{"a step is nil"}},
-		"a step twice":   {good, deps, []worker.Step{noop("A"), noop("A")}, []string{`step "A" is there twice`}},
+		"a step twice":   {good, deps, []worker.Step{noop("A"), noop("A")}, []string{`step "A" is duplicated`}},
 		"bad step names": {good, deps, []worker.Step{noop("a.b"), noop("")}, []string{`step name "a.b"`, `step name ""`}},
 		"bad config": {
 			worker.Config{Name: "A vs", Concurrency: -1, RateLimit: -1, DrainTimeout: -time.Second},

@@ -27,7 +27,7 @@ func checkQuestions(questions []Question) error {
 		case q.Answer == nil:
 			problems = append(problems, fmt.Errorf("question %q: Answer is missing", q.Subject))
 		case seen[q.Subject]:
-			problems = append(problems, fmt.Errorf("question %q is there twice", q.Subject))
+			problems = append(problems, fmt.Errorf("question %q is duplicated", q.Subject))
 		}
 		seen[q.Subject] = true
 	}

@@ -158,7 +158,7 @@ func check(cfg Config, steps []Step) error {
 			continue
 		}
 		if seen[s.Name()] {
-			problems = append(problems, fmt.Errorf("step %q is there twice", s.Name()))
+			problems = append(problems, fmt.Errorf("step %q is duplicated", s.Name()))
 		}
 		seen[s.Name()] = true
 	}

@@ -72,7 +72,7 @@ func (c catalog) add(t *testing.T, name string, m metric, labels ...string) {
 	}
 	for _, name := range names {
 		if _, ok := c[name]; ok {
-			t.Errorf("%s is there twice", name)
+			t.Errorf("%s is duplicated", name)
 		}
 		c[name] = m
 	}

@@ -66,7 +66,7 @@ func (s *session) expectFlags(what string, object map[string]any, names ...strin
 func (s *session) expectUnique(what string, seen map[any]bool, value any) {
 	s.Helper()
 	if seen[value] {
-		s.Errorf("%s %v is there twice", what, value)
+		s.Errorf("%s %v is duplicated", what, value)
 	}
 	seen[value] = true
 }

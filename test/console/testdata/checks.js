@@ -29,7 +29,7 @@
 
   const ids = new Set();
   for (const e of document.querySelectorAll('[id]')) {
-    if (ids.has(e.id)) say(`the id ${e.id} is there twice`, e);
+    if (ids.has(e.id)) say(`the id ${e.id} is duplicated`, e);
     ids.add(e.id);
   }
   for (const e of document.querySelectorAll('[aria-labelledby], [aria-describedby]')) {

@@ -42,7 +42,7 @@ func parse(page string) ([]Metric, error) {
 		}
 		for _, name := range words(cells[0]) {
 			if seen[name] {
-				return nil, fmt.Errorf("%s is there twice", name)
+				return nil, fmt.Errorf("%s is duplicated", name)
 			}
 			seen[name] = true
 			found = append(found, Metric{Name: name, Type: strings.TrimSpace(cells[1]), Meaning: strings.TrimSpace(cells[3]), Labels: words(cells[2])})

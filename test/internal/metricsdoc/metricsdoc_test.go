@@ -25,8 +25,8 @@ func TestALineThatDoesNotFitIsAnError(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"| `keb_a` | gauge | now |":                              "3 cells",
-		"| `keb_a`, `keb_a` | gauge | | now |":                   "keb_a is there twice",
-		"| `keb_a` | gauge | | now |\n| `keb_a` | gauge | | x |": "keb_a is there twice",
+		"| `keb_a`, `keb_a` | gauge | | now |":                   "keb_a is duplicated",
+		"| `keb_a` | gauge | | now |\n| `keb_a` | gauge | | x |": "keb_a is duplicated",
 	} {
 		if _, err := parse(line + "\n"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)

@@ -18,21 +18,21 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
 
-// Options say what to measure.
+// Options selects what Run measures.
 type Options struct {
-	// InFlight are the numbers of operations that are kept in flight, one scenario each.
+	// InFlight lists the numbers of operations in flight, one scenario each.
 	InFlight []int
-	// Seconds is about how long each scenario is measured.
+	// Seconds is the approximate duration of each scenario.
 	Seconds float64
-	// Waiting are the numbers of waiting operations at which memory is measured; empty leaves that out.
+	// Waiting lists the numbers of waiting operations at which memory is measured; empty skips this measurement.
 	Waiting []int
-	// Floor tells whether the floor is measured too.
+	// Floor selects whether the floor is measured too.
 	Floor bool
-	// NATS are the ways to keep messages, each measured with each of InFlight; empty is OneServer. Memory is measured with that.
+	// NATS lists the storage modes, each measured with each of InFlight; empty means OneServer. Memory is measured with OneServer.
 	NATS []Keeping
-	// Workers are the workers of the process. With them NATS has the users and accounts of an installation, but for the floor.
+	// Workers are the workers of the process. If set, NATS has the users and accounts of an installation, except for the floor.
 	Workers []string
-	// Log is where the parts log.
+	// Log receives the logs of all parts.
 	Log *slog.Logger
 }
 
@@ -53,7 +53,7 @@ type result struct {
 	FsyncsPerStep       float64 `json:"fsyncsPerStep"`
 	WALBytesPerStep     float64 `json:"walBytesPerStep"`
 	PeakMemoryMB        float64 `json:"peakMemoryMB"`
-	// Ratio is steps per second in relation to the floor of the same run.
+	// Ratio is StepsPerSecond divided by that of the floor in the same run.
 	Ratio float64 `json:"ratioToFloor,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type memoryResult struct {
 	Scenario string  `json:"scenario"`
 	Waiting  int     `json:"waiting"`
 	HeapMB   float64 `json:"heapMB"`
-	// IdleStatementsPerSecond counts the transactions that all of keb starts while nothing happens.
+	// IdleStatementsPerSecond is the number of transactions per second that keb starts while it is idle.
 	IdleStatementsPerSecond float64 `json:"idleStatementsPerSecond"`
 }
 

@@ -25,10 +25,10 @@ import (
 
 // The floor is the smallest program of the same shape: the same messages on the same streams, with their headers and
 // sizes, published, fetched and acknowledged; and the same rows, written in natural batches. Nothing is decoded, decided,
-// retried or timed. Where a message stands is in its event id: "<operation id>/<number of the remote step>".
+// retried or timed. The event id holds the position of a message: "<operation id>/<number of the remote step>".
 
 const (
-	// remoteSteps are the steps that go over the bus.
+	// remoteSteps is the number of steps that go over the bus.
 	remoteSteps    = stepsPerOperation - 2
 	floorBatch     = 500
 	floorPrefetch  = 1000
@@ -98,7 +98,7 @@ func stamp(template *nats.Msg, id string, deduplicated bool) *nats.Msg {
 	return &nats.Msg{Subject: template.Subject, Header: header, Data: template.Data}
 }
 
-// floor is the program.
+// floor is the reference program.
 type floor struct {
 	t      templates
 	js, wk jetstream.JetStream
@@ -144,7 +144,7 @@ INSERT INTO orchestrator.history (operation_id, cursor, stage, step, stage_attem
 SELECT id, 100, -1, -1, 0, 0, now(), now(), 'operation succeeded' FROM u`
 )
 
-// factsAt is how many facts follow the n-th remote step: one for the step, and one for each stage that it ends.
+// factsAt returns the number of facts after the n-th remote step: one for the step, and one for each stage that it ends.
 func factsAt(n int) int {
 	if n == 11 || n == 12 || n == 13 || n == remoteSteps {
 		return 2
@@ -161,7 +161,6 @@ func runFloor(ctx context.Context, m *machine, load load) (_ result, err error) 
 	if err := orchestrator.Migrate(ctx, p.db); err != nil {
 		return result{}, err
 	}
-	// The streams are those of the contract.
 	b, err := bus.Connect(ctx, bus.Config{URL: p.natsURL, Name: "bench", Replicas: p.replicas}, bus.Deps{Log: m.log})
 	if err != nil {
 		return result{}, err
@@ -266,7 +265,7 @@ func (f *floor) run(ctx context.Context, m *machine, p *parts, load load, follow
 	return r, err
 }
 
-// batches hands out what has arrived while the last batch was dealt with. As in KEB, the last message of a batch is acknowledged
+// batches returns the messages that arrived during the last batch. As in KEB, the last message of a batch is acknowledged
 // with the next one, so that the streams do not run empty.
 func batches(ctx context.Context, arrived <-chan jetstream.Msg, handle func(context.Context, []jetstream.Msg) error) error {
 	var held []jetstream.Msg
@@ -298,10 +297,10 @@ func batches(ctx context.Context, arrived <-chan jetstream.Msg, handle func(cont
 	}
 }
 
-// floorShared is how many facts share one answer of the stream.
+// floorShared is the number of facts that share one acknowledgement of the stream.
 const floorShared = 64
 
-// publish sends messages and awaits the answers of the streams. Facts, which are last, share them.
+// publish sends messages and waits for the acknowledgements of the streams. Facts come last and share acknowledgements.
 func publish(js jetstream.JetStream, messages []*nats.Msg) error {
 	futures := make([]jetstream.PubAckFuture, 0, len(messages))
 	quiet := 0
@@ -328,7 +327,7 @@ func publish(js jetstream.JetStream, messages []*nats.Msg) error {
 		case err := <-future.Err():
 			return err
 		case <-timer.C:
-			return errors.New("the bus did not take a message in time")
+			return errors.New("the bus did not acknowledge a message in time")
 		}
 	}
 	return nil

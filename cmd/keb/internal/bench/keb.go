@@ -25,10 +25,10 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
-// stepsPerOperation is what the provisioning process of the seeds has. Two of them run inside the orchestrator.
+// stepsPerOperation is the number of steps in the built-in provisioning process. Two of them run inside the orchestrator.
 const stepsPerOperation = 17
 
-// concurrency of each worker, so that the load and not the workers is the limit.
+// concurrency of each worker. It is high, so that the load is the limit and not the workers.
 const concurrency = 512
 
 // noOp is a step that does nothing.
@@ -46,9 +46,9 @@ func (s noOp) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worke
 	return op, 0, nil
 }
 
-// installation is keb with workers that do nothing.
+// installation is a KEB whose workers do nothing.
 type installation struct {
-	// bus is that of an orchestrator, requests that of a broker.
+	// bus is the connection of an orchestrator, requests the connection of a broker.
 	bus, requests *bus.Bus
 	process       *process.Process
 	cancel        context.CancelFunc
@@ -58,13 +58,13 @@ type installation struct {
 	close         []func()
 }
 
-// layout is how an installation differs from one orchestrator whose steps succeed at once.
+// layout configures an installation. Its zero value is one orchestrator whose steps succeed immediately.
 type layout struct {
 	// retryAfter makes the first step of each operation wait.
 	retryAfter time.Duration
-	// orchestrators is how many there are; zero means one.
+	// orchestrators is the number of orchestrators; zero means one.
 	orchestrators int
-	// keepOperations and archiveEvery are those of orchestrator.Config.
+	// keepOperations and archiveEvery are the fields of orchestrator.Config.
 	keepOperations, archiveEvery time.Duration
 }
 
@@ -136,7 +136,7 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 	return i, nil
 }
 
-// userOf is the user of a worker; the broker is one, too.
+// userOf returns the NATS user of a worker or of the broker.
 func userOf(worker string) string {
 	if worker == event.UserBroker {
 		return worker
@@ -183,7 +183,7 @@ func stepsByWorker(p *process.Process, retryAfter time.Duration) map[string][]wo
 	return steps
 }
 
-// newOperation is a provisioning for which every step's condition is true.
+// newOperation returns a provisioning in which the condition of every step is true.
 func newOperation() event.Operation {
 	id := uuid.Must(uuid.NewV7()).String()
 	return event.Operation{
@@ -202,7 +202,7 @@ func newOperation() event.Operation {
 	}
 }
 
-// begin puts requests for n operations straight on the bus.
+// begin publishes requests for n operations on the bus.
 func (i *installation) begin(ctx context.Context, n int, started func(id string)) error {
 	messages := make([]bus.Message, n)
 	for k := range messages {
@@ -227,7 +227,7 @@ func runKEB(ctx context.Context, m *machine, load load) (_ result, err error) {
 	return measure(ctx, m, p, load, layout{})
 }
 
-// measure drives a load through an installation.
+// measure runs a load against an installation.
 func measure(ctx context.Context, m *machine, p *parts, load load, how layout) (_ result, err error) {
 	i, err := install(ctx, p, m.log, how)
 	if err != nil {

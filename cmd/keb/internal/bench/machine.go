@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
 
-// onPostgres runs f on a new Postgres server with fsync on, in a folder that f may use too. Both go afterwards.
+// onPostgres runs f with a new Postgres server that has fsync on, in a temporary folder that f may use too.
 func onPostgres(ctx context.Context, log *slog.Logger, f func(dir string, pg *pglocal.Server, log *slog.Logger) error) (err error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -47,20 +47,20 @@ func onPostgres(ctx context.Context, log *slog.Logger, f func(dir string, pg *pg
 type machine struct {
 	dir string
 	pg  *pglocal.Server
-	// keeping is how NATS keeps messages.
+	// keeping is the storage mode of NATS.
 	keeping Keeping
-	// workers are the users besides those of KEB itself; nil leaves NATS without users.
+	// workers are the additional users of NATS; nil means that NATS has no users at all.
 	workers []string
 	log     *slog.Logger
 	n       int
 }
 
-// parts are what a run works on.
+// parts holds the servers of a run.
 type parts struct {
 	natsURL, databaseURL string
-	// password is that of all users of NATS; empty means that it has none.
+	// password is the password of all users of NATS; empty means that NATS has no users.
 	password string
-	// replicas is how many copies streams have.
+	// replicas is the number of replicas of each stream.
 	replicas int
 	db       *sqlx.DB
 	close    func() error
@@ -75,7 +75,7 @@ func (m *machine) parts(ctx context.Context, name string) (*parts, error) {
 	return m.partsOn(ctx, name, database)
 }
 
-// partsOn are an empty NATS server and a database that is there.
+// partsOn returns an empty NATS server and an existing database.
 func (m *machine) partsOn(ctx context.Context, name, database string) (*parts, error) {
 	m.n++
 	var accounts []byte
@@ -108,7 +108,7 @@ func (m *machine) partsOn(ctx context.Context, name, database string) (*parts, e
 	}}, nil
 }
 
-// bus connects a user, if NATS has users.
+// bus connects to NATS, as the user if NATS has users.
 func (p *parts) bus(ctx context.Context, user string, log *slog.Logger) (*bus.Bus, error) {
 	cfg := bus.Config{URL: p.natsURL, Name: user, Replicas: p.replicas}
 	if p.password != "" {
@@ -118,7 +118,7 @@ func (p *parts) bus(ctx context.Context, user string, log *slog.Logger) (*bus.Bu
 	return bus.Connect(ctx, cfg, bus.Deps{Log: log})
 }
 
-// usage is what the machine has done so far.
+// usage holds the counters of resources used so far.
 type usage struct {
 	at              time.Time
 	cpu             time.Duration
@@ -148,10 +148,10 @@ SELECT (SELECT xact_commit FROM pg_stat_database WHERE datname = current_databas
 	return u, nil
 }
 
-// clockTick is the unit of the times in /proc on Linux.
+// clockTick is the unit of CPU times in /proc on Linux.
 const clockTick = 10 * time.Millisecond
 
-// processTreeCPU is the CPU time of a process and its children, those that have ended included.
+// processTreeCPU returns the CPU time of a process and its children, including children that have ended.
 func processTreeCPU(pid int) (time.Duration, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -165,7 +165,7 @@ func processTreeCPU(pid int) (time.Duration, error) {
 		}
 		data, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
 		if err != nil {
-			continue // it has just ended
+			continue // the process has just ended
 		}
 		// The name in parentheses may hold anything; the fields follow it.
 		_, rest, ok := strings.Cut(string(data), ") ")
@@ -184,7 +184,7 @@ func processTreeCPU(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// peakMemory is the greatest memory that this process had since resetPeak, in MB.
+// peakMemory returns the peak memory of this process since resetPeak, in MB.
 func peakMemory() float64 {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -201,13 +201,13 @@ func peakMemory() float64 {
 
 func resetPeak() error { return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
-// load is a closed loop: a fixed number of operations is kept in flight.
+// load is a closed loop that keeps a fixed number of operations in flight.
 type load struct {
 	inFlight        int
 	warmUp, measure time.Duration
 }
 
-// loop keeps operations in flight. start begins operations; finished is called when one has ended.
+// loop keeps operations in flight. start starts operations; finished is called when one has ended.
 type loop struct {
 	mu        sync.Mutex
 	started   map[string]time.Time
@@ -216,7 +216,7 @@ type loop struct {
 	free      chan struct{}
 	stopped   bool
 	idle      chan struct{}
-	// first is closed when the first operation has ended: everybody is there.
+	// first is closed when the first operation has ended, which means that all parts are ready.
 	first chan struct{}
 	once  sync.Once
 }
@@ -256,7 +256,7 @@ func (l *loop) finished(id string) {
 	}
 }
 
-// run drives the load and returns what was measured. begin starts a number of operations.
+// run drives the load and returns the measured values. begin starts a number of operations.
 func (l *loop) run(ctx context.Context, m *machine, db *sqlx.DB, load load, begin func(n int) error) (result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -336,7 +336,7 @@ const (
 	drainTimeout = time.Minute
 )
 
-// drain waits for the operations that are still in flight.
+// drain waits until no operation is in flight.
 func (l *loop) drain() error {
 	l.mu.Lock()
 	l.stopped = true

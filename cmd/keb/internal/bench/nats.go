@@ -11,11 +11,11 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 )
 
-// Keeping is how NATS keeps messages; empty is OneServer.
+// Keeping is the storage mode of NATS; empty means OneServer.
 type Keeping string
 
-// The ways to keep messages: by one server or by a cluster of three in this process, which flush to the disk every two minutes, as
-// is the default of NATS, or before they answer.
+// Storage modes: one server, or a cluster of three in this process. They flush to the disk every two minutes, which is
+// the default of NATS, or before each acknowledgement.
 const (
 	OneServer            Keeping = "r1"
 	OneServerAlways      Keeping = "r1-always"
@@ -26,7 +26,7 @@ const (
 	natsPoll                     = 50 * time.Millisecond
 )
 
-// Keepings lists the ways to keep messages.
+// Keepings lists the storage modes.
 func Keepings() []Keeping {
 	return []Keeping{OneServer, OneServerAlways, ClusterOfThree, ClusterOfThreeAlways}
 }
@@ -38,8 +38,8 @@ func (k Keeping) servers() int {
 	return 1
 }
 
-// startNATS starts one server or a cluster, with empty stores below dir. Accounts are a configuration of natsconf; without them everybody
-// may do everything.
+// startNATS starts one server or a cluster with empty stores below dir. Accounts are a configuration of natsconf; without them
+// every client has all permissions.
 func startNATS(dir string, k Keeping, accounts []byte) (servers []*natsserver.Server, err error) {
 	defer func() {
 		if err != nil {
@@ -83,7 +83,7 @@ func startNATS(dir string, k Keeping, accounts []byte) (servers []*natsserver.Se
 	return servers, awaitCluster(servers)
 }
 
-// freeAddresses are addresses on loopback at which nobody listens now: each server of a cluster is told of all.
+// freeAddresses returns unused loopback addresses. Each server of a cluster is configured with all of them.
 func freeAddresses(n int) ([]*net.TCPAddr, error) {
 	addresses := make([]*net.TCPAddr, n)
 	for i := range addresses {
@@ -97,14 +97,14 @@ func freeAddresses(n int) ([]*net.TCPAddr, error) {
 	return addresses, nil
 }
 
-// awaitCluster waits until the servers of a cluster have a leader that knows of all.
+// awaitCluster waits until the cluster has a leader that lists all servers.
 func awaitCluster(servers []*natsserver.Server) error {
 	tick := time.NewTicker(natsPoll)
 	defer tick.Stop()
 	for end := time.Now().Add(natsCluster); len(servers) > 1; <-tick.C {
 		for _, s := range servers {
 			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(servers) {
-				return nil // only the leader names all of them
+				return nil // only the leader lists all servers
 			}
 		}
 		if time.Now().After(end) {

@@ -15,20 +15,20 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
 
-// ScaleOptions say how full the database is, and what is measured on it.
+// ScaleOptions sets how many operations the database holds, and what RunScale measures.
 type ScaleOptions struct {
-	// Finished and Waiting are the operations in the full database: those that have ended, and those that wait for a time or, one in
-	// ten, for their turn.
+	// Finished and Waiting are the numbers of operations in the full database that have ended and that wait: nine of ten for a time,
+	// one of ten for another operation of its instance.
 	Finished, Waiting int
-	// InFlight are the numbers of operations that are kept in flight.
+	// InFlight lists the numbers of operations in flight.
 	InFlight []int
-	// Orchestrators are the numbers of orchestrators side by side.
+	// Orchestrators lists the numbers of orchestrators in parallel.
 	Orchestrators []int
-	// Rounds is how often each run is repeated, by turns with those that it is compared with.
+	// Rounds is the number of times each run is repeated, interleaved with the runs that it is compared with.
 	Rounds int
-	// Seconds is about how long each run is measured.
+	// Seconds is the approximate duration of each run.
 	Seconds float64
-	// Log is where the parts log.
+	// Log receives the logs of all parts.
 	Log *slog.Logger
 }
 
@@ -39,7 +39,7 @@ const (
 	caseArchiving = "full database, archiving"
 )
 
-// scaleResult is one line of output: a run, or with a ratio the median of those of a case in relation to the first case.
+// scaleResult is one line of output: a run, or with a ratio the median of a case relative to the first case.
 type scaleResult struct {
 	Scenario string `json:"scenario"`
 	Case     string `json:"case"`
@@ -66,7 +66,7 @@ func RunScale(ctx context.Context, o ScaleOptions, out io.Writer) error {
 	})
 }
 
-// all is every comparison, one after the other.
+// all runs every comparison in sequence.
 func (s *scale) all(ctx context.Context) error {
 	if err := s.sizes(ctx); err != nil {
 		return err
@@ -80,10 +80,10 @@ type scale struct {
 	print *json.Encoder
 }
 
-// variant is one of the cases that are compared.
+// variant is one case of a comparison.
 type variant struct {
 	name string
-	// database is that of the runs; empty means a new one for each.
+	// database is the database of all runs; empty means a new one for each run.
 	database string
 	layout   layout
 }
@@ -94,7 +94,7 @@ func (s *scale) sizes(ctx context.Context) error {
 	if err := s.fill(ctx, database); err != nil {
 		return err
 	}
-	// Half of what has ended is older than keepHalf.
+	// Half of the ended operations are older than keepHalf.
 	return s.compare(ctx, []variant{
 		{name: caseEmpty},
 		{name: caseFull, database: database},
@@ -111,7 +111,7 @@ func (s *scale) replicas(ctx context.Context) error {
 	return s.compare(ctx, variants)
 }
 
-// compare measures variants by turns, and then relates the median of each to that of the first.
+// compare measures variants in turn, and divides the median of each by the median of the first.
 func (s *scale) compare(ctx context.Context, variants []variant) error {
 	for _, inFlight := range s.InFlight {
 		speeds := make([][]float64, len(variants))
@@ -188,7 +188,7 @@ const (
 	fillTimeout = time.Hour
 )
 
-// fill makes a database with operations that have ended and that wait, as years of use would leave it.
+// fill creates a database with ended and waiting operations, like one after years of use.
 func (s *scale) fill(ctx context.Context, database string) (err error) {
 	start := time.Now()
 	if err := s.m.pg.CreateDatabase(ctx, database, ""); err != nil {
@@ -199,7 +199,7 @@ func (s *scale) fill(ctx context.Context, database string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	i, err := install(ctx, p, s.m.log, layout{}) // makes the schema and stores the definitions
+	i, err := install(ctx, p, s.m.log, layout{}) // creates the schema and stores the definitions
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (s *scale) exec(ctx context.Context, db *sqlx.DB, query string, args ...any
 }
 
 const (
-	// endedSQL stores operations that have ended, three per instance. Their ids begin with their time, as those of the broker do.
+	// endedSQL stores ended operations, three per instance. Their ids begin with their time, like the ids that the broker creates.
 	endedSQL = `
 INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
     dispatch, stage_memory, started_at, finished_at, deadline, message, error, details)
@@ -253,7 +253,7 @@ SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' ||
     at + interval '1 day', '', CASE WHEN n % 50 = 0 THEN '{"component": "edp", "reason": "broken", "message": "EDP is broken"}'::jsonb END,
     jsonb_build_object('avs', jsonb_build_object('internal', n, 'external', n), 'provisioner', jsonb_build_object('runtimeId', md5(n::text)))
 FROM (SELECT n, now() - $2::float8 * n / $1::int * interval '1 second' AS at FROM generate_series($1::int, 1, -1) AS n) v`
-	// waitingSQL stores operations that wait: nine of ten for a time, one for its turn behind one of those.
+	// waitingSQL stores waiting operations: nine of ten wait for a time, one waits for another operation of its instance.
 	waitingSQL = `
 INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
     dispatch, stage_memory, started_at, deadline, due_at, first_tried_at, message, details)

@@ -13,13 +13,13 @@ import (
 const (
 	// retryAfter keeps the operations waiting for the whole run.
 	retryAfter = time.Hour
-	// idleFor is longer than the NATS server remembers message ids.
+	// idleFor is longer than the duplicate window of the NATS server.
 	idleFor    = event.DuplicateWindow + 5*time.Second
 	settle     = 100 * time.Millisecond
 	bytesPerMB = 1 << 20
 )
 
-// runWaiting measures memory with growing numbers of operations that wait for a retry, and what keb does when nothing happens.
+// runWaiting measures memory with growing numbers of operations that wait for a retry, and the load of an idle keb.
 func runWaiting(ctx context.Context, m *machine, numbers []int, report func(memoryResult) error) (err error) {
 	p, err := m.parts(ctx, "waiting")
 	if err != nil {
@@ -31,7 +31,7 @@ func runWaiting(ctx context.Context, m *machine, numbers []int, report func(memo
 		return err
 	}
 	defer func() { err = errors.Join(err, i.stop()) }()
-	// The server's own housekeeping counts as transactions too.
+	// The server's own maintenance also counts as transactions.
 	for _, statement := range []string{`ALTER SYSTEM SET autovacuum = off`, `SELECT pg_reload_conf()`} {
 		if _, err := p.db.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("turn autovacuum off: %w", err)
@@ -53,7 +53,7 @@ func runWaiting(ctx context.Context, m *machine, numbers []int, report func(memo
 				return fmt.Errorf("count waiting operations: %w", err)
 			}
 		}
-		// Postgres counts a transaction when its connection next has nothing to do for a while.
+		// Postgres counts a transaction only when its connection has been idle for a while.
 		if err := wait(ctx, idleFor/2); err != nil {
 			return err
 		}
@@ -69,12 +69,12 @@ func runWaiting(ctx context.Context, m *machine, numbers []int, report func(memo
 			return err
 		}
 		runtime.GC()
-		runtime.GC() // what finalizers and pools held
+		runtime.GC() // again, for memory held by finalizers and pools
 		var stats runtime.MemStats
 		runtime.ReadMemStats(&stats)
 		r := memoryResult{
 			Scenario: "waiting", Waiting: number, HeapMB: round(float64(stats.HeapInuse)/bytesPerMB, 1),
-			// The bench's own reading is one of them.
+			// One of them is the benchmark's own query.
 			IdleStatementsPerSecond: round(float64(after.commits-before.commits-1)/(idleFor/2).Seconds(), 2),
 		}
 		if err := report(r); err != nil {

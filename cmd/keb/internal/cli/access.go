@@ -11,7 +11,7 @@ import (
 func newAccess(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "access",
-		Short: "Say who may use the operator API",
+		Short: "Manage access to the operator API",
 		Args:  exactly(),
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,7 +39,7 @@ when it is no longer used.`,
 			if o.json() {
 				return printJSON(o.Out, map[string]string{"token": token, "name": name, "role": role, "sha256": hash, "line": line})
 			}
-			// Only the line goes to a file when the output is redirected, and only the token is seen.
+			// The token goes to Err, so that a redirected output holds the line for the token file only.
 			if _, err := fmt.Fprintf(o.Err, "Token of %s, shown this once:\n%s\nIts line for the file in KEB_ACCESS_TOKENS_FILE:\n", name, token); err != nil {
 				return err
 			}
@@ -48,9 +48,9 @@ when it is no longer used.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&name, "name", "", "who the token is for; stands with everything that is done with it")
-	flags.StringVar(&role, "role", string(access.Viewer), "viewer, who may look, or operator, who may act, too")
-	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions( // the flag is there
+	flags.StringVar(&name, "name", "", "owner of the token; recorded with every action")
+	flags.StringVar(&role, "role", string(access.Viewer), "viewer (read only) or operator (read and act)")
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions( // the flag exists
 		[]string{string(access.Viewer), string(access.Operator)}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

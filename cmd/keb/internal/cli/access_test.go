@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 )
 
-func TestATokenIsMadeForSomebody(t *testing.T) {
+func TestAccessToken_Create_PrintsLine(t *testing.T) {
 	t.Parallel()
 	r := run(t, "", "access", "token", "--name", "Jane Doe", "--role", "operator")
 	if r.code != 0 {
@@ -31,7 +31,7 @@ func TestATokenIsMadeForSomebody(t *testing.T) {
 	if want := `- {name: "Jane Doe", role: operator, sha256: ` + hex.EncodeToString(sum[:]) + "}\n"; r.out != want {
 		t.Errorf("output %q, want %q", r.out, want)
 	}
-	// What is printed is what services read.
+	// Services accept the printed line.
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(r.out), 0o600))
 	a, err := access.New(access.Config{TokensFile: file}, access.Deps{})
@@ -41,7 +41,7 @@ func TestATokenIsMadeForSomebody(t *testing.T) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	if i, err := a.Check(request, hex.EncodeToString(sum[:])); err == nil {
-		t.Errorf("the hash is as good as the token: %+v", i)
+		t.Errorf("the hash is accepted as a token: %+v", i)
 	}
 
 	var fields map[string]string
@@ -56,7 +56,7 @@ func TestATokenIsMadeForSomebody(t *testing.T) {
 	}
 }
 
-func TestCommandsShowTheirToken(t *testing.T) {
+func TestToken_Commands_SendIt(t *testing.T) {
 	var sent []string
 	answer := http.StatusOK
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,6 +75,9 @@ func TestCommandsShowTheirToken(t *testing.T) {
 
 	if r := command("operations"); r.code != 0 || last() != "" {
 		t.Errorf("without a token: %+v, sent %q", r, last())
+	}
+	if r := command("runtimes"); r.code != 0 || last() != "Basic a2ViOmtlYg==" {
+		t.Errorf("the broker without a token: %+v, sent %q", r, last())
 	}
 	for _, args := range [][]string{{"operations"}, {"orchestrations"}, {"runtimes"}} {
 		if command(append(args, "--token-file", file)...); last() != "Bearer keb_CANARY-file" {
@@ -102,8 +105,8 @@ func TestCommandsShowTheirToken(t *testing.T) {
 	}
 }
 
-func TestATokenDoesNotFollowARedirect(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect is followed") }))
+func TestToken_Redirect_IsNotSent(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
 	t.Cleanup(other.Close)
 	srv := httptest.NewServer(http.RedirectHandler(other.URL+"/elsewhere", http.StatusPermanentRedirect))
 	t.Cleanup(srv.Close)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAnAddressWithAPasswordIsRefusedWithoutShowingIt(t *testing.T) {
+func TestAddress_WithPassword_IsRejectedAndHidden(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"--operator-addr", "http://u:CANARY@127.0.0.1:1", "operations"}, {"--osb-addr", "u:CANARY@127.0.0.1:1", "runtimes"}} {
 		var out, said bytes.Buffer
@@ -18,7 +18,7 @@ func TestAnAddressWithAPasswordIsRefusedWithoutShowingIt(t *testing.T) {
 	}
 }
 
-func TestATokenThatOthersCanReadIsWarnedOf(t *testing.T) {
+func TestToken_Unencrypted_PrintsWarning(t *testing.T) {
 	t.Parallel()
 	for addr, warned := range map[string]bool{
 		"http://keb.example.org": true, "10.0.0.1:8081": true, "[fe80::1]:8081": true, "https://keb.example.org": false, "localhost:8081": false,

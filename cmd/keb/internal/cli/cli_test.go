@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/cmd/keb/internal/cli"
 )
 
-// result is what a command left behind.
+// result is the outcome of a command.
 type result struct {
 	code     int
 	out, err string
@@ -31,7 +31,7 @@ func run(t *testing.T, stdin string, args ...string) result {
 	return result{code: code, out: out.String(), err: errs.String()}
 }
 
-// api is a stand-in for the HTTP APIs: answers by "METHOD /path", one after the other, the last one stays.
+// api is a fake of the HTTP APIs. It has answers by "METHOD /path", which are used in order; the last one is repeated.
 type api struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -83,10 +83,10 @@ func expect(t *testing.T, got result, code int, out, errs string) {
 	}
 }
 
-// unreachable is an address where nobody listens. A port that was free a moment ago may be that of another test.
+// unreachable is an address without a listener. A free port might be taken by another test.
 const unreachable = "127.0.0.1:1"
 
-func TestWrongCallsAreOneLineAndCodeTwo(t *testing.T) {
+func TestUsageErrors_Commands_OneLineAndExitTwo(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		args []string
@@ -97,7 +97,7 @@ func TestWrongCallsAreOneLineAndCodeTwo(t *testing.T) {
 		"unknown format":     {[]string{"operations", "-o", "yaml"}, `--output "yaml" is not a format; allowed: text, json`},
 		"unknown state":      {[]string{"operations", "--state", "running"}, `--state "running" is not a state; allowed: pending, in progress, succeeded, failed, cancelled`},
 		"unknown type":       {[]string{"operations", "--type", "delete"}, `--type "delete" is not an operation type; allowed: provision, deprovision, update, upgradeKyma, upgradeCluster`},
-		"page below 1":       {[]string{"operations", "--page", "0"}, "--page 0 is not a page; they count from 1"},
+		"page below 1":       {[]string{"operations", "--page", "0"}, "--page must be at least 1, not 0"},
 		"page size below 1":  {[]string{"operations", "--page-size", "0"}, "--page-size must be at least 1"},
 		"no id":              {[]string{"watch"}, "watch needs the id of an operation; see keb watch --help"},
 		"too many arguments": {[]string{"operation", "a", "skip", "b"}, `operation: unexpected argument "b"; see keb operation --help`},
@@ -116,7 +116,7 @@ func TestWrongCallsAreOneLineAndCodeTwo(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestCommands_ServerUnreachable_Fail(t *testing.T) {
 	t.Parallel()
 	const addr = unreachable
 	request := filepath.Join("..", "..", "..", "..", "examples", "requests", "azure.json")
@@ -137,13 +137,13 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatIsNone(t *testing.T) {
+func TestAddress_WrongScheme_IsRejected(t *testing.T) {
 	t.Parallel()
 	expect(t, run(t, "", "operations", "--operator-addr", "ftp://x"), 1, "",
 		"keb: operator API: \"ftp://x\" is not an address; write host:port or a URL\n")
 }
 
-func TestEveryRequestInTheExamplesCanBeRead(t *testing.T) {
+func TestProvision_ExampleRequests_AreAccepted(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "..", "examples", "requests", "*.json"))
 	if err != nil || len(files) < 9 {
@@ -163,7 +163,7 @@ func write(t *testing.T, content string) string {
 	return path
 }
 
-func TestARequestFileThatIsWrong(t *testing.T) {
+func TestProvision_InvalidRequestFile_NamesLine(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ content, want string }{
 		"empty":          {"", ":1: the file is empty"},
@@ -171,8 +171,8 @@ func TestARequestFileThatIsWrong(t *testing.T) {
 		"no JSON":        {"{\n  service_id: s\n}", ":2: invalid character 's' looking for beginning of object key string"},
 		"misspelt key":   {"{\n  \"service_id\": \"s\",\n  \"parametres\": {}\n}", `:3: unknown field "parametres"; allowed: instance_id, service_id, plan_id, organization_guid, space_guid, context, parameters`},
 		"wrong type":     {"{\"service_id\": 1}", ":1: service_id is a number, must be a string"},
-		"no service":     {`{"plan_id":"p"}`, `: the key "service_id" is missing`},
-		"no plan":        {`{"service_id":"s"}`, `: the key "plan_id" is missing`},
+		"no service":     {`{"plan_id":"p"}`, `: key "service_id" is missing`},
+		"no plan":        {`{"service_id":"s"}`, `: key "plan_id" is missing`},
 		"more than one":  {`{"service_id":"s","plan_id":"p"} {}`, ": more than one JSON value"},
 		"a list instead": {`[]`, ":1: the file must hold a JSON object, not: array"},
 	} {

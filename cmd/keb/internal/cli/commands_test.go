@@ -17,10 +17,10 @@ const operations = `200 {"data":[
   "error":{"component":"provisioner","reason":"err_timeout","message":"gave\nup"},"createdAt":"2020-01-01T00:00:00Z"}],
  "count":2,"totalCount":7}`
 
-// age hides how long ago something was.
+// age replaces ages, which depend on the current time.
 var age = regexp.MustCompile(`\d+h\d\dm`)
 
-func TestOperationsAreATable(t *testing.T) {
+func TestOperations_List_IsATable(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /operations": {operations}})
 	got := run(t, "", "operations", "--operator-addr", addr, "--state", "in-progress", "--type", "provision", "--plan", "azure",
@@ -37,13 +37,13 @@ func TestOperationsAreATable(t *testing.T) {
 	}
 }
 
-func TestNoOperations(t *testing.T) {
+func TestOperations_EmptyList_SaysSo(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /operations": {`200 {"data":[],"count":0,"totalCount":0}`}})
 	expect(t, run(t, "", "operations", "--operator-addr", addr), 0, "no operations\n", "")
 }
 
-func TestJSONIsPassedOnAsItCame(t *testing.T) {
+func TestOperations_JSON_IsUnchanged(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"GET /operations":   {`200 {"data":[{"id":"op-1","new":1.50}],"count":1,"totalCount":1}`},
@@ -71,7 +71,7 @@ const finished = `{"id":"op-1","type":"provision","state":"succeeded","instanceI
  "stages":[{"name":"start","state":"finished","attempt":1,"steps":[{"name":"Starting","worker":"orchestrator","state":"succeeded","attempts":1,"durationMs":2}]}],
  "history":[{"cursor":1,"stage":"start","step":"Starting","outcome":"succeeded","stageAttempt":1,"stepAttempt":1,"message":"all  well"}]}`
 
-func TestAnOperationShowsStagesStepsAndHistory(t *testing.T) {
+func TestOperation_Show_ListsStagesStepsHistory(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /operations/op-1": {"200 " + finished}})
 	const text = "provision op-1  plan azure  instance inst-1\nsucceeded after 7.0s\n✓ start\n    ✓ Starting  orchestrator  succeeded, 2ms\n"
@@ -80,7 +80,7 @@ func TestAnOperationShowsStagesStepsAndHistory(t *testing.T) {
 		text+"\nhistory:\n  1    start/Starting  1.1  succeeded  all well\n", "")
 }
 
-func TestAnUnknownOperation(t *testing.T) {
+func TestOperation_Unknown_Fails(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /operations/x": {`404 {"error":"not found"}`}})
 	for _, command := range [][]string{{"operation", "x"}, {"watch", "x", "--await", "0s"}} {
@@ -89,7 +89,7 @@ func TestAnUnknownOperation(t *testing.T) {
 	}
 }
 
-func TestAnErrorOfTheOperatorAPIIsPassedOn(t *testing.T) {
+func TestOperations_APIError_IsPrinted(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
 		`500 {"error":"the database is away"}`:         "the operator API answers 500: the database is away",
@@ -107,7 +107,7 @@ func TestAnErrorOfTheOperatorAPIIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestWatchEndsWithTheOutcome(t *testing.T) {
+func TestWatch_FinalState_SetsExitCode(t *testing.T) {
 	t.Parallel()
 	failed := strings.Replace(finished, `"state":"succeeded","instanceId"`, `"state":"failed","error":{"component":"avs","message":"no"},"instanceId"`, 1)
 	_, addr := newAPI(t, map[string][]string{"GET /operations/op-1": {"200 " + finished}, "GET /operations/op-2": {"200 " + failed}})
@@ -128,7 +128,7 @@ const body = `{"instance_id":"inst-1","service_id":"s","plan_id":"p","parameters
 
 const instancePath = "/oauth/cf-eu10/v2/service_instances/inst-1"
 
-func TestProvisionSendsTheFile(t *testing.T) {
+func TestProvision_File_IsSent(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"PUT " + instancePath: {`202 {"operation":"op-1","dashboard_url":"http://d"}`}})
 	expect(t, run(t, body, "provision", "-f", "-", "--osb-addr", addr), 0,
@@ -139,14 +139,14 @@ func TestProvisionSendsTheFile(t *testing.T) {
 	}
 }
 
-func TestProvisionTwiceHasNothingToDo(t *testing.T) {
+func TestProvision_SameAgain_NothingToDo(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"PUT " + instancePath: {`200 {}`}})
 	expect(t, run(t, body, "provision", "-f", "-", "--wait", "--osb-addr", addr), 0,
 		"provisioning of instance inst-1: nothing to do\n", "")
 }
 
-func TestProvisionWaits(t *testing.T) {
+func TestProvision_Wait_FollowsOperation(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"PUT " + instancePath:                     {`202 {"operation":"op-1"}`},
@@ -168,7 +168,7 @@ func TestProvisionWaits(t *testing.T) {
 	}
 }
 
-func TestProvisionThatFails(t *testing.T) {
+func TestProvision_OperationFails_ExitsOne(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"PUT " + instancePath:                     {`202 {"operation":"op-1"}`},
@@ -180,18 +180,18 @@ func TestProvisionThatFails(t *testing.T) {
 	}
 }
 
-func TestProvisionThatIsRefused(t *testing.T) {
+func TestProvision_Rejected_ExplainsWhy(t *testing.T) {
 	t.Parallel()
 	for answer, want := range map[string]string{
 		`400 {"description":"parameters.machineType: not one of a, b"}`: "keb: the OSB API answers 400: parameters.machineType: not one of a, b\n",
-		`401 {}`: "keb: the OSB API refuses user and password; set KEB_OSB_USER and KEB_OSB_PASSWORD\n",
+		`401 {}`: "keb: the OSB API rejected user and password; set KEB_OSB_USER and KEB_OSB_PASSWORD\n",
 	} {
 		_, addr := newAPI(t, map[string][]string{"PUT " + instancePath: {answer}})
 		expect(t, run(t, body, "provision", "-f", "-", "--osb-addr", addr), 1, "", want)
 	}
 }
 
-func TestDeprovisionFindsThePlanItself(t *testing.T) {
+func TestDeprovision_NoPlanGiven_FindsIt(t *testing.T) {
 	t.Parallel()
 	const catalog = `200 {"services":[{"id":"svc","plans":[{"id":"p-aws","name":"aws"},{"id":"p-azure","name":"azure"}]}]}`
 	for name, tc := range map[string]struct {
@@ -219,24 +219,24 @@ func TestDeprovisionFindsThePlanItself(t *testing.T) {
 	}
 }
 
-func TestDeprovisionOfWhatIsNotThere(t *testing.T) {
+func TestDeprovision_UnknownInstance_Fails(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET " + instancePath: {`404 {}`}, "GET /operations": {`200 {"data":[],"count":0,"totalCount":0}`}})
 	expect(t, run(t, "", "deprovision", "inst-1", "--osb-addr", addr, "--operator-addr", addr), 1, "",
 		"keb: there is no instance inst-1; keb operations shows the instances of all operations\n")
 	_, addr = newAPI(t, map[string][]string{"GET " + instancePath: {`200 {"service_id":"svc","plan_id":"p"}`}, "DELETE " + instancePath: {`410 {}`}})
 	expect(t, run(t, "", "deprovision", "inst-1", "--osb-addr", addr), 1, "",
-		"keb: there is no instance inst-1; it may be gone already\n")
+		"keb: there is no instance inst-1; it may have been deleted already\n")
 }
 
-func TestDeprovisionWithAnUnknownPlan(t *testing.T) {
+func TestDeprovision_UnknownPlan_Fails(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /oauth/cf-eu10/v2/catalog": {`200 {"services":[{"id":"svc","plans":[{"id":"1","name":"aws"}]}]}`}})
 	expect(t, run(t, "", "deprovision", "inst-1", "--plan", "azur", "--osb-addr", addr), 2, "",
-		"keb: there is no plan \"azur\"; known: aws\n")
+		"keb: unknown plan \"azur\"; allowed: aws\n")
 }
 
-func TestProcessCheck(t *testing.T) {
+func TestProcessCheck_Overlays_AreValidated(t *testing.T) {
 	t.Parallel()
 	if got := run(t, "", "process", "check", "--overlays", ""); got.code != 0 || !strings.HasPrefix(got.out, "provision: 5 stages, 19 steps, hash ") {
 		t.Errorf("%+v", got)
@@ -246,14 +246,14 @@ func TestProcessCheck(t *testing.T) {
 	writeTo(t, overlay, "operation: provision\nchanges:\n  - disable: Nothing_Like_It\n  - disable: AVS_Tag\n")
 	got := run(t, "", "process", "check", "--overlays", dir)
 	if got.code != 1 || !strings.HasPrefix(got.err, overlay+`:3: disable: unknown step "Nothing_Like_It"; known: Starting, `) ||
-		!strings.HasSuffix(got.err, overlay+":4: disable: unknown step \"AVS_Tag\"; did you mean AVS_Tags?\nkeb: the process definitions have problems\n") {
+		!strings.HasSuffix(got.err, overlay+":4: disable: unknown step \"AVS_Tag\"; did you mean AVS_Tags?\nkeb: the process definitions are invalid\n") {
 		t.Errorf("%+v", got)
 	}
 	expect(t, run(t, "", "process", "check", "--overlays", "absent"), 1, "",
-		"keb: overlay folder absent does not exist; name an existing one with --overlays or KEB_OVERLAYS\n")
+		"keb: overlay folder absent does not exist; set an existing one with --overlays or KEB_OVERLAYS\n")
 }
 
-func TestUpRefusesWhatCannotBe(t *testing.T) {
+func TestUp_InvalidSettings_AreRejected(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	for name, tc := range map[string]struct {
@@ -262,12 +262,12 @@ func TestUpRefusesWhatCannotBe(t *testing.T) {
 	}{
 		"an address for others": {
 			[]string{"--osb-addr", "0.0.0.0:8080"},
-			`keb: --osb-addr (KEB_OSB_ADDR): "0.0.0.0:8080" is not a loopback address; keb up is for one machine, write for example 127.0.0.1:8080`,
+			`keb: --osb-addr (KEB_OSB_ADDR): "0.0.0.0:8080" is not a loopback address; keb up runs on one machine only, write for example 127.0.0.1:8080`,
 		},
 		"no port": {[]string{"--operator-addr", "127.0.0.1"}, `keb: --operator-addr (KEB_OPERATOR_ADDR): "127.0.0.1" is not host:port`},
 		"one address for two": {
 			[]string{"--operator-addr", "127.0.0.1:8080"},
-			"keb: --operator-addr (KEB_OPERATOR_ADDR): 127.0.0.1:8080 is the address of --osb-addr (KEB_OSB_ADDR) already",
+			"keb: --operator-addr (KEB_OPERATOR_ADDR): 127.0.0.1:8080 is already the address of --osb-addr (KEB_OSB_ADDR)",
 		},
 		"no data folder":      {[]string{"--data-dir", ""}, "keb: --data-dir (KEB_DATA_DIR): must not be empty"},
 		"an unknown overlays": {[]string{"--overlays", "absent"}, `keb: KEB_OVERLAYS: "absent" is not a folder that can be read`},
@@ -279,7 +279,7 @@ func TestUpRefusesWhatCannotBe(t *testing.T) {
 	}
 }
 
-func TestUpNamesThePortThatIsInUse(t *testing.T) {
+func TestUp_PortInUse_IsNamed(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, nil)
 	got := run(t, "", "up", "--data-dir", t.TempDir(), "--osb-addr", addr, "--operator-addr", "127.0.0.1:0", "--landscape-addr", "127.0.0.1:0")

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
-// A shell that completes waits for the answer, so questions are short, and nothing is offered when nobody answers.
+// The shell waits for completions, so requests have a short timeout, and an error yields no completions.
 const (
 	completeTimeout = 2 * time.Second
 	completeAtMost  = 50
@@ -20,7 +20,7 @@ func completeFlag(cmd *cobra.Command, flag string, values []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeOperation offers the ids of the newest operations, with what they are.
+// completeOperation offers the ids of the newest operations with a description.
 func (o *options) completeOperation(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -54,7 +54,7 @@ func (o *options) offer(
 	return find(ctx, client), cobra.ShellCompDirectiveNoFileComp
 }
 
-// complete offers an operation, and then what can be done with it.
+// complete offers an operation, and then its actions.
 func (a *acting) complete(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) == 1 {
 		return []cobra.Completion{actionCancel, actionRetry, actionSkip}, cobra.ShellCompDirectiveNoFileComp
@@ -62,7 +62,7 @@ func (a *acting) complete(cmd *cobra.Command, args []string, typed string) ([]co
 	return a.completeOperation(cmd, args, typed)
 }
 
-// complete offers an orchestration, and then what can be done with it.
+// complete offers an orchestration, and then its actions.
 func (i *inspecting) complete(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:

@@ -14,8 +14,8 @@ import (
 
 const repository = "../../../.."
 
-// Every command of keb on a page is one that there is, with flags that it has and as many arguments as it takes. Nothing is run.
-func TestCommandsThatPagesShowExist(t *testing.T) {
+// Every keb command in the documentation exists, with valid flags and the right number of arguments. No command is run.
+func TestDocs_Commands_Exist(t *testing.T) {
 	t.Parallel()
 	checked := 0
 	for name, text := range pages(t) {
@@ -34,11 +34,11 @@ func TestCommandsThatPagesShowExist(t *testing.T) {
 		}
 	}
 	if checked < 80 {
-		t.Errorf("found %d commands, which cannot be all", checked)
+		t.Errorf("found only %d commands", checked)
 	}
 }
 
-func TestAPageWithACommandThatIsNotThereIsFound(t *testing.T) {
+func TestDocs_UnknownCommand_IsReported(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"keb opertions", "keb operations --stat failed", "keb operations -Z", "keb job no-such-job", "keb operations --page many", "keb watch"} {
 		blocks, _ := commandsOf("```sh\n" + line + "   # comment\n```\n")
@@ -47,12 +47,12 @@ func TestAPageWithACommandThatIsNotThereIsFound(t *testing.T) {
 			continue
 		}
 		if try(blocks[0], true) == nil {
-			t.Errorf("%s is taken for a command", line)
+			t.Errorf("%s is accepted as a command", line)
 		}
 	}
 }
 
-// try parses arguments as keb does. In prose a command may lack its arguments, and a flag its value.
+// try parses arguments as keb does. In prose, arguments and flag values may be missing.
 func try(args []string, whole bool) error {
 	root := newRoot(IO{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
 	root.InitDefaultCompletionCmd()
@@ -98,11 +98,11 @@ func pages(t *testing.T) map[string]string {
 var (
 	block = regexp.MustCompile("(?ms)^```(?:sh|bash|console)?\n(.*?)^```")
 	span  = regexp.MustCompile("`([^`\n]+)`")
-	// Who comes before the arguments: the program itself, however it was started, and the container of Docker Compose.
+	// The words before the arguments: the program, or the container of Docker Compose.
 	starts = [][]string{{"docker", "compose", "run", "--rm", "cli"}, {"go", "run", "./cmd/keb"}, {"./bin/keb"}, {"bin/keb"}, {"keb"}}
 )
 
-// commandsOf finds the arguments of each keb in the blocks of a page, and in its prose.
+// commandsOf returns the arguments of each keb command in the code blocks and the prose of a page.
 func commandsOf(text string) (blocks, prose [][]string) {
 	for _, m := range block.FindAllStringSubmatch(text, -1) {
 		for line := range strings.Lines(strings.ReplaceAll(m[1], "\\\n", " ")) {
@@ -137,7 +137,7 @@ func argsOf(words []string) ([]string, bool) {
 	return nil, false
 }
 
-// split makes the words of each command of a line, without comments and redirections.
+// split returns the words of each command of a line, without comments and redirections.
 func split(line string) [][]string {
 	var commands [][]string
 	var words []string

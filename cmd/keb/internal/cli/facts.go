@@ -15,12 +15,15 @@ func newFacts(o *options) *cobra.Command {
 	var since string
 	replay := &cobra.Command{
 		Use:   "replay --since TIME",
-		Short: "Publish the facts again that occurred since a time",
-		Long: `Publish the facts again that occurred since a time, after the stream KEB_FACTS was lost. They follow from the history of operations and
+		Short: "Publish facts again that occurred since a given time",
+		Long: `Publish facts again that occurred since a given time, after the stream KEB_FACTS was lost. They are derived from the history of operations and
 have the same ids as before, so readers that have seen them ignore them. Role: operator.`,
 		Example: "  keb facts replay --since 2h\n  keb facts replay --since 2026-11-21T22:00:00Z",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if since == "" {
+				return usageError("facts replay needs --since TIME; see keb facts replay --help")
+			}
 			at, err := parseTime(since, time.Now())
 			if err != nil {
 				return usageError("--since %q: %s", since, err)
@@ -29,9 +32,6 @@ have the same ids as before, so readers that have seen them ignore them. Role: o
 		},
 	}
 	replay.Flags().StringVar(&since, "since", "", "a time such as 2026-11-21T22:00:00Z, or a duration such as 2h (required)")
-	if err := replay.MarkFlagRequired("since"); err != nil {
-		panic(err) // the flag is the one above
-	}
 	facts.AddCommand(replay)
 	return facts
 }

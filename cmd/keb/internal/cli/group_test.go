@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWrongCallsAreOneLineAndExitTwo(t *testing.T) {
+func TestGroups_UsageErrors_OneLineAndExitTwo(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "cases.yaml")
 	require.NoError(t, os.WriteFile(bad, []byte("cases: [{name: a}]"), 0o600))
@@ -40,7 +40,7 @@ func TestWrongCallsAreOneLineAndExitTwo(t *testing.T) {
 	}
 }
 
-func TestChecksOfWorkersAreListed(t *testing.T) {
+func TestWorkerCheck_List_PrintsChecks(t *testing.T) {
 	t.Parallel()
 	r := run(t, "", "worker", "check", "--list")
 	if r.code != 0 || !strings.Contains(r.out, "result-first") || strings.Count(r.out, "\n") < 30 {

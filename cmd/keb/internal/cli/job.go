@@ -20,7 +20,7 @@ func newJob(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "job NAME",
 		Short: "Run a job once: " + jobNames(),
-		Long: `Run a job once against a running system, and print its report. keb up runs all of them from time to time; on Kubernetes a
+		Long: `Run a job once against a running system, and print its report. keb up runs all jobs periodically; on Kubernetes a
 CronJob runs the command "jobs" with the same flags. The exit code is 0 if nothing failed.`,
 		Example: "  keb job deprovision-retrigger --dry-run\n  keb job trial-expiry --plans trial,free -o json",
 		Args:    jobArgs,
@@ -33,9 +33,9 @@ CronJob runs the command "jobs" with the same flags. The exit code is 0 if nothi
 		name jobs.Job
 		does string
 	}{
-		{jobs.DeprovisionRetrigger, "Take up deprovisionings again that ended without some of their steps"},
-		{jobs.TrialExpiry, "Let instances of the plans trial and free expire when their time is over"},
-		{jobs.SubaccountCleanup, "Take away the instances of deleted sub-accounts, by the v2 events of the cloud inventory"},
+		{jobs.DeprovisionRetrigger, "Retry deprovisionings that ended with incomplete steps"},
+		{jobs.TrialExpiry, "Expire instances of the plans trial and free when their time is over"},
+		{jobs.SubaccountCleanup, "Deprovision the instances of deleted sub-accounts, found by the v2 events of the cloud inventory"},
 	} {
 		cmd.AddCommand(newOneJob(o, job.name, job.does))
 	}
@@ -60,7 +60,7 @@ func jobNames() string {
 	return strings.Join(names, ", ")
 }
 
-// impatient is the pause before a call is repeated, for somebody who sits there and waits.
+// impatient is the pause before a call is repeated. It is short because a user waits for the command.
 const impatient = 300 * time.Millisecond
 
 func newOneJob(o *options, job jobs.Job, does string) *cobra.Command {
@@ -99,7 +99,7 @@ func newOneJob(o *options, job jobs.Job, does string) *cobra.Command {
 	return cmd
 }
 
-// complete takes from the flags of keb what the environment and the flags of the job do not say.
+// complete sets the values that neither the environment nor the flags of the job set, from the flags of keb.
 func (o *options) complete(cfg *jobs.Config, cmd *cobra.Command) error {
 	broker, err := operator.BaseURL(o.address(o.osbAddr))
 	if err != nil {
@@ -137,9 +137,9 @@ type allJobTimes []jobTime
 
 func jobTimes(t *up.JobTimes) allJobTimes {
 	return allJobTimes{
-		{"retrigger-every", "KEB_RETRIGGER_EVERY", "how often incomplete deprovisionings are taken up again", &t.DeprovisionRetrigger},
-		{"expiry-every", "KEB_EXPIRY_EVERY", "how often is looked for trials to expire", &t.TrialExpiry},
-		{"cleanup-every", "KEB_CLEANUP_EVERY", "how often is looked for instances of deleted sub-accounts", &t.SubaccountCleanup},
+		{"retrigger-every", "KEB_RETRIGGER_EVERY", "how often incomplete deprovisionings are retried", &t.DeprovisionRetrigger},
+		{"expiry-every", "KEB_EXPIRY_EVERY", "how often expired trials are searched for", &t.TrialExpiry},
+		{"cleanup-every", "KEB_CLEANUP_EVERY", "how often instances of deleted sub-accounts are searched for", &t.SubaccountCleanup},
 	}
 }
 
@@ -149,7 +149,7 @@ func (times allJobTimes) register(cmd *cobra.Command) {
 	}
 }
 
-// fromEnv reads from the environment what no flag says.
+// fromEnv reads the times that no flag sets from the environment.
 func (times allJobTimes) fromEnv(cmd *cobra.Command) error {
 	for _, t := range times {
 		text := os.Getenv(t.variable)

@@ -10,7 +10,7 @@ import (
 const incompleteRuntimes = `200 {"data": [{"instanceID": "i-1", "status": {"state": "deprovisionincomplete"}},
 	{"instanceID": "i-2", "status": {"state": "deprovisionincomplete"}}], "totalCount": 2}`
 
-func TestAJobIsRunOnceAndReports(t *testing.T) {
+func TestJob_Run_PrintsReport(t *testing.T) {
 	t.Parallel()
 	a, addr := newAPI(t, map[string][]string{
 		"GET /runtimes": {incompleteRuntimes},
@@ -31,7 +31,7 @@ func TestAJobIsRunOnceAndReports(t *testing.T) {
 	}
 }
 
-func TestAJobThatFailsForAnInstanceFails(t *testing.T) {
+func TestJob_InstanceFails_ExitsOne(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"GET /runtimes": {incompleteRuntimes},
@@ -44,12 +44,12 @@ func TestAJobThatFailsForAnInstanceFails(t *testing.T) {
 	}
 	for _, want := range []string{`"dryRun": true`, `"started": 1`, `"instance": "i-2"`, `not this one`} {
 		if !strings.Contains(got.out, want) {
-			t.Errorf("the report does not say %q:\n%s", want, got.out)
+			t.Errorf("the report does not contain %q:\n%s", want, got.out)
 		}
 	}
 }
 
-func TestTheCleanUpAsksTheInventoryOfTheLandscape(t *testing.T) {
+func TestJob_Cleanup_QueriesSimulatedInventory(t *testing.T) {
 	t.Parallel()
 	_, landscape := newAPI(t, map[string][]string{
 		"POST /cis/oauth/token":             {`200 {"access_token": "t", "token_type": "bearer"}`},
@@ -65,7 +65,7 @@ func TestTheCleanUpAsksTheInventoryOfTheLandscape(t *testing.T) {
 	}
 }
 
-func TestAJobThatIsCalledWronglySaysWhatIsAllowed(t *testing.T) {
+func TestJob_UsageErrors_NameAllowedValues(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		args []string
@@ -80,14 +80,14 @@ func TestAJobThatIsCalledWronglySaysWhatIsAllowed(t *testing.T) {
 		"plan":         {[]string{"job", "trial-expiry", "--plans", "azure"}, 2, `plan "azure" does not expire`},
 		"parallel":     {[]string{"job", "trial-expiry", "--parallel", "0"}, 2, "--parallel (KEB_JOB_PARALLEL): 0 is not allowed, use 1 to 100"},
 		"address":      {[]string{"job", "trial-expiry", "--osb-addr", "ftp://x"}, 2, "OSB API:"},
-		"nobody there": {[]string{"job", "trial-expiry", "--osb-addr", "127.0.0.1:1"}, 1, "connection refused; is keb up running?"},
+		"unreachable":  {[]string{"job", "trial-expiry", "--osb-addr", "127.0.0.1:1"}, 1, "connection refused; is keb up running?"},
 		"no time":      {[]string{"up", "--retrigger-every", "-5m"}, 1, "--retrigger-every (KEB_RETRIGGER_EVERY): -5m0s is negative; 0 means never"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := run(t, "", tt.args...)
 			if got.code != tt.code || !strings.Contains(got.err, tt.want) || strings.Count(got.err, "\n") != 1 {
-				t.Errorf("exit code %d, want %d; error %q, want one line that says %q", got.code, tt.code, got.err, tt.want)
+				t.Errorf("exit code %d, want %d; error %q, want one line with %q", got.code, tt.code, got.err, tt.want)
 			}
 		})
 	}

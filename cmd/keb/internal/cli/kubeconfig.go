@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/broker"
 )
 
-// one selects a single runtime by what people know of it.
+// one selects a single runtime by its attributes.
 type one struct{ account, subaccount, instance, runtime, shoot string }
 
 func (s *one) register(cmd *cobra.Command) {
@@ -25,13 +25,13 @@ func (s *one) register(cmd *cobra.Command) {
 	flags.StringVarP(&s.shoot, "shoot", "c", "", "shoot of the runtime")
 }
 
-// instanceOr returns the instance that is the argument of a command, or the one that the flags select.
+// instanceOr returns the instance given as the argument of a command, or the one that the flags select.
 func (s *one) instanceOr(ctx context.Context, o *options, args []string) (string, error) {
 	switch {
 	case len(args) > 1:
-		return "", usageError("unexpected argument %q: there is one instance", args[1])
+		return "", usageError("unexpected argument %q: only one instance is allowed", args[1])
 	case len(args) == 1 && *s != (one{}):
-		return "", usageError("name the instance, or the runtime by flags, not both")
+		return "", usageError("give either the instance or flags that select the runtime, not both")
 	case len(args) == 1:
 		return args[0], nil
 	}
@@ -41,7 +41,7 @@ func (s *one) instanceOr(ctx context.Context, o *options, args []string) (string
 // find returns the instance that all given conditions select. It is an error if there is none or more than one.
 func (s *one) find(ctx context.Context, o *options) (string, error) {
 	if s.subaccount == "" && s.instance == "" && s.runtime == "" && s.shoot == "" {
-		return "", usageError("which runtime? name its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot, with --account to be sure")
+		return "", usageError("no runtime selected: give its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot, optionally with --account")
 	}
 	q := url.Values{"op_detail": {"last"}}
 	for name, value := range map[string]string{
@@ -57,7 +57,7 @@ func (s *one) find(ctx context.Context, o *options) (string, error) {
 	}
 	switch len(items) {
 	case 0:
-		return "", errors.New("there is no such runtime; keb runtimes lists them")
+		return "", errors.New("no runtime matches; keb runtimes lists them")
 	case 1:
 		var found runtime
 		if err := json.Unmarshal(items[0], &found); err != nil {
@@ -65,7 +65,7 @@ func (s *one) find(ctx context.Context, o *options) (string, error) {
 		}
 		return found.InstanceID, nil
 	}
-	return "", fmt.Errorf("%d runtimes are like that; name one with --instance-id, --runtime-id or --shoot", len(items))
+	return "", fmt.Errorf("%d runtimes match; select one with --instance-id, --runtime-id or --shoot", len(items))
 }
 
 func newKubeconfig(o *options) *cobra.Command {
@@ -74,12 +74,12 @@ func newKubeconfig(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig [INSTANCE]",
 		Short: "Download the kubeconfig of a runtime",
-		Long: `Download the kubeconfig of a runtime, to standard output or into a file. It holds no secret: kubectl logs in by OpenID Connect,
-for which it needs the plugin oidc-login.`,
+		Long: `Download the kubeconfig of a runtime, to standard output or into a file. It contains no secret: kubectl logs in with OpenID Connect,
+which requires the plugin oidc-login.`,
 		Example: "  keb kubeconfig INSTANCE --file runtime.yaml\n  keb kubeconfig -g my-account -c c-1a2b3c4",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.json() {
-				return usageError("a kubeconfig is YAML; --output is not for it")
+				return usageError("--output is not supported: a kubeconfig is YAML")
 			}
 			instance, err := which.instanceOr(cmd.Context(), o, args)
 			if err != nil {
@@ -100,7 +100,7 @@ func (o *options) kubeconfig(ctx context.Context, instance, file string) error {
 	}
 	content, err := client.Kubeconfig(ctx, instance)
 	if errors.Is(err, broker.ErrNotFound) {
-		return fmt.Errorf("there is no kubeconfig of instance %s; it may be gone, or its provisioning has not ended", instance)
+		return fmt.Errorf("there is no kubeconfig of instance %s; it may have been deleted, or its provisioning has not ended", instance)
 	}
 	if err != nil {
 		return err

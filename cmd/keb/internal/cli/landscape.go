@@ -9,13 +9,13 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-// newLandscape is for an installation whose external systems are simulated by a process of their own.
+// newLandscape returns the command that simulates the external systems in a process of its own.
 func newLandscape(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "landscape",
 		Short: "Run the simulated external systems alone, at --landscape-addr",
-		Long: `Run the simulated external systems alone, at --landscape-addr. keb up has them in its own process. The variables KEB_LANDSCAPE_* say
-where it keeps its data and how long things take (docs/configuration.md).`,
+		Long: `Run the simulated external systems alone, at --landscape-addr. keb up runs them in its own process. The variables KEB_LANDSCAPE_* set
+its data folder and its delays (docs/configuration.md).`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var cfg landscape.Config

@@ -24,8 +24,8 @@ func newNATS(o *options) *cobra.Command {
 	var encryption natsconf.TLS
 	config := &cobra.Command{
 		Use:   "config",
-		Short: "Print the configuration of the server: its users, and what each may do",
-		Long: `Print the configuration of the server: its users, and what each may do.
+		Short: "Print the server configuration with its users and their permissions",
+		Long: `Print the server configuration with its users and their permissions.
 
 The password of a user comes from the environment of the server: that of worker-avs from KEB_NATS_PASSWORD_WORKER_AVS. It
 must begin with a letter.`,
@@ -44,24 +44,24 @@ must begin with a letter.`,
 		},
 	}
 	workerFlag(config, &more)
-	config.Flags().BoolVar(&usersOnly, "users-only", false, "only the block accounts, for a server that is configured elsewhere")
-	config.Flags().StringVar(&encryption.CertFile, "tls-cert", "", "certificate of the server, a file on its machine")
+	config.Flags().BoolVar(&usersOnly, "users-only", false, "print print only the block accounts, for a server that is configured elsewhere")
+	config.Flags().StringVar(&encryption.CertFile, "tls-cert", "", "certificate file on the server's machine")
 	config.Flags().StringVar(&encryption.KeyFile, "tls-key", "", "its key")
-	config.Flags().StringVar(&encryption.ClientCAFile, "tls-client-ca", "", "authority of the clients, which must then show a certificate")
-	config.Flags().BoolVar(&encryption.First, "tls-first", false, "begin with TLS; clients need KEB_NATS_TLS_FIRST=true")
+	config.Flags().StringVar(&encryption.ClientCAFile, "tls-client-ca", "", "certificate authority of the clients, which must then present a certificate")
+	config.Flags().BoolVar(&encryption.First, "tls-first", false, "start connections with TLS; clients need KEB_NATS_TLS_FIRST=true")
 	cmd.AddCommand(config)
 	return cmd
 }
 
 func workerFlag(cmd *cobra.Command, into *[]string) {
-	cmd.Flags().StringSliceVar(into, "worker", listOf(os.Getenv("KEB_WORKERS")), "names of more workers than those that come with KEB (KEB_WORKERS)")
+	cmd.Flags().StringSliceVar(into, "worker", listOf(os.Getenv("KEB_WORKERS")), "names of additional workers (KEB_WORKERS)")
 }
 
 func listOf(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// allWorkers are the workers that come with KEB, and more.
+// allWorkers returns the workers that come with KEB and the additional ones.
 func allWorkers(more []string) ([]string, error) {
 	var names []string
 	for _, p := range stepworkers.Programs() {
@@ -78,12 +78,12 @@ func allWorkers(more []string) ([]string, error) {
 }
 
 func newSecrets(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "secrets", Short: "Passwords and keys of an installation with Docker Compose"}
+	cmd := &cobra.Command{Use: "secrets", Short: "Manage passwords and keys of an installation with Docker Compose"}
 	var cfg secrets.Config
 	var more []string
 	create := &cobra.Command{
 		Use:   "init",
-		Short: "Make passwords and keys where they are missing, a folder for each service",
+		Short: "Create missing passwords and keys, in one folder per service",
 		Args:  exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			var err error
@@ -98,16 +98,16 @@ func newSecrets(o *options) *cobra.Command {
 		},
 	}
 	workerFlag(create, &more)
-	create.Flags().StringVar(&cfg.Dir, "dir", "/secrets", "folder that gets them")
+	create.Flags().StringVar(&cfg.Dir, "dir", "/secrets", "target folder")
 	create.Flags().StringVar(&cfg.DatabaseHost, "database-host", "postgres:5432", "host and port of Postgres")
 	create.Flags().StringVar(&cfg.Database, "database", "keb", "name of the database")
-	create.Flags().BoolVar(&cfg.TLS, "tls", false, "make certificates, too: of an authority of its own, for a year, and again when a third of it is left")
-	create.Flags().StringSliceVar(&cfg.Writable, "writable", nil, "folders that other users write to: new volumes")
+	create.Flags().BoolVar(&cfg.TLS, "tls", false, "also create certificates with a private authority, valid for a year and renewed when a third of it is left")
+	create.Flags().StringSliceVar(&cfg.Writable, "writable", nil, "new volumes that other users write to")
 
 	var dir string
 	show := &cobra.Command{
 		Use:   "show",
-		Short: "Print what a person needs to log on, in the clear",
+		Short: "Print the passwords and tokens for users in clear text",
 		Args:  exactly(),
 		RunE:  func(*cobra.Command, []string) error { return showSecrets(o, dir) },
 	}
@@ -137,7 +137,7 @@ func showSecrets(o *options, dir string) error {
 func newForward(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "forward PORT=HOST:PORT...",
-		Short: "Pass TCP connections on to whichever replica of a service answers",
+		Short: "Forward TCP connections to any available replica of a service",
 		Args:  atLeastOne("PORT=HOST:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var rules []forward.Rule
@@ -157,11 +157,11 @@ func newForward(o *options) *cobra.Command {
 	}
 }
 
-// newHealthcheck is for containers that have nothing in them to ask with.
+// newHealthcheck returns the health check of containers without a shell or an HTTP client.
 func newHealthcheck(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:    "healthcheck URL...",
-		Short:  "Ask whether all addresses answer with 200",
+		Short:  "Check that all addresses answer with 200",
 		Args:   atLeastOne("a URL"),
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// waitingReasons are what --waiting takes.
+// waitingReasons are the values of --waiting.
 var waitingReasons = []string{"retry", "no_worker", "instance_busy", "admission", "executing"}
 
 func newOperations(o *options) *cobra.Command {
@@ -65,27 +65,27 @@ func newOperations(o *options) *cobra.Command {
 	flags.StringVar(&filter.Type, "type", "", "only operations of this type: "+strings.Join(types(), ", "))
 	flags.StringVar(&filter.Plan, "plan", "", "only operations of this plan, for example azure")
 	flags.StringVar(&filter.Instance, "instance", "", "only operations of this instance")
-	flags.StringVarP(&filter.Search, "search", "q", "", "only operations whose id, or the id of whose instance, begins like this")
-	flags.StringVar(&filter.Step, "step", "", "only operations that are at this step now")
-	flags.StringVar(&filter.Worker, "worker", "", "only operations that are at a step of this worker now")
-	flags.StringVar(&filter.Waiting, "waiting", "", "only operations that wait for this: "+strings.Join(waitingReasons, ", "))
+	flags.StringVarP(&filter.Search, "search", "q", "", "only operations whose id or instance id has this prefix")
+	flags.StringVar(&filter.Step, "step", "", "only operations that are currently at this step")
+	flags.StringVar(&filter.Worker, "worker", "", "only operations that are currently at a step of this worker")
+	flags.StringVar(&filter.Waiting, "waiting", "", "only operations that wait for this reason reason: "+strings.Join(waitingReasons, ", "))
 	flags.StringVar(&filter.Orchestration, "orchestration", "", "only operations of this orchestration")
-	flags.StringVar(&since, "since", "", "only operations requested since then: a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")
-	flags.StringVar(&until, "until", "", "only operations requested until then")
-	flags.IntVar(&filter.Page, "page", 1, "page, from 1")
-	flags.IntVar(&filter.PageSize, "page-size", 50, "operations on a page")
+	flags.StringVar(&since, "since", "", "only operations requested since this time, such as 2026-11-21T22:00:00Z, or a duration such as 2h")
+	flags.StringVar(&until, "until", "", "only operations requested until this time")
+	flags.IntVar(&filter.Page, "page", 1, "page number, starting at 1")
+	flags.IntVar(&filter.PageSize, "page-size", 50, "operations per page")
 	completeFlag(cmd, "state", states())
 	completeFlag(cmd, "type", types())
 	completeFlag(cmd, "waiting", waitingReasons)
 	return cmd
 }
 
-// states lists what --state takes, in the order of an operation's life.
+// states lists the values of --state, in the order of an operation's life.
 func states() []string {
 	return []string{string(event.Pending), string(event.InProgress), string(event.Succeeded), string(event.Failed), string(event.Cancelled)}
 }
 
-// types lists what --type takes.
+// types lists the values of --type.
 func types() []string {
 	var names []string
 	for _, t := range event.OperationTypes() {
@@ -94,9 +94,9 @@ func types() []string {
 	return names
 }
 
-// checkFilter refuses what could only give an empty list, so that a typing error does not look like an answer.
+// checkFilter rejects values that no operation can have, so that a typing error does not look like an empty result.
 func checkFilter(f *operator.Filter) error {
-	// The state has a blank in it, which is a nuisance in a shell.
+	// The state contains a space, which must be quoted in a shell.
 	f.State = strings.NewReplacer("in-progress", string(event.InProgress), "in_progress", string(event.InProgress)).Replace(f.State)
 	if unknown := other(f.State, states()); unknown != "" {
 		return usageError("--state %q is not a state; allowed: %s", unknown, strings.Join(states(), ", "))
@@ -106,16 +106,16 @@ func checkFilter(f *operator.Filter) error {
 	}
 	switch {
 	case f.Waiting != "" && !slices.Contains(waitingReasons, f.Waiting):
-		return usageError("--waiting %q is nothing that operations wait for; allowed: %s", f.Waiting, strings.Join(waitingReasons, ", "))
+		return usageError("--waiting %q is not a waiting reason; allowed: %s", f.Waiting, strings.Join(waitingReasons, ", "))
 	case f.Page < 1:
-		return usageError("--page %d is not a page; they count from 1", f.Page)
+		return usageError("--page must be at least 1, not %d", f.Page)
 	case f.PageSize < 1:
 		return usageError("--page-size must be at least 1")
 	}
 	return nil
 }
 
-// other finds a value in a list with commas that is not allowed.
+// other returns the first value of a comma-separated list that is not allowed.
 func other(list string, allowed []string) string {
 	for value := range strings.SplitSeq(list, ",") {
 		if value != "" && !slices.Contains(allowed, value) {
@@ -140,7 +140,7 @@ func parseTime(value string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// printOperations prints a table: what needs attention is in its last column.
+// printOperations prints a table. Its last column shows what needs attention.
 func printOperations(out io.Writer, list *operator.OperationList, now time.Time) error {
 	if len(list.Data) == 0 {
 		_, err := fmt.Fprintln(out, "no operations")
@@ -164,7 +164,7 @@ func printOperations(out io.Writer, list *operator.OperationList, now time.Time)
 	return err
 }
 
-// trimLines drops what a table leaves at the ends of its lines.
+// trimLines removes trailing spaces from each line of a table.
 func trimLines(text []byte) []byte {
 	var out bytes.Buffer
 	for line := range strings.Lines(string(text)) {
@@ -173,7 +173,7 @@ func trimLines(text []byte) []byte {
 	return out.Bytes()
 }
 
-// where is the position of an operation and what it waits for or failed with.
+// where describes the position of an operation and what it waits for or failed with.
 func where(op *operator.Operation) string {
 	var parts []string
 	if op.Step != "" && op.State != event.Succeeded {
@@ -190,7 +190,7 @@ func where(op *operator.Operation) string {
 	return strings.Join(strings.Fields(strings.Join(parts, "  ")), " ")
 }
 
-// What can be done with an operation.
+// Actions on an operation.
 const (
 	actionCancel = "cancel"
 	actionRetry  = "retry"
@@ -209,19 +209,19 @@ func newOperation(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "operation ID [cancel|retry|skip]",
 		Short: "Show one operation with its stages and steps, cancel it, retry it, or skip a step",
-		Long: `Show one operation with its stages and steps. Or
+		Long: `Show one operation with its stages and steps, or act on it:
 
-  cancel  end it at the next result of its step
-  retry   go on with a failed one, from its failed stage
-  skip    pass over its current step, which --step must name
+  cancel  cancel it when its current step answers
+  retry   retry a failed operation from its failed stage
+  skip    skip its current step, which --step must name
 
-The history of the operation tells who did it.`,
+The history of the operation records who did it.`,
 		Example:           "  keb operation ID --history\n  keb operation ID skip --step EDP_Registration",
 		ValidArgsFunction: a.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch len(args) {
 			case 0:
-				return usageError("operation needs the id of an operation; see keb operation --help")
+				return usageError("operation: the id of an operation is missing; see keb operation --help")
 			case 1:
 				return a.show(cmd.Context(), args[0])
 			case 2:
@@ -237,7 +237,7 @@ The history of the operation tells who did it.`,
 
 func (a *acting) show(ctx context.Context, id string) error {
 	if a.step != "" {
-		return usageError("--step is for skip")
+		return usageError("--step is only allowed with skip")
 	}
 	client, err := a.operatorClient()
 	if err != nil {
@@ -262,19 +262,19 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	actions := []string{actionCancel, actionRetry, actionSkip}
 	switch {
 	case !slices.Contains(actions, action):
-		return usageError("operation: %q cannot be done with an operation; allowed: %s", action, strings.Join(actions, ", "))
+		return usageError("operation: unknown action %q; allowed: %s", action, strings.Join(actions, ", "))
 	case a.history:
-		return usageError("--history is for showing an operation")
+		return usageError("--history is not allowed with an action")
 	case action == actionSkip && a.step == "":
 		return usageError("skip needs --step with the name of the current step; keb operation %s shows it", id)
 	case action != actionSkip && a.step != "":
-		return usageError("--step is for skip")
+		return usageError("--step is only allowed with skip")
 	}
 	client, err := a.operatorClient()
 	if err != nil {
 		return err
 	}
-	by := "" // whoever the token belongs to
+	by := "" // with a token, the API records its owner
 	if a.token == "" {
 		by = env("USER", "")
 	}
@@ -290,13 +290,13 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	}
 	told := op.State
 	if op.CancelRequested != "" && !op.Final() {
-		told += ", to be cancelled with the next result of its step"
+		told += ", will be cancelled when its current step answers"
 	}
-	_, err = fmt.Fprintf(a.Out, "operation %s: %s done, now %s\n", id, action, told)
+	_, err = fmt.Fprintf(a.Out, "operation %s: %s accepted, state: %s\n", id, action, told)
 	return err
 }
 
-// historyText lists every execution in the order of cursors, which is the order in which they counted.
+// historyText lists every execution in the order of cursors, which is the order in which they took effect.
 func historyText(op *operator.OperationDetail) string {
 	var text bytes.Buffer
 	text.WriteString("\nhistory:\n")
@@ -350,12 +350,12 @@ The exit code is 0 if the operation succeeded.`,
 			return outcome(op)
 		},
 	}
-	cmd.Flags().DurationVar(&every, "every", 500*time.Millisecond, "time between two looks")
-	cmd.Flags().DurationVar(&await, "await", 5*time.Second, "how long to wait for an operation that is not known yet, as one that was accepted just now")
+	cmd.Flags().DurationVar(&every, "every", 500*time.Millisecond, "interval between two requests")
+	cmd.Flags().DurationVar(&await, "await", 5*time.Second, "how long to wait for an operation that is not known yet, for example right after it was accepted")
 	return cmd
 }
 
-// outcome is the error of an operation that did not succeed.
+// outcome returns an error if the operation did not succeed.
 func outcome(op *operator.OperationDetail) error {
 	if op.State == event.Succeeded {
 		return nil

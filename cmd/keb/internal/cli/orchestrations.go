@@ -30,12 +30,12 @@ func newOrchestrations(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "orchestrations [ID] [operations|cancel|retry]",
 		Aliases: []string{"orchestration"},
-		Short:   "List orchestrations, show one and its operations, cancel it, or retry what has failed",
-		Long: `List orchestrations, newest first. With an ID show one; then
+		Short:   "List orchestrations, show one and its operations, cancel it, or retry its failed operations",
+		Long: `List orchestrations, newest first. With an ID, show one orchestration. Actions:
 
   operations  lists its operations, or shows the one named with --operation
-  cancel      cancels what waits; what is in progress is awaited
-  retry       starts the failed operations again, or those named with --operation; with --now outside of maintenance windows`,
+  cancel      cancels its pending operations; operations in progress continue
+  retry       retries its failed operations, or those given with --operation; with --now without waiting for maintenance windows`,
 		Example:           "  keb orchestrations -s 'in progress'\n  keb orchestrations ID operations -s failed\n  keb orchestrations ID retry --now",
 		Annotations:       map[string]string{listAnnotation: "orchestrations"},
 		ValidArgsFunction: i.complete,
@@ -44,25 +44,25 @@ func newOrchestrations(o *options) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&i.page.State, "state", "s", "", "only what is in this state")
+	flags.StringVarP(&i.page.State, "state", "s", "", "only entries in this state")
 	flags.StringArrayVar(&i.operations, "operation", nil, "id of an operation; retry takes several")
 	flags.BoolVarP(&i.watch, "watch", "w", false, "follow an orchestration until it has ended")
 	flags.BoolVar(&i.now, "now", false, "retry at once, not in the next maintenance window")
-	flags.IntVar(&i.page.Page, "page", 1, "page, from 1")
-	flags.IntVar(&i.page.PageSize, "page-size", 50, "entries on a page")
+	flags.IntVar(&i.page.Page, "page", 1, "page number, starting at 1")
+	flags.IntVar(&i.page.PageSize, "page-size", 50, "entries per page")
 	return cmd
 }
 
-// States that --state takes.
+// Values of --state.
 var (
 	orchestrationStates = texts(operator.OrchestrationStates())
 	memberStates        = texts(operator.MemberStates())
 )
 
-// action is what is done with an orchestration.
+// action is an action on an orchestration.
 type action struct {
 	run func(ctx context.Context, client *operator.Client, id string) error
-	// What flags it takes.
+	// The flags that it accepts.
 	states                 []string
 	operations, now, watch bool
 }
@@ -90,7 +90,7 @@ func (i *inspecting) run(ctx context.Context, args []string) error {
 	}
 	a, ok := actions[what]
 	if !ok || len(args) == 2 && (what == "list" || what == "show") {
-		return usageError("orchestrations: %q cannot be done with an orchestration; allowed: operations, cancel, retry", what)
+		return usageError("orchestrations: unknown action %q; allowed: operations, cancel, retry", what)
 	}
 	if err := i.check(what, a); err != nil {
 		return err
@@ -116,7 +116,7 @@ func texts[T ~string](values []T) []string {
 	return out
 }
 
-// check refuses flags that would do nothing, and states that do not exist.
+// check rejects flags that the action does not use, and unknown states.
 func (i *inspecting) check(what string, a action) error {
 	switch i.page.State {
 	case "in-progress", "in_progress":
@@ -127,21 +127,21 @@ func (i *inspecting) check(what string, a action) error {
 	}
 	switch {
 	case i.page.State != "" && a.states == nil:
-		return usageError("--state is for lists, not for orchestrations %s", what)
+		return usageError("--state is not allowed with orchestrations %s", what)
 	case i.page.State != "" && !slices.Contains(a.states, i.page.State):
 		return usageError("--state %q is not a state; allowed: %s", i.page.State, strings.Join(a.states, ", "))
 	case len(i.operations) > 0 && !a.operations:
-		return usageError("--operation is for operations and retry")
+		return usageError("--operation is only allowed with operations and retry")
 	case len(i.operations) > 1 && what == "operations":
-		return usageError("--operation can be given once for operations")
+		return usageError("--operation is only allowed once with operations")
 	case i.now && !a.now:
-		return usageError("--now is for retry")
+		return usageError("--now is only allowed with retry")
 	case i.watch && !a.watch:
-		return usageError("--watch is for one orchestration: keb orchestrations ID --watch")
+		return usageError("--watch needs the id of an orchestration: keb orchestrations ID --watch")
 	case i.columns != nil && (a.states == nil || len(i.operations) > 0):
-		return usageError("--output %s is for lists, not for orchestrations %s", outputCustom, what)
+		return usageError("--output %s is only allowed for lists, not with orchestrations %s", outputCustom, what)
 	case i.page.Page < 1:
-		return usageError("--page %d is not a page; they count from 1", i.page.Page)
+		return usageError("--page must be at least 1, not %d", i.page.Page)
 	case i.page.PageSize < 1:
 		return usageError("--page-size must be at least 1")
 	}
@@ -248,7 +248,7 @@ func (i *inspecting) members(ctx context.Context, client *operator.Client, id st
 	})
 }
 
-// window is when the operation was planned for.
+// window formats the maintenance window of the operation.
 func window(m *operator.Member) string {
 	if m.MaintenanceWindowBegin == nil || m.MaintenanceWindowEnd == nil {
 		return ""
@@ -298,7 +298,7 @@ func (i *inspecting) cancel(ctx context.Context, client *operator.Client, id str
 	if i.json() {
 		return printJSON(i.Out, raw)
 	}
-	_, err = fmt.Fprintf(i.Out, "orchestration %s: what waits is cancelled, what is in progress is awaited; see keb orchestrations %s\n", id, id)
+	_, err = fmt.Fprintf(i.Out, "orchestration %s: pending operations are cancelled, operations in progress continue; see keb orchestrations %s\n", id, id)
 	return err
 }
 
@@ -317,7 +317,7 @@ func (i *inspecting) retry(ctx context.Context, client *operator.Client, id stri
 		list []string
 	}{
 		{"retried shoots", r.RetryShoots},
-		{"not retried, a newer upgrade is there", r.OldOperations},
+		{"not retried, replaced by a newer upgrade", r.OldOperations},
 		{"not retried, no failed operation of this orchestration", r.InvalidOperations},
 	} {
 		if len(part.list) > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestUpgradeOrdersWhatTheFlagsSay(t *testing.T) {
+func TestUpgrade_Flags_BuildOrder(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		args []string
@@ -48,31 +48,31 @@ func TestUpgradeOrdersWhatTheFlagsSay(t *testing.T) {
 	}
 }
 
-func TestOrchestrationsThatAreCalledWrongly(t *testing.T) {
+func TestOrchestrations_UsageErrors_OneLineAndExitTwo(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"upgrade kyma":                                       "upgrade kyma needs -t TARGET, for example -t all",
 		"upgrade kyma all":                                   `kyma: unexpected argument "all"`,
-		"upgrade kyma -t plans=azure":                        `--target "plans=azure": "plans=azure" is no condition; allowed: all, account=`,
-		"upgrade kyma -t azure":                              `--target "azure": "azure" is no condition`,
+		"upgrade kyma -t plans=azure":                        `--target "plans=azure": unknown condition "plans=azure"; allowed: all, account=`,
+		"upgrade kyma -t azure":                              `--target "azure": unknown condition "azure"`,
 		"upgrade kyma -t plan=":                              `--target "plan=": plan has no value`,
-		"upgrade kyma -t plan=a,plan=b":                      `--target "plan=a,plan=b": plan is there twice`,
-		"upgrade kyma -t account=(":                          `--target "account=(": account is no regular expression`,
-		"upgrade kyma -t all -e all":                         "--target-exclude: all is for --target",
+		"upgrade kyma -t plan=a,plan=b":                      `--target "plan=a,plan=b": plan is duplicated`,
+		"upgrade kyma -t account=(":                          `--target "account=(": account is not a valid regular expression`,
+		"upgrade kyma -t all -e all":                         "--target-exclude: the condition all is only allowed in --target",
 		"upgrade kyma -t all --parallel-workers":             "flag needs an argument: --parallel-workers",
 		"upgrade kyma -t all --parallel-workers 0":           "--parallel-workers 0 must be at least 1",
 		"upgrade kyma -t all --kubernetes-version 1.31.4":    "unknown flag: --kubernetes-version",
 		"upgrade cluster -t all --version 2.20.1":            "unknown flag: --version",
 		"orchestrations -s sleeping":                         `--state "sleeping" is not a state; allowed: pending, in progress, retrying, canceling`,
 		"orchestrations o-1 operations -s canceling":         `--state "canceling" is not a state; allowed: pending, in progress, retrying, succeeded`,
-		"orchestrations o-1 -s failed":                       "--state is for lists",
-		"orchestrations o-1 stop":                            `orchestrations: "stop" cannot be done with an orchestration; allowed: operations, cancel, retry`,
-		"orchestrations o-1 list":                            `orchestrations: "list" cannot be done`,
+		"orchestrations o-1 -s failed":                       "--state is not allowed with orchestrations show",
+		"orchestrations o-1 stop":                            `orchestrations: unknown action "stop"; allowed: operations, cancel, retry`,
+		"orchestrations o-1 list":                            `orchestrations: unknown action "list"`,
 		"orchestrations o-1 retry now":                       `orchestrations: unexpected argument "now"`,
-		"orchestrations o-1 cancel --now":                    "--now is for retry",
-		"orchestrations o-1 cancel --operation x":            "--operation is for operations and retry",
-		"orchestrations o-1 ops --operation x --operation y": "--operation can be given once",
-		"orchestrations --page 0":                            "--page 0 is not a page",
+		"orchestrations o-1 cancel --now":                    "--now is only allowed with retry",
+		"orchestrations o-1 cancel --operation x":            "--operation is only allowed with operations and retry",
+		"orchestrations o-1 ops --operation x --operation y": "--operation is only allowed once",
+		"orchestrations --page 0":                            "--page must be at least 1, not 0",
 		"orchestrations --page-size 0":                       "--page-size must be at least 1",
 	} {
 		t.Run(args, func(t *testing.T) {
@@ -87,17 +87,17 @@ func TestOrchestrationsThatAreCalledWrongly(t *testing.T) {
 	expect(t, got, 2, "", "keb: --target \" \": has no condition\n")
 }
 
-func TestAnUpgradeThatTheAPIRefuses(t *testing.T) {
+func TestUpgrade_APIRejects_PrintsError(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"POST /upgrade/kyma": {`400 {"error":"strategy.schedule: \"soon\": must be"}`}})
 	expect(t, run(t, "", "upgrade", "kyma", "-t", "all", "--schedule", "soon", "--operator-addr", addr), 1, "",
 		"keb: upgrade kyma: the operator API answers 400: strategy.schedule: \"soon\": must be\n")
 }
 
-// clock hides when something was told.
+// clock replaces the times of day.
 var clock = regexp.MustCompile(`\d\d:\d\d:\d\d`)
 
-func TestUpgradeWaitsUntilTheOrchestrationHasEnded(t *testing.T) {
+func TestUpgrade_Wait_FollowsOrchestration(t *testing.T) {
 	t.Parallel()
 	const path = "GET /orchestrations/o-1"
 	answers := []string{
@@ -122,7 +122,7 @@ func TestUpgradeWaitsUntilTheOrchestrationHasEnded(t *testing.T) {
 	}
 }
 
-func TestOrchestrationsAreATable(t *testing.T) {
+func TestOrchestrations_List_IsATable(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /orchestrations": {`200 {"data":[
  {"orchestrationID":"o-2","type":"upgradeCluster","state":"in progress","description":"7 operations scheduled","createdAt":"2020-01-01T00:00:00Z"}],
@@ -137,7 +137,7 @@ func TestOrchestrationsAreATable(t *testing.T) {
 	}
 }
 
-func TestAnOrchestrationAndItsOperations(t *testing.T) {
+func TestOrchestrations_OneWithOperations_IsShown(t *testing.T) {
 	t.Parallel()
 	member := `{"operationID":"op-1","state":"failed","description":"ext\nis broken","instanceID":"i-1","runtimeID":"r-1","shootName":"c-1",
  "servicePlanName":"azure","dryRun":true,"retriedAs":"op-2","kymaConfig":{"version":"2.20.1"}}`
@@ -173,7 +173,7 @@ func TestAnOrchestrationAndItsOperations(t *testing.T) {
 	}
 }
 
-func TestAnOrchestrationIsCanceledAndRetried(t *testing.T) {
+func TestOrchestrations_CancelAndRetry_CallAPI(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{
 		"PUT /orchestrations/o-1/cancel": {`200 {"orchestrationID":"o-1"}`},
@@ -183,10 +183,10 @@ func TestAnOrchestrationIsCanceledAndRetried(t *testing.T) {
 		},
 	})
 	expect(t, run(t, "", "orchestrations", "o-1", "cancel", "--operator-addr", addr), 0,
-		"orchestration o-1: what waits is cancelled, what is in progress is awaited; see keb orchestrations o-1\n", "")
+		"orchestration o-1: pending operations are cancelled, operations in progress continue; see keb orchestrations o-1\n", "")
 	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operation", "op-3", "--operation", "x", "--now", "--operator-addr", addr), 0,
 		"orchestration o-1: retry operations are queued for processing\nretried shoots: c-1, c-2\n"+
-			"not retried, a newer upgrade is there: op-3\nnot retried, no failed operation of this orchestration: x\n", "")
+			"not retried, replaced by a newer upgrade: op-3\nnot retried, no failed operation of this orchestration: x\n", "")
 	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operator-addr", addr), 0,
 		"orchestration o-1: there is no failed operation to retry\n", "")
 	want := []string{
@@ -197,7 +197,7 @@ func TestAnOrchestrationIsCanceledAndRetried(t *testing.T) {
 	}
 }
 
-func TestAnUnknownOrchestration(t *testing.T) {
+func TestOrchestrations_Unknown_Fails(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"GET /orchestrations/x": {`404 {}`}, "GET /orchestrations/x/operations": {`404 {}`}, "PUT /orchestrations/x/cancel": {`404 {}`},

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/cmd/keb/internal/watch"
 )
 
-// printJSON prints a value, or JSON that came from a service, indented.
+// printJSON prints a value or JSON from a service, indented.
 func printJSON(out io.Writer, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -30,14 +30,14 @@ func printJSON(out io.Writer, value any) error {
 	return err
 }
 
-// list is a page of a list, as every list of this system looks.
+// list is a page of a list, in the form that all lists of the APIs have.
 type list struct {
 	Data       []json.RawMessage `json:"data"`
 	Count      int               `json:"count"`
 	TotalCount int               `json:"totalCount"`
 }
 
-// printList prints items as JSON, or in the columns that were asked for.
+// printList prints items as JSON or in the custom columns.
 func (o *options) printList(items []json.RawMessage) error {
 	if o.json() {
 		return printJSON(o.Out, list{Data: items, Count: len(items), TotalCount: len(items)})
@@ -45,7 +45,7 @@ func (o *options) printList(items []json.RawMessage) error {
 	return o.columns.Print(o.Out, items)
 }
 
-// printPage prints a page that came from a service as it is, or in the columns that were asked for.
+// printPage prints a page from a service unchanged or in the custom columns.
 func (o *options) printPage(raw json.RawMessage) error {
 	if o.json() {
 		return printJSON(o.Out, raw)
@@ -57,7 +57,7 @@ func (o *options) printPage(raw json.RawMessage) error {
 	return o.columns.Print(o.Out, page.Data)
 }
 
-// bar shows progress beside the output.
+// bar returns a progress bar on the progress output.
 func (o *options) bar() *progress.Bar {
 	out := o.progress()
 	return progress.New(out, func() (int, bool) {
@@ -69,7 +69,7 @@ func (o *options) bar() *progress.Bar {
 	}, time.Now)
 }
 
-// terminal returns the size of the terminal behind a writer, if there is one.
+// terminal returns the size of the terminal that a writer is connected to, if any.
 func terminal(out io.Writer) (func() view.Size, bool) {
 	file, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
@@ -84,7 +84,7 @@ func terminal(out io.Writer) (func() view.Size, bool) {
 	}, true
 }
 
-// printer shows a watched operation the way the output can take it.
+// printer returns the printer of a watched operation for the output: JSON, a terminal or plain lines.
 func (o *options) printer() watch.Printer {
 	if o.json() {
 		return &watch.JSON{Out: o.Out}

@@ -20,7 +20,7 @@ func newProcess(o *options) *cobra.Command {
 	var overlays []string
 	check := &cobra.Command{
 		Use:   "check",
-		Short: "Check the process definitions with overlays, without starting anything",
+		Short: "Validate the process definitions with their overlays",
 		Args:  exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			return checkProcesses(o, overlays)
@@ -31,7 +31,7 @@ func newProcess(o *options) *cobra.Command {
 	return cmd
 }
 
-// overlayDirs are the folders in KEB_OVERLAYS, separated by commas.
+// overlayDirs returns the folders in KEB_OVERLAYS, which are separated by commas.
 func overlayDirs() []string {
 	var dirs []string
 	for dir := range strings.SplitSeq(os.Getenv("KEB_OVERLAYS"), ",") {
@@ -52,11 +52,11 @@ type checkedProcess struct {
 func checkProcesses(o *options, overlays []string) error {
 	set, err := loadProcesses(overlays)
 	if _, isProblem := errors.AsType[*process.Problem](err); isProblem {
-		// One problem per line, as editors expect it.
+		// Editors expect one problem per line.
 		if _, err := fmt.Fprintln(o.Err, err); err != nil {
 			return err
 		}
-		return errors.New("the process definitions have problems")
+		return errors.New("the process definitions are invalid")
 	}
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func checkProcesses(o *options, overlays []string) error {
 	return err
 }
 
-// loadProcesses loads the built-in processes with overlay folders.
+// loadProcesses loads the built-in processes and applies overlay folders.
 func loadProcesses(overlays []string) (process.Set, error) {
 	folders, err := openOverlays(overlays)
 	if err != nil {
@@ -101,7 +101,7 @@ func openOverlays(dirs []string) ([]fs.FS, error) {
 	for i, dir := range dirs {
 		info, err := os.Stat(dir)
 		if err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("overlay folder %s does not exist; name an existing one with --overlays or KEB_OVERLAYS", dir)
+			return nil, fmt.Errorf("overlay folder %s does not exist; set an existing one with --overlays or KEB_OVERLAYS", dir)
 		}
 		folders[i] = process.Named(dir, os.DirFS(dir))
 	}

@@ -26,7 +26,7 @@ type ordered struct {
 	DashboardURL string `json:"dashboardUrl,omitempty"`
 }
 
-// ordering holds the flags of provision and deprovision.
+// ordering holds the flags of keb provision and keb deprovision.
 type ordering struct {
 	*options
 	region  string
@@ -36,7 +36,7 @@ type ordering struct {
 
 func (o *ordering) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.region, "platform-region", "cf-eu10", "platform region, the last part of the path of the OSB API")
+	flags.StringVar(&o.region, "platform-region", "cf-eu10", "platform region, the last segment of the OSB API path")
 	flags.BoolVar(&o.wait, "wait", false, "wait until the operation has ended")
 	flags.DurationVar(&o.timeout, "timeout", 24*time.Hour, "how long --wait waits")
 }
@@ -66,7 +66,7 @@ func newProvision(o *options) *cobra.Command {
 		Use:   "provision -f FILE",
 		Short: "Order a runtime through the OSB API",
 		Long: `Order a runtime through the OSB API. FILE holds the JSON body of the OSB request and optionally "instance_id"; "-" is
-standard input. Without an id the instance gets a new one.`,
+standard input. Without an id a new one is generated.`,
 		Example: "  keb provision -f examples/requests/azure.json --wait",
 		Args:    exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -101,7 +101,7 @@ func newDeprovision(o *options) *cobra.Command {
 	order := &ordering{options: o}
 	cmd := &cobra.Command{
 		Use:     "deprovision [INSTANCE]",
-		Short:   "Give a runtime back through the OSB API",
+		Short:   "Deprovision a runtime through the OSB API",
 		Example: "  keb deprovision INSTANCE --wait\n  keb deprovision -g my-account -c c-1a2b3c4",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			instance, err := which.instanceOr(cmd.Context(), o, args)
@@ -118,7 +118,7 @@ func newDeprovision(o *options) *cobra.Command {
 			}
 			answer, err := client.Deprovision(cmd.Context(), instance, service, planID)
 			if osbclient.IsGone(err) {
-				return fmt.Errorf("there is no instance %s; it may be gone already", instance)
+				return fmt.Errorf("there is no instance %s; it may have been deleted already", instance)
 			}
 			if err != nil {
 				return o.explain(err)
@@ -127,13 +127,13 @@ func newDeprovision(o *options) *cobra.Command {
 		},
 	}
 	which.register(cmd)
-	cmd.Flags().StringVar(&plan, "plan", "", "plan of the instance, by name; looked up when not given")
+	cmd.Flags().StringVar(&plan, "plan", "", "name of the instance's plan; looked up if not given")
 	order.register(cmd)
 	return cmd
 }
 
-// identify finds out the service and plan ids that OSB wants to be told again. An instance that is still being provisioned
-// cannot be fetched; then the orchestrator knows its plan.
+// identify returns the service and plan ids that OSB requires in a deprovisioning. An instance that is still being provisioned
+// cannot be fetched; its plan then comes from the orchestrator.
 func (o *ordering) identify(ctx context.Context, client *osbclient.Client, instance, plan string) (serviceID, planID string, err error) {
 	if plan == "" {
 		found, err := client.GetInstance(ctx, instance)
@@ -160,16 +160,16 @@ func (o *ordering) identify(ctx context.Context, client *osbclient.Client, insta
 			known = append(known, p.Name)
 		}
 	}
-	return "", "", usageError("there is no plan %q; known: %s", plan, strings.Join(known, ", "))
+	return "", "", usageError("unknown plan %q; allowed: %s", plan, strings.Join(known, ", "))
 }
 
-// isConflict tells whether the instance is busy: OSB lets a broker answer 422 then.
+// isConflict reports whether the instance has an operation in progress, for which OSB brokers answer 422.
 func isConflict(err error) bool {
 	e, ok := errors.AsType[*osb.Error](err)
 	return ok && e.Status == 422
 }
 
-// planOf asks the orchestrator for the plan of an instance.
+// planOf returns the plan of an instance from the orchestrator.
 func (o *ordering) planOf(ctx context.Context, instance string) (string, error) {
 	client, err := o.operatorClient()
 	if err != nil {
@@ -177,7 +177,7 @@ func (o *ordering) planOf(ctx context.Context, instance string) (string, error) 
 	}
 	list, _, err := client.Operations(ctx, operator.Filter{Instance: instance, PageSize: 1})
 	if err != nil {
-		return "", fmt.Errorf("find the plan of instance %s (or name it with --plan): %w", instance, err)
+		return "", fmt.Errorf("find the plan of instance %s (or set it with --plan): %w", instance, err)
 	}
 	if len(list.Data) == 0 {
 		return "", fmt.Errorf("there is no instance %s; keb operations shows the instances of all operations", instance)
@@ -185,7 +185,7 @@ func (o *ordering) planOf(ctx context.Context, instance string) (string, error) 
 	return list.Data[0].Plan, nil
 }
 
-// finish tells what the broker answered and waits for the end if asked to.
+// finish prints the broker's answer, and with --wait waits for the end of the operation.
 func (o *ordering) finish(ctx context.Context, client *osbclient.Client, instance string, answer *osbclient.Answer, what string) error {
 	result := ordered{
 		InstanceID: instance, OperationID: answer.Operation, State: string(osb.StateSucceeded), DashboardURL: answer.DashboardURL,
@@ -209,12 +209,12 @@ func (o *ordering) finish(ctx context.Context, client *osbclient.Client, instanc
 		}
 		if line != told {
 			told = line
-			_, _ = fmt.Fprintf(o.progress(), "%s %s\n", time.Now().Format(time.TimeOnly), line) // the result tells in the end
+			_, _ = fmt.Fprintf(o.progress(), "%s %s\n", time.Now().Format(time.TimeOnly), line) // the result is printed in the end
 		}
 	})
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("operation %s has not ended within %s; it goes on: keb watch %s", answer.Operation, o.timeout, answer.Operation)
+		return fmt.Errorf("operation %s has not ended within %s and continues; follow it: keb watch %s", answer.Operation, o.timeout, answer.Operation)
 	case err != nil:
 		return o.explain(err)
 	}
@@ -230,7 +230,7 @@ func (o *ordering) finish(ctx context.Context, client *osbclient.Client, instanc
 	return nil
 }
 
-// print tells what was answered, for whoever does not wait.
+// print prints the broker's answer without waiting for the operation.
 func (o *ordering) print(r ordered, what string) error {
 	if o.json() {
 		return printJSON(o.Out, r)
@@ -243,12 +243,12 @@ func (o *ordering) print(r ordered, what string) error {
 	return err
 }
 
-// explain says what to do about an error of the OSB API.
+// explain adds to an error of the OSB API what to do about it.
 func (o *options) explain(err error) error {
 	e, ok := errors.AsType[*osb.Error](err)
 	switch {
 	case ok && e.Status == 401:
-		return errors.New("the OSB API refuses user and password; set KEB_OSB_USER and KEB_OSB_PASSWORD")
+		return errors.New("the OSB API rejected user and password; set KEB_OSB_USER and KEB_OSB_PASSWORD")
 	case ok:
 		return fmt.Errorf("the OSB API answers %d: %s", e.Status, e.Description)
 	}
@@ -256,12 +256,12 @@ func (o *options) explain(err error) error {
 		return fmt.Errorf("no TLS connection to %s: %w", o.osbAddr, failed)
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("nobody answers at %s; is keb up running? (%w)", o.osbAddr, rootCause(u))
+		return fmt.Errorf("no answer from %s; is keb up running? (%w)", o.osbAddr, rootCause(u))
 	}
 	return err
 }
 
-// rootCause is the last error of a chain, which says why a connection failed.
+// rootCause returns the last error of a chain, which is the reason why a connection failed.
 func rootCause(err error) error {
 	for {
 		next := errors.Unwrap(err)

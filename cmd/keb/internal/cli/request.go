@@ -25,7 +25,7 @@ type request struct {
 	Parameters       json.RawMessage `json:"parameters"`
 }
 
-// maxRequest bounds what is read from standard input.
+// maxRequest is the maximum size of a request in bytes.
 const maxRequest = 4 << 20
 
 // readRequest reads a request file; "-" is standard input.
@@ -46,7 +46,7 @@ func readRequest(path string, stdin io.Reader) (*request, error) {
 	}
 	var r request
 	dec := json.NewDecoder(bytes.NewReader(content))
-	// A misspelt key would otherwise be left out of the order, silently.
+	// A misspelt key must not be ignored silently.
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&r); err != nil {
 		return nil, fmt.Errorf("%s:%d: %s", path, lineOf(content, dec, err), jsonProblem(err))
@@ -56,13 +56,13 @@ func readRequest(path string, stdin io.Reader) (*request, error) {
 	}
 	for _, field := range []struct{ name, value string }{{"service_id", r.ServiceID}, {"plan_id", r.PlanID}} {
 		if field.value == "" {
-			return nil, fmt.Errorf("%s: the key %q is missing", path, field.name)
+			return nil, fmt.Errorf("%s: key %q is missing", path, field.name)
 		}
 	}
 	return &r, nil
 }
 
-// lineOf is the line where decoding stopped.
+// lineOf returns the line where decoding stopped.
 func lineOf(content []byte, dec *json.Decoder, err error) int {
 	offset := dec.InputOffset()
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
@@ -75,13 +75,13 @@ func lineOf(content []byte, dec *json.Decoder, err error) int {
 		offset = int64(len(content))
 	}
 	if _, name, ok := strings.Cut(err.Error(), "unknown field "); ok {
-		// It is told at the end of the value that it is in.
+		// The decoder reports an unknown field at the end of the object that contains it.
 		offset = max(0, int64(bytes.Index(content, []byte(name))))
 	}
 	return 1 + bytes.Count(content[:min(int(offset), len(content))], []byte("\n"))
 }
 
-// jsonProblem says in plain words what the decoder found.
+// jsonProblem describes an error of the decoder for users.
 func jsonProblem(err error) string {
 	switch {
 	case errors.Is(err, io.EOF):
@@ -102,7 +102,7 @@ func jsonProblem(err error) string {
 	return text
 }
 
-// instance is the id to order under: the flag's, else the file's, else a new one.
+// instance returns the id of the instance: the flag's, else the file's, else a new one.
 func (r *request) instance(flag string) string {
 	switch {
 	case flag != "":
@@ -113,7 +113,7 @@ func (r *request) instance(flag string) string {
 	return uuid.NewString()
 }
 
-// provisioning is what goes over the wire; what the file leaves out stays out.
+// provisioning returns the OSB request, without the fields that the file does not set.
 func (r *request) provisioning() osbclient.Provisioning {
 	p := osbclient.Provisioning{
 		ServiceID: r.ServiceID, PlanID: r.PlanID, OrganizationGUID: r.OrganizationGUID, SpaceGUID: r.SpaceGUID,

@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// IO is where the command line reads and writes. Progress goes to Err when Out carries JSON.
+// IO holds the streams of the command line. Progress goes to Err when Out carries JSON.
 type IO struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -33,15 +33,15 @@ const (
 	exitUsage  = 2
 )
 
-// usage is an error in how a command was called.
+// usage is an error in the arguments or flags of a command.
 type usage struct{ text string }
 
-// Error is what is wrong.
+// Error implements error.
 func (u *usage) Error() string { return u.text }
 
 func usageError(format string, args ...any) error { return &usage{text: fmt.Sprintf(format, args...)} }
 
-// Main runs one command and returns the exit code: 0 done, 1 failed, 2 called wrongly. Errors are one line on Err.
+// Main runs one command and returns the exit code: 0 success, 1 failure, 2 wrong usage. It prints an error as one line on Err.
 func Main(ctx context.Context, args []string, std IO) int {
 	root := newRoot(std)
 	root.SetArgs(args)
@@ -50,7 +50,7 @@ func Main(ctx context.Context, args []string, std IO) int {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		// Whoever pressed Ctrl-C needs no explanation.
+		// Ctrl-C needs no explanation.
 		return exitFailed
 	}
 	_, _ = fmt.Fprintf(std.Err, "keb: %s\n", service.OneLine(err)) // nowhere else to say it
@@ -60,7 +60,7 @@ func Main(ctx context.Context, args []string, std IO) int {
 	return exitFailed
 }
 
-// isCobraUsage tells the errors that cobra itself makes before a command runs.
+// isCobraUsage reports whether cobra itself returned the error before a command ran.
 func isCobraUsage(err error) bool {
 	for _, start := range []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "required flag", "invalid argument", "flag needs"} {
 		if strings.HasPrefix(err.Error(), start) {
@@ -72,11 +72,11 @@ func isCobraUsage(err error) bool {
 
 func newRoot(std IO) *cobra.Command {
 	o := &options{IO: std}
-	// Errors and usage are printed by Main, in one line; cobra would print the whole help after each mistake.
+	// Main prints errors in one line; cobra would print the whole help after each mistake.
 	root := &cobra.Command{
 		Use:   "keb",
-		Short: "Run Kyma Environment Broker, order runtimes, and see where operations stand",
-		Long: `Run Kyma Environment Broker, order runtimes, and see where operations stand.
+		Short: "Run Kyma Environment Broker, order runtimes, and show the state of operations",
+		Long: `Run Kyma Environment Broker, order runtimes, and show the state of operations.
 
 "keb up" runs the whole system in one process. The other commands talk to a running system.`,
 		SilenceUsage:  true,
@@ -102,8 +102,7 @@ func newRoot(std IO) *cobra.Command {
 	return root
 }
 
-// group makes a command that has only commands below it an error without one of them. cobra would print its help, and call that a
-// success.
+// group makes calling a command without one of its subcommands an error. cobra would print its help and return success.
 func group(cmd *cobra.Command) {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -115,10 +114,10 @@ func group(cmd *cobra.Command) {
 		}
 		return usageError("%s has no command %q; allowed: %s", cmd.CommandPath(), args[0], strings.Join(names, ", "))
 	}
-	cmd.RunE = func(*cobra.Command, []string) error { return nil } // Args lets nothing through; without it cobra would print the help
+	cmd.RunE = func(*cobra.Command, []string) error { return nil } // Args rejects everything; without RunE cobra would print the help
 }
 
-// atLeastOne is cobra.MinimumNArgs(1) with a message that names what is missing.
+// atLeastOne is cobra.MinimumNArgs(1) with a message that names the missing argument.
 func atLeastOne(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -128,32 +127,32 @@ func atLeastOne(name string) cobra.PositionalArgs {
 	}
 }
 
-// tlsPrefix is that of the variables whose files options.tls names.
+// tlsPrefix is the prefix of the variables of options.tls.
 const tlsPrefix = "KEB_"
 
-// options are the flags that every command has.
+// options holds the flags of all commands.
 type options struct {
 	IO
 	osbAddr, operatorAddr, landscapeAddr string
 	dataDir                              string
 	user, password, passwordFile         string
 	token, tokenFile                     string
-	// tls are the files for the OSB and the operator API.
+	// tls names the TLS files for the OSB and the operator API.
 	tls tlsfiles.Client
-	// shared is what transport returns.
+	// shared is the result of transport.
 	shared *tlsfiles.Transport
 	output string
-	// columns are those of outputCustom.
+	// columns are the columns of outputCustom.
 	columns columns.Columns
 }
 
-// Formats of the output.
+// Output formats.
 const (
 	outputText = "text"
 	outputJSON = "json"
-	// outputTable is what other command lines of Kyma call text.
+	// outputTable is an alias of outputText, as in other command lines of Kyma.
 	outputTable = "table"
-	// outputCustom is followed by "=" and the columns; it is for lists.
+	// outputCustom is followed by "=" and the columns. Only lists support it.
 	outputCustom = "custom"
 )
 
@@ -169,16 +168,16 @@ func (o *options) register(root *cobra.Command) {
 		"address of the landscape simulator (KEB_LANDSCAPE_ADDR)")
 	flags.StringVar(&o.dataDir, "data-dir", env("KEB_DATA_DIR", ".keb"), "data folder of keb up (KEB_DATA_DIR)")
 	flags.StringVar(&o.user, "user", env("KEB_OSB_USER", "keb"), "user of the OSB API (KEB_OSB_USER)")
-	// The password is no flag: other users of the machine would see it in the list of processes.
+	// There is no flag for the password, because other users of the machine could read it in the list of processes.
 	o.password = env("KEB_OSB_PASSWORD", "keb")
 	o.passwordFile = env("KEB_OSB_PASSWORD_FILE", "")
 	flags.StringVarP(&o.output, "output", "o", outputText, "format of the output: text (or table), json, or for lists custom=HEADER:JSONPATH,...")
-	// Nor is the token.
-	flags.StringVar(&o.tokenFile, "token-file", env("KEB_TOKEN_FILE", ""), "file with the access token (KEB_TOKEN_FILE); KEB_TOKEN is one itself")
-	flags.StringVar(&o.tls.CAFile, "ca-file", env("KEB_CA_FILE", ""), "file with the authority of the APIs' certificates (KEB_CA_FILE); addresses are then https")
-	flags.StringVar(&o.tls.CertFile, "cert-file", env("KEB_CERT_FILE", ""), "file with the certificate to show to the APIs (KEB_CERT_FILE)")
-	flags.StringVar(&o.tls.KeyFile, "key-file", env("KEB_KEY_FILE", ""), "file with its key (KEB_KEY_FILE)")
-	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions( // the flag is there
+	// The same holds for the token.
+	flags.StringVar(&o.tokenFile, "token-file", env("KEB_TOKEN_FILE", ""), "file with the access token (KEB_TOKEN_FILE); KEB_TOKEN holds the token itself")
+	flags.StringVar(&o.tls.CAFile, "ca-file", env("KEB_CA_FILE", ""), "file with the certificate authority of the APIs (KEB_CA_FILE); implies https")
+	flags.StringVar(&o.tls.CertFile, "cert-file", env("KEB_CERT_FILE", ""), "file with the client certificate for the APIs (KEB_CERT_FILE)")
+	flags.StringVar(&o.tls.KeyFile, "key-file", env("KEB_KEY_FILE", ""), "file with the key of the client certificate (KEB_KEY_FILE)")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions( // the flag exists
 		[]string{outputText, outputJSON, outputCustom + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
@@ -186,7 +185,7 @@ func (o *options) check(cmd *cobra.Command) error {
 	format, spec, custom := strings.Cut(o.output, "=")
 	switch {
 	case custom && format == outputCustom && cmd.Annotations[listAnnotation] == "":
-		return usageError("--output %s is for lists; %s has text and json", outputCustom, cmd.CommandPath())
+		return usageError("--output %s is only allowed for lists; %s supports text and json", outputCustom, cmd.CommandPath())
 	case custom && format == outputCustom:
 		var err error
 		if o.columns, err = columns.Parse(spec); err != nil {
@@ -208,7 +207,7 @@ func (o *options) check(cmd *cobra.Command) error {
 	return o.readToken()
 }
 
-// readToken finds the access token.
+// readToken reads the access token.
 func (o *options) readToken() error {
 	o.token = os.Getenv("KEB_TOKEN")
 	if o.tokenFile != "" {
@@ -222,26 +221,26 @@ func (o *options) readToken() error {
 		}
 	}
 	if strings.ContainsFunc(o.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return usageError("the access token must be one line of letters, digits and signs; look at KEB_TOKEN or the token file")
+		return usageError("the access token must be one line of printable ASCII characters; check KEB_TOKEN or the token file")
 	}
 	return nil
 }
 
-// warnOfClearText says that others on the way can read the access token. Names without a dot are of this machine, or of services
-// beside it.
+// warnOfClearText prints a warning if the access token is sent unencrypted to another machine. Names without a dot denote this
+// machine or services in the same network.
 func (o *options) warnOfClearText(address string) {
 	base, err := operator.BaseURL(address)
 	if err != nil || o.token == "" {
-		return // whoever uses the address says what is wrong with it
+		return // the client reports the invalid address
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" || !strings.ContainsAny(u.Hostname(), ".:") || net.ParseIP(u.Hostname()).IsLoopback() {
 		return
 	}
-	_, _ = fmt.Fprintf(o.Err, "keb: warning: the access token goes to %s unencrypted; write https://... if the address has TLS\n", base) // nowhere else to say it
+	_, _ = fmt.Fprintf(o.Err, "keb: warning: the access token goes to %s unencrypted; use https://... if the address supports TLS\n", base) // nowhere else to say it
 }
 
-// address is that of an API. With files for TLS nothing goes there in the clear, unless the address says http.
+// address returns the URL of an API. With TLS files it is https, unless the address says http.
 func (o *options) address(of string) string {
 	if o.tls.Enabled() && !strings.Contains(of, "://") {
 		return "https://" + of
@@ -249,7 +248,7 @@ func (o *options) address(of string) string {
 	return of
 }
 
-// transport is that of all requests to the OSB and the operator API. There is one, so that they share connections.
+// transport returns the shared transport of all requests to the OSB and the operator API.
 func (o *options) transport() (*tlsfiles.Transport, error) {
 	if o.shared == nil {
 		made, err := o.tls.Transport(tlsPrefix)
@@ -276,7 +275,7 @@ func (o *options) operatorClient() (*operator.Client, error) {
 	return client.Through(transport), nil
 }
 
-// brokerClient returns a client of what the broker offers to operators.
+// brokerClient returns a client of the broker API.
 func (o *options) brokerClient() (*broker.Client, error) {
 	address := o.address(o.osbAddr)
 	o.warnOfClearText(address)
@@ -291,7 +290,7 @@ func (o *options) json() bool { return o.output == outputJSON }
 
 func (o *options) text() bool { return o.output == outputText }
 
-// progress is where what happens meanwhile is told.
+// progress returns the writer for progress messages.
 func (o *options) progress() io.Writer {
 	if o.text() {
 		return o.Out
@@ -306,7 +305,7 @@ func env(name, fallback string) string {
 	return fallback
 }
 
-// exactly is cobra.ExactArgs with a message that names what is missing.
+// exactly is cobra.ExactArgs with a message that names the missing arguments.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
-// runtimeStates are what --state of keb runtimes takes.
+// runtimeStates are the values of --state of keb runtimes.
 var runtimeStates = []string{
 	"succeeded", "provisioning", "updating", "upgrading", "failed", "error", "deprovisioning", "suspended", "deprovisionincomplete",
 	"deprovisioned", "all",
@@ -46,16 +46,16 @@ func (f *runtimeFilter) register(cmd *cobra.Command) {
 		{&f.plans, "plan", "p", "only runtimes of this plan"},
 		{&f.states, "state", "S", "only runtimes in this state: " + strings.Join(runtimeStates, ", ")},
 	} {
-		flags.StringSliceVarP(list.into, list.name, list.short, nil, list.does+"; several with commas between")
+		flags.StringSliceVarP(list.into, list.name, list.short, nil, list.does+"; separate several values with commas")
 	}
 	flags.BoolVar(&f.expired, "expired", false, "only runtimes that have expired")
 }
 
-// query is the filter in the words of the broker.
+// query returns the query parameters of the broker API.
 func (f *runtimeFilter) query() (url.Values, error) {
 	for _, state := range f.states {
 		if !slices.Contains(runtimeStates, state) {
-			return nil, usageError("--state %q is not a state of runtimes; allowed: %s", state, strings.Join(runtimeStates, ", "))
+			return nil, usageError("--state %q is not a runtime state; allowed: %s", state, strings.Join(runtimeStates, ", "))
 		}
 	}
 	q := url.Values{}
@@ -73,7 +73,7 @@ func (f *runtimeFilter) query() (url.Values, error) {
 	return q, nil
 }
 
-// What --events takes.
+// Values of --events.
 const (
 	eventsAll  = "all"
 	eventsNone = "none"
@@ -95,8 +95,8 @@ func newRuntimes(o *options) *cobra.Command {
 		Use:     "runtimes",
 		Aliases: []string{"runtime", "rt"},
 		Short:   "List runtimes",
-		Long: `List runtimes, as the broker knows them. Conditions of different flags must all be met, of several values of one flag one.
-What is suspended or deprovisioned is listed only when --state asks for it.`,
+		Long: `List the runtimes of the broker. A runtime is listed if it matches one value of each given flag.
+Suspended and deprovisioned runtimes are listed only if --state selects them.`,
 		Example: "  keb runtimes --plan azure,aws --state failed --ops\n" +
 			"  keb runtimes -g my-account -o custom=SHOOT:shootName,STATE:status.state,VERSION:kymaVersion\n" +
 			"  keb runtimes -c c-1a2b3c4 --events=error",
@@ -106,10 +106,10 @@ What is suspended or deprovisioned is listed only when --state asks for it.`,
 	}
 	l.filter.register(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&l.ops, "ops", false, "with all operations, not only the newest of each kind")
-	flags.BoolVar(&l.kymaConfig, "kyma-config", false, "with the Kyma configuration, for -o json and custom")
-	flags.BoolVar(&l.clusterConfig, "cluster-config", false, "with the configuration of the cluster, for -o json and custom")
-	flags.StringVar(&l.events, "events", eventsNone, "with what happened: "+strings.Join(eventLevels, ", "))
+	flags.BoolVar(&l.ops, "ops", false, "show all operations, not only the newest of each type")
+	flags.BoolVar(&l.kymaConfig, "kyma-config", false, "include the Kyma configuration, for -o json and custom")
+	flags.BoolVar(&l.clusterConfig, "cluster-config", false, "include the cluster configuration, for -o json and custom")
+	flags.StringVar(&l.events, "events", eventsNone, "show events of this level: "+strings.Join(eventLevels, ", "))
 	flags.Lookup("events").NoOptDefVal = eventsAll
 	completeFlag(cmd, "state", runtimeStates)
 	completeFlag(cmd, "events", eventLevels)
@@ -121,7 +121,7 @@ func (l *listing) run(ctx context.Context) error {
 		return usageError("--events %q is not allowed; allowed: %s", l.events, strings.Join(eventLevels, ", "))
 	}
 	if (l.kymaConfig || l.clusterConfig) && l.text() {
-		return usageError("--kyma-config and --cluster-config are for -o json and -o custom")
+		return usageError("--kyma-config and --cluster-config need -o json or -o custom")
 	}
 	q, err := l.filter.query()
 	if err != nil {
@@ -150,7 +150,7 @@ func (l *listing) run(ctx context.Context) error {
 	return l.table(items)
 }
 
-// runtimes fetches all pages. Several pages take time, which a bar on a terminal shows.
+// runtimes fetches all pages. On a terminal it shows a progress bar.
 func (o *options) runtimes(ctx context.Context, q url.Values) ([]json.RawMessage, error) {
 	client, err := o.brokerClient()
 	if err != nil {
@@ -169,7 +169,7 @@ func (o *options) runtimes(ctx context.Context, q url.Values) ([]json.RawMessage
 	return items, err
 }
 
-// runtime is a runtime with what happened on it.
+// runtime is a runtime with its events.
 type runtime struct {
 	broker.Runtime
 	Events []operator.Event `json:"events"`
@@ -183,7 +183,7 @@ func (l *listing) table(items []json.RawMessage) error {
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "INSTANCE\tSHOOT\tPLAN\tREGION\tACCOUNT\tSUBACCOUNT\tSTATE\tKYMA\tAGE\t")
-	details := map[int][]string{} // what follows the line of a runtime
+	details := map[int][]string{} // lines below a runtime
 	for i, raw := range items {
 		var r runtime
 		if err := json.Unmarshal(raw, &r); err != nil {
@@ -212,7 +212,7 @@ func (l *listing) table(items []json.RawMessage) error {
 	return err
 }
 
-// details are the lines below a runtime.
+// details returns the lines below a runtime.
 func (l *listing) details(r *runtime) []string {
 	var lines []string
 	if l.ops {
@@ -230,10 +230,10 @@ func (l *listing) details(r *runtime) []string {
 	return lines
 }
 
-// askedAtOnce is how many instances are asked for in one question for events.
+// askedAtOnce is the maximum number of instances in one request for events.
 const askedAtOnce = 50
 
-// withEvents adds what happened on the instances, the oldest first.
+// withEvents adds the events of the instances, oldest first.
 func (l *listing) withEvents(ctx context.Context, items []json.RawMessage) ([]json.RawMessage, error) {
 	client, err := l.operatorClient()
 	if err != nil {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,7 +27,7 @@ const twoRuntimes = `{"data":[
   "status":{"createdAt":"2020-01-01T00:00:00Z","expiredAt":"2020-02-01T00:00:00Z","state":"suspended"}}
 ],"count":2,"totalCount":2}`
 
-// ages and blanks of a table are no matter.
+// Ages and spaces of a table are not compared.
 func cells(text string) string {
 	var lines []string
 	for line := range strings.Lines(age.ReplaceAllString(text, "AGE")) {
@@ -38,7 +36,7 @@ func cells(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestRuntimesAreATable(t *testing.T) {
+func TestRuntimes_List_IsATable(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}})
 	got := run(t, "", "rt", "-p", "azure,trial", "-S", "succeeded", "-S", "suspended", "-g", "ga", "--expired", "--osb-addr", addr)
@@ -57,7 +55,7 @@ func TestRuntimesAreATable(t *testing.T) {
 	}
 }
 
-func TestRuntimesWithTheirOperationsAndEvents(t *testing.T) {
+func TestRuntimes_OpsAndEvents_AreListed(t *testing.T) {
 	t.Parallel()
 	_, broker := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}})
 	api, operator := newAPI(t, map[string][]string{"GET /events": {`200 [
@@ -88,11 +86,11 @@ func TestRuntimesWithTheirOperationsAndEvents(t *testing.T) {
 		t.Fatalf("%v: %s%s", err, got.out, got.err)
 	}
 	if answer.Count != 2 || len(answer.Data[0].Events) != 2 || answer.Data[0].Events[0].OperationID != "op-1" {
-		t.Errorf("got %+v, want the events of each runtime, the oldest first", answer)
+		t.Errorf("got %+v, want the events of each runtime, oldest first", answer)
 	}
 }
 
-func TestRuntimesInColumnsOfOnesOwn(t *testing.T) {
+func TestRuntimes_CustomColumns_ArePrinted(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}})
 	got := run(t, "", "runtimes", "--cluster-config", "-o", "custom=SHOOT:shootName,STATE:{.status.state},VERSION:.kymaVersion", "--osb-addr", addr)
@@ -102,7 +100,7 @@ func TestRuntimesInColumnsOfOnesOwn(t *testing.T) {
 	}
 }
 
-func TestAllPagesOfRuntimesAreFetched(t *testing.T) {
+func TestRuntimes_SeveralPages_AreFetched(t *testing.T) {
 	t.Parallel()
 	page := func(from, to int) string {
 		var items []string
@@ -118,30 +116,7 @@ func TestAllPagesOfRuntimesAreFetched(t *testing.T) {
 	}
 }
 
-func TestAccessTokensAreSent(t *testing.T) {
-	t.Parallel()
-	var seen []string
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen = append(seen, r.Header.Get("Authorization"))
-		_, _ = w.Write([]byte(`{"data":[],"count":0,"totalCount":0}`))
-	}))
-	t.Cleanup(srv.Close)
-	file := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(file, []byte("t0ken\n"), 0o600))
-	for _, command := range []string{"runtimes", "operations"} {
-		if got := run(t, "", command, "--token-file", file, "--osb-addr", srv.URL, "--operator-addr", srv.URL); got.code != 0 {
-			t.Errorf("%s: %+v", command, got)
-		}
-	}
-	if got := run(t, "", "runtimes", "--osb-addr", srv.URL); got.code != 0 {
-		t.Errorf("%+v", got)
-	}
-	if diff := cmp.Diff([]string{"Bearer t0ken", "Bearer t0ken", "Basic a2ViOmtlYg=="}, seen); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestWhoMayNotIsTold(t *testing.T) {
+func TestToken_Rejected_ExplainsWhy(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"GET /runtimes":                {"401 "},
@@ -156,7 +131,7 @@ func TestWhoMayNotIsTold(t *testing.T) {
 		"keb: cancel operation op-1: the operator API rejected the request: jane is a viewer; cancel needs the role operator\n")
 }
 
-func TestAnOperatorActs(t *testing.T) {
+func TestOperation_Actions_CallAPI(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{
 		"POST /operations/op-1/skip":   {"204 "},
@@ -167,9 +142,9 @@ func TestAnOperatorActs(t *testing.T) {
 		},
 	})
 	expect(t, run(t, "", "operation", "op-1", "skip", "--step", "EDP_Registration", "--operator-addr", addr), 0,
-		"operation op-1: skip done, now in progress\n", "")
+		"operation op-1: skip accepted, state: in progress\n", "")
 	expect(t, run(t, "", "operation", "op-1", "cancel", "--operator-addr", addr), 0,
-		"operation op-1: cancel done, now in progress, to be cancelled with the next result of its step\n", "")
+		"operation op-1: cancel accepted, state: in progress, will be cancelled when its current step answers\n", "")
 	expect(t, run(t, "", "operation", "op-1", "retry", "--operator-addr", addr), 1, "",
 		"keb: retry operation op-1: the operator API answers 409: only a failed operation can be retried\n")
 	if !slices.ContainsFunc(api.asked, func(s string) bool { return strings.Contains(s, `"step":"EDP_Registration"`) }) {
@@ -179,7 +154,7 @@ func TestAnOperatorActs(t *testing.T) {
 
 const notFound = `{"data":[],"count":0,"totalCount":0}`
 
-func TestTheKubeconfigOfARuntime(t *testing.T) {
+func TestKubeconfig_Runtime_IsDownloaded(t *testing.T) {
 	t.Parallel()
 	one := `200 {"data":[{"instanceID":"i-1"}],"count":1,"totalCount":1}`
 	api, addr := newAPI(t, map[string][]string{
@@ -191,11 +166,11 @@ func TestTheKubeconfigOfARuntime(t *testing.T) {
 	if want := "GET /runtimes?account=ga&op_detail=last&page=1&page_size=100&shoot=c-1"; api.asked[0] != want {
 		t.Errorf("asked %s, want %s", api.asked[0], want)
 	}
-	expect(t, run(t, "", "kubeconfig", "-c", "c-1", "--osb-addr", addr), 1, "", "keb: there is no such runtime; keb runtimes lists them\n")
+	expect(t, run(t, "", "kubeconfig", "-c", "c-1", "--osb-addr", addr), 1, "", "keb: no runtime matches; keb runtimes lists them\n")
 	expect(t, run(t, "", "kubeconfig", "-s", "sa", "--osb-addr", addr), 1, "",
-		"keb: 2 runtimes are like that; name one with --instance-id, --runtime-id or --shoot\n")
+		"keb: 2 runtimes match; select one with --instance-id, --runtime-id or --shoot\n")
 	expect(t, run(t, "", "kubeconfig", "gone", "--osb-addr", addr), 1, "",
-		"keb: there is no kubeconfig of instance gone; it may be gone, or its provisioning has not ended\n")
+		"keb: there is no kubeconfig of instance gone; it may have been deleted, or its provisioning has not ended\n")
 	file := filepath.Join(t.TempDir(), "k.yaml")
 	expect(t, run(t, "", "kubeconfig", "i-1", "--file", file, "--osb-addr", addr), 0, "kubeconfig of instance i-1 is in "+file+"\n", "")
 	if content, err := os.ReadFile(file); err != nil || string(content) != "apiVersion: v1" {
@@ -203,7 +178,7 @@ func TestTheKubeconfigOfARuntime(t *testing.T) {
 	}
 }
 
-func TestACommandForManyRuntimes(t *testing.T) {
+func TestTaskrun_SeveralRuntimes_RunsCommand(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}, "GET /kubeconfig/i-2": {"200 two"},
@@ -225,14 +200,14 @@ func TestACommandForManyRuntimes(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	expect(t, run(t, "", "taskrun", "-t", "shoot=c-9", "--osb-addr", addr, "true"), 1, "", "keb: no runtime is like that; keb runtimes lists them\n")
+	expect(t, run(t, "", "taskrun", "-t", "shoot=c-9", "--osb-addr", addr, "true"), 1, "", "keb: no runtime matches; keb runtimes lists them\n")
 }
 
-func TestWhatACommandForManyRuntimesPrintsIsPrintedAsItComes(t *testing.T) {
+func TestTaskrun_Output_IsStreamedWithPrefix(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}})
 	dir := t.TempDir()
-	// The command ends when its first line has been seen; the last one has no line break.
+	// The command waits until its first line was printed; the last line has no line break.
 	command := fmt.Sprintf(`echo first; while [ ! -e %s/seen ]; do sleep 0.05; done; echo second >&2; printf '\nlast'`, dir)
 	out := &marks{mark: "c-1: first\n", file: filepath.Join(dir, "seen")}
 	code := cli.Main(t.Context(), []string{"taskrun", "-t", "plan=azure", "--timeout", "1m", "--osb-addr", addr, command},
@@ -242,7 +217,7 @@ func TestWhatACommandForManyRuntimesPrintsIsPrintedAsItComes(t *testing.T) {
 	}
 }
 
-// marks makes a file when something has been written.
+// marks creates a file after the first write.
 type marks struct {
 	strings.Builder
 	mark, file string
@@ -256,16 +231,16 @@ func (m *marks) Write(text []byte) (int, error) {
 	return n, nil
 }
 
-func TestACommandForManyRuntimesThatTakesTooLong(t *testing.T) {
+func TestTaskrun_Timeout_Fails(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}})
 	got := run(t, "", "taskrun", "-t", "plan=azure", "--timeout", "50ms", "--osb-addr", addr, "sleep 60")
-	if got.code != 1 || !strings.Contains(got.out, "c-1: FAILED: not done within 50ms") {
+	if got.code != 1 || !strings.Contains(got.out, "c-1: FAILED: not finished within 50ms") {
 		t.Errorf("%+v", got)
 	}
 }
 
-func TestWhatIsStuck(t *testing.T) {
+func TestStuck_Groups_AreATable(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /stuck": {`200 {"data":[{"reason":"no_worker","type":"provision","worker":"avs","step":"AVS_Create_Internal_Eval_Step",
  "since":"2020-01-01T00:00:00Z","count":3,"operations":["op-1"]},
@@ -277,10 +252,10 @@ func TestWhatIsStuck(t *testing.T) {
 		!strings.Contains(lines[2], "edp: unavailable: 503") {
 		t.Errorf("%+v", got)
 	}
-	expect(t, run(t, "", "stuck", "--operator-addr", addr), 0, "nothing is stuck\n", "")
+	expect(t, run(t, "", "stuck", "--operator-addr", addr), 0, "no operation is stuck\n", "")
 }
 
-func TestWhoWorks(t *testing.T) {
+func TestWorkers_List_IsATable(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /workers": {`200 {"data":[
  {"name":"avs","version":"","replicas":0,"alive":false,"pending":7,"operationsWaiting":9,"missingSteps":["A","B"]},
@@ -292,7 +267,7 @@ func TestWhoWorks(t *testing.T) {
 	}
 }
 
-func TestNewCommandsCalledWrongly(t *testing.T) {
+func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
@@ -301,22 +276,22 @@ func TestNewCommandsCalledWrongly(t *testing.T) {
 		want string
 	}{
 		"since":           {[]string{"operations", "--since", "yesterday"}, `--since "yesterday": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h`},
-		"waiting":         {[]string{"operations", "--waiting", "godot"}, `--waiting "godot" is nothing that operations wait for; allowed: retry, no_worker`},
+		"waiting":         {[]string{"operations", "--waiting", "godot"}, `--waiting "godot" is not a waiting reason; allowed: retry, no_worker`},
 		"one of states":   {[]string{"operations", "--state", "failed,fine"}, `--state "fine" is not a state`},
-		"state":           {[]string{"runtimes", "-S", "fine"}, `--state "fine" is not a state of runtimes; allowed: succeeded, provisioning,`},
+		"state":           {[]string{"runtimes", "-S", "fine"}, `--state "fine" is not a runtime state; allowed: succeeded, provisioning,`},
 		"events":          {[]string{"runtimes", "--events=some"}, `--events "some" is not allowed; allowed: all, info, error, none`},
-		"config in text":  {[]string{"runtimes", "--kyma-config"}, `--kyma-config and --cluster-config are for -o json and -o custom`},
+		"config in text":  {[]string{"runtimes", "--kyma-config"}, `--kyma-config and --cluster-config need -o json or -o custom`},
 		"columns":         {[]string{"runtimes", "-o", "custom=x"}, `--output custom: column "x": must be HEADER:JSONPATH`},
-		"no list":         {[]string{"operation", "x", "-o", "custom=A:b"}, `--output custom is for lists; keb operation has text and json`},
-		"no list here":    {[]string{"orchestrations", "x", "-o", "custom=A:b"}, `--output custom is for lists, not for orchestrations show`},
-		"watch of a list": {[]string{"orchestrations", "-w"}, `--watch is for one orchestration`},
-		"action":          {[]string{"operation", "x", "kill"}, `operation: "kill" cannot be done with an operation; allowed: cancel, retry, skip`},
+		"no list":         {[]string{"operation", "x", "-o", "custom=A:b"}, `--output custom is only allowed for lists; keb operation supports text and json`},
+		"no list here":    {[]string{"orchestrations", "x", "-o", "custom=A:b"}, `--output custom is only allowed for lists, not with orchestrations show`},
+		"watch of a list": {[]string{"orchestrations", "-w"}, `--watch needs the id of an orchestration`},
+		"action":          {[]string{"operation", "x", "kill"}, `operation: unknown action "kill"; allowed: cancel, retry, skip`},
 		"skip what":       {[]string{"operation", "x", "skip"}, `skip needs --step with the name of the current step; keb operation x shows it`},
-		"retry a step":    {[]string{"operation", "x", "retry", "--step", "A"}, `--step is for skip`},
-		"which runtime":   {[]string{"kubeconfig", "-g", "ga"}, `which runtime? name its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot`},
-		"both":            {[]string{"deprovision", "i", "-c", "c-1"}, `name the instance, or the runtime by flags, not both`},
+		"retry a step":    {[]string{"operation", "x", "retry", "--step", "A"}, `--step is only allowed with skip`},
+		"which runtime":   {[]string{"kubeconfig", "-g", "ga"}, `no runtime selected: give its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot`},
+		"both":            {[]string{"deprovision", "i", "-c", "c-1"}, `give either the instance or flags that select the runtime, not both`},
 		"no target":       {[]string{"taskrun", "true"}, `taskrun needs -t TARGET, for example -t all`},
-		"bad target":      {[]string{"taskrun", "-t", "color=red", "true"}, `--target "color=red": "color=red" is no condition`},
+		"bad target":      {[]string{"taskrun", "-t", "color=red", "true"}, `--target "color=red": unknown condition "color=red"`},
 		"no command":      {[]string{"taskrun", "-t", "all"}, `taskrun needs a command`},
 		"no token file":   {[]string{"runtimes", "--token-file", "/nowhere/token"}, `--token-file, KEB_TOKEN_FILE: open /nowhere/token: no such file`},
 		"empty token":     {[]string{"runtimes", "--token-file", empty}, `is empty`},
@@ -331,7 +306,7 @@ func TestNewCommandsCalledWrongly(t *testing.T) {
 	}
 }
 
-func TestOperationsThatAreLookedFor(t *testing.T) {
+func TestOperations_Filters_BecomeQuery(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /operations": {"200 " + notFound}})
 	expect(t, run(t, "", "operations", "-q", "0d7e", "--step", "EDP_Registration", "--worker", "edp", "--waiting", "retry", "--state", "pending,in-progress",
@@ -342,7 +317,7 @@ func TestOperationsThatAreLookedFor(t *testing.T) {
 	}
 }
 
-func TestTheShellCompletes(t *testing.T) {
+func TestCompletion_IDsAndValues_AreOffered(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"GET /operations":     {`200 {"data":[{"id":"op-1","type":"provision","state":"failed"}]}`},
@@ -361,7 +336,7 @@ func TestTheShellCompletes(t *testing.T) {
 	} {
 		args := append([]string{"__complete", "--operator-addr", addr}, c.args...)
 		var got result
-		// Who waits at a shell is offered nothing when the answer takes two seconds, and tries again.
+		// A slow answer yields no completions, so try again.
 		testkit.Eventually(t, time.Minute, fmt.Sprintf("%v: %q is offered", c.args, c.want), func() bool {
 			got = run(t, "", args...)
 			return got.code != 0 || strings.HasPrefix(got.out, c.want)
@@ -372,7 +347,7 @@ func TestTheShellCompletes(t *testing.T) {
 	}
 	_, away := newAPI(t, nil)
 	if got := run(t, "", "__complete", "--operator-addr", "127.0.0.1:1", "watch", ""); got.code != 0 || !strings.HasPrefix(got.out, ":") {
-		t.Errorf("nobody at %s: %+v", away, got)
+		t.Errorf("server %s unreachable: %+v", away, got)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		if got := run(t, "", "completion", shell); got.code != 0 || len(got.out) < 1000 {

@@ -18,8 +18,8 @@ import (
 func newStuck(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stuck",
-		Short: "Show what does not move, why, and since when",
-		Long: `Show what does not move, why, and since when: operations that wait for the same thing are one line. "keb operations --waiting REASON"
+		Short: "Show stuck operations, the reason, and since when",
+		Long: `Show stuck operations, the reason, and since when. Operations that wait for the same reason share one line; "keb operations --waiting REASON"
 lists them.`,
 		Annotations: map[string]string{listAnnotation: "stuck"},
 		Args:        exactly(),
@@ -40,7 +40,7 @@ func (o *options) stuck(ctx context.Context) error {
 		return o.printPage(raw)
 	}
 	if len(list.Data) == 0 {
-		_, err := fmt.Fprintln(o.Out, "nothing is stuck")
+		_, err := fmt.Fprintln(o.Out, "no operation is stuck")
 		return err
 	}
 	var text bytes.Buffer
@@ -68,7 +68,7 @@ func (o *options) stuck(ctx context.Context) error {
 func newWorkers(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:         "workers",
-		Short:       "List the workers, who is alive, and what waits for them",
+		Short:       "List the workers, whether they are alive, and how many operations wait for them",
 		Annotations: map[string]string{listAnnotation: "workers"},
 		Args:        exactly(),
 		RunE:        func(cmd *cobra.Command, _ []string) error { return o.workers(cmd.Context()) },

@@ -33,7 +33,7 @@ type tasks struct {
 	keep              string
 
 	client *broker.Client
-	mu     sync.Mutex // of what is printed
+	mu     sync.Mutex // guards the output
 }
 
 func newTaskrun(o *options) *cobra.Command {
@@ -41,10 +41,10 @@ func newTaskrun(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "taskrun -t TARGET COMMAND [ARG...]",
 		Short: "Run a command for each of many runtimes",
-		Long: `Run a command for each of many runtimes, some at a time. Targets are written as for keb upgrade. One argument is a line for the shell;
-several are a program and its arguments. The command finds in its environment KUBECONFIG, the path of the kubeconfig of its
-runtime, and INSTANCE_ID, RUNTIME_ID, SHOOT_NAME, GLOBALACCOUNT_ID, SUBACCOUNT_ID, PLAN_NAME and REGION. What it prints is printed
-line by line, as it comes, with the name of the shoot before each. The exit code is 0 if all commands succeeded.`,
+		Long: `Run a command for each of many runtimes, some in parallel. Targets have the form described in keb upgrade --help. One argument is a line for the shell;
+several are a program and its arguments. The environment of the command has KUBECONFIG, the path of the kubeconfig of its
+runtime, and INSTANCE_ID, RUNTIME_ID, SHOOT_NAME, GLOBALACCOUNT_ID, SUBACCOUNT_ID, PLAN_NAME and REGION. Its output is printed
+line by line, each with the shoot name as prefix. The exit code is 0 if all commands succeeded.`,
 		Example: "  keb taskrun -t plan=azure,region=^west -p 8 'kubectl get nodes -o name | wc -l'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -54,16 +54,16 @@ line by line, as it comes, with the name of the shoot before each. The exit code
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the command belongs to it
-	flags.StringArrayVarP(&t.targets, "target", "t", nil, "runtimes, see keb upgrade --help")
-	flags.StringArrayVarP(&t.excluded, "target-exclude", "e", nil, "runtimes to leave out")
-	flags.IntVarP(&t.parallel, "parallelism", "p", 4, "the most commands at the same time")
-	flags.DurationVar(&t.timeout, "timeout", time.Hour, "how long one command may take")
-	flags.StringVar(&t.keep, "kubeconfig-dir", "", "folder to keep the kubeconfigs in; they are deleted if not given")
+	flags.SetInterspersed(false) // flags after the command belong to the command
+	flags.StringArrayVarP(&t.targets, "target", "t", nil, "runtimes to select, see keb upgrade --help")
+	flags.StringArrayVarP(&t.excluded, "target-exclude", "e", nil, "runtimes to exclude")
+	flags.IntVarP(&t.parallel, "parallelism", "p", 4, "maximum number of commands in parallel")
+	flags.DurationVar(&t.timeout, "timeout", time.Hour, "timeout of each command")
+	flags.StringVar(&t.keep, "kubeconfig-dir", "", "folder that keeps the kubeconfigs; without it they are deleted")
 	return cmd
 }
 
-// task is one runtime and what came of it.
+// task is the command for one runtime and its result.
 type task struct {
 	runtime
 	err error
@@ -76,14 +76,14 @@ func (t *tasks) run(ctx context.Context, command []string) error {
 	case t.parallel < 1:
 		return usageError("--parallelism %d must be at least 1", t.parallel)
 	case t.timeout <= 0:
-		return usageError("--timeout must be longer than nothing")
+		return usageError("--timeout must be positive")
 	}
 	found, err := t.find(ctx)
 	if err != nil {
 		return err
 	}
 	if len(found) == 0 {
-		return errors.New("no runtime is like that; keb runtimes lists them")
+		return errors.New("no runtime matches; keb runtimes lists them")
 	}
 	if t.client, err = t.brokerClient(); err != nil {
 		return err
@@ -105,14 +105,14 @@ func (t *tasks) run(ctx context.Context, command []string) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // each task keeps its error
+	_ = group.Wait() // each task records its error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return t.report(found)
 }
 
-// find lists the runtimes that the targets select.
+// find returns the runtimes that the targets select.
 func (t *tasks) find(ctx context.Context) ([]*task, error) {
 	include, err := parseTargets("--target", t.targets)
 	if err != nil {
@@ -139,7 +139,7 @@ func (t *tasks) find(ctx context.Context) ([]*task, error) {
 	return found, nil
 }
 
-// selected tells whether one of the targets is like the runtime.
+// selected reports whether one of the targets matches the runtime.
 func selected(targets []operator.Target, r *runtime) bool {
 	for i := range targets {
 		if like(&targets[i], r) {
@@ -158,7 +158,7 @@ func like(t *operator.Target, r *runtime) bool {
 		}
 	}
 	for _, pattern := range [][2]string{{t.GlobalAccount, r.GlobalAccountID}, {t.SubAccount, r.SubAccountID}, {t.Region, r.Region}} {
-		// They were compiled when they were read.
+		// parseTargets has compiled the expressions.
 		if matches, err := regexp.MatchString(pattern[0], pattern[1]); pattern[0] != "" && (err != nil || !matches) {
 			return false
 		}
@@ -181,22 +181,22 @@ func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []strin
 		command = []string{"sh", "-c", command[0]}
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.WaitDelay = time.Second // for what the command has left running
+	cmd.WaitDelay = time.Second // for processes that the command leaves running
 	cmd.Env = append(environment(), "KUBECONFIG="+path, "INSTANCE_ID="+r.InstanceID, "RUNTIME_ID="+r.RuntimeID, "SHOOT_NAME="+r.ShootName,
 		"GLOBALACCOUNT_ID="+r.GlobalAccountID, "SUBACCOUNT_ID="+r.SubAccountID, "PLAN_NAME="+r.ServicePlanName, "REGION="+r.Region)
 	out := &lines{to: t.progress(), mu: &t.mu, before: r.ShootName + ": "}
-	cmd.Stdout, cmd.Stderr = out, out // the same writer, so that the two are written one after the other
+	cmd.Stdout, cmd.Stderr = out, out // the same writer, so that exec does not write concurrently
 	err = cmd.Run()
 	if printed := out.end(); err == nil {
 		err = printed
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("not done within %s", t.timeout)
+		return fmt.Errorf("not finished within %s", t.timeout)
 	}
 	return err
 }
 
-// environment is ours without our own credentials.
+// environment returns the environment of this process without the credentials of keb.
 func environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
@@ -204,16 +204,15 @@ func environment() []string {
 	})
 }
 
-// maxLine bounds what is kept of a line that does not end; the rest of it counts as the next line.
+// maxLine is the maximum length of a line in bytes. The rest of a longer line counts as the next line.
 const maxLine = 64 << 10
 
-// lines prints what one command prints: each line as soon as it is whole, with a prefix, and never one within another of another
-// command.
+// lines prints the output of one command: each complete line with a prefix, never mixed with a line of another command.
 type lines struct {
 	to     io.Writer
-	mu     *sync.Mutex // of to
+	mu     *sync.Mutex // guards to
 	before string
-	rest   []byte // of the line that has not ended
+	rest   []byte // the incomplete last line
 }
 
 // Write implements io.Writer.
@@ -234,7 +233,7 @@ func (l *lines) Write(text []byte) (int, error) {
 	}
 }
 
-// end prints a last line without a line break.
+// end prints an incomplete last line.
 func (l *lines) end() error {
 	if len(l.rest) == 0 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// api is a stand-in for both APIs that demands a certificate.
+// api is a fake of both APIs that requires a client certificate.
 func api(t *testing.T, files tlsfiles.Server) (port string) {
 	t.Helper()
 	plain, err := service.Listen("127.0.0.1:0")
@@ -46,11 +46,11 @@ func api(t *testing.T, files tlsfiles.Server) (port string) {
 	return port
 }
 
-func TestTheAPIsAreAskedWithTLS(t *testing.T) {
+func TestTLS_EachFile_IsUsed(t *testing.T) {
 	t.Parallel()
 	ca, other := testkit.NewCA(t, "ours"), testkit.NewCA(t, "theirs")
 	server := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
-	person := ca.Issue(t, testkit.Leaf{Name: "somebody"})
+	person := ca.Issue(t, testkit.Leaf{Name: "user"})
 	port := api(t, tlsfiles.Server{CertFile: server.CertFile, KeyFile: server.KeyFile, ClientCAFile: ca.File})
 	good := []string{"--ca-file", ca.File, "--cert-file", person.CertFile, "--key-file", person.KeyFile}
 	for name, tt := range map[string]struct {
@@ -59,19 +59,19 @@ func TestTheAPIsAreAskedWithTLS(t *testing.T) {
 		code  int
 		says  string
 	}{
-		"https is meant by the files":  {addr: "127.0.0.1:", flags: good},
-		"https in the address":         {addr: "https://127.0.0.1:", flags: good},
-		"no certificate":               {addr: "127.0.0.1:", flags: good[:2], code: 1, says: "set KEB_CERT_FILE and KEB_KEY_FILE"},
-		"an authority nobody named":    {addr: "https://127.0.0.1:", code: 1, says: "set KEB_CA_FILE"},
-		"an authority of others":       {addr: "127.0.0.1:", flags: []string{"--ca-file", other.File}, code: 1, says: "none of the authorities in KEB_CA_FILE"},
-		"another name":                 {addr: "localhost:", flags: good, code: 1, says: "the server's certificate is not for this name"},
-		"a file that is not there":     {addr: "127.0.0.1:", flags: []string{"--ca-file", "none"}, code: 2, says: `KEB_CA_FILE: "none" cannot be read`},
-		"half a pair":                  {addr: "127.0.0.1:", flags: good[:4], code: 2, says: "KEB_KEY_FILE: is required with KEB_CERT_FILE"},
-		"the address insists on clear": {addr: "http://127.0.0.1:", flags: good, code: 1, says: "HTTP request to an HTTPS server"},
+		"https implied by the files": {addr: "127.0.0.1:", flags: good},
+		"https in the address":       {addr: "https://127.0.0.1:", flags: good},
+		"no certificate":             {addr: "127.0.0.1:", flags: good[:2], code: 1, says: "set KEB_CERT_FILE and KEB_KEY_FILE"},
+		"unknown authority":          {addr: "https://127.0.0.1:", code: 1, says: "set KEB_CA_FILE"},
+		"other authority":            {addr: "127.0.0.1:", flags: []string{"--ca-file", other.File}, code: 1, says: "none of the authorities in KEB_CA_FILE"},
+		"another name":               {addr: "localhost:", flags: good, code: 1, says: "the server's certificate is not for this name"},
+		"missing file":               {addr: "127.0.0.1:", flags: []string{"--ca-file", "none"}, code: 2, says: `KEB_CA_FILE: "none" cannot be read`},
+		"half a pair":                {addr: "127.0.0.1:", flags: good[:4], code: 2, says: "KEB_KEY_FILE: is required with KEB_CERT_FILE"},
+		"http in the address":        {addr: "http://127.0.0.1:", flags: good, code: 1, says: "HTTP request to an HTTPS server"},
 	} {
 		for _, command := range [][]string{{"operations"}, {"runtimes"}, {"job", "deprovision-retrigger"}} {
 			if tt.addr == "http://127.0.0.1:" && command[0] != "operations" {
-				continue // said in other words
+				continue // the message differs
 			}
 			t.Run(name+", "+command[0], func(t *testing.T) {
 				t.Parallel()

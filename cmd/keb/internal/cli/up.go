@@ -21,7 +21,7 @@ func newUp(o *options) *cobra.Command {
 It listens on loopback addresses only, keeps everything in the data folder, provisions a sample runtime, and stays up until
 it is stopped. Killed and started again, it goes on where it was.
 
-The parts read the variables of their own processes (docs/configuration.md); a flag counts before its variable.`,
+The parts read the variables of their own processes (docs/configuration.md); a flag overrides its variable.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			demo, err := demoFromEnv()
@@ -45,28 +45,28 @@ The parts read the variables of their own processes (docs/configuration.md); a f
 		},
 	}
 	flags := cmd.Flags()
-	// The address may hold a password, which --help must not print as a default; so no variable is read here.
-	flags.String("database-url", "", "address of a Postgres database to use instead of an own server (KEB_DATABASE_URL)")
-	flags.String("nats-addr", "127.0.0.1:4222", "address of NATS, for workers in other processes; port 0 takes a free one (KEB_NATS_URL)")
-	flags.BoolVar(&cfg.Fast, "fast", false, "take the waits out, where no variable sets them: the cluster of the landscape is there at once, steps look again after 100 ms")
+	// The default is not read from the variable, because --help would print a password in the address.
+	flags.String("database-url", "", "address of an existing Postgres database (KEB_DATABASE_URL)")
+	flags.String("nats-addr", "127.0.0.1:4222", "address of NATS, for workers in other processes; port 0 selects a free one (KEB_NATS_URL)")
+	flags.BoolVar(&cfg.Fast, "fast", false, "shorten the waits that no variable sets: simulated clusters are ready immediately, steps poll every 100 ms")
 	flags.BoolVar(&noDemo, "no-demo", false, "do not provision a sample runtime (DEMO=0)")
-	flags.BoolVarP(&cfg.Verbose, "verbose", "v", false, "also print the log, which is in <data folder>/keb.log")
+	flags.BoolVarP(&cfg.Verbose, "verbose", "v", false, "also print the log of <data folder>/keb.log")
 	times.register(cmd)
 	flags.StringSlice("overlays", overlayDirs(), "folders with process overlays, applied in order (KEB_OVERLAYS)")
-	flags.String("maintenance-policy", env("KEB_MAINTENANCE_POLICY", ""), "file that says when runtimes may be upgraded (KEB_MAINTENANCE_POLICY)")
+	flags.String("maintenance-policy", env("KEB_MAINTENANCE_POLICY", ""), "file with the maintenance windows of runtimes (KEB_MAINTENANCE_POLICY)")
 	flags.String("access-tokens-file", env("KEB_ACCESS_TOKENS_FILE", ""),
-		"file that says who may use the operator API, by access tokens; without one access control is off (KEB_ACCESS_TOKENS_FILE)")
+		"file with the access tokens of the operator API; without it access control is off (KEB_ACCESS_TOKENS_FILE)")
 	return cmd
 }
 
-// upFlags are the variables of flags of keb up.
+// upFlags maps flags of keb up to their variables.
 var upFlags = map[string]string{
 	"osb-addr": "KEB_OSB_ADDR", "operator-addr": "KEB_OPERATOR_ADDR", "landscape-addr": "KEB_LANDSCAPE_ADDR", "user": "KEB_OSB_USER",
 	"nats-addr": "KEB_NATS_URL", "database-url": "KEB_DATABASE_URL", "overlays": "KEB_OVERLAYS",
 	"maintenance-policy": "KEB_MAINTENANCE_POLICY", "access-tokens-file": "KEB_ACCESS_TOKENS_FILE",
 }
 
-// upEnvironment is the environment of the process, with the flags of keb up that are given in place of their variables.
+// upEnvironment returns the environment of the process, in which the given flags of keb up replace their variables.
 func upEnvironment(cmd *cobra.Command) map[string]string {
 	environment := map[string]string{}
 	for _, variable := range os.Environ() {
@@ -83,7 +83,7 @@ func upEnvironment(cmd *cobra.Command) map[string]string {
 		case "nats-addr":
 			value = "nats://" + value
 		case "overlays":
-			folders, _ := cmd.Flags().GetStringSlice(flag) // the flag is there
+			folders, _ := cmd.Flags().GetStringSlice(flag) // the flag exists
 			value = strings.Join(folders, ",")
 		}
 		environment[variable] = value
@@ -92,7 +92,7 @@ func upEnvironment(cmd *cobra.Command) map[string]string {
 	return environment
 }
 
-// demoFromEnv reads DEMO: 0 or false means no sample.
+// demoFromEnv reads DEMO; 0 and false disable the sample.
 func demoFromEnv() (bool, error) {
 	value := os.Getenv("DEMO")
 	if value == "" {
@@ -105,7 +105,7 @@ func demoFromEnv() (bool, error) {
 	return demo, nil
 }
 
-// program is how this program was called, for hints: go run builds it somewhere that is gone afterwards.
+// program returns how to call this program, for hints. go run executes a temporary file, so its path is no hint.
 func program() string {
 	if strings.Contains(os.Args[0], "go-build") {
 		return "go run ./cmd/keb"

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
-// What can be upgraded, as in the paths of the operator API.
+// What is upgraded, as in the paths of the operator API.
 const (
 	upgradeKyma    = "kyma"
 	upgradeCluster = "cluster"
@@ -24,10 +24,10 @@ const (
 func newUpgrade(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Upgrade many runtimes, a few at a time",
-		Long: `Upgrade many runtimes, a few at a time. What comes of it is an orchestration; see keb orchestrations.
+		Short: "Upgrade many runtimes in one orchestration",
+		Long: `Upgrade many runtimes, some in parallel. The command starts an orchestration; see keb orchestrations.
 
-A target is a list of conditions with commas between, all of which must be met: all, account=REGEXP, subaccount=REGEXP,
+A target is a comma-separated list of conditions that must all match: all, account=REGEXP, subaccount=REGEXP,
 region=REGEXP (of the hyperscaler), runtime-id=ID, plan=NAME, shoot=NAME, instance-id=ID. -t and -e may be given several times.`,
 	}
 	cmd.AddCommand(newUpgradeOf(o, upgradeKyma), newUpgradeOf(o, upgradeCluster))
@@ -57,7 +57,7 @@ func newUpgradeOf(o *options, what string) *cobra.Command {
 	if what == upgradeKyma {
 		cmd.Short = "Upgrade Kyma in runtimes"
 		cmd.Example = "  keb upgrade kyma -t plan=azure -e 'region=^eu' --version 2.20.1 --parallel-workers 10 --wait"
-		flags.StringVar(&u.kyma.Version, "version", "", "version of Kyma, for example 2.20.1, PR-1234 or main-0123abcd; what is configured if not given")
+		flags.StringVar(&u.kyma.Version, "version", "", "version of Kyma, for example 2.20.1, PR-1234 or main-0123abcd; default: the configured version")
 	} else {
 		cmd.Short = "Upgrade Kubernetes and the machine image of runtimes"
 		cmd.Example = "  keb upgrade cluster -t all --kubernetes-version 1.31.4 --maintenancewindow"
@@ -66,12 +66,12 @@ func newUpgradeOf(o *options, what string) *cobra.Command {
 		flags.StringVar(&u.kubernetes.MachineImageVersion, "machine-image-version", "", "version of the machine image")
 	}
 	flags.StringArrayVarP(&u.targets, "target", "t", nil, "runtimes to upgrade, see keb upgrade --help")
-	flags.StringArrayVarP(&u.excluded, "target-exclude", "e", nil, "runtimes to leave out")
+	flags.StringArrayVarP(&u.excluded, "target-exclude", "e", nil, "runtimes to exclude")
 	flags.StringVar(&u.order.Strategy.Type, "strategy", "parallel", "how to upgrade: parallel")
-	flags.IntVar(&u.order.Strategy.Parallel.Workers, "parallel-workers", 1, "the most upgrades in progress at the same time")
-	flags.StringVar(&u.order.Strategy.Schedule, "schedule", "immediate", "when to begin: immediate, or a time such as 2026-11-21T22:00:00Z")
+	flags.IntVar(&u.order.Strategy.Parallel.Workers, "parallel-workers", 1, "maximum number of upgrades in parallel")
+	flags.StringVar(&u.order.Strategy.Schedule, "schedule", "immediate", "when to start: immediate, or a time such as 2026-11-21T22:00:00Z")
 	flags.BoolVar(&u.order.Strategy.MaintenanceWindow, "maintenancewindow", false, "start each upgrade in the maintenance window of its runtime")
-	flags.BoolVar(&u.order.Notification, "notification", false, "tell the customers")
+	flags.BoolVar(&u.order.Notification, "notification", false, "notify the customers")
 	flags.BoolVar(&u.order.DryRun, "dry-run", false, "change nothing in the runtimes")
 	flags.BoolVar(&u.wait, "wait", false, "wait until the orchestration has ended")
 	return cmd
@@ -102,7 +102,7 @@ func (u *upgrading) run(ctx context.Context, what string) error {
 	return err
 }
 
-// complete makes an order of the flags.
+// complete builds the order from the flags.
 func (u *upgrading) complete(what string) (err error) {
 	if len(u.targets) == 0 {
 		return usageError("upgrade %s needs -t TARGET, for example -t all; see keb upgrade --help", what)
@@ -115,7 +115,7 @@ func (u *upgrading) complete(what string) (err error) {
 	}
 	for _, t := range u.order.Targets.Exclude {
 		if t.Target != "" {
-			return usageError("--target-exclude: all is for --target")
+			return usageError("--target-exclude: the condition all is only allowed in --target")
 		}
 	}
 	if n := u.order.Strategy.Parallel.Workers; n < 1 {
@@ -159,15 +159,15 @@ func parseTarget(specifier string) (operator.Target, error) {
 		}[key]
 		switch {
 		case into == nil:
-			return t, fmt.Errorf("%q is no condition; allowed: all, account=, subaccount=, region=, runtime-id=, plan=, shoot=, instance-id=", condition)
+			return t, fmt.Errorf("unknown condition %q; allowed: all, account=, subaccount=, region=, runtime-id=, plan=, shoot=, instance-id=", condition)
 		case value == "":
 			return t, fmt.Errorf("%s has no value", key)
 		case *into != "":
-			return t, fmt.Errorf("%s is there twice", key)
+			return t, fmt.Errorf("%s is duplicated", key)
 		}
 		if key == "account" || key == "subaccount" || key == "region" {
 			if _, err := regexp.Compile(value); err != nil {
-				return t, fmt.Errorf("%s is no regular expression: %w", key, err)
+				return t, fmt.Errorf("%s is not a valid regular expression: %w", key, err)
 			}
 		}
 		*into = value
@@ -193,10 +193,10 @@ func splitConditions(specifier string) []string {
 	return conditions
 }
 
-// followEvery is the time between two looks at an orchestration.
+// followEvery is the interval between two requests for an orchestration.
 const followEvery = time.Second
 
-// follow tells how an orchestration gets on until it has ended; its error says that it did not succeed.
+// follow shows the progress of an orchestration until it ends. It returns an error if the orchestration did not succeed.
 func (o *options) follow(ctx context.Context, client *operator.Client, id string) error {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()

@@ -16,7 +16,7 @@ import (
 )
 
 func newWorker(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "worker", Short: "Work on a step worker of your own"}
+	cmd := &cobra.Command{Use: "worker", Short: "Test step workers"}
 	cmd.AddCommand(newWorkerCheck(o))
 	return cmd
 }
@@ -35,13 +35,13 @@ func newWorkerCheck(o *options) *cobra.Command {
 	w := &workerCheck{options: o}
 	cmd := &cobra.Command{
 		Use:   "check --worker NAME [-- COMMAND [ARG...]]",
-		Short: "Check a step worker, in whatever language, against the contract of the bus",
-		Long: `Check a step worker, in whatever language, against the contract of the bus.
+		Short: "Check a step worker in any language against the contract of the bus",
+		Long: `Check a step worker in any language against the contract of the bus.
 
-It starts a NATS server of its own with the users, streams and consumer of production, starts the worker with the environment that
+The command starts a NATS server with the users, streams and consumers of production, starts the worker with the environment that
 every worker gets (KEB_NATS_URL, KEB_NATS_USER, KEB_NATS_PASSWORD, KEB_STAGE_KEYS, KEB_WORKER_CONCURRENCY, KEB_WORKER_DRAIN_TIMEOUT),
-and plays the orchestrator: it sends commands, repeats them, breaks connections, stops and kills the worker. With --attach it
-prints that environment instead, and waits for a worker that you start. The worker executes some hundred commands: let it work
+and acts as the orchestrator: it sends and repeats commands, breaks connections, and stops and kills the worker. With --attach it
+prints that environment instead, and waits for a worker that you start. The worker executes some hundred commands, so connect it
 against a test system. The exit code is 0 if no check failed, and 1 if one did. See docs/step-author.md.`,
 		Example: "  keb worker check --worker hello-world --case cases.yaml -- ./hello-world-worker\n" +
 			"  keb worker check --worker node-greeter -- node worker.mjs",
@@ -49,23 +49,23 @@ against a test system. The exit code is 0 if no check failed, and 1 if one did. 
 		RunE: func(cmd *cobra.Command, args []string) error { return w.run(cmd.Context(), args) },
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the command belongs to it
+	flags.SetInterspersed(false) // flags after the command belong to the command
 	flags.StringVar(&w.cfg.Worker, "worker", "", "name of the worker, as in the process files")
-	flags.StringSliceVar(&w.cfg.Steps, "step", nil, "steps to check; all that the worker registers if not given")
-	flags.StringArrayVar(&w.cases, "case", nil, "files with commands whose answers are known")
-	flags.StringSliceVar(&w.cfg.Checks, "check", nil, "checks to run, see --list; all if not given")
+	flags.StringSliceVar(&w.cfg.Steps, "step", nil, "steps to check; default: all registered steps")
+	flags.StringArrayVar(&w.cases, "case", nil, "files with commands and their expected answers")
+	flags.StringSliceVar(&w.cfg.Checks, "check", nil, "checks to run, see --list; default: all")
 	flags.BoolVar(&w.list, "list", false, "only list the checks")
-	flags.BoolVar(&w.attach, "attach", false, "do not start the worker: print its environment, and wait for it")
-	flags.IntVar(&w.cfg.Port, "port", 0, "port on which the worker finds the bus; any free one if not given")
-	flags.IntVar(&w.cfg.Concurrency, "concurrency", contract.DefaultConcurrency, "how many steps the worker runs at once")
-	flags.IntVar(&w.cfg.Commands, "commands", contract.DefaultCommands, "how many commands the check throughput sends")
-	flags.DurationVar(&w.cfg.Patience, "patience", contract.DefaultPatience, "how long the worker may take to start, and to answer one command")
-	flags.DurationVar(&w.cfg.Drain, "drain", contract.DefaultDrain, "how long running steps may go on after SIGTERM")
-	flags.StringVar(&w.junit, "junit", "", "file that gets the report as JUnit XML, too")
+	flags.BoolVar(&w.attach, "attach", false, "print the worker's environment and wait for the worker instead of starting it")
+	flags.IntVar(&w.cfg.Port, "port", 0, "port of the bus; default: a free port")
+	flags.IntVar(&w.cfg.Concurrency, "concurrency", contract.DefaultConcurrency, "number of steps that the worker runs in parallel")
+	flags.IntVar(&w.cfg.Commands, "commands", contract.DefaultCommands, "number of commands of the check throughput")
+	flags.DurationVar(&w.cfg.Patience, "patience", contract.DefaultPatience, "time limit for the worker to start and to answer a command")
+	flags.DurationVar(&w.cfg.Drain, "drain", contract.DefaultDrain, "time limit for running steps after SIGTERM")
+	flags.StringVar(&w.junit, "junit", "", "file for the report as JUnit XML")
 	return cmd
 }
 
-// args checks how the command was called, before anything is started.
+// args validates arguments and flags.
 func (w *workerCheck) args(args []string) error {
 	switch {
 	case w.list && len(args) == 0:
@@ -148,9 +148,9 @@ func (w *workerCheck) run(ctx context.Context, args []string) error {
 	return err
 }
 
-// tell prints what a worker needs that somebody else starts.
+// tell prints the environment for a worker that the user starts.
 func (w *workerCheck) tell(env contract.Environment) {
-	_, _ = fmt.Fprintf(w.Err, "start the worker with\n  %s\nwaiting for it for %s\n", strings.Join(env.Variables(), " \\\n  "), w.cfg.Patience) // nowhere else to say it
+	_, _ = fmt.Fprintf(w.Err, "start the worker with\n  %s\nwaiting up to %s for it\n", strings.Join(env.Variables(), " \\\n  "), w.cfg.Patience) // nowhere else to say it
 }
 
 func writeFile(name string, write func(io.Writer) error) error {

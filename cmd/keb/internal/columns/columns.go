@@ -1,5 +1,5 @@
 // Package columns prints lists as tables whose columns the user has chosen: a
-// header and a JSONPath expression each, as kubectl has it.
+// header and a JSONPath expression each, as in kubectl.
 package columns
 
 import (
@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Columns are what one table shows, from left to right.
+// Columns are the columns of a table, from left to right.
 type Columns []column
 
 type column struct {
@@ -35,12 +35,12 @@ func Parse(spec string) (Columns, error) {
 		}
 		path := jsonpath.New(header).AllowMissingKeys(true)
 		if err := path.Parse(relaxed(expression)); err != nil {
-			return nil, fmt.Errorf("column %s: %q is no JSONPath: %w", header, expression, err)
+			return nil, fmt.Errorf("column %s: %q is not a valid JSONPath: %w", header, expression, err)
 		}
 		out = append(out, column{header: header, path: path})
 	}
 	if len(out) == 0 {
-		return nil, errors.New("there is no column; write HEADER:JSONPATH, several with commas between")
+		return nil, errors.New("no column given; write HEADER:JSONPATH,...")
 	}
 	return out, nil
 }
@@ -76,7 +76,7 @@ func relaxed(expression string) string {
 	}
 }
 
-// Print prints a line for each item, which is a JSON value. What an item does not have is shown as "-".
+// Print prints a line for each item, which is a JSON value. A missing value is printed as "-".
 func (c Columns) Print(out io.Writer, items []json.RawMessage) error {
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
@@ -87,7 +87,7 @@ func (c Columns) Print(out io.Writer, items []json.RawMessage) error {
 	row(table, cells)
 	for _, raw := range items {
 		decoder := json.NewDecoder(bytes.NewReader(raw))
-		decoder.UseNumber() // an id of sixteen digits stays one
+		decoder.UseNumber() // keep long numeric ids exact
 		var item any
 		if err := decoder.Decode(&item); err != nil {
 			return fmt.Errorf("read an item of the list: %w", err)
@@ -138,7 +138,7 @@ func (c *column) cell(item any) (string, error) {
 	return text, nil
 }
 
-// shown is text as it is, and everything else as JSON.
+// shown returns strings unchanged and other values as JSON.
 func shown(v reflect.Value) (string, error) {
 	if !v.IsValid() || v.Kind() == reflect.Interface && v.IsNil() {
 		return "", nil

@@ -15,7 +15,7 @@ var items = []json.RawMessage{
 	json.RawMessage(`{"id":"bb","status":{"state":"succeeded","expired":true},"note":null}`),
 }
 
-func TestColumnsThatTheUserChooses(t *testing.T) {
+func TestPrint_Columns_AreAligned(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]string{
 		"ID:id":                            "ID\na\nbb\n",
@@ -41,16 +41,16 @@ func TestColumnsThatTheUserChooses(t *testing.T) {
 	}
 }
 
-func TestColumnsThatCannotBe(t *testing.T) {
+func TestParse_InvalidColumns_AreRejected(t *testing.T) {
 	t.Parallel()
 	for spec, want := range map[string]string{
-		"":             "there is no column",
-		",":            "there is no column",
+		"":             "no column given",
+		",":            "no column given",
 		"id":           `column "id": must be HEADER:JSONPATH`,
 		":id":          `column ":id": must be HEADER:JSONPATH`,
 		"ID:":          `column "ID:": must be HEADER:JSONPATH`,
-		"ID:{.id":      `column ID: "{.id" is no JSONPath`,
-		"A:id,B:[?(@}": `column B: "[?(@}" is no JSONPath`,
+		"ID:{.id":      `column ID: "{.id" is not a valid JSONPath`,
+		"A:id,B:[?(@}": `column B: "[?(@}" is not a valid JSONPath`,
 	} {
 		if _, err := columns.Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", spec, err, want)
@@ -67,6 +67,6 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		var out strings.Builder
-		_ = c.Print(&out, items) // whatever it finds, it does not panic
+		_ = c.Print(&out, items) // it must not panic
 	})
 }

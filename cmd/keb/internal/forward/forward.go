@@ -1,5 +1,5 @@
-// Package forward passes TCP connections on to whichever replica of a service answers. It is the door of an installation with Docker
-// Compose: the address on the host stays the same while containers come and go.
+// Package forward forwards TCP connections to any available replica of a service. An installation with Docker Compose uses it, so
+// that the address on the host stays the same when containers are replaced.
 package forward
 
 import (
@@ -16,16 +16,16 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-// dialTimeout is how long a replica may take to answer before the connection is given up.
+// dialTimeout is the time limit for connecting to a replica.
 const dialTimeout = 5 * time.Second
 
-// The pause after a connection that could not be accepted, as when there are no more file descriptors: it doubles up to a second.
+// The pause after a failed accept, for example without free file descriptors. It doubles up to a second.
 const (
 	firstAcceptWait = 5 * time.Millisecond
 	maxAcceptWait   = time.Second
 )
 
-// Rule says what is passed on: from an address to listen on to the name and port of a service.
+// Rule forwards connections from a listening address to the name and port of a service.
 type Rule struct{ Listen, Target string }
 
 // ParseRule reads "8080=broker:8080".
@@ -40,7 +40,7 @@ func ParseRule(text string) (Rule, error) {
 	return Rule{Listen: listen, Target: target}, nil
 }
 
-// Run listens for all rules until ctx ends; connections that are open then are cut.
+// Run listens for all rules until ctx ends, and then closes open connections.
 func Run(ctx context.Context, log *slog.Logger, rules []Rule) error {
 	group := service.NewGroup(log)
 	for _, rule := range rules {
@@ -54,7 +54,7 @@ func Run(ctx context.Context, log *slog.Logger, rules []Rule) error {
 	return group.Run(ctx)
 }
 
-// Serve passes on what connects to ln until ctx ends. It closes ln.
+// Serve forwards the connections of ln until ctx ends. It closes ln.
 func Serve(ctx context.Context, log *slog.Logger, ln net.Listener, target string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var open sync.WaitGroup
@@ -90,11 +90,11 @@ func Serve(ctx context.Context, log *slog.Logger, ln net.Listener, target string
 	}
 }
 
-// pass connects both sides until one of them, or ctx, ends.
+// pass copies in both directions until one side or ctx ends.
 func pass(ctx context.Context, from net.Conn, target string) error {
 	defer from.Close()
 	dialer := net.Dialer{Timeout: dialTimeout}
-	to, err := dialer.DialContext(ctx, "tcp", target) // each address of the name in turn
+	to, err := dialer.DialContext(ctx, "tcp", target) // tries each address of the name in turn
 	if err != nil {
 		return err
 	}
@@ -104,9 +104,9 @@ func pass(ctx context.Context, from net.Conn, target string) error {
 	var copies sync.WaitGroup
 	for _, way := range [][2]net.Conn{{to, from}, {from, to}} {
 		copies.Go(func() {
-			_, _ = io.Copy(way[0], way[1]) // its end is all there is to know
+			_, _ = io.Copy(way[0], way[1]) // an error only ends the copy
 			if half, ok := way[0].(interface{ CloseWrite() error }); ok {
-				_ = half.CloseWrite() // the other side reads to its end
+				_ = half.CloseWrite() // signal the end of the stream to the other side
 			}
 		})
 	}

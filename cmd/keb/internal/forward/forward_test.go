@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestConnectionsArePassedOn(t *testing.T) {
+func TestServe_Connections_AreForwarded(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -44,7 +44,7 @@ func TestConnectionsArePassedOn(t *testing.T) {
 			t.Errorf("answer %q, error %v", body, err)
 		}
 	}
-	// A connection that stays open, as that of the console's stream, does not hold up the end.
+	// An open connection, such as the stream of the console, does not delay the end.
 	held, err := net.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	defer held.Close()
@@ -55,12 +55,12 @@ func TestConnectionsArePassedOn(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("it does not end")
+		t.Fatal("Run does not end")
 	}
 }
 
-func TestNobodyThereClosesTheConnection(t *testing.T) {
-	const target = "127.0.0.1:1" // a port that was free a moment ago may be that of another test
+func TestServe_NoReplica_ClosesConnection(t *testing.T) {
+	const target = "127.0.0.1:1" // a free port might be taken by another test
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -79,7 +79,7 @@ func TestNobodyThereClosesTheConnection(t *testing.T) {
 	}
 }
 
-func TestRulesAreRead(t *testing.T) {
+func TestParseRule_Rules_AreValidated(t *testing.T) {
 	for text, want := range map[string]forward.Rule{
 		"8080=broker:8080":               {Listen: ":8080", Target: "broker:8080"},
 		"127.0.0.1:81=orchestrator:8081": {Listen: "127.0.0.1:81", Target: "orchestrator:8081"},
@@ -90,12 +90,12 @@ func TestRulesAreRead(t *testing.T) {
 	}
 	for _, text := range []string{"", "8080", "8080=", "=broker:8080", "8080=broker"} {
 		if _, err := forward.ParseRule(text); err == nil {
-			t.Errorf("%q is taken for a rule", text)
+			t.Errorf("%q is accepted as a rule", text)
 		}
 	}
 }
 
-// busy is a listener that accepts nothing at first.
+// busy is a listener whose first calls of Accept fail.
 type busy struct {
 	net.Listener
 	refused int
@@ -110,7 +110,7 @@ func (b *busy) Accept() (net.Conn, error) {
 	return b.Listener.Accept()
 }
 
-func TestConnectionsThatCannotBeAcceptedAreWaitedFor(t *testing.T) {
+func TestServe_AcceptFails_IsRetried(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	b := &busy{Listener: ln, refused: 4}
@@ -119,7 +119,7 @@ func TestConnectionsThatCannotBeAcceptedAreWaitedFor(t *testing.T) {
 	go func() { done <- forward.Serve(ctx, testkit.Logger(t), b, "127.0.0.1:1") }()
 	c, err := net.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
-	_, _ = io.Copy(io.Discard, c) // it is accepted, and closed as nobody is behind it
+	_, _ = io.Copy(io.Discard, c) // the connection is accepted, and closed because there is no replica
 	_ = c.Close()
 	cancel()
 	if err := <-done; err != nil {
@@ -127,6 +127,6 @@ func TestConnectionsThatCannotBeAcceptedAreWaitedFor(t *testing.T) {
 	}
 	// 5, 10, 20 and 40 ms.
 	if waited := b.asked[4].Sub(b.asked[0]); waited < 75*time.Millisecond {
-		t.Errorf("asked five times within %s", waited)
+		t.Errorf("accepted five times within %s", waited)
 	}
 }

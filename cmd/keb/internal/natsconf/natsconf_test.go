@@ -22,10 +22,10 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// patience is how long a test waits for what is to happen: far longer than it takes on a busy machine.
+// patience is the time limit for expected events. It is generous for busy machines.
 const patience = time.Minute
 
-// start runs a server with the configuration of two workers, one of which is called as a stream might be.
+// start runs a server with the configuration of two workers, one of them with a name that looks like a stream.
 func start(t *testing.T) (url string) {
 	t.Helper()
 	conf, err := natsconf.Render(natsconf.Config{
@@ -36,19 +36,19 @@ func start(t *testing.T) (url string) {
 	path := filepath.Join(t.TempDir(), "nats.conf")
 	require.NoError(t, os.WriteFile(path, conf, 0o600))
 	opts, err := server.ProcessConfigFile(path)
-	require.NoError(t, err, "the server does not read its configuration")
+	require.NoError(t, err, "parse the configuration")
 	opts.Host, opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, t.TempDir(), true, true
 	srv, err := server.NewServer(opts)
 	require.NoError(t, err)
 	srv.Start()
 	t.Cleanup(func() { srv.Shutdown(); srv.WaitForShutdown() })
 	if !srv.ReadyForConnections(patience) {
-		t.Fatal("the server does not come up")
+		t.Fatal("the server does not start")
 	}
 	return srv.ClientURL()
 }
 
-// refusals notes what the server refuses a connection.
+// refusals records the permissions violations of a connection.
 type refusals struct {
 	mu   sync.Mutex
 	seen map[string]bool
@@ -79,8 +79,8 @@ func connect(t *testing.T, url, user string) (*nats.Conn, *refusals) {
 	return nc, r
 }
 
-// universe is what somebody could try: every stream with every consumer and every verb, the bucket, everybody's subjects and
-// inboxes, the system's own, and what nobody has thought of.
+// universe lists the subjects that a client could try: every stream with every consumer and every verb, the bucket, the subjects and
+// inboxes of all users, the system's own subjects, and unknown subjects.
 func universe() (publish, subscribe []string) {
 	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_DEAD", "KV_keb_stage", "OTHER"}
 	consumers := []string{"avs", "edp", "broker", "orchestrator", "new"}
@@ -131,7 +131,7 @@ func universe() (publish, subscribe []string) {
 	return publish, subscribe
 }
 
-// allowed is, for each user, all that the universe offers to it, written down by hand.
+// allowed lists by hand the subjects of the universe that each user may use.
 var allowed = map[string]struct{ publish, subscribe []string }{
 	"worker-avs": {
 		publish: []string{
@@ -161,7 +161,7 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 	},
 }
 
-func TestTheServerRefusesEachUserWhatIsNotItsOwn(t *testing.T) {
+func TestRender_EachUser_HasOnlyItsPermissions(t *testing.T) {
 	t.Parallel()
 	url := start(t)
 	for user, want := range allowed {
@@ -175,7 +175,7 @@ func TestTheServerRefusesEachUserWhatIsNotItsOwn(t *testing.T) {
 				_, err := nc.SubscribeSync(subject)
 				require.NoError(t, err)
 			}
-			// The refusals come in order, and before the answer to this.
+			// Violations arrive in order.
 			require.NoError(t, nc.Flush())
 			testkit.Eventually(t, patience, "the last refusal is there", func() bool {
 				return r.has("subscription $JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*")
@@ -202,8 +202,8 @@ func TestTheServerRefusesEachUserWhatIsNotItsOwn(t *testing.T) {
 	}
 }
 
-// TestTheMakerAndTheOnlookerAreBounded holds the two whose lists are long to what they must never do.
-func TestTheMakerAndTheOnlookerAreBounded(t *testing.T) {
+// The permissions of these two users are broad, so the test lists what they must never do.
+func TestRender_OrchestratorAndMonitor_AreLimited(t *testing.T) {
 	t.Parallel()
 	url := start(t)
 	never := map[string][]string{
@@ -228,14 +228,14 @@ func TestTheMakerAndTheOnlookerAreBounded(t *testing.T) {
 		}
 	}
 	if _, err := nats.Connect(url, nats.UserInfo("worker-avs", "secret of worker-edp")); err == nil {
-		t.Error("a user logs on with the password of another")
+		t.Error("a user can log on with the password of another user")
 	}
 	if _, err := nats.Connect(url); err == nil {
-		t.Error("somebody logs on without a user")
+		t.Error("a client can log on without a user")
 	}
 }
 
-func TestTheCommittedConfigurationIsThatOfTheWorkersOfKEB(t *testing.T) {
+func TestRender_CommittedFile_IsUpToDate(t *testing.T) {
 	t.Parallel()
 	committed, err := os.ReadFile("../../../../deploy/nats/nats.conf")
 	require.NoError(t, err)
@@ -246,6 +246,6 @@ func TestTheCommittedConfigurationIsThatOfTheWorkersOfKEB(t *testing.T) {
 	want, err := natsconf.Render(natsconf.Config{Workers: workers, Password: natsconf.FromEnvironment})
 	require.NoError(t, err)
 	if !bytes.Equal(committed, want) {
-		t.Errorf("deploy/nats/nats.conf is not what keb nats config prints: make it anew (-want +got):\n%s", cmp.Diff(string(want), string(committed)))
+		t.Errorf("deploy/nats/nats.conf differs from the output of keb nats config: generate it again (-want +got):\n%s", cmp.Diff(string(want), string(committed)))
 	}
 }

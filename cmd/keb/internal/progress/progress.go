@@ -1,4 +1,4 @@
-// Package progress shows how far something long has come: a bar that is
+// Package progress shows the progress of a long task: a bar that is
 // rewritten on a terminal, and a line per change elsewhere.
 package progress
 
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// width is how many signs a bar has; with the numbers it fits a terminal of 80 columns.
+// width is the number of characters of a bar. With the numbers it fits a terminal of 80 columns.
 const width = 24
 
-// Bar shows progress. It is used by one goroutine.
+// Bar shows progress. It is not safe for concurrent use.
 type Bar struct {
 	out      io.Writer
 	terminal func() (columns int, ok bool)
@@ -23,12 +23,12 @@ type Bar struct {
 	drawn    bool
 }
 
-// New returns a bar on out. terminal tells how wide the terminal is, or that out is none. now is the clock.
+// New returns a bar on out. terminal returns the width of the terminal, or false if out is not a terminal. now is the clock.
 func New(out io.Writer, terminal func() (columns int, ok bool), now func() time.Time) *Bar {
 	return &Bar{out: out, terminal: terminal, now: now, started: now()}
 }
 
-// Set shows that done of total are done; text says more. A total of 0 is one that is not known yet.
+// Set shows that done of total items are done, with a text. A total of 0 means that the total is not known yet.
 func (b *Bar) Set(done, total int, text string) error {
 	columns, ok := b.terminal()
 	if !ok {
@@ -52,7 +52,7 @@ func (b *Bar) Set(done, total int, text string) error {
 	return err
 }
 
-// Done leaves the bar as it is and goes to the next line.
+// Done ends the line of the bar.
 func (b *Bar) Done() error {
 	if !b.drawn {
 		return nil
@@ -62,7 +62,7 @@ func (b *Bar) Done() error {
 	return err
 }
 
-// Clear takes the bar away.
+// Clear removes the bar.
 func (b *Bar) Clear() error {
 	if !b.drawn {
 		return nil

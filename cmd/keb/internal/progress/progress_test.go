@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/cmd/keb/internal/progress"
 )
 
-// clock goes on by a second with each look.
+// clock advances by a second with each call.
 func clock() func() time.Time {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	return func() time.Time {
@@ -20,7 +20,7 @@ func clock() func() time.Time {
 	}
 }
 
-func TestABarOnATerminalIsRewrittenAndFitsIt(t *testing.T) {
+func TestBar_Terminal_IsRewrittenAndFits(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	columns := 60
@@ -36,7 +36,7 @@ func TestABarOnATerminalIsRewrittenAndFitsIt(t *testing.T) {
 	}
 }
 
-func TestElsewhereThereIsALinePerChange(t *testing.T) {
+func TestBar_NoTerminal_PrintsLinePerChange(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	b := progress.New(&out, func() (int, bool) { return 0, false }, clock())
@@ -49,7 +49,7 @@ func TestElsewhereThereIsALinePerChange(t *testing.T) {
 	}
 }
 
-func TestABarThatIsTakenAway(t *testing.T) {
+func TestBar_Clear_RemovesLine(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	b := progress.New(&out, func() (int, bool) { return 80, true }, clock())

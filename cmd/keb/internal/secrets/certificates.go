@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Files of a service that has a certificate, and where containers find them.
+// The TLS files of a service, and their folder in containers.
 const (
 	certFile  = "tls.crt"
 	keyFile   = "tls.key"
@@ -27,18 +27,18 @@ const (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	// renewBefore is how long a certificate must still be good to be left as it is.
+	// renewBefore is the remaining validity below which a certificate is renewed.
 	renewBefore = leafLife / 3
-	// postgresKeyMode is the widest that Postgres takes of a key that belongs to root; its container is in that group.
+	// postgresKeyMode is the widest mode that Postgres accepts for a key owned by root. Its container is in root's group.
 	postgresKeyMode = 0o640
 )
 
-// pgHBA lets nobody in over the network without TLS and a certificate.
+// pgHBA requires TLS and a client certificate for every connection over the network.
 const pgHBA = `local all all trust
 hostssl all all all scram-sha-256 clientcert=verify-ca
 `
 
-// withCertificates gives everybody who listens or connects a certificate for the name of its folder.
+// withCertificates adds a certificate for the name of its folder to every service that listens or connects.
 func withCertificates(all []folder) []folder {
 	all = append(all, folder{name: "edge"})
 	for i := range all {
@@ -70,7 +70,7 @@ func withCertificates(all []folder) []folder {
 	return all
 }
 
-// authority is the one of the installation, made at first.
+// authority returns the certificate authority of the installation. The first call creates it.
 func (s *store) authority() (tls.Certificate, error) {
 	const name = "ca.pem"
 	kept, err := s.get(name, func() (string, error) {
@@ -84,12 +84,12 @@ func (s *store) authority() (tls.Certificate, error) {
 	}
 	pair, err := tls.X509KeyPair([]byte(kept), []byte(kept))
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("%s: %w: remove it, and a new one is made", name, err)
+		return tls.Certificate{}, fmt.Errorf("%s: %w: remove it to have a new one created", name, err)
 	}
 	return pair, nil
 }
 
-// certificate is the one of a service, and its key. One that ends soon, or that another authority has signed, is made anew.
+// certificate returns the certificate and the key of a service. It renews a certificate that expires soon or that another authority signed.
 func (s *store) certificate(service string) (cert, key string, err error) {
 	authority, err := s.authority()
 	if err != nil {
@@ -118,12 +118,12 @@ func (s *store) certificate(service string) (cert, key string, err error) {
 	}
 	block, rest := pem.Decode([]byte(kept))
 	if block == nil {
-		return "", "", errors.New(name + " holds no certificate: remove it, and a new one is made")
+		return "", "", errors.New(name + " contains no certificate: remove it to have a new one created")
 	}
 	return string(pem.EncodeToMemory(block)), string(rest), nil
 }
 
-// issue signs a certificate with a new key, by itself or by an authority: its PEM, and then that of the key.
+// issue creates a certificate with a new key, self-signed or signed by an authority. It returns the PEM of both.
 func issue(template *x509.Certificate, authority *tls.Certificate) (string, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestCertificatesFitTogether(t *testing.T) {
+func TestInit_TLS_CertificatesMatch(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
 	cfg.TLS = true
@@ -25,7 +25,7 @@ func TestCertificatesFitTogether(t *testing.T) {
 	files := content(t, cfg.Dir)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(files["broker/ca.crt"])) {
-		t.Fatal("the broker gets no authority")
+		t.Fatal("the broker has no authority")
 	}
 	for _, service := range []string{"postgres", "nats", "broker", "orchestrator", "cli", "edge", "worker-avs"} {
 		pair, err := tls.X509KeyPair([]byte(files[service+"/tls.crt"]), []byte(files[service+"/tls.key"]))
@@ -41,7 +41,7 @@ func TestCertificatesFitTogether(t *testing.T) {
 			}
 		}
 		if strings.Contains(files[service+"/tls.crt"], "PRIVATE KEY") || strings.Contains(files[service+"/ca.crt"], "PRIVATE KEY") {
-			t.Errorf("%s: a key is where a certificate should be", service)
+			t.Errorf("%s: the certificate file contains a key", service)
 		}
 		info, err := os.Stat(filepath.Join(cfg.Dir, service, "tls.key"))
 		if want := map[bool]os.FileMode{true: 0o640, false: 0o444}[service == "postgres"]; err != nil || info.Mode().Perm() != want {
@@ -52,9 +52,9 @@ func TestCertificatesFitTogether(t *testing.T) {
 		t.Errorf("the database: %q", files["postgres/pg_hba.conf"])
 	}
 	if _, ok := files["grafana/tls.key"]; ok {
-		t.Error("grafana gets a key that it has no use for")
+		t.Error("grafana has a key that it does not use")
 	}
-	// The configuration of NATS names files where its container has them.
+	// The configuration of NATS has the paths of its container.
 	conf, err := os.ReadFile(filepath.Join(cfg.Dir, "nats", "nats.conf"))
 	require.NoError(t, err)
 	here := filepath.Join(t.TempDir(), "nats.conf")
@@ -62,23 +62,23 @@ func TestCertificatesFitTogether(t *testing.T) {
 	opts, err := server.ProcessConfigFile(here)
 	require.NoError(t, err)
 	if opts.TLSConfig == nil || opts.TLSConfig.ClientAuth != tls.RequireAndVerifyClientCert || opts.TLSConfig.MinVersion < tls.VersionTLS12 {
-		t.Errorf("NATS does not demand certificates: %+v", opts.TLSConfig)
+		t.Errorf("NATS does not require certificates: %+v", opts.TLSConfig)
 	}
 
-	// Nothing changes while nothing must.
+	// A second run changes nothing.
 	require.NoError(t, secrets.Init(cfg))
 	if diff := cmp.Diff(files, content(t, cfg.Dir)); diff != "" {
 		t.Errorf("a second start changes (-before +after)\n%s", diff)
 	}
 }
 
-func TestACertificateThatEndsSoonIsMadeAnew(t *testing.T) {
+func TestInit_CertificateExpiresSoon_IsRenewed(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
 	cfg.TLS = true
 	require.NoError(t, secrets.Init(cfg))
 	before := content(t, cfg.Dir)
-	// One of the same authority would do as well, but for the time; one of another is made anew for that, too.
+	// The certificate expires soon, and another authority signed it.
 	old := testkit.NewCA(t, "old").Issue(t, testkit.Leaf{Hosts: []string{"broker"}, NotAfter: time.Now().Add(24 * time.Hour)})
 	var pem []byte
 	for _, path := range []string{old.CertFile, old.KeyFile} {
@@ -93,9 +93,9 @@ func TestACertificateThatEndsSoonIsMadeAnew(t *testing.T) {
 	after := content(t, cfg.Dir)
 	pair, err := tls.X509KeyPair([]byte(after["broker/tls.crt"]), []byte(after["broker/tls.key"]))
 	if err != nil || time.Until(pair.Leaf.NotAfter) < 300*24*time.Hour {
-		t.Errorf("the broker keeps a certificate that ends soon: %v", err)
+		t.Errorf("the broker keeps a certificate that expires soon: %v", err)
 	}
 	if after["orchestrator/tls.crt"] != before["orchestrator/tls.crt"] || after["broker/ca.crt"] != before["broker/ca.crt"] {
-		t.Error("the others have changed, too")
+		t.Error("other files have changed")
 	}
 }

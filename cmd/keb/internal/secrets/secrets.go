@@ -1,4 +1,4 @@
-// Package secrets makes the passwords and keys of an installation once, and hands each service a folder with its own.
+// Package secrets creates the passwords and keys of an installation once, and writes those of each service to its own folder.
 package secrets
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 )
 
-// KeptIn is the folder with everything that was ever made; whoever can read it can read all.
+// KeptIn is the folder with all secrets. Only Init should have access to it.
 const KeptIn = "init"
 
-// Names of the files that people look for.
+// Names of the files with secrets for users.
 const (
 	OSBPassword     = "osb-password"
 	OperatorToken   = "operator-token"
@@ -31,27 +31,27 @@ const (
 )
 
 const (
-	// The files are read by other users than the one that makes them; each folder is given to its service alone.
+	// Other users than the creator read the files; each folder is mounted into its service only.
 	fileMode   = 0o444
 	folderMode = 0o755
 )
 
-// Config says what to make.
+// Config configures Init.
 type Config struct {
-	// Dir gets a folder for each service.
+	// Dir is the target folder. Init creates a folder for each service in it.
 	Dir string
 	// Workers are the names of the workers.
 	Workers []string
 	// DatabaseHost is the host and port of Postgres, Database the name of the database.
 	DatabaseHost, Database string
-	// TLS makes certificates for all, and lets NATS and Postgres demand them. Each folder is also the name of its service.
+	// TLS creates certificates for all services, and makes NATS and Postgres require them. Folders are named after their services.
 	TLS bool
-	// Writable are folders that others may write to: volumes that are new belong to whoever made them.
+	// Writable lists folders that other users may write to, because a new volume belongs to the user who created it.
 	Writable []string
 }
 
-// Init makes what is missing, and leaves what is there. It is called at each start: a worker that is new gets its password, and nothing that
-// was handed out changes.
+// Init creates missing secrets and keeps existing ones. It runs at each start: a new worker gets its password, and secrets that
+// are in use do not change.
 func Init(cfg Config) error {
 	for _, dir := range cfg.Writable {
 		if err := os.Chmod(dir, 0o777|fs.ModeSticky); err != nil {
@@ -73,7 +73,7 @@ func Init(cfg Config) error {
 	return nil
 }
 
-// Folders are the names of the folders that Init fills, besides KeptIn.
+// Folders returns the names of the folders that Init fills, except KeptIn.
 func Folders(cfg Config) []string {
 	var names []string
 	for _, folder := range folders(cfg) {
@@ -94,7 +94,7 @@ type file struct {
 	mode fs.FileMode
 }
 
-// folders is who gets what.
+// folders returns the files of each service.
 func folders(cfg Config) []folder {
 	password := func(kept string) func(*store) (string, error) {
 		return func(s *store) (string, error) { return s.get(kept, newPassword) }
@@ -135,7 +135,7 @@ func folders(cfg Config) []folder {
 	}
 	for _, worker := range cfg.Workers {
 		if worker == event.UserBroker || worker == event.UserOrchestrator {
-			continue // they have their folders
+			continue // their folders are listed above
 		}
 		user := event.WorkerUserName(worker)
 		all = append(all, folder{user, []file{bus(user), {name: "stage-keys", content: key("stage-keys")}}})
@@ -169,18 +169,18 @@ func natsConf(s *store, cfg Config) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// The cost protects passwords that can be guessed. These are random, and after a restart of the server everybody logs on at
-		// once: at the usual cost it falls behind, clients give up and come again, and it never catches up.
+		// The minimum cost is enough for random passwords. With the usual cost a server is overloaded after a restart, when all clients
+		// log on at the same time: they time out and retry, and the server never catches up.
 		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 		return `"` + string(hash) + `"`, err
 	}})
 	return string(conf), err
 }
 
-// store is the folder KeptIn.
+// store reads and writes the folder KeptIn.
 type store struct{ dir string }
 
-// get is what is kept under a name, made at first.
+// get returns the secret with a name. The first call creates it.
 func (s *store) get(name string, make func() (string, error)) (string, error) {
 	kept := filepath.Join(s.dir, KeptIn)
 	content, err := os.ReadFile(filepath.Join(kept, name))
@@ -194,12 +194,12 @@ func (s *store) get(name string, make func() (string, error)) (string, error) {
 	case err != nil:
 		return "", err
 	case len(content) == 0:
-		return "", fmt.Errorf("%s is empty: remove it, and a new one is made", name)
+		return "", fmt.Errorf("%s is empty: remove it to have a new one created", name)
 	}
 	return string(content), nil
 }
 
-// newPassword begins with a letter, so that no configuration takes it for a number.
+// newPassword returns a password that begins with a letter, so that no configuration parses it as a number.
 func newPassword() (string, error) {
 	raw := make([]byte, 24)
 	if _, err := rand.Read(raw); err != nil {
@@ -210,7 +210,7 @@ func newPassword() (string, error) {
 
 func newKeyring() (string, error) { return "k1:" + seal.NewKey(), nil }
 
-// write puts a file in place as a whole.
+// write replaces a file atomically.
 func write(dir, name, content string, mode fs.FileMode) error {
 	if mode == 0 {
 		mode = fileMode

@@ -22,7 +22,7 @@ func config(t *testing.T, workers ...string) secrets.Config {
 	return secrets.Config{Dir: t.TempDir(), Workers: workers, DatabaseHost: "postgres:5432", Database: "keb"}
 }
 
-// content is every file under a folder but the configuration of NATS, whose hashes have random salts.
+// content returns every file below a folder except the configuration of NATS, whose hashes have random salts.
 func content(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -39,7 +39,7 @@ func content(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-func TestWhatIsMadeFitsTogether(t *testing.T) {
+func TestInit_EmptyFolder_SecretsMatch(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs", "broker")
 	require.NoError(t, secrets.Init(cfg))
@@ -64,7 +64,7 @@ func TestWhatIsMadeFitsTogether(t *testing.T) {
 		t.Error("the broker does not log on to Postgres with its own password")
 	}
 	if files["broker/osb-password"] != files["cli/osb-password"] || files["broker/osb-password"] == files["postgres/postgres-password"] {
-		t.Error("passwords are not shared by those who need them, and by nobody else")
+		t.Error("passwords are not shared by exactly the services that need them")
 	}
 	var tokens []struct{ Name, Role, SHA256 string }
 	if err := yaml.Unmarshal([]byte(files["orchestrator/access-tokens.yaml"]), &tokens); err != nil || len(tokens) != 2 {
@@ -72,12 +72,12 @@ func TestWhatIsMadeFitsTogether(t *testing.T) {
 	}
 	for _, secret := range []string{files["cli/operator-token"], files["cli/viewer-token"]} {
 		if strings.Contains(files["orchestrator/access-tokens.yaml"], secret) {
-			t.Error("the orchestrator has a token in the clear")
+			t.Error("the orchestrator has a token in clear text")
 		}
 	}
 }
 
-func TestAStartChangesNothingThatWasHandedOut(t *testing.T) {
+func TestInit_SecondRun_KeepsSecrets(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
 	require.NoError(t, secrets.Init(cfg))
@@ -92,11 +92,11 @@ func TestAStartChangesNothingThatWasHandedOut(t *testing.T) {
 		delete(after, added)
 	}
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("a start has changed (-want +got):\n%s", diff)
+		t.Errorf("a second run has changed files (-want +got):\n%s", diff)
 	}
 }
 
-func TestAnEmptySecretIsNotTakenForOne(t *testing.T) {
+func TestInit_EmptySecret_IsRejected(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
 	require.NoError(t, secrets.Init(cfg))

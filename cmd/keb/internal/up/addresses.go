@@ -10,19 +10,19 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// addresses are those that the parts listen on, "host:port".
+// addresses are the listening addresses of the parts, as "host:port".
 type addresses struct {
 	OSB       string `env:"KEB_OSB_ADDR" envDefault:"127.0.0.1:8080"`
 	Operator  string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
 	Landscape string `env:"KEB_LANDSCAPE_ADDR" envDefault:"127.0.0.1:8090"`
-	// NATSURL is where workers in other processes find the bus. NATS is its address.
+	// NATSURL is the URL of the bus for workers in other processes. NATS is its address.
 	NATSURL string `env:"KEB_NATS_URL" envDefault:"nats://127.0.0.1:4222"`
 	NATS    string
-	// TLS is that of OSB and Operator.
+	// TLS is the certificate of OSB and Operator.
 	TLS tlsfiles.Server `envPrefix:"KEB_TLS_"`
 }
 
-// Flags with their variables, as errors name them.
+// Flags with their variables, for error messages.
 const (
 	osbFlag       = "--osb-addr (KEB_OSB_ADDR)"
 	operatorFlag  = "--operator-addr (KEB_OPERATOR_ADDR)"
@@ -30,7 +30,7 @@ const (
 	natsFlag      = "--nats-addr (KEB_NATS_URL)"
 )
 
-// addresses reads where the parts listen. Only loopback addresses are allowed, for user and password are known.
+// addresses reads the listening addresses. Only loopback addresses are allowed, because user and password are public.
 func (c Config) addresses() (addresses, error) {
 	var a addresses
 	if err := service.LoadEnvFrom(&a, c.Environment, nil); err != nil {
@@ -38,7 +38,7 @@ func (c Config) addresses() (addresses, error) {
 	}
 	bus, err := url.Parse(a.NATSURL)
 	if err != nil || bus.Scheme != "nats" || bus.User != nil || bus.Path != "" {
-		return a, fmt.Errorf("%s: want one address such as nats://127.0.0.1:4222, where the NATS of keb up is to listen", natsFlag)
+		return a, fmt.Errorf("%s: want one address such as nats://127.0.0.1:4222 for the NATS of keb up to listen on", natsFlag)
 	}
 	a.NATS = bus.Host
 	var problems []error
@@ -51,17 +51,17 @@ func (c Config) addresses() (addresses, error) {
 		case err != nil:
 			problems = append(problems, fmt.Errorf("%s: %q is not host:port", l.flag, l.addr))
 		case !loopback(host):
-			problems = append(problems, fmt.Errorf("%s: %q is not a loopback address; keb up is for one machine, write for example 127.0.0.1:%s", l.flag, l.addr, port))
+			problems = append(problems, fmt.Errorf("%s: %q is not a loopback address; keb up runs on one machine only, write for example 127.0.0.1:%s", l.flag, l.addr, port))
 		case port != "0" && used[l.addr] != "":
-			problems = append(problems, fmt.Errorf("%s: %s is the address of %s already", l.flag, l.addr, used[l.addr]))
+			problems = append(problems, fmt.Errorf("%s: %s is already the address of %s", l.flag, l.addr, used[l.addr]))
 		}
 		used[l.addr] = l.flag
 	}
 	return a, errors.Join(problems...)
 }
 
-// places are the URLs of the parts at these addresses, for services with a keyring; without one a key that nothing was sealed with is
-// there in its place.
+// places returns the URLs of the parts at these addresses, for services with a keyring. Without a keyring, an unused key takes its
+// place.
 func (a addresses) places(keys string) places {
 	scheme := "http://"
 	if a.TLS.Enabled() {

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
-// compose makes the services and puts them into the group. They share nothing but the bus, as separate processes would:
+// compose creates the services and adds them to the group. Like separate processes, they share nothing but the bus:
 // each has its own connection to it.
 func (s *system) compose(ctx context.Context) error {
 	if err := s.Certificates(
@@ -33,7 +33,7 @@ func (s *system) compose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Streams may be gone, for example because somebody has deleted the folder of the bus; what was in them is sent again.
+	// Streams may be lost, for example because the folder of the bus was deleted; their messages are published again.
 	if err := shared.EnsureStreams(ctx); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (s *system) connect(ctx context.Context, name string) (*bus.Bus, error) {
 	return b, nil
 }
 
-// serve serves an API as the services do: with the limits of its clients, and with TLS if there are files.
+// serve serves an API as the services do: with client limits, and with TLS if files are configured.
 func (s *system) serve(name string, ln net.Listener, h http.Handler) error {
 	ln, err := s.API.TLS.Listen(ln, service.TLSPrefix, tlsfiles.Always, s.Log)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *system) addWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// All workers share one connection, as the replicas of one big worker would: none of them owns a database or a port.
+	// All workers share one connection, because none of them owns a database or a port.
 	memory := stagemem.New(b.JetStream(), s.keyring)
 	for _, sv := range s.Services {
 		cfg := s.Worker.Config(sv.Name, "1.0.0")

@@ -7,29 +7,29 @@ import (
 	"net/http"
 )
 
-// Config says how the system runs, besides what the services read from their variables.
+// Config holds the settings of keb up itself. The services read theirs from their variables.
 type Config struct {
-	// Environment holds the variables of the services (docs/configuration.md). A flag of the command line has replaced its variable.
+	// Environment holds the variables of the services (docs/configuration.md), already overridden by flags.
 	Environment map[string]string
 	// DataDir holds everything that survives a restart.
 	DataDir string
-	// Token is one for the operator API that the demo may use.
+	// Token is the access token of the demo for the operator API.
 	Token string
-	// Transport is that of requests to the OSB and the operator API, for TLS; nil is the usual one.
+	// Transport is the transport of requests to the OSB and the operator API, for TLS; nil means the default transport.
 	Transport http.RoundTripper
-	// Demo provisions a sample runtime at the start.
+	// Demo provisions a sample runtime at start.
 	Demo bool
-	// Jobs is how often the jobs run.
+	// Jobs sets how often the jobs run.
 	Jobs JobTimes
-	// Fast takes the waits out of the landscape and the workers, where no variable sets them.
+	// Fast shortens the waits of the landscape and the workers that no variable sets.
 	Fast bool
-	// Program is how keb is called, for hints.
+	// Program is the command that starts keb, for hints.
 	Program string
-	// Verbose prints the log besides writing it to the data folder.
+	// Verbose also prints the log.
 	Verbose bool
 }
 
-// Validate reports every invalid setting. It starts nothing and writes nothing.
+// Validate reports every invalid setting. It has no side effects.
 func (c Config) Validate() error {
 	var problems []error
 	if c.DataDir == "" {

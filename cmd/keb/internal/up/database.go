@@ -19,17 +19,17 @@ const (
 	stopTimeout    = 30 * time.Second
 )
 
-// startDatabase returns the address of the database, and the server if it is our own.
+// startDatabase returns the address of the database, and the server if keb up started it.
 func (s *system) startDatabase(ctx context.Context) (string, *pglocal.Server, error) {
 	if !s.ownsDatabase() {
 		return s.Orchestrator.Database.URL, nil, reach(ctx, s.Orchestrator.Database)
 	}
-	// Durable: this is the truth of the system, and people pull plugs.
+	// Durable, because the database is the only copy of the state and must survive a power failure.
 	local := pglocal.Config{DataDir: filepath.Join(s.cfg.DataDir, "postgres"), Durable: true, Log: s.Log.With("component", "postgres")}
 	srv, err := pglocal.Start(ctx, local)
-	// A folder in KEB_POSTGRES_BIN that holds no server is the user's mistake and not a reason to download one.
+	// A KEB_POSTGRES_BIN without a server is an error of the user, not a reason to download one.
 	if errors.Is(err, pglocal.ErrNoBinaries) {
-		s.tell("No Postgres on this machine: downloading one, once.")
+		s.tell("No Postgres found on this machine: downloading it once.")
 		if local.BinDir, err = fetch(ctx, s.cfg.DataDir); err == nil {
 			srv, err = pglocal.Start(ctx, local)
 		}
@@ -43,7 +43,7 @@ func (s *system) startDatabase(ctx context.Context) (string, *pglocal.Server, er
 	return srv.URL(database), srv, nil
 }
 
-// fetch downloads the server binaries; its error names the ways out.
+// fetch downloads the server binaries. Its error lists the alternatives.
 func fetch(ctx context.Context, dataDir string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -54,7 +54,7 @@ func fetch(ctx context.Context, dataDir string) (string, error) {
 	return bin, nil
 }
 
-// reach waits a little for a database that is not ours.
+// reach waits a few seconds until an external database is available.
 func reach(ctx context.Context, at postgres.Address) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()

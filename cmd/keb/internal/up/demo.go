@@ -17,23 +17,23 @@ import (
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 )
 
-// SampleInstance is the instance that the demo orders. It is always the same one, so that a second start finds it.
+// SampleInstance is the id of the sample instance. It is constant, so that a second start finds the instance.
 const SampleInstance = "5a3c1e5e-6b1d-4c55-9d5a-0d0e5a4b1e00"
 
 //go:embed sample.json
 var sample []byte
 
-// demo orders the sample runtime as a platform would, and shows how it comes into being. Its errors are told, they do not
+// demo orders the sample runtime as a platform would, and shows the progress. Its errors are printed and do not
 // end the system.
 type demo struct {
 	osbURL, operatorURL string
 	user, password      string
-	// transport is for TLS; nil is the usual one.
+	// transport is for TLS; nil means the default transport.
 	transport http.RoundTripper
-	// guarded tells that the operator API asks who looks; token is the answer, if there is one.
+	// guarded reports whether the operator API requires an access token. token is the token, if there is one.
 	guarded bool
 	token   string
-	// program is how to call keb in a second terminal.
+	// program is the command that starts keb, for hints.
 	program string
 	out     io.Writer
 }
@@ -69,9 +69,9 @@ func (d *demo) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An earlier run has ended it. One that was killed meanwhile is asynchronous still, and is followed from where it is.
+	// An earlier run completed it. An operation that was interrupted is answered asynchronously and followed.
 	if !answer.Async {
-		return d.tell("The sample runtime is there already: instance %s.\n", SampleInstance)
+		return d.tell("The sample runtime already exists: instance %s.\n", SampleInstance)
 	}
 	if err := d.tell("Provisioning a sample runtime through the OSB API: plan azure, instance %s\n", SampleInstance); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (d *demo) provision(ctx context.Context) error {
 	if err := d.follow(ctx, answer.Operation); err != nil {
 		return err
 	}
-	// The platform's view follows the orchestrator's by a moment; the sample is done when the platform is told so.
+	// The broker learns of the end a moment after the orchestrator; the sample is done when the broker reports it.
 	last, err := client.Poll(ctx, SampleInstance, answer.Operation, nil)
 	if err != nil {
 		return err
@@ -94,10 +94,10 @@ func (d *demo) provision(ctx context.Context) error {
 `, view.Duration(time.Since(began)), d.program, answer.Operation, SampleInstance)
 }
 
-// follow shows the steps of the operation, to whom may see them.
+// follow shows the steps of the operation, if the access token allows it.
 func (d *demo) follow(ctx context.Context, operation string) error {
 	if d.guarded && d.token == "" {
-		return d.tell("  Its steps are shown with an access token in KEB_TOKEN: %s watch %s\n", d.program, operation)
+		return d.tell("  To see its steps, set an access token in KEB_TOKEN and run: %s watch %s\n", d.program, operation)
 	}
 	source, err := operator.New(d.operatorURL, d.token)
 	if err != nil {
@@ -106,7 +106,7 @@ func (d *demo) follow(ctx context.Context, operation string) error {
 	if d.transport != nil {
 		source = source.Through(d.transport)
 	}
-	// The broker publishes after it has answered, so the orchestrator may not know the operation yet.
+	// The broker publishes after its answer, so the orchestrator may not know the operation yet.
 	_, err = watch.Follow(ctx, source, operation, &watch.Lines{Out: d.out, Prefix: "  "},
 		watch.Config{Every: 200 * time.Millisecond, Await: time.Minute})
 	return err

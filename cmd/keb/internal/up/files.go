@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-// openLog opens the log in the data folder, which nobody else may read.
+// openLog opens the log in the data folder, readable by its owner only.
 func openLog(dataDir string) (*rotatingLog, error) {
 	l := &rotatingLog{path: filepath.Join(dataDir, "keb.log"), limit: maxLog}
 	if err := l.open(); err != nil {
@@ -24,7 +24,7 @@ func openLog(dataDir string) (*rotatingLog, error) {
 	return l, nil
 }
 
-// newLog logs to the file and, if verbose, to the screen: JSON and text, unless the configuration names a format.
+// newLog logs JSON to the file and, if verbose, text to the screen, unless the configuration sets a format.
 func newLog(file, screen io.Writer, verbose bool, cfg service.LogConfig) (*slog.Logger, error) {
 	log, err := service.Logger(file, cfg.Format, cfg.Level)
 	if err != nil || !verbose {
@@ -37,18 +37,18 @@ func newLog(file, screen io.Writer, verbose bool, cfg service.LogConfig) (*slog.
 	return slog.New(slog.NewMultiHandler(log.Handler(), shown.Handler())), nil
 }
 
-// keysFile is the file with the keyring in the data folder.
+// keysFile is the path of the keyring in the data folder.
 const keysFile = "keys"
 
-// sealKeys returns the keyring of this data folder, which is made at the first start. Without it the sealed credentials
-// in the database cannot be opened, so it is on the disk before it is used.
+// sealKeys returns the keyring of this data folder. The first start creates it. It is written to the disk before it is used,
+// because without it the sealed credentials in the database are lost.
 func sealKeys(dataDir string) (string, error) {
 	path := filepath.Join(dataDir, keysFile)
 	content, err := os.ReadFile(path)
 	if err == nil {
 		keys := strings.TrimSpace(string(content))
 		if _, err := seal.ParseKeyring(keys); err != nil {
-			return "", fmt.Errorf("the seal keys in %s are damaged: put the file back from a backup: %w", path, err)
+			return "", fmt.Errorf("the seal keys in %s are damaged: restore the file from a backup: %w", path, err)
 		}
 		return keys, nil
 	}
@@ -62,7 +62,7 @@ func sealKeys(dataDir string) (string, error) {
 	return keys, nil
 }
 
-// writeSecret writes a whole file or none, for the owner only.
+// writeSecret writes a file atomically, readable by its owner only.
 func writeSecret(path, content string) (err error) {
 	file, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {

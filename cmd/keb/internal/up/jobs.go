@@ -8,17 +8,17 @@ import (
 	"github.com/kyma-project/keb/services/jobs"
 )
 
-// JobTimes is how often each job runs; 0 means never.
+// JobTimes holds the interval of each job; 0 means never.
 type JobTimes struct {
 	DeprovisionRetrigger, TrialExpiry, SubaccountCleanup time.Duration
 }
 
-// DefaultJobTimes are times for one machine: what a CronJob would do at night is to be seen here.
+// DefaultJobTimes returns short intervals, so that the jobs can be observed on one machine.
 func DefaultJobTimes() JobTimes {
 	return JobTimes{DeprovisionRetrigger: 5 * time.Minute, TrialExpiry: time.Hour, SubaccountCleanup: time.Hour}
 }
 
-// validate names every time that cannot be.
+// validate reports every negative interval.
 func (t JobTimes) validate() error {
 	var problems []error
 	for _, e := range []struct {
@@ -36,8 +36,8 @@ func (t JobTimes) validate() error {
 	return errors.Join(problems...)
 }
 
-// addJobs lets the jobs run from time to time. They come through the broker's front door like anybody else, so they wait for their next
-// turn when it is away.
+// addJobs adds the periodic jobs to the group. Jobs use the broker's API; if the broker is unavailable, a job runs again at its next
+// interval.
 func (s *system) addJobs() error {
 	deps := jobs.Deps{Log: s.Log.With("component", "jobs"), Registerer: s.Registry}
 	if !s.Jobs.BrokerTLS.Enabled() {

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// natsLookEvery is the time between two looks at the health of the server.
+	// natsLookEvery is the interval of health checks.
 	natsLookEvery = 5 * time.Second
-	// natsRoom is what must fit onto the disk before a server that could not write is restarted.
+	// natsRoom is the free space in bytes that is required to restart a server that could not write.
 	natsRoom = 4 << 20
 )
 
-// natsServer is the NATS server of the system, or the one that has replaced it. Connections of this process find the new one by themselves.
+// natsServer is the current NATS server of the system. Connections of this process reconnect to a new server automatically.
 type natsServer struct {
 	dataDir string
-	addr    string // where it listens, also after a restart
+	addr    string // listening address, kept across restarts
 	log     *slog.Logger
 	current atomic.Pointer[server.Server]
 }
@@ -45,13 +45,13 @@ func newNATS(dataDir, addr string, log *slog.Logger) (*natsServer, error) {
 // InProcessConn implements nats.InProcessConnProvider.
 func (n *natsServer) InProcessConn() (net.Conn, error) { return n.current.Load().InProcessConn() }
 
-// ClientURL is where workers in other processes find the server.
+// ClientURL returns the URL of the server for workers in other processes.
 func (n *natsServer) ClientURL() string { return n.current.Load().ClientURL() }
 
 func (n *natsServer) stop() { stopNATS(n.current.Load()) }
 
-// watch restarts the server when it has stopped writing, as after a full disk, and there is room again: a stream that could not write once
-// refuses everything until then.
+// watch restarts a server that has stopped writing, for example after a full disk, when there is space again. A stream that failed
+// to write rejects all messages until the restart.
 func (n *natsServer) watch(ctx context.Context) error { return n.watchEvery(ctx, natsLookEvery) }
 
 func (n *natsServer) watchEvery(ctx context.Context, every time.Duration) error {
@@ -72,18 +72,18 @@ func (n *natsServer) watchEvery(ctx context.Context, every time.Duration) error 
 			}
 			if err := hasRoom(n.dataDir); err != nil {
 				if !told {
-					n.log.Error("NATS cannot write; make room, then it is restarted", "cause", cause, "err", err)
+					n.log.Error("NATS cannot write; it is restarted when there is disk space", "cause", cause, "err", err)
 					told = true
 				}
 				continue
 			}
-			n.log.Warn("NATS has stopped writing and is restarted, because there is room again; nothing is lost", "cause", cause)
+			n.log.Warn("NATS has stopped writing and is restarted, because there is disk space again; nothing is lost", "cause", cause)
 			stopNATS(n.current.Load())
 			stopped = true
 		}
 		srv, err := startNATS(n.dataDir, n.addr, n.log)
 		if err != nil {
-			n.log.Error("NATS is not restarted yet, trying again", "err", err)
+			n.log.Error("restart of NATS failed; it is retried", "err", err)
 			continue
 		}
 		n.current.Store(srv)
@@ -91,7 +91,7 @@ func (n *natsServer) watchEvery(ctx context.Context, every time.Duration) error 
 	}
 }
 
-// writeError returns what the server says about a stream that it has stopped writing; empty when there is none.
+// writeError returns the server's error about a stream that it has stopped writing, or the empty string.
 func writeError(srv *server.Server) string {
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "/healthz", http.NoBody)
 	if err != nil {
@@ -105,7 +105,7 @@ func writeError(srv *server.Server) string {
 	return ""
 }
 
-// memoryResponse keeps the body of an answer.
+// memoryResponse records the body of a response.
 type memoryResponse struct {
 	header http.Header
 	body   bytes.Buffer
@@ -125,7 +125,7 @@ func (m *memoryResponse) Write(b []byte) (int, error) { return m.body.Write(b) }
 // WriteHeader implements http.ResponseWriter.
 func (m *memoryResponse) WriteHeader(int) {}
 
-// hasRoom reports whether a file of natsRoom bytes can be written beside the store.
+// hasRoom returns an error unless a file of natsRoom bytes can be written next to the store.
 func hasRoom(dir string) (err error) {
 	path := filepath.Join(dir, "room")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)

@@ -35,7 +35,7 @@ func TestNATS_DiskHasRoomAgain_IsRestartedAndWrites(t *testing.T) {
 			return err == nil
 		}
 		if !store(inside) || !store(outside) {
-			t.Fatal("nothing is stored in the beginning")
+			t.Fatal("the first message is not stored")
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -44,12 +44,12 @@ func TestNATS_DiskHasRoomAgain_IsRestartedAndWrites(t *testing.T) {
 		fill(1)
 		testkit.Eventually(t, time.Minute, "the disk is full", func() bool { return !store(inside) })
 		first := n.current.Load()
-		testkit.Eventually(t, time.Minute, "the server says so", func() bool { return writeError(first) != "" })
+		testkit.Eventually(t, time.Minute, "the server reports the error", func() bool { return writeError(first) != "" })
 		if n.current.Load() != first {
-			t.Error("it is restarted while there is no room")
+			t.Error("the server is restarted although the disk is full")
 		}
 		empty()
-		testkit.Eventually(t, time.Minute, "both store again", func() bool { return store(inside) && store(outside) })
+		testkit.Eventually(t, time.Minute, "both connections store again", func() bool { return store(inside) && store(outside) })
 		if n.current.Load() == first || n.ClientURL() != url {
 			t.Errorf("the server is at %s, want another one at %s", n.ClientURL(), url)
 		}

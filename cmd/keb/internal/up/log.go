@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// maxLog is the size in bytes at which the log is put aside.
+	// maxLog is the size in bytes at which the log is rotated.
 	maxLog = 64 << 20
-	// oldLogs is how many logs that were put aside are kept: keb.log.1 is the newest.
+	// oldLogs is the number of rotated logs that are kept; keb.log.1 is the newest.
 	oldLogs = 3
 )
 
-// rotatingLog is a file that is put aside when it has reached a size. It is safe for concurrent use.
+// rotatingLog is a file that is rotated at a maximum size. It is safe for concurrent use.
 type rotatingLog struct {
 	path  string
 	limit int64
@@ -25,7 +25,7 @@ type rotatingLog struct {
 	size int64
 }
 
-// open opens the file; the caller holds the lock, or is the only user of the log.
+// open opens the file. The caller holds the lock or is the only user of the log.
 func (l *rotatingLog) open() error {
 	file, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -39,7 +39,7 @@ func (l *rotatingLog) open() error {
 	return nil
 }
 
-// Write appends to the log, which it puts aside first if it would become too large. A log that cannot be put aside goes on growing.
+// Write appends to the log and rotates it first if it would become too large. If the rotation fails, the log keeps growing.
 func (l *rotatingLog) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *rotatingLog) putAside() {
 			from += "." + strconv.Itoa(i-1)
 		}
 		if err := os.Rename(from, l.path+"."+strconv.Itoa(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			l.size = 0 // try again when as much has been written once more
+			l.size = 0 // retry after another maxLog bytes
 			return
 		}
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-// The store is bounded, so that a bus that nobody reads does not fill the disk.
+// The store is bounded, so that a bus without consumers does not fill the disk.
 const (
 	natsReady     = 30 * time.Second
 	maxStageBytes = 1 << 30
 	maxStoreBytes = 16 << 30
 )
 
-// startNATS starts a server with JetStream in the data folder. It listens on addr, which stays the same from start to start, so that workers
-// in other processes find it again; port 0 takes a free port.
+// startNATS starts a server with JetStream in the data folder. It listens on addr, which is the same at each start, so that workers
+// in other processes can reconnect; port 0 selects a free port.
 func startNATS(dataDir, addr string, log *slog.Logger) (*server.Server, error) {
 	// The server reports a taken port only in its log.
 	if err := checkFree(addr); err != nil {
@@ -41,9 +41,9 @@ func startNATS(dataDir, addr string, log *slog.Logger) (*server.Server, error) {
 	srv, err := tryNATS(dataDir, host, port, log)
 	if err != nil {
 		if err := checkFree(addr); err != nil {
-			return nil, err // another program took the port in between
+			return nil, err // another program took the port meanwhile
 		}
-		return nil, fmt.Errorf("NATS cannot start: %w; if %s is damaged, delete it: nothing is lost with it",
+		return nil, fmt.Errorf("NATS cannot start: %w; if %s is damaged, delete it; it holds no data that is not in the database",
 			err, filepath.Join(dataDir, "nats"))
 	}
 	return srv, nil
@@ -52,7 +52,7 @@ func startNATS(dataDir, addr string, log *slog.Logger) (*server.Server, error) {
 func tryNATS(dataDir, host string, port int, log *slog.Logger) (*server.Server, error) {
 	srv, err := server.NewServer(&server.Options{
 		ServerName: "keb", Host: host, Port: port,
-		// Signals are ours, and the listener is on the loopback address, so there are no users.
+		// keb handles signals itself. The listener is on a loopback address, so there are no users.
 		JetStream: true, StoreDir: filepath.Join(dataDir, "nats"),
 		JetStreamMaxMemory: maxStageBytes, JetStreamMaxStore: maxStoreBytes,
 		NoSigs: true,
@@ -65,7 +65,7 @@ func tryNATS(dataDir, host string, port int, log *slog.Logger) (*server.Server, 
 	srv.Start()
 	deadline := time.NewTimer(natsReady)
 	defer deadline.Stop()
-	// Ready within slices, so that a fatal problem is told when it happens and not when the time is over.
+	// Wait in slices, so that a fatal error is returned immediately instead of at the timeout.
 	for !srv.ReadyForConnections(50 * time.Millisecond) {
 		select {
 		case message := <-l.fatal:
@@ -94,13 +94,13 @@ func checkFree(addr string) error {
 	return ln.Close()
 }
 
-// natsLog hands the server's log on and keeps what it calls fatal.
+// natsLog forwards the server's log and records its fatal errors.
 type natsLog struct {
 	log   *slog.Logger
 	fatal chan string
 }
 
-// Noticef logs what the server reports about itself; that is much, so it is for debugging only.
+// Noticef logs notices at level Debug, because there are many of them.
 func (l *natsLog) Noticef(format string, v ...any) {
 	l.log.Debug("nats notice", "text", fmt.Sprintf(format, v...))
 }
@@ -115,18 +115,18 @@ func (l *natsLog) Errorf(format string, v ...any) {
 	l.log.Error("nats error", "text", fmt.Sprintf(format, v...))
 }
 
-// Debugf drops the text; the server is never asked for it.
+// Debugf discards the text, which the server does not produce.
 func (l *natsLog) Debugf(string, ...any) {}
 
-// Tracef drops the text; the server is never asked for it.
+// Tracef discards the text, which the server does not produce.
 func (l *natsLog) Tracef(string, ...any) {}
 
-// Fatalf logs the text and keeps it for tryNATS; the server goes on half dead after it.
+// Fatalf logs the text and records it for tryNATS, because the server keeps running in an unusable state.
 func (l *natsLog) Fatalf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	l.log.Error("nats error", "text", text)
 	select {
 	case l.fatal <- text:
-	default: // the first ones say it
+	default: // the first errors are sufficient
 	}
 }

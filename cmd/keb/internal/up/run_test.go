@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// runUntil runs the system until the screen shows a text, calls then with what is shown, and stops it.
+// runUntil runs the system until it prints a text, calls then with the output, and stops the system.
 func runUntil(t *testing.T, cfg Config, text string, then func(told string)) string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -39,12 +39,12 @@ func runUntil(t *testing.T, cfg Config, text string, then func(told string)) str
 	then(out.String())
 	stop()
 	if err := <-ended; err != nil {
-		t.Fatalf("did not stop well: %v\n%s", err, out)
+		t.Fatalf("stop: %v\n%s", err, out)
 	}
 	return out.String()
 }
 
-func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
+func TestRun_Sample_IsProvisionedOnce(t *testing.T) {
 	cfg := validConfig(t)
 	cfg.Environment["KEB_LANDSCAPE_ADDR"] = "127.0.0.1:0"
 	cfg.Demo, cfg.Fast, cfg.Program = true, true, "keb"
@@ -54,7 +54,7 @@ func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 		"check_kyma/Check_Cluster_Configuration succeeded", "post_actions/AVS_Create_External_Eval_Step succeeded",
 	} {
 		if !strings.Contains(told, want) {
-			t.Errorf("nothing is told of %q:\n%s", want, told)
+			t.Errorf("the output does not contain %q:\n%s", want, told)
 		}
 	}
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
@@ -63,7 +63,7 @@ func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 	writeTokens(t, tokens, hash)
 	transport := withTLS(t, cfg)
 	cfg.Transport = transport
-	runUntil(t, cfg, "The sample runtime is there already: instance "+SampleInstance, func(told string) {
+	runUntil(t, cfg, "The sample runtime already exists: instance "+SampleInstance, func(told string) {
 		for _, url := range []string{
 			regexp.MustCompile(`operator API +(\S+)`).FindStringSubmatch(told)[1],
 			regexp.MustCompile(`OSB API +(\S+)`).FindStringSubmatch(told)[1] + "/runtimes",
@@ -77,7 +77,7 @@ func TestTheSampleIsProvisionedAndFoundAgain(t *testing.T) {
 	})
 }
 
-// writeTokens makes a file of access tokens with one, of a viewer.
+// writeTokens writes a token file with the token of a viewer.
 func writeTokens(t *testing.T, path, hash string) {
 	t.Helper()
 	line, err := access.TokenLine("vera", access.Viewer, hash)
@@ -85,7 +85,7 @@ func writeTokens(t *testing.T, path, hash string) {
 	require.NoError(t, os.WriteFile(path, []byte(line+"\n"), 0o600))
 }
 
-// withTLS gives both APIs a certificate, and returns a transport that trusts it.
+// withTLS configures certificates for both APIs, and returns a transport that trusts them.
 func withTLS(t *testing.T, cfg Config) http.RoundTripper {
 	t.Helper()
 	ca := testkit.NewCA(t, "up")
@@ -108,7 +108,7 @@ func status(t *testing.T, transport http.RoundTripper, url, authorization string
 	return response.StatusCode
 }
 
-func TestATokenFileThatCannotBeReadIsNamedBeforeAnythingStarts(t *testing.T) {
+func TestRun_InvalidTokenFile_FailsBeforeStart(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")

@@ -22,7 +22,7 @@ import (
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 )
 
-// settings are what the parts run with: each is configured as its own process is, from the same variables.
+// settings holds the configuration of all parts. Each part reads the same variables as its own process.
 type settings struct {
 	LogConfig    service.LogConfig
 	Broker       broker.Config
@@ -31,7 +31,7 @@ type settings struct {
 	Landscape    landscape.Config
 	Worker       worker.Limits
 
-	// API is that of the OSB and the operator API, and Metrics serves metrics and health besides the operator API.
+	// API configures the OSB and the operator API. Metrics serves metrics and health next to the operator API.
 	API     service.API
 	Metrics service.Metrics
 
@@ -39,24 +39,24 @@ type settings struct {
 	Services []stepworkers.Service
 }
 
-// ownDatabase stands for the server in the data folder until that has started.
+// ownDatabase is the placeholder for the address of the server in the data folder until it has started.
 const ownDatabase = "postgres://own-server/keb"
 
 // ownsDatabase reports whether keb up starts a Postgres itself.
 func (s settings) ownsDatabase() bool { return s.Orchestrator.Database.URL == ownDatabase }
 
-// places are where the parts of this process are, as URLs, and the keyring that they share.
+// places holds the URLs of the parts of this process, and their common keyring.
 type places struct {
 	osb, operator, landscape string
 	keys                     string
-	// registry gets the metrics of the workers' calls; nil means none.
+	// registry collects the metrics of the workers' calls; nil means none.
 	registry prometheus.Registerer
 }
 
-// credential is the user, password, client id and secret that the simulated systems and the broker take unless a variable sets another.
+// credential is the default user, password, client id and client secret of the simulated systems and the broker.
 const credential = "keb"
 
-// settings are those of load, if they are valid. The error names every variable that is wrong, or that is not the user's to set.
+// settings loads and validates the configuration. The error names every variable that is invalid or that keb up sets itself.
 func (c Config) settings(at places) (settings, error) {
 	s, err := c.load(at)
 	if err != nil {
@@ -65,8 +65,8 @@ func (c Config) settings(at places) (settings, error) {
 	return s, once(s.validate())
 }
 
-// load reads the variables of all services. What is not set is as it is in the services, but for the places of the other parts and, with
-// Fast, for waits.
+// load reads the variables of all services. Defaults are those of the services, except for the URLs of the other parts and, with
+// Fast, the waits.
 func (c Config) load(at places) (settings, error) {
 	var s settings
 	environment := maps.Clone(c.Environment)
@@ -86,7 +86,7 @@ func (c Config) load(at places) (settings, error) {
 	return s, errors.Join(c.checkOwned(at), err)
 }
 
-// validate is what the mains of the services check. Step workers have been made by then.
+// validate runs the checks of the services' main functions.
 func (s settings) validate() []error {
 	_, wrongLog := service.Logger(nil, s.LogConfig.Format, s.LogConfig.Level)
 	problems := []error{
@@ -95,7 +95,7 @@ func (s settings) validate() []error {
 	}
 	if s.ownsDatabase() && s.Orchestrator.Database.TLS.Enabled() {
 		problems = append(problems, errors.New("KEB_DATABASE_CA_FILE, KEB_DATABASE_CERT_FILE, KEB_DATABASE_KEY_FILE: "+
-			"are for a Postgres of yours, which --database-url (KEB_DATABASE_URL) names; that of keb up listens on a loopback address, without TLS"))
+			"require --database-url (KEB_DATABASE_URL); the Postgres of keb up listens on a loopback address without TLS"))
 	}
 	for _, job := range jobs.All() {
 		problems = append(problems, s.Jobs.Validate(job))
@@ -103,7 +103,7 @@ func (s settings) validate() []error {
 	return problems
 }
 
-// once joins errors, and leaves out what several services say about the same variable.
+// once joins errors without duplicates, because several services read the same variable.
 func once(problems []error) error {
 	var different []error
 	seen := map[string]bool{}
@@ -121,7 +121,7 @@ func once(problems []error) error {
 	return errors.Join(different...)
 }
 
-// defaults are those of keb up, in place of those of the services.
+// defaults returns the defaults of keb up, which override those of the services.
 func (c Config) defaults(at places) func(name, byTag string) string {
 	values := map[string]string{
 		"KEB_OSB_USER": credential, "KEB_OSB_PASSWORD": credential,
@@ -132,7 +132,7 @@ func (c Config) defaults(at places) func(name, byTag string) string {
 	}
 	if c.Fast {
 		values["KEB_LANDSCAPE_CLUSTER_TIME"], values["KEB_LANDSCAPE_RECONCILE_TIME"], values["KEB_LANDSCAPE_CLEAN_TIME"] = "0s", "0s", "1s"
-		// A runtime takes a second then, so platforms may ask more often.
+		// A runtime then takes about a second, so platforms may poll more often.
 		values["KEB_OSB_RETRY_AFTER"] = "1s"
 	}
 	return func(name, byTag string) string { return cmp.Or(values[name], byTag) }
@@ -141,19 +141,19 @@ func (c Config) defaults(at places) func(name, byTag string) string {
 // owned is a variable that keb up sets itself.
 type owned struct {
 	name string
-	// value is what keb up sets; a variable that says the same is in order.
+	// value is the value that keb up sets. A variable with the same value is accepted.
 	value string
-	// instead says why it is not the user's to set, and what is.
+	// instead explains why the variable has no effect, and what to set instead.
 	instead string
 }
 
 // owned are the variables that keb up sets itself. docs/install.md has the same list.
 func (c Config) owned(at places) []owned {
 	const (
-		nats   = "the NATS of keb up listens on a loopback address, without users and TLS; --nats-addr (KEB_NATS_URL) says where"
-		folder = "keb up keeps all data in its data folder; choose that with --data-dir (KEB_DATA_DIR)"
+		nats   = "the NATS of keb up listens on a loopback address, without users and TLS; --nats-addr (KEB_NATS_URL) sets the address"
+		folder = "keb up keeps all data in its data folder; set it with --data-dir (KEB_DATA_DIR)"
 	)
-	keys := fmt.Sprintf("keb up makes its keys at the first start; they are in %s, and --data-dir (KEB_DATA_DIR) says in which folder",
+	keys := fmt.Sprintf("keb up creates its keys at the first start in %s; --data-dir (KEB_DATA_DIR) sets the folder",
 		filepath.Join(c.DataDir, keysFile))
 	return []owned{
 		{"KEB_SEAL_KEYS", at.keys, keys},
@@ -164,13 +164,13 @@ func (c Config) owned(at places) []owned {
 		{"KEB_NATS_CERT_FILE", "", nats},
 		{"KEB_NATS_KEY_FILE", "", nats},
 		{"KEB_NATS_TLS_FIRST", "false", nats},
-		{"KEB_BROKER_URL", at.osb, "the jobs of keb up ask its own broker; --osb-addr (KEB_OSB_ADDR) says where that listens"},
+		{"KEB_BROKER_URL", at.osb, "the jobs of keb up call its own broker; --osb-addr (KEB_OSB_ADDR) sets its address"},
 		{"KEB_LANDSCAPE_DATA_DIR", filepath.Join(c.DataDir, "landscape"), folder},
-		{"KEB_LANDSCAPE_EXTERNAL_URL", at.landscape, "the landscape of keb up is reached where it listens; --landscape-addr (KEB_LANDSCAPE_ADDR) says where"},
+		{"KEB_LANDSCAPE_EXTERNAL_URL", at.landscape, "keb up uses the listening address of its landscape; --landscape-addr (KEB_LANDSCAPE_ADDR) sets it"},
 	}
 }
 
-// checkOwned reports the variables that contradict what keb up sets itself.
+// checkOwned reports the variables that differ from the values that keb up sets itself.
 func (c Config) checkOwned(at places) error {
 	var problems []error
 	for _, v := range c.owned(at) {
@@ -178,7 +178,7 @@ func (c Config) checkOwned(at places) error {
 		if path := c.Environment[v.name+"_FILE"]; path != "" && value == "" {
 			content, err := os.ReadFile(path)
 			if err != nil && at.keys == "" && sameFile(path, filepath.Join(c.DataDir, keysFile)) {
-				continue // the first start is about to make it
+				continue // the first start creates it later
 			}
 			if err != nil {
 				problems = append(problems, fmt.Errorf("%s_FILE: %w; %s", v.name, err, v.instead))
@@ -186,7 +186,7 @@ func (c Config) checkOwned(at places) error {
 			}
 			name, value = v.name+"_FILE", strings.TrimSpace(string(content))
 		}
-		// Before the keys are read there is nothing to compare with.
+		// Keys cannot be compared before they are read.
 		unknown := at.keys == "" && (v.name == "KEB_SEAL_KEYS" || v.name == "KEB_STAGE_KEYS")
 		if value != "" && value != v.value && !unknown {
 			problems = append(problems, fmt.Errorf("%s: is not used with keb up: %s", name, v.instead))

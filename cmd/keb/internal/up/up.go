@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
-// Run runs the system until ctx ends, and tells out what a person wants to know. Its errors are one line and say what to do.
+// Run runs the system until ctx ends, and prints its addresses and progress to out. Its errors are one line and say what to do.
 func Run(ctx context.Context, cfg Config, out, screen io.Writer) (err error) {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -40,7 +40,7 @@ func Run(ctx context.Context, cfg Config, out, screen io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	// From here on everything that was started is stopped again, in reverse order, whatever goes wrong.
+	// Every started part is stopped in reverse order, also after an error.
 	s := &system{Process: service.NewProcess(log, traces), cfg: cfg, out: out}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.start(ctx); err != nil {
@@ -52,7 +52,7 @@ func Run(ctx context.Context, cfg Config, out, screen io.Writer) (err error) {
 	return s.Run(ctx)
 }
 
-// system is what has been started so far.
+// system holds the parts that were started.
 type system struct {
 	*service.Process
 	settings
@@ -68,7 +68,7 @@ type system struct {
 	keyring                  *seal.Keyring
 }
 
-// start brings up one part after the other: addresses first, for they cost nothing and are what most often goes wrong.
+// start starts the parts in sequence. It checks addresses first, because they are cheap to check and the most frequent error.
 func (s *system) start(ctx context.Context) (err error) {
 	addrs, err := s.cfg.addresses()
 	if err != nil {
@@ -123,18 +123,18 @@ func (s *system) listen(addr, flag string, into *net.Listener) error {
 		return fmt.Errorf("%w: %s", err, flag)
 	}
 	*into = ln
-	// A server closes its listener; this is for a start that fails before that.
+	// Servers close their listeners; this covers a start that fails before a server runs.
 	s.Defer(func() error { _ = ln.Close(); return nil })
 	return nil
 }
 
-// watchDatabase ends the system when Postgres ends by itself.
+// watchDatabase ends the system if Postgres terminates unexpectedly.
 func (s *system) watchDatabase(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-s.postgres.Done():
-		return fmt.Errorf("the server has ended by itself; its log is in %s, and nothing is lost: start again", s.cfg.DataDir)
+		return fmt.Errorf("the server terminated unexpectedly; its log is in %s. Nothing is lost: start keb up again", s.cfg.DataDir)
 	}
 }
 
@@ -142,7 +142,7 @@ func (s *system) tell(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, format+"\n", args...) // nowhere else to say it
 }
 
-// announce says where everything is.
+// announce prints the addresses of all parts.
 func (s *system) announce() error {
 	credentials := fmt.Sprintf("user %s", s.Broker.User)
 	if s.Broker.User == credential && s.Broker.Password == credential {
@@ -150,11 +150,11 @@ func (s *system) announce() error {
 	}
 	where := "own server in the data folder"
 	if s.postgres == nil {
-		where = "the one of KEB_DATABASE_URL"
+		where = "KEB_DATABASE_URL"
 	}
-	waits := "Steps wait as long as in production between two looks at a system; --fast takes the waits out."
+	waits := "Steps poll external systems at the intervals of production; --fast shortens them."
 	if s.cfg.Fast {
-		waits = "--fast: the systems are simulated without delays, and steps wait 100 ms between two looks at one, in place of seconds to minutes."
+		waits = "--fast: the systems are simulated without delays, and steps poll them every 100 ms."
 	}
 	_, err := fmt.Fprintf(s.out, `KEB is up. Data and log are in %s; Ctrl-C stops it.
   OSB API       %s  (%s)

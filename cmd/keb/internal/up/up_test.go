@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestSealKeysAreMadeOnceAndForTheOwnerOnly(t *testing.T) {
+func TestSealKeys_FirstStart_AreCreatedForOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	first, err := sealKeys(dir)
@@ -40,18 +40,18 @@ func TestSealKeysAreMadeOnceAndForTheOwnerOnly(t *testing.T) {
 	}
 }
 
-func TestDamagedSealKeysAreNotReplaced(t *testing.T) {
+func TestSealKeys_Damaged_AreNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "keys")
 	require.NoError(t, os.WriteFile(path, []byte("k1:c2hvcnQ="), 0o600))
 	_, err := sealKeys(dir)
 	if err == nil || !strings.Contains(err.Error(), path+" are damaged") || strings.Contains(err.Error(), "c2hvcnQ=") {
-		t.Errorf("error %v, want one that names the file and not its content", err)
+		t.Errorf("error %v, want the file's name without its content", err)
 	}
 }
 
-func TestALargeLogIsPutAside(t *testing.T) {
+func TestLog_TooLarge_IsRotatedAtStart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "keb.log")
@@ -97,7 +97,7 @@ func TestNATS_PortZero_TakesAFreePort(t *testing.T) {
 	}
 }
 
-func TestNATSThatCannotStartSaysSoAtOnce(t *testing.T) {
+func TestNATS_StartFails_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "nats"), []byte("not a folder"), 0o600))
@@ -119,7 +119,7 @@ func validConfig(t *testing.T) Config {
 	}
 }
 
-func TestLoopbackAddressesAreValid(t *testing.T) {
+func TestConfig_LoopbackAddresses_AreValid(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
 	if err := cfg.Validate(); err != nil {
@@ -131,7 +131,7 @@ func TestLoopbackAddressesAreValid(t *testing.T) {
 	}
 }
 
-func TestAMaintenancePolicyThatCannotBeReadIsNamedBeforeAnythingStarts(t *testing.T) {
+func TestRun_InvalidMaintenancePolicy_FailsBeforeStart(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
 	policy := filepath.Join(t.TempDir(), "policy.json")
@@ -144,7 +144,7 @@ func TestAMaintenancePolicyThatCannotBeReadIsNamedBeforeAnythingStarts(t *testin
 	}
 }
 
-func TestADataFolderBelongsToOneProcess(t *testing.T) {
+func TestRun_DataFolderInUse_Fails(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
 	release, err := service.LockDir(cfg.DataDir)
@@ -157,7 +157,7 @@ func TestADataFolderBelongsToOneProcess(t *testing.T) {
 	}
 }
 
-func TestADatabaseThatCannotBeUsedIsNamedWithoutItsPassword(t *testing.T) {
+func TestRun_InvalidDatabase_ErrorHidesPassword(t *testing.T) {
 	t.Parallel()
 	cfg := validConfig(t)
 	cfg.Environment["KEB_LANDSCAPE_ADDR"] = "127.0.0.1:0"

@@ -9,15 +9,15 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Changes tells the news of one operation, answer by answer. The zero value is ready.
+// Changes lists the changes between successive answers about one operation. The zero value is ready to use.
 type Changes struct {
 	last *operator.OperationDetail
-	// done are the steps that have succeeded or were skipped once. When their stage is repeated, they run again, which is
-	// no news.
+	// done holds the steps that succeeded or were skipped. If their stage is repeated, they run again, which is
+	// not reported.
 	done map[string]bool
 }
 
-// Next lists what has changed since the last call, one line each and without the time.
+// Next returns the changes since the last call, one line each, without the time.
 func (c *Changes) Next(op *operator.OperationDetail, now time.Time) []string {
 	var lines []string
 	if c.last == nil {
@@ -66,13 +66,13 @@ func (c *Changes) before() (steps map[string]operator.Step, attempts map[string]
 	return steps, attempts
 }
 
-// isNews leaves out that a step waits, and that what has succeeded once runs or succeeds again.
+// isNews excludes waiting steps, and steps that succeeded before and run or succeed again.
 func (c *Changes) isNews(name string, old, s *operator.Step) bool {
 	switch s.State {
 	case operator.StateWaiting, "":
 		return false
 	case operator.StateCurrent:
-		// A step that is taken up again has told why when it began to wait.
+		// The reason was printed when the step began to wait.
 		return !c.done[name] && old.State != s.State && old.State != operator.StateRetrying && s.Attempts <= 1
 	case operator.StateSucceeded, operator.StateSkipped:
 		return !c.done[name]
@@ -97,7 +97,7 @@ func stepNews(s *operator.Step, now time.Time) string {
 	return text
 }
 
-// stateNews tells when the operation itself has come to another state, or waits for something else.
+// stateNews reports a change of the operation's state or waiting reason.
 func (c *Changes) stateNews(op *operator.OperationDetail, now time.Time) string {
 	sameState := c.last != nil && c.last.State == op.State
 	if !op.Final() {
@@ -123,7 +123,7 @@ func (c *Changes) stateNews(op *operator.OperationDetail, now time.Time) string 
 	return text
 }
 
-// waits is what an operation waits for other than the retry of a step, which the step's own line tells.
+// waits returns the waiting reason, except for the retry of a step, which the line of the step shows.
 func waits(op *operator.OperationDetail) string {
 	if strings.HasPrefix(op.WaitingFor, "retry") {
 		return ""

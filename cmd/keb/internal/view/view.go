@@ -1,4 +1,4 @@
-// Package view shows an operation to a person: as a block of lines that a
+// Package view renders an operation as text: as a block of lines that a
 // terminal rewrites, or as one line per change.
 package view
 
@@ -13,12 +13,12 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Size is what a terminal has room for; zero values mean no limit.
+// Size is the size of a terminal; zero values mean no limit.
 type Size struct {
 	Width, Height int
 }
 
-// Render shows where an operation stands at a time. Finished stages are folded when there is no room for all.
+// Render renders an operation at a time. Finished stages are folded if there are not enough lines.
 func Render(op *operator.OperationDetail, now time.Time, size Size) []string {
 	lines := render(op, now, false)
 	if size.Height > 0 && len(lines) > size.Height {
@@ -64,7 +64,7 @@ func render(op *operator.OperationDetail, now time.Time, fold bool) []string {
 	return lines
 }
 
-// headline says how the operation as a whole is doing.
+// headline describes the state of the whole operation.
 func headline(op *operator.OperationDetail, now time.Time) string {
 	text := string(op.State)
 	switch {
@@ -142,7 +142,7 @@ func mark(state string) string {
 	return " "
 }
 
-// spent is how long a step has taken: over all its tries as long as it is not done or needed several, else the last one.
+// spent returns the duration of a step: of its last try if it succeeded at the first, otherwise of all tries.
 func spent(s *operator.Step, now time.Time) string {
 	start := s.FirstTriedAt
 	if start == nil {
@@ -163,7 +163,7 @@ func spent(s *operator.Step, now time.Time) string {
 	return ""
 }
 
-// told is what the step last said: its error before its message.
+// told returns the last error of the step, or else its last message.
 func told(s *operator.Step) string {
 	if s.Error != nil && s.State != operator.StateSucceeded {
 		return oneLine(s.Error.String())
@@ -171,7 +171,7 @@ func told(s *operator.Step) string {
 	return oneLine(s.Message)
 }
 
-// oneLine also drops control characters: what an external system said must not steer the terminal.
+// oneLine also removes control characters, because texts of external systems must not control the terminal.
 func oneLine(text string) string {
 	printable := strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && !unicode.IsSpace(r) {
@@ -182,7 +182,7 @@ func oneLine(text string) string {
 	return strings.Join(strings.Fields(printable), " ")
 }
 
-// Duration is short: "80ms", "4.2s", "3m05s", "2h10m".
+// Duration formats a duration in a short form: "80ms", "4.2s", "3m05s", "2h10m".
 func Duration(d time.Duration) string {
 	switch {
 	case d < 0:

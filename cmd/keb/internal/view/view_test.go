@@ -114,7 +114,7 @@ func TestRender(t *testing.T) {
 			lines := view.Render(tc.op, t0.Add(time.Minute), tc.size)
 			golden(t, name, lines)
 			if tc.size.Height > 0 && len(lines) > tc.size.Height {
-				t.Errorf("%d lines, there is room for %d", len(lines), tc.size.Height)
+				t.Errorf("%d lines, want at most %d", len(lines), tc.size.Height)
 			}
 			for _, line := range lines {
 				if tc.size.Width > 0 && utf8.RuneCountInString(line) > tc.size.Width {
@@ -128,7 +128,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-func TestRenderFitsEvenATinyTerminal(t *testing.T) {
+func TestRender_TinyTerminal_Fits(t *testing.T) {
 	t.Parallel()
 	lines := view.Render(running(), t0.Add(time.Minute), view.Size{Width: 1, Height: 2})
 	if diff := cmp.Diff([]string{"p", "i"}, lines); diff != "" {
@@ -136,14 +136,14 @@ func TestRenderFitsEvenATinyTerminal(t *testing.T) {
 	}
 }
 
-func TestChangesTellEachThingOnce(t *testing.T) {
+func TestChanges_EachChange_IsListedOnce(t *testing.T) {
 	t.Parallel()
 	var c view.Changes
 	var lines []string
 	say := func(op *operator.OperationDetail, after time.Duration) {
 		lines = append(lines, c.Next(op, t0.Add(after))...)
 	}
-	// The operation waits for its turn, starts, and its first step runs.
+	// The operation waits for another one, starts, and its first step runs.
 	waiting := running()
 	waiting.State, waiting.WaitingFor, waiting.StartedAt = "pending", "instance busy with operation op-0", nil
 	waiting.Stages = []operator.Stage{{Name: "create_runtime", State: operator.StateWaiting, Steps: []operator.Step{
@@ -157,7 +157,7 @@ func TestChangesTellEachThingOnce(t *testing.T) {
 		{Name: "EDP_Registration", State: operator.StateWaiting},
 	}}}
 	say(first, 2*time.Second)
-	// EDP wants a retry, and the stage is repeated: what has succeeded before is no news.
+	// EDP requests a retry and the stage is repeated: steps that succeeded before are not listed again.
 	retry := running()
 	retry.Stages = retry.Stages[1:2]
 	retry.Stages[0].Attempt, retry.Stages[0].Steps[1].Attempts = 1, 1
@@ -170,7 +170,7 @@ func TestChangesTellEachThingOnce(t *testing.T) {
 	again.Stages[0].Steps[1].State = operator.StateWaiting
 	say(again, 14*time.Second)
 	say(running(), 15*time.Second)
-	// Nobody serves the next step for a while.
+	// The next step has no live worker for a while.
 	lost := running()
 	lost.WaitingFor = "no live worker for provisioner"
 	say(lost, 16*time.Second)
@@ -179,7 +179,7 @@ func TestChangesTellEachThingOnce(t *testing.T) {
 	golden(t, "changes", lines)
 }
 
-func TestChangesTellWhatWasNotCompleted(t *testing.T) {
+func TestChanges_NotCompleted_IsListed(t *testing.T) {
 	t.Parallel()
 	var c view.Changes
 	golden(t, "changes-incomplete", c.Next(incomplete(), t0))

@@ -14,31 +14,31 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
-// Source tells where an operation stands.
+// Source returns the current state of an operation.
 type Source interface {
 	Operation(ctx context.Context, id string) (*operator.OperationDetail, json.RawMessage, error)
 }
 
-// Printer shows an answer of the source.
+// Printer prints the answers of a source.
 type Printer interface {
-	// Show is called with every answer, also if nothing has changed. now is when it was given.
+	// Show is called with every answer, also if nothing has changed. now is the time of the answer.
 	Show(op *operator.OperationDetail, raw json.RawMessage, now time.Time) error
-	// Lost is called once when the source does not answer any more.
+	// Lost is called once when the source stops answering.
 	Lost(err error, now time.Time) error
 }
 
-// Config says how to follow.
+// Config configures Follow.
 type Config struct {
-	// Every is the time between two questions; zero means half a second.
+	// Every is the interval between two requests; zero means half a second.
 	Every time.Duration
-	// Await is how long is waited for an operation that is not known yet: one is known a moment after it was accepted.
+	// Await is the time limit for an operation to become known. An accepted operation becomes known a moment later.
 	Await time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Follow shows an operation until it has ended and returns how it stands then. A source that stops answering is asked
-// again until ctx ends, for it may be restarting; one that never answered is an error.
+// Follow shows an operation until it has ended and returns its final state. If the source stops answering, Follow retries
+// until ctx ends, because it may be restarting. It returns an error if the source has never answered.
 func Follow(ctx context.Context, source Source, id string, printer Printer, cfg Config) (*operator.OperationDetail, error) {
 	if cfg.Every <= 0 {
 		cfg.Every = 500 * time.Millisecond
@@ -83,13 +83,13 @@ func Follow(ctx context.Context, source Source, id string, printer Printer, cfg 
 // Lines prints one line per change, with the time of day.
 type Lines struct {
 	Out io.Writer
-	// Prefix stands before the time of day.
+	// Prefix is printed before the time of day.
 	Prefix string
 
 	changes view.Changes
 }
 
-// Show prints what has changed since the last answer.
+// Show prints the changes since the last answer.
 func (l *Lines) Show(op *operator.OperationDetail, _ json.RawMessage, now time.Time) error {
 	var out bytes.Buffer
 	for _, line := range l.changes.Next(op, now) {
@@ -99,7 +99,7 @@ func (l *Lines) Show(op *operator.OperationDetail, _ json.RawMessage, now time.T
 	return err
 }
 
-// Lost prints why there is nothing to see.
+// Lost prints the error.
 func (l *Lines) Lost(err error, now time.Time) error {
 	var out bytes.Buffer
 	l.line(&out, now, err.Error()+"; still trying")
@@ -111,25 +111,25 @@ func (l *Lines) line(out *bytes.Buffer, now time.Time, text string) {
 	fmt.Fprintf(out, "%s%s %s\n", l.Prefix, now.Format(time.TimeOnly), text)
 }
 
-// Terminal rewrites the lines it has printed.
+// Terminal rewrites the lines that it has printed.
 type Terminal struct {
 	Out io.Writer
-	// Size is asked before each rewrite; nil means that there is no limit.
+	// Size is called before each rewrite; nil means no limit.
 	Size func() view.Size
 
 	printed int
 }
 
-// Show puts the block of lines over the last one.
+// Show overwrites the last block of lines.
 func (t *Terminal) Show(op *operator.OperationDetail, _ json.RawMessage, now time.Time) error {
 	var size view.Size
 	if t.Size != nil {
 		size = t.Size()
 	}
-	// The cursor rests in the line below, which therefore is not to be used.
+	// The cursor stays in the line below the block, so that line is not used.
 	size.Height = max(0, size.Height-1)
 	if op.Final() {
-		// Nothing is rewritten any more, so the last block may be longer than the terminal.
+		// The last block is not rewritten, so it may be longer than the terminal.
 		size.Height = 0
 	}
 	return t.print(view.Render(op, now, size))
@@ -164,7 +164,7 @@ type JSON struct {
 	last string
 }
 
-// Show prints the answer as it came.
+// Show prints the answer unchanged.
 func (j *JSON) Show(_ *operator.OperationDetail, raw json.RawMessage, _ time.Time) error {
 	var out bytes.Buffer
 	if err := json.Compact(&out, raw); err != nil {
@@ -178,5 +178,5 @@ func (j *JSON) Show(_ *operator.OperationDetail, raw json.RawMessage, _ time.Tim
 	return err
 }
 
-// Lost prints nothing: there is no answer to print.
+// Lost prints nothing, because there is no answer.
 func (j *JSON) Lost(error, time.Time) error { return nil }

@@ -18,9 +18,9 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-var errAway = errors.New("nobody answers")
+var errAway = errors.New("no answer")
 
-// script answers one after the other; the last answer stays.
+// script returns its answers in order; the last one is repeated.
 type script struct {
 	answers []answer
 	asked   int
@@ -58,7 +58,7 @@ func config() watch.Config {
 	return watch.Config{Every: time.Millisecond, Now: func() time.Time { return noon }}
 }
 
-func TestFollowEndsWithTheOperation(t *testing.T) {
+func TestFollow_FinalState_Ends(t *testing.T) {
 	t.Parallel()
 	source := &script{answers: []answer{{op: operation("pending")}, {op: operation("in progress")}, {op: operation("succeeded")}}}
 	var out bytes.Buffer
@@ -77,7 +77,7 @@ func TestFollowEndsWithTheOperation(t *testing.T) {
 	}
 }
 
-func TestFollowOutlastsARestart(t *testing.T) {
+func TestFollow_SourceRestarts_Continues(t *testing.T) {
 	t.Parallel()
 	source := &script{answers: []answer{
 		{op: operation("in progress")}, {err: errAway}, {err: errAway}, {err: operator.ErrNotFound}, {op: operation("failed")},
@@ -87,12 +87,12 @@ func TestFollowOutlastsARestart(t *testing.T) {
 	if err != nil || op.State != "failed" {
 		t.Fatalf("%v, %v", op, err)
 	}
-	if n := strings.Count(out.String(), "nobody answers; still trying"); n != 1 {
-		t.Errorf("the loss is told %d times, want once:\n%s", n, &out)
+	if n := strings.Count(out.String(), "no answer; still trying"); n != 1 {
+		t.Errorf("the loss is printed %d times, want once:\n%s", n, &out)
 	}
 }
 
-func TestFollowFailsWhenNobodyAnswersAtFirst(t *testing.T) {
+func TestFollow_SourceNeverAnswered_Fails(t *testing.T) {
 	t.Parallel()
 	source := &script{answers: []answer{{err: errAway}}}
 	if _, err := watch.Follow(t.Context(), source, "op-1", &watch.Lines{Out: &bytes.Buffer{}}, config()); !errors.Is(err, errAway) {
@@ -100,7 +100,7 @@ func TestFollowFailsWhenNobodyAnswersAtFirst(t *testing.T) {
 	}
 }
 
-func TestFollowWaitsForAnOperationThatIsNotKnownYetIfAskedTo(t *testing.T) {
+func TestFollow_UnknownOperation_IsAwaited(t *testing.T) {
 	t.Parallel()
 	answers := []answer{{err: operator.ErrNotFound}, {op: operation("succeeded")}}
 	cfg := config()
@@ -122,7 +122,7 @@ func TestFollowWaitsForAnOperationThatIsNotKnownYetIfAskedTo(t *testing.T) {
 	}
 }
 
-func TestFollowStopsWithItsContext(t *testing.T) {
+func TestFollow_ContextEnds_Stops(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	printer := &cancelling{cancel: cancel}
@@ -140,7 +140,7 @@ func (c *cancelling) Show(*operator.OperationDetail, json.RawMessage, time.Time)
 }
 func (c *cancelling) Lost(error, time.Time) error { return nil }
 
-func TestJSONPrintsEachAnswerOnce(t *testing.T) {
+func TestJSON_SameAnswer_IsPrintedOnce(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	printer := &watch.JSON{Out: &out}
@@ -152,7 +152,7 @@ func TestJSONPrintsEachAnswerOnce(t *testing.T) {
 	}
 }
 
-func TestTerminalRewritesItsLines(t *testing.T) {
+func TestTerminal_NewAnswer_RewritesLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	printer := &watch.Terminal{Out: &out, Size: func() view.Size { return view.Size{Width: 30, Height: 3} }}
@@ -163,20 +163,20 @@ func TestTerminalRewritesItsLines(t *testing.T) {
 	}
 	const first = "provision op-1  plan azure  i…\x1b[K\n"
 	const block = first + "in progress for 2h00m\x1b[K\n\x1b[J"
-	// The last block is whole, also where the terminal is too low for it.
+	// The last block is complete, even if the terminal has too few lines.
 	const last = first + "succeeded after 0ms\x1b[K\n✓ start\x1b[K\n\x1b[J"
 	if want := block + "\x1b[2A\r" + block + "\x1b[2A\r" + last; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
 }
 
-func TestTerminalOverwritesTheNoteOfALoss(t *testing.T) {
+func TestTerminal_AnswerAfterLoss_OverwritesNote(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	printer := &watch.Terminal{Out: &out}
 	op := operation("succeeded")
 	require.NoError(t, errors.Join(printer.Show(op, nil, noon), printer.Lost(errAway, noon), printer.Show(op, nil, noon)))
-	if !strings.Contains(out.String(), "nobody answers; still trying\n\x1b[3A\r") {
+	if !strings.Contains(out.String(), "no answer; still trying\n\x1b[3A\r") {
 		t.Errorf("printed %q, want the note and then three lines up", out.String())
 	}
 }

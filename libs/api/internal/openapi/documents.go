@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"fmt"
 	"reflect"
 
 	"github.com/invopop/jsonschema"
@@ -29,15 +30,29 @@ func operatorAPI() *Document {
 			reflect.TypeFor[operator.OrchestrationState](): texts(operator.OrchestrationStates()),
 			reflect.TypeFor[operator.MemberState]():        texts(operator.MemberStates()),
 		},
-		Adjust: func(all map[string]*jsonschema.Schema) {
-			all["Upgrade"].Required = []string{"targets"} // the others have defaults
-			all["Strategy"].Required, all["Parallel"].Required = nil, nil
-			property(all, "OperationDetail", "details").AdditionalProperties = &jsonschema.Schema{Type: "object"}
-			property(all, "Orchestration", "operationStats").PropertyNames = ref("MemberState")
-			waiting := property(all, "Overview", "waiting")
-			waiting.PropertyNames, waiting.Required = ref("WaitingReason"), texts(operator.WaitingReasons())
-		},
+		Adjust: adjustOperatorAPI,
 	}
+}
+
+func adjustOperatorAPI(all map[string]*jsonschema.Schema) error {
+	all["Upgrade"].Required = []string{"targets"} // the others have defaults
+	all["Strategy"].Required, all["Parallel"].Required = nil, nil
+	details, err := property(all, "OperationDetail", "details")
+	if err != nil {
+		return err
+	}
+	stats, err := property(all, "Orchestration", "operationStats")
+	if err != nil {
+		return err
+	}
+	waiting, err := property(all, "Overview", "waiting")
+	if err != nil {
+		return err
+	}
+	details.AdditionalProperties = &jsonschema.Schema{Type: "object"}
+	stats.PropertyNames = ref("MemberState")
+	waiting.PropertyNames, waiting.Required = ref("WaitingReason"), texts(operator.WaitingReasons())
+	return nil
 }
 
 func brokerAPI() *Document {
@@ -64,11 +79,12 @@ func texts[T ~string](values []T) []string {
 
 func ref(name string) *jsonschema.Schema { return &jsonschema.Schema{Ref: schemas + name} }
 
-// property returns a field of a schema. It panics if the field does not exist.
-func property(all map[string]*jsonschema.Schema, schema, field string) *jsonschema.Schema {
-	p, ok := all[schema].Properties.Get(field)
-	if !ok {
-		panic("schema " + schema + " has no field " + field)
+// property returns a field of a schema.
+func property(all map[string]*jsonschema.Schema, schema, field string) (*jsonschema.Schema, error) {
+	if s, ok := all[schema]; ok {
+		if p, ok := s.Properties.Get(field); ok {
+			return p, nil
+		}
 	}
-	return p
+	return nil, fmt.Errorf("schema %s has no field %s", schema, field)
 }

@@ -35,8 +35,8 @@ type Document struct {
 	Types []any
 	// Enums maps named string types to their values.
 	Enums map[reflect.Type][]string
-	// Adjust adds constraints that Go types cannot express.
-	Adjust func(map[string]*jsonschema.Schema)
+	// Adjust adds constraints that Go types cannot express; nil adds none.
+	Adjust func(map[string]*jsonschema.Schema) error
 }
 
 // Render returns the document with generated schemas. libs and api are the folders of the module and of the documents.
@@ -73,7 +73,9 @@ func (d *Document) schemas(libs string) ([]byte, error) {
 		all[t.Name()] = s
 	}
 	if d.Adjust != nil {
-		d.Adjust(all)
+		if err := d.Adjust(all); err != nil {
+			return nil, err
+		}
 	}
 	var out bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(all)) {
