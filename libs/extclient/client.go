@@ -54,7 +54,8 @@ type Deps struct {
 	Log *slog.Logger
 }
 
-func (d Deps) clock() func() time.Time {
+// Clock returns Now, or time.Now without it.
+func (d Deps) Clock() func() time.Time {
 	if d.Now == nil {
 		return time.Now
 	}

@@ -44,6 +44,12 @@ func (e *StatusError) Temporary() bool {
 		e.Status >= http.StatusInternalServerError
 }
 
+// ErrorComponent returns the system.
+func (e *StatusError) ErrorComponent() string { return e.System }
+
+// ErrorReason returns the reason for operators (docs/contracts/processes.md#components-and-reasons-of-errors).
+func (e *StatusError) ErrorReason() string { return "err_http_status_code" }
+
 // Body returns the beginning of the answer's body, for clients that decide by it. It must not be logged.
 func (e *StatusError) Body() []byte { return e.body }
 
@@ -69,6 +75,17 @@ func (e *CallError) Unwrap() error { return e.Err }
 // Temporary reports whether the call may succeed later.
 func (e *CallError) Temporary() bool { return !e.permanent }
 
+// ErrorComponent returns the system.
+func (e *CallError) ErrorComponent() string { return e.System }
+
+// ErrorReason returns the reason of a call that an open breaker prevented; otherwise it is empty.
+func (e *CallError) ErrorReason() string {
+	if errors.Is(e.Err, ErrOpen) {
+		return "err_system_unavailable"
+	}
+	return ""
+}
+
 // AnswerError is a successful answer that cannot be decoded. It is temporary, because such answers come from proxies; the next call
 // checks whether the work was done.
 type AnswerError struct {
@@ -88,6 +105,9 @@ func (e *AnswerError) Unwrap() error { return e.Err }
 
 // Temporary returns true.
 func (e *AnswerError) Temporary() bool { return true }
+
+// ErrorComponent returns the system.
+func (e *AnswerError) ErrorComponent() string { return e.System }
 
 // call returns the name of a call. The route may be empty, because the base URL is also valid.
 func call(method, route string) string { return strings.TrimSpace(method + " " + route) }

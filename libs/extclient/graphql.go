@@ -47,6 +47,12 @@ func (e *GraphQLError) Error() string {
 	return text
 }
 
+// ErrorComponent returns the system.
+func (e *GraphQLError) ErrorComponent() string { return e.System }
+
+// ErrorReason returns the reason of the system; empty if it gave none.
+func (e *GraphQLError) ErrorReason() string { return e.Reason }
+
 // NotFound reports whether the requested object does not exist.
 func (e *GraphQLError) NotFound() bool { return e.Reason == ReasonNotFound }
 

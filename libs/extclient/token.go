@@ -84,7 +84,7 @@ func newTokens(cfg TokenConfig, deps Deps, fetch func(context.Context) (*oauth2.
 		cfg.Timeout = 10 * time.Second
 	}
 	return &tokens{
-		timeout: cfg.Timeout, now: deps.clock(), fetch: fetch, fetching: make(chan struct{}, 1),
+		timeout: cfg.Timeout, now: deps.Clock(), fetch: fetch, fetching: make(chan struct{}, 1),
 		client: &http.Client{Transport: Trace("", tokenCall, deps.Transport), CheckRedirect: noRedirect},
 	}
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -15,6 +16,8 @@ const (
 	ReasonInternal = "err_keb_internal"
 	// ReasonTimeout is the reason of a step that did not end before its command's ExecuteBefore.
 	ReasonTimeout = "err_keb_timeout"
+	// ReasonState is for steps: an external system is in a state that the step does not expect.
+	ReasonState = "err_unexpected_state"
 )
 
 // ComponentKEB is the component of errors that are not of an external system.
@@ -46,7 +49,7 @@ const maxMessage = 4 << 10
 type Error struct {
 	// Component is the system at fault, for example "avs"; empty means "keb".
 	Component string
-	// Reason is a short code, for example "err_http_status_code"; empty means "err_keb_internal".
+	// Reason is a short code, for example "err_http_status_code"; empty means that of Err, see ErrorOf.
 	Reason string
 	// Message is for people; empty means the text of Err.
 	Message string
@@ -71,10 +74,7 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) reason() string {
-	if e.Reason == "" {
-		return ReasonInternal
-	}
-	return e.Reason
+	return cmp.Or(e.Reason, reasonOf(e.Err))
 }
 
 // report is what of err goes into a result. The text of the whole chain is kept: what a step wraps around an *Error

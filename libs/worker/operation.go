@@ -113,7 +113,8 @@ func (op Operation) Overrides(ctx context.Context) ([]ComponentOverrides, error)
 	if op.session == nil {
 		return nil, ErrNoSession
 	}
-	return op.session.overrides(ctx)
+	all, err := op.session.overrides(ctx)
+	return all, own(err)
 }
 
 // Remember puts a value into the stage memory when the step is done or skipped, for the later steps of this stage; a
@@ -129,7 +130,8 @@ func (op Operation) Recall(ctx context.Context, key string) ([]byte, error) {
 	if op.session == nil {
 		return nil, ErrNoSession
 	}
-	return op.session.recall(ctx, key)
+	value, err := op.session.recall(ctx, key)
+	return value, own(err)
 }
 
 // ClaimCredentials asks the broker for credentials of the instance and decodes them into a pointer. name is one of
@@ -140,9 +142,9 @@ func (op Operation) ClaimCredentials(ctx context.Context, name string, into any)
 		return ErrNoSession
 	}
 	if !slices.Contains(op.Credentials, name) {
-		return fmt.Errorf("claim credentials %q: %w (it has %q)", name, ErrNoCredentials, op.Credentials)
+		return own(fmt.Errorf("claim credentials %q: %w (it has %q)", name, ErrNoCredentials, op.Credentials))
 	}
-	return op.session.claim(ctx, name, into)
+	return own(op.session.claim(ctx, name, into))
 }
 
 // Neighbours returns how many other instances the subaccount of the instance has at this moment: those that neither are suspended nor being
@@ -153,7 +155,7 @@ func (op Operation) Neighbours(ctx context.Context) (int, error) {
 	}
 	var n event.Neighbours
 	err := op.session.claim(ctx, event.ClaimNeighbours, &n)
-	return n.Count, err
+	return n.Count, own(err)
 }
 
 // Keep has the broker keep a value of the instance, sealed, for this and later operations: what the worker needs again, and what
@@ -163,7 +165,7 @@ func (op Operation) Keep(ctx context.Context, value any) error {
 	if op.session == nil {
 		return ErrNoSession
 	}
-	return op.session.keep(ctx, value)
+	return own(op.session.keep(ctx, value))
 }
 
 // Kept decodes what this worker has had the broker keep of the instance into a pointer; ErrNotKept if there is nothing, and
@@ -173,7 +175,7 @@ func (op Operation) Kept(ctx context.Context, into any) error {
 	if op.session == nil {
 		return ErrNoSession
 	}
-	return op.session.kept(ctx, into)
+	return own(op.session.kept(ctx, into))
 }
 
 func (op Operation) mustSession() *session {

@@ -66,7 +66,7 @@ func Fail(op Operation, e *Error) (Operation, time.Duration, error) {
 	if e == nil {
 		e = &Error{Message: "the step failed without saying why"}
 	}
-	return op, 0, e
+	return op, 0, &failure{e}
 }
 
 // Skip ends the step well with nothing done, and says why there was nothing to do.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
@@ -227,7 +228,7 @@ func reconcilerSteps(t *testing.T, url string) map[string]worker.Step {
 	list, err := reconciler.Steps(reconciler.Config{
 		URL: url, RetryInterval: time.Second, PollInterval: 30 * time.Second,
 		ErrorInterval: time.Minute, ProblemInterval: 10 * time.Minute, CheckTimeout: time.Hour,
-	}, reconciler.Deps{Transport: http.DefaultTransport})
+	}, extclient.Deps{Transport: http.DefaultTransport})
 	require.NoError(t, err)
 	steps := map[string]worker.Step{}
 	for _, s := range list {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/avs"
 )
@@ -109,7 +110,7 @@ func TestEvaluations_LookUpIsOn_AreFoundByName(t *testing.T) {
 }
 
 func TestEvaluations_WithoutURL_StepsAreSkipped(t *testing.T) {
-	steps, err := avs.Steps(avs.Config{}, avs.Deps{})
+	steps, err := avs.Steps(avs.Config{}, extclient.Deps{})
 	require.NoError(t, err)
 	for _, step := range steps {
 		r := workertest.Run(t, step, workertest.Operation{Worker: avs.Name})

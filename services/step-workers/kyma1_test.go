@@ -689,10 +689,10 @@ func TestServiceManager_Modes_SelectCredentials(t *testing.T) {
 
 func TestKyma1Config_Invalid_ErrorNamesField(t *testing.T) {
 	t.Parallel()
-	_, errLMS := lms.Steps(lms.Config{URL: "here", ClusterType: "huge"}, extclient.Deps{})
-	_, errHubs := eventhubs.Steps(eventhubs.Config{URL: "http://x"}, extclient.Deps{})
-	_, errSM := servicemanager.Steps(servicemanager.Config{Mode: "Sometimes"}, extclient.Deps{})
-	_, errEmpty := servicemanager.Steps(servicemanager.Config{Mode: servicemanager.Always}, extclient.Deps{})
+	errLMS := lms.Config{URL: "here", ClusterType: "huge"}.Validate()
+	errHubs := eventhubs.Config{URL: "http://x"}.Validate()
+	errSM := servicemanager.Config{Mode: "Sometimes"}.Validate()
+	errEmpty := servicemanager.Config{Mode: servicemanager.Always}.Validate()
 	for what, err := range map[string]error{
 		"KEB_LMS_URL": errLMS, "KEB_LMS_CLUSTER_TYPE": errLMS, "KEB_PACE": errLMS,
 		"KEB_AZURE_LOGIN_URL": errHubs, "KEB_AZURE_SUBSCRIPTION_ID": errHubs,

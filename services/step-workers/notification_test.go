@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/spc"
 )
@@ -92,13 +93,13 @@ func TestNotification_EachType_RequestsAreGolden(t *testing.T) {
 }
 
 func TestNotification_WithoutURL_IsSkipped(t *testing.T) {
-	questions, err := spc.Questions(spc.Config{}, spc.Deps{})
+	questions, err := spc.Questions(spc.Config{}, extclient.Deps{})
 	require.NoError(t, err)
 	answer, err := questions[0].Answer(t.Context(), []byte(`{"orchestrationId":"o-1","type":"upgradeKyma"}`))
 	if got, _ := answer.(event.NotifyAnswer); err != nil || got.Skipped == "" {
 		t.Errorf("%+v, %v", answer, err)
 	}
-	steps, err := spc.Steps(spc.Config{}, spc.Deps{})
+	steps, err := spc.Steps(spc.Config{}, extclient.Deps{})
 	require.NoError(t, err)
 	for _, step := range steps {
 		if r := workertest.Run(t, step, workertest.Operation{Worker: spc.Name}); r.Outcome != skipped || !strings.Contains(r.Message, "KEB_SPC_URL") {

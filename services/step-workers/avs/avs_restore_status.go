@@ -6,30 +6,15 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // restoreStatus ends the maintenance of the evaluations, whether or not the upgrade succeeded.
-type restoreStatus struct{ *shared }
-
-// Name implements worker.Step.
-func (restoreStatus) Name() string { return "AVS_Restore_Status" }
-
-// Describe implements worker.Described.
-func (restoreStatus) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Restores the status that the evaluations had before maintenance.",
-		Calls:   statusCalls(),
-		Details: []string{"internalStatus", "externalStatus"},
-	}
-}
-
-// Run implements worker.Step. An evaluation in maintenance without a saved status becomes ACTIVE. The execution that changed the
+// An evaluation in maintenance without a saved status becomes ACTIVE. The execution that changed the
 // status was killed, and an evaluation that stays in maintenance would hide later outages.
-func (s restoreStatus) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) restoreStatus(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if len(d.evaluations()) == 0 {
 		return worker.Skip(op, "the instance has no evaluations")

@@ -6,34 +6,19 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
-
-// setMaintenance prevents alerts of the evaluations during an upgrade, and saves their previous status.
-type setMaintenance struct{ *shared }
 
 // saveDelay is the delay before the next execution changes a status. The orchestrator only has to save the status before.
 const saveDelay = time.Millisecond
 
-// Name implements worker.Step.
-func (setMaintenance) Name() string { return "AVS_Set_Maintenance" }
-
-// Describe implements worker.Described.
-func (setMaintenance) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Puts the evaluations into maintenance and saves their previous status.",
-		Calls:   statusCalls(),
-		Details: []string{"internalStatus", "externalStatus"},
-	}
-}
-
-// Run implements worker.Step. An execution that is killed after its calls saves nothing, and the next one finds
+// setMaintenance prevents alerts of the evaluations during an upgrade, and saves their previous status.
+// An execution that is killed after its calls saves nothing, and the next one finds
 // MAINTENANCE, which is never saved. So one execution saves the status and the next one changes it. ACTIVE without a saved
 // status needs no extra execution, because restoreStatus sets ACTIVE in that case.
-func (s setMaintenance) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) setMaintenance(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if len(d.evaluations()) == 0 {
 		return worker.Skip(op, "the instance has no evaluations")

@@ -7,36 +7,17 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // tags adds the location of the cluster to the internal evaluation.
-type tags struct{ *shared }
-
-// Name implements worker.Step.
-func (tags) Name() string { return "AVS_Tags" }
-
-// Describe implements worker.Described.
-func (tags) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Adds tags with the location of the cluster to the internal evaluation.",
-		Calls: []worker.Call{
-			{System: "provisioner", Operation: "runtimeStatus"},
-			{System: component, Operation: "POST /{id}/tag"},
-		},
-		Details: []string{"internalId", "tagged"},
-	}
-}
-
-// Run implements worker.Step.
-func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) tags(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if !s.cfg.TagsEnabled {
 		return worker.Skip(op, "additional tags are disabled (KEB_AVS_TAGS_ENABLED)")
 	}
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	switch {
 	case d.Tagged:
@@ -46,14 +27,14 @@ func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (w
 	}
 	var runtime provisioner.Details
 	if err := op.Details(provisioner.Name, &runtime); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if runtime.RuntimeID == "" {
 		return worker.Skip(op, "there is no runtime")
 	}
 	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, runtime.RuntimeID)
 	if err != nil {
-		return outcome.Of(op, "provisioner", s.cfg.RuntimeInterval, err)
+		return op, s.cfg.RuntimeInterval, err
 	}
 	cluster := status.Configuration.Cluster
 	for _, t := range []struct {
@@ -68,7 +49,7 @@ func (s tags) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (w
 			continue
 		}
 		if err := s.avs.addTag(ctx, d.InternalID, Tag{Content: t.content, ClassID: t.class}); err != nil {
-			return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("add the tag of the %s: %w", t.what, err))
+			return op, s.cfg.RetryInterval, fmt.Errorf("add the tag of the %s: %w", t.what, err)
 		}
 	}
 	log.Info("evaluation tagged", "evaluation_id", d.InternalID)

@@ -63,10 +63,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 		Username: cfg.Username, Password: cfg.Password,
 	}, deps)
 	c, err := extclient.New(extclient.Config{System: "avs", BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &client{http: c}, nil
+	return &client{http: c}, err
 }
 
 // find returns the id of the evaluation with that exact name, or 0 if there is none. The real service has no known look-up of that

@@ -10,29 +10,13 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // deprovisionEvaluations removes both evaluations. An error of one does not prevent the removal of the other.
-type deprovisionEvaluations struct{ *shared }
-
-// Name implements worker.Step.
-func (deprovisionEvaluations) Name() string { return "De-provision_AVS_Evaluations" }
-
-// Describe implements worker.Described.
-func (s deprovisionEvaluations) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Removes the evaluations of the instance.",
-		Calls:   s.removalCalls(),
-		Details: []string{"internalId", "externalId", "formerInternalId", "formerExternalId", "tagged", "internalStatus", "externalStatus"},
-	}
-}
-
-// Run implements worker.Step.
-func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) deprovisionEvaluations(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	// The former ids are saved even after an error: after an unsuspension, the worker checks for remaining evaluations.
 	saved := map[string]any{"tagged": nil, "internalStatus": nil, "externalStatus": nil, "internalId": nil, "externalId": nil}
@@ -42,7 +26,7 @@ func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, lo
 	errExternal := s.remove(ctx, op, external, formerExternal)
 	saved[external.former()] = remaining(formerExternal, errExternal)
 	if err := op.SaveDetails(saved); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	err = errors.Join(errInternal, errExternal)
 	switch {
@@ -50,9 +34,9 @@ func (s deprovisionEvaluations) Run(ctx context.Context, op worker.Operation, lo
 		log.Info("evaluations removed")
 		return op, 0, nil
 	case extclient.IsTemporary(errInternal), extclient.IsTemporary(errExternal), ctx.Err() != nil:
-		return outcome.Again(op, component, s.cfg.CleanUpInterval, err)
+		return worker.Retry(op, s.cfg.CleanUpInterval, err)
 	}
-	return worker.Fail(op, outcome.Error(component, err))
+	return op, 0, err
 }
 
 // remaining returns the saved value of an evaluation after its removal: its id if the removal failed, otherwise nil, which clears it.
@@ -65,7 +49,7 @@ func remaining(id int64, err error) any {
 
 // remove detaches one evaluation from its parent and deletes it. Without an id it searches for the evaluation of a killed attempt, if
 // AvS has a look-up by name. Without the look-up, such an evaluation remains (docs/operator.md).
-func (s deprovisionEvaluations) remove(ctx context.Context, op worker.Operation, k kind, id int64) error {
+func (s *shared) remove(ctx context.Context, op worker.Operation, k kind, id int64) error {
 	if k == external && id == 0 && isSmallPlan(op) {
 		return nil
 	}

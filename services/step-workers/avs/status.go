@@ -10,7 +10,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // Statuses of an evaluation (docs/contracts/avs.md#statuses).
@@ -85,11 +84,7 @@ func (s *shared) forEachEvaluation(ctx context.Context, op worker.Operation, d D
 	case err == nil:
 		return op, 0, nil
 	case len(temporary) > 0 || ctx.Err() != nil:
-		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
-	return worker.Fail(op, outcome.Error(component, err))
-}
-
-func statusCalls() []worker.Call {
-	return []worker.Call{{System: component, Operation: "GET /{id}"}, {System: component, Operation: "PUT /{id}/lifecycle"}}
+	return op, 0, err
 }

@@ -2,13 +2,13 @@ package avs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
@@ -33,9 +33,6 @@ type Details struct {
 	ExternalStatus string `json:"externalStatus,omitempty"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 // runtimes returns the location of a runtime.
 type runtimes interface {
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
@@ -48,27 +45,47 @@ type shared struct {
 }
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	s := &shared{cfg: cfg}
 	steps := []worker.Step{
-		createInternalEval{s}, createExternalEval{s}, tags{s}, deprovisionEvaluations{s}, setMaintenance{s}, restoreStatus{s},
+		worker.NewStep("AVS_Create_Internal_Eval_Step", component, s.createInternalEval, worker.Description{
+			Summary: "Creates the evaluation that the instance itself reports to.",
+			Calls:   s.creationCalls(),
+			Details: []string{"internalId", "formerInternalId"},
+		}),
+		worker.NewStep("AVS_Create_External_Eval_Step", component, s.createExternalEval, worker.Description{
+			Summary: "Creates the evaluation that checks the public address of the instance.",
+			Calls:   s.creationCalls(),
+			Details: []string{"externalId", "formerExternalId"},
+		}),
+		worker.NewStep("AVS_Tags", component, s.tags, worker.Description{
+			Summary: "Adds tags with the location of the cluster to the internal evaluation.",
+			Calls:   append(worker.Calls("provisioner", "runtimeStatus"), worker.Calls(component, "POST /{id}/tag")...),
+			Details: []string{"internalId", "tagged"},
+		}),
+		worker.NewStep("De-provision_AVS_Evaluations", component, s.deprovisionEvaluations, worker.Description{
+			Summary: "Removes the evaluations of the instance.",
+			Calls:   s.removalCalls(),
+			Details: []string{"internalId", "externalId", "formerInternalId", "formerExternalId", "tagged", "internalStatus", "externalStatus"},
+		}),
+		worker.NewStep("AVS_Set_Maintenance", component, s.setMaintenance, worker.Description{
+			Summary: "Puts the evaluations into maintenance and saves their previous status.",
+			Calls:   worker.Calls(component, "GET /{id}", "PUT /{id}/lifecycle"),
+			Details: []string{"internalStatus", "externalStatus"},
+		}),
+		worker.NewStep("AVS_Restore_Status", component, s.restoreStatus, worker.Description{
+			Summary: "Restores the status that the evaluations had before maintenance.",
+			Calls:   worker.Calls(component, "GET /{id}", "PUT /{id}/lifecycle"),
+			Details: []string{"internalStatus", "externalStatus"},
+		}),
 	}
 	if cfg.URL == "" {
 		return setup.Without(component, "KEB_AVS_URL", steps, deps), nil
 	}
-	c, err := newClient(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
-	p, err := provisioner.NewClient(cfg.ClientConfig, deps)
-	if err != nil {
-		return nil, err
-	}
-	s.avs, s.runtimes = c, p
-	return steps, nil
+	var err, errRuntimes error
+	s.avs, err = newClient(cfg, deps)
+	s.runtimes, errRuntimes = provisioner.NewClient(cfg.ClientConfig, deps)
+	return steps, errors.Join(err, errRuntimes)
 }
 
 // ensure creates the evaluation of a kind and saves its id under member. AvS has no look-up by name: after a lost answer, or if the
@@ -80,7 +97,7 @@ func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member
 	if s.cfg.LookUp {
 		var err error
 		if id, err = s.avs.find(ctx, k.name(op)); err != nil {
-			return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("look up the evaluation: %w", err))
+			return op, s.cfg.RetryInterval, fmt.Errorf("look up the evaluation: %w", err)
 		}
 	}
 	if id != 0 {
@@ -89,7 +106,7 @@ func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member
 	}
 	if former != 0 {
 		if err := s.removeByID(ctx, op, k, former); err != nil {
-			return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("complete an earlier removal: %w", err))
+			return op, s.cfg.RetryInterval, fmt.Errorf("complete an earlier removal: %w", err)
 		}
 	}
 	id, err := s.avs.create(ctx, k.definition(s.cfg, op))
@@ -98,7 +115,7 @@ func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member
 		if extclient.IsTemporary(err) {
 			log.Warn("the creation of the evaluation failed, but the evaluation may exist as an orphan", "evaluation_name", k.name(op), "err", err)
 		}
-		return outcome.Of(op, component, s.cfg.RetryInterval, fmt.Errorf("create the evaluation: %w", err))
+		return op, s.cfg.RetryInterval, fmt.Errorf("create the evaluation: %w", err)
 	}
 	log.Info("evaluation created", "evaluation_id", id, "evaluation_name", k.name(op))
 	return op, 0, op.SaveDetails(map[string]any{member: id, k.former(): nil})
@@ -106,21 +123,16 @@ func (s *shared) ensure(ctx context.Context, op worker.Operation, k kind, member
 
 // creationCalls returns the calls of ensure.
 func (s *shared) creationCalls() []worker.Call {
-	return append(s.removalCalls(), worker.Call{System: component, Operation: "POST"})
+	return append(s.removalCalls(), worker.Calls(component, "POST")...)
 }
 
 // removalCalls returns the calls that remove an evaluation.
 func (s *shared) removalCalls() []worker.Call {
-	return append(s.lookUp(),
-		worker.Call{System: component, Operation: "DELETE /{parent}/child/{id}"}, worker.Call{System: component, Operation: "DELETE /{id}"})
-}
-
-// lookUp returns the call that finds an evaluation by its name, if it is enabled.
-func (s *shared) lookUp() []worker.Call {
-	if !s.cfg.LookUp {
-		return nil
+	calls := worker.Calls(component, "DELETE /{parent}/child/{id}", "DELETE /{id}")
+	if s.cfg.LookUp {
+		return append(worker.Calls(component, "GET"), calls...)
 	}
-	return []worker.Call{{System: component, Operation: "GET"}}
+	return calls
 }
 
 func read(op worker.Operation) (Details, error) {

@@ -15,16 +15,8 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
-
-// cleanup deletes the service bindings and then the service instances of the runtime, and waits for the BTP operator. After
-// SoftDeleteAfter it removes the finalizers of the remaining objects, and reports their number.
-type cleanup struct{ *shared }
-
-// Name implements worker.Step.
-func (cleanup) Name() string { return "BTPOperator_Cleanup" }
 
 // accountCleanup is the user agent of the job that deprovisions the instances of deleted subaccounts (docs/contracts/btp.md#clean-up).
 const accountCleanup = "accountcleanup-job"
@@ -38,26 +30,6 @@ var (
 	errUnusable = errors.New("the kubeconfig cannot be used")
 )
 
-// Describe implements worker.Described.
-func (cleanup) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Deletes the service bindings and service instances from the runtime. After 30 minutes the step removes the " +
-			"finalizers of the remaining objects and is not completed; in a suspension it is completed.",
-		Calls: []worker.Call{
-			{System: "provisioner", Operation: "runtimeStatus"},
-			{System: system, Operation: "list servicebindings"},
-			{System: system, Operation: "delete servicebindings"},
-			{System: system, Operation: "patch servicebindings"},
-			{System: system, Operation: "list serviceinstances"},
-			{System: system, Operation: "delete serviceinstances"},
-			{System: system, Operation: "patch serviceinstances"},
-			{System: system, Operation: "get secrets"},
-			{System: system, Operation: "delete secrets"},
-		},
-		Details: []string{"cleanupLeft"},
-	}
-}
-
 // left is the number of objects that the BTP operator did not remove in time. The step saves it before it removes the finalizers:
 // afterwards the objects cannot be counted.
 type left struct {
@@ -69,8 +41,9 @@ type left struct {
 // saveDelay is the delay before the next try if the orchestrator has to save the result of this one first.
 const saveDelay = time.Millisecond
 
-// Run implements worker.Step.
-func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+// cleanup deletes the service bindings and then the service instances of the runtime, and waits for the BTP operator. After
+// SoftDeleteAfter it removes the finalizers of the remaining objects, and reports their number.
+func (s *shared) cleanup(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.UserAgent == accountCleanup {
 		return s.runOnce(ctx, op, log)
 	}
@@ -79,14 +52,14 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 	case errors.Is(err, errGone):
 		return worker.Skip(op, errGone.Error())
 	case errors.Is(err, errUnusable):
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	case err != nil:
-		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	defer runtime.Close()
 	var saved Details
 	if err := op.Details(Name, &saved); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if l := saved.CleanupLeft; l != nil && l.OperationID == op.ID {
 		return s.giveUp(ctx, op, runtime, *l, log)
@@ -96,7 +69,7 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 		n, err := s.clean(ctx, runtime, kind, false)
 		// Repeat also after a rejection: a webhook that rejects deletions may be removed soon, and the step's budget is short.
 		if err != nil {
-			return outcome.Again(op, component, s.cfg.RetryInterval, err)
+			return worker.Retry(op, s.cfg.RetryInterval, err)
 		}
 		if n == 0 {
 			continue
@@ -107,7 +80,7 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 		return s.count(ctx, op, runtime)
 	}
 	if err := s.withdraw(ctx, op, runtime); err != nil {
-		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	log.Info("service bindings and instances are gone")
 	return op, 0, nil
@@ -115,58 +88,58 @@ func (s cleanup) Run(ctx context.Context, op worker.Operation, log *slog.Logger)
 
 // runOnce removes the finalizers immediately. The account of the instances is deleted, so the BTP operator cannot delete them
 // properly, and one try is enough.
-func (s cleanup) runOnce(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) runOnce(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	runtime, err := s.runtime(ctx, op)
 	if errors.Is(err, errGone) {
 		return worker.Skip(op, errGone.Error())
 	}
 	if err != nil {
-		return worker.NotCompleted(op, outcome.Error(component, err))
+		return worker.NotCompleted(op, err)
 	}
 	defer runtime.Close()
 	if err := errors.Join(s.strip(ctx, runtime), s.withdraw(ctx, op, runtime)); err != nil {
-		return worker.NotCompleted(op, outcome.Error(component, err))
+		return worker.NotCompleted(op, err)
 	}
 	log.Info("service bindings and instances of a deleted account are gone")
 	return op, 0, nil
 }
 
 // count saves the number of remaining objects. The next try removes the finalizers.
-func (s cleanup) count(ctx context.Context, op worker.Operation, runtime *kube.Client) (worker.Operation, time.Duration, error) {
+func (s *shared) count(ctx context.Context, op worker.Operation, runtime *kube.Client) (worker.Operation, time.Duration, error) {
 	l := left{OperationID: op.ID}
 	bindings, errBindings := list(ctx, runtime, kube.ServiceBindings)
 	instances, errInstances := list(ctx, runtime, kube.ServiceInstances)
 	if err := errors.Join(errBindings, errInstances); err != nil {
-		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	l.Bindings, l.Instances = len(bindings), len(instances)
 	if err := op.SaveDetails(Details{CleanupLeft: &l}); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	return worker.Wait(op, saveDelay, fmt.Sprintf("%s after %s: their finalizers will be removed", l, s.cfg.SoftDeleteAfter))
 }
 
 // giveUp removes the finalizers and reports the number of remaining objects. A suspension continues as if the BTP operator had
 // removed them, because an unsuspension creates an empty runtime.
-func (s cleanup) giveUp(ctx context.Context, op worker.Operation, runtime *kube.Client, l left, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) giveUp(ctx context.Context, op worker.Operation, runtime *kube.Client, l left, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if err := errors.Join(s.strip(ctx, runtime), s.withdraw(ctx, op, runtime)); err != nil {
-		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	log.Warn("removed the finalizers of service bindings and instances", "instances", l.Instances, "bindings", l.Bindings)
 	if err := op.SaveDetails(map[string]any{"cleanupLeft": nil}); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if op.Temporary {
 		return op, 0, nil
 	}
 	return worker.NotCompleted(op, &worker.Error{
-		Component: component, Reason: outcome.ReasonTimeout,
+		Component: component, Reason: worker.ReasonTimeout,
 		Message: fmt.Sprintf("%s after %s; their finalizers were removed", l, s.cfg.SoftDeleteAfter),
 	})
 }
 
 // withdraw removes the credentials from the customer's own cluster, which continues to exist.
-func (s cleanup) withdraw(ctx context.Context, op worker.Operation, runtime *kube.Client) error {
+func (s *shared) withdraw(ctx context.Context, op worker.Operation, runtime *kube.Client) error {
 	if op.Plan.Name != provisioner.PlanOwnCluster {
 		return nil
 	}
@@ -185,15 +158,8 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-func (s cleanup) now() time.Time {
-	if s.deps.Now != nil {
-		return s.deps.Now()
-	}
-	return time.Now()
-}
-
 // strip deletes all bindings and then all instances, and removes their finalizers.
-func (s cleanup) strip(ctx context.Context, runtime *kube.Client) error {
+func (s *shared) strip(ctx context.Context, runtime *kube.Client) error {
 	for _, kind := range []schema.GroupVersionResource{kube.ServiceBindings, kube.ServiceInstances} {
 		n, err := s.clean(ctx, runtime, kind, true)
 		if err != nil {
@@ -217,7 +183,7 @@ func list(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionRes
 
 // clean deletes all objects of a kind and returns the number of remaining objects. An object that cannot be deleted does not prevent
 // the deletion of the other objects.
-func (s cleanup) clean(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, soft bool) (left int, err error) {
+func (s *shared) clean(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionResource, soft bool) (left int, err error) {
 	objects, err := list(ctx, runtime, kind)
 	if err != nil || len(objects) == 0 {
 		return 0, err
@@ -260,7 +226,7 @@ func remove(ctx context.Context, runtime *kube.Client, kind schema.GroupVersionR
 }
 
 // runtime returns a client of the runtime's API.
-func (s cleanup) runtime(ctx context.Context, op worker.Operation) (*kube.Client, error) {
+func (s *shared) runtime(ctx context.Context, op worker.Operation) (*kube.Client, error) {
 	kubeconfig, err := s.kubeconfig(ctx, op)
 	if err != nil {
 		return nil, fmt.Errorf("get the kubeconfig: %w", err)
@@ -273,7 +239,7 @@ func (s cleanup) runtime(ctx context.Context, op worker.Operation) (*kube.Client
 }
 
 // kubeconfig asks the Runtime Provisioner, because the stage memory of the provisioning no longer exists.
-func (s cleanup) kubeconfig(ctx context.Context, op worker.Operation) ([]byte, error) {
+func (s *shared) kubeconfig(ctx context.Context, op worker.Operation) ([]byte, error) {
 	if op.Plan.Name == provisioner.PlanOwnCluster {
 		var given struct {
 			Kubeconfig string `json:"kubeconfig"`

@@ -13,45 +13,24 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // operatorOverrides passes the Service Manager credentials to the BTP operator through the stage memory.
-type operatorOverrides struct{ *shared }
-
-// Name implements worker.Step.
-func (operatorOverrides) Name() string { return "BTPOperatorOverrides" }
-
-// Describe implements worker.Described.
-func (operatorOverrides) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Sets the overrides with the Service Manager credentials of the BTP operator.",
-		Calls: []worker.Call{
-			{System: system, Operation: "get configmaps"},
-			{System: system, Operation: "create namespaces"},
-			{System: system, Operation: "create configmaps"},
-		},
-		Details:     []string{"smClusterId"},
-		StageMemory: []string{"overrides:" + Component},
-	}
-}
-
-// Run implements worker.Step.
-func (s operatorOverrides) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) operatorOverrides(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
 	c, err := claim(ctx, op)
 	if incomplete(err) {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	if err != nil {
-		return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	id, err := clusterID(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if id, err = s.known(ctx, op, id); err != nil {
-		return outcome.Again(op, component, s.cfg.RetryInterval, fmt.Errorf("find the cluster id of the runtime: %w", err))
+		return worker.Retry(op, s.cfg.RetryInterval, fmt.Errorf("find the cluster id of the runtime: %w", err))
 	}
 	op.SetOverrides(Component, []worker.Override{
 		{Key: "manager.secret.clientid", Value: c.ClientID, Secret: true},
@@ -73,7 +52,7 @@ const (
 
 // known returns the cluster id of an existing runtime without a saved id, from the ConfigMap of the BTP operator. If there is no
 // ConfigMap, known creates it with id. For a new runtime it returns id.
-func (s operatorOverrides) known(ctx context.Context, op worker.Operation, id string) (string, error) {
+func (s *shared) known(ctx context.Context, op worker.Operation, id string) (string, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil || d.ClusterID != "" || op.Type == event.Provision {
 		return id, err

@@ -2,6 +2,7 @@ package btp
 
 import (
 	"context"
+	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
@@ -28,9 +29,6 @@ type Details struct {
 	CleanupLeft *left `json:"cleanupLeft,omitempty"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 // runtimes returns the kubeconfig of a runtime.
 type runtimes interface {
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
@@ -39,21 +37,37 @@ type runtimes interface {
 // shared has the dependencies of all steps.
 type shared struct {
 	cfg      Config
-	deps     Deps
+	deps     extclient.Deps
+	now      func() time.Time
 	runtimes runtimes
 }
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	p, err := provisioner.NewClient(cfg.ClientConfig, deps)
-	if err != nil {
-		return nil, err
-	}
-	s := &shared{cfg: cfg, deps: deps, runtimes: p}
-	return []worker.Step{operatorOverrides{s}, injectCredentials{s}, cleanup{s}}, nil
+	s := &shared{cfg: cfg, deps: deps, now: deps.Clock(), runtimes: p}
+	return []worker.Step{
+		worker.NewStep("BTPOperatorOverrides", component, s.operatorOverrides, worker.Description{
+			Summary:     "Sets the overrides with the Service Manager credentials of the BTP operator.",
+			Calls:       worker.Calls(system, "get configmaps", "create namespaces", "create configmaps"),
+			Details:     []string{"smClusterId"},
+			StageMemory: []string{"overrides:" + Component},
+		}),
+		worker.NewStep("Inject_BTP_Operator_Credentials", component, s.injectCredentials, worker.Description{
+			Summary: "Creates or updates the Secret with the Service Manager credentials for the BTP manager in the runtime. A Secret that " +
+				"customers manage themselves is not changed.",
+			Calls:   worker.Calls(system, "get secrets", "create namespaces", "create secrets", "update secrets", "delete secrets"),
+			Details: []string{"smClusterId"},
+		}),
+		worker.NewStep("BTPOperator_Cleanup", component, s.cleanup, worker.Description{
+			Summary: "Deletes the service bindings and service instances from the runtime. After 30 minutes the step removes the " +
+				"finalizers of the remaining objects and is not completed; in a suspension it is completed.",
+			Calls: append(worker.Calls("provisioner", "runtimeStatus"), worker.Calls(system,
+				"list servicebindings", "delete servicebindings", "patch servicebindings",
+				"list serviceinstances", "delete serviceinstances", "patch serviceinstances", "get secrets", "delete secrets")...),
+			Details: []string{"cleanupLeft"},
+		}),
+	}, err
 }
 
 func (s *shared) open(kubeconfig []byte) (*kube.Client, error) {

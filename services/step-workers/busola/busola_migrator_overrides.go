@@ -13,21 +13,7 @@ import (
 const Component = "busola-migrator"
 
 // migratorOverrides configures the kubeconfig of the component that leads users of a runtime to the dashboard.
-type migratorOverrides struct{}
-
-// Name implements worker.Step.
-func (migratorOverrides) Name() string { return "BusolaMigratorOverrides" }
-
-// Describe implements worker.Described.
-func (migratorOverrides) Describe() worker.Description {
-	return worker.Description{
-		Summary:     "Sets Busola's configuration: the kubeconfig and the gateway of the runtime. Versions of Kyma without busola-migrator do not get it.",
-		StageMemory: []string{"overrides:" + Component},
-	}
-}
-
-// Run implements worker.Step.
-func (migratorOverrides) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+func migratorOverrides(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
 	op.SetOverrides(Component, []worker.Override{
 		// The broker serves the kubeconfig under the id of the instance.
 		{Key: "deployment.env.kubeconfigID", Value: op.InstanceID},

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/busola"
@@ -16,7 +17,7 @@ func TestBusolaMigratorOverrides_AnyPlan_SetsKubeconfigAndGateway(t *testing.T) 
 	t.Parallel()
 	const id = "22222222-2222-4222-8222-222222222222"
 	for _, plan := range []string{"azure", "own_cluster"} {
-		steps, err := busola.Steps(busola.Config{}, busola.Deps{})
+		steps, err := busola.Steps(busola.Config{}, extclient.Deps{})
 		require.NoError(t, err)
 		r := workertest.Run(t, steps[0], workertest.Operation{Worker: busola.Name, InstanceID: id, Plan: event.Plan{Name: plan}})
 		want := []worker.ComponentOverrides{{Component: busola.Component, Entries: []worker.Override{

@@ -11,11 +11,10 @@ const Name = "busola"
 // Config is the configuration of the worker. It is empty, because the worker calls no system.
 type Config struct{}
 
-// Validate returns nil.
-func (Config) Validate() error { return nil }
-
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 // Steps creates the steps of the worker.
-func Steps(Config, Deps) ([]worker.Step, error) { return []worker.Step{migratorOverrides{}}, nil }
+func Steps(Config, extclient.Deps) ([]worker.Step, error) {
+	return []worker.Step{worker.NewStep("BusolaMigratorOverrides", "", migratorOverrides, worker.Description{
+		Summary:     "Sets Busola's configuration: the kubeconfig and the gateway of the runtime. Versions of Kyma without busola-migrator do not get it.",
+		StageMemory: []string{"overrides:" + Component},
+	})}, nil
+}

@@ -33,10 +33,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 		Scopes: []string{"edp-namespace.read", "edp-namespace.update"},
 	}, deps)
 	c, err := extclient.New(extclient.Config{System: "edp", BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &client{http: c, namespace: cfg.Namespace, environment: cfg.Environment}, nil
+	return &client{http: c, namespace: cfg.Namespace, environment: cfg.Environment}, err
 }
 
 // tenantName returns the name of a subaccount's data tenant. All calls use it, so that the worker finds and removes what it created.

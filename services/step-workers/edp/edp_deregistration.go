@@ -7,35 +7,13 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // deregistration removes the subaccount's data tenant.
-type deregistration struct {
-	cfg Config
-	edp *client
-}
-
-// Name implements worker.Step.
-func (deregistration) Name() string { return "EDP_Deregistration" }
-
-// Describe implements worker.Described.
-func (deregistration) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Removes the data tenant of the subaccount.",
-		Calls: []worker.Call{
-			{System: component, Operation: "DELETE " + entryRoute},
-			{System: component, Operation: "DELETE " + tenantRoute},
-		},
-		Details: []string{"registered", "tenant"},
-	}
-}
-
-// Run implements worker.Step.
-func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) deregistration(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	// A subaccount that was moved after the registration is registered under the saved name.
 	tenant := d.Tenant
@@ -44,21 +22,21 @@ func (s deregistration) Run(ctx context.Context, op worker.Operation, log *slog.
 	}
 	// Clear the flag first, so that a later registration registers again even if this removal fails.
 	if err := op.SaveDetails(map[string]any{"registered": nil}); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	// All instances of a subaccount share the data tenant; the last one removes it (docs/decisions/0054-edp-tenant.md).
 	neighbours, err := op.Neighbours(ctx)
 	if err != nil {
-		return outcome.Again(op, "broker", s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, &worker.Error{Component: "broker", Err: err})
 	}
 	if neighbours > 0 {
 		if err := op.SaveDetails(map[string]any{"tenant": nil}); err != nil {
-			return worker.Fail(op, outcome.Error(component, err))
+			return op, 0, err
 		}
 		return worker.Skip(op, fmt.Sprintf("the data tenant %s stays: the subaccount has other instances (%d)", tenant, neighbours))
 	}
 	if err := s.edp.remove(ctx, tenant); err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, withReason(err))
+		return op, s.cfg.RetryInterval, withReason(err)
 	}
 	log.Info("registration removed", "tenant", tenant)
 	return op, 0, op.SaveDetails(map[string]any{"tenant": nil})

@@ -9,40 +9,17 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // registration registers the subaccount as a data tenant.
-type registration struct {
-	cfg Config
-	edp *client
-}
-
-// Name implements worker.Step.
-func (registration) Name() string { return "EDP_Registration" }
-
-// Describe implements worker.Described.
-func (registration) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Registers the subaccount as a data tenant with its metadata.",
-		Calls: []worker.Call{
-			{System: component, Operation: "POST " + tenantsRoute},
-			{System: component, Operation: "POST " + metadataRoute},
-			{System: component, Operation: "DELETE " + entryRoute},
-			{System: component, Operation: "DELETE " + tenantRoute},
-		},
-		Details: []string{"registered", "tenant"},
-	}
-}
-
-// Run implements worker.Step. It does not read the metadata of an existing registration. It removes any registration of the
+// It does not read the metadata of an existing registration. It removes any registration of the
 // subaccount, for example by an earlier attempt or another instance, and creates it again
 // (docs/contracts/edp.md#conflict-and-failure) in the same run: when another run of the same command has succeeded meanwhile, the
 // result of this one does not count, and nothing else would create it again.
-func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) registration(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if d.Registered {
 		return op, 0, nil
@@ -62,13 +39,13 @@ func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 		return op, 0, op.SaveDetails(Details{Registered: true, Tenant: tenant})
 	// Another operation of the same subaccount has just removed the tenant.
 	case extclient.IsStatus(err, http.StatusNotFound):
-		return outcome.Again(op, component, s.cfg.RetryInterval, withReason(err))
+		return worker.Retry(op, s.cfg.RetryInterval, withReason(err))
 	}
-	return outcome.Of(op, component, s.cfg.RetryInterval, withReason(err))
+	return op, s.cfg.RetryInterval, withReason(err)
 }
 
 // register creates the data tenant with its metadata.
-func (s registration) register(ctx context.Context, tenant string, entries []entry) error {
+func (s *shared) register(ctx context.Context, tenant string, entries []entry) error {
 	if err := s.edp.createTenant(ctx, tenant); err != nil {
 		return fmt.Errorf("create data tenant: %w", err)
 	}

@@ -22,22 +22,33 @@ type Details struct {
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
+type shared struct {
+	cfg Config
+	edp *client
+}
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
+	s := &shared{cfg: cfg}
+	steps := []worker.Step{
+		worker.NewStep("EDP_Registration", component, s.registration, worker.Description{
+			Summary: "Registers the subaccount as a data tenant with its metadata.",
+			Calls: worker.Calls(component,
+				"POST "+tenantsRoute, "POST "+metadataRoute, "DELETE "+entryRoute, "DELETE "+tenantRoute),
+			Details: []string{"registered", "tenant"},
+		}),
+		worker.NewStep("EDP_Deregistration", component, s.deregistration, worker.Description{
+			Summary: "Removes the data tenant of the subaccount.",
+			Calls:   worker.Calls(component, "DELETE "+entryRoute, "DELETE "+tenantRoute),
+			Details: []string{"registered", "tenant"},
+		}),
 	}
 	if cfg.URL == "" {
-		return setup.Without(component, "KEB_EDP_URL", []worker.Step{registration{}, deregistration{}}, deps), nil
+		return setup.Without(component, "KEB_EDP_URL", steps, deps), nil
 	}
-	c, err := newClient(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
-	return []worker.Step{registration{cfg, c}, deregistration{cfg, c}}, nil
+	var err error
+	s.edp, err = newClient(cfg, deps)
+	return steps, err
 }
 
 // Keys of the metadata (docs/contracts/edp.md#data-tenant).

@@ -59,10 +59,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, Params: url.Values{"resource": {managementAPI}},
 	}, deps)
 	c, err := extclient.New(extclient.Config{System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &client{http: c, subscription: cfg.SubscriptionID}, nil
+	return &client{http: c, subscription: cfg.SubscriptionID}, err
 }
 
 func version(v string) url.Values { return url.Values{"api-version": {v}} }

@@ -8,33 +8,14 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // deprovision deletes the resource group of the instance's Event Hubs and waits for the end of the deletion. If it takes longer than the
 // process permits, Azure continues alone, and the next deprovisioning checks the result.
-type deprovision struct{ *shared }
-
-// Name implements worker.Step.
-func (deprovision) Name() string { return "Deprovision_Azure_Event_Hubs" }
-
-// Describe implements worker.Described.
-func (deprovision) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Deletes the resource group of the instance's Event Hubs and waits until it is gone.",
-		Calls: []worker.Call{
-			{System: component, Operation: "GET " + groupsRoute},
-			{System: component, Operation: "DELETE " + groupRoute},
-		},
-		Details: []string{"resourceGroup"},
-	}
-}
-
-// Run implements worker.Step.
-func (s deprovision) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) deprovision(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	group, err := s.azure.groupOf(ctx, op.InstanceID)
 	switch {

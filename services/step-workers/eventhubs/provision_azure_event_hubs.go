@@ -12,7 +12,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -27,39 +26,18 @@ const (
 // kafkaPort is the port of the Kafka protocol in Event Hubs.
 const kafkaPort = "9093"
 
-// provision creates the Event Hubs of the instance, and configures the Kafka channel of its runtime.
-type provision struct{ *shared }
-
-// Name implements worker.Step.
-func (provision) Name() string { return "Provision_Azure_Event_Hubs" }
-
-// Describe implements worker.Described.
-func (provision) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Creates an Event Hubs namespace in its own resource group, and sets the overrides of the Kafka channels.",
-		Calls: []worker.Call{
-			{System: component, Operation: "GET " + groupsRoute},
-			{System: component, Operation: "PUT " + groupRoute},
-			{System: component, Operation: "GET " + namespaceRoute},
-			{System: component, Operation: "PUT " + namespaceRoute},
-			{System: component, Operation: "POST " + keysRoute},
-		},
-		Details:     []string{"resourceGroup"},
-		StageMemory: []string{"overrides:" + ComponentEventing, "overrides:" + ComponentKafka, "overrides:" + ComponentNATSStreaming},
-	}
-}
-
 // names matches the valid names of a namespace in Azure.
 var names = regexp.MustCompile(`^[a-z][a-z0-9-]{4,48}[a-z0-9]$`)
 
-// Run implements worker.Step. A trial has no Event Hubs, but NATS Streaming without persistence.
-func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+// provision creates the Event Hubs of the instance, and configures the Kafka channel of its runtime.
+// A trial has no Event Hubs, but NATS Streaming without persistence.
+func (s *shared) provision(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == planTrial {
 		return trial(op)
 	}
 	ordered, err := provisioner.Ordered(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if ordered {
 		return worker.Skip(op, provisioner.AlreadyOrdered)
@@ -86,7 +64,7 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 		return worker.Wait(op, s.cfg.PollInterval, "the former Event Hubs of the instance are being deleted")
 	}
 	if err := op.SaveDetails(Details{ResourceGroup: group.Name}); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	namespace, err := s.azure.namespace(ctx, group.Name, name)
 	if err != nil {
@@ -101,7 +79,7 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	switch namespace.Properties.State {
 	case stateSucceeded:
 	case stateFailed:
-		return worker.Fail(op, &worker.Error{Component: component, Reason: outcome.ReasonState, Message: "the creation of the Event Hubs namespace failed"})
+		return worker.Fail(op, &worker.Error{Component: component, Reason: worker.ReasonState, Message: "the creation of the Event Hubs namespace failed"})
 	default:
 		return worker.Wait(op, s.cfg.PollInterval, "the Event Hubs namespace is being created")
 	}
@@ -111,7 +89,7 @@ func (s provision) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	}
 	host, ok := endpoint(secret)
 	if !ok {
-		return outcome.Again(op, component, s.cfg.RetryInterval, &extclient.AnswerError{
+		return worker.Retry(op, s.cfg.RetryInterval, &extclient.AnswerError{
 			System: component, Method: "POST", Route: keysRoute, Err: fmt.Errorf("primaryConnectionString has no endpoint sb://<host>/"),
 		})
 	}
@@ -125,23 +103,6 @@ const planTrial = "trial"
 func trial(op worker.Operation) (worker.Operation, time.Duration, error) {
 	op.SetOverrides(ComponentNATSStreaming, []worker.Override{{Key: "global.natsStreaming.persistence.enabled", Value: "false"}})
 	return op, 0, nil
-}
-
-// natsStreaming is the step without a URL of Azure. A trial does not need Azure.
-type natsStreaming struct{ worker.Step }
-
-// Describe implements worker.Described.
-func (s natsStreaming) Describe() worker.Description {
-	d, _ := worker.Describe(s.Step)
-	return d
-}
-
-// Run implements worker.Step.
-func (s natsStreaming) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	if op.Plan.Name == planTrial {
-		return trial(op)
-	}
-	return s.Step.Run(ctx, op, log)
 }
 
 // location returns the Azure region of the Event Hubs of a runtime: its own region on Azure, a nearby one on GCP

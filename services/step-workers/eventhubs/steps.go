@@ -2,13 +2,14 @@ package eventhubs
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
@@ -23,29 +24,46 @@ type Details struct {
 	ResourceGroup string `json:"resourceGroup,omitempty"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 type shared struct {
 	cfg   Config
 	azure *client
 }
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
+	s := &shared{cfg: cfg}
+	steps := []worker.Step{
+		worker.NewStep("Provision_Azure_Event_Hubs", component, s.provision, worker.Description{
+			Summary: "Creates an Event Hubs namespace in its own resource group, and sets the overrides of the Kafka channels.",
+			Calls: worker.Calls(component,
+				"GET "+groupsRoute, "PUT "+groupRoute, "GET "+namespaceRoute, "PUT "+namespaceRoute, "POST "+keysRoute),
+			Details:     []string{"resourceGroup"},
+			StageMemory: []string{"overrides:" + ComponentEventing, "overrides:" + ComponentKafka, "overrides:" + ComponentNATSStreaming},
+		}),
+		worker.NewStep("Deprovision_Azure_Event_Hubs", component, s.deprovision, worker.Description{
+			Summary: "Deletes the resource group of the instance's Event Hubs and waits until it is gone.",
+			Calls:   worker.Calls(component, "GET "+groupsRoute, "DELETE "+groupRoute),
+			Details: []string{"resourceGroup"},
+		}),
 	}
 	if cfg.URL == "" {
-		without := setup.Without(component, "KEB_AZURE_URL", []worker.Step{provision{}, deprovision{}}, deps)
-		return []worker.Step{natsStreaming{without[0]}, without[1]}, nil
+		without := setup.Without(component, "KEB_AZURE_URL", steps, deps)
+		return []worker.Step{natsStreaming(without[0]), without[1]}, nil
 	}
-	c, err := newClient(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
-	s := &shared{cfg: cfg, azure: c}
-	return []worker.Step{provision{s}, deprovision{s}}, nil
+	var err error
+	s.azure, err = newClient(cfg, deps)
+	return steps, err
+}
+
+// natsStreaming returns the step without a URL of Azure, which a trial does not need.
+func natsStreaming(without worker.Step) worker.Step {
+	d, _ := worker.Describe(without)
+	return worker.NewStep(without.Name(), component, func(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+		if op.Plan.Name == planTrial {
+			return trial(op)
+		}
+		return without.Run(ctx, op, log)
+	}, d)
 }
 
 // failed returns a retry for a temporary error, after the delay that Azure requests, and a failure for any other error. A conflict is
@@ -56,7 +74,7 @@ func (s *shared) failed(op worker.Operation, err error) (worker.Operation, time.
 		after = cmp.Or(refused.RetryAfter, after)
 	}
 	if extclient.IsStatus(err, http.StatusConflict) {
-		return outcome.Again(op, component, after, err)
+		return worker.Retry(op, after, err)
 	}
-	return outcome.Of(op, component, after, err)
+	return op, after, err
 }

@@ -7,61 +7,38 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // resolveTargetSecret selects the account of the runtime.
-type resolveTargetSecret struct {
-	cfg  Config
-	pool *pool
-}
-
-// Name implements worker.Step.
-func (resolveTargetSecret) Name() string { return "Resolve_Target_Secret" }
-
-// Describe implements worker.Described.
-func (resolveTargetSecret) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Assigns the account of its tenant to the instance, or claims a free one. Trials share the least used accounts.",
-		Calls: []worker.Call{
-			{System: system, Operation: "list secretbindings"},
-			{System: system, Operation: "patch secretbindings"},
-			{System: system, Operation: "list shoots"},
-		},
-		Details: []string{"targetSecret", "claimedAt", "tenant"},
-	}
-}
-
-// Run implements worker.Step.
-func (s resolveTargetSecret) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) resolveTargetSecret(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	stale, err := s.stale(op, d)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if d.TargetSecret != "" && !stale {
 		return op, 0, nil
 	}
 	var given Details
 	if err := op.Parameters(&given); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if given.TargetSecret != "" {
 		return op, 0, op.SaveDetails(Details{TargetSecret: given.TargetSecret})
 	}
 	w, err := wanted(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	secret, err := s.pool.resolve(ctx, w)
 	if errors.Is(err, ErrEmptyPool) {
-		return outcome.Again(op, component, s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	log.Info("account resolved", "target_secret", secret)
 	d = Details{TargetSecret: secret}
@@ -72,7 +49,7 @@ func (s resolveTargetSecret) Run(ctx context.Context, op worker.Operation, log *
 }
 
 // stale reports whether the account was claimed so long ago, without a runtime, that another tenant may have it.
-func (s resolveTargetSecret) stale(op worker.Operation, d Details) (bool, error) {
+func (s *shared) stale(op worker.Operation, d Details) (bool, error) {
 	if d.ClaimedAt.IsZero() || s.pool.now().Sub(d.ClaimedAt) < s.cfg.ClaimTime/2 {
 		return false, nil
 	}

@@ -28,40 +28,37 @@ type Details struct {
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
+type shared struct {
+	cfg  Config
+	pool *pool
+}
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	gardener, err := open(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
-	p := &pool{kube: gardener, namespace: cfg.Namespace(), claimTime: cfg.ClaimTime, now: deps.Now}
-	if p.now == nil {
-		p.now = time.Now
-	}
-	return []worker.Step{resolveTargetSecret{cfg, p}, releaseSubscription{cfg, p}}, nil
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
+	gardener, err := cfg.Open(deps)
+	s := &shared{cfg: cfg, pool: &pool{kube: gardener, namespace: cfg.Namespace(), claimTime: cfg.ClaimTime, now: deps.Clock()}}
+	return []worker.Step{
+		worker.NewStep("Resolve_Target_Secret", component, s.resolveTargetSecret, worker.Description{
+			Summary: "Assigns the account of its tenant to the instance, or claims a free one. Trials share the least used accounts.",
+			Calls:   worker.Calls(system, "list secretbindings", "patch secretbindings", "list shoots"),
+			Details: []string{"targetSecret", "claimedAt", "tenant"},
+		}),
+		worker.NewStep("Release_Subscription", component, s.releaseSubscription, worker.Description{
+			Summary: "Marks the accounts of the tenant for cleaning that are not used by a cluster or an order in progress.",
+			Calls:   worker.Calls(system, "list secretbindings", "list shoots", "patch secretbindings"),
+			Details: []string{"targetSecret", "claimedAt", "tenant"},
+		}),
+	}, err
 }
 
 // Questions creates the questions of the worker.
-func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
-	gardener, err := open(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
+func Questions(cfg Config, deps extclient.Deps) ([]worker.Question, error) {
+	gardener, err := cfg.Open(deps)
 	w := windows{kube: gardener, namespace: cfg.Namespace()}
-	return []worker.Question{{Subject: event.AskMaintenanceWindows, Answer: w.answer}}, nil
+	return []worker.Question{{Subject: event.AskMaintenanceWindows, Answer: w.answer}}, err
 }
 
 const system = kube.SystemGardener
-
-func open(cfg Config, deps Deps) (*kube.Client, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	return cfg.Open(deps)
-}
 
 // EUAccess reports whether only staff in the EU may operate clusters of a platform region (docs/contracts/plans.md#eu-access).
 func EUAccess(platformRegion string) bool {

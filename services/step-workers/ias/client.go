@@ -72,10 +72,7 @@ func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 		System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout, Username: cfg.Username,
 		Password: cfg.Password,
 	}, nil, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &client{http: c, url: strings.TrimRight(cfg.URL, "/")}, nil
+	return &client{http: c, url: strings.TrimRight(cfg.URL, "/")}, err
 }
 
 const companyRoute = "/service/company/" + organization

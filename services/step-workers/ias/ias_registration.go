@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -38,45 +37,20 @@ func (a application) provider(instanceID string) string {
 
 // registration creates the service providers of Dex and Grafana for the instance, and the client secret of Grafana. IAS returns a
 // secret only once, so every run replaces the previous secrets.
-type registration struct {
-	cfg Config
-	ias *client
-}
-
-// Name implements worker.Step.
-func (registration) Name() string { return "IAS_Registration" }
-
-// Describe implements worker.Described.
-func (registration) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Creates and configures the service providers of the instance's Dex and Grafana, and sets the overrides with the client and secret of Grafana.",
-		Calls: []worker.Call{
-			{System: component, Operation: "GET /service/company/global"},
-			{System: component, Operation: "POST /service/sps"},
-			{System: component, Operation: "PUT /service/sps/{id}"},
-			{System: component, Operation: "PUT /service/sps"},
-			{System: component, Operation: "PUT /service/sps/{id}/rba"},
-			{System: component, Operation: "DELETE /service/sps/clientSecret"},
-		},
-		StageMemory: []string{"overrides:" + Component},
-	}
-}
-
-// Run implements worker.Step.
-func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) registration(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	ordered, err := provisioner.Ordered(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if ordered {
 		return worker.Skip(op, provisioner.AlreadyOrdered)
 	}
 	if _, err := s.register(ctx, op, dex, log); err != nil {
-		return outcome.Of(op, component, s.cfg.RegistrationInterval, fmt.Errorf("dex: %w", err))
+		return op, s.cfg.RegistrationInterval, fmt.Errorf("dex: %w", err)
 	}
 	got, err := s.register(ctx, op, grafana, log)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.RegistrationInterval, fmt.Errorf("grafana: %w", err))
+		return op, s.cfg.RegistrationInterval, fmt.Errorf("grafana: %w", err)
 	}
 	op.SetOverrides(Component, []worker.Override{
 		{Key: "grafana.env.GF_AUTH_GENERIC_OAUTH_CLIENT_ID", Value: got.ID, Secret: true},
@@ -86,7 +60,7 @@ func (s registration) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 }
 
 // register creates and configures the service provider of an application, and returns its new client secret if it has one.
-func (s registration) register(ctx context.Context, op worker.Operation, app application, log *slog.Logger) (clientSecret, error) {
+func (s *shared) register(ctx context.Context, op worker.Operation, app application, log *slog.Logger) (clientSecret, error) {
 	name := app.provider(op.InstanceID)
 	p, idp, err := s.find(ctx, name)
 	if err != nil {
@@ -142,7 +116,7 @@ type call struct {
 }
 
 // find returns the service provider with that name, or nil, and the id of the identity provider.
-func (s registration) find(ctx context.Context, name string) (*serviceProvider, string, error) {
+func (s *shared) find(ctx context.Context, name string) (*serviceProvider, string, error) {
 	company, err := s.ias.company(ctx)
 	if err != nil {
 		return nil, "", err

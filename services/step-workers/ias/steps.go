@@ -11,20 +11,30 @@ const Name = "ias"
 
 const component = "ias"
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
+type shared struct {
+	cfg Config
+	ias *client
+}
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
+	s := &shared{cfg: cfg}
+	steps := []worker.Step{
+		worker.NewStep("IAS_Registration", component, s.registration, worker.Description{
+			Summary: "Creates and configures the service providers of the instance's Dex and Grafana, and sets the overrides with the client and secret of Grafana.",
+			Calls: worker.Calls(component, "GET /service/company/global", "POST /service/sps", "PUT /service/sps/{id}", "PUT /service/sps",
+				"PUT /service/sps/{id}/rba", "DELETE /service/sps/clientSecret"),
+			StageMemory: []string{"overrides:" + Component},
+		}),
+		worker.NewStep("IAS_Deregistration", component, s.deregistration, worker.Description{
+			Summary: "Deletes the service providers that the instance has in IAS.",
+			Calls:   worker.Calls(component, "GET /service/company/global", "PUT /service/sps/delete"),
+		}),
 	}
 	if cfg.URL == "" {
-		return setup.Without(component, "KEB_IAS_URL", []worker.Step{registration{}, deregistration{}}, deps), nil
+		return setup.Without(component, "KEB_IAS_URL", steps, deps), nil
 	}
-	c, err := newClient(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
-	return []worker.Step{registration{cfg, c}, deregistration{cfg, c}}, nil
+	var err error
+	s.ias, err = newClient(cfg, deps)
+	return steps, err
 }

@@ -49,7 +49,7 @@ type artifacts struct {
 	released map[string][]Component
 }
 
-func newArtifacts(url string, deps Deps) (*artifacts, error) {
+func newArtifacts(url string, deps extclient.Deps) (*artifacts, error) {
 	client, err := extclient.New(extclient.Config{System: artifactsSystem, BaseURL: url, Timeout: artifactsTimeout}, nil, deps)
 	return &artifacts{client: client, released: map[string][]Component{}}, err
 }

@@ -11,35 +11,16 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
-
-// overrides stores the operators' overrides for the selected version in the stage memory.
-type overrides struct{ decider }
-
-// Name implements worker.Step.
-func (overrides) Name() string { return "Overrides_From_Secrets_And_Config_Step" }
-
-// Describe implements worker.Described.
-func (overrides) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Collects the overrides of the operators for the plan and the version of Kyma.",
-		Calls: []worker.Call{
-			{System: system, Operation: "list secrets"},
-			{System: system, Operation: "list configmaps"},
-		},
-		StageMemory: []string{"overrides:*"},
-	}
-}
 
 // labelPart is the syntax of a part of a label name. The version may come from the customer.
 var labelPart = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,43}[A-Za-z0-9])?$`)
 
-// Run implements worker.Step.
-func (s overrides) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+// overrides stores the operators' overrides for the selected version in the stage memory.
+func (s decider) overrides(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	version, err := s.version(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	if !labelPart.MatchString(version) || !labelPart.MatchString(op.Plan.Name) {
 		return worker.Fail(op, &worker.Error{Component: "keb", Reason: "err_bad_request", Message: fmt.Sprintf(
@@ -47,11 +28,11 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 	}
 	found := map[string][]worker.Override{}
 	if err := s.store.secrets(ctx, found); err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	global, err := s.store.configMaps(ctx, op.Plan.Name, version, found)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	if global == 0 {
 		return worker.Fail(op, &worker.Error{Component: component, Reason: reasonNoMatch, Message: fmt.Sprintf(
@@ -66,7 +47,7 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, log *slog.Logge
 }
 
 // version returns the version of the overrides. An order for a new runtime may have a separate version for them.
-func (s overrides) version(op worker.Operation) (string, error) {
+func (s decider) version(op worker.Operation) (string, error) {
 	var p struct {
 		KymaVersion      string `json:"kymaVersion"`
 		OverridesVersion string `json:"overridesVersion"`

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // versionForms matches a version of Kyma (docs/contracts/kyma-configuration.md#version): of a release, a pull request or a commit.
@@ -90,22 +89,8 @@ func (d decider) save(
 		decided.Components, err = d.components(ctx, decided.Version, op.Plan.Name)
 	}
 	if err != nil {
-		return outcome.Of(op, component, d.cfg.RetryInterval, err)
+		return op, d.cfg.RetryInterval, err
 	}
 	log.Info("kyma version selected", "kyma_version", decided.Version, "origin", decided.Origin, "components", len(decided.Components))
 	return op, 0, op.SaveDetails(decided)
-}
-
-// describe returns the description of a step that selects a version.
-func describe(summary string) worker.Description {
-	return worker.Description{
-		Summary: summary,
-		Calls: []worker.Call{
-			{System: system, Operation: "get configmaps"},
-			{System: artifactsSystem, Operation: "GET " + releasedComponents},
-			{System: artifactsSystem, Operation: "GET " + developmentComponents},
-			{System: system, Operation: "list configmaps"},
-		},
-		Details: []string{"version", "origin", "components"},
-	}
 }

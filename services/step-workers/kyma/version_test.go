@@ -288,9 +288,9 @@ func TestOverrides_LaterObject_ReplacesValueAndSecrecy(t *testing.T) {
 
 func TestConfig_InvalidDefaultVersion_IsRejected(t *testing.T) {
 	t.Parallel()
-	_, err := kyma.Steps(kyma.Config{
+	err := kyma.Config{
 		ControlPlane: kube.ControlPlane{KCPURL: "http://127.0.0.1:1"}, Namespace: "n", VersionsConfigMap: "v", ArtifactsURL: "http://127.0.0.1:1", DefaultVersion: "latest", RetryInterval: 1,
-	}, extclient.Deps{})
+	}.Validate()
 	if err == nil || !strings.Contains(err.Error(), "KEB_KYMA_VERSION") {
 		t.Errorf("got %v", err)
 	}

@@ -10,56 +10,33 @@ import (
 
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // applyKyma creates the Kyma resource from its template. For an existing resource it updates only the labels and the annotation,
 // because the spec belongs to the customer.
-type applyKyma struct{ *shared }
-
-// Name implements worker.Step.
-func (applyKyma) Name() string { return "Apply_Kyma" }
-
-// Describe implements worker.Described.
-func (applyKyma) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Creates the Kyma resource of the runtime from its template, or updates the labels of an existing one.",
-		Calls: []worker.Call{
-			{System: system, Operation: "list configmaps"},
-			{System: system, Operation: "list kymas"},
-			{System: system, Operation: "delete kymas"},
-			{System: system, Operation: "get kymas"},
-			{System: system, Operation: "create kymas"},
-			{System: system, Operation: "patch kymas"},
-		},
-		Details: []string{"kymaNamespace", "kymaName"},
-	}
-}
-
-// Run implements worker.Step.
-func (s applyKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) applyKyma(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, runtimeID, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if runtimeID == "" {
 		return withoutRuntime(op)
 	}
 	name := resourceName(runtimeID)
 	if err := s.removeFormer(ctx, op, kube.Kymas, cmp.Or(d.Namespace, s.cfg.Namespace), name, log); err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	// An operation that began before templates existed has no saved template.
 	_, t, err := s.template(ctx, op, d.Template)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	namespace := cmp.Or(t.namespace(), s.cfg.Namespace)
 	if d.Resource == name && d.Namespace != "" {
 		namespace = d.Namespace
 	}
 	if err := s.apply(ctx, op, t, runtimeID, namespace); err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	log.Info("kyma resource applied", "kyma_name", name)
 	return op, 0, op.SaveDetails(Details{Namespace: namespace, Resource: name})

@@ -8,44 +8,25 @@ import (
 
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // deleteKymaResource starts the deletion of the Kyma resource; Check_Kyma_Resource_Deleted waits for its end.
-type deleteKymaResource struct{ *shared }
-
-// Name implements worker.Step.
-func (deleteKymaResource) Name() string { return "Delete_Kyma_Resource" }
-
-// Describe implements worker.Described.
-func (deleteKymaResource) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Deletes the Kyma resource of the instance.",
-		Calls: []worker.Call{
-			{System: system, Operation: "list kymas"},
-			{System: system, Operation: "get kymas"},
-			{System: system, Operation: "delete kymas"},
-		},
-	}
-}
-
-// Run implements worker.Step.
-func (s deleteKymaResource) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) deleteKymaResource(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, runtimeID, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	namespace := cmp.Or(d.Namespace, s.cfg.Namespace)
 	names, err := s.find(ctx, kube.Kymas, namespace, op.InstanceID, cmp.Or(d.Resource, resourceName(runtimeID)))
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	if len(names) == 0 {
 		return worker.Skip(op, "the instance has no Kyma resource")
 	}
 	for _, n := range names {
 		if err := s.kube.Delete(ctx, kube.Kymas, namespace, n); err != nil {
-			return outcome.Of(op, component, s.cfg.RetryInterval, err)
+			return op, s.cfg.RetryInterval, err
 		}
 	}
 	log.Info("kyma resource deleted", "kyma_name", names[0])

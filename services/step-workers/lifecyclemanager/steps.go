@@ -32,9 +32,6 @@ type Details struct {
 	Secret          string `json:"secretName,omitempty"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 // noRuntime is the message of an update or upgrade that is skipped.
 const noRuntime = "the instance has no runtime: it is suspended"
 
@@ -45,18 +42,41 @@ type shared struct {
 }
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	client, err := cfg.Open(deps)
-	if err != nil {
-		return nil, err
-	}
 	s := &shared{cfg: cfg, kube: client, versions: kyma.NewVersions(client, cfg.ConfigNamespace, cfg.DefaultVersion)}
 	return []worker.Step{
-		initKymaTemplate{s}, syncKubeconfig{s}, applyKyma{s}, deleteKymaResource{s}, checkKymaResourceDeleted{s}, deleteKubeconfig{s},
-	}, nil
+		worker.NewStep("Init_Kyma_Template", component, s.initKymaTemplate, worker.Description{
+			Summary: "Reads the template of the Kyma resource for the plan and the version of Kyma.",
+			Calls:   worker.Calls(system, "list configmaps"),
+			Details: []string{"kymaTemplate"},
+		}),
+		worker.NewStep("Sync_Kubeconfig", component, s.syncKubeconfig, worker.Description{
+			Summary: "Stores the kubeconfig of the runtime in a Secret of the control plane for the Lifecycle Manager.",
+			Calls: worker.Calls(system,
+				"list configmaps", "list secrets", "delete secrets", "get secrets", "create secrets", "patch secrets"),
+			Details: []string{"secretNamespace", "secretName"},
+		}),
+		worker.NewStep("Apply_Kyma", component, s.applyKyma, worker.Description{
+			Summary: "Creates the Kyma resource of the runtime from its template, or updates the labels of an existing one.",
+			Calls:   worker.Calls(system, "list configmaps", "list kymas", "delete kymas", "get kymas", "create kymas", "patch kymas"),
+			Details: []string{"kymaNamespace", "kymaName"},
+		}),
+		worker.NewStep("Delete_Kyma_Resource", component, s.deleteKymaResource, worker.Description{
+			Summary: "Deletes the Kyma resource of the instance.",
+			Calls:   worker.Calls(system, "list kymas", "get kymas", "delete kymas"),
+		}),
+		worker.NewStep("Check_Kyma_Resource_Deleted", component, s.checkKymaResourceDeleted, worker.Description{
+			Summary: "Waits until the Lifecycle Manager has deleted the Kyma resource with its modules.",
+			Calls:   worker.Calls(system, "list kymas", "get kymas"),
+			Details: []string{"kymaNamespace", "kymaName"},
+		}),
+		worker.NewStep("Delete_Kubeconfig", component, s.deleteKubeconfig, worker.Description{
+			Summary: "Deletes the Secret with the kubeconfig of the runtime from the control plane.",
+			Calls:   worker.Calls(system, "list secrets", "get secrets", "delete secrets"),
+			Details: []string{"secretNamespace", "secretName", "kymaTemplate"},
+		}),
+	}, err
 }
 
 // read returns the saved details and the runtime id, which is empty if the instance has no runtime.

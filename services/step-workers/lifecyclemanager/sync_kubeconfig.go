@@ -12,7 +12,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -20,32 +19,10 @@ import (
 const configKey = "config"
 
 // syncKubeconfig stores the kubeconfig of the runtime for the Lifecycle Manager. Without it, a Kyma resource never becomes ready.
-type syncKubeconfig struct{ *shared }
-
-// Name implements worker.Step.
-func (syncKubeconfig) Name() string { return "Sync_Kubeconfig" }
-
-// Describe implements worker.Described.
-func (syncKubeconfig) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Stores the kubeconfig of the runtime in a Secret of the control plane for the Lifecycle Manager.",
-		Calls: []worker.Call{
-			{System: system, Operation: "list configmaps"},
-			{System: system, Operation: "list secrets"},
-			{System: system, Operation: "delete secrets"},
-			{System: system, Operation: "get secrets"},
-			{System: system, Operation: "create secrets"},
-			{System: system, Operation: "patch secrets"},
-		},
-		Details: []string{"secretNamespace", "secretName"},
-	}
-}
-
-// Run implements worker.Step.
-func (s syncKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) syncKubeconfig(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, runtimeID, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if runtimeID == "" {
 		return withoutRuntime(op)
@@ -55,18 +32,18 @@ func (s syncKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no kubeconfig: Get_Kubeconfig has not run in this stage"})
 	}
 	if err != nil {
-		return outcome.Again(op, "keb", s.cfg.KubeconfigInterval, err)
+		return worker.Retry(op, s.cfg.KubeconfigInterval, err)
 	}
 	namespace, err := s.namespace(ctx, op, d, runtimeID)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.KubeconfigInterval, err)
+		return op, s.cfg.KubeconfigInterval, err
 	}
 	err = s.removeFormer(ctx, op, kube.Secrets, cmp.Or(d.SecretNamespace, s.cfg.Namespace), secretName(runtimeID), log)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.KubeconfigInterval, err)
+		return op, s.cfg.KubeconfigInterval, err
 	}
 	if err := s.putSecret(ctx, op, runtimeID, namespace, kubeconfig); err != nil {
-		return outcome.Of(op, component, s.cfg.KubeconfigInterval, err)
+		return op, s.cfg.KubeconfigInterval, err
 	}
 	log.Info("kubeconfig synchronised", "secret", namespace+"/"+secretName(runtimeID))
 	return op, 0, op.SaveDetails(Details{SecretNamespace: namespace, Secret: secretName(runtimeID)})

@@ -36,10 +36,7 @@ type client struct {
 
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	c, err := extclient.New(extclient.Config{System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout}, nil, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &client{http: c, header: http.Header{"X-Lms-Token": {cfg.Token}}}, nil
+	return &client{http: c, header: http.Header{"X-Lms-Token": {cfg.Token}}}, err
 }
 
 func (c *client) get(ctx context.Context, route string, params []string, into any) error {

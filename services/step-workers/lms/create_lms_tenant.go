@@ -7,36 +7,19 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // createTenant creates the tenant of the instance and the key of Fluent Bit. The key is created here because a retry loses the step's
 // stage memory, and Request_LMS_Certificates retries until its certificate is signed.
-type createTenant struct{ *shared }
-
-// Name implements worker.Step.
-func (createTenant) Name() string { return "Create_LMS_Tenant" }
-
-// Describe implements worker.Described.
-func (createTenant) Describe() worker.Description {
-	return worker.Description{
-		Summary:     "Creates a tenant in LMS, which the runtimes of a global account in one region share.",
-		Calls:       []worker.Call{{System: component, Operation: "POST /tenants"}},
-		Details:     []string{"tenantId"},
-		StageMemory: []string{fluentBitKey},
-	}
-}
-
-// Run implements worker.Step.
-func (s createTenant) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) createTenant(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	ordered, err := provisioner.Ordered(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if ordered {
 		return worker.Skip(op, provisioner.AlreadyOrdered)
@@ -53,18 +36,18 @@ func (s createTenant) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 		})
 		if err != nil {
 			// LMS does not indicate which errors are temporary.
-			return outcome.Again(op, component, s.cfg.TenantInterval, err)
+			return worker.Retry(op, s.cfg.TenantInterval, err)
 		}
 		log.Info("tenant exists", "tenant_id", id)
 		d.TenantID = id
 	}
 	c, err := newCredentials(op.Context.Subscription())
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	remembered, err := c.encode()
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	op.Remember(fluentBitKey, remembered)
 	return op, 0, op.SaveDetails(map[string]any{"tenantId": d.TenantID})

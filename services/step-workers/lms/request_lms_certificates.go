@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -17,36 +16,14 @@ import (
 const readyLimit = 30 * time.Minute
 
 // requestCertificates waits for the tenant, gets the certificate of Fluent Bit, and sets its overrides.
-type requestCertificates struct{ *shared }
-
-// Name implements worker.Step.
-func (requestCertificates) Name() string { return "Request_LMS_Certificates" }
-
-// Describe implements worker.Described.
-func (requestCertificates) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Waits for the tenant in LMS, requests a certificate, and sets the overrides of Fluent Bit.",
-		Calls: []worker.Call{
-			{System: component, Operation: "GET /tenants/{id}/status"},
-			{System: component, Operation: "POST /tenants/{id}/certs"},
-			{System: component, Operation: "GET /{callback}"},
-			{System: component, Operation: "GET /tenants/{id}/certs/ca"},
-			{System: component, Operation: "GET /tenants/{id}"},
-		},
-		Details:     []string{"callbackUrl", "fingerprint", "requestedAt", "dns"},
-		StageMemory: []string{"overrides:" + Component},
-	}
-}
-
-// Run implements worker.Step.
-func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) requestCertificates(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	ordered, err := provisioner.Ordered(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if ordered {
 		return worker.Skip(op, provisioner.AlreadyOrdered)
@@ -59,48 +36,48 @@ func (s requestCertificates) Run(ctx context.Context, op worker.Operation, log *
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no key for Fluent Bit: Create_LMS_Tenant has not run in this stage"})
 	}
 	if err != nil {
-		return outcome.Again(op, "keb", s.errorInterval(), err)
+		return worker.Retry(op, s.errorInterval(), err)
 	}
 	c, err := decodeCredentials(remembered)
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	// A repeated stage has another key, for which an earlier certificate is useless.
 	if d.Fingerprint != c.fingerprint() {
 		ready, err := s.lms.ready(ctx, d.TenantID)
 		if err != nil {
-			return outcome.Again(op, component, s.errorInterval(), err)
+			return worker.Retry(op, s.errorInterval(), err)
 		}
 		if !ready {
 			return s.wait(op, s.cfg.TenantInterval, op.FirstTriedAt, readyLimit, "the LMS tenant is not ready")
 		}
 		if d.CallbackURL, err = s.lms.request(ctx, d.TenantID, c.CSR); err != nil {
-			return outcome.Again(op, component, s.errorInterval(), err)
+			return worker.Retry(op, s.errorInterval(), err)
 		}
 		d.Fingerprint, d.RequestedAt = c.fingerprint(), s.now()
 		log.Info("certificate requested", "tenant_id", d.TenantID)
 		own := Details{CallbackURL: d.CallbackURL, Fingerprint: d.Fingerprint, RequestedAt: d.RequestedAt}
 		if err := op.SaveDetails(own); err != nil {
-			return worker.Fail(op, outcome.Error(component, err))
+			return op, 0, err
 		}
 	}
 	certificate, err := s.lms.certificate(ctx, d.CallbackURL)
 	if err != nil {
-		return outcome.Again(op, component, s.errorInterval(), err)
+		return worker.Retry(op, s.errorInterval(), err)
 	}
 	if certificate == "" {
 		return s.wait(op, s.cfg.CertificateInterval, d.RequestedAt, readyLimit, "the certificate is not signed")
 	}
 	if !c.belongs(certificate) {
-		return outcome.Again(op, component, s.errorInterval(), &worker.Error{Component: component, Message: "the certificate does not match the key of the request"})
+		return worker.Retry(op, s.errorInterval(), &worker.Error{Component: component, Message: "the certificate does not match the key of the request"})
 	}
 	authority, err := s.lms.authority(ctx, d.TenantID)
 	if err != nil {
-		return outcome.Again(op, component, s.errorInterval(), err)
+		return worker.Retry(op, s.errorInterval(), err)
 	}
 	dns, err := s.lms.dns(ctx, d.TenantID)
 	if err != nil {
-		return outcome.Again(op, component, s.errorInterval(), err)
+		return worker.Retry(op, s.errorInterval(), err)
 	}
 	op.SetOverrides(Component, fluentBit(dns, authority, certificate, c.Key, op.Context.SubaccountID))
 	return op, 0, op.SaveDetails(Details{DNS: dns})

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
@@ -33,9 +32,6 @@ type Details struct {
 	DNS string `json:"dns,omitempty"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 type shared struct {
 	cfg Config
 	lms *client
@@ -43,22 +39,29 @@ type shared struct {
 }
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
+	s := &shared{cfg: cfg, now: deps.Clock()}
+	steps := []worker.Step{
+		worker.NewStep("Create_LMS_Tenant", component, s.createTenant, worker.Description{
+			Summary:     "Creates a tenant in LMS, which the runtimes of a global account in one region share.",
+			Calls:       worker.Calls(component, "POST /tenants"),
+			Details:     []string{"tenantId"},
+			StageMemory: []string{fluentBitKey},
+		}),
+		worker.NewStep("Request_LMS_Certificates", component, s.requestCertificates, worker.Description{
+			Summary: "Waits for the tenant in LMS, requests a certificate, and sets the overrides of Fluent Bit.",
+			Calls: worker.Calls(component, "GET /tenants/{id}/status", "POST /tenants/{id}/certs", "GET /{callback}",
+				"GET /tenants/{id}/certs/ca", "GET /tenants/{id}"),
+			Details:     []string{"callbackUrl", "fingerprint", "requestedAt", "dns"},
+			StageMemory: []string{"overrides:" + Component},
+		}),
 	}
 	if cfg.URL == "" {
-		return setup.Without(component, "KEB_LMS_URL", []worker.Step{createTenant{}, requestCertificates{}}, deps), nil
+		return setup.Without(component, "KEB_LMS_URL", steps, deps), nil
 	}
-	c, err := newClient(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
-	s := &shared{cfg: cfg, lms: c, now: deps.Now}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	return []worker.Step{createTenant{s}, requestCertificates{s}}, nil
+	var err error
+	s.lms, err = newClient(cfg, deps)
+	return steps, err
 }
 
 func read(op worker.Operation) (Details, error) {
@@ -74,7 +77,7 @@ func (s *shared) wait(op worker.Operation, every time.Duration, since time.Time,
 	if s.now().Sub(since) < budget {
 		return worker.Wait(op, every, message)
 	}
-	return worker.Fail(op, &worker.Error{Component: component, Reason: outcome.ReasonTimeout, Message: message + " after " + budget.String()})
+	return worker.Fail(op, &worker.Error{Component: component, Reason: worker.ReasonTimeout, Message: message + " after " + budget.String()})
 }
 
 // maxName is the maximum length of a tenant name.

@@ -7,33 +7,13 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // checkRuntime waits for the end of the runtime's creation or of its cluster's upgrade.
-type checkRuntime struct{ *shared }
-
-// Name implements worker.Step.
-func (checkRuntime) Name() string { return "Check_Runtime" }
-
-// Describe implements worker.Described.
-func (checkRuntime) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Waits for the end of the runtime's creation or of its cluster's upgrade.",
-		Calls: []worker.Call{
-			{System: component, Operation: "runtimeOperationStatus"},
-			{System: component, Operation: "runtimeStatus"},
-			{System: component, Operation: "upgradeShoot"},
-		},
-		Details: []string{"upgrade"},
-	}
-}
-
-// Run implements worker.Step.
-func (s checkRuntime) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) checkRuntime(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if op.Type != event.Provision {
 		return s.checkUpgrade(ctx, op, d, log)
@@ -43,7 +23,7 @@ func (s checkRuntime) Run(ctx context.Context, op worker.Operation, log *slog.Lo
 	}
 	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.OperationID, d.Kyma)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+		return op, s.cfg.ErrorInterval, err
 	}
 	switch status.State {
 	case StateSucceeded:

@@ -7,37 +7,17 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // checkRuntimeRemoval waits until the runtime is removed. It restarts a failed removal, because a repeated deprovisioning does not repeat
 // Remove_Runtime if that step succeeded before.
-type checkRuntimeRemoval struct{ *shared }
-
-// Name implements worker.Step.
-func (checkRuntimeRemoval) Name() string { return "Check_Runtime_Removal" }
-
-// Describe implements worker.Described.
-func (s checkRuntimeRemoval) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Waits until the runtime is removed, and restarts a failed removal.",
-		Calls: lookUps(s.director,
-			worker.Call{System: component, Operation: "runtimeOperationStatus"},
-			worker.Call{System: component, Operation: "runtimeStatus"},
-			worker.Call{System: component, Operation: "deprovisionRuntime"},
-		),
-		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade", "kyma"},
-	}
-}
-
-// Run implements worker.Step.
-func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) checkRuntimeRemoval(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == PlanOwnCluster {
 		return worker.Skip(op, "the cluster belongs to the customer")
 	}
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if d.RemovalOperationID == "" {
 		return s.start(ctx, op, d, log)
@@ -47,7 +27,7 @@ func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *
 		return s.start(ctx, op, d, log)
 	}
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+		return op, s.cfg.ErrorInterval, err
 	}
 	switch status.State {
 	case StateSucceeded:
@@ -57,18 +37,18 @@ func (s checkRuntimeRemoval) Run(ctx context.Context, op worker.Operation, log *
 	case StateFailed:
 		// The next deprovisioning must not check this operation again.
 		if err := op.SaveDetails(map[string]any{"removalOperationId": nil}); err != nil {
-			return worker.Fail(op, outcome.Error(component, err))
+			return op, 0, err
 		}
 		return worker.Fail(op, failed(status))
 	}
 	return worker.Fail(op, unexpected(status))
 }
 
-func (s checkRuntimeRemoval) start(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) start(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	r, err := s.remove(ctx, op, &d)
 	switch {
 	case err != nil:
-		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+		return op, s.cfg.ErrorInterval, err
 	case r.gone:
 		return op, 0, forget(op)
 	case r.waiting:
@@ -76,7 +56,7 @@ func (s checkRuntimeRemoval) start(ctx context.Context, op worker.Operation, d D
 	}
 	log.Info("runtime removal started again", "runtime_id", d.RuntimeID)
 	if err := op.SaveDetails(Details{RuntimeID: d.RuntimeID, RemovalOperationID: r.operationID, Kyma: d.Kyma}); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	return worker.Wait(op, s.cfg.RemovalPollInterval, "the runtime is being removed")
 }

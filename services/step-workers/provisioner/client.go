@@ -78,10 +78,7 @@ func NewClient(cfg ClientConfig, deps extclient.Deps) (*Client, error) {
 	gql, err := extclient.New(extclient.Config{
 		System: component, BaseURL: cfg.ProvisionerURL, Timeout: cfg.ProvisionerTimeout,
 	}, nil, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &Client{gql: gql}, nil
+	return &Client{gql: gql}, err
 }
 
 // operationFields also exist in the contract of 2020; errorField does not.
@@ -181,10 +178,7 @@ func newDirector(cfg Config, deps extclient.Deps) (*director, error) {
 		Scopes: []string{"runtime:read", "runtime:write"},
 	}, deps)
 	gql, err := extclient.New(extclient.Config{System: componentDirector, BaseURL: cfg.DirectorURL, Timeout: cfg.DirectorTimeout}, tokens, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &director{gql: gql}, nil
+	return &director{gql: gql}, err
 }
 
 // labelInstance is the label with the instance id. Every runtime gets it at its creation.

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/kyma"
 )
 
@@ -64,27 +62,12 @@ func disabled(plan string) []string {
 
 // createRuntime orders the runtime with Kyma from the Runtime Provisioner, once. In the overlay kyma-1 it replaces
 // Create_Runtime_Without_Kyma.
-type createRuntime struct{ *shared }
-
-// Name implements worker.Step.
-func (createRuntime) Name() string { return "Create_Runtime" }
-
-// Describe implements worker.Described.
-func (s createRuntime) Describe() worker.Description {
-	d := createRuntimeWithoutKyma(s).Describe()
-	d.Calls = slices.DeleteFunc(d.Calls, func(c worker.Call) bool { return c.System == kube.SystemGardener })
-	d.Details = append(d.Details, "kyma")
-	d.Summary = "Orders the runtime from the Runtime Provisioner, with Kyma and the overrides of all earlier steps."
-	return d
-}
-
-// Run implements worker.Step.
-func (s createRuntime) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) createRuntime(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == PlanOwnCluster {
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: "plan own_cluster: the Runtime Provisioner installs Kyma only in runtimes that it creates"})
 	}
 	if err := op.SaveDetails(Details{Kyma: true}); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	return s.order(ctx, op, true, log, func(op worker.Operation, targetSecret string) (RuntimeInput, error) {
 		return s.newInputWithKyma(ctx, op, targetSecret)
@@ -140,7 +123,7 @@ func newKymaConfig(ctx context.Context, cfg KymaDefaults, op worker.Operation) (
 	}
 	overrides, err := op.Overrides(ctx)
 	if err != nil {
-		return nil, temporaryError{err}
+		return nil, err
 	}
 	c := &KymaConfig{Version: cmp.Or(saved.Version, cfg.KymaVersion), Configuration: []worker.Override{}}
 	byName := map[string][]worker.Override{}
@@ -173,15 +156,6 @@ func (d KymaDefaults) installer() []KymaComponent {
 	}
 	return list
 }
-
-// temporaryError marks an error as temporary.
-type temporaryError struct{ error }
-
-// Temporary returns true.
-func (temporaryError) Temporary() bool { return true }
-
-// Unwrap returns the cause.
-func (p temporaryError) Unwrap() error { return p.error }
 
 // AlreadyOrdered is the message of a skipped step that would prepare the order of a runtime.
 const AlreadyOrdered = "the runtime is ordered already"

@@ -9,30 +9,10 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/hyperscaler"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // createRuntimeWithoutKyma orders the runtime from the Runtime Provisioner, once.
-type createRuntimeWithoutKyma struct{ *shared }
-
-// Name implements worker.Step.
-func (createRuntimeWithoutKyma) Name() string { return "Create_Runtime_Without_Kyma" }
-
-// Describe implements worker.Described.
-func (s createRuntimeWithoutKyma) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Orders the runtime from the Runtime Provisioner.",
-		Calls: lookUps(s.director,
-			worker.Call{System: component, Operation: "runtimeStatus"},
-			worker.Call{System: component, Operation: "deprovisionRuntime"},
-			worker.Call{System: component, Operation: "provisionRuntime"},
-		),
-		Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
-	}
-}
-
-// Run implements worker.Step.
-func (s createRuntimeWithoutKyma) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) createRuntimeWithoutKyma(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	return s.order(ctx, op, false, log, s.newRuntimeInput)
 }
 
@@ -42,7 +22,7 @@ func (s *shared) order(
 ) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if d.RuntimeID != "" && d.OperationID != "" {
 		return op, 0, nil
@@ -50,7 +30,7 @@ func (s *shared) order(
 	// A failed suspension has begun to remove this runtime, so it is incomplete and must not be used.
 	former := d.RuntimeID != ""
 	if err := s.find(ctx, op, &d); err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	if d.RuntimeID != "" {
 		next, err := s.inspect(ctx, op, &d, former)
@@ -60,11 +40,11 @@ func (s *shared) order(
 	}
 	var saved hyperscaler.Details
 	if err := op.Details(hyperscaler.Name, &saved); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	input, err := describe(op, saved.TargetSecret)
 	if err != nil {
-		return outcome.Of(op, "keb", s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, &worker.Error{Err: err}
 	}
 	status, err := s.runtimes.ProvisionRuntime(ctx, op.Context.GlobalAccountID, op.Context.SubaccountID, input)
 	if err == nil {
@@ -73,7 +53,7 @@ func (s *shared) order(
 	}
 	// The Runtime Provisioner of 2020 chooses the name of the Shoot, so no Shoot leads to an earlier order of a runtime with Kyma.
 	if _, refused := errors.AsType[*extclient.GraphQLError](err); !refused || withKyma {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	return s.refused(ctx, op, err, log)
 }
@@ -83,10 +63,10 @@ func (s *shared) order(
 func (s *shared) refused(ctx context.Context, op worker.Operation, refusal error, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	id, err := s.shoots.runtimeOf(ctx, op)
 	if err != nil && extclient.IsTemporary(err) {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	if err != nil || id == "" {
-		return outcome.Of(op, component, s.cfg.RetryInterval, errors.Join(refusal, err))
+		return op, s.cfg.RetryInterval, errors.Join(refusal, err)
 	}
 	d := Details{RuntimeID: id}
 	next, err := s.inspect(ctx, op, &d, false)
@@ -137,7 +117,7 @@ func (s *shared) inspect(ctx context.Context, op worker.Operation, d *Details, f
 // useExisting ends an execution that found an existing runtime.
 func (s *shared) useExisting(op worker.Operation, d Details, m existing, err error, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	if m.state == removing {
 		return worker.Wait(op, s.cfg.RetryInterval, "the former runtime of the instance is being removed")

@@ -8,40 +8,22 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // minKubeconfig is the minimum length of a kubeconfig; a shorter text is a placeholder.
 const minKubeconfig = 10
 
 // getKubeconfig stores the runtime's kubeconfig in the stage memory.
-type getKubeconfig struct{ *shared }
-
-// Name implements worker.Step.
-func (getKubeconfig) Name() string { return "Get_Kubeconfig" }
-
-// Describe implements worker.Described.
-func (getKubeconfig) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Gets the kubeconfig of the runtime; for an own cluster that of the order.",
-		Calls: []worker.Call{
-			{System: component, Operation: "runtimeStatus"},
-		},
-		Details:     []string{"runtimeId"},
-		StageMemory: []string{KubeconfigKey},
-	}
-}
-
-// Run implements worker.Step.
-func (s getKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) getKubeconfig(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Plan.Name == PlanOwnCluster {
 		return s.own(ctx, op)
 	}
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	if d.RuntimeID == "" && op.Type != event.Provision {
 		return worker.Skip(op, noRuntime)
@@ -51,7 +33,7 @@ func (s getKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.L
 	}
 	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+		return op, s.cfg.ErrorInterval, err
 	}
 	kubeconfig := status.Configuration.Kubeconfig
 	if len(kubeconfig) < minKubeconfig {
@@ -62,15 +44,15 @@ func (s getKubeconfig) Run(ctx context.Context, op worker.Operation, log *slog.L
 }
 
 // own returns the customer's kubeconfig, and creates a runtime id that is the same in every attempt.
-func (s getKubeconfig) own(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+func (s *shared) own(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 	var given struct {
 		Kubeconfig string `json:"kubeconfig"`
 	}
 	if err := op.ClaimCredentials(ctx, event.CredentialsKubeconfig, &given); err != nil {
-		return outcome.Again(op, "keb", s.cfg.ErrorInterval, err)
+		return worker.Retry(op, s.cfg.ErrorInterval, err)
 	}
 	if err := op.SaveDetails(Details{RuntimeID: OwnRuntimeID(op.InstanceID)}); err != nil {
-		return worker.Fail(op, outcome.Error(component, err))
+		return op, 0, err
 	}
 	return remember(op, given.Kubeconfig)
 }
@@ -81,7 +63,7 @@ func OwnRuntimeID(instanceID string) string {
 }
 
 func remember(op worker.Operation, kubeconfig string) (worker.Operation, time.Duration, error) {
-	client, err := kube.FromKubeconfig("runtime", []byte(kubeconfig), 0, Deps{})
+	client, err := kube.FromKubeconfig("runtime", []byte(kubeconfig), 0, extclient.Deps{})
 	if err != nil {
 		return worker.Fail(op, &worker.Error{Component: component, Reason: "err_kubeconfig", Err: err})
 	}

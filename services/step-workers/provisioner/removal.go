@@ -56,7 +56,7 @@ func forget(op worker.Operation) error {
 
 func unexpected(status OperationStatus) *worker.Error {
 	return &worker.Error{
-		Component: component, Reason: "err_unexpected_state",
+		Component: component, Reason: worker.ReasonState,
 		Message: "the runtime provisioner's operation is in the unknown state " + extclient.Sanitize(status.State),
 	}
 }

@@ -3,7 +3,9 @@ package provisioner
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
@@ -38,9 +40,6 @@ type Details struct {
 	Upgrade Upgrade `json:"upgrade,omitzero"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 // runtimes are the methods of the Runtime Provisioner that the steps need.
 type runtimes interface {
 	ProvisionRuntime(ctx context.Context, account, subaccount string, input RuntimeInput) (OperationStatus, error)
@@ -63,37 +62,66 @@ type shared struct {
 }
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	client, err := NewClient(cfg.ClientConfig, deps)
-	if err != nil {
-		return nil, err
-	}
-	garden, err := cfg.Open(deps)
-	if err != nil {
-		return nil, err
-	}
-	s := &shared{cfg: cfg, runtimes: client, shoots: shoots{garden, cfg.Namespace()}}
+	garden, errGarden := cfg.Open(deps)
+	dns, errDNS := readDNSProviders(cfg.DNSProvidersFile)
+	s := &shared{cfg: cfg, runtimes: client, shoots: shoots{garden, cfg.Namespace()}, dns: dns}
+	lookUps := worker.Calls(kube.SystemGardener, "get shoots")
+	var directorCalls []worker.Call
+	var errDirector error
 	if cfg.DirectorURL != "" {
-		if s.director, err = newDirector(cfg, deps); err != nil {
-			return nil, err
-		}
+		s.director, errDirector = newDirector(cfg, deps)
+		directorCalls = worker.Calls(componentDirector, "runtimes")
 	}
-	if s.dns, err = readDNSProviders(cfg.DNSProvidersFile); err != nil {
-		return nil, err
-	}
+	lookUps = append(lookUps, directorCalls...)
+	saved := []string{"runtimeId", "operationId", "removalOperationId", "upgrade", "kyma"}
+	upgradeCalls := worker.Calls(component, "runtimeStatus", "upgradeShoot")
+	orderCalls := worker.Calls(component, "runtimeStatus", "deprovisionRuntime", "provisionRuntime")
 	return []worker.Step{
-		createRuntimeWithoutKyma{s},
-		createRuntime{s},
-		checkRuntime{s},
-		getKubeconfig{s},
-		removeRuntime{s},
-		checkRuntimeRemoval{s},
-		upgradeShoot{s},
-		upgradeCluster{s},
-	}, nil
+		worker.NewStep("Create_Runtime_Without_Kyma", component, s.createRuntimeWithoutKyma, worker.Description{
+			Summary: "Orders the runtime from the Runtime Provisioner.",
+			Calls:   slices.Concat(lookUps, orderCalls),
+			Details: []string{"runtimeId", "operationId", "removalOperationId", "upgrade"},
+		}),
+		worker.NewStep("Create_Runtime", component, s.createRuntime, worker.Description{
+			Summary: "Orders the runtime from the Runtime Provisioner, with Kyma and the overrides of all earlier steps.",
+			Calls:   slices.Concat(directorCalls, orderCalls),
+			Details: saved,
+		}),
+		worker.NewStep("Check_Runtime", component, s.checkRuntime, worker.Description{
+			Summary: "Waits for the end of the runtime's creation or of its cluster's upgrade.",
+			Calls:   worker.Calls(component, "runtimeOperationStatus", "runtimeStatus", "upgradeShoot"),
+			Details: []string{"upgrade"},
+		}),
+		worker.NewStep("Get_Kubeconfig", component, s.getKubeconfig, worker.Description{
+			Summary:     "Gets the kubeconfig of the runtime; for an own cluster that of the order.",
+			Calls:       worker.Calls(component, "runtimeStatus"),
+			Details:     []string{"runtimeId"},
+			StageMemory: []string{KubeconfigKey},
+		}),
+		worker.NewStep("Remove_Runtime", component, s.removeRuntime, worker.Description{
+			Summary: "Starts the removal of the runtime.",
+			Calls:   slices.Concat(lookUps, worker.Calls(component, "runtimeStatus", "deprovisionRuntime")),
+			Details: saved,
+		}),
+		worker.NewStep("Check_Runtime_Removal", component, s.checkRuntimeRemoval, worker.Description{
+			Summary: "Waits until the runtime is removed, and restarts a failed removal.",
+			Calls:   slices.Concat(lookUps, worker.Calls(component, "runtimeOperationStatus", "runtimeStatus", "deprovisionRuntime")),
+			Details: saved,
+		}),
+		worker.NewStep("Upgrade_Shoot", component, s.upgradeShoot, worker.Description{
+			Summary: "Applies the update to the cluster, with its administrators, login configuration and networking filter.",
+			Calls:   upgradeCalls,
+			Details: []string{"upgrade"},
+		}),
+		worker.NewStep("Upgrade_Cluster", component, s.upgradeCluster, worker.Description{
+			Summary: "Starts the upgrade of the cluster to the Kubernetes version and machine image of its orchestration; " +
+				"in a dry run it only reports the request.",
+			Calls:   upgradeCalls,
+			Details: []string{"upgrade"},
+		}),
+	}, errors.Join(err, errGarden, errDNS, errDirector)
 }
 
 // read returns the saved details of op's instance.
@@ -123,15 +151,6 @@ func (s *shared) findAnywhere(ctx context.Context, op worker.Operation, d *Detai
 	var err error
 	d.RuntimeID, err = s.shoots.runtimeOf(ctx, op)
 	return err
-}
-
-// lookUps returns the calls that find a runtime whose id is not saved.
-func lookUps(director *director, more ...worker.Call) []worker.Call {
-	calls := []worker.Call{{System: kube.SystemGardener, Operation: "get shoots"}}
-	if director != nil {
-		calls = append(calls, worker.Call{System: componentDirector, Operation: "runtimes"})
-	}
-	return append(calls, more...)
 }
 
 // failed returns the error of a failed operation of the Runtime Provisioner.

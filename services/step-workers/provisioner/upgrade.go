@@ -9,7 +9,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // Upgrade is an upgrade of the cluster that an operation of KEB started.
@@ -34,7 +33,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 	last, err := s.runtimes.LastOperation(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	switch u := d.Upgrade; {
 	case err != nil:
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	case u.startedBy(op, last):
 		log.Info("found the upgrade of an earlier attempt", "runtime_id", d.RuntimeID)
 		return u.save(op, last.ID)
@@ -43,7 +42,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 	case u.For != op.ID:
 		u = Upgrade{For: op.ID, After: last.ID}
 		if err := op.SaveDetails(Details{Upgrade: u}); err != nil {
-			return worker.Fail(op, outcome.Error(component, err))
+			return op, 0, err
 		}
 		return worker.Wait(op, saveDelay, "the upgrade of the cluster is saved and will be started")
 	}
@@ -53,7 +52,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 		return d.Upgrade.save(op, started.ID)
 	}
 	if extclient.IsTemporary(err) {
-		return outcome.Of(op, component, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	// Another execution of this step, or another client, may have been faster.
 	last, errLook := s.runtimes.LastOperation(ctx, op.Context.GlobalAccountID, d.RuntimeID)
@@ -63,7 +62,7 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 	case errLook == nil && last.Running():
 		return worker.Wait(op, s.cfg.RetryInterval, otherFirst)
 	}
-	return worker.Fail(op, outcome.Error(component, err))
+	return op, 0, err
 }
 
 const otherFirst = "another operation of the runtime must end first"
@@ -105,7 +104,7 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 	}
 	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, u.OperationID, d.Kyma)
 	if err != nil {
-		return outcome.Of(op, component, s.cfg.ErrorInterval, err)
+		return op, s.cfg.ErrorInterval, err
 	}
 	switch status.State {
 	case StateSucceeded:
@@ -114,7 +113,7 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 		return worker.Wait(op, s.cfg.UpgradePollInterval, "the cluster is being upgraded")
 	case StateFailed:
 		if err := op.SaveDetails(Details{Upgrade: Upgrade{For: op.ID, After: u.OperationID}}); err != nil {
-			return worker.Fail(op, outcome.Error(component, err))
+			return op, 0, err
 		}
 		return worker.Fail(op, failed(status))
 	}
@@ -124,7 +123,7 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 func (s *shared) upgradeAgain(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	input, err := s.upgradeInput(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	op, after, err := s.upgrade(ctx, op, d, input, log)
 	if after == 0 && err == nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -56,7 +55,7 @@ func (s *shared) prepare(ctx context.Context, op worker.Operation, log *slog.Log
 	var st stage
 	var runtime provisioner.Details
 	if err := errors.Join(op.Details(Name, &st.details), op.Details(provisioner.Name, &runtime)); err != nil {
-		return st, end(worker.Fail(op, outcome.Error(system, err)))
+		return st, end(op, 0, err)
 	}
 	switch {
 	case st.details.appliedBy(op):
@@ -86,7 +85,7 @@ func (s *shared) prepare(ctx context.Context, op worker.Operation, log *slog.Log
 		// give marks it, so that no later update uses it if it can be decrypted again.
 		st.last = &kept{}
 	case err != nil:
-		return st, end(outcome.Again(op, "keb", s.cfg.RetryInterval, err))
+		return st, end(worker.Retry(op, s.cfg.RetryInterval, err))
 	case last.Configuration.RuntimeID == st.runtimeID:
 		st.last = &last
 	}
@@ -101,14 +100,14 @@ func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.L
 	}
 	name, err := clusterName(op, st.details)
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	body, err := newCluster(op, st.runtimeID, name, st.kubeconfig, st.overrides)
 	if err == nil {
 		err = body.check()
 	}
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	if op.Upgrade != nil && op.Upgrade.DryRun {
 		return worker.Skip(op, "dry run: the reconciler would receive "+body.summary())
@@ -116,7 +115,7 @@ func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.L
 	if op.Type == event.Provision && st.details.RuntimeID != "" && st.details.RuntimeID != st.runtimeID {
 		// The instance's runtime before its suspension was never deregistered.
 		if _, _, err := s.reconciler.delete(ctx, st.details.RuntimeID); err != nil {
-			return outcome.Of(op, system, s.cfg.RetryInterval, fmt.Errorf("deregister the former runtime: %w", err))
+			return op, s.cfg.RetryInterval, fmt.Errorf("deregister the former runtime: %w", err)
 		}
 	}
 	return s.give(ctx, op, log, st, body)
@@ -128,15 +127,15 @@ func (s *shared) give(ctx context.Context, op worker.Operation, log *slog.Logger
 	if st.last != nil && st.last.OperationID != op.ID {
 		mark := kept{OperationID: op.ID, Configuration: st.last.Configuration, Rebuild: op.Type != event.Update}
 		if err := op.Keep(ctx, mark); err != nil {
-			return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
+			return worker.Retry(op, s.cfg.RetryInterval, err)
 		}
 	}
 	got, err := s.reconciler.apply(ctx, body)
 	if err != nil {
-		return outcome.Of(op, system, s.cfg.RetryInterval, err)
+		return op, s.cfg.RetryInterval, err
 	}
 	if err := op.Keep(ctx, kept{OperationID: op.ID, Configuration: body}); err != nil {
-		return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	log.Info("cluster applied", "runtime_id", st.runtimeID, "version", got.ConfigurationVersion)
 	return op, 0, op.SaveDetails(map[string]any{

@@ -8,26 +8,13 @@ import (
 
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/btp"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
-
-// applyReconcilerConfiguration sends the new credentials of an update to the Reconciler.
-type applyReconcilerConfiguration struct{ *shared }
-
-// Name implements worker.Step.
-func (applyReconcilerConfiguration) Name() string { return "Apply_Reconciler_Configuration" }
-
-// Describe implements worker.Described.
-func (applyReconcilerConfiguration) Describe() worker.Description {
-	return describeApply("Sends the Reconciler's last configuration again, with the new credentials of the Service Manager " +
-		"and the new kubeconfig of an own cluster. Nothing else in it changes.")
-}
 
 // reasonNotKept is the reason of an update whose last configuration is unknown.
 const reasonNotKept = "err_configuration_not_kept"
 
-// Run implements worker.Step.
-func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+// applyReconcilerConfiguration sends the new credentials of an update to the Reconciler.
+func (s *shared) applyReconcilerConfiguration(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	st, over := s.prepare(ctx, op, log)
 	if over != nil {
 		return over.op, over.after, over.err
@@ -42,7 +29,7 @@ func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operati
 	before, _ := body.component(btp.Component)
 	operator, ok, err := newOperator(op, before, st.overrides)
 	if err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	if ok && differs(before, operator) {
 		body = body.with(operator)
@@ -56,7 +43,7 @@ func (s applyReconcilerConfiguration) Run(ctx context.Context, op worker.Operati
 		return worker.Skip(op, "the reconciler already has these credentials")
 	}
 	if err := body.check(); err != nil {
-		return worker.Fail(op, outcome.Error("keb", err))
+		return worker.Fail(op, &worker.Error{Err: err})
 	}
 	return s.give(ctx, op, log, st, body)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // appliedBy reports whether op applied the saved configuration version. Details outlive operations: the version of an earlier operation
@@ -32,7 +31,7 @@ func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doin
 		return worker.Fail(op, &worker.Error{Component: system, Reason: "err_cluster_not_found", Err: err})
 	}
 	if err != nil {
-		return outcome.Of(op, system, s.cfg.ErrorInterval, err)
+		return op, s.cfg.ErrorInterval, err
 	}
 	switch got.Status {
 	case statusReady:
@@ -47,7 +46,7 @@ func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doin
 		return worker.Fail(op, failures(got))
 	}
 	return worker.Fail(op, &worker.Error{
-		Component: system, Reason: outcome.ReasonState,
+		Component: system, Reason: worker.ReasonState,
 		Message: fmt.Sprintf("the cluster is in the unexpected status %q", extclient.Sanitize(got.Status)),
 	})
 }

@@ -8,32 +8,13 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
 
 // checkClusterConfiguration waits until the runtime has the applied configuration.
-type checkClusterConfiguration struct{ *shared }
-
-// Name implements worker.Step.
-func (checkClusterConfiguration) Name() string { return "Check_Cluster_Configuration" }
-
-// Describe implements worker.Described.
-func (checkClusterConfiguration) Describe() worker.Description {
-	return worker.Description{
-		Summary: "Waits until this operation's configuration of Kyma is installed; " +
-			"after a timeout, a provisioning deregisters the cluster.",
-		Calls: []worker.Call{
-			{System: system, Operation: "GET /clusters/{runtimeID}/configs/{version}/status"},
-			{System: system, Operation: "DELETE /clusters/{runtimeID}"},
-		},
-	}
-}
-
-// Run implements worker.Step.
-func (s checkClusterConfiguration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) checkClusterConfiguration(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	d, err := read(op)
 	if err != nil {
-		return worker.Fail(op, outcome.Error(system, err))
+		return op, 0, err
 	}
 	applied := d.ConfigurationVersion != 0 && (op.Type == event.Provision || d.appliedBy(op))
 	if applied && s.now().Sub(op.FirstTriedAt) >= s.cfg.CheckTimeout {
@@ -51,18 +32,18 @@ const giveUpTimeout = 30 * time.Second
 
 // giveUp fails the step. The Reconciler never gives up, so giveUp deregisters a new cluster. A cluster whose upgrade failed stays
 // registered, because the Reconciler maintains its Kyma.
-func (s checkClusterConfiguration) giveUp(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *shared) giveUp(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Type == event.Provision {
 		_, _, err := s.reconciler.delete(ctx, d.RuntimeID)
 		switch {
 		case err != nil && s.now().Sub(op.FirstTriedAt) < s.cfg.CheckTimeout+giveUpTimeout:
-			return outcome.Again(op, system, s.cfg.RetryInterval, fmt.Errorf("deregister the cluster: %w", err))
+			return worker.Retry(op, s.cfg.RetryInterval, fmt.Errorf("deregister the cluster: %w", err))
 		case err != nil:
 			log.Warn("the cluster stays registered with the reconciler", "runtime_id", d.RuntimeID, "err", err)
 		}
 	}
 	return worker.Fail(op, &worker.Error{
-		Component: system, Reason: outcome.ReasonTimeout,
+		Component: system, Reason: worker.ReasonTimeout,
 		Message: fmt.Sprintf("the runtime was not ready within %s", s.cfg.CheckTimeout),
 	})
 }

@@ -8,19 +8,6 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// createClusterConfiguration sends the configuration of the new runtime to the Reconciler.
-type createClusterConfiguration struct{ *shared }
-
-// Name implements worker.Step.
-func (createClusterConfiguration) Name() string { return "Create_Cluster_Configuration" }
-
-// Describe implements worker.Described.
-func (createClusterConfiguration) Describe() worker.Description {
-	d := describeApply("Registers the new runtime with the Reconciler, with the overrides of all steps of the stage.")
-	d.Calls = append(d.Calls, worker.Call{System: system, Operation: "DELETE /clusters/{runtimeID}"})
-	return d
-}
-
 func describeApply(summary string) worker.Description {
 	return worker.Description{
 		Summary: summary,
@@ -29,7 +16,7 @@ func describeApply(summary string) worker.Description {
 	}
 }
 
-// Run implements worker.Step.
-func (s createClusterConfiguration) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+// createClusterConfiguration sends the configuration of the new runtime to the Reconciler.
+func (s *shared) createClusterConfiguration(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	return s.configure(ctx, op, log)
 }

@@ -32,9 +32,6 @@ type Details struct {
 	DeregisteredAt time.Time `json:"deregisteredAt,omitzero"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 type shared struct {
 	cfg        Config
 	reconciler *client
@@ -42,27 +39,47 @@ type shared struct {
 }
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	c, err := newClient(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
-	s := &shared{cfg: cfg, reconciler: c, now: deps.Now}
-	if s.now == nil {
-		s.now = time.Now
-	}
+	s := &shared{cfg: cfg, reconciler: c, now: deps.Clock()}
+	const status, remove = "GET /clusters/{runtimeID}/configs/{version}/status", "DELETE /clusters/{runtimeID}"
 	return []worker.Step{
-		createClusterConfiguration{s},
-		checkClusterConfiguration{s},
-		deregisterCluster{s},
-		checkClusterDeregistration{s},
-		applyClusterConfiguration{s},
-		applyReconcilerConfiguration{s},
-		checkReconcilerState{s},
-	}, nil
+		worker.NewStep("Create_Cluster_Configuration", system, s.createClusterConfiguration, worker.Description{
+			Summary: "Registers the new runtime with the Reconciler, with the overrides of all steps of the stage.",
+			Calls:   worker.Calls(system, "POST /clusters", remove),
+			Details: savedMembers(),
+		}),
+		worker.NewStep("Check_Cluster_Configuration", system, s.checkClusterConfiguration, worker.Description{
+			Summary: "Waits until this operation's configuration of Kyma is installed; " +
+				"after a timeout, a provisioning deregisters the cluster.",
+			Calls: worker.Calls(system, status, remove),
+		}),
+		worker.NewStep("Deregister_Cluster", system, s.deregisterCluster, worker.Description{
+			Summary: "Starts the deregistration of the runtime.",
+			Calls:   worker.Calls(system, remove),
+			Details: savedMembers(),
+		}),
+		worker.NewStep("Check_Cluster_Deregistration", system, s.checkClusterDeregistration, worker.Description{
+			Summary: "Waits until the Reconciler has deregistered the runtime.",
+			Calls:   worker.Calls(system, status, remove),
+			Details: savedMembers(),
+		}),
+		worker.NewStep("Apply_Cluster_Configuration", system, s.applyClusterConfiguration, worker.Description{
+			Summary: "Sends the target version of Kyma to the Reconciler; in a dry run it only reports the request.",
+			Calls:   worker.Calls(system, "POST /clusters"),
+			Details: savedMembers(),
+		}),
+		worker.NewStep("Apply_Reconciler_Configuration", system, s.applyReconcilerConfiguration, worker.Description{
+			Summary: "Sends the Reconciler's last configuration again, with the new credentials of the Service Manager " +
+				"and the new kubeconfig of an own cluster. Nothing else in it changes.",
+			Calls:   worker.Calls(system, "POST /clusters"),
+			Details: savedMembers(),
+		}),
+		worker.NewStep("CheckReconcilerState", system, s.checkReconcilerState, worker.Description{
+			Summary: "Waits until the runtime has the configuration of the update.",
+			Calls:   worker.Calls(system, status),
+		}),
+	}, err
 }
 
 // read returns the saved details. It takes a missing runtime id from the provisioner's details, because a killed execution may have

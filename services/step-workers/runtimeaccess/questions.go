@@ -13,7 +13,6 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -23,9 +22,6 @@ const Name = "runtime"
 // component is the component of errors that no other system caused.
 const component = "runtime"
 
-// Deps are the dependencies of the worker.
-type Deps = extclient.Deps
-
 // runtimes returns the kubeconfig of a runtime.
 type runtimes interface {
 	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
@@ -34,17 +30,14 @@ type runtimes interface {
 // shared has the dependencies of all answers.
 type shared struct {
 	cfg      Config
-	deps     Deps
+	deps     extclient.Deps
 	log      *slog.Logger
 	runtimes runtimes
 }
 
 // Questions creates the questions of the worker: event.AskCluster, event.AskBind and event.AskUnbind. The error of an answer contains its
 // component and reason, and no secret.
-func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+func Questions(cfg Config, deps extclient.Deps) ([]worker.Question, error) {
 	p, err := provisioner.NewClient(cfg.ClientConfig, deps)
 	if err != nil {
 		return nil, err
@@ -70,7 +63,7 @@ func answer[Q, A any](s *shared, give func(context.Context, Q) (A, error)) func(
 		}
 		a, err := give(ctx, q)
 		if err != nil {
-			e := outcome.Error(component, err)
+			e := worker.ErrorOf(component, err)
 			refusal := fmt.Errorf("%s (%s): %w", e.Component, e.Reason, e)
 			s.log.Warn("question not answered", "err", refusal)
 			return nil, refusal
@@ -101,7 +94,7 @@ func (s *shared) kubeconfig(ctx context.Context, at event.RuntimeAccess) ([]byte
 	case err != nil:
 		return nil, err
 	case status.Configuration.Kubeconfig == "":
-		return nil, &worker.Error{Component: "provisioner", Reason: outcome.ReasonState, Message: "the runtime has no kubeconfig"}
+		return nil, &worker.Error{Component: "provisioner", Reason: worker.ReasonState, Message: "the runtime has no kubeconfig"}
 	}
 	return []byte(status.Configuration.Kubeconfig), nil
 }

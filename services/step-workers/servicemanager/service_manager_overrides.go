@@ -10,22 +10,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/outcome"
 )
-
-// overrides passes the credentials of the Service Manager to its proxy through the stage memory.
-type overrides struct{ cfg Config }
-
-// Name implements worker.Step.
-func (overrides) Name() string { return "ServiceManagerOverrides" }
-
-// Describe implements worker.Described.
-func (overrides) Describe() worker.Description {
-	return worker.Description{
-		Summary:     "Sets the overrides with the credentials of the Service Manager proxy: those of the order, or the configured ones.",
-		StageMemory: []string{"overrides:" + Component},
-	}
-}
 
 // credentials are secret, except for the URL.
 type credentials struct{ url, user, password string }
@@ -33,16 +18,16 @@ type credentials struct{ url, user, password string }
 // String keeps the credentials out of logs and errors.
 func (credentials) String() string { return "[redacted]" }
 
-// Run implements worker.Step.
-func (s overrides) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	c := credentials{s.cfg.URL, s.cfg.Username, s.cfg.Password}
+// overrides passes the credentials of the Service Manager to its proxy through the stage memory.
+func (cfg Config) overrides(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	c := credentials{cfg.URL, cfg.Username, cfg.Password}
 	sent := slices.Contains(op.Credentials, event.CredentialsPlatform)
 	switch {
-	case s.cfg.Mode == Never && !sent:
+	case cfg.Mode == Never && !sent:
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
 			"context.%s is missing, and KEB_SERVICE_MANAGER_OVERRIDE_MODE is %s: want credentials in the order, or another mode",
 			event.CredentialsPlatform, Never)})
-	case s.cfg.Mode != Always && sent:
+	case cfg.Mode != Always && sent:
 		var got struct {
 			URL         string `json:"url"`
 			Credentials struct {
@@ -53,7 +38,7 @@ func (s overrides) Run(ctx context.Context, op worker.Operation, _ *slog.Logger)
 			} `json:"credentials"`
 		}
 		if err := op.ClaimCredentials(ctx, event.CredentialsPlatform, &got); err != nil {
-			return outcome.Again(op, "keb", s.cfg.RetryInterval, err)
+			return worker.Retry(op, cfg.RetryInterval, err)
 		}
 		c = credentials{got.URL, got.Credentials.Basic.Username, got.Credentials.Basic.Password}
 		if missing := c.missing(); len(missing) > 0 {

@@ -11,13 +11,10 @@ const Name = "service-manager"
 // Component is the Kyma component with the overrides.
 const Component = "service-manager-proxy"
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 // Steps creates the steps of the worker.
-func Steps(cfg Config, _ Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	return []worker.Step{overrides{cfg}}, nil
+func Steps(cfg Config, _ extclient.Deps) ([]worker.Step, error) {
+	return []worker.Step{worker.NewStep("ServiceManagerOverrides", "", cfg.overrides, worker.Description{
+		Summary:     "Sets the overrides with the credentials of the Service Manager proxy: those of the order, or the configured ones.",
+		StageMemory: []string{"overrides:" + Component},
+	})}, nil
 }

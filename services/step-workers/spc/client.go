@@ -59,10 +59,7 @@ type client struct{ http *extclient.Client }
 
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	c, err := extclient.New(extclient.Config{System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout}, nil, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &client{http: c}, nil
+	return &client{http: c}, err
 }
 
 const (

@@ -12,19 +12,13 @@ import (
 )
 
 // Questions creates the questions of the worker.
-func Questions(cfg Config, deps Deps) ([]worker.Question, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
+func Questions(cfg Config, deps extclient.Deps) ([]worker.Question, error) {
 	n := notifications{}
+	var err error
 	if cfg.URL != "" {
-		c, err := newClient(cfg, deps)
-		if err != nil {
-			return nil, err
-		}
-		n.spc = c
+		n.spc, err = newClient(cfg, deps)
 	}
-	return []worker.Question{{Subject: event.AskNotify, Answer: n.answer}}, nil
+	return []worker.Question{{Subject: event.AskNotify, Answer: n.answer}}, err
 }
 
 // notifications announces whole orchestrations to SPC; the steps announce their operations.

@@ -21,9 +21,6 @@ type Details struct {
 	State     string `json:"state,omitempty"`
 }
 
-// Deps are the dependencies of the steps.
-type Deps = extclient.Deps
-
 type shared struct {
 	cfg Config
 	spc *client
@@ -34,24 +31,26 @@ type shared struct {
 func (s *shared) time() string { return s.now().Local().Format(localTime) }
 
 // Steps creates the steps of the worker.
-func Steps(cfg Config, deps Deps) ([]worker.Step, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
+func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
+	s := &shared{cfg: cfg, now: deps.Clock()}
+	steps := []worker.Step{
+		worker.NewStep("Send_Notification", component, s.sendNotification, worker.Description{
+			Summary: "Notifies the customer through SPC of the begin of the instance's maintenance.",
+			Calls:   worker.Calls(component, "PATCH "+updateRoute),
+			Details: []string{"operation", "state"},
+		}),
+		worker.NewStep("Send_Finished_Notification", component, s.sendFinishedNotification, worker.Description{
+			Summary: "Notifies the customer through SPC of the end of the instance's maintenance.",
+			Calls:   worker.Calls(component, "PATCH "+updateRoute),
+			Details: []string{"operation", "state"},
+		}),
 	}
-	s := &shared{cfg: cfg, now: deps.Now}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	steps := []worker.Step{sendNotification{s}, sendFinishedNotification{s}}
 	if cfg.URL == "" {
 		return setup.Without(component, "KEB_SPC_URL", steps, deps), nil
 	}
-	c, err := newClient(cfg, deps)
-	if err != nil {
-		return nil, err
-	}
-	s.spc = c
-	return steps, nil
+	var err error
+	s.spc, err = newClient(cfg, deps)
+	return steps, err
 }
 
 // announced returns the state of op that was announced to SPC. An operation without an orchestration has no event.

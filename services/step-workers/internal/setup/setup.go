@@ -17,27 +17,13 @@ func Without(system, variable string, steps []worker.Step, deps extclient.Deps) 
 	if deps.Log != nil {
 		deps.Log.Warn("external system has no URL, its steps are skipped", "system", system, "variable", variable)
 	}
+	skip := func(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+		return worker.Skip(op, fmt.Sprintf("%s has no URL (%s): skipped", system, variable))
+	}
 	skipped := make([]worker.Step, len(steps))
 	for i, step := range steps {
-		skipped[i] = without{Step: step, message: fmt.Sprintf("%s has no URL (%s): skipped", system, variable)}
+		d, _ := worker.Describe(step)
+		skipped[i] = worker.NewStep(step.Name(), system, skip, d)
 	}
 	return skipped
-}
-
-// without is a step of a system without a URL.
-type without struct {
-	worker.Step
-
-	message string
-}
-
-// Describe implements worker.Described. The description does not change.
-func (s without) Describe() worker.Description {
-	d, _ := worker.Describe(s.Step)
-	return d
-}
-
-// Run implements worker.Step.
-func (s without) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	return worker.Skip(op, s.message)
 }
