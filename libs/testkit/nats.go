@@ -12,7 +12,7 @@ import (
 
 const natsReady = time.Minute
 
-// NATSServer is a real NATS server with JetStream in this process, on a separate loopback port. Its store is a temporary folder.
+// NATSServer is a real NATS server with JetStream in this process, on a separate loopback port. Its store is a folder of MemoryDir.
 type NATSServer struct {
 	mu   sync.Mutex
 	opts *server.Options
@@ -25,7 +25,7 @@ func NATS(t testing.TB) *NATSServer {
 	t.Helper()
 	n := &NATSServer{opts: &server.Options{
 		ServerName: "keb-test", Host: "127.0.0.1", Port: Port(t), // reserved even while the server is stopped
-		JetStream: true, StoreDir: t.TempDir(), JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 16 << 30,
+		JetStream: true, StoreDir: MemoryDir(t), JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 16 << 30,
 		NoSigs: true, NoLog: true,
 	}}
 	n.start(t)

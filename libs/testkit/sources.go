@@ -59,7 +59,7 @@ func firstOf(ctx context.Context, sources ...source) (*pgServer, error) {
 func fromMachine(ctx context.Context) (*pgServer, error) { return local(ctx, "") }
 
 func local(ctx context.Context, binDir string) (*pgServer, error) {
-	dir, err := tempDir(os.TempDir())
+	dir, err := tempDir(dataParent())
 	if err != nil {
 		return nil, err
 	}

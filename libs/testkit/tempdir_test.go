@@ -42,3 +42,21 @@ func TestTempDir_LeftoverFolders_AreRemoved(t *testing.T) {
 		}
 	}
 }
+
+func TestMemoryDir_EndOfTest_IsRemoved(t *testing.T) {
+	t.Parallel()
+	var dirs []string
+	t.Run("test", func(t *testing.T) {
+		dirs = []string{MemoryDir(t), MemoryDir(t)}
+		require.NotEqual(t, dirs[0], dirs[1])
+		for _, dir := range dirs {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+			// Another binary does not take it for the folder of a killed one.
+			require.NoError(t, removeStale(filepath.Dir(filepath.Dir(dir)), time.Now().Add(-staleAfter)))
+			require.FileExists(t, filepath.Join(dir, "file"))
+		}
+	})
+	for _, dir := range dirs {
+		require.NoDirExists(t, filepath.Dir(dir))
+	}
+}

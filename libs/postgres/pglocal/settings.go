@@ -40,7 +40,7 @@ var throwawaySettings = map[string]string{
 	"synchronous_commit": "off",
 	"full_page_writes":   "off",
 	"shared_buffers":     "64MB",
-	"max_wal_size":       "1GB",
+	"max_wal_size":       "256MB",
 	"autovacuum":         "off",
 	"max_connections":    "300",
 }

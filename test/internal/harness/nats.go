@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // NATS runs the NATS server of a configuration file until the test ends, on a free port, with an empty store and without a log. change
@@ -17,7 +19,7 @@ func NATS(t testing.TB, file string, change func(*server.Options)) *server.Serve
 	t.Helper()
 	opts, err := server.ProcessConfigFile(file)
 	require.NoError(t, err)
-	opts.Host, opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, t.TempDir(), true, true
+	opts.Host, opts.Port, opts.HTTPPort, opts.StoreDir, opts.NoLog, opts.NoSigs = "127.0.0.1", server.RANDOM_PORT, 0, testkit.MemoryDir(t), true, true
 	if change != nil {
 		change(opts)
 	}

@@ -56,7 +56,7 @@ func New(t testing.TB, opts Options) *System {
 	transport := &http.Transport{MaxIdleConnsPerHost: 32}
 	s := &System{
 		OSBAddr: freeAddr(t), OperatorAddr: freeAddr(t), LandscapeAddr: freeAddr(t), NATSAddr: freeAddr(t),
-		DataDir: filepath.Join(t.TempDir(), "keb"), HTTP: &http.Client{Transport: transport, Timeout: 30 * time.Second},
+		DataDir: filepath.Join(testkit.MemoryDir(t), "keb"), HTTP: &http.Client{Transport: transport, Timeout: 30 * time.Second},
 		t: t, opts: opts,
 	}
 	// Called after the cleanup of the last process, which was started later.
