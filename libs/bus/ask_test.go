@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func answer(t testing.TB, b *bus.Bus, handle func(context.Context, []byte) (any, error)) (stop func()) {
@@ -72,7 +73,7 @@ func TestAsk_NoSubscriber_ReturnsErrNoAnswer(t *testing.T) {
 
 func TestAsk_SlowHandler_TimesOut(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
+	s := testkit.NATS(t)
 	b := connect(t, s, bus.Config{Timeout: 100 * time.Millisecond}, bus.Deps{})
 	defer answer(t, b, func(ctx context.Context, _ []byte) (any, error) {
 		<-ctx.Done()

@@ -19,9 +19,9 @@ import (
 
 func TestConnect_ServerIsDown_Waits(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
-	url := s.ClientURL()
-	s.stop()
+	s := testkit.NATS(t)
+	url := s.URL()
+	s.Shutdown()
 	type result struct {
 		b   *bus.Bus
 		err error
@@ -31,7 +31,7 @@ func TestConnect_ServerIsDown_Waits(t *testing.T) {
 		b, err := bus.Connect(t.Context(), bus.Config{URL: url}, bus.Deps{})
 		done <- result{b, err}
 	}()
-	s.start(t)
+	s.Restart(t)
 	r := within(t, done, "connect returns")
 	if r.err != nil {
 		t.Fatal(r.err)
@@ -43,8 +43,8 @@ func TestConnect_ServerIsDown_Waits(t *testing.T) {
 // A proxy whose server is down accepts a connection and closes it.
 func TestConnect_ServerBehindProxyIsDown_Waits(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
-	address := strings.TrimPrefix(s.ClientURL(), "nats://")
+	s := testkit.NATS(t)
+	address := strings.TrimPrefix(s.URL(), "nats://")
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	done := make(chan struct{})
@@ -85,9 +85,9 @@ func TestConnect_ServerBehindProxyIsDown_Waits(t *testing.T) {
 
 func TestConnect_ContextEnds_ReturnsError(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
-	url := strings.Replace(s.ClientURL(), "nats://", "nats://user:canary@", 1)
-	s.stop()
+	s := testkit.NATS(t)
+	url := strings.Replace(s.URL(), "nats://", "nats://user:canary@", 1)
+	s.Shutdown()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := bus.Connect(ctx, bus.Config{URL: url}, bus.Deps{})
@@ -101,16 +101,14 @@ func TestConnect_ContextEnds_ReturnsError(t *testing.T) {
 
 func TestConnect_InvalidConfig_FailsImmediately(t *testing.T) {
 	t.Parallel()
-	s := &natsServer{port: testkit.Port(t), dir: t.TempDir(), user: "keb", password: "right"}
-	s.start(t)
-	t.Cleanup(s.stop)
-	if _, err := bus.Connect(t.Context(), bus.Config{URL: s.ClientURL(), User: "keb", Password: "wrong"}, bus.Deps{}); !errors.Is(err, nats.ErrAuthorization) {
+	s := testkit.NATSWith(t, testkit.NATSConfig{User: "keb", Password: "right"})
+	if _, err := bus.Connect(t.Context(), bus.Config{URL: s.URL(), User: "keb", Password: "wrong"}, bus.Deps{}); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("wrong password: error is %v", err)
 	}
-	b, err := bus.Connect(t.Context(), bus.Config{URL: s.ClientURL(), User: "keb", Password: "right"}, bus.Deps{})
+	b, err := bus.Connect(t.Context(), bus.Config{URL: s.URL(), User: "keb", Password: "right"}, bus.Deps{})
 	require.NoError(t, err)
 	b.Close()
-	for _, cfg := range []bus.Config{{}, {URL: "nats://[::1"}, {URL: s.ClientURL(), Timeout: -1}} {
+	for _, cfg := range []bus.Config{{}, {URL: "nats://[::1"}, {URL: s.URL(), Timeout: -1}} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := bus.Connect(ctx, cfg, bus.Deps{}); err == nil || ctx.Err() != nil {
@@ -119,10 +117,15 @@ func TestConnect_InvalidConfig_FailsImmediately(t *testing.T) {
 	}
 }
 
-func TestConnect_InProcess_NeedsNoSocket(t *testing.T) {
+// dialer stands for a server in this process.
+type dialer string
+
+func (d dialer) InProcessConn() (net.Conn, error) { return net.Dial("tcp", string(d)) }
+
+func TestConnect_InProcess_UsesItsConnection(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
-	b, err := bus.Connect(t.Context(), bus.Config{}, bus.Deps{InProcess: s.Server})
+	s := testkit.NATS(t)
+	b, err := bus.Connect(t.Context(), bus.Config{}, bus.Deps{InProcess: dialer(strings.TrimPrefix(s.URL(), "nats://"))})
 	require.NoError(t, err)
 	defer b.Close()
 	require.NoError(t, b.EnsureStreams(t.Context()))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func publish(t testing.TB, b *bus.Bus, ids ...string) {
@@ -39,7 +40,7 @@ func want(t testing.TB, got <-chan string, id string) {
 
 func TestConsume_Messages_ArriveOnce(t *testing.T) {
 	t.Parallel()
-	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
+	b := connect(t, testkit.NATS(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	got := consume(t, b, bus.ConsumeConfig{Consumer: unhurried(), MaxBatch: 50, Handlers: 2})
 	const n = 5000
@@ -114,14 +115,14 @@ func TestConsume_StreamIsDeleted_Continues(t *testing.T) {
 
 func TestConsume_ServerRestarts_Continues(t *testing.T) {
 	t.Parallel()
-	for _, emptied := range []bool{false, true} {
+	for emptied, restart := range map[bool]func(*testkit.NATSServer, testing.TB){false: (*testkit.NATSServer).Restart, true: (*testkit.NATSServer).RestartEmpty} {
 		t.Run(fmt.Sprintf("store emptied %t", emptied), func(t *testing.T) {
 			t.Parallel()
 			b, s, reg := measured(t)
 			got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 			publish(t, b, "before")
 			want(t, got, "before")
-			s.restart(t, emptied)
+			restart(s, t)
 			publish(t, b, "after")
 			want(t, got, "after")
 			// A closed subscription leaves its pull request behind, to which the server may send lost messages.
@@ -154,9 +155,9 @@ func TestConsume_Reconnect_KeepsSubscription(t *testing.T) {
 }
 
 // measured is setup with the metrics of the bus.
-func measured(t testing.TB) (*bus.Bus, *natsServer, *prometheus.Registry) {
+func measured(t testing.TB) (*bus.Bus, *testkit.NATSServer, *prometheus.Registry) {
 	t.Helper()
-	s, reg := startServer(t), prometheus.NewRegistry()
+	s, reg := testkit.NATS(t), prometheus.NewRegistry()
 	b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	return b, s, reg
@@ -183,18 +184,18 @@ func TestConsume_StreamBehindConsumer_Continues(t *testing.T) {
 	t.Parallel()
 	b, s := setup(t)
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
-	stored := filepath.Join(s.dir, "jetstream", "$G", "streams", string(event.StreamCommands), "msgs")
+	stored := filepath.Join(s.StoreDir(), "$G", "streams", string(event.StreamCommands), "msgs")
 	old := filepath.Join(t.TempDir(), "msgs")
-	s.stop()
+	s.Shutdown()
 	require.NoError(t, os.CopyFS(old, os.DirFS(stored)))
-	s.start(t)
+	s.Restart(t)
 	publish(t, b, "1", "2", "3", "4", "5")
 	want(t, got, "5")
 	require.NoError(t, b.NATS().Flush())
-	s.stop()
+	s.Shutdown()
 	require.NoError(t, os.RemoveAll(stored))
 	require.NoError(t, os.CopyFS(stored, os.DirFS(old)))
-	s.start(t)
+	s.Restart(t)
 	publish(t, b, "after")
 	want(t, got, "after")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // garbage publishes a message of the maximum size that is not an event.
@@ -69,7 +70,7 @@ func TestDeadLetter_MessageOfMaxSize_IsTruncated(t *testing.T) {
 
 func TestDeadLetter_StreamRejectsIt_MessageIsDropped(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
+	s := testkit.NATS(t)
 	var log strings.Builder
 	b := connect(t, s, bus.Config{}, bus.Deps{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	require.NoError(t, b.EnsureStreams(t.Context()))

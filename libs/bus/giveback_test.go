@@ -5,60 +5,29 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// traffic records what a server receives from its clients, in order.
-type traffic struct {
-	mu    sync.Mutex
-	lines []string
+// traffic returns what a server that traces has received from its clients and sent to them, in order.
+func traffic(s *testkit.NATSServer) []string { return strings.Split(s.Log(), "\n") }
+
+// place returns the first line with this text; -1 if there is none.
+func place(lines []string, text string) int {
+	return slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, text) })
 }
-
-func (l *traffic) note(line string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, line)
-}
-
-// place returns the first line from a line on that contains all of these words; -1 if there is none.
-func (l *traffic) place(from int, words ...string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := from; i < len(l.lines); i++ {
-		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(l.lines[i], word) }) {
-			return i
-		}
-	}
-	return -1
-}
-
-func (l *traffic) length() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.lines)
-}
-
-// Tracef is the only log function of a server that receives the clients' messages.
-func (l *traffic) Tracef(format string, v ...any) { l.note(fmt.Sprintf(format, v...)) }
-
-func (l *traffic) Noticef(string, ...any) {}
-func (l *traffic) Warnf(string, ...any)   {}
-func (l *traffic) Fatalf(string, ...any)  {}
-func (l *traffic) Errorf(string, ...any)  {}
-func (l *traffic) Debugf(string, ...any)  {}
 
 // A message that is returned while the pull request is open is redelivered to the stopping process, and may be lost with it.
 func TestConsume_Stop_ReturnsMessagesAfterLastPull(t *testing.T) {
 	t.Parallel()
-	others, s := setup(t)
+	s := testkit.NATSWith(t, testkit.NATSConfig{Trace: true})
+	others := connect(t, s, bus.Config{}, bus.Deps{})
+	require.NoError(t, others.EnsureStreams(t.Context()))
 	require.NoError(t, others.EnsureConsumer(t.Context(), unhurried()))
-	var heard traffic
-	s.SetLogger(&heard, false, true)
 	b := connect(t, s, bus.Config{Name: "who stops"}, bus.Deps{})
 	const n, rounds = 16, 5
 	for round := range rounds {
@@ -77,7 +46,7 @@ func TestConsume_Stop_ReturnsMessagesAfterLastPull(t *testing.T) {
 		}
 		publish(t, others, ids...)
 		batch := within(t, taken, "the first commands")
-		from := heard.length()
+		from := len(traffic(s)) - 1
 
 		cancel()
 		for _, d := range batch {
@@ -87,9 +56,10 @@ func TestConsume_Stop_ReturnsMessagesAfterLastPull(t *testing.T) {
 		}
 		require.NoError(t, within(t, ended, "the end"))
 		require.NoError(t, b.NATS().Flush())
-		end, first := heard.place(from, "[UNSUB "), heard.place(from, "-NAK")
+		lines := traffic(s)[from:]
+		end, first := place(lines, "[UNSUB "), place(lines, "-NAK")
 		if end < 0 || first < end {
-			t.Errorf("round %d: the end of the subscription is line %d, the first that is given back line %d: want it later", round, end-from, first-from)
+			t.Errorf("round %d: the end of the subscription is line %d, the first that is given back line %d: want it later", round, end, first)
 		}
 
 		got := make(chan string, n)

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func config(t testing.TB, b *bus.Bus, name event.Stream) jetstream.StreamConfig {
@@ -21,7 +21,7 @@ func config(t testing.TB, b *bus.Bus, name event.Stream) jetstream.StreamConfig 
 
 func TestEnsureStreams_StreamOfEarlierRelease_GetsLimit(t *testing.T) {
 	t.Parallel()
-	b := connect(t, startServer(t), bus.Config{}, bus.Deps{})
+	b := connect(t, testkit.NATS(t), bus.Config{}, bus.Deps{})
 	for _, spec := range event.Streams() {
 		cfg := jetstream.StreamConfig{Name: string(spec.Name), Subjects: spec.Subjects, Duplicates: spec.Duplicates}
 		if spec.WorkQueue {
@@ -62,9 +62,7 @@ func TestEnsureStreams_LimitOfOperator_Stays(t *testing.T) {
 
 func TestEnsureStreams_SmallServer_Works(t *testing.T) {
 	t.Parallel()
-	s := &natsServer{dir: t.TempDir(), port: server.RANDOM_PORT, maxStore: 10 << 20, maxMemory: 1 << 20}
-	s.start(t)
-	t.Cleanup(s.stop)
+	s := testkit.NATSWith(t, testkit.NATSConfig{MaxStore: 10 << 20, MaxMemory: 1 << 20})
 	b := connect(t, s, bus.Config{}, bus.Deps{})
 	for range 2 {
 		require.NoError(t, b.EnsureStreams(t.Context()))

@@ -10,11 +10,12 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func TestMetrics_Traffic_IsCounted(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
+	s := testkit.NATS(t)
 	reg := prometheus.NewRegistry()
 	b := connect(t, s, bus.Config{}, bus.Deps{Registerer: reg})
 	connect(t, s, bus.Config{}, bus.Deps{Registerer: reg}) // a second bus of the same process shares the metrics
@@ -81,7 +82,7 @@ func TestMetrics_Traffic_IsCounted(t *testing.T) {
 
 func TestMetrics_ConnectionLost_ReportsDisconnected(t *testing.T) {
 	t.Parallel()
-	s := startServer(t)
+	s := testkit.NATS(t)
 	reg := prometheus.NewRegistry()
 	connected := func() float64 {
 		families, err := reg.Gather()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func streamMessages(t testing.TB, b *bus.Bus, s event.Stream) uint64 {
@@ -26,7 +27,7 @@ func streamMessages(t testing.TB, b *bus.Bus, s event.Stream) uint64 {
 
 func TestPublish_LargeBatch_IsStored(t *testing.T) {
 	t.Parallel()
-	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
+	b := connect(t, testkit.NATS(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	const n = 10_000 // more than may be in flight
 	msgs := make([]bus.Message, n)
@@ -85,7 +86,7 @@ func TestPublish_MissingStream_IsCreated(t *testing.T) {
 func TestPublish_ServerLostStore_Continues(t *testing.T) {
 	t.Parallel()
 	b, s := setup(t)
-	s.restart(t, true)
+	s.RestartEmpty(t)
 	require.NoError(t, b.Publish(t.Context(), command(t, "a")))
 	if got := streamMessages(t, b, event.StreamCommands); got != 1 {
 		t.Errorf("stream holds %d messages, want 1", got)
@@ -97,7 +98,7 @@ func TestPublish_ServerLostStore_Continues(t *testing.T) {
 
 func TestPublish_NoAcknowledgement_Retries(t *testing.T) {
 	t.Parallel()
-	b := connect(t, startServer(t), bus.Config{Timeout: 15 * time.Second}, bus.Deps{})
+	b := connect(t, testkit.NATS(t), bus.Config{Timeout: 15 * time.Second}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	require.NoError(t, b.JetStream().DeleteStream(t.Context(), string(event.StreamCommands)))
 	// A subscriber that never answers behaves like a stream that is being deleted.
@@ -119,7 +120,7 @@ func TestPublish_ServerStaysDown_TimesOut(t *testing.T) {
 	t.Parallel()
 	_, s := setup(t)
 	b := connect(t, s, bus.Config{Timeout: 300 * time.Millisecond}, bus.Deps{})
-	s.stop()
+	s.Shutdown()
 	err := b.Publish(t.Context(), command(t, "a"))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error is %v, want a deadline", err)
@@ -174,7 +175,7 @@ func TestEnsureStreams_ChangedStream_IsRestored(t *testing.T) {
 
 func TestEnsureStageBucket_WithRollups_RemovesThem(t *testing.T) {
 	t.Parallel()
-	b := connect(t, startServer(t), bus.Config{}, bus.Deps{})
+	b := connect(t, testkit.NATS(t), bus.Config{}, bus.Deps{})
 	kv, err := b.JetStream().CreateKeyValue(t.Context(), jetstream.KeyValueConfig{
 		Bucket: event.StageBucket, Storage: jetstream.MemoryStorage, TTL: event.StageMemoryTTL, MaxBytes: 1 << 20,
 	})
@@ -203,7 +204,7 @@ func TestEnsureStageBucket_WithRollups_RemovesThem(t *testing.T) {
 
 func TestPublish_QuietMessages_ShareAcknowledgement(t *testing.T) {
 	t.Parallel()
-	b := connect(t, startServer(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
+	b := connect(t, testkit.NATS(t), bus.Config{Timeout: time.Minute}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	const n = 5000 // more than may be in flight
 	msgs := make([]bus.Message, 0, 2*n)
@@ -299,7 +300,7 @@ func TestPublishError_NoServer_IsAway(t *testing.T) {
 	t.Parallel()
 	_, s := setup(t)
 	b := connect(t, s, bus.Config{Timeout: 300 * time.Millisecond}, bus.Deps{})
-	s.stop()
+	s.Shutdown()
 	err := b.Publish(t.Context(), command(t, "a"))
 	if perr, ok := errors.AsType[*bus.PublishError](err); !ok || !perr.Away() {
 		t.Errorf("error is %v, want one for an unavailable bus", err)

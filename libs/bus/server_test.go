@@ -2,11 +2,9 @@ package bus_test
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -17,65 +15,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// natsServer is a real server on a loopback port that stays the same after restarts.
-type natsServer struct {
-	*server.Server
-	port           int
-	dir            string
-	user, password string
-	// maxStore and maxMemory limit the streams; 0 means the server's default.
-	maxStore, maxMemory int64
-}
-
-func startServer(t testing.TB) *natsServer {
-	t.Helper()
-	s := &natsServer{port: testkit.Port(t), dir: t.TempDir()}
-	s.start(t)
-	t.Cleanup(s.stop)
-	return s
-}
-
-func (s *natsServer) start(t testing.TB) {
-	t.Helper()
-	srv, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: s.port, JetStream: true, StoreDir: s.dir, NoSigs: true, NoLog: true,
-		Username: s.user, Password: s.password, JetStreamMaxStore: s.maxStore, JetStreamMaxMemory: s.maxMemory,
-	})
-	require.NoError(t, err, "make nats server")
-	srv.Start()
-	if !srv.ReadyForConnections(time.Minute) {
-		t.Fatal("nats server does not come up")
-	}
-	s.Server = srv
-}
-
-func (s *natsServer) stop() {
-	s.Shutdown()
-	s.WaitForShutdown()
-}
-
-// restart restarts the server; emptied makes it lose its store.
-func (s *natsServer) restart(t testing.TB, emptied bool) {
-	t.Helper()
-	s.stop()
-	if emptied {
-		require.NoError(t, os.RemoveAll(s.dir), "empty the store")
-	}
-	s.start(t)
-}
-
 // setup returns a bus with all streams, and its server.
-func setup(t testing.TB) (*bus.Bus, *natsServer) {
+func setup(t testing.TB) (*bus.Bus, *testkit.NATSServer) {
 	t.Helper()
-	s := startServer(t)
+	s := testkit.NATS(t)
 	b := connect(t, s, bus.Config{}, bus.Deps{})
 	require.NoError(t, b.EnsureStreams(t.Context()))
 	return b, s
 }
 
-func connect(t testing.TB, s *natsServer, cfg bus.Config, deps bus.Deps) *bus.Bus {
+func connect(t testing.TB, s *testkit.NATSServer, cfg bus.Config, deps bus.Deps) *bus.Bus {
 	t.Helper()
-	cfg.URL = s.ClientURL()
+	cfg.URL = s.URL()
 	b, err := bus.Connect(t.Context(), cfg, deps)
 	require.NoError(t, err)
 	t.Cleanup(b.Close)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // A power loss can leave any file of the server's store half written. The bus must work again for each file, and only messages whose
@@ -31,21 +32,23 @@ func TestEnsureAll_DamagedStoreFile_CreatesAllAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Close()
-	s.stop()
+	s.Shutdown()
 	whole := t.TempDir()
-	require.NoError(t, os.CopyFS(whole, os.DirFS(s.dir)))
+	require.NoError(t, os.CopyFS(whole, os.DirFS(s.StoreDir())))
 	const (
 		removed    = -1
-		streamMeta = "/jetstream/$G/streams/KEB_COMMANDS/meta.inf"
+		streamMeta = "/$G/streams/KEB_COMMANDS/meta.inf"
 	)
 	for _, file := range filesOf(t, whole) {
 		for _, part := range []int64{removed, 0, 2} { // removed, empty, or half of the file
 			t.Run(fmt.Sprint(file, " ", part), func(t *testing.T) {
-				require.NoError(t, os.RemoveAll(s.dir))
-				require.NoError(t, os.CopyFS(s.dir, os.DirFS(whole)))
-				tear(t, filepath.Join(s.dir, file), part)
-				s.start(t)
-				defer s.stop()
+				t.Parallel()
+				s := testkit.NATS(t)
+				s.Shutdown()
+				require.NoError(t, os.RemoveAll(s.StoreDir()))
+				require.NoError(t, os.CopyFS(s.StoreDir(), os.DirFS(whole)))
+				tear(t, filepath.Join(s.StoreDir(), file), part)
+				s.Restart(t)
 				b := connect(t, s, bus.Config{}, bus.Deps{})
 				require.NoError(t, b.EnsureAll(t.Context(), consumers))
 				require.NoError(t, b.EnsureAll(t.Context(), consumers), "the second time")
