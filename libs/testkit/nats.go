@@ -27,7 +27,7 @@ type NATSConfig struct {
 	Trace bool
 }
 
-// NATSServer is a real NATS server with JetStream in a process of its own, on a separate loopback port. Its store is a temporary folder.
+// NATSServer is a real NATS server with JetStream in a process of its own, on a separate loopback port. Its store is a folder of MemoryDir.
 type NATSServer struct {
 	mu   sync.Mutex
 	port int
@@ -46,7 +46,7 @@ func NATS(t testing.TB) *NATSServer {
 // NATSWith is like NATS, with a configuration.
 func NATSWith(t testing.TB, cfg NATSConfig) *NATSServer {
 	t.Helper()
-	n := &NATSServer{port: Port(t), dir: t.TempDir(), work: t.TempDir()} // the port is reserved even while the server is stopped
+	n := &NATSServer{port: Port(t), dir: MemoryDir(t), work: t.TempDir()} // the port is reserved even while the server is stopped
 	if err := os.WriteFile(n.config(), n.settings(cfg), 0o600); err != nil {
 		t.Fatalf("start NATS: %v", err)
 	}
