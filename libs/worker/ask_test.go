@@ -79,7 +79,7 @@ func TestKept_BrokerCannotOpenIt_IsBroken(t *testing.T) {
 	}
 }
 
-func TestCredentialsComeFromTheBroker(t *testing.T) {
+func TestClaimCredentials_Broker_Answers(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	asked := make(chan event.CredentialsRequest, 1)
@@ -121,11 +121,11 @@ func TestCredentialsComeFromTheBroker(t *testing.T) {
 	c.Operation.Credentials = []string{event.CredentialsKubeconfig}
 	o.send(c)
 	if r := o.next(); r.Type != event.TypeStepFailed || !strings.Contains(r.Error.Message, "they are gone") {
-		t.Errorf("%s with error %+v: want the broker's refusal", r.Type, r.Error)
+		t.Errorf("%s with error %+v: want the broker's error", r.Type, r.Error)
 	}
 }
 
-func TestTheWorkerIsFoundAsAMicroService(t *testing.T) {
+func TestWorker_MicroService_IsDiscovered(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	w := o.start([]worker.Step{noop("B_Step"), noop("A_Step")})
@@ -156,10 +156,10 @@ func TestTheWorkerIsFoundAsAMicroService(t *testing.T) {
 		t.Errorf("pong (-want +got):\n%s", diff)
 	}
 	require.NoError(t, w.stop())
-	testkit.Eventually(t, soon, "the stopped worker falls silent", func() bool { return !ask(infoSubject, &info) })
+	testkit.Eventually(t, soon, "the stopped worker does not answer", func() bool { return !ask(infoSubject, &info) })
 }
 
-func TestAnyVersionCanBeAnnounced(t *testing.T) {
+func TestWorker_OddVersion_IsAnnounced(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	for _, version := range []string{"", "v2.0.1", "main-3f2a1b"} {

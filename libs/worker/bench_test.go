@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// BenchmarkNoOpSteps measures steps per second of one worker process, and what they cost, with a number of commands in flight: each result sends
-// the next command, as the orchestrator would. Server, worker and the one that sends share the process.
+// BenchmarkNoOpSteps measures throughput and cost of steps in one worker process, with a number of commands in flight. Each result sends
+// the next command, as in the orchestrator. Server, worker and sender share the process.
 func BenchmarkNoOpSteps(b *testing.B) {
 	const concurrency = 500
 	for _, inFlight := range []int{1, 50, 500} {
@@ -67,7 +67,7 @@ func BenchmarkNoOpSteps(b *testing.B) {
 	}
 }
 
-// cpu is the time that this process has been busy, the server included.
+// cpu returns the CPU time of this process, including the server.
 func cpu(b *testing.B) time.Duration {
 	var used syscall.Rusage
 	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &used))

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// gate is a step that says when it starts and then waits.
+// gate is a step that reports its start and then waits.
 type gate struct {
 	name    string
 	started chan operation
@@ -40,7 +40,7 @@ func (g *gate) step() worker.Step {
 	})
 }
 
-func TestACommandSentAgainWhileItsStepRunsIsIgnored(t *testing.T) {
+func TestCommand_ResentWhileRunning_IsIgnored(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Slow")
@@ -64,14 +64,14 @@ func TestACommandSentAgainWhileItsStepRunsIsIgnored(t *testing.T) {
 	}
 }
 
-func TestTheSameMessageAgainWhileItsStepRunsStaysWithTheRunningOne(t *testing.T) {
+func TestCommand_RedeliveredWhileRunning_StaysOpen(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Slow")
-	// Heartbeats would prevent what this test is about: they come every 100 s, the server redelivers after 0.3 s.
+	// The heartbeat interval of 100 s lets the server redeliver after 0.3 s.
 	w := o.start([]worker.Step{g.step()}, ackWait(5*time.Minute))
 	commands := string(event.StreamCommands)
-	testkit.Eventually(t, soon, "the worker has made its consumer", func() bool {
+	testkit.Eventually(t, soon, "the worker has created its consumer", func() bool {
 		_, err := o.bus.JetStream().Consumer(t.Context(), commands, workerName)
 		return err == nil
 	})
@@ -95,7 +95,7 @@ func TestTheSameMessageAgainWhileItsStepRunsStaysWithTheRunningOne(t *testing.T)
 	}
 }
 
-func TestACommandOfADeadProcessGoesToAnother(t *testing.T) {
+func TestCommand_ProcessDies_GoesToAnother(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Slow")
@@ -103,7 +103,7 @@ func TestACommandOfADeadProcessGoesToAnother(t *testing.T) {
 	o.startOn(deadBus, []worker.Step{g.step()}, ackWait(300*time.Millisecond))
 	o.send(command("Slow"))
 	receive(t, "the step starts", g.started)
-	// To the server a killed process is a connection that is gone.
+	// For the server, a killed process is a closed connection.
 	deadBus.NATS().Close()
 	o.start([]worker.Step{noop("Slow")}, ackWait(300*time.Millisecond))
 	if r := o.next(); r.Type != event.TypeStepSucceeded {
@@ -113,7 +113,7 @@ func TestACommandOfADeadProcessGoesToAnother(t *testing.T) {
 	o.settled()
 }
 
-func TestALateCommandIsDropped(t *testing.T) {
+func TestCommand_Late_IsDropped(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	w := o.start([]worker.Step{named("Late", func(_ context.Context, op operation) (operation, time.Duration, error) {
@@ -130,7 +130,7 @@ func TestALateCommandIsDropped(t *testing.T) {
 	o.noResult()
 }
 
-func TestLatenessIsByTheInjectedClock(t *testing.T) {
+func TestCommand_Late_UsesInjectedClock(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	clock := testkit.NewClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -151,7 +151,7 @@ func TestLatenessIsByTheInjectedClock(t *testing.T) {
 	}
 }
 
-func TestACommandForAnUnknownStepWaitsForAWorkerThatHasIt(t *testing.T) {
+func TestCommand_UnknownStep_IsReturned(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	old := o.start([]worker.Step{noop("Old")})
@@ -167,7 +167,7 @@ func TestACommandForAnUnknownStepWaitsForAWorkerThatHasIt(t *testing.T) {
 	o.settled()
 }
 
-func TestAnUnreadableCommandGoesToTheDeadLetters(t *testing.T) {
+func TestCommand_Unreadable_GoesToDeadLetters(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		command func(c *event.StepExecute)
@@ -218,17 +218,17 @@ func TestAnUnreadableCommandGoesToTheDeadLetters(t *testing.T) {
 			if n := w.metric("keb_worker_commands_ignored_total", "reason=unreadable"); n != 1 {
 				t.Errorf("counted %g, want 1", n)
 			}
-			o.send(command("Known")) // it did not block the next one
+			o.send(command("Known")) // it does not block the next one
 			o.next()
 		})
 	}
 }
 
-func TestALongStepIsNotDeliveredAgain(t *testing.T) {
+func TestCommand_LongStep_IsNotRedelivered(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Long")
-	// The server counts anew with each report: a pause of the machine may take two thirds of this.
+	// Each report restarts the server's timer, so a pause of the machine may take two thirds of this.
 	const wait = 4 * time.Second
 	progress := make(chan string, 100)
 	sub, err := o.bus.NATS().Subscribe("$JS.ACK."+string(event.StreamCommands)+".>", func(m *nats.Msg) {
@@ -241,11 +241,11 @@ func TestALongStepIsNotDeliveredAgain(t *testing.T) {
 	begin := time.Now()
 	for time.Since(begin) < wait+wait/6 {
 		if got := receive(t, "progress", progress); got != "+WPI" {
-			t.Fatalf("the worker said %q while the step ran, want progress", got)
+			t.Fatalf("the worker sent %q while the step ran, want progress", got)
 		}
 	}
 	if n := o.consumer().NumRedelivered; n != 0 {
-		t.Errorf("%d commands were delivered again", n)
+		t.Errorf("%d commands were redelivered", n)
 	}
 	close(g.release)
 	o.next()
@@ -258,7 +258,7 @@ func TestALongStepIsNotDeliveredAgain(t *testing.T) {
 	}
 }
 
-func TestCommandsThatFindNoSlotGoToAnotherProcess(t *testing.T) {
+func TestCommand_NoSlot_GoesToAnotherProcess(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Step")
@@ -280,7 +280,7 @@ func TestCommandsThatFindNoSlotGoToAnotherProcess(t *testing.T) {
 	o.settled()
 }
 
-func TestStepsRunAtOnceUpToTheLimit(t *testing.T) {
+func TestConcurrency_Limit_IsReachedNotExceeded(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Step")
@@ -303,7 +303,7 @@ func TestStepsRunAtOnceUpToTheLimit(t *testing.T) {
 	o.settled()
 }
 
-func TestStepsAreStartedAtTheRateLimit(t *testing.T) {
+func TestRateLimit_Steps_StartAtRate(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	starts := make(chan time.Time, 10)
@@ -321,20 +321,20 @@ func TestStepsAreStartedAtTheRateLimit(t *testing.T) {
 	for range commands {
 		last = receive(t, "a start", starts)
 	}
-	// Four intervals of 50 ms, counted from before the first start, as a step may look at the clock late; the limiter may be a little
-	// early against another clock reading.
+	// Four intervals of 50 ms from before the first start, because a step may read the clock late. The limiter may be slightly
+	// early compared with another clock reading.
 	if d := last.Sub(before); d < 190*time.Millisecond {
 		t.Errorf("5 steps started within %s, want at least 200ms at 20 per second", d)
 	}
 }
 
-func TestACommandThatGetsLateBehindTheRateLimitIsDropped(t *testing.T) {
+func TestRateLimit_CommandGetsLate_IsDropped(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	clock := testkit.NewClock(time.Now())
 	late := []event.StepExecute{command("Step"), command("Step")}
 	w := o.start([]worker.Step{named("Step", func(_ context.Context, op operation) (operation, time.Duration, error) {
-		clock.Advance(time.Hour) // while the second command waits for its turn
+		clock.Advance(time.Hour) // while the rate limit delays the second command
 		return op, 0, nil
 	})}, func(c *worker.Config, d *worker.Deps, _ *worker.Worker) { c.RateLimit, d.Now = 1, clock.Now })
 	o.send(late...)

@@ -10,16 +10,15 @@ import (
 )
 
 const (
-	// uncheckedDelay is the pause before a command of which nobody could say whether it is still waited for is offered again.
+	// uncheckedDelay is the redelivery delay of a command whose currency the orchestrator has not confirmed.
 	uncheckedDelay = time.Second
-	// uncheckedLog is the time between two lines in the log about such commands.
+	// uncheckedLog is the minimum interval of log messages about such commands.
 	uncheckedLog = 10 * time.Second
 )
 
-// current returns the commands that are to be executed, in their order. Of those that were delivered before, the result may be out, of
-// a process that could not acknowledge the command any more: the stage may have ended since, or the operation. The orchestrator
-// knows. What it does not wait for is dropped. When it says nothing in time nobody executes on a guess: the command goes back to the
-// bus, until there is an answer, or it is late.
+// current returns the commands to execute, in order. A redelivered command may already have a result, from a process that could not
+// acknowledge it, so current asks the orchestrator whether it still expects one and drops the command if not. Without an answer in
+// time, the command is not executed but returned to the bus, until there is an answer or its time is over.
 func (p *pool) current(ctx context.Context, patience time.Duration, admitted []*taken) []*taken {
 	var again []*taken
 	for _, t := range admitted {
@@ -32,7 +31,7 @@ func (p *pool) current(ctx context.Context, patience time.Duration, admitted []*
 	}
 	answers := p.askCurrent(ctx, patience, again)
 	if ctx.Err() != nil {
-		return admitted // the worker stops: the answer may be missing for that alone, and all of them are handed over
+		return admitted // the worker stops and returns all commands
 	}
 	current := make([]*taken, 0, len(admitted))
 	for _, t := range admitted {
@@ -42,8 +41,8 @@ func (p *pool) current(ctx context.Context, patience time.Duration, admitted []*
 			current = append(current, t)
 		case answered:
 			p.w.metrics.ignored[ignoredOutdated].Inc()
-			p.w.log.Debug("command dropped that came again, as it is not waited for any more", t.logArgs()...)
-			// In this order, as in acknowledge.
+			p.w.log.Debug("redelivered command dropped: the orchestrator no longer expects a result", t.logArgs()...)
+			// The order matters, see acknowledge.
 			p.settle(t, t.delivery.Ack())
 			p.forget(t)
 		default:
@@ -54,7 +53,7 @@ func (p *pool) current(ctx context.Context, patience time.Duration, admitted []*
 	return current
 }
 
-// askCurrent asks the orchestrator about commands, and tells of those that it has answered for whether they are current.
+// askCurrent asks the orchestrator which commands are current. The result contains only commands with an answer.
 func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands []*taken) map[event.CommandRef]bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -71,7 +70,7 @@ func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands 
 				return answers
 			}
 			p.unchecked.Do(func() {
-				p.w.log.Warn("nobody says whether commands that came again are still waited for, so they wait", "commands", len(chunk), "err", err)
+				p.w.log.Warn("no answer whether redelivered commands are current; they are delayed", "commands", len(chunk), "err", err)
 			})
 			continue
 		}
@@ -87,7 +86,7 @@ func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands 
 	return answers
 }
 
-// again tells that the command was delivered before, to this process or to another.
+// again reports whether the command was delivered before, to this or another process.
 func (t *taken) again() bool { return t.delivery.NumDelivered() > 1 }
 
 func (t *taken) ref() event.CommandRef {

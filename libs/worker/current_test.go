@@ -23,7 +23,7 @@ func ref(c event.StepExecute) event.CommandRef {
 
 var byCommand = cmpopts.SortSlices(func(a, b event.CommandRef) bool { return a.OperationID < b.OperationID })
 
-// sendAgain sends commands that a process takes first which does not come to acknowledge them.
+// sendAgain sends commands that another process has received without acknowledging them.
 func (o *orchestrator) sendAgain(commands ...event.StepExecute) {
 	o.t.Helper()
 	ctx := o.t.Context()
@@ -45,8 +45,8 @@ func (o *orchestrator) sendAgain(commands ...event.StepExecute) {
 	}
 }
 
-// What another process has taken, and perhaps answered, is executed only if the orchestrator still waits for it.
-func TestACommandThatComesAgainIsExecutedIfItIsStillWaitedFor(t *testing.T) {
+// A command that another process received, and may have answered, is executed only if it is still current.
+func TestRedelivery_Current_IsExecuted(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	current, outdated, fresh := command("Step"), command("Step"), command("Step")
@@ -78,13 +78,13 @@ func TestACommandThatComesAgainIsExecutedIfItIsStillWaitedFor(t *testing.T) {
 	}
 }
 
-func TestNobodyExecutesOnAGuess(t *testing.T) {
+func TestRedelivery_NoAnswer_IsNotExecuted(t *testing.T) {
 	t.Parallel()
 	for name, silence := range map[string]func(o *orchestrator){
-		"nobody is there": func(o *orchestrator) { o.stopAnswers() },
+		"no orchestrator": func(o *orchestrator) { o.stopAnswers() },
 		"no answer in time": func(o *orchestrator) {
 			o.say(func(ctx context.Context, _ []event.CommandRef) ([]event.CommandRef, error) {
-				<-ctx.Done() // the worker has given up by then
+				<-ctx.Done() // the worker no longer waits
 				return nil, ctx.Err()
 			})
 		},
@@ -108,12 +108,12 @@ func TestNobodyExecutesOnAGuess(t *testing.T) {
 			if r := o.next(); r.Step != "Other" {
 				t.Errorf("%s is executed", r.Step)
 			}
-			testkit.Eventually(t, soon, "it comes again, and the one whose time is over is dropped", func() bool {
+			testkit.Eventually(t, soon, "it is redelivered, and the late one is dropped", func() bool {
 				return w.metric("keb_worker_commands_ignored_total", "reason=unchecked") >= 3 &&
 					w.metric("keb_worker_commands_ignored_total", "reason=late") == 1
 			})
 			if n := g.runs.Load(); n != 0 {
-				t.Fatalf("the step ran %d times while nobody said that it is waited for", n)
+				t.Fatalf("the step ran %d times without confirmation that the command is current", n)
 			}
 			o.stopAnswers()
 			o.answerCurrent()
@@ -124,7 +124,7 @@ func TestNobodyExecutesOnAGuess(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatStopsWhileItAsksHandsOverAtOnce(t *testing.T) {
+func TestRedelivery_WorkerStops_IsReturned(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	asked, answer := make(chan struct{}, 1), make(chan struct{})
@@ -139,7 +139,7 @@ func TestAWorkerThatStopsWhileItAsksHandsOverAtOnce(t *testing.T) {
 	again := command("Step")
 	o.sendAgain(again)
 	g := newGate("Step")
-	// A question has a sixth of the first and half of the second, so the stop comes before its end also on a slow machine.
+	// The question has half of slotPatience, so the stop precedes its end even on a slow machine.
 	w := o.start([]worker.Step{g.step()}, ackWait(3*time.Minute), func(_ *worker.Config, _ *worker.Deps, w *worker.Worker) {
 		if w != nil {
 			worker.SetSlotPatience(w, time.Minute)
@@ -149,9 +149,9 @@ func TestAWorkerThatStopsWhileItAsksHandsOverAtOnce(t *testing.T) {
 	if err := w.stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
-	// What nobody answers for waits on the bus for a second.
+	// Unconfirmed commands are redelivered after a second.
 	if n := w.metric("keb_worker_commands_ignored_total", "reason=unchecked"); n != 0 || g.runs.Load() != 0 {
-		t.Errorf("of one command %g are given back with a pause and %d executed, want none", n, g.runs.Load())
+		t.Errorf("of one command %g are returned with a delay and %d executed, want none", n, g.runs.Load())
 	}
 	close(answer)
 	o.say(everyOne)
@@ -162,7 +162,7 @@ func TestAWorkerThatStopsWhileItAsksHandsOverAtOnce(t *testing.T) {
 	o.settled()
 }
 
-func TestAQuestionAboutCommandsIsNotTooLong(t *testing.T) {
+func TestRedelivery_Question_FitsMessage(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	refs := make([]event.CommandRef, 2*event.MaxCurrent+1)
@@ -185,6 +185,6 @@ func TestAQuestionAboutCommandsIsNotTooLong(t *testing.T) {
 		}
 	}
 	if len(answers) != len(refs) || current != len(refs)-3 || len(o.questions()) != 3 {
-		t.Errorf("%d answers of which %d say current, in %d questions: want %d, %d and 3", len(answers), current, len(o.questions()), len(refs), len(refs)-3)
+		t.Errorf("%d answers with %d current ones to %d questions: want %d, %d and 3", len(answers), current, len(o.questions()), len(refs), len(refs)-3)
 	}
 }

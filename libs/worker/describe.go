@@ -1,19 +1,19 @@
 package worker
 
-// Described is a step that tells what it does, for the generated documentation (docs/steps.md). It is optional.
+// Described is an optional interface of steps that describe themselves for the generated documentation (docs/steps.md).
 type Described interface {
 	Describe() Description
 }
 
-// Description is what people who run or debug a step want to know of it. Tests hold it against what the step really does.
+// Description documents a step for operators and developers. Tests compare it with the behaviour of the step.
 type Description struct {
 	// Summary is one sentence, in the third person: "Creates the internal evaluation."
 	Summary string
-	// Calls are the calls to external systems that the step makes on some path.
+	// Calls lists the calls to external systems that the step can make.
 	Calls []Call
-	// Details names the members of the worker's own details that the step saves.
+	// Details lists the members of the worker's own details that the step saves.
 	Details []string
-	// StageMemory names what it puts into the stage memory: keys of Remember, and "overrides:<component>" of SetOverrides.
+	// StageMemory lists what the step puts into the stage memory: keys of Remember, and "overrides:<component>" for SetOverrides.
 	StageMemory []string
 }
 
@@ -21,11 +21,11 @@ type Description struct {
 type Call struct {
 	// System is the name of the system, as in extclient.Config, for example "avs".
 	System string
-	// Operation is method and route, or the name of a GraphQL operation, for example "POST /" or "provisionRuntime".
+	// Operation is a method and route or the name of a GraphQL operation, for example "POST /" or "provisionRuntime".
 	Operation string
 }
 
-// Describe is what a step tells of itself; false if it tells nothing.
+// Describe returns the description of a step, and false if the step is not Described.
 func Describe(s Step) (Description, bool) {
 	d, ok := s.(Described)
 	if !ok {

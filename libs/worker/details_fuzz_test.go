@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a step saves is merged into what it has saved before, and never takes the worker down.
+// Saved details are merged into earlier ones, and no input crashes the worker.
 func FuzzMergeDetails(f *testing.F) {
 	for _, seed := range [][2]string{
 		{``, `{"a":1}`}, {`{"a":{"b":1}}`, `{"a":null}`}, {`null`, `{"a":1}`}, {`[1]`, `{"a":1}`}, {`{}`, `null`}, {`{"a":1`, `{}`}, {`{"a":1,"a":2}`, `{"b":"\u0000"}`},
@@ -26,7 +26,7 @@ func FuzzMergeDetails(f *testing.F) {
 		}
 		var is map[string]json.RawMessage
 		if len(merged) > 0 {
-			require.NoErrorf(t, json.Unmarshal(merged, &is), "%s is no JSON object", merged)
+			require.NoErrorf(t, json.Unmarshal(merged, &is), "%s is not a JSON object", merged)
 		}
 		for name, value := range changes {
 			if _, there := is[name]; there == (string(value) == "null") {

@@ -22,7 +22,7 @@ type avsDetails struct {
 	Note     string `json:"note,omitempty"`
 }
 
-func TestDetailsAreReadByWorker(t *testing.T) {
+func TestDetails_Worker_SelectsPart(t *testing.T) {
 	t.Parallel()
 	r := workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {
 		var avs avsDetails
@@ -30,11 +30,11 @@ func TestDetailsAreReadByWorker(t *testing.T) {
 			return op, 0, err
 		}
 		other := avsDetails{Note: "untouched"}
-		if err := op.Details("nobody", &other); err != nil {
+		if err := op.Details("other", &other); err != nil {
 			return op, 0, err
 		}
 		if avs.Internal != 7 || other.Note != "untouched" {
-			t.Errorf("avs %+v, nobody %+v", avs, other)
+			t.Errorf("avs %+v, other %+v", avs, other)
 		}
 		return op, 0, nil
 	}), workertest.Operation{Details: map[string]any{"avs": avsDetails{Internal: 7}}})
@@ -43,7 +43,7 @@ func TestDetailsAreReadByWorker(t *testing.T) {
 	}
 }
 
-func TestSavedDetailsArePatchedMemberByMember(t *testing.T) {
+func TestSaveDetails_Members_AreMerged(t *testing.T) {
 	t.Parallel()
 	save := step(func(_ context.Context, op operation) (operation, time.Duration, error) {
 		if err := op.SaveDetails(avsDetails{External: 2}); err != nil {
@@ -57,7 +57,7 @@ func TestSavedDetailsArePatchedMemberByMember(t *testing.T) {
 			return op, 0, err
 		}
 		if want := (avsDetails{Internal: 1, External: 2}); now != want {
-			t.Errorf("own details within the step: %+v, want %+v", now, want)
+			t.Errorf("own details in the step: %+v, want %+v", now, want)
 		}
 		return worker.Retry(op, time.Second, nil)
 	})
@@ -71,11 +71,11 @@ func TestSavedDetailsArePatchedMemberByMember(t *testing.T) {
 	}
 	after, err := json.Marshal(r.Then().Details)
 	if want := `{"avs":{"external":2,"internal":1},"edp":{"x":true}}`; err != nil || string(after) != want {
-		t.Errorf("details afterwards: %s (%v), want %s", after, err, want)
+		t.Errorf("details after the step: %s (%v), want %s", after, err, want)
 	}
 }
 
-func TestBadDetailsFailTheStepThatIgnoresTheError(t *testing.T) {
+func TestSaveDetails_Invalid_FailsStep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		save any
@@ -87,7 +87,7 @@ func TestBadDetailsFailTheStepThatIgnoresTheError(t *testing.T) {
 		"a boolean":             {true, "a boolean, a JSON object is needed"},
 		"nothing":               {nil, "null, a JSON object is needed"},
 		"a nil pointer":         {(*avsDetails)(nil), "null, a JSON object is needed"},
-		"what has no JSON":      {map[string]any{"f": func() {}}, "unsupported type"},
+		"not encodable":         {map[string]any{"f": func() {}}, "unsupported type"},
 		"too much":              {map[string]string{"x": strings.Repeat("y", 256<<10)}, "at most 262144 are allowed"},
 		"a NUL":                 {map[string]string{"x": "a\x00b"}, "NUL character"},
 		"a NUL after backslash": {map[string]string{"x": "\\\x00"}, "NUL character"},
@@ -110,7 +110,7 @@ func TestBadDetailsFailTheStepThatIgnoresTheError(t *testing.T) {
 	}
 }
 
-func TestABackslashBeforeU0000IsNoNUL(t *testing.T) {
+func TestSaveDetails_EscapedBackslashU0000_IsValid(t *testing.T) {
 	t.Parallel()
 	r := workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {
 		return op, 0, op.SaveDetails(map[string]string{"x": `\u0000`})
@@ -120,11 +120,11 @@ func TestABackslashBeforeU0000IsNoNUL(t *testing.T) {
 	}
 }
 
-func TestDetailsOfSeveralSavesTogetherAreLimited(t *testing.T) {
+func TestSaveDetails_SeveralSaves_SumIsLimited(t *testing.T) {
 	t.Parallel()
 	half := strings.Repeat("y", 150<<10)
 	r := workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {
-		for range 3 { // the same member again does not count twice
+		for range 3 { // replacing a member does not add its size
 			if err := op.SaveDetails(map[string]string{"a": half}); err != nil {
 				t.Errorf("the same member again: %v", err)
 			}
@@ -136,7 +136,7 @@ func TestDetailsOfSeveralSavesTogetherAreLimited(t *testing.T) {
 	}
 }
 
-func TestParametersAreDecoded(t *testing.T) {
+func TestParameters_JSON_IsDecoded(t *testing.T) {
 	t.Parallel()
 	workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {
 		var p struct {
@@ -155,7 +155,7 @@ func TestParametersAreDecoded(t *testing.T) {
 	}), workertest.Operation{Parameters: map[string]string{"region": "eu-central-1"}})
 }
 
-func TestAnOperationMadeByHandSaysHowToMakeOne(t *testing.T) {
+func TestOperation_NotFromSDK_ErrorNamesWorkertest(t *testing.T) {
 	t.Parallel()
 	var op worker.Operation
 	var into any

@@ -10,39 +10,39 @@ import (
 	"github.com/nats-io/nats.go/micro"
 )
 
-// ServicePrefix is what the name of every worker starts with in the NATS micro services; the worker's name follows.
+// ServicePrefix precedes the worker's name in the names of NATS micro services.
 const ServicePrefix = "keb-worker-"
 
 // Keys of the metadata of a worker's micro service.
 const (
 	MetadataWorker  = "worker"
 	MetadataVersion = "version"
-	// MetadataSteps lists the names of the steps, with commas between.
+	// MetadataSteps is the comma-separated list of steps.
 	MetadataSteps = "steps"
 )
 
-// PingSubject is where a worker answers with a Pong.
+// PingSubject returns the subject on which a worker answers with a Pong.
 func PingSubject(worker string) string { return "keb.worker." + worker + ".ping" }
 
-// Taken is what a worker adds to the statistics of its micro service: the orchestrator does not send a command again that a replica
-// is about to answer, when the bus has lost what it carried.
+// Taken extends the statistics of the worker's micro service. After the bus has lost messages, the orchestrator does not resend commands
+// that a replica is about to answer.
 type Taken struct {
-	// Commands are the event ids of the commands that this replica has taken and whose results the bus does not have yet.
+	// Commands lists the event ids of the commands in this replica whose results are not yet on the bus.
 	Commands []string `json:"commands"`
 }
 
-// Pong is the answer of a worker that is asked whether it is there.
+// Pong is the answer of a live worker to a ping.
 type Pong struct {
 	Worker  string   `json:"worker"`
 	Version string   `json:"version,omitempty"`
 	Steps   []string `json:"steps"`
 }
 
-// semver is what the micro services accept as a version; others appear in the metadata only.
+// semver matches the versions that micro services accept. Other versions appear only in the metadata.
 var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$`)
 
-// announce registers the worker as a NATS micro service, so that the orchestrator knows which steps somebody serves.
-// taken names the commands that are being executed. stop may be called more than once.
+// announce registers the worker as a NATS micro service, so that the orchestrator discovers its steps.
+// taken returns the commands in progress. stop is idempotent.
 func (w *Worker) announce(taken func() []string) (stop func(), err error) {
 	version := strings.TrimPrefix(w.cfg.Version, "v")
 	if !semver.MatchString(version) {
@@ -71,7 +71,7 @@ func (w *Worker) announce(taken func() []string) (stop func(), err error) {
 		}
 	}), micro.WithEndpointSubject(PingSubject(w.cfg.Name)))
 	stop = sync.OnceFunc(func() {
-		// It fails only on a connection that is closed already, and then there is nothing to take back.
+		// It fails only on a closed connection, on which nothing is registered.
 		if err := service.Stop(); err != nil {
 			w.log.Debug("micro service not stopped", "worker", w.cfg.Name, "err", err)
 		}

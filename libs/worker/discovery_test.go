@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Workers in other languages have only the document to go by.
-func TestTheContractDocumentSaysHowAWorkerAnnouncesItself(t *testing.T) {
+// Workers in other languages depend on the document.
+func TestDiscovery_ContractDocument_Agrees(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "api", "asyncapi.yaml"))
 	require.NoError(t, err)

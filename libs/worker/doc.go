@@ -1,32 +1,32 @@
-// Package worker is the SDK for step workers: a team writes a [Step], gives it to [Main], and has a service that
-// executes that step of an operation whenever the orchestrator asks for it.
+// Package worker is the SDK for step workers: a team implements a [Step] and passes it to [Main]. The resulting service
+// executes the step for operations on request of the orchestrator.
 //
-// A step is a name and a Run method. Its three return values say how the operation goes on:
+// A step has a name and a Run method. Its return values decide how the operation continues:
 //
 //	return op, 0, nil              // done: the next step runs
 //	return op, 10 * time.Second, nil // again after 10 s
-//	return op, 0, err              // failed: the operation fails (or passes over the step, if its process says so)
+//	return op, 0, err              // failed: the operation fails (or skips the step, if its process allows it)
 //
-// [Wait], [Retry], [RetryWithoutFail], [NotCompleted], [Fail] and [Skip] make the return values of these and two more outcomes, with
-// a reason that people can read in the API, the facts and the console.
+// [Wait], [Retry], [RetryWithoutFail], [NotCompleted], [Fail] and [Skip] create the return values of these and two more outcomes, with
+// a reason that the API, the facts and the console show.
 //
-// # What a step may rely on
+// # Guarantees for a step
 //
-// A step may run more than once: because it asked for it, because an earlier or later step of its stage did, because
-// its process was killed, or because a message came twice. So it first looks whether its work is already done, in the
-// details it saved ([Operation.Details]) or in the external system itself.
+// A step may run more than once: after a retry of itself or another step of its stage, after its process was killed, or
+// after a message was delivered twice. So it first checks whether its work is already done, in the
+// details that it saved ([Operation.Details]) or in the external system.
 //
-// The context ends when the command's time is over ([Operation.ExecuteBefore]); the orchestrator then asks again.
-// Secrets go into the stage memory ([Operation.Remember], [Operation.SetOverrides]) and are gone when the stage ends.
-// Everything else that must survive goes into the details ([Operation.SaveDetails]), which hold no secret.
+// The context ends at the command's deadline ([Operation.ExecuteBefore]); the orchestrator then sends the command again.
+// Secrets go into the stage memory ([Operation.Remember], [Operation.SetOverrides]), which is deleted when the stage ends.
+// Other data that later executions need goes into the details ([Operation.SaveDetails]), which must not contain secrets.
 //
-// # What the SDK does
+// # Duties of the SDK
 //
-// [Worker] consumes the commands of one worker name with a limit on what runs at once and, if wanted, on how much is
-// started per second. It tells the bus that a long step is still alive, turns a panic into a failed result, drops
-// commands that came too late or twice, asks the orchestrator whether it still waits for one that was delivered before,
-// checks every result, publishes it and only then acknowledges the command. It registers as a NATS micro service, keeps
-// metrics (keb_worker_*) and hands unfinished work over when it is stopped.
+// [Worker] consumes the commands of one worker name, with a limit on parallel executions and optionally on executions
+// per second. It sends heartbeats for long steps, turns a panic into a failed result, drops
+// late and duplicate commands, asks the orchestrator whether a redelivered command is still current,
+// validates and publishes every result, and only then acknowledges the command. It registers as a NATS micro service, exposes
+// metrics (keb_worker_*) and returns unfinished work to the bus when it stops.
 //
 // Package workertest runs a step in a test without a server.
 package worker

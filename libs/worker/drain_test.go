@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-func TestAStoppedWorkerFinishesWhatRunsAndHandsOverTheRest(t *testing.T) {
+func TestDrain_RunningStepsFinish_RestIsReturned(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Step")
@@ -25,7 +25,7 @@ func TestAStoppedWorkerFinishesWhatRunsAndHandsOverTheRest(t *testing.T) {
 	o.start([]worker.Step{noop("Step")}, one, ackWait(never))
 	for range rest {
 		if r := o.next(); r.OperationID == first.Operation.ID {
-			t.Error("the running step was handed over")
+			t.Error("the running step was returned to the bus")
 		}
 	}
 	close(g.release)
@@ -41,7 +41,7 @@ func TestAStoppedWorkerFinishesWhatRunsAndHandsOverTheRest(t *testing.T) {
 	}
 }
 
-func TestAStepThatOutlastsTheDrainIsInterruptedAndHandedOver(t *testing.T) {
+func TestDrain_Timeout_InterruptsStep(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(op operation, err error) (operation, time.Duration, error){
 		"error": func(op operation, err error) (operation, time.Duration, error) { return op, 0, err },
@@ -79,7 +79,7 @@ func TestAStepThatOutlastsTheDrainIsInterruptedAndHandedOver(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedStepDoesNotLoseTheDetailsItSaved(t *testing.T) {
+func TestDrain_InterruptedStep_KeepsDetails(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	started := make(chan struct{}, 1)
@@ -103,7 +103,7 @@ func TestAnInterruptedStepDoesNotLoseTheDetailsItSaved(t *testing.T) {
 	o.settled()
 }
 
-func TestAStepThatIgnoresItsContextIsNamedByRun(t *testing.T) {
+func TestDrain_StepIgnoresContext_IsNamed(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Stuck")

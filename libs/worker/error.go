@@ -24,40 +24,40 @@ const (
 const ComponentKEB = "keb"
 
 var (
-	// ErrNotRemembered tells that no step of this stage has remembered a value under the key.
+	// ErrNotRemembered means that no step of this stage has remembered a value under the key.
 	ErrNotRemembered = errors.New("not remembered")
-	// ErrStageLost tells that the stage memory is gone, for example after a restart of NATS. A step may return it or
-	// not: the SDK reports the loss by itself, and the stage starts again from its first step.
+	// ErrStageLost means that the stage memory is lost, for example after a restart of NATS. A step need not return it:
+	// the SDK reports the loss itself, and the stage restarts from its first step.
 	ErrStageLost = errors.New("stage memory lost")
-	// ErrNoStageMemory tells that the worker runs without a stage memory (KEB_STAGE_KEYS is not set).
+	// ErrNoStageMemory means that the worker has no stage memory (KEB_STAGE_KEYS is not set).
 	ErrNoStageMemory = errors.New("this worker has no stage memory: set KEB_STAGE_KEYS")
-	// ErrKeptBroken reports that what is kept of the instance cannot be opened: its key is missing, or it was changed.
-	ErrKeptBroken = errors.New("what is kept of the instance cannot be opened")
-	// ErrNotKept reports that the worker has let nothing be kept of the instance.
-	ErrNotKept = errors.New("nothing is kept of the instance")
-	// ErrNoCredentials tells that the operation has no credentials of that name.
+	// ErrKeptBroken means that the kept value of the instance cannot be decrypted: its key is missing, or it was changed.
+	ErrKeptBroken = errors.New("the kept value of the instance cannot be opened")
+	// ErrNotKept means that the worker has kept no value of the instance.
+	ErrNotKept = errors.New("no value of the instance is kept")
+	// ErrNoCredentials means that the operation has no credentials with that name.
 	ErrNoCredentials = errors.New("the operation has no such credentials")
-	// ErrNoSession tells that an Operation was made by hand. Operations come from the SDK, in tests from workertest.
-	ErrNoSession = errors.New("operation was not made by the worker SDK: in a test use workertest.Run")
+	// ErrNoSession means that an Operation was not created by the SDK. In tests, workertest creates operations.
+	ErrNoSession = errors.New("operation was not created by the worker SDK: use workertest.Run in tests")
 )
 
-// maxMessage is how long a message or an error message in a result may be, in bytes.
+// maxMessage is the maximum length of a message or an error message in a result, in bytes.
 const maxMessage = 4 << 10
 
-// Error is the error of a step in terms that an operator can sort by. It ends up in the API, the facts and the logs,
-// so neither Message nor Err may hold a secret.
+// Error is the classified error of a step. It appears in the API, the facts and the logs,
+// so neither Message nor Err may contain a secret.
 type Error struct {
 	// Component is the system at fault, for example "avs"; empty means "keb".
 	Component string
 	// Reason is a short code, for example "err_http_status_code"; empty means that of Err, see ErrorOf.
 	Reason string
-	// Message is for people; empty means the text of Err.
+	// Message is the text for users; empty means the text of Err.
 	Message string
-	// Err is the cause, and may be nil.
+	// Err is the cause; it may be nil.
 	Err error
 }
 
-// Error is the message and the cause.
+// Error returns the message and the cause.
 func (e *Error) Error() string {
 	switch {
 	case e.Err == nil && e.Message == "":
@@ -70,15 +70,15 @@ func (e *Error) Error() string {
 	return e.Message + ": " + e.Err.Error()
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) reason() string {
 	return cmp.Or(e.Reason, reasonOf(e.Err))
 }
 
-// report is what of err goes into a result. The text of the whole chain is kept: what a step wraps around an *Error
-// says what it was doing.
+// report converts err for a result. It keeps the text of the whole chain, because the text that a step wraps around an *Error
+// describes the failed operation.
 func report(err error) *event.Error {
 	r := &event.Error{Component: ComponentKEB, Reason: ReasonInternal, Message: cleanMessage(err.Error())}
 	if e, ok := errors.AsType[*Error](err); ok {
@@ -94,7 +94,7 @@ func report(err error) *event.Error {
 	return r
 }
 
-// cleanMessage makes s valid UTF-8 of at most maxMessage bytes, without the NUL that Postgres does not store.
+// cleanMessage returns s as valid UTF-8 of at most maxMessage bytes, without NUL, which Postgres cannot store.
 func cleanMessage(s string) string {
 	const more = "..."
 	if !utf8.ValidString(s) {

@@ -12,41 +12,41 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// flushTimeout bounds the writes to the stage memory after Run, whose own time may be over by then.
+// flushTimeout limits the writes to the stage memory after Run, when the context of Run may have ended.
 const flushTimeout = 5 * time.Second
 
-// Execution is one command and what its execution needs. It is for those who run steps: Worker and workertest.
+// Execution is a command and the dependencies of its execution. Worker and workertest use it.
 type Execution struct {
 	Command event.StepExecute
 	Worker  event.Worker
-	// Memory is the memory of the command's stage attempt; nil means that the worker has none.
+	// Memory is the stage memory of the command's stage attempt; nil means that the worker has none.
 	Memory Memory
-	// Claim asks the broker for credentials; nil means that there is no broker.
+	// Claim requests credentials from the broker; nil means that there is no broker.
 	Claim func(ctx context.Context, request event.CredentialsRequest) (json.RawMessage, error)
-	// Keep and Kept ask the broker to keep a value, and for it; nil means that there is no broker.
+	// Keep stores a value in the broker, and Kept reads it; nil means that there is no broker.
 	Keep func(ctx context.Context, request event.KeepRequest) error
 	Kept func(ctx context.Context, request event.KeptRequest) (json.RawMessage, error)
-	// Log is handed to the step; nil drops what it logs.
+	// Log is the step's logger; nil discards its logs.
 	Log *slog.Logger
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// Result is what came of an execution.
+// Result is the outcome of an execution.
 type Result struct {
 	Outcome event.Outcome
 	// RetryAfter is for event.OutcomeRetry; 0 means the time in the process file.
 	RetryAfter time.Duration
-	// Error is set when something went wrong, also for a retry.
+	// Error is set after an error, also for a retry.
 	Error *event.Error
 	event.Result
 
-	// interrupted: the worker was stopped before the step was done, so there is nothing to report.
+	// interrupted is true if the worker stopped before the step was done, so there is no result to publish.
 	interrupted bool
 	panicked    bool
 }
 
-// Payload is the result as the event that goes over the bus.
+// Payload returns the type and payload of the result's event.
 func (r Result) Payload() (event.Type, any) {
 	switch r.Outcome {
 	case event.OutcomeSucceeded:
@@ -67,8 +67,8 @@ func (r Result) Payload() (event.Type, any) {
 	return event.TypeStepFailed, event.StepFailed{Result: r.Result, Error: e}
 }
 
-// Execute runs a step once, exactly as a worker does, but without a bus: it ends ctx at the command's ExecuteBefore,
-// turns a panic into a failure, writes the stage memory and checks what the step returned.
+// Execute runs a step once as a worker does, but without a bus: it ends ctx at the command's ExecuteBefore,
+// turns a panic into a failure, writes the stage memory and validates the return values.
 func Execute(ctx context.Context, step Step, x Execution) Result {
 	if x.Log == nil {
 		x.Log = slog.New(slog.DiscardHandler)
@@ -126,11 +126,11 @@ func (s *session) operation() Operation {
 	}
 }
 
-// judge sets the outcome by what Run returned. stopped is how its context stood at that moment.
+// judge sets the outcome from the return values of Run. stopped is the error of its context at that moment.
 func (r *Result) judge(after time.Duration, err, stopped error) {
 	if after < 0 {
 		r.Outcome = event.OutcomeFailed
-		r.Error = report(fmt.Errorf("invalid result: the step wants to run again after %s, which is negative", after))
+		r.Error = report(fmt.Errorf("invalid result: the step's retry delay %s is negative", after))
 		return
 	}
 	if errors.Is(stopped, context.Canceled) && isStop(err) {
@@ -160,16 +160,16 @@ func (r *Result) judge(after time.Duration, err, stopped error) {
 	}
 }
 
-// interrupt is for a step that could not go on because its worker stops. Its command goes to another worker, unless it
-// has saved details: those must not be lost, so they go out with a retry.
+// interrupt handles a step that was interrupted because its worker stops. Its command goes to another worker, unless the step
+// has saved details: these must not be lost, so they are published with a retry.
 func (r *Result) interrupt(err error) {
 	r.Outcome = event.OutcomeRetry
 	r.Error = &event.Error{Component: ComponentKEB, Reason: ReasonTimeout, Message: cleanMessage("the worker stops: " + err.Error())}
 	r.interrupted = len(r.Details) == 0
 }
 
-// isStop tells an error that comes from the end of the context from one that the step knew for itself. Not every
-// client wraps the context's error, so any error that nobody has classified counts once the context has ended.
+// isStop reports whether an error was caused by the end of the context. Not every
+// client wraps the context's error, so every unclassified error counts after the context has ended.
 func isStop(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
@@ -181,8 +181,8 @@ func isStop(err error) bool {
 	return !classified && err != nil
 }
 
-// settle writes the stage memory of a step that is done, and lets the loss of that memory win over every outcome. What cannot be read
-// fails no step: the stage is repeated with a fresh memory, so an operation waits until bus and keyrings are right, and says why.
+// settle writes the stage memory of a step that is done. A lost memory overrides every other outcome. An unreadable memory
+// does not fail the step: the stage is retried, with the reason, until the bus and the keyrings are correct.
 func (s *session) settle(ctx context.Context, r *Result) {
 	if err := s.closedMemory(); err != nil && (r.Outcome == event.OutcomeFailed || r.Outcome == event.OutcomeNotCompleted) {
 		r.Outcome, r.Message, r.RetryAfter, r.Error = event.OutcomeRetry, "", 0, report(fmt.Errorf("stage memory: %w", err))
@@ -198,7 +198,7 @@ func (s *session) settle(ctx context.Context, r *Result) {
 	}
 	if s.isLost() {
 		r.Outcome, r.RetryAfter, r.Error = event.OutcomeStageLost, 0, nil
-		r.Message = "the stage memory is gone"
+		r.Message = "the stage memory is lost"
 		r.interrupted = false
 	}
 }

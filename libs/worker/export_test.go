@@ -7,13 +7,13 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// SetAckWait shortens the time after which the bus delivers a command again.
+// SetAckWait shortens the time after which the bus redelivers a command.
 func SetAckWait(w *Worker, d time.Duration) { w.spec.AckWait = d }
 
-// SetSlotPatience lets commands wait longer in a busy process, and a question about them half as long.
+// SetSlotPatience sets how long commands wait in a busy process. A question about them gets half of it.
 func SetSlotPatience(w *Worker, d time.Duration) { w.slotPatience = d }
 
-// AskCurrent asks the orchestrator about commands, however many.
+// AskCurrent asks the orchestrator about any number of commands.
 func AskCurrent(ctx context.Context, w *Worker, patience time.Duration, refs []event.CommandRef) map[event.CommandRef]bool {
 	p := &pool{w: w}
 	commands := make([]*taken, len(refs))

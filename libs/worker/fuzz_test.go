@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// FuzzCommandsGiveAResult: whatever a command holds, its execution ends in a result that can be encoded.
+// The execution of any command ends with a result that can be encoded.
 func FuzzCommandsGiveAResult(f *testing.F) {
 	for _, seed := range []string{
 		`{}`,

@@ -29,13 +29,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	soon       = time.Minute
 	workerName = "tested"
-	// never is an ack wait for tests of what must not be left to it: they have given up long before.
+	// never is an ack wait that is longer than any test.
 	never = 10 * time.Minute
 	// oneKey is a stage key of 32 zero bytes.
 	oneKey = "k1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="
 )
 
-// orchestrator stands in for the real one: it sends commands and reads results, on a real NATS server.
+// orchestrator is a fake orchestrator that sends commands and reads results, on a real NATS server.
 type orchestrator struct {
 	t       testing.TB
 	nats    *testkit.NATSServer
@@ -44,10 +44,10 @@ type orchestrator struct {
 	done    chan struct{}
 
 	mu sync.Mutex
-	// says answers which commands are current; asked are the questions so far.
+	// says answers which commands are current; asked records the questions.
 	says  func(ctx context.Context, commands []event.CommandRef) ([]event.CommandRef, error)
 	asked [][]event.CommandRef
-	// stopAnswers makes that nobody is there who answers.
+	// stopAnswers stops answering questions.
 	stopAnswers func()
 }
 
@@ -80,7 +80,7 @@ func newOrchestrator(t testing.TB) *orchestrator {
 	})
 }
 
-// newOrchestratorFor has another way to consume the results.
+// newOrchestratorFor creates an orchestrator with another consumer of results.
 func newOrchestratorFor(t testing.TB, consume func(o *orchestrator, ctx context.Context, done chan<- struct{})) *orchestrator {
 	t.Helper()
 	o := &orchestrator{t: t, nats: testkit.NATS(t), results: make(chan result, 100), done: make(chan struct{}, 1)}
@@ -91,7 +91,7 @@ func newOrchestratorFor(t testing.TB, consume func(o *orchestrator, ctx context.
 	return o
 }
 
-// everyOne is current.
+// everyOne answers that all commands are current.
 func everyOne(_ context.Context, commands []event.CommandRef) ([]event.CommandRef, error) {
 	return commands, nil
 }
@@ -102,14 +102,14 @@ func (o *orchestrator) say(f func(ctx context.Context, commands []event.CommandR
 	o.says = f
 }
 
-// questions are those about commands that were asked so far.
+// questions returns the recorded questions about commands.
 func (o *orchestrator) questions() [][]event.CommandRef {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.asked)
 }
 
-// answerCurrent begins to answer which commands are current.
+// answerCurrent starts to answer which commands are current.
 func (o *orchestrator) answerCurrent() {
 	o.t.Helper()
 	o.say(everyOne)
@@ -157,7 +157,7 @@ func (o *orchestrator) read(d *bus.Delivery) result {
 	return r
 }
 
-// running is a worker that runs.
+// running is a running worker.
 type running struct {
 	*worker.Worker
 	t        testing.TB
@@ -181,7 +181,7 @@ func config(change func(c *worker.Config)) setting {
 	return func(c *worker.Config, _ *worker.Deps, _ *worker.Worker) { change(c) }
 }
 
-// start runs a worker with a connection of its own until the test ends.
+// start runs a worker with its own connection until the test ends.
 func (o *orchestrator) start(steps []worker.Step, settings ...setting) *running {
 	return o.startOn(o.connect(), steps, settings...)
 }
@@ -216,7 +216,7 @@ func (o *orchestrator) startOn(b *bus.Bus, steps []worker.Step, settings ...sett
 	return r
 }
 
-// stop tells the worker to stop and waits until it has.
+// stop stops the worker and waits until it has ended.
 func (r *running) stop() error {
 	r.t.Helper()
 	r.cancel()
@@ -228,7 +228,7 @@ func (r *running) stop() error {
 	return r.err
 }
 
-// metric is the sum of a metric over the series whose labels contain all of the given "name=value".
+// metric returns the sum of a metric over the series with all given labels "name=value".
 func (r *running) metric(name string, labels ...string) float64 {
 	r.t.Helper()
 	families, err := r.registry.Gather()
@@ -260,7 +260,7 @@ var commandNumber = struct {
 	n int64
 }{}
 
-// command is a command of its own operation for a step.
+// command returns a command for a step of a new operation.
 func command(step string) event.StepExecute {
 	commandNumber.Lock()
 	defer commandNumber.Unlock()
@@ -294,29 +294,29 @@ func (o *orchestrator) send(commands ...event.StepExecute) {
 	require.NoError(o.t, o.bus.Publish(o.t.Context(), messages...))
 }
 
-// next is the next result.
+// next returns the next result.
 func (o *orchestrator) next() result {
 	o.t.Helper()
 	select {
 	case r := <-o.results:
 		return r
 	case <-time.After(soon):
-		o.t.Fatal("no result came")
+		o.t.Fatal("there is no result")
 	}
 	return result{}
 }
 
-// noResult says that no result is there, which is only sure once everything was acknowledged.
+// noResult fails the test if there is a result. This is only reliable after all commands were acknowledged.
 func (o *orchestrator) noResult() {
 	o.t.Helper()
 	select {
 	case r := <-o.results:
-		o.t.Fatalf("an unexpected result came: %s %s", r.Type, r.Event.ID())
+		o.t.Fatalf("unexpected result: %s %s", r.Type, r.Event.ID())
 	default:
 	}
 }
 
-// settled waits until no command is left, neither waiting nor unacknowledged.
+// settled waits until no command is pending or unacknowledged.
 func (o *orchestrator) settled() {
 	o.t.Helper()
 	testkit.Eventually(o.t, soon, "all commands acknowledged", func() bool {

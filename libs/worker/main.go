@@ -23,9 +23,9 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// environment is what Main reads. KEB_LOG_FORMAT and KEB_LOG_LEVEL are read by service.Main.
+// environment is the configuration of Main. service.Main reads KEB_LOG_FORMAT and KEB_LOG_LEVEL.
 type environment struct {
-	// NATS is the bus.
+	// NATS configures the connection to the bus.
 	NATS bus.Config
 	// StageKeys are the keyring of the stage memory, "id1:base64key,id2:base64key", the same for all workers.
 	StageKeys string `env:"KEB_STAGE_KEYS"`
@@ -36,7 +36,7 @@ type environment struct {
 	keys *seal.Keyring
 }
 
-// Limits are the bounds of a worker's process, as they are read from the environment.
+// Limits are the limits of a worker's process, read from the environment.
 type Limits struct {
 	// Concurrency is how many steps each worker of this process runs at once.
 	Concurrency int `env:"KEB_WORKER_CONCURRENCY" envDefault:"32"`
@@ -54,7 +54,7 @@ func (l Limits) Config(name, version string) Config {
 	}
 }
 
-// Validate reports every invalid setting, and reads the keys.
+// Validate reports every invalid setting, and parses the keys.
 func (e *environment) Validate() error {
 	problems := []error{e.NATS.Validate(), e.Metrics.Validate()}
 	if e.StageKeys != "" {
@@ -67,8 +67,8 @@ func (e *environment) Validate() error {
 	return errors.Join(problems...)
 }
 
-// connection is that of a worker. Each worker logs on to the bus as its own user; those that share a process have a variable each for
-// the password of their user.
+// connection returns the connection settings of a worker. Each worker logs on to the bus as its own user. In a process with several
+// workers, each has its own variable for the password.
 func (e *environment) connection(name string, alone bool) (bus.Config, error) {
 	cfg := e.NATS
 	cfg.Name, cfg.Guest = ServicePrefix+name, true
@@ -78,8 +78,8 @@ func (e *environment) connection(name string, alone bool) (bus.Config, error) {
 	user := event.WorkerUserName(name)
 	variable := event.PasswordVariable(user)
 	if cfg.User != "" || cfg.Password != "" {
-		return cfg, fmt.Errorf("configuration: KEB_NATS_USER and KEB_NATS_PASSWORD are for a process with one worker: "+
-			"with several, set %s, the password of user %s", variable, user)
+		return cfg, fmt.Errorf("configuration: KEB_NATS_USER and KEB_NATS_PASSWORD are only allowed with one worker: "+
+			"with several workers, set %s, the password of user %s", variable, user)
 	}
 	password, err := service.LoadSecret(variable)
 	if password != "" {
@@ -88,66 +88,66 @@ func (e *environment) connection(name string, alone bool) (bus.Config, error) {
 	return cfg, err
 }
 
-// Env is what Main lends to the function that makes a worker's steps, besides the environment of the process.
+// Env holds the dependencies that Main passes to the function that creates a worker's steps.
 type Env struct {
 	// Log is the worker's log.
 	Log *slog.Logger
-	// Registerer takes metrics that are to be served beside those of the SDK, at KEB_METRICS_ADDR.
+	// Registerer registers metrics of the steps, which are served with those of the SDK at KEB_METRICS_ADDR.
 	Registerer prometheus.Registerer
-	// TracerProvider makes the worker's own spans. It is never nil for a worker that Main runs, also when tracing is off.
+	// TracerProvider creates spans of the steps. It is never nil in a worker that Main runs, even if tracing is off.
 	TracerProvider trace.TracerProvider
 
 	questions *[]Question
 }
 
-// Answer makes the worker answer questions besides executing its steps.
+// Answer adds questions that the worker answers.
 func (e Env) Answer(questions ...Question) {
-	if e.questions != nil { // an Env made by a test answers nobody
+	if e.questions != nil { // nil in an Env that a test created
 		*e.questions = append(*e.questions, questions...)
 	}
 }
 
-// Main is the whole main function of a worker: it reads the environment, makes the steps, and executes them until the
-// process gets SIGINT or SIGTERM. It does not return. steps is called once; its error ends the process.
+// Main is the whole main function of a worker: it reads the environment, creates the steps, and executes commands until the
+// process receives SIGINT or SIGTERM. It does not return. steps is called once; its error ends the process.
 //
 // The environment:
 //
 //	KEB_NATS_URL              nats://127.0.0.1:4222 by default
 //	KEB_NATS_USER, KEB_NATS_PASSWORD or KEB_NATS_PASSWORD_FILE
 //	KEB_NATS_CA_FILE, KEB_NATS_CERT_FILE, KEB_NATS_KEY_FILE
-//	                          the authority of the server, and the certificate to show it (TLS, mutual TLS)
+//	                          the server's certificate authority, and the client certificate (TLS, mutual TLS)
 //	KEB_STAGE_KEYS or KEB_STAGE_KEYS_FILE
-//	                          the keys of the stage memory, the same for all workers; only needed for steps that use it
-//	KEB_METRICS_ADDR          where to serve /metrics, /healthz and /readyz, for example ":9090"; off if empty
+//	                          the keys of the stage memory, equal for all workers; only required by steps that use it
+//	KEB_METRICS_ADDR          address of /metrics, /healthz and /readyz, for example ":9090"; off if empty
 //	KEB_METRICS_TLS_CERT_FILE, KEB_METRICS_TLS_KEY_FILE
-//	                          TLS there
-//	KEB_WORKER_CONCURRENCY    how many steps run at once, 32 by default
-//	KEB_WORKER_RATE_LIMIT     how many steps are started per second; no limit by default
-//	KEB_WORKER_DRAIN_TIMEOUT  how long running steps may go on after the signal, 20s by default
+//	                          the certificate of that address
+//	KEB_WORKER_CONCURRENCY    maximum number of steps in parallel; default 32
+//	KEB_WORKER_RATE_LIMIT     maximum number of started steps per second; default no limit
+//	KEB_WORKER_DRAIN_TIMEOUT  time limit for running steps after the signal; default 20s
 //	KEB_LOG_FORMAT            json or text
 //	KEB_LOG_LEVEL             debug, info, warn or error
-//	OTEL_*                    where traces go, see package tracing; off by default
+//	OTEL_*                    destination of traces, see package tracing; default off
 //
-// With the flag -check-config it checks all that, prints it without secrets, and ends.
+// With the flag -check-config it validates the configuration, prints it without secrets, and exits.
 func Main(name, version string, steps func(ctx context.Context, env Env) ([]Step, error)) {
 	single(Program{Name: name, Version: version, Steps: steps}).Main()
 }
 
-// Program is one of the workers that a binary holds; Steps makes its steps, as the function given to Main does.
+// Program is one of the workers in a binary. Steps creates its steps like the function that is passed to Main.
 type Program struct {
 	Name, Version string
 	Steps         func(ctx context.Context, env Env) ([]Step, error)
 }
 
-// MainOf is Main for a binary that holds several workers. Its arguments name those that run in this process. With one name the
+// MainOf is Main for a binary with several workers. The arguments name the workers that run in this process. With one name the
 // environment is that of Main. With several, each worker logs on as its own user, worker-<name>, whose password is in a variable such as
-// KEB_NATS_PASSWORD_WORKER_AVS (or _FILE), and the limits count for each.
+// KEB_NATS_PASSWORD_WORKER_AVS (or _FILE), and the limits apply to each worker.
 func MainOf(binary string, all ...Program) { several(binary, all).Main() }
 
 func single(only Program) service.Program[environment] {
 	return program(ServicePrefix+only.Name, func(args []string) ([]Program, error) {
 		if len(args) > 0 {
-			return nil, fmt.Errorf("argument %q: there are only flags, see -help", args[0])
+			return nil, fmt.Errorf("argument %q: only flags are allowed, see -help", args[0])
 		}
 		return []Program{only}, nil
 	})
@@ -164,20 +164,20 @@ func several(binary string, all []Program) service.Program[environment] {
 			at := slices.Index(names, arg)
 			switch {
 			case at < 0:
-				return nil, fmt.Errorf("there is no worker %q; there are %s", arg, strings.Join(names, ", "))
+				return nil, fmt.Errorf("unknown worker %q; allowed: %s", arg, strings.Join(names, ", "))
 			case slices.Contains(args[:i], arg):
-				return nil, fmt.Errorf("worker %q is named twice", arg)
+				return nil, fmt.Errorf("worker %q is duplicated", arg)
 			}
 			chosen = append(chosen, all[at])
 		}
 		if len(chosen) == 0 {
-			return nil, fmt.Errorf("name the workers to run: %s", strings.Join(names, ", "))
+			return nil, fmt.Errorf("no worker given; allowed: %s", strings.Join(names, ", "))
 		}
 		return chosen, nil
 	})
 }
 
-// program runs the workers that choose picks by the arguments.
+// program runs the workers that choose selects by the arguments.
 func program(name string, choose func(args []string) ([]Program, error)) service.Program[environment] {
 	var chosen []Program
 	return service.Program[environment]{
@@ -213,17 +213,17 @@ func program(name string, choose func(args []string) ([]Program, error)) service
 	}
 }
 
-// made is a worker with its steps, before it has a connection.
+// made is a worker with its steps that is not connected yet.
 type made struct {
 	cfg        Config
 	connection bus.Config
 	deps       Deps
 	steps      []Step
-	// check is the name of its condition of readiness.
+	// check is the name of its readiness check.
 	check string
 }
 
-// makeAll makes the steps of all workers and checks them, so that nothing starts with a configuration that is wrong in one of them.
+// makeAll creates and validates the steps of all workers, so that none starts if the configuration of one is invalid.
 func makeAll(ctx context.Context, env *environment, p *service.Process, programs []Program) ([]*made, error) {
 	if err := p.Certificates(
 		map[string]tlsfiles.Server{service.MetricsTLSPrefix: env.Metrics.TLS}, map[string]tlsfiles.Client{"KEB_NATS_": env.NATS.TLS},
@@ -286,7 +286,7 @@ func (m *made) start(ctx context.Context, env *environment, p *service.Process) 
 	return nil
 }
 
-// print shows what the worker would run with. Of secrets it says only whether they are set.
+// print prints the configuration of the worker. For secrets it prints only whether they are set.
 func (m *made) print(out io.Writer, env *environment) error {
 	cfg := m.cfg.withDefaults()
 	names := make([]string, len(m.steps))
@@ -321,7 +321,7 @@ func (m *made) print(out io.Writer, env *environment) error {
 	})
 }
 
-// redactURLs takes the credentials out of a list of addresses.
+// redactURLs removes the credentials from a list of addresses.
 func redactURLs(urls string) string {
 	parts := strings.Split(urls, ",")
 	for i, part := range parts {

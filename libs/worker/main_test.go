@@ -42,7 +42,7 @@ const (
 	canary   = "s3cret-canary"
 )
 
-func TestCheckConfigPrintsWhatWouldRunWithoutSecrets(t *testing.T) {
+func TestCheckConfig_Valid_PrintsNoSecrets(t *testing.T) {
 	t.Setenv("KEB_NATS_URL", "nats://me:"+canary+"@nats.example:4222,nats://two:4222")
 	t.Setenv("KEB_NATS_PASSWORD", canary)
 	t.Setenv("KEB_STAGE_KEYS", stageKey)
@@ -59,7 +59,7 @@ func TestCheckConfigPrintsWhatWouldRunWithoutSecrets(t *testing.T) {
 	}
 }
 
-func TestABadConfigurationIsNamedBeforeAnythingStarts(t *testing.T) {
+func TestMain_InvalidConfiguration_FailsBeforeStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		env   map[string]string
 		args  []string
@@ -93,7 +93,7 @@ func TestABadConfigurationIsNamedBeforeAnythingStarts(t *testing.T) {
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not say %q", err, want)
+					t.Errorf("error %q does not contain %q", err, want)
 				}
 			}
 			if strings.Contains(err.Error(), canary) {
@@ -103,7 +103,7 @@ func TestABadConfigurationIsNamedBeforeAnythingStarts(t *testing.T) {
 	}
 }
 
-func TestMainServesStepsMetricsAndHealth(t *testing.T) {
+func TestMain_Started_ServesStepsMetricsHealth(t *testing.T) {
 	server := testkit.NATS(t)
 	ln := fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
 	t.Setenv("KEB_NATS_URL", server.URL())
@@ -146,7 +146,7 @@ func TestMainServesStepsMetricsAndHealth(t *testing.T) {
 	}
 }
 
-// workers are two programs of one binary.
+// workers is a binary with several programs.
 func workers() service.Program[environment] {
 	steps := func(context.Context, Env) ([]Step, error) { return []Step{hello{}}, nil }
 	return several("step-worker", []Program{{"hello", "1.0.0", steps}, {"good-bye", "1.0.0", steps}, {"broken", "1.0.0", func(context.Context, Env) ([]Step, error) {
@@ -159,9 +159,9 @@ func TestMainOf_Arguments_NameWorkers(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "name the workers to run: hello, good-bye, broken"},
-		{[]string{"helo"}, `there is no worker "helo"; there are hello, good-bye, broken`},
-		{[]string{"hello", "hello"}, `worker "hello" is named twice`},
+		{nil, "no worker given; allowed: hello, good-bye, broken"},
+		{[]string{"helo"}, `unknown worker "helo"; allowed: hello, good-bye, broken`},
+		{[]string{"hello", "hello"}, `worker "hello" is duplicated`},
 		{[]string{"-check-config", "hello", "broken"}, "worker broken: make steps: no url"},
 	} {
 		err := workers().Run(t.Context(), testkit.Logger(t), tt.args, io.Discard)
@@ -185,7 +185,7 @@ func TestMainOf_SeveralWorkers_HaveTheirOwnUsers(t *testing.T) {
 	}
 	t.Setenv("KEB_NATS_USER", "worker-hello")
 	err := workers().Run(t.Context(), testkit.Logger(t), args, io.Discard)
-	require.ErrorContains(t, err, "KEB_NATS_USER and KEB_NATS_PASSWORD are for a process with one worker: with several, set KEB_NATS_PASSWORD_WORKER_HELLO")
+	require.ErrorContains(t, err, "KEB_NATS_USER and KEB_NATS_PASSWORD are only allowed with one worker: with several workers, set KEB_NATS_PASSWORD_WORKER_HELLO")
 }
 
 func TestMainOf_SeveralWorkers_AreReady(t *testing.T) {

@@ -13,26 +13,26 @@ import (
 	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
-// Memory is the memory of one attempt of one stage of an operation. The worker takes it from the bus; workertest
-// keeps it in a map.
+// Memory is the stage memory of one attempt of one stage of an operation. In a worker it is on the bus; workertest
+// uses a map.
 type Memory interface {
-	// Put keeps a value under a key, in place of the one before.
+	// Put stores a value under a key and replaces the previous one.
 	Put(ctx context.Context, key string, value []byte) error
-	// Get is the value under a key, or ErrNotRemembered.
+	// Get returns the value under a key, or ErrNotRemembered.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// List is all values whose key starts with a prefix.
+	// List returns all values whose keys have a prefix.
 	List(ctx context.Context, prefix string) (map[string][]byte, error)
-	// Check is ErrStageLost when nothing at all is in the memory.
+	// Check returns ErrStageLost if the memory is empty.
 	Check(ctx context.Context) error
 }
 
-// maxRemembered keeps a sealed and encoded value below what NATS takes as one message.
+// maxRemembered keeps a sealed and encoded value below the maximum message size of NATS.
 const maxRemembered = 512 << 10
 
-// storedOverrides is the entry of the stage memory for one step and one component.
+// storedOverrides is the stage memory entry of one step and one component.
 type storedOverrides struct {
 	Component string `json:"component"`
-	// Cursor is that of the command: of two steps, the later one has the larger.
+	// Cursor is the cursor of the command. A later step has a larger one.
 	Cursor  int64      `json:"cursor"`
 	Entries []Override `json:"entries"`
 }
@@ -115,8 +115,8 @@ func (s *session) overrides(ctx context.Context) ([]ComponentOverrides, error) {
 	return s.mergeOverrides(raw)
 }
 
-// noteUnreadable notes for the result that the memory did not say what it holds: the bus is away, this worker's keyring is not that of
-// the others, or somebody has changed the value.
+// noteUnreadable records that the memory could not be read: the bus is unavailable, this worker's keyring differs from that of
+// other workers, or the value was changed.
 func (s *session) noteUnreadable(err error) {
 	if errors.Is(err, ErrNotRemembered) || errors.Is(err, ErrStageLost) {
 		return
@@ -126,7 +126,7 @@ func (s *session) noteUnreadable(err error) {
 	s.unreadable = err
 }
 
-// mergeOverrides puts what this execution has set on top of what is stored.
+// mergeOverrides merges the overrides of this execution into the stored ones.
 func (s *session) mergeOverrides(raw map[string][]byte) ([]ComponentOverrides, error) {
 	for _, value := range raw {
 		s.learnOverrides(value)
@@ -170,11 +170,11 @@ func (s *session) mergeOverrides(raw map[string][]byte) ([]ComponentOverrides, e
 	return all, nil
 }
 
-// learnOverrides notes the secret values of stored overrides.
+// learnOverrides records the secret values of stored overrides.
 func (s *session) learnOverrides(value []byte) {
 	var set storedOverrides
 	if json.Unmarshal(value, &set) != nil {
-		return // mergeOverrides says what is wrong
+		return // mergeOverrides reports the error
 	}
 	for _, e := range set.Entries {
 		if e.Secret {
@@ -183,7 +183,7 @@ func (s *session) learnOverrides(value []byte) {
 	}
 }
 
-// checkLost tells whether the memory that earlier steps have used is gone, and notes it for the result.
+// checkLost reports whether the memory that earlier steps used is lost, and records it for the result.
 func (s *session) checkLost(ctx context.Context) error {
 	if !s.x.Command.StageMemory {
 		return nil
@@ -197,10 +197,10 @@ func (s *session) checkLost(ctx context.Context) error {
 	return err
 }
 
-// flush writes what the step has remembered and set. It reports whether it has written anything.
+// flush writes the step's values and overrides. It reports whether it has written anything.
 //
-// It first checks that what earlier steps put there still exists: otherwise this write would make an emptied memory
-// look whole, and a later step would miss a value instead of noticing the loss.
+// It first checks that the entries of earlier steps still exist. Otherwise this write would make a lost memory
+// look complete, and a later step would miss a value instead of detecting the loss.
 func (s *session) flush(ctx context.Context) (wrote bool, err error) {
 	s.mu.Lock()
 	values, components := s.values, s.components

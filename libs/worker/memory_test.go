@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-func TestOverridesOfSeveralStepsAddUp(t *testing.T) {
+func TestOverrides_SeveralSteps_AreMerged(t *testing.T) {
 	t.Parallel()
 	set := func(name string, domain string) worker.Step {
 		return stepFunc{name: name, run: plain(func(_ context.Context, op operation) (operation, time.Duration, error) {
@@ -48,7 +48,7 @@ func TestOverridesOfSeveralStepsAddUp(t *testing.T) {
 	}
 }
 
-func TestARepeatedStepReplacesItsOwnOverrides(t *testing.T) {
+func TestOverrides_RepeatedStep_ReplacesItsOwn(t *testing.T) {
 	t.Parallel()
 	set := func(key string) worker.Step {
 		return step(func(ctx context.Context, op operation) (operation, time.Duration, error) {
@@ -68,7 +68,7 @@ func TestARepeatedStepReplacesItsOwnOverrides(t *testing.T) {
 	}
 }
 
-func TestOnlyAFinishedStepFillsTheStageMemory(t *testing.T) {
+func TestStageMemory_UnfinishedStep_WritesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		end  func(op operation) (operation, time.Duration, error)
@@ -95,7 +95,7 @@ func TestOnlyAFinishedStepFillsTheStageMemory(t *testing.T) {
 	}
 }
 
-func TestRecallSeesWhatEarlierStepsAndThisOneRemembered(t *testing.T) {
+func TestRecall_EarlierAndOwnValues_AreFound(t *testing.T) {
 	t.Parallel()
 	workertest.Run(t, step(func(ctx context.Context, op operation) (operation, time.Duration, error) {
 		op.Remember("own", []byte("2"))
@@ -105,13 +105,13 @@ func TestRecallSeesWhatEarlierStepsAndThisOneRemembered(t *testing.T) {
 			}
 		}
 		if _, err := op.Recall(ctx, "never"); !errors.Is(err, worker.ErrNotRemembered) {
-			t.Errorf("recall of what nobody remembered: %v", err)
+			t.Errorf("recall of an unknown key: %v", err)
 		}
 		return op, 0, nil
 	}), workertest.Operation{Remembered: map[string][]byte{"earlier": []byte("1")}})
 }
 
-func TestLostStageMemoryIsReportedWhateverTheStepReturns(t *testing.T) {
+func TestStageMemory_Lost_OverridesOutcome(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(ctx context.Context, op operation) (operation, time.Duration, error){
 		"recall, error returned": func(ctx context.Context, op operation) (operation, time.Duration, error) {
@@ -133,7 +133,7 @@ func TestLostStageMemoryIsReportedWhateverTheStepReturns(t *testing.T) {
 			_, err := op.Overrides(ctx)
 			return worker.Retry(op, time.Second, err)
 		},
-		// A write into the emptied memory would hide the loss from the later steps.
+		// A write into the lost memory would hide the loss from later steps.
 		"remember": func(_ context.Context, op operation) (operation, time.Duration, error) {
 			op.Remember("more", []byte("x"))
 			return op, 0, nil
@@ -149,7 +149,7 @@ func TestLostStageMemoryIsReportedWhateverTheStepReturns(t *testing.T) {
 	}
 }
 
-func TestAStepThatNeedsNoMemoryDoesNotMindItsLoss(t *testing.T) {
+func TestStageMemory_LostButUnused_IsIgnored(t *testing.T) {
 	t.Parallel()
 	r := workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {
 		return op, 0, nil
@@ -159,16 +159,16 @@ func TestAStepThatNeedsNoMemoryDoesNotMindItsLoss(t *testing.T) {
 	}
 }
 
-func TestBadUseOfTheStageMemoryFailsTheStep(t *testing.T) {
+func TestStageMemory_InvalidUse_FailsStep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		use  func(op operation)
 		want string
 	}{
-		"empty key":             {func(op operation) { op.Remember("", nil) }, "key is empty"},
-		"value too large":       {func(op operation) { op.Remember("k", make([]byte, 512<<10+1)) }, "at most 524288"},
-		"override without key":  {func(op operation) { op.SetOverrides("c", []worker.Override{{}}) }, "has no key"},
-		"the first one is told": {func(op operation) { op.Remember("", nil); _ = op.SaveDetails(1) }, "key is empty"},
+		"empty key":            {func(op operation) { op.Remember("", nil) }, "key is empty"},
+		"value too large":      {func(op operation) { op.Remember("k", make([]byte, 512<<10+1)) }, "at most 524288"},
+		"override without key": {func(op operation) { op.SetOverrides("c", []worker.Override{{}}) }, "has no key"},
+		"the first of several": {func(op operation) { op.Remember("", nil); _ = op.SaveDetails(1) }, "key is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +183,7 @@ func TestBadUseOfTheStageMemoryFailsTheStep(t *testing.T) {
 	}
 }
 
-func TestAWorkerWithoutStageMemorySaysSo(t *testing.T) {
+func TestStageMemory_NotConfigured_IsReported(t *testing.T) {
 	t.Parallel()
 	r := worker.Execute(t.Context(), step(func(_ context.Context, op operation) (operation, time.Duration, error) {
 		op.Remember("k", []byte("v"))
@@ -194,7 +194,7 @@ func TestAWorkerWithoutStageMemorySaysSo(t *testing.T) {
 	}
 }
 
-func TestCredentialsAreClaimedByName(t *testing.T) {
+func TestClaimCredentials_Name_SelectsThem(t *testing.T) {
 	t.Parallel()
 	workertest.Run(t, step(func(ctx context.Context, op operation) (operation, time.Duration, error) {
 		var sm struct {
@@ -204,7 +204,7 @@ func TestCredentialsAreClaimedByName(t *testing.T) {
 			t.Errorf("claim: %+v, %v", sm, err)
 		}
 		if err := op.ClaimCredentials(ctx, event.CredentialsKubeconfig, &sm); !errors.Is(err, worker.ErrNoCredentials) {
-			t.Errorf("claim of what the operation does not have: %v", err)
+			t.Errorf("claim of unknown credentials: %v", err)
 		}
 		var number int
 		err := op.ClaimCredentials(ctx, event.CredentialsServiceManager, &number)

@@ -10,19 +10,19 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Why a command was not executed, as a label.
+// Reasons for which a command was not executed, as a label.
 const (
 	ignoredLate       = "late"
 	ignoredDuplicate  = "duplicate"
 	ignoredUnknown    = "unknown_step"
 	ignoredUnreadable = "unreadable"
-	// ignoredOutdated came again and is not waited for any more; ignoredUnchecked came again while nobody could say so.
+	// ignoredOutdated is a redelivered command that is no longer current, ignoredUnchecked one without an answer about that.
 	ignoredOutdated  = "outdated"
 	ignoredUnchecked = "unchecked"
 )
 
-// metrics of one worker. Every combination of labels exists from the start, so that a rate is right from the first
-// event on, and so that the hot path does no look-up by label.
+// metrics of one worker. All label combinations exist from the start, so that a rate includes the first
+// event, and the hot path needs no lookup by label.
 type metrics struct {
 	steps       map[string]stepMetrics
 	running     prometheus.Gauge
@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 	}, []string{"worker", "step", "outcome"})
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "keb_worker_step_duration_seconds", Help: "Time that one execution of a step took.",
-		// From a step that finds its work done to one that spends its whole execution limit.
+		// The buckets range from a step without work to one that uses its whole execution limit.
 		Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300},
 	}, []string{"worker", "step"})
 	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -92,7 +92,7 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 	return m, nil
 }
 
-// register takes the collector that another worker of the same process has registered before, if there is one.
+// register registers a collector, or returns the one that another worker of the process has registered.
 func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
 	err := r.Register(*c)
 	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {

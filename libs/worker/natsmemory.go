@@ -8,13 +8,13 @@ import (
 	"github.com/kyma-project/keb/libs/stagemem"
 )
 
-// stageMemory is the memory on the bus, bound to the stage attempt of one command.
+// stageMemory is the memory on the bus for the stage attempt of one command.
 type stageMemory struct {
 	memory *stagemem.Memory
 	scope  stagemem.Scope
 }
 
-// memoryFor is nil, and not an interface around nil, when the worker has no stage memory.
+// memoryFor returns a nil interface if the worker has no stage memory.
 func (w *Worker) memoryFor(c *event.StepExecute) Memory {
 	if w.deps.StageMemory == nil {
 		return nil

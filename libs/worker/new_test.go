@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-func TestNewNamesEveryProblem(t *testing.T) {
+func TestNew_InvalidArguments_AllAreReported(t *testing.T) {
 	t.Parallel()
 	good := worker.Config{Name: "avs"}
 	deps := worker.Deps{Bus: &bus.Bus{}}
@@ -41,14 +41,14 @@ func TestNewNamesEveryProblem(t *testing.T) {
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error %q does not say %q", err, want)
+					t.Errorf("error %q does not contain %q", err, want)
 				}
 			}
 		})
 	}
 }
 
-func TestWorkersOfOneProcessShareTheirMetrics(t *testing.T) {
+func TestNew_SameRegistry_SharesMetrics(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
 	for _, name := range []string{"avs", "edp", "avs"} {

@@ -10,19 +10,19 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Operation is what a step works on: what was ordered, where the operation stands, and access to its saved data and to
-// the memory of the stage. Copies share that access; it may be used by several goroutines until Run returns.
+// Operation is the input of a step: the order, the position of the operation, and access to its saved data and to
+// the stage memory. Copies share that access. Its methods are safe for concurrent use until Run returns.
 type Operation struct {
-	// ID is a UUID, the same in every step and attempt.
+	// ID is a UUID that is the same in every step and attempt.
 	ID         string
 	Type       event.OperationType
 	InstanceID string
 	Plan       event.Plan
 	Context    event.Context
 	Runtime    event.Runtime
-	// Credentials names what ClaimCredentials can get.
+	// Credentials lists the names that ClaimCredentials accepts.
 	Credentials []string
-	// Temporary, UserAgent, Update and Upgrade are those of event.Operation. The last two are nil for other operations.
+	// Temporary, UserAgent, Update and Upgrade are the fields of event.Operation. Update and Upgrade are nil for other types.
 	Temporary bool
 	UserAgent string
 	Update    *event.Changes
@@ -33,9 +33,9 @@ type Operation struct {
 	// StageAttempt and StepAttempt count from 1.
 	StageAttempt int
 	StepAttempt  int
-	// FirstTriedAt is when this step was first tried since it last succeeded; its budgets do not begin before.
+	// FirstTriedAt is the time of the first try of this step since it last succeeded, from which its budgets count.
 	FirstTriedAt time.Time
-	// ExecuteBefore is when the context of Run ends.
+	// ExecuteBefore is the deadline of the context of Run.
 	ExecuteBefore time.Time
 
 	session *session
@@ -46,19 +46,19 @@ type Override struct {
 	// Key is a path such as "global.domainName".
 	Key   string `json:"key"`
 	Value string `json:"value"`
-	// Secret tells the consumer of the override to keep the value in a Secret.
+	// Secret means that the consumer of the override must keep the value in a Secret.
 	Secret bool `json:"secret,omitempty"`
 }
 
-// ComponentOverrides is all that the steps of a stage have set for one component. An empty component means every one.
+// ComponentOverrides holds the overrides of a component that the steps of a stage have set. An empty component means all components.
 type ComponentOverrides struct {
 	Component string
-	// Entries is ordered by key and names each once; where two steps set the same key, the later step wins.
+	// Entries is ordered by key without duplicates. If two steps set the same key, the later step wins.
 	Entries []Override
 }
 
-// Parameters decodes the parameters of the order, with the plan's defaults filled in, into a pointer. They hold no
-// secret; those are claimed with ClaimCredentials.
+// Parameters decodes the parameters of the order, including the plan's defaults, into a pointer. They contain no
+// secrets; use ClaimCredentials for these.
 func (op Operation) Parameters(into any) error {
 	if op.session == nil {
 		return ErrNoSession
@@ -72,9 +72,9 @@ func (op Operation) Parameters(into any) error {
 	return nil
 }
 
-// Details decodes what a worker has saved in this operation, or in the instance's earlier ones, into a pointer. It
-// leaves into untouched when there is nothing. A step may read every worker's part; what this very execution has
-// saved is seen too.
+// Details decodes the details that a worker has saved in this or an earlier operation of the instance into a pointer. It
+// leaves into unchanged if there are none. A step may read the details of every worker, including those that this
+// execution has saved.
 func (op Operation) Details(worker string, into any) error {
 	if op.session == nil {
 		return ErrNoSession
@@ -89,10 +89,10 @@ func (op Operation) Details(worker string, into any) error {
 	return nil
 }
 
-// SaveDetails saves members of this worker's own part of the details. own must encode to a JSON object of at most
-// 256 KiB; its members replace those saved before under the same names, and a null removes one. Members it does not
-// name stay. The data travels with the result of this execution, whatever its outcome, and holds no secret. An error
-// here also makes the step failed, so a step may ignore it.
+// SaveDetails saves members of this worker's own details. own must encode to a JSON object of at most
+// 256 KiB. Its members replace saved members with the same names, and null removes a member. Other members
+// do not change. The details are part of this execution's result, whatever its outcome, and must not contain secrets. An error
+// also fails the step, so the step may ignore it.
 func (op Operation) SaveDetails(own any) error {
 	if op.session == nil {
 		return ErrNoSession
@@ -100,15 +100,15 @@ func (op Operation) SaveDetails(own any) error {
 	return op.session.saveDetails(own)
 }
 
-// SetOverrides puts settings of a component into the stage memory when the step is done or skipped; a retry or a
-// failure drops them. They replace what this same step has set for the component before, and add to what other steps
-// have set. It panics on an Operation that was not made by the SDK.
+// SetOverrides stores settings of a component in the stage memory when the step is done or skipped; a retry or a
+// failure discards them. They replace the settings of an earlier execution of the same step, and extend those of other
+// steps. It panics if the SDK did not create the Operation.
 func (op Operation) SetOverrides(component string, entries []Override) {
 	op.mustSession().setOverrides(component, slices.Clone(entries))
 }
 
-// Overrides is what all steps of this stage have set so far, with what this execution has set itself, ordered by
-// component and key. Its error is ErrStageLost if the memory is gone, see there.
+// Overrides returns the overrides that the steps of this stage have set, including this execution, ordered by
+// component and key. It returns ErrStageLost if the memory is lost.
 func (op Operation) Overrides(ctx context.Context) ([]ComponentOverrides, error) {
 	if op.session == nil {
 		return nil, ErrNoSession
@@ -117,15 +117,15 @@ func (op Operation) Overrides(ctx context.Context) ([]ComponentOverrides, error)
 	return all, own(err)
 }
 
-// Remember puts a value into the stage memory when the step is done or skipped, for the later steps of this stage; a
-// retry or a failure drops it. This is the place for secrets: the value is sealed, kept in memory only, and gone when
-// the stage ends. The key is shared by the steps of the stage; the last one wins. It panics on an Operation that was
-// not made by the SDK.
+// Remember stores a value in the stage memory for later steps of this stage when the step is done or skipped; a
+// retry or a failure discards it. It is intended for secrets: the value is encrypted, held in memory only, and deleted when
+// the stage ends. The steps of the stage share the keys; the last write wins. It panics if the SDK did not create the
+// Operation.
 func (op Operation) Remember(key string, value []byte) {
 	op.mustSession().remember(key, slices.Clone(value))
 }
 
-// Recall is what a step of this stage has remembered. Its errors are ErrNotRemembered and ErrStageLost, see there.
+// Recall returns a value that a step of this stage has remembered, or ErrNotRemembered or ErrStageLost.
 func (op Operation) Recall(ctx context.Context, key string) ([]byte, error) {
 	if op.session == nil {
 		return nil, ErrNoSession
@@ -134,9 +134,9 @@ func (op Operation) Recall(ctx context.Context, key string) ([]byte, error) {
 	return value, own(err)
 }
 
-// ClaimCredentials asks the broker for credentials of the instance and decodes them into a pointer. name is one of
-// op.Credentials, see the Credentials... names in package event; any other is ErrNoCredentials. The answer is never
-// stored by the SDK, and a step must neither log it nor save it in the details. It waits at most 10 s.
+// ClaimCredentials requests credentials of the instance from the broker and decodes them into a pointer. name is one of
+// op.Credentials, see the Credentials... constants in package event; for other names it returns ErrNoCredentials. The SDK never
+// stores the credentials, and a step must neither log them nor save them in the details. It waits at most 10 s.
 func (op Operation) ClaimCredentials(ctx context.Context, name string, into any) error {
 	if op.session == nil {
 		return ErrNoSession
@@ -147,8 +147,8 @@ func (op Operation) ClaimCredentials(ctx context.Context, name string, into any)
 	return own(op.session.claim(ctx, name, into))
 }
 
-// Neighbours returns how many other instances the subaccount of the instance has at this moment: those that neither are suspended nor being
-// removed, own clusters apart. It asks the broker, and waits at most 10 s.
+// Neighbours returns the current number of other instances in the subaccount of the instance, without instances that are suspended or
+// being removed, and without own clusters. It asks the broker and waits at most 10 s.
 func (op Operation) Neighbours(ctx context.Context) (int, error) {
 	if op.session == nil {
 		return 0, ErrNoSession
@@ -158,9 +158,9 @@ func (op Operation) Neighbours(ctx context.Context) (int, error) {
 	return n.Count, own(err)
 }
 
-// Keep has the broker keep a value of the instance, sealed, for this and later operations: what the worker needs again, and what
-// is secret. There is one for each worker and instance; value replaces it at once, also when the step fails later. It encodes to
-// JSON of at most event.MaxKept bytes. It waits at most 10 s.
+// Keep stores a value of the instance, which may be secret, encrypted in the broker for this and later operations. There is one
+// value per worker and instance; it is replaced immediately, even if the step fails later. value must encode to
+// JSON of at most event.MaxKept bytes. Keep waits at most 10 s.
 func (op Operation) Keep(ctx context.Context, value any) error {
 	if op.session == nil {
 		return ErrNoSession
@@ -168,9 +168,9 @@ func (op Operation) Keep(ctx context.Context, value any) error {
 	return own(op.session.keep(ctx, value))
 }
 
-// Kept decodes what this worker has had the broker keep of the instance into a pointer; ErrNotKept if there is nothing, and
-// ErrKeptBroken if it cannot be opened. A step must neither log what is secret of it nor save that in the details: the SDK does not
-// know which part is. It waits at most 10 s.
+// Kept decodes the value that this worker has kept of the instance into a pointer. It returns ErrNotKept if there is none, and
+// ErrKeptBroken if it cannot be decrypted. A step must neither log secret parts of the value nor save them in the details, because the
+// SDK does not know which parts are secret. It waits at most 10 s.
 func (op Operation) Kept(ctx context.Context, into any) error {
 	if op.session == nil {
 		return ErrNoSession

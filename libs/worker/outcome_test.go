@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-func TestWhatRunReturnsBecomesTheOutcome(t *testing.T) {
+func TestExecute_ReturnValues_SetOutcome(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	avs := &worker.Error{Component: "avs", Reason: "err_http_status_code", Message: "create evaluation", Err: boom}
@@ -114,12 +114,12 @@ func TestWhatRunReturnsBecomesTheOutcome(t *testing.T) {
 		"a negative duration is invalid": {
 			run: func(op operation) (operation, time.Duration, error) { return op, -time.Second, nil },
 			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal(
-				"invalid result: the step wants to run again after -1s, which is negative")},
+				"invalid result: the step's retry delay -1s is negative")},
 		},
 		"a negative duration is invalid from a helper too": {
 			run: func(op operation) (operation, time.Duration, error) { return worker.Wait(op, -time.Second, "") },
 			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal(
-				"invalid result: the step wants to run again after -1s, which is negative")},
+				"invalid result: the step's retry delay -1s is negative")},
 		},
 		"a panic is a failure": {
 			run:  func(operation) (operation, time.Duration, error) { panic("out of cheese") },
@@ -139,7 +139,7 @@ func TestWhatRunReturnsBecomesTheOutcome(t *testing.T) {
 	}
 }
 
-func TestTheContextOfAStepEndsWithItsCommand(t *testing.T) {
+func TestExecute_Deadline_EndsContext(t *testing.T) {
 	t.Parallel()
 
 	hangs := func(after func(op operation, err error) (operation, time.Duration, error)) workertest.Result {
@@ -180,7 +180,7 @@ func TestTheContextOfAStepEndsWithItsCommand(t *testing.T) {
 	})
 }
 
-func TestMessagesAreShortValidUTF8(t *testing.T) {
+func TestMessage_AnyBytes_IsShortValidUTF8(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"long":        strings.Repeat("ä", 4000),

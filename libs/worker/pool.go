@@ -16,35 +16,35 @@ import (
 )
 
 const (
-	// unknownDelay is the pause before a command for a step that this process does not have is offered again: a
-	// replica of another version may have it.
+	// unknownDelay is the redelivery delay of a command for a step that this process does not have. A
+	// replica with another version may have it.
 	unknownDelay = time.Second
-	// slotPatience is how long commands wait in a busy process before they are offered to others.
+	// slotPatience is how long commands wait for a slot before they are returned to the bus for other replicas.
 	slotPatience = 2 * time.Second
-	// busyDelay is the pause before a command that found every slot taken is offered again.
+	// busyDelay is the redelivery delay of a command that found no free slot.
 	busyDelay = time.Second
-	// stopGrace is how long steps may take to notice that their context has ended.
+	// stopGrace is the time limit for steps to return after their context has ended.
 	stopGrace = 2 * time.Second
-	// resultQueue bounds the results that wait for the bus. When it is full, steps that end wait, and with them
-	// everything before them.
+	// resultQueue is the maximum number of results that wait for publication. When it is full, finished steps wait and keep
+	// their slots.
 	resultQueue = 1024
 	publishers  = 2
-	// maxUnknown bounds the names of unknown steps that are remembered in order to log each once.
+	// maxUnknown is the maximum number of unknown step names that are recorded in order to log each once.
 	maxUnknown = 100
 )
 
-// pool is one Run of a worker: the commands it has taken and not yet acknowledged.
+// pool is the state of one Run of a worker: its commands that are not yet acknowledged.
 type pool struct {
 	w *Worker
-	// stepsCtx is the context of steps. It outlives the context of Run, until the drain gives up on them.
+	// stepsCtx is the context of steps. It outlives the context of Run until the end of the drain.
 	stepsCtx  context.Context
 	stopSteps context.CancelFunc
-	// publishCtx ends never: each publish has its own deadline.
+	// publishCtx never ends; each publish has its own deadline.
 	publishCtx context.Context
 
 	slots   chan struct{}
 	results chan finished
-	// closed tells that nobody reads results any more.
+	// closed reports that results are no longer read.
 	closed  chan struct{}
 	steps   sync.WaitGroup
 	helpers sync.WaitGroup
@@ -52,13 +52,13 @@ type pool struct {
 	mu      sync.Mutex
 	taken   map[string]*taken
 	unknown map[string]bool
-	// unchecked bounds the log of questions that nobody answers.
+	// unchecked limits the log messages about unanswered questions.
 	unchecked rate.Sometimes
 }
 
-// taken is a command between its arrival and its acknowledgement.
+// taken is a command between its delivery and its acknowledgement.
 type taken struct {
-	// id is the same for all dispatches of one command.
+	// id is equal for all dispatches of a command.
 	id       string
 	delivery *bus.Delivery
 	command  event.StepExecute
@@ -86,10 +86,10 @@ func (w *Worker) startPool(ctx context.Context) *pool {
 	return p
 }
 
-// accept takes a batch of commands and gives each a free slot. It blocks while there is none, so that the bus keeps
-// the rest for others; but not for long, because what waits behind it in this process is not covered by heartbeats
-// and would be delivered a second time. What gets no slot in time goes back to the bus. The question about commands that come
-// again takes a part of the same time.
+// accept takes a batch of commands and assigns each a free slot. It blocks while there is none, so that the bus keeps
+// the rest for other replicas, but only for slotPatience: commands that wait in this process have no heartbeats
+// and would be redelivered. Commands without a slot in time are returned to the bus. The question about redelivered commands
+// uses part of the same time.
 func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	admitted := make([]*taken, 0, len(batch))
 	for _, d := range batch {
@@ -121,8 +121,8 @@ func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	}
 }
 
-// slot takes a slot, and waits for one until ctx or patience is over. One that is free is taken even then: on a machine that was
-// busy the question before may have taken all of the time.
+// slot takes a slot, and waits for one until ctx or patience is over. It takes a free slot even then, because on a busy
+// machine the question may have used up the time.
 func (p *pool) slot(ctx context.Context, patience <-chan time.Time) bool {
 	select {
 	case p.slots <- struct{}{}:
@@ -138,7 +138,7 @@ func (p *pool) slot(ctx context.Context, patience <-chan time.Time) bool {
 	return false
 }
 
-// admit settles a command that is not to be executed, and returns nil for it.
+// admit validates a command. It settles a command that must not be executed, and returns nil for it.
 func (p *pool) admit(ctx context.Context, d *bus.Delivery) *taken {
 	command, err := readCommand(d)
 	if err != nil {
@@ -172,8 +172,8 @@ func (p *pool) admit(ctx context.Context, d *bus.Delivery) *taken {
 		return t
 	}
 	p.w.metrics.ignored[ignoredDuplicate].Inc()
-	// The same message again stays open: the acknowledgement of the running one settles both, and without that it
-	// comes again. A new dispatch is a message of its own, and the running one answers for it.
+	// A redelivery of the same message stays open: the acknowledgement of the running one settles both, and without it the message
+	// is redelivered. A new dispatch is a separate message, for which the result of the running command is sufficient.
 	if other.dispatchID() != t.dispatchID() {
 		p.settle(t, d.Ack())
 	}
@@ -187,7 +187,7 @@ func readCommand(d *bus.Delivery) (event.StepExecute, error) {
 	return bus.Data[event.StepExecute](d.Event)
 }
 
-// dropLate drops a command whose time is over: the orchestrator sends it again, if it still wants it.
+// dropLate drops a command after its deadline. The orchestrator sends it again if it is still current.
 func (p *pool) dropLate(t *taken) bool {
 	if p.w.now().Before(t.command.ExecuteBefore) {
 		return false
@@ -210,7 +210,7 @@ func (p *pool) logUnknown(t *taken) {
 	}
 }
 
-// giveBack returns a command that was not executed to the bus, for another process or a later time.
+// giveBack returns an unexecuted command to the bus, for redelivery after a delay.
 func (p *pool) giveBack(t *taken, after time.Duration) {
 	p.forget(t)
 	p.settle(t, t.delivery.Nak(after))
@@ -228,15 +228,15 @@ func (p *pool) forget(t *taken) {
 	p.mu.Unlock()
 }
 
-// settle logs that the bus could not be told; the command then comes again after its AckWait.
+// settle logs the error of an acknowledgement. The command is then redelivered after its AckWait.
 func (p *pool) settle(t *taken, err error) {
 	if err != nil {
 		p.w.log.Warn("command not settled", append(t.logArgs(), "err", err)...)
 	}
 }
 
-// heartbeat tells the bus that the commands which take longer are still alive, with one timer for all of them. A
-// step that goes on after its time is over is given up.
+// heartbeat reports long-running commands to the bus as in progress, with one timer for all of them. A
+// step that runs past its deadline is abandoned.
 func (p *pool) heartbeat() {
 	every := p.w.spec.AckWait / 3
 	ticker := time.NewTicker(every)
@@ -260,7 +260,7 @@ func (p *pool) olderThan(age time.Duration) []*taken {
 	defer p.mu.Unlock()
 	var old []*taken
 	for _, t := range p.taken {
-		// Half of it: what is a little younger now would otherwise be told of only at nearly twice the age.
+		// Half the interval, because a slightly younger command would otherwise be reported only at almost twice the age.
 		if time.Since(t.since) > age/2 {
 			old = append(old, t)
 		}
@@ -268,7 +268,7 @@ func (p *pool) olderThan(age time.Duration) []*taken {
 	return old
 }
 
-// commands are the event ids of what is being executed or waits for its publication.
+// commands returns the event ids of the commands in execution or awaiting publication of their results.
 func (p *pool) commands() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -279,10 +279,10 @@ func (p *pool) commands() []string {
 	return ids
 }
 
-// drain waits for running steps, ends their context after a time, and publishes what they leave.
+// drain waits for running steps, ends their context after a timeout, and publishes their results.
 func (p *pool) drain(timeout time.Duration) error {
 	idle := make(chan struct{})
-	// It outlives drain only together with a step that does not stop, which the error then names.
+	// It outlives drain only if a step does not stop, which the error then names.
 	go func() {
 		p.steps.Wait()
 		close(idle)

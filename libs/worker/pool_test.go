@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A command that is given back without need comes again, and is executed only after a question.
-func TestAFreeSlotIsTakenThoughTheTimeIsOver(t *testing.T) {
+// A command that is returned without need would be redelivered, and executed only after a question.
+func TestSlot_FreeAfterTimeout_IsTaken(t *testing.T) {
 	t.Parallel()
 	p := &pool{slots: make(chan struct{}, 1)}
 	over := make(chan time.Time)
 	close(over)
-	for range 100 { // a choice between two that can both be made is wrong half of the time
+	for range 100 { // select picks randomly, so an error shows in half of the runs
 		if !p.slot(t.Context(), over) {
-			t.Fatal("no slot is taken, and one is free")
+			t.Fatal("the free slot is not taken")
 		}
 		if p.slot(t.Context(), over) {
-			t.Fatal("two slots are taken, and there is one")
+			t.Fatal("two slots are taken, but there is only one")
 		}
 		<-p.slots
 	}
@@ -25,6 +25,6 @@ func TestAFreeSlotIsTakenThoughTheTimeIsOver(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if p.slot(ended, nil) {
-		t.Error("a slot is taken that is not there")
+		t.Error("a slot is taken, but there is none")
 	}
 }

@@ -10,18 +10,18 @@ import (
 const (
 	maxPublishBatch = 512
 	publishTimeout  = 10 * time.Second
-	// unpublishedDelay is the pause before a step whose result could not be published is executed again.
+	// unpublishedDelay is the redelivery delay of a command whose result could not be published.
 	unpublishedDelay = 5 * time.Second
 )
 
-// finished is a command that was executed, with its result.
+// finished is an executed command with its result.
 type finished struct {
 	taken   *taken
 	message bus.Message
 }
 
-// publish publishes results in natural batches: while one is on its way the next one gathers. Only what the bus has
-// taken is acknowledged; the rest is executed again, which a step must stand anyway.
+// publish publishes results in natural batches: while one batch is being published, the next one is collected. Only commands whose
+// results the bus has stored are acknowledged; the others are executed again, which steps must tolerate anyway.
 func (p *pool) publish() {
 	batch := make([]finished, 0, maxPublishBatch)
 	for {
@@ -38,7 +38,7 @@ func (p *pool) publish() {
 	}
 }
 
-// gather adds what is waiting.
+// gather adds the waiting results to the batch.
 func (p *pool) gather(batch []finished) []finished {
 	for len(batch) < maxPublishBatch {
 		select {
@@ -51,8 +51,8 @@ func (p *pool) gather(batch []finished) []finished {
 	return batch
 }
 
-// publishBatch publishes until the bus has taken every result. It gives up on what the bus refuses, and, once the
-// worker drains, on a bus that is not there.
+// publishBatch retries until the bus has stored every result. It gives up on results that the bus rejects, and, while the
+// worker drains, on an unavailable bus.
 func (p *pool) publishBatch(batch []finished) {
 	for {
 		failed, err := p.send(batch)
@@ -71,7 +71,7 @@ func (p *pool) publishBatch(batch []finished) {
 	}
 }
 
-// send publishes a batch, acknowledges the commands whose results were taken, and returns the others.
+// send publishes a batch, acknowledges the commands whose results were stored, and returns the others.
 func (p *pool) send(batch []finished) (failed []finished, err error) {
 	messages := make([]bus.Message, len(batch))
 	for i := range batch {
@@ -101,7 +101,7 @@ func (p *pool) draining() bool {
 }
 
 func (p *pool) acknowledge(f finished) {
-	// First the acknowledgement: what comes in between is the same message again, and still known as a duplicate.
+	// Acknowledge before forget: a redelivery in between is still recognized as a duplicate.
 	p.settle(f.taken, f.taken.delivery.Ack())
 	p.forget(f.taken)
 }

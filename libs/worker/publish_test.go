@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
+func TestPublish_EachOutcome_HasItsEvent(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	boom := errors.New("boom")
@@ -147,7 +147,7 @@ func TestEveryOutcomeIsPublishedAsItsEvent(t *testing.T) {
 	}
 }
 
-func TestAResultSurvivesARestartOfTheBus(t *testing.T) {
+func TestPublish_BusRestarts_ResultSurvives(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	started, release := make(chan struct{}, 10), make(chan struct{})
@@ -167,12 +167,12 @@ func TestAResultSurvivesARestartOfTheBus(t *testing.T) {
 	o.settled()
 }
 
-func TestTheTraceOfACommandReachesTheStepAndTheResult(t *testing.T) {
+func TestPublish_TraceContext_IsPropagated(t *testing.T) {
 	t.Parallel()
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	o := newOrchestrator(t)
 	o.start([]worker.Step{named("Traced", func(ctx context.Context, op operation) (operation, time.Duration, error) {
-		// What the SDK's publish does with the context is what any instrumented client does.
+		// The trace context must be propagated as by any instrumented client.
 		e, err := bus.New(event.TypeStepRetry, "x", "/x", "", time.Now(), map[string]string{"step": "Inner"})
 		if err != nil {
 			t.Error(err)
@@ -193,12 +193,12 @@ func TestTheTraceOfACommandReachesTheStepAndTheResult(t *testing.T) {
 	}
 }
 
-func TestAResultThatTheBusRefusesIsMadeAgainAndCostsNoOther(t *testing.T) {
+func TestPublish_BusRejectsResult_OthersSucceed(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	stream, err := o.bus.JetStream().Stream(t.Context(), string(event.StreamResults))
 	require.NoError(t, err)
-	// The server itself races when a consumer is made while its stream is changed.
+	// The server has a data race if a consumer is created while its stream is changed.
 	testkit.Eventually(t, soon, "the consumer of results", func() bool {
 		_, err := stream.Consumer(t.Context(), event.ResultsConsumer().Name)
 		return err == nil

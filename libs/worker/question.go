@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Question is a kind of NATS request that a worker answers besides executing steps: something that others need to know
-// from an external system at once. It is stored nowhere.
+// Question is a kind of NATS request that a worker answers besides executing steps, about the current state of
+// an external system. Questions and answers are not stored.
 type Question struct {
 	// Subject is one of the event.Ask... subjects.
 	Subject string
-	// Answer gets the JSON of the question and returns what is encoded as the answer. The text of its error goes to the
-	// asker, so it holds no secret. ctx ends when the asker no longer waits.
+	// Answer receives the JSON of the question and returns the value to encode as the answer. The text of its error is sent to the
+	// asker, so it must not contain secrets. ctx ends when the asker no longer waits.
 	Answer func(ctx context.Context, question []byte) (any, error)
 }
 
@@ -34,7 +34,7 @@ func checkQuestions(questions []Question) error {
 	return errors.Join(problems...)
 }
 
-// answerQuestions begins to answer; stop ends it.
+// answerQuestions starts to answer questions until stop is called.
 func (w *Worker) answerQuestions() (stop func(), err error) {
 	var stops []func()
 	stop = func() {

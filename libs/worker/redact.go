@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// minSecret is the length, in bytes, from which a text counts as a secret. Anything shorter stands in too many
-	// innocent words.
+	// minSecret is the minimum length of a secret, in bytes. Shorter texts occur in too many
+	// ordinary words.
 	minSecret = 8
-	// minSecretWord is the same for a word of a longer text, such as a token in a kubeconfig.
+	// minSecretWord is the minimum length of a secret word in a longer text, such as a token in a kubeconfig.
 	minSecretWord = 24
 	redacted      = "[redacted]"
 )
 
-// learn notes the secrets in a value that this execution was trusted with, so that they do not get out with its result.
-// Addresses are no secrets: an error without them helps nobody.
+// learn records the secrets in a value that this execution received, so that they are removed from its result.
+// Addresses are not secrets, because errors need them.
 func (s *session) learn(value []byte) {
 	var found []string
 	add := func(text string, least int) {
@@ -46,11 +46,11 @@ func (s *session) learn(value []byte) {
 			s.secrets = append(s.secrets, text)
 		}
 	}
-	// The longest first: a secret may stand in another one.
+	// Longest first, because a secret may contain another one.
 	slices.SortFunc(s.secrets, func(a, b string) int { return len(b) - len(a) })
 }
 
-// addWords adds the long words of a text of several, such as a kubeconfig.
+// addWords adds the long words of a text, such as a kubeconfig.
 func addWords(text string, add func(string, int)) {
 	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t\r\n\"',", r) })
 	if len(words) < 2 {
@@ -78,8 +78,8 @@ func texts(v any, into []string) []string {
 	return into
 }
 
-// guard takes the secrets that the execution was trusted with out of the texts of its result, and refuses details that
-// hold one: both are stored and shown.
+// guard removes the secrets that the execution received from the texts of its result, and rejects details that
+// contain one, because both are stored and displayed.
 func (s *session) guard(r *Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *session) guard(r *Result) {
 	}
 }
 
-// leakingMember is a member of the details that holds a secret; the caller holds mu.
+// leakingMember returns a member of the details that contains a secret. The caller holds mu.
 func (s *session) leakingMember() (string, bool) {
 	for name, value := range s.patch {
 		var decoded any
@@ -115,14 +115,14 @@ func (s *session) leakingMember() (string, bool) {
 	return "", false
 }
 
-// censored is redact for a caller that does not hold mu.
+// censored is redact for callers that do not hold mu.
 func (s *session) censored(text string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.redact(text)
 }
 
-// redact replaces secrets in a text, also the beginning of one where the text was cut; the caller holds mu.
+// redact replaces secrets in a text, including the beginning of a secret at the end of a truncated text. The caller holds mu.
 func (s *session) redact(text string) string {
 	for _, secret := range s.secrets {
 		text = strings.ReplaceAll(text, secret, redacted)

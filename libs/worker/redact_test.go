@@ -18,14 +18,14 @@ import (
 
 const canary = "canary-4711-secret"
 
-// trusted is an operation whose steps get to know the canary.
+// trusted is an operation whose steps receive the canary.
 func trusted() workertest.Operation {
 	return workertest.Operation{Credentials: map[string]any{
 		event.CredentialsServiceManager: map[string]string{"clientsecret": canary, "url": "https://sm.example.com/token"},
 	}}
 }
 
-func TestASecretThatAStepWasTrustedWithDoesNotGetOutWithItsResult(t *testing.T) {
+func TestRedact_SecretsInResult_AreRemoved(t *testing.T) {
 	t.Parallel()
 	claim := func(ctx context.Context, op operation) error {
 		var credentials map[string]string
@@ -67,7 +67,7 @@ func TestASecretThatAStepWasTrustedWithDoesNotGetOutWithItsResult(t *testing.T) 
 			require.NoError(t, err)
 			for n := len(canary); n >= 10; n-- {
 				if strings.Contains(string(raw), canary[:n]) {
-					t.Fatalf("the result tells %q", canary[:n])
+					t.Fatalf("the result contains %q", canary[:n])
 				}
 			}
 			if c.name == "in the details" && (r.Outcome != event.OutcomeFailed || !strings.Contains(r.Error.Message, `"nested" holds a secret`)) {
@@ -80,7 +80,7 @@ func TestASecretThatAStepWasTrustedWithDoesNotGetOutWithItsResult(t *testing.T) 
 	}
 }
 
-func TestASecretOfTheStageMemoryDoesNotGetOutEither(t *testing.T) {
+func TestRedact_StageMemorySecrets_AreRemoved(t *testing.T) {
 	t.Parallel()
 	kubeconfig := "apiVersion: v1\nusers:\n- name: admin\n  user:\n    token: eyJhbGciOiJSUzI1NiJ9.canary.signature\n"
 	op := workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// run executes one command in a slot of the pool. stop ends when the worker is to stop.
+// run executes one command in a slot of the pool. stop ends when the worker stops.
 func (p *pool) run(stop context.Context, t *taken) {
 	defer func() { <-p.slots }()
 	if p.w.limiter != nil {
@@ -18,7 +18,7 @@ func (p *pool) run(stop context.Context, t *taken) {
 			p.giveBack(t, 0)
 			return
 		}
-		// The wait may have used up the command's time.
+		// The deadline may have passed while the command waited.
 		if p.dropLate(t) {
 			p.forget(t)
 			return
@@ -39,7 +39,7 @@ func (p *pool) run(stop context.Context, t *taken) {
 	})
 	endSpan(span, &r)
 	if r.interrupted {
-		p.w.log.Info("step interrupted, its command goes back", t.logArgs()...)
+		p.w.log.Info("step interrupted, its command is returned", t.logArgs()...)
 		p.giveBack(t, 0)
 		return
 	}
@@ -58,7 +58,7 @@ func (p *pool) run(stop context.Context, t *taken) {
 	}
 }
 
-// message is the result as it goes over the bus.
+// message returns the result as a message for the bus.
 func (w *Worker) message(t *taken, r *Result, parent string) (bus.Message, error) {
 	id := t.dispatchID()
 	kind, payload := r.Payload()
@@ -72,7 +72,7 @@ func (w *Worker) message(t *taken, r *Result, parent string) (bus.Message, error
 	return bus.Message{Subject: event.ResultSubject(w.cfg.Name, t.command.Step), ID: id, Event: e}, nil
 }
 
-// logOutcome keeps the common case out of the log, and its cost out of the hot path.
+// logOutcome logs a result. It skips the common case, which would cost time in the hot path.
 func (w *Worker) logOutcome(t *taken, r *Result) {
 	level := slog.LevelDebug
 	switch {
@@ -99,7 +99,7 @@ func (w *Worker) logOutcome(t *taken, r *Result) {
 	w.log.Log(context.Background(), level, "step ended", args...)
 }
 
-// claim asks the broker for credentials.
+// claim requests credentials from the broker.
 func (w *Worker) claim(ctx context.Context, request event.CredentialsRequest) (json.RawMessage, error) {
 	var answer event.CredentialsAnswer
 	if err := w.askBroker(ctx, event.AskCredentialsAs(w.cfg.Name), request, &answer); err != nil {
@@ -111,12 +111,12 @@ func (w *Worker) claim(ctx context.Context, request event.CredentialsRequest) (j
 	return answer.Credentials, nil
 }
 
-// keep has the broker keep a value.
+// keep stores a value in the broker.
 func (w *Worker) keep(ctx context.Context, request event.KeepRequest) error {
 	return w.askBroker(ctx, event.AskKeepAs(w.cfg.Name), request, &event.KeepAnswer{})
 }
 
-// kept asks the broker for the value that it keeps.
+// kept requests the kept value from the broker.
 func (w *Worker) kept(ctx context.Context, request event.KeptRequest) (json.RawMessage, error) {
 	var answer event.KeptAnswer
 	err := w.askBroker(ctx, event.AskKeptAs(w.cfg.Name), request, &answer)

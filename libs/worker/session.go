@@ -17,7 +17,7 @@ const (
 	claimTimeout = 10 * time.Second
 )
 
-// session is what the copies of one execution's Operation share.
+// session is the state that the copies of an execution's Operation share.
 type session struct {
 	x          *Execution
 	parameters json.RawMessage
@@ -29,13 +29,13 @@ type session struct {
 	values     map[string][]byte
 	components map[string][]Override
 	lost       bool
-	// unreadable is why the stage memory could not be read.
+	// unreadable is the error of reading the stage memory.
 	unreadable error
-	// secrets are texts that the step was trusted with, see learn.
+	// secrets are the secrets that the step received, see learn.
 	secrets []string
-	// invalid is the first thing that the step gave us that no result can carry.
+	// invalid is the first error about a value that a result cannot contain.
 	invalid error
-	// closed drops what a goroutine of the step still does after Run has returned.
+	// closed makes calls of the step's goroutines after the return of Run ineffective.
 	closed bool
 }
 
@@ -50,14 +50,14 @@ func (s *session) now() time.Time {
 	return time.Now()
 }
 
-// spoil notes the first invalid value; the caller holds mu.
+// spoil records the first invalid value. The caller holds mu.
 func (s *session) spoil(err error) {
 	if s.invalid == nil && !s.closed {
 		s.invalid = err
 	}
 }
 
-// readDetails is the saved part of a worker, or nil.
+// readDetails returns the saved details of a worker, or nil.
 func (s *session) readDetails(worker string) (json.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *session) saveDetails(own any) error {
 	return nil
 }
 
-// detailsPatch is what a step wants to save as the members of a JSON object.
+// detailsPatch returns the value to save as the members of a JSON object.
 func detailsPatch(own any) (map[string]json.RawMessage, error) {
 	raw, err := json.Marshal(own)
 	if err != nil {
@@ -128,8 +128,8 @@ func detailsPatch(own any) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// MergeDetails is a worker's part of the details after a patch of its members, which is what the orchestrator does
-// with the details of a result: members replace each other by name, and null removes one. part may be empty.
+// MergeDetails applies a patch to a worker's details, as the orchestrator does with the details of a result:
+// members replace members with the same name, and null removes a member. part may be empty.
 func MergeDetails(part json.RawMessage, patch map[string]json.RawMessage) (json.RawMessage, error) {
 	members := map[string]json.RawMessage{}
 	if len(part) > 0 {
@@ -179,10 +179,10 @@ func (s *session) claim(ctx context.Context, name string, into any) error {
 	if err != nil {
 		return fmt.Errorf("claim credentials %q: %w", name, err)
 	}
-	if name != event.ClaimNeighbours { // which is no secret
+	if name != event.ClaimNeighbours { // a number, not a secret
 		s.learn(raw)
 	}
-	// The decoder's own error quotes what it read, and what it read is a secret.
+	// The decoder's error would quote the secret.
 	if json.Unmarshal(raw, into) != nil {
 		return fmt.Errorf("claim credentials %q: the answer does not fit %T", name, into)
 	}
@@ -195,7 +195,7 @@ func (s *session) keep(ctx context.Context, value any) error {
 	}
 	raw, err := json.Marshal(value)
 	if err != nil {
-		// The encoder's own error may quote a secret.
+		// The encoder's error may quote a secret.
 		return fmt.Errorf("keep a value: %T does not encode to JSON", value)
 	}
 	if len(raw) > event.MaxKept {
@@ -224,14 +224,14 @@ func (s *session) kept(ctx context.Context, into any) error {
 	if len(raw) == 0 {
 		return ErrNotKept
 	}
-	// The decoder's own error quotes what it read.
+	// The decoder's error would quote the value.
 	if json.Unmarshal(raw, into) != nil {
 		return fmt.Errorf("%w: it does not fit %T", ErrKeptBroken, into)
 	}
 	return nil
 }
 
-// close ends the session and hands over what the result needs.
+// close ends the session and returns its parts of the result.
 func (s *session) close() (patch json.RawMessage, invalid error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +249,7 @@ func (s *session) close() (patch json.RawMessage, invalid error) {
 	return patch, s.invalid
 }
 
-// closedMemory is why the stage memory could not be read; nil if it could, or was not asked.
+// closedMemory returns the error of reading the stage memory, or nil.
 func (s *session) closedMemory() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

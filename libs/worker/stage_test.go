@@ -20,7 +20,7 @@ func remembering() worker.Step {
 	})
 }
 
-func TestStageMemoryGoesFromProcessToProcess(t *testing.T) {
+func TestStageMemory_OtherProcess_ReadsIt(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	first := command("Remember")
@@ -47,12 +47,12 @@ func TestStageMemoryGoesFromProcessToProcess(t *testing.T) {
 	second.Operation, second.StageMemory = first.Operation, true
 	o.send(second)
 	if r := o.next(); r.Type != event.TypeStepSucceeded || r.StageMemory {
-		t.Errorf("%s with stage memory %v, want a success that put nothing", r.Type, r.StageMemory)
+		t.Errorf("%s with stage memory %v, want a success without stage memory", r.Type, r.StageMemory)
 	}
 	o.settled()
 }
 
-func TestARestartOfTheBusLosesTheStage(t *testing.T) {
+func TestStageMemory_BusRestarts_StageIsLost(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	first := command("Remember")

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Step is one step of a process. One value serves many operations at once, so it keeps no state of an operation.
+// Step is one step of a process. One value serves many operations concurrently, so it must not hold state of an operation.
 type Step interface {
 	// Name is the name of the step in the process file, for example "EDP_Registration": letters, digits, "_" and
 	// "-", at most 64 bytes.
@@ -20,11 +20,11 @@ type Step interface {
 	//	(op, d, nil)  run again after d
 	//	(op, 0, err)  failed; an *Error in err's chain says component and reason
 	//
-	// An error that is not from one of the helpers of this package means failed whatever the duration is. ctx ends at
-	// op.ExecuteBefore, and when the worker is stopped and the step does not end in time; an error returned after
+	// An error that no helper of this package created means failed, whatever the duration is. ctx ends at
+	// op.ExecuteBefore, and when the worker stops and the step does not end in time. An error returned after
 	// that, unless it is an *Error of another cause, does not fail the operation: the step runs again.
 	//
-	// log carries the operation, instance, stage, step and attempt. Run may panic: the step then counts as failed.
+	// log has the operation, instance, stage, step and attempt as attributes. If Run panics, the step has failed.
 	Run(ctx context.Context, op Operation, log *slog.Logger) (Operation, time.Duration, error)
 }
 
@@ -33,7 +33,7 @@ var (
 	workerNames = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 )
 
-// CheckStep tells what is wrong with a step before it ever runs.
+// CheckStep validates a step before it runs.
 func CheckStep(step Step) error {
 	if step == nil {
 		return errors.New("a step is nil")

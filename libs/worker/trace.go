@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
-// startSpan begins the span of one execution, a child of the step that the command names. It is in the context of Run, so that
-// what the step does, calls of external systems above all, belongs to it. Without tracing it is nil.
+// startSpan starts the span of an execution as a child of the step's span in the command. It is in the context of Run, so that
+// calls of the step to external systems are its children. Without tracing it is nil.
 func (p *pool) startSpan(t *taken) (context.Context, trace.Span) {
 	ctx := bus.TraceContext(p.stepsCtx, t.delivery.Event)
 	if p.w.tracer == nil {
@@ -42,7 +42,7 @@ func (p *pool) startSpan(t *taken) (context.Context, trace.Span) {
 	return ctx, span
 }
 
-// endSpan ends the span of an execution with what came of it.
+// endSpan ends the span of an execution with the result.
 func endSpan(span trace.Span, r *Result) {
 	if span == nil {
 		return
@@ -62,7 +62,7 @@ func endSpan(span trace.Span, r *Result) {
 	span.End()
 }
 
-// traceOfResult is what a result carries on: the execution that it comes from, or without tracing the trace of the command.
+// traceOfResult returns the trace context of a result: its execution, or without tracing the trace context of the command.
 func traceOfResult(t *taken, span trace.Span) string {
 	if span != nil {
 		if parent := tracing.Parent(span.SpanContext()); parent != "" {
@@ -72,7 +72,7 @@ func traceOfResult(t *taken, span trace.Span) string {
 	return bus.TraceOf(t.delivery.Event)
 }
 
-// ask makes a span of a question to another service, below the execution that asks.
+// ask creates a span of a question to another service, as a child of the execution.
 func ask(ctx context.Context, subject string, question func(context.Context) error) error {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {
@@ -90,7 +90,7 @@ func ask(ctx context.Context, subject string, question func(context.Context) err
 	return err
 }
 
-// answered makes a span of each answer to a question.
+// answered creates a span of each answer to a question.
 func (w *Worker) answered(q Question) func(context.Context, []byte) (any, error) {
 	if w.tracer == nil {
 		return q.Answer
@@ -109,7 +109,7 @@ func (w *Worker) answered(q Question) func(context.Context, []byte) (any, error)
 	}
 }
 
-// logOf is the log of one execution.
+// logOf returns the logger of an execution.
 func (p *pool) logOf(t *taken, span trace.Span) *slog.Logger {
 	c := &t.command
 	log := p.w.log.With(slog.String("operation_id", c.Operation.ID), slog.String("instance_id", c.Operation.InstanceID),

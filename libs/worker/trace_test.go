@@ -34,14 +34,14 @@ func (o *orchestrator) sendTraced(parent string, c event.StepExecute) {
 	require.NoError(o.t, o.bus.Publish(o.t.Context(), m))
 }
 
-func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {
+func TestTrace_Execution_IsChildOfStep(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
 	o := newOrchestrator(t)
 	secret := "s3cr3t-of-the-customer"
 	stop, err := o.bus.Answer(event.AskCredentialsAs(workerName), "broker", func(ctx context.Context, _ []byte) (any, error) {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
-			t.Error("the question brings no trace along")
+			t.Error("the question has no trace context")
 		}
 		return event.CredentialsAnswer{Credentials: []byte(fmt.Sprintf("%q", secret))}, nil
 	})
@@ -72,7 +72,7 @@ func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {
 		byName[s.Name()] = s
 		for _, text := range append(textsOf(s.Attributes()), s.Status().Description) {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s tells %q", s.Name(), text)
+				t.Errorf("%s contains %q", s.Name(), text)
 			}
 		}
 	}
@@ -81,19 +81,19 @@ func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {
 		t.Fatalf("spans are %v", byName)
 	}
 	if p := execution.Parent(); tracing.Parent(p) != stepOfCommand || execution.SpanKind() != trace.SpanKindConsumer {
-		t.Errorf("the execution is below %s", tracing.Parent(p))
+		t.Errorf("the parent of the execution is %s", tracing.Parent(p))
 	}
 	for _, child := range []string{"own span of the step", "request " + event.AskCredentialsAs(workerName)} {
 		if byName[child].Parent().SpanID() != execution.SpanContext().SpanID() {
-			t.Errorf("%s is not below the execution", child)
+			t.Errorf("%s is not a child of the execution", child)
 		}
 	}
 	if got := failed.Event.Extensions()[bus.TraceParent]; got != tracing.Parent(execution.SpanContext()) {
-		t.Errorf("the result carries %v, want the execution", got)
+		t.Errorf("the result has trace context %v, want the execution", got)
 	}
 	for _, want := range []attribute.KeyValue{attribute.String("keb.outcome", "failed"), attribute.String("messaging.system", "nats")} {
 		if !has(execution, want) {
-			t.Errorf("the execution does not say %s=%s", want.Key, want.Value.String())
+			t.Errorf("the execution has no attribute %s=%s", want.Key, want.Value.String())
 		}
 	}
 	looked := byName["process keb.command.tested.Polls"]
@@ -102,7 +102,7 @@ func TestAnExecutionIsASpanBelowItsStepAndAboveWhatTheStepDoes(t *testing.T) {
 	}
 }
 
-func TestACommandOfATraceThatNobodyWantsMakesNoSpan(t *testing.T) {
+func TestTrace_UnsampledCommand_HasNoSpan(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
 	o := newOrchestrator(t)

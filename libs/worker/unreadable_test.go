@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// A worker whose keyring is behind, or a value that somebody has changed, makes an operation wait, and fails none.
-func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
+// An outdated keyring or a changed value makes an operation wait, and does not fail it.
+func TestStageMemory_Unreadable_IsRetriedWithReason(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	recall := named("Recall", func(ctx context.Context, op operation) (operation, time.Duration, error) {
@@ -55,7 +55,7 @@ func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
 			t.Errorf("%s: %s with %+v, want a retry that names the key", step, r.Type, r.Error)
 		}
 	}
-	// With the right key, and in the place of another value.
+	// A value that is encrypted with the right key but stored under another key.
 	good := stagemem.New(o.bus.JetStream(), ours)
 	require.NoError(t, good.Put(t.Context(), scope, "value.other", []byte("CANARY")))
 	kv, err := o.bus.JetStream().KeyValue(t.Context(), event.StageBucket)
@@ -76,11 +76,11 @@ func TestWhatCannotBeOpenedInTheStageMemoryIsARetryThatSaysWhy(t *testing.T) {
 	_, err = kv.Put(t.Context(), to, moved.Value())
 	require.NoError(t, err)
 	if r := send("Recall"); r.Type != event.TypeStepRetry || r.Error == nil || !strings.Contains(r.Error.Message, "belongs to another owner") {
-		t.Errorf("a value that was moved: %s with %+v, want a retry that says so", r.Type, r.Error)
+		t.Errorf("a value that was moved: %s with %+v, want a retry with the reason", r.Type, r.Error)
 	}
 }
 
-// away is a stage memory that does not answer.
+// away is an unavailable stage memory.
 type away struct{}
 
 var errAway = errors.New("the bus is away")
@@ -90,8 +90,8 @@ func (away) Get(context.Context, string) ([]byte, error)             { return ni
 func (away) List(context.Context, string) (map[string][]byte, error) { return nil, errAway }
 func (away) Check(context.Context) error                             { return errAway }
 
-// A step author need not handle it: he may return the error that he got, or anything else.
-func TestAStageMemoryThatIsAwayForAMomentFailsNoStep(t *testing.T) {
+// Steps need not handle it: they may return this or any other error.
+func TestStageMemory_BrieflyUnavailable_FailsNoStep(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(ctx context.Context, op operation) (operation, time.Duration, error){
 		"the error of Recall": func(ctx context.Context, op operation) (operation, time.Duration, error) {
@@ -117,7 +117,7 @@ func TestAStageMemoryThatIsAwayForAMomentFailsNoStep(t *testing.T) {
 			t.Parallel()
 			r := worker.Execute(t.Context(), step(run), worker.Execution{Command: command("Test_Step"), Memory: away{}})
 			if r.Outcome != event.OutcomeRetry || r.Error == nil || !strings.Contains(r.Error.Message, "the bus is away") {
-				t.Errorf("%s with %+v, want a retry that says why", r.Outcome, r.Error)
+				t.Errorf("%s with %+v, want a retry with the reason", r.Outcome, r.Error)
 			}
 		})
 	}

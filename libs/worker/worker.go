@@ -26,24 +26,24 @@ const (
 	DefaultDrainTimeout = 20 * time.Second
 )
 
-// Config says how a worker works.
+// Config configures a worker.
 type Config struct {
-	// Name is the worker of the process files, for example "avs": lower-case letters, digits and "-", at most 32.
-	// All processes with the same name share the work.
+	// Name is the name of the worker in the process files, for example "avs": lower-case letters, digits and "-", at most 32.
+	// All processes with the same name share the commands.
 	Name string
 	// Version is reported with every result; optional.
 	Version string
-	// Concurrency is how many steps run at once in this process; 0 means 32.
+	// Concurrency is the maximum number of steps in parallel in this process; 0 means 32.
 	Concurrency int
-	// RateLimit is how many steps are started per second in this process; 0 means no limit.
+	// RateLimit is the maximum number of started steps per second in this process; 0 means no limit.
 	RateLimit float64
-	// DrainTimeout is how long running steps may go on after the worker was told to stop; 0 means 20 s.
+	// DrainTimeout is the time limit for running steps after the worker begins to stop; 0 means 20 s.
 	DrainTimeout time.Duration
-	// Questions are what the worker answers besides its steps; a worker with questions may have no steps.
+	// Questions are the questions that the worker answers. A worker with questions may have no steps.
 	Questions []Question
 }
 
-// Validate names each field that cannot be used.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -73,16 +73,16 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Deps are what a worker needs besides its steps.
+// Deps are the dependencies of a worker.
 type Deps struct {
 	Bus *bus.Bus
-	// StageMemory may be nil: a step that remembers something or sets overrides then fails with ErrNoStageMemory.
+	// StageMemory may be nil. A step that remembers a value or sets overrides then fails with ErrNoStageMemory.
 	StageMemory *stagemem.Memory
-	// Log, Registerer and Now are optional; Now is the clock, and time.Now if nil.
+	// Log, Registerer and Now are optional. Now is the clock; nil means time.Now.
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
 	Now        func() time.Time
-	// TracerProvider makes a span of each execution; nil makes none.
+	// TracerProvider creates a span of each execution; nil disables tracing.
 	TracerProvider trace.TracerProvider
 }
 
@@ -98,11 +98,11 @@ type Worker struct {
 	limiter *rate.Limiter
 	tracer  trace.Tracer // nil: none
 	spec    event.ConsumerSpec
-	// slotPatience is the constant of that name; a test may have more.
+	// slotPatience is the constant of that name, unless a test changes it.
 	slotPatience time.Duration
 }
 
-// New makes a worker of at least one step or question. Bad or duplicate names are errors, all of them at once.
+// New creates a worker with at least one step or question. It reports all invalid and duplicate names.
 func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, tracer: tracing.TracerOf(deps.TracerProvider, "libs/worker"), steps: make(map[string]Step, len(steps)),
@@ -138,7 +138,7 @@ func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	return w, nil
 }
 
-// CheckName reports what is wrong with the name of a worker.
+// CheckName validates the name of a worker.
 func CheckName(name string) error {
 	if !workerNames.MatchString(name) {
 		return fmt.Errorf("worker name %q: use lower-case letters, digits and \"-\", at most 32 of them", name)
@@ -165,9 +165,9 @@ func check(cfg Config, steps []Step) error {
 	return errors.Join(problems...)
 }
 
-// Run executes steps until ctx ends, and then drains: commands that have not been started go back to the bus at once,
-// running steps get DrainTimeout and their results are still published. It returns nil after that, or an error that
-// names the steps that did not stop even when their context ended.
+// Run executes steps until ctx ends, and then drains: it returns commands that are not started to the bus,
+// waits DrainTimeout for running steps, and publishes their results. It returns nil after that, or an error that
+// names the steps that did not stop after their context ended.
 func (w *Worker) Run(ctx context.Context) error {
 	var running atomic.Pointer[pool]
 	stop, err := w.announce(func() []string {
@@ -203,7 +203,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if consumeErr != nil {
 		consumeErr = fmt.Errorf("worker %s: %w", w.cfg.Name, consumeErr)
 	}
-	// From here on nobody should send us anything new, nor find us.
+	// The draining worker must receive no new requests and must not be discovered.
 	stop()
 	drainErr := p.drain(w.cfg.DrainTimeout)
 	w.log.Info("worker stopped", "worker", w.cfg.Name)

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
-// Memory is the memory of one attempt of a stage, in a map. It may be used concurrently.
+// Memory is the stage memory of one attempt, in a map. It is safe for concurrent use.
 type Memory struct {
 	mu     sync.Mutex
 	values map[string][]byte
@@ -23,7 +23,7 @@ type Memory struct {
 
 var _ worker.Memory = (*Memory)(nil)
 
-// NewMemory is a memory with nothing in it.
+// NewMemory returns an empty memory.
 func NewMemory() *Memory { return &Memory{values: map[string][]byte{}} }
 
 // Put implements worker.Memory.
@@ -64,14 +64,14 @@ func (m *Memory) Check(context.Context) error {
 	return nil
 }
 
-// Values are the entries as they are kept, by key.
+// Values returns the stored entries by key.
 func (m *Memory) Values() map[string][]byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.values)
 }
 
-// other is the step that stands for the other steps of the stage: it fills the memory and looks into it.
+// other represents the other steps of the stage: it fills and reads the memory.
 type other func(ctx context.Context, op worker.Operation) error
 
 func (other) Name() string { return "other-steps" }

@@ -4,7 +4,7 @@
 //	result := workertest.Run(t, step, workertest.Operation{Details: map[string]any{"avs": map[string]any{"id": 7}}})
 //	if result.Outcome != event.OutcomeSucceeded { ... }
 //
-// [Result.Then] is the operation as it stands afterwards, to run the same step twice or the next step of the stage.
+// [Result.Then] returns the operation after the step, to run the same step twice or the next step of the stage.
 package workertest
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Operation describes the operation that a step is run in. The zero value is a first provisioning attempt without
+// Operation describes the operation of a step. The zero value is a first provisioning attempt without
 // details and parameters.
 type Operation struct {
 	// ID and InstanceID default to fixed UUIDs, Type to provision, Stage to "create_runtime".
@@ -32,57 +32,57 @@ type Operation struct {
 	Plan       event.Plan
 	Context    event.Context
 	Runtime    event.Runtime
-	// Parameters and each worker's Details encode to a JSON object; nil means none.
+	// Parameters and each worker's Details must encode to a JSON object; nil means none.
 	Parameters any
 	Details    map[string]any
-	// Credentials is what ClaimCredentials gets, by name.
+	// Credentials holds the results of ClaimCredentials, by name.
 	Credentials map[string]any
-	// Neighbours is how many other instances the subaccount has.
+	// Neighbours is the number of other instances in the subaccount.
 	Neighbours int
-	// Kept is what the broker keeps of the instance, by worker. Run changes it, also when the step fails: what is kept does not
-	// wait for the result.
+	// Kept holds the kept values of the instance, by worker. Run changes it even if the step fails, because Keep does not
+	// depend on the result.
 	Kept map[string]json.RawMessage
-	// Temporary, UserAgent, Update and Upgrade are those of event.Operation.
+	// Temporary, UserAgent, Update and Upgrade are the fields of event.Operation.
 	Temporary bool
 	UserAgent string
 	Update    *event.Changes
 	Upgrade   *event.Upgrade
 
-	// Worker is the name of the worker that runs the step; "test" if empty. SaveDetails saves under it.
+	// Worker is the name of the worker that runs the step, under which SaveDetails saves; empty means "test".
 	Worker string
 	// StageAttempt and StepAttempt default to 1.
 	StageAttempt int
 	StepAttempt  int
-	// Now is the clock at the start of the step; the real time if zero.
+	// Now is the time at the start of the step; zero means the real time.
 	Now time.Time
-	// FirstTried is how long ago the step was first tried.
+	// FirstTried is the time since the first try of the step.
 	FirstTried time.Duration
-	// Limit is how long the step may run; a minute if zero.
+	// Limit is the time limit of the step; zero means one minute.
 	Limit time.Duration
 
-	// Overrides and Remembered are what earlier steps of the stage have put into the stage memory.
+	// Overrides and Remembered are the entries of earlier steps in the stage memory.
 	Overrides  []worker.ComponentOverrides
 	Remembered map[string][]byte
-	// LostMemory runs the step as if the stage memory had been used and is gone.
+	// LostMemory runs the step as if the stage memory was used and lost.
 	LostMemory bool
 
-	// carried is the stage memory of a Result, with what each step has put there.
+	// carried is the stage memory of a Result.
 	carried map[string][]byte
-	// cursor is where the operation stands: a Result's Then stands one further.
+	// cursor is the cursor of the operation. Result.Then increments it.
 	cursor int64
 }
 
-// Result is what came of the step.
+// Result is the result of the step.
 type Result struct {
-	// Outcome, RetryAfter, Message and Error are what the orchestrator gets to know.
+	// Outcome, RetryAfter, Message and Error are the result that the orchestrator receives.
 	Outcome    event.Outcome
 	RetryAfter time.Duration
 	Message    string
-	// Error is nil unless something went wrong.
+	// Error is nil unless the step returned an error.
 	Error *event.Error
-	// Details is the patch of the worker's own details; nil if the step saved nothing.
+	// Details is the patch of the worker's own details; nil if the step saved none.
 	Details map[string]any
-	// Overrides and Remembered are the stage memory after the step, with what was there before.
+	// Overrides and Remembered are all entries of the stage memory after the step.
 	Overrides  []worker.ComponentOverrides
 	Remembered map[string][]byte
 
@@ -91,8 +91,8 @@ type Result struct {
 	memory    map[string][]byte
 }
 
-// Run runs the step once and reports what came of it. A step that breaks the contract, with a bad name for example,
-// fails the test; every outcome of a step, also a panic, is a Result. What the step logs goes to the test's log.
+// Run runs the step once and returns its result. A step that violates the contract, for example with an invalid name,
+// fails the test. Every outcome of a step, including a panic, is a Result. The step's logs go to the test's log.
 func Run(t testing.TB, step worker.Step, op Operation) Result {
 	t.Helper()
 	if err := worker.CheckStep(step); err != nil {
@@ -138,9 +138,9 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 	return result
 }
 
-// Then is the operation after the step, as the next step of the stage sees it: with the details saved and the stage
-// memory as it is then. After a retry or a lost stage it is the operation as the repeated stage sees it: the details
-// saved, the stage memory empty, and the attempts counted on.
+// Then returns the operation after the step for the next step of the stage, with the saved details and the stage
+// memory. After a retry or a lost stage it returns the operation for the repeated stage, with the saved
+// details, an empty stage memory, and incremented attempts.
 func (r Result) Then() Operation {
 	op := r.operation
 	op.Details = maps.Clone(op.Details)
@@ -240,7 +240,7 @@ func object(field string, value any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// merged is a worker's part after the patch. Both were checked to be JSON objects before.
+// merged returns a worker's details after the patch. The caller has checked that both are JSON objects.
 func merged(part any, patch json.RawMessage) json.RawMessage {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(patch, &members) != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-// poll is a step that waits once and is done the second time.
+// poll is a step that waits once and then succeeds.
 type poll struct {
 	t    *testing.T
 	seen []worker.Operation
@@ -30,7 +30,7 @@ func (p *poll) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (wo
 		return worker.Wait(op, time.Minute, "not yet")
 	}
 	if err == nil {
-		p.t.Error("a repeated stage still has the memory of the attempt before")
+		p.t.Error("a repeated stage still has the memory of the previous attempt")
 	}
 	op.Remember("token", []byte("y"))
 	return op, 0, nil
@@ -56,6 +56,6 @@ func TestThenIsTheOperationAsItGoesOn(t *testing.T) {
 		t.Errorf("first tried at %s, then %s: want %s both times", first.FirstTriedAt, second.FirstTriedAt, now)
 	}
 	if wait := second.ExecuteBefore.Sub(first.ExecuteBefore); wait != time.Minute {
-		t.Errorf("the second try comes %s later, want a minute", wait)
+		t.Errorf("the second try is %s later, want a minute", wait)
 	}
 }
