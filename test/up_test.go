@@ -21,7 +21,7 @@ func TestUp_VariablesOfTheServices_Count(t *testing.T) {
 	t.Parallel()
 	rate := filepath.Join(t.TempDir(), "rate")
 	require.NoError(t, os.WriteFile(rate, []byte("7\n"), 0o600))
-	metrics := harness.FreeAddr(t)
+	metrics := testkit.Addr(t)
 	sys := harness.Start(t, harness.Options{Env: []string{
 		"KEB_REQUIRE_ORG_SPACE=true", "KEB_METRICS_ADDR=" + metrics, "KEB_EDP_ENVIRONMENT=from-a-variable", "KEB_WORKER_RATE_LIMIT_FILE=" + rate,
 	}})

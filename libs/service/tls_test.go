@@ -2,7 +2,6 @@ package service_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -41,7 +40,7 @@ func TestMetricsNeedACertificateAndHealthDoesNot(t *testing.T) {
 	// Not for the address that the service asks itself at.
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"metrics.keb", "127.0.0.1"}})
 	shown := ca.Issue(t, testkit.Leaf{Name: "prometheus"})
-	addr := fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
+	addr := testkit.Addr(t)
 	files := tlsfiles.Server{CertFile: pair.CertFile, KeyFile: pair.KeyFile, ClientCAFile: ca.File}
 	health := service.NewHealth()
 	run, err := service.Metrics{Addr: addr, TLS: files}.Serve(service.Monitoring(prometheus.NewRegistry(), health), slog.New(slog.DiscardHandler))

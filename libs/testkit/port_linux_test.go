@@ -1,7 +1,6 @@
 package testkit
 
 import (
-	"fmt"
 	"net"
 	"testing"
 
@@ -10,7 +9,7 @@ import (
 
 func TestPort_NoListener_StaysReserved(t *testing.T) {
 	t.Parallel()
-	address := fmt.Sprintf("127.0.0.1:%d", Port(t))
+	address := Addr(t)
 	for range 2 {
 		ln, err := net.Listen("tcp", address)
 		require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -105,7 +104,7 @@ func TestMain_InvalidConfiguration_FailsBeforeStart(t *testing.T) {
 
 func TestMain_Started_ServesStepsMetricsHealth(t *testing.T) {
 	server := testkit.NATS(t)
-	ln := fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
+	ln := testkit.Addr(t)
 	t.Setenv("KEB_NATS_URL", server.URL())
 	t.Setenv("KEB_STAGE_KEYS", stageKey)
 	t.Setenv("KEB_METRICS_ADDR", ln)
@@ -190,7 +189,7 @@ func TestMainOf_SeveralWorkers_HaveTheirOwnUsers(t *testing.T) {
 
 func TestMainOf_SeveralWorkers_AreReady(t *testing.T) {
 	server := testkit.NATS(t)
-	addr := fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
+	addr := testkit.Addr(t)
 	t.Setenv("KEB_NATS_URL", server.URL())
 	t.Setenv("KEB_METRICS_ADDR", addr)
 	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})

@@ -111,7 +111,7 @@ func newWorld(t *testing.T) *world {
 	keb := harness.Keb(t)
 
 	for _, name := range []string{"nats", "nats-http", "landscape", "postgres"} {
-		w.addr[name] = harness.FreeAddr(t)
+		w.addr[name] = testkit.Addr(t)
 	}
 	w.secrets = harness.MakeSecrets(t, filepath.Join(dir, "secrets"))
 	w.password = w.secrets.Read("cli/osb-password")
@@ -236,10 +236,10 @@ func (w *world) addService(name string, replica int, s harness.Service) {
 	who := fmt.Sprintf("%s-%d", role, replica)
 	replace := strings.NewReplacer("landscape:8090", w.proxy(who, toLandscape), "nats:4222", w.proxy(who, toNATS), "/run/keb/", w.secrets.Path(name, "")+"/")
 	full := fmt.Sprintf("%s-%d", name, replica)
-	w.addr[full] = harness.FreeAddr(w.t)
+	w.addr[full] = testkit.Addr(w.t)
 	own := map[string]string{"KEB_METRICS_ADDR": w.addr[full]}
 	if role != "worker" {
-		door := harness.FreeAddr(w.t)
+		door := testkit.Addr(w.t)
 		own["KEB_DATABASE_URL"] = strings.Replace(w.secrets.Read(name+"/database-url"), "postgres:5432", w.proxy(who, toPostgres), 1)
 		delete(s.Environment, "KEB_DATABASE_URL_FILE")
 		if role == "broker" {
@@ -256,7 +256,7 @@ func (w *world) proxy(who, to string) string {
 	name := who + " " + to
 	p := w.proxies[name]
 	if p == nil {
-		p = toxiproxy.NewProxy(w.server, name, harness.FreeAddr(w.t), w.addr[to])
+		p = toxiproxy.NewProxy(w.server, name, testkit.Addr(w.t), w.addr[to])
 		require.NoError(w.t, p.Start())
 		w.proxies[name] = p
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -72,7 +71,7 @@ func up(t *testing.T, files []string, env ...string) *installation {
 		in.compose = []string{"docker-compose"}
 	}
 	for _, name := range []string{"KEB_OSB_PORT", "KEB_OPERATOR_PORT", "KEB_LANDSCAPE_PORT", "KEB_PROMETHEUS_PORT", "KEB_GRAFANA_PORT"} {
-		in.ports[name] = freePort(t)
+		in.ports[name] = strconv.Itoa(testkit.Port(t))
 		in.env = append(in.env, name+"="+in.ports[name])
 	}
 	in.env = append(in.env, "COMPOSE_PROJECT_NAME="+project)
@@ -125,14 +124,6 @@ func up(t *testing.T, files []string, env ...string) *installation {
 
 // down removes everything, with the volumes.
 func (in *installation) down() { in.try("down", "-v", "--remove-orphans", "-t", "5") }
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { _ = ln.Close() }()
-	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
-}
 
 func (in *installation) command(ctx context.Context, args ...string) *exec.Cmd {
 	all := slices.Concat(in.compose[1:], []string{"--project-directory", root, "-f", root + "/docker-compose.yml"})

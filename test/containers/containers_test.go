@@ -116,7 +116,7 @@ func install(t *testing.T) *installation {
 		s := services[name]
 		opts := []testcontainers.ContainerCustomizer{testcontainers.WithEnv(s.Environment), testcontainers.WithCmd(s.Command...), waitFor(s.Healthcheck.Test[1:]...)}
 		if port := doors[name]; port != "" {
-			addr[name] = harness.FreeAddr(t)
+			addr[name] = testkit.Addr(t)
 			opts = append(opts, testcontainers.WithExposedPorts(port), bind(port, addr[name]))
 		}
 		in.start(name, s.Image, opts...)

@@ -38,7 +38,7 @@ func TestEveryPanelOfBTPManagerWorksOnALiveCluster(t *testing.T) {
 	deployments.Hold()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(kubeconfig, k.Environment.KubeConfig, 0o600))
-	metrics := harness.FreeAddr(t)
+	metrics := testkit.Addr(t)
 	harness.Spawn(t, harness.BTPManager(t), nil, "--kubeconfig", kubeconfig, "--leader-elect=false", "--metrics-bind-address="+metrics,
 		"--health-probe-bind-address=0", "--ready-check-interval=100ms", "--hard-delete-check-interval=200ms")
 	prometheus := startPrometheus(t, btpChart+"alerts/btp-manager.yaml", map[string]string{"btp-manager": metrics})

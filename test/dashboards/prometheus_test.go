@@ -64,7 +64,7 @@ func startPrometheus(t testing.TB, rules string, targets map[string]string) *ser
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	s := &server{
-		t: t, addr: harness.FreeAddr(t), client: &http.Client{Timeout: 30 * time.Second, Transport: transport},
+		t: t, addr: testkit.Addr(t), client: &http.Client{Timeout: 30 * time.Second, Transport: transport},
 		scrape: global.Global.ScrapeInterval, start: time.Now(),
 	}
 	process := harness.Spawn(t, program, nil, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+s.addr)

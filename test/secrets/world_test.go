@@ -106,9 +106,9 @@ func newWorld(t *testing.T, overlays string) *world {
 	t.Helper()
 	w := &world{
 		t: t, dir: filepath.Join(t.TempDir(), "data"), canaries: &vault{Canaries: harness.Canaries{}},
-		running: map[string]*process{}, more: map[string]map[string]string{}, osb: harness.FreeAddr(t), operator: harness.FreeAddr(t), traces: testkit.CollectTraces(t),
+		running: map[string]*process{}, more: map[string]map[string]string{}, osb: testkit.Addr(t), operator: testkit.Addr(t), traces: testkit.CollectTraces(t),
 	}
-	w.brokers = []string{w.osb, harness.FreeAddr(t)}
+	w.brokers = []string{w.osb, testkit.Addr(t)}
 	for _, dir := range []string{"nats", "postgres"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(w.dir, dir), 0o711))
 	}
@@ -239,7 +239,7 @@ func (r *recorder) take(m *nats.Msg) {
 // startSystems starts the simulated systems, each with a unique secret, and the proxy in front of them.
 func (w *world) startSystems() {
 	w.t.Helper()
-	listener, err := net.Listen("tcp", harness.FreeAddr(w.t))
+	listener, err := net.Listen("tcp", testkit.Addr(w.t))
 	require.NoError(w.t, err)
 	secret := w.canaries.credential
 	cfg := landscape.Config{
@@ -322,7 +322,7 @@ func (w *world) start(replica string, more map[string]string) *process {
 	w.t.Helper()
 	service, number, _ := strings.Cut(replica, "/")
 	env := map[string]string{}
-	metrics := harness.FreeAddr(w.t)
+	metrics := testkit.Addr(w.t)
 	env["KEB_METRICS_ADDR"], env["GOTRACEBACK"] = metrics, "crash"
 	maps.Copy(env, w.credentials(service))
 	switch service {
@@ -331,7 +331,7 @@ func (w *world) start(replica string, more map[string]string) *process {
 		env["KEB_BROKER_PUBLIC_URL"], env["KEB_BROKER_RESEAL_EVERY"] = "http://"+w.osb, "500ms"
 		env["KEB_PLAN_CHANGES"] = ""
 		if number != "" {
-			env["KEB_OSB_ADDR"] = harness.FreeAddr(w.t)
+			env["KEB_OSB_ADDR"] = testkit.Addr(w.t)
 		}
 	case "orchestrator":
 		env["KEB_OPERATOR_ADDR"], env["KEB_OPERATOR_PUBLIC_URL"] = w.operator, "http://"+w.operator
@@ -340,7 +340,7 @@ func (w *world) start(replica string, more map[string]string) *process {
 			"KEB_ACCESS_OIDC_OPERATORS": "admins",
 		})
 		if number != "" {
-			env["KEB_OPERATOR_ADDR"] = harness.FreeAddr(w.t)
+			env["KEB_OPERATOR_ADDR"] = testkit.Addr(w.t)
 		}
 	}
 	maps.Copy(env, more)

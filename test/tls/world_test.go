@@ -56,8 +56,8 @@ func start(t *testing.T) *world {
 	w.makeSecrets("127.0.0.1:1")
 	w.database()
 	w.bus()
-	simulated := harness.FreeAddr(t)
-	w.osb, w.operator = harness.FreeAddr(t), harness.FreeAddr(t)
+	simulated := testkit.Addr(t)
+	w.osb, w.operator = testkit.Addr(t), testkit.Addr(t)
 	processes := map[string]*harness.Process{}
 	for name, s := range harness.Compose(t, root, harness.Composition{Override: "docker-compose.tls.yml", Values: map[string]string{
 		"KEB_PACE": "50ms", "KEB_OSB_RETRY_AFTER": "1s", "KEB_TLS_CLIENT_CA_FILE": "/run/keb/ca.crt",
@@ -72,7 +72,7 @@ func start(t *testing.T) *world {
 			own["KEB_OPERATOR_ADDR"] = w.operator
 		}
 		if name != "landscape" {
-			w.metrics[name] = harness.FreeAddr(t)
+			w.metrics[name] = testkit.Addr(t)
 			own["KEB_METRICS_ADDR"] = w.metrics[name]
 			maps.Copy(own, w.files("KEB_METRICS_TLS_CLIENT_", "KEB_METRICS_TLS_", name))
 		}

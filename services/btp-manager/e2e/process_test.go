@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 // process is a running BTP Manager.
@@ -35,7 +34,7 @@ type process struct {
 // launch starts the program with these flags and free addresses. If it still runs at the end of the test, it is killed.
 func launch(t *testing.T, kubeconfig string, flags ...string) *process {
 	t.Helper()
-	p := &process{t: t, log: new(syncBuffer), metrics: address(t), probes: address(t), ended: make(chan struct{})}
+	p := &process{t: t, log: new(syncBuffer), metrics: testkit.Addr(t), probes: testkit.Addr(t), ended: make(chan struct{})}
 	p.cmd = command(t, append(flags,
 		"--kubeconfig="+kubeconfig, "--metrics-bind-address="+p.metrics, "--health-probe-bind-address="+p.probes)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
@@ -60,14 +59,6 @@ func command(t *testing.T, flags ...string) *exec.Cmd {
 	cmd := exec.Command(program.path(t), flags...)
 	cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "GOGC=" + os.Getenv("GOGC")}
 	return cmd
-}
-
-// address returns an address that is still free when the process uses it.
-func address(t *testing.T) string {
-	t.Helper()
-	a, err := kubetest.FreeAddress()
-	require.NoError(t, err)
-	return a
 }
 
 // signal sends a signal, waits for the end of the process, and returns its exit code: -1 if the signal ended it.

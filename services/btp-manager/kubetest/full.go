@@ -41,7 +41,7 @@ var stages []byte
 func Full(t testing.TB, opts ...Option) *Cluster {
 	t.Helper()
 	needFull(t)
-	c, err := Start(append(slices.Clone(opts), whole)...)
+	c, err := Start(t, append(slices.Clone(opts), whole)...)
 	if err != nil {
 		t.Fatal(err)
 	}

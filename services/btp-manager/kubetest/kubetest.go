@@ -5,11 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // assets is the folder in which `make envtest` puts the servers, and the name of the variable for another folder.
@@ -78,7 +80,7 @@ func (s *Shared) Cluster(t testing.TB) *Cluster {
 		needFull(t)
 		opts = append(opts, whole)
 	}
-	s.once.Do(func() { s.cluster, s.err = Start(opts...) })
+	s.once.Do(func() { s.cluster, s.err = Start(t, opts...) })
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
@@ -111,8 +113,8 @@ func NoWebhooks(c *Cluster) error {
 	return nil
 }
 
-// Start starts a cluster with the definition of the BtpOperator.
-func Start(opts ...Option) (*Cluster, error) {
+// Start starts a cluster with the definition of the BtpOperator. Its ports are reserved until the test ends, even while nothing listens.
+func Start(t testing.TB, opts ...Option) (*Cluster, error) {
 	servers := folder()
 	if servers == "" {
 		return nil, errors.New("no kube-apiserver: run `make envtest` first")
@@ -129,10 +131,8 @@ func Start(opts ...Option) (*Cluster, error) {
 			Paths: []string{filepath.Join(root(), crd)}, ErrorIfPathMissing: true, MaxTime: startLimit,
 		},
 	}}
+	c.listen(t)
 	token, err := c.adminToken()
-	if err == nil {
-		err = c.listen()
-	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start a cluster: %w", err), os.RemoveAll(dir))
 	}
@@ -190,20 +190,11 @@ func (c *Cluster) startServers() (*rest.Config, error) {
 
 // listen sets the addresses of the servers. By default they select ports that the system also assigns to connections, and fail if a
 // connection gets the port first.
-func (c *Cluster) listen() error {
-	etcd, err := FreeAddress()
-	if err != nil {
-		return err
-	}
-	c.Environment.ControlPlane.Etcd = &envtest.Etcd{URL: &url.URL{Scheme: "http", Host: etcd}}
+func (c *Cluster) listen(t testing.TB) {
+	c.Environment.ControlPlane.Etcd = &envtest.Etcd{URL: &url.URL{Scheme: "http", Host: testkit.Addr(t)}}
 	c.Environment.ControlPlane.Etcd.Configure().Set("listen-peer-urls", "http://127.0.0.1:0") // it has no peers
-	address, err := FreeAddress()
-	if err != nil {
-		return err
-	}
 	api := c.Environment.ControlPlane.GetAPIServer()
-	api.Address, api.Port, err = net.SplitHostPort(address)
-	return err
+	api.Address, api.Port = "127.0.0.1", strconv.Itoa(testkit.Port(t))
 }
 
 // Stop stops the cluster and removes its files.

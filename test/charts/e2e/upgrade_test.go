@@ -52,7 +52,7 @@ orchestrator: {replicas: 2}
 func TestAnUpgradeLosesNoOperation(t *testing.T) {
 	needed(t)
 	requireImages(t)
-	cluster, err := kubetest.Start()
+	cluster, err := kubetest.Start(t)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := cluster.Stop(); err != nil {

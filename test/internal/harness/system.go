@@ -55,7 +55,7 @@ func New(t testing.TB, opts Options) *System {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 32}
 	s := &System{
-		OSBAddr: freeAddr(t), OperatorAddr: freeAddr(t), LandscapeAddr: freeAddr(t), NATSAddr: freeAddr(t),
+		OSBAddr: testkit.Addr(t), OperatorAddr: testkit.Addr(t), LandscapeAddr: testkit.Addr(t), NATSAddr: testkit.Addr(t),
 		DataDir: filepath.Join(testkit.MemoryDir(t), "keb"), HTTP: &http.Client{Transport: transport, Timeout: 30 * time.Second},
 		t: t, opts: opts,
 	}
