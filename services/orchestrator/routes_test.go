@@ -81,7 +81,7 @@ func registered(t *testing.T) []string {
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			argument := patternOf(n)
-			if in, ok := argument.(*ast.Ident); argument == nil || ok && in.Name == "pattern" { // the body of acts
+			if in, ok := argument.(*ast.Ident); argument == nil || ok && in.Name == "pattern" { // the body of actionRoute
 				return true
 			}
 			pattern, ok := text(argument, file.Name.Name, constants)
@@ -107,7 +107,7 @@ func patternOf(n ast.Node) ast.Expr {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	switch {
 	case !ok:
-	case f.Sel.Name == "acts" && len(call.Args) == 4:
+	case f.Sel.Name == "actionRoute" && len(call.Args) == 4:
 		return call.Args[1]
 	case (f.Sel.Name == "Handle" || f.Sel.Name == "HandleFunc") && len(call.Args) == 2:
 		return call.Args[0]
