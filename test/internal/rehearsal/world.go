@@ -27,7 +27,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
-	"github.com/kyma-project/keb/services/orchestrator"
+	"github.com/kyma-project/keb/services/orchestrator/rehearsal"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 )
 
@@ -146,7 +146,7 @@ func (w *World) Step(workerName, step string) worker.Step { return w.steps[worke
 
 // Run is one operation from its start to its end.
 type Run struct {
-	*orchestrator.Rehearsal
+	*rehearsal.Player
 	Operation  event.Operation
 	Executions []Execution
 	Credential map[string]any
@@ -193,7 +193,7 @@ func (w *World) announce(op event.Operation) {
 func (w *World) Do(p *process.Process, op event.Operation, before Left, credentials map[string]any, hook Hook) *Run {
 	w.t.Helper()
 	w.announce(op)
-	run := &Run{Rehearsal: orchestrator.NewRehearsal(p, op), Operation: op, Credential: credentials}
+	run := &Run{Player: rehearsal.New(p, op), Operation: op, Credential: credentials}
 	require.NoError(w.t, run.Start(before.Details, before.Completed, w.Now()))
 	memory := workertest.NewMemory()
 	attempt := ""
