@@ -135,15 +135,15 @@ func (a Answer) result(worker string, c event.StepExecute) engine.Result {
 
 // Trace is what happened in a run.
 type Trace struct {
-	State event.OperationState
+	State event.OperationState `json:"state"`
 	// Error is why the operation failed; nil if it did not.
-	Error *event.Error
+	Error *event.Error `json:"error,omitempty"`
 	// NotCompleted names the steps that the operation went on without, in the order of the process.
-	NotCompleted []string
+	NotCompleted []string `json:"notCompleted,omitempty"`
 	// Took is the time from the start of the operation to its end.
-	Took time.Duration
+	Took time.Duration `json:"tookNanoseconds"`
 	// Lines has the end of every try of every step, in order.
-	Lines []Line
+	Lines []Line `json:"lines"`
 	// executions counts the commands that a worker has taken, by step.
 	executions map[string]int
 }
@@ -151,14 +151,15 @@ type Trace struct {
 // Line is the end of one try of a step.
 type Line struct {
 	// At is the time since the start of the operation.
-	At           time.Duration
-	Stage, Step  string
-	StageAttempt int
-	StepAttempt  int
-	Outcome      event.Outcome
+	At           time.Duration `json:"atNanoseconds"`
+	Stage        string        `json:"stage"`
+	Step         string        `json:"step"`
+	StageAttempt int           `json:"stageAttempt"`
+	StepAttempt  int           `json:"stepAttempt"`
+	Outcome      event.Outcome `json:"outcome"`
 	// Message and Error are those of the answer, or of the engine.
-	Message string
-	Error   *event.Error
+	Message string       `json:"message,omitempty"`
+	Error   *event.Error `json:"error,omitempty"`
 }
 
 func newTrace(o *Player, executions map[string]int) *Trace {

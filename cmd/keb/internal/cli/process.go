@@ -18,16 +18,23 @@ import (
 func newProcess(o *options) *cobra.Command {
 	cmd := &cobra.Command{Use: "process", Short: "Work on process definitions"}
 	var overlays []string
+	var diff bool
 	check := &cobra.Command{
 		Use:   "check",
 		Short: "Validate the process definitions with their overlays",
-		Args:  exactly(),
+		Long: `Validate the process definitions with their overlays. Mistakes are reported with file and line. A warning is about a change
+that is valid and probably not intended, such as a deprovisioning that leaves something behind.`,
+		Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
-			return checkProcesses(o, overlays)
+			return checkProcesses(o, overlays, diff)
 		},
 	}
-	check.Flags().StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with overlay files, applied in order (KEB_OVERLAYS)")
-	cmd.AddCommand(check)
+	check.Flags().BoolVar(&diff, "diff", false, "print what the overlays change in the built-in processes")
+	rehearse := newProcessRehearse(o, &overlays)
+	for _, sub := range []*cobra.Command{check, rehearse} {
+		sub.Flags().StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with overlay files, applied in order (KEB_OVERLAYS)")
+		cmd.AddCommand(sub)
+	}
 	return cmd
 }
 
@@ -49,23 +56,36 @@ type checkedProcess struct {
 	Steps     int                 `json:"steps"`
 }
 
-func checkProcesses(o *options, overlays []string) error {
+// checkedSet loads the built-in processes with overlay folders, and prints the mistakes in them.
+func checkedSet(o *options, overlays []string) (process.Set, error) {
 	set, err := loadProcesses(overlays)
 	if _, isProblem := errors.AsType[*process.Problem](err); isProblem {
 		// Editors expect one problem per line.
 		if _, err := fmt.Fprintln(o.Err, err); err != nil {
-			return err
+			return nil, err
 		}
-		return errors.New("the process definitions are invalid")
+		return nil, errors.New("the process definitions are invalid")
 	}
+	return set, err
+}
+
+func checkProcesses(o *options, overlays []string, diff bool) error {
+	set, err := checkedSet(o, overlays)
 	if err != nil {
 		return err
 	}
+	builtIn, err := loadProcesses(nil)
+	if err != nil {
+		return err
+	}
+	warnings := process.Warnings(builtIn, set)
 	list := struct {
 		Data       []checkedProcess `json:"data"`
 		Count      int              `json:"count"`
 		TotalCount int              `json:"totalCount"`
-	}{Data: []checkedProcess{}}
+		Warnings   []string         `json:"warnings,omitempty"`
+		Diff       string           `json:"diff,omitempty"`
+	}{Data: []checkedProcess{}, Warnings: warnings}
 	var text strings.Builder
 	for _, operation := range event.OperationTypes() {
 		p, ok := set[operation]
@@ -80,8 +100,19 @@ func checkProcesses(o *options, overlays []string) error {
 		fmt.Fprintf(&text, "%s: %d stages, %d steps, hash %s\n", operation, checked.Stages, checked.Steps, checked.Hash)
 	}
 	list.Count, list.TotalCount = len(list.Data), len(list.Data)
+	if diff {
+		if list.Diff, err = diffProcesses(builtIn, set); err != nil {
+			return err
+		}
+		text.WriteString(list.Diff)
+	}
 	if o.json() {
 		return printJSON(o.Out, list)
+	}
+	for _, warning := range warnings {
+		if _, err := fmt.Fprintln(o.Err, "warning: "+warning); err != nil {
+			return err
+		}
 	}
 	_, err = io.WriteString(o.Out, text.String())
 	return err

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/pmezard/go-difflib/difflib"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+)
+
+// diffProcesses describes the differences between two sets of processes as unified diffs, one line per step.
+func diffProcesses(before, after process.Set) (string, error) {
+	var text strings.Builder
+	for _, t := range event.OperationTypes() {
+		old, changed := before[t], after[t]
+		if old == nil || changed == nil || old.Equal(changed) {
+			continue
+		}
+		diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
+			A: processLines(old), B: processLines(changed), FromFile: string(t) + " (built in)", ToFile: string(t) + " (with overlays)", Context: 2,
+		})
+		if err != nil {
+			return "", fmt.Errorf("compare %s: %w", t, err)
+		}
+		text.WriteString(diff)
+	}
+	return text.String(), nil
+}
+
+// processLines describes a process with one line for each stage and each step.
+func processLines(p *process.Process) []string {
+	lines := []string{fmt.Sprintf("timeout %s\n", p.Timeout)}
+	for i := range p.Stages {
+		lines = append(lines, "stage "+p.Stages[i].Name+"\n")
+		for j := range p.Stages[i].Steps {
+			lines = append(lines, "  "+stepLine(&p.Stages[i].Steps[j])+"\n")
+		}
+	}
+	return lines
+}
+
+func stepLine(s *process.Step) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: worker %s", s.Name, s.Worker)
+	if !s.BuiltIn() {
+		fmt.Fprintf(&b, ", retry every %s", s.Retry.Every)
+		if s.Retry.Timeout > 0 {
+			fmt.Fprintf(&b, " for %s", s.Retry.Timeout)
+		}
+		if s.Retry.Scope == process.ScopeStep {
+			b.WriteString(" alone")
+		}
+		if s.Waits() {
+			fmt.Fprintf(&b, ", wait every %s", s.Wait.Every)
+			if s.Wait.Timeout > 0 {
+				fmt.Fprintf(&b, " for %s", s.Wait.Timeout)
+			}
+		}
+		fmt.Fprintf(&b, ", execution %s, on timeout %s, on failure %s", s.Execution, s.OnTimeout, s.OnFailure)
+	}
+	if s.When != "" {
+		fmt.Fprintf(&b, ", when %s", s.When)
+	}
+	return b.String()
+}
