@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestWhoMayDoWhat(t *testing.T) {
+func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 	g := newGuarded(t)
 	o := g.orchestrator()
 	alpha, beta := g.worker("alpha"), g.worker("beta")
@@ -114,7 +114,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 	}
 }
 
-func TestAPathWithoutARouteSaysNothingToStrangers(t *testing.T) {
+func TestAccess_UnknownPath_RequiresCredentials(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
 	for _, pattern := range []string{"GET /nothing", "POST /operations", "DELETE /operations/x", "GET /operations/../operations", "GET //operations", "CONNECT /operations", "GET /console/../operations"} {
@@ -127,7 +127,7 @@ func TestAPathWithoutARouteSaysNothingToStrangers(t *testing.T) {
 	}
 }
 
-func TestTokensOfTheAPIChangeWithoutARestart(t *testing.T) {
+func TestAccess_TokenFileChanges_AppliesWithoutRestart(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
 	otto := g.session(ottoToken)
@@ -155,7 +155,7 @@ func TestTokensOfTheAPIChangeWithoutARestart(t *testing.T) {
 	}
 }
 
-func TestNobodyTakesTheStreamsOfAllOthers(t *testing.T) {
+func TestAccess_ManyStreams_AreLimitedPerUser(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
 	ctx, hangUp := context.WithCancel(t.Context())
@@ -184,7 +184,7 @@ func TestNobodyTakesTheStreamsOfAllOthers(t *testing.T) {
 	testkit.Eventually(t, patience, "vera may listen again", func() bool { return listen(veraToken) == http.StatusOK })
 }
 
-func TestSettingsOfAccessThatCannotBeAreNamed(t *testing.T) {
+func TestAccess_InvalidSettings_AreNamed(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"keb.example.org", "ftp://keb", "https://keb.example.org/console", "https://keb?x=y", "https://a:b@keb"} {
 		cfg := configAt("postgres://h/d")

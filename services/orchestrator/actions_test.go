@@ -40,7 +40,7 @@ func (g *guarded) record(query string) []action {
 	return page.Data
 }
 
-func TestWhatOperatorsDoIsRecordedWithTheirNames(t *testing.T) {
+func TestActions_Operator_IsRecordedByName(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
 	g.worker("alpha")
@@ -121,7 +121,7 @@ func TestWhatOperatorsDoIsRecordedWithTheirNames(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeRecordedIsNotDone(t *testing.T) {
+func TestActions_RecordFails_ActionIsRejected(t *testing.T) {
 	g := newGuarded(t)
 	o := g.orchestrator()
 	g.worker("alpha")
@@ -145,7 +145,7 @@ func TestWhatCannotBeRecordedIsNotDone(t *testing.T) {
 	}
 }
 
-func TestWhereNobodyIsAskedTheBodyNamesWhoActs(t *testing.T) {
+func TestActions_AccessOff_BodyNamesTheOperator(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	none := uuid.Must(uuid.NewV7()).String()

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestAnOperationThatEndedLongAgoIsArchivedAndLaterRemoved(t *testing.T) {
+func TestRetention_OldOperation_IsArchivedThenRemoved(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.start()

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestAClientThatAsksTooOftenIsToldToWaitAndHealthIsNot(t *testing.T) {
+func TestClients_LimitReached_Returns429ExceptHealth(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	g.cfg.Access.Clients = access.ClientLimits{Rate: 1, Burst: 3}

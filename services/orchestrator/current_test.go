@@ -29,7 +29,7 @@ func (s *system) cursor(op event.Operation) (cursor int64) {
 	return cursor
 }
 
-func TestAWorkerLearnsWhichOfItsCommandsAreStillWaitedFor(t *testing.T) {
+func TestCurrent_Worker_LearnsAwaitedCommands(t *testing.T) {
 	s := newSystem(t)
 	release := make(chan struct{})
 	s.script.set("First", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {

@@ -16,7 +16,7 @@ import (
 // These are defects of the original (docs/contracts/defects.md), by their numbers there, as its users would have seen them.
 
 // 12.
-func TestASuccessIsStoredBeforeAnybodyIsTold(t *testing.T) {
+func TestSuccess_Fact_FollowsTheCommit(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	var mu sync.Mutex
@@ -62,7 +62,7 @@ func TestASuccessIsStoredBeforeAnybodyIsTold(t *testing.T) {
 }
 
 // 18.
-func TestAnOperationThatWaitsItsTurnUsesUpNoTimeAndHoldsNobodyUp(t *testing.T) {
+func TestPending_LongWait_UsesNoOperationTime(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	open := make(gate)
@@ -87,7 +87,7 @@ func TestAnOperationThatWaitsItsTurnUsesUpNoTimeAndHoldsNobodyUp(t *testing.T) {
 }
 
 // 15.
-func TestOrchestratorsThatCollideDoNotMakeAnOperationWait(t *testing.T) {
+func TestRequests_TwoOrchestratorsCollide_NoDelay(t *testing.T) {
 	s := newSystem(t)
 	s.orchestrator()
 	s.orchestrator()

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-func TestTheFinallyStageSurvivesARestartAndKeepsTheReason(t *testing.T) {
+func TestFinally_Restart_KeepsTheReason(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = fstest.MapFS{"update.yaml": {Data: []byte(`
 operation: update

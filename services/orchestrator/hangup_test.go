@@ -12,7 +12,7 @@ import (
 )
 
 // Whoever closes a page of the console while it loads has found no defect.
-func TestAClientThatHangsUpIsNoFailure(t *testing.T) {
+func TestClient_Disconnects_IsNotAServerError(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	g.orchestrator()

@@ -46,7 +46,7 @@ func (s *system) waiting(id string) *waits {
 	return shown.Waiting
 }
 
-func TestOperationsAreFoundByWhatTheyWaitFor(t *testing.T) {
+func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.AskWorkersEvery = 2 * time.Second // a process that stands still for a moment must not make its worker seem to be gone
 	s.worker("alpha")
@@ -189,7 +189,7 @@ func TestOperationsAreFoundByWhatTheyWaitFor(t *testing.T) {
 	}
 }
 
-func TestALongListIsWalkedPageByPage(t *testing.T) {
+func TestOperations_LongList_IsPaged(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	want := []string{}
@@ -296,7 +296,7 @@ func (s *system) until(events <-chan told, what string, ok func(e told) bool) {
 	}
 }
 
-func TestChangesAreStreamed(t *testing.T) {
+func TestStream_Changes_AreSent(t *testing.T) {
 	s := newSystem(t)
 	s.orchestrator()
 	s.orchestrator() // the API is that of the first, the changes are made by both
@@ -356,7 +356,7 @@ func TestChangesAreStreamed(t *testing.T) {
 	})
 }
 
-func TestTheStreamRefusesWhatItCannotDo(t *testing.T) {
+func TestStream_InvalidRequest_IsRejected(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	for _, c := range []struct {

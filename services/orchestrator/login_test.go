@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/keb/libs/access/accesstest"
 )
 
-// TestABrowserLogsInAtTheIssuer goes through the redirects as a browser does, with its rules about cookies.
-func TestABrowserLogsInAtTheIssuer(t *testing.T) {
+// TestLogin_Issuer_CreatesASession goes through the redirects as a browser does, with its rules about cookies.
+func TestLogin_Issuer_CreatesASession(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
 	jar, err := cookiejar.New(nil)
@@ -76,7 +76,7 @@ func TestABrowserLogsInAtTheIssuer(t *testing.T) {
 	}
 }
 
-func TestTheConsoleLogsInWithAToken(t *testing.T) {
+func TestLogin_Token_CreatesASession(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
 	for name, tc := range map[string]struct {

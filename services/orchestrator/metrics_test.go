@@ -81,7 +81,7 @@ func (s *system) shows(want map[string]float64) {
 	testkit.Eventually(s.t, staleness, "the metrics are as they should be", ok)
 }
 
-func TestMetricsTellWhyOperationsDoNotMove(t *testing.T) {
+func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 	s := measured(t)
 	s.cfg.Admission = map[event.OperationType]int{event.Update: 1}
 	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -180,7 +180,7 @@ func TestMetricsTellWhyOperationsDoNotMove(t *testing.T) {
 }
 
 // The reasons of errors come from the workers of other teams: any of them may send anything.
-func TestReasonsOfErrorsAreBoundedInMetrics(t *testing.T) {
+func TestMetrics_ManyErrorReasons_AreBounded(t *testing.T) {
 	s := measured(t)
 	s.cfg.Processes = fstest.MapFS{"update.yaml": {Data: []byte(`
 operation: update
@@ -216,7 +216,7 @@ stages:
 	})
 }
 
-func TestAnOperationThatNeverStartedIsCountedButNotTimed(t *testing.T) {
+func TestMetrics_OperationNeverStarted_HasNoDuration(t *testing.T) {
 	s := measured(t)
 	s.cfg.Admission = map[event.OperationType]int{event.Update: 0}
 	s.orchestrator()
@@ -247,7 +247,7 @@ func TestAnOperationThatNeverStartedIsCountedButNotTimed(t *testing.T) {
 }
 
 // A scrape must not hang with the database, and says what it could not read.
-func TestAScrapeGoesOnWithoutTheDatabase(t *testing.T) {
+func TestMetrics_DatabaseAway_ScrapeSucceeds(t *testing.T) {
 	s := measured(t)
 	direct, err := url.Parse(s.database)
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ func checked(t *testing.T, next http.Handler) http.Handler {
 	})
 }
 
-func TestTheOperatorAPIHasTheRoutesOfItsDocument(t *testing.T) {
+func TestOpenAPI_Routes_MatchTheDocument(t *testing.T) {
 	t.Parallel()
 	c, err := theDocument()
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestTheOperatorAPIHasTheRoutesOfItsDocument(t *testing.T) {
 	}
 }
 
-func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
+func TestOpenAPI_Examples_AreValid(t *testing.T) {
 	t.Parallel()
 	c, err := theDocument()
 	require.NoError(t, err)
@@ -99,7 +99,7 @@ func TestTheExamplesOfTheDocumentAreValid(t *testing.T) {
 	}
 }
 
-func TestEverySchemaOfTheDocumentCanBeRead(t *testing.T) {
+func TestOpenAPI_Schemas_CanBeRead(t *testing.T) {
 	t.Parallel()
 	c, err := theDocument()
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestEverySchemaOfTheDocumentCanBeRead(t *testing.T) {
 }
 
 // What the tests see of the API would be worth nothing if the check could not fail.
-func TestAnAnswerThatIsNotInTheDocumentIsNoticed(t *testing.T) {
+func TestOpenAPI_UndocumentedAnswer_IsFound(t *testing.T) {
 	t.Parallel()
 	c, err := theDocument()
 	require.NoError(t, err)

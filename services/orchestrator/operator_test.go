@@ -50,7 +50,7 @@ func (s *system) post(path, body string) (int, string) {
 	return response.StatusCode, text.String()
 }
 
-func TestAStepWithoutALiveWorkerIsShownAndGoesOnWhenItReturns(t *testing.T) {
+func TestWorker_Absent_StepIsShownAndResumes(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = withExecution(testProcesses, "1s")
 	s.orchestrator()
@@ -86,7 +86,7 @@ func TestAStepWithoutALiveWorkerIsShownAndGoesOnWhenItReturns(t *testing.T) {
 	s.await(op, event.Succeeded)
 }
 
-func TestAnOperatorActsOnAnOperation(t *testing.T) {
+func TestOperator_Actions_ChangeTheOperation(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -134,7 +134,7 @@ func TestAnOperatorActsOnAnOperation(t *testing.T) {
 	s.await(cancelled, event.Cancelled)
 }
 
-func TestTheOperatorAPIRefusesWhatItCannotDo(t *testing.T) {
+func TestOperatorAPI_InvalidRequest_IsRejected(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	op := operation(event.Provision, "i-1", "azure")
@@ -175,7 +175,7 @@ func TestTheOperatorAPIRefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
-func TestTheOrchestratorAnswersWhereOperationsStand(t *testing.T) {
+func TestOperatorAPI_Operations_ReportTheirPosition(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	op := operation(event.Provision, "i-1", "azure")
@@ -192,7 +192,7 @@ func TestTheOrchestratorAnswersWhereOperationsStand(t *testing.T) {
 	}
 }
 
-func TestAMessageThatCannotBeReadGoesToDeadLettersAndBlocksNobody(t *testing.T) {
+func TestDeadLetters_UnreadableMessage_BlocksNoOther(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	dead := make(chan *nats.Msg, 10)
@@ -229,7 +229,7 @@ func TestAMessageThatCannotBeReadGoesToDeadLettersAndBlocksNobody(t *testing.T) 
 	}
 }
 
-func TestNothingButOneStatementASecondRunsWhenIdle(t *testing.T) {
+func TestIdle_Database_OneStatementPerSecond(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.SweepEvery = 0 // the default
 	s.start()
@@ -251,7 +251,7 @@ func TestNothingButOneStatementASecondRunsWhenIdle(t *testing.T) {
 	})
 }
 
-func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
+func TestConfig_InvalidField_IsNamed(t *testing.T) {
 	overlays := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(overlays, "typo.yaml"), []byte("operation: provision\nchanges:\n  - add:\n      stepp: X\n"), 0o600))
 	policy := filepath.Join(t.TempDir(), "policy.json")
@@ -283,7 +283,7 @@ func TestAWrongConfigurationIsRefusedWithTheNameOfTheField(t *testing.T) {
 	}
 }
 
-func TestAnOperationIsNotRetriedAfterANewerOne(t *testing.T) {
+func TestRetry_NewerOperationExists_IsRejected(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {

@@ -258,7 +258,7 @@ func (f *fleet) eachOnce() {
 	}
 }
 
-func TestAnOrchestrationUpgradesAFewAtATime(t *testing.T) {
+func TestOrchestration_Concurrency_IsLimited(t *testing.T) {
 	f := newFleet(t, 40)
 	f.start()
 	var mu sync.Mutex
@@ -293,7 +293,7 @@ func TestAnOrchestrationUpgradesAFewAtATime(t *testing.T) {
 	}
 }
 
-func TestWhatIsOrderedReachesTheOperation(t *testing.T) {
+func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
 	f := newFleet(t, 2)
 	f.start()
 	id := f.upgrade("cluster", `{"targets": {"include": [{"target": "all"}], "exclude": [{"instanceID": "i-00001"}]}, "dryRun": true,
@@ -339,7 +339,7 @@ func TestWhatIsOrderedReachesTheOperation(t *testing.T) {
 	}
 }
 
-func TestAnOrchestrationGoesOnWhenItsOrchestratorIsGone(t *testing.T) {
+func TestOrchestration_OrchestratorStops_OtherContinues(t *testing.T) {
 	f := newFleet(t, 60)
 	first, second := f.start(), f.orchestrator()
 	id := f.upgradeAll(4)
@@ -355,7 +355,7 @@ func TestAnOrchestrationGoesOnWhenItsOrchestratorIsGone(t *testing.T) {
 	}
 }
 
-func TestAnOperationIsRecordedOnceAlthoughTheAnswerIsLost(t *testing.T) {
+func TestOrchestration_AnswerLost_OperationIsRecordedOnce(t *testing.T) {
 	f := newFleet(t, 6)
 	asked := map[string]int{}
 	lost := make(chan struct{}, 100)
@@ -383,7 +383,7 @@ func TestAnOperationIsRecordedOnceAlthoughTheAnswerIsLost(t *testing.T) {
 	}
 }
 
-func TestAnOrchestrationGoesOnWhenTheDatabaseDropsItsConnections(t *testing.T) {
+func TestOrchestration_ConnectionsDropped_Continues(t *testing.T) {
 	f := newFleet(t, 60)
 	f.start()
 	cuts := 0
@@ -408,7 +408,7 @@ func TestAnOrchestrationGoesOnWhenTheDatabaseDropsItsConnections(t *testing.T) {
 	}
 }
 
-func TestManyMembersAreListedPageByPage(t *testing.T) {
+func TestOrchestration_ManyMembers_ArePaged(t *testing.T) {
 	const members = 10_000
 	f := newFleet(t, members)
 	f.start()
@@ -438,7 +438,7 @@ func TestManyMembersAreListedPageByPage(t *testing.T) {
 	}
 }
 
-func TestAnOrchestrationWithNothingToDoSaysSo(t *testing.T) {
+func TestOrchestration_NoTargets_SucceedsWithMessage(t *testing.T) {
 	f := newFleet(t, 3)
 	f.start()
 	for _, i := range f.instances {
@@ -454,7 +454,7 @@ func TestAnOrchestrationWithNothingToDoSaysSo(t *testing.T) {
 	}
 }
 
-func TestARefusalSkipsTheMemberAndMakesRoom(t *testing.T) {
+func TestOrchestration_RequestRejected_SkipsTheMember(t *testing.T) {
 	f := newFleet(t, 10)
 	for i := range 9 {
 		f.refuse[fmt.Sprintf("i-%05d", i)] = "the instance is suspended"
@@ -472,7 +472,7 @@ func TestARefusalSkipsTheMemberAndMakesRoom(t *testing.T) {
 	}
 }
 
-func TestOnlyProvisionedInstancesAreUpgraded(t *testing.T) {
+func TestOrchestration_InstanceNotProvisioned_IsSkipped(t *testing.T) {
 	f := newFleet(t, 7)
 	for i, state := range []event.InstanceState{
 		event.InstanceProvisioning, event.InstanceFailed, event.InstanceSuspended, event.InstanceDeprovisioning, event.InstanceDeleted,
@@ -491,7 +491,7 @@ func TestOnlyProvisionedInstancesAreUpgraded(t *testing.T) {
 	}
 }
 
-func TestCancelStopsWhatWaitsAndAwaitsWhatRuns(t *testing.T) {
+func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
 	f := newFleet(t, 20)
 	f.start()
 	open := make(gate)
@@ -539,7 +539,7 @@ func TestCancelStopsWhatWaitsAndAwaitsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestFailedOperationsAreRetried(t *testing.T) {
+func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
 	f := newFleet(t, 5)
 	f.start()
 	broken := func(instances ...string) {
@@ -616,7 +616,7 @@ func TestFailedOperationsAreRetried(t *testing.T) {
 	}
 }
 
-func TestAnOrchestrationTakesInWhatAnOperatorRetries(t *testing.T) {
+func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
 	f := newFleet(t, 2)
 	f.start()
 	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -648,7 +648,7 @@ func TestAnOrchestrationTakesInWhatAnOperatorRetries(t *testing.T) {
 	}
 }
 
-func TestTheOrchestrationAPIRefusesWhatItCannotDo(t *testing.T) {
+func TestOrchestrationAPI_InvalidRequest_IsRejected(t *testing.T) {
 	f := newFleet(t, 1)
 	f.start()
 	id := f.upgradeAll(1)
@@ -698,7 +698,7 @@ func TestTheOrchestrationAPIRefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
-func TestEventsTellWhatHappenedToOperations(t *testing.T) {
+func TestEvents_Operations_AreReported(t *testing.T) {
 	f := newFleet(t, 0)
 	f.start()
 	f.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {

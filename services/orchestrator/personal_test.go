@@ -35,7 +35,7 @@ func (s *system) run(op event.Operation) {
 	s.await(op, event.Succeeded)
 }
 
-func TestWhoAskedIsForgottenOnceTheInstanceIsGone(t *testing.T) {
+func TestPersonalData_InstanceRemoved_IsDeleted(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	for _, instance := range []string{"gone", "stays"} {
@@ -58,7 +58,7 @@ func TestWhoAskedIsForgottenOnceTheInstanceIsGone(t *testing.T) {
 	}
 }
 
-func TestWhoAskedIsKeptWhileADeprovisioningLeftSomethingBehind(t *testing.T) {
+func TestPersonalData_StepsNotCompleted_IsKept(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.run(by("me@example.org", operation(event.Provision, "i", "azure")))

@@ -124,7 +124,7 @@ func TestDeprovision_RetryingUpgrade_IsCancelledAtOnce(t *testing.T) {
 }
 
 // A later update counts even if it was cancelled: the platform has asked for other values than those of the failed one.
-func TestRetry_UpdateWithLaterUpdate_IsRefused(t *testing.T) {
+func TestRetry_UpdateWithLaterUpdate_IsRejected(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -155,7 +155,7 @@ func TestRetry_UpdateWithLaterUpdate_IsRefused(t *testing.T) {
 	refused()
 }
 
-func TestAction_GarbageBehindBody_IsRefused(t *testing.T) {
+func TestAction_DataAfterBody_IsRejected(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	op := operation(event.Update, "i-1", "azure")

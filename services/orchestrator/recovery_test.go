@@ -35,7 +35,7 @@ func manyOperations(n int) []event.Operation {
 	return operations
 }
 
-func TestOperationsGoOnWhenTheOrchestratorIsReplaced(t *testing.T) {
+func TestRecovery_OrchestratorReplaced_OperationsContinue(t *testing.T) {
 	s := newSystem(t)
 	o := s.orchestrator()
 	s.worker("alpha")
@@ -53,7 +53,7 @@ func TestOperationsGoOnWhenTheOrchestratorIsReplaced(t *testing.T) {
 	s.finishedStagesOnce(operations)
 }
 
-func TestNothingIsLostWithTheWholeJetStreamStore(t *testing.T) {
+func TestRecovery_JetStreamStoreLost_OperationsFinish(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = withExecution(testProcesses, "2s")
 	s.start()
@@ -74,7 +74,7 @@ func TestNothingIsLostWithTheWholeJetStreamStore(t *testing.T) {
 }
 
 // The limits of the steps are ten minutes, so what goes on before that was sent again because the streams are new.
-func TestOperationsGoOnInSecondsWhenTheWholeJetStreamStoreIsLost(t *testing.T) {
+func TestRecovery_JetStreamStoreLost_ContinuesInSeconds(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = withExecution(testProcesses, "10m")
 	// A slow machine must not make workers silent, or the patience end before they have said what they execute.
@@ -120,7 +120,7 @@ func TestOperationsGoOnInSecondsWhenTheWholeJetStreamStoreIsLost(t *testing.T) {
 	}
 }
 
-func TestSeveralOrchestratorsShareTheWork(t *testing.T) {
+func TestOrchestrators_Several_ShareTheWork(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.orchestrator()
@@ -147,7 +147,7 @@ func TestSeveralOrchestratorsShareTheWork(t *testing.T) {
 }
 
 // The clock of the orchestrators stands still but where the test moves it.
-func TestARetryBudgetCountsAcrossARestart(t *testing.T) {
+func TestRecovery_Restart_KeepsTheRetryBudget(t *testing.T) {
 	s := newSystem(t)
 	clock := testkit.NewClock(time.Now().Add(time.Minute))
 	s.now = clock.Now
@@ -184,7 +184,7 @@ SELECT COALESCE((SELECT step_attempt = $2 AND due_at IS NOT NULL FROM orchestrat
 	}
 }
 
-func TestARunningOperationKeepsTheDefinitionItStartedWith(t *testing.T) {
+func TestRecovery_DefinitionChanged_OperationKeepsItsOwn(t *testing.T) {
 	s := newSystem(t)
 	o := s.start()
 	open := make(gate)
@@ -212,7 +212,7 @@ stages:
 	}
 }
 
-func TestTheStageMemoryIsRepeatedWhenItIsLost(t *testing.T) {
+func TestRecovery_StageMemoryLost_StageIsRepeated(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {

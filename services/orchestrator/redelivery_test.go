@@ -59,7 +59,7 @@ func (s *system) first(answers bool) (c event.StepExecute, dies func()) {
 
 // The worker's process ends between its result and its acknowledgement, so that the bus gives the command to another replica. What it was
 // for has ended by then.
-func TestAFinishedStageDoesNotRunAgainAfterALostAcknowledgement(t *testing.T) {
+func TestRedelivery_AckLost_FinishedStageIsNotRepeated(t *testing.T) {
 	s := newSystem(t)
 	s.orchestrator()
 	s.worker("beta")

@@ -14,7 +14,7 @@ import (
 )
 
 // The limit of the step is an hour, and the clock of the orchestrators stands still: what goes on before that was published at a start.
-func TestAnOperationGoesOnWithTheNextStartWhenItsCommandWasNotPublished(t *testing.T) {
+func TestRestart_UnpublishedCommand_OperationContinues(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = withExecution(testProcesses, "1h")
 	clock := testkit.NewClock(time.Now().Add(time.Minute)) // the bus is not just starting

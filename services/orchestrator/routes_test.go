@@ -185,7 +185,7 @@ func described(t *testing.T) []string {
 	return found
 }
 
-func TestEveryRouteSaysWhoMayUseIt(t *testing.T) {
+func TestRoutes_Every_DeclaresItsRole(t *testing.T) {
 	t.Parallel()
 	known := map[string]route{}
 	for _, rt := range routes("x") {

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestAnOperationRunsItsStepsInOrderAndTellsEverybody(t *testing.T) {
+func TestOperation_Steps_RunInOrderAndPublishFacts(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	op := operation(event.Provision, "i-1", "trial")
@@ -35,7 +35,7 @@ func TestAnOperationRunsItsStepsInOrderAndTellsEverybody(t *testing.T) {
 	}
 }
 
-func TestManyOperationsAtOnceEachRunEveryStepOnce(t *testing.T) {
+func TestOperations_Many_RunEveryStepOnce(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	operations := make([]event.Operation, 200)

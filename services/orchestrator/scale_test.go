@@ -267,9 +267,9 @@ func heap() float64 {
 	return float64(m.HeapAlloc) / (1 << 20)
 }
 
-// TestTheOperatorAPIAtScale measures what the console needs with very many operations while hundreds of them change in a second, and
+// TestOperatorAPI_Scale measures what the console needs with very many operations while hundreds of them change in a second, and
 // that no client misses a change. make bench SCENARIO=api runs it.
-func TestTheOperatorAPIAtScale(t *testing.T) {
+func TestOperatorAPI_Scale(t *testing.T) {
 	if os.Getenv("KEB_SCALE") == "" {
 		t.Skip("run make bench SCENARIO=api for this: it takes minutes and measures time")
 	}

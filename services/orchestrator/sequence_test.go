@@ -26,7 +26,7 @@ func (g gate) step(ctx context.Context, op worker.Operation) (worker.Operation, 
 	}
 }
 
-func TestOneOperationIsInProgressPerInstance(t *testing.T) {
+func TestInstance_TwoOperations_RunOneAfterTheOther(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	open := make(gate)
@@ -58,7 +58,7 @@ func TestOneOperationIsInProgressPerInstance(t *testing.T) {
 	}
 }
 
-func TestADeprovisioningCancelsAProvisioningAtItsNextResult(t *testing.T) {
+func TestDeprovision_RunningProvision_CancelledAtNextResult(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	open := make(gate)
@@ -102,7 +102,7 @@ func TestADeprovisioningCancelsAProvisioningAtItsNextResult(t *testing.T) {
 	})
 }
 
-func TestADeprovisioningCancelsAWaitingProvisioningAtOnce(t *testing.T) {
+func TestDeprovision_WaitingProvision_IsCancelledAtOnce(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -118,7 +118,7 @@ func TestADeprovisioningCancelsAWaitingProvisioningAtOnce(t *testing.T) {
 	s.await(remove, event.Succeeded)
 }
 
-func TestRequestsOfOneBatchForOneInstanceAreTakenInOneAfterTheOther(t *testing.T) {
+func TestRequests_SameInstanceInOneBatch_KeepTheirOrder(t *testing.T) {
 	s := newSystem(t)
 	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		return op, time.Hour, nil
@@ -132,7 +132,7 @@ func TestRequestsOfOneBatchForOneInstanceAreTakenInOneAfterTheOther(t *testing.T
 	}
 }
 
-func TestAdmissionLimitsHowManyAreInProgressAndKeepsTheOrder(t *testing.T) {
+func TestAdmission_Limit_KeepsTheOrder(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Admission = map[event.OperationType]int{event.Update: 2}
 	s.start()
@@ -178,7 +178,7 @@ func TestAdmissionLimitsHowManyAreInProgressAndKeepsTheOrder(t *testing.T) {
 	}
 }
 
-func TestARepeatedDeprovisioningRunsOnlyWhatIsLeft(t *testing.T) {
+func TestDeprovision_Repeated_RunsOnlyRemainingSteps(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {

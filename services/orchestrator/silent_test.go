@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestOperationsGoOnWhenTheDatabaseConnectionsFallSilent(t *testing.T) {
+func TestRecovery_SilentDatabaseConnections_Continue(t *testing.T) {
 	s := newSystem(t)
 	direct, err := url.Parse(s.database)
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func saving(_ context.Context, op worker.Operation) (worker.Operation, time.Dura
 	return op, 0, op.SaveDetails(map[string]any{"id": op.ID})
 }
 
-func TestASuspendedInstanceComesBackWithEverythingMadeAnew(t *testing.T) {
+func TestSuspension_Unsuspended_RunsEveryStepAgain(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.script.set("First", saving)
@@ -45,7 +45,7 @@ func TestASuspendedInstanceComesBackWithEverythingMadeAnew(t *testing.T) {
 	}
 }
 
-func TestADeprovisioningAfterASuspensionWithLeftoversRunsEveryStep(t *testing.T) {
+func TestSuspension_WithLeftovers_DeprovisionRunsEveryStep(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.run(operation(event.Provision, "i", "trial"))

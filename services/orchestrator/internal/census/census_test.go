@@ -36,7 +36,7 @@ func (f *fakes) Workers() []liveness.Worker { return nil }
 
 func (f *fakes) Serves(worker, _ string) bool { return worker != f.away }
 
-func TestWhatOperationsWaitForIsCountedOnceAndJudgedNow(t *testing.T) {
+func TestTally_WaitReasons_UseCurrentWorkers(t *testing.T) {
 	t.Parallel()
 	set, err := process.Load(processes.FS)
 	require.NoError(t, err)

@@ -78,7 +78,7 @@ func since(t *testing.T, tl *census.Tally, at time.Time, want map[store.TallyKey
 	}
 }
 
-func TestWhatIsCommittedIsCounted(t *testing.T) {
+func TestTally_Commits_AreCounted(t *testing.T) {
 	t.Parallel()
 	tl, f, clock := setup()
 	tl.Committed([]dispatch.Transition{begun, begun, ended})
@@ -106,7 +106,7 @@ func TestWhatIsCommittedIsCounted(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeWrittenIsWrittenLater(t *testing.T) {
+func TestTally_WriteFails_IsRetried(t *testing.T) {
 	t.Parallel()
 	tl, f, _ := setup()
 	tl.Committed([]dispatch.Transition{begun})

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 )
 
-func TestAnAnswerIsFoundOnceForAllAndTheLongerThatTakesTheOlderItMayBe(t *testing.T) {
+func TestCache_SlowSource_ExtendsTTL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var found atomic.Int32
@@ -40,7 +40,7 @@ func TestAnAnswerIsFoundOnceForAllAndTheLongerThatTakesTheOlderItMayBe(t *testin
 	})
 }
 
-func TestNoAnswerIsOlderThanHalfAMinute(t *testing.T) {
+func TestCache_VerySlowSource_LimitsTTL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
@@ -59,7 +59,7 @@ func TestNoAnswerIsOlderThanHalfAMinute(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForAnotherWaitsNoLongerThanItMay(t *testing.T) {
+func TestCache_WaitingCaller_HonorsItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := census.NewValue(func(context.Context) (int, error) {
@@ -79,7 +79,7 @@ func TestWhoWaitsForAnotherWaitsNoLongerThanItMay(t *testing.T) {
 	})
 }
 
-func TestWhoHangsUpFindsTheAnswerForTheOthers(t *testing.T) {
+func TestCache_FirstCallerCancels_OthersGetTheValue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
@@ -113,7 +113,7 @@ func TestWhoHangsUpFindsTheAnswerForTheOthers(t *testing.T) {
 	})
 }
 
-func TestWhatFailsIsTriedAgainAtOnce(t *testing.T) {
+func TestCache_SourceFails_NextCallRetries(t *testing.T) {
 	t.Parallel()
 	away, calls := errors.New("away"), 0
 	v := census.NewValue(func(context.Context) (int, error) {

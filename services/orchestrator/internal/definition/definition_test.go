@@ -53,7 +53,7 @@ stages:
 	return set
 }
 
-func TestADefinitionIsFoundByItsHashAfterTheFilesHaveChanged(t *testing.T) {
+func TestPinned_FilesChanged_ReturnsOldDefinition(t *testing.T) {
 	f := &fakeStore{saved: map[string][]byte{}}
 	before, after := load(t, "Before"), load(t, "After")
 	for _, set := range []process.Set{before, after} {
@@ -74,7 +74,7 @@ func TestADefinitionIsFoundByItsHashAfterTheFilesHaveChanged(t *testing.T) {
 	}
 }
 
-func TestADefinitionThatIsMissingIsAskedForAgain(t *testing.T) {
+func TestPinned_Missing_IsLoadedAgain(t *testing.T) {
 	f := &fakeStore{saved: map[string][]byte{}}
 	d, err := definition.New(t.Context(), f, load(t, "Before"), time.Now())
 	require.NoError(t, err)

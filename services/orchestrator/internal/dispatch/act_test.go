@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-func TestAnActionIsDoneAlthoughTheNextOperationCannotStart(t *testing.T) {
+func TestAct_NextOperationCannotStart_Succeeds(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	first, next := b.request(o, "i-1")[0], b.request(o, "i-1")[0]
@@ -31,7 +31,7 @@ func TestAnActionIsDoneAlthoughTheNextOperationCannotStart(t *testing.T) {
 	}
 }
 
-func TestAnActionOnNothingIsRefused(t *testing.T) {
+func TestAct_UnknownOperation_ReturnsNotFound(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	for _, id := range []string{"", "nonsense", uuid.NewString()} {
@@ -50,7 +50,7 @@ func TestAnActionOnNothingIsRefused(t *testing.T) {
 }
 
 // An instance that nobody keeps any more may be made by somebody else just then.
-func TestAnActionIsTriedAgainWhenAnotherHasMadeTheInstance(t *testing.T) {
+func TestAct_InstanceCreatedMeanwhile_IsRetried(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-func TestWhatAnOperatorEndsMakesRoomAtOnce(t *testing.T) {
+func TestAct_OperationEnds_AdmitsTheNextOne(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
@@ -22,7 +22,7 @@ func TestWhatAnOperatorEndsMakesRoomAtOnce(t *testing.T) {
 	b.states(map[string]event.OperationState{ids[0]: event.Succeeded, ids[1]: event.InProgress})
 }
 
-func TestWhatADeprovisioningEndsMakesRoomAtOnce(t *testing.T) {
+func TestRequest_DeprovisioningPreempts_AdmitsTheNextOne(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.cfg.Admission = map[event.OperationType]int{event.Provision: 1}

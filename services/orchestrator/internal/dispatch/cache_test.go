@@ -13,7 +13,7 @@ func cached(n, version int) *store.Row {
 	return &store.Row{State: engine.New(event.Operation{ID: fmt.Sprint("op-", n)}), Version: version}
 }
 
-func TestTheCacheIsBoundedAndForgetsTheOldest(t *testing.T) {
+func TestCache_LimitReached_EvictsTheOldest(t *testing.T) {
 	c := newCache(10)
 	for n := range 1000 {
 		c.put(cached(n, 0))
@@ -28,7 +28,7 @@ func TestTheCacheIsBoundedAndForgetsTheOldest(t *testing.T) {
 	}
 }
 
-func TestTheCacheGivesTheLatestRowAndDropsAllOfThem(t *testing.T) {
+func TestCache_RowReplaced_ReturnsTheLatest(t *testing.T) {
 	c := newCache(2)
 	c.put(cached(1, 1))
 	c.put(cached(2, 1))

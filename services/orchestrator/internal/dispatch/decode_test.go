@@ -29,7 +29,7 @@ func cloudEvent(t testing.TB, kind event.Type, data string) cloudevents.Event {
 	return e
 }
 
-func TestResultsAreReadInTheTermsOfTheEngine(t *testing.T) {
+func TestDecodeResult_EveryType_MapsToAnOutcome(t *testing.T) {
 	problem := &event.Error{Component: "ext", Reason: "down", Message: "ext is down"}
 	const base = `"operationId":"` + someID + `","cursor":7,"stage":"change","step":"One","worker":{"name":"alpha","version":"1"},"message":"hello","unknown":1`
 	const failure = `"error":{"component":"ext","reason":"down","message":"ext is down"}`
@@ -57,7 +57,7 @@ func TestResultsAreReadInTheTermsOfTheEngine(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoResultIsRefusedWithTheField(t *testing.T) {
+func TestDecodeResult_InvalidEvent_NamesTheField(t *testing.T) {
 	const rest = `"cursor":1,"stage":"change","step":"One","worker":{"name":"alpha"}`
 	for _, c := range []struct {
 		name, data, want string
@@ -78,7 +78,7 @@ func TestWhatIsNoResultIsRefusedWithTheField(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRequestIsRefusedWithTheField(t *testing.T) {
+func TestDecodeRequest_InvalidEvent_NamesTheField(t *testing.T) {
 	for _, c := range []struct {
 		data, want string
 		kind       event.Type
@@ -97,7 +97,7 @@ func TestWhatIsNoRequestIsRefusedWithTheField(t *testing.T) {
 	}
 }
 
-func TestLongTextIsCutBetweenCharacters(t *testing.T) {
+func TestBound_LongText_IsCutBetweenCharacters(t *testing.T) {
 	if got := bound(strings.Repeat("x", maxText)); len(got) != maxText {
 		t.Errorf("a text of the greatest length has %d bytes", len(got))
 	}

@@ -283,7 +283,7 @@ func (w *work) comesAgain(cursor int64) {
 	if cursor < 0 || cursor >= w.row.Cursor {
 		return
 	}
-	r := store.FactRange{OperationID: w.row.Operation.ID, After: cursor, Through: cursor + int64(engine.FactLines(w.process))}
+	r := store.FactRange{OperationID: w.row.Operation.ID, After: cursor, Through: cursor + int64(engine.MaxEntries(w.process))}
 	if w.again != nil {
 		r.After, r.Through = min(r.After, w.again.After), max(r.Through, w.again.Through)
 	}

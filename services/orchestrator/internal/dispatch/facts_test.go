@@ -100,7 +100,7 @@ var (
 	finished = append(slices.Clone(oneDone), "3 stage-finished", "3 step-finished", "4 operation-succeeded")
 )
 
-func TestFacts_KilledBeforePublication_GoOutWithTheMessage(t *testing.T) {
+func TestFacts_KilledBeforePublication_RedeliveryPublishes(t *testing.T) {
 	b := setup(t)
 	facts := b.readFacts()
 	o := b.orchestrator()
@@ -128,7 +128,7 @@ func TestFacts_KilledBeforePublication_GoOutWithTheMessage(t *testing.T) {
 }
 
 // No message comes again for what the clock, an operator or the end of another operation has caused.
-func TestFacts_KilledBeforePublication_GoOutWithTheNextStart(t *testing.T) {
+func TestFacts_KilledBeforePublication_NextStartPublishes(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		prepare func(b *bundle, o *orchestrator) (id string)
@@ -192,7 +192,7 @@ func TestFacts_KilledBeforePublication_GoOutWithTheNextStart(t *testing.T) {
 	}
 }
 
-func TestFacts_Published_LeaveNothingInTheRow(t *testing.T) {
+func TestFacts_Published_ClearTheRow(t *testing.T) {
 	b := setup(t)
 	facts := b.readFacts()
 	o := b.orchestrator()
@@ -206,7 +206,7 @@ func TestFacts_Published_LeaveNothingInTheRow(t *testing.T) {
 	}
 }
 
-func TestFacts_RefusedByTheBus_HoldUpNoOperation(t *testing.T) {
+func TestFacts_PublishFails_OperationContinues(t *testing.T) {
 	b := setup(t)
 	facts := b.readFacts()
 	o := b.orchestrator()
@@ -225,7 +225,7 @@ func TestFacts_RefusedByTheBus_HoldUpNoOperation(t *testing.T) {
 	}
 }
 
-func TestFacts_BusRefusesThemAgain_AreTriedLater(t *testing.T) {
+func TestFacts_PublishFailsAgain_IsRetriedLater(t *testing.T) {
 	b := setup(t)
 	facts := b.readFacts()
 	o := b.orchestrator()
@@ -243,7 +243,7 @@ func TestFacts_BusRefusesThemAgain_AreTriedLater(t *testing.T) {
 }
 
 // A result that comes twice has had its effect; only its own facts are published again.
-func TestFacts_ResultComesTwice_PublishesItsFactsAgain(t *testing.T) {
+func TestFacts_DuplicateResult_PublishesThemAgain(t *testing.T) {
 	b := setup(t)
 	facts := b.readFacts()
 	o := b.orchestrator()

@@ -27,7 +27,7 @@ func (b *bundle) forge(publisher, named, id string, cursor int64) {
 	}
 }
 
-func TestAResultOfAWorkerThatWasNotAskedChangesNothing(t *testing.T) {
+func TestResult_OtherWorker_IsDropped(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
@@ -64,7 +64,7 @@ func TestAResultOfAWorkerThatWasNotAskedChangesNothing(t *testing.T) {
 }
 
 // The cached row of the one orchestrator would go on with another worker than that which the other orchestrator has asked.
-func TestResult_BehindAStaleOneInABatch_Counts(t *testing.T) {
+func TestResult_AfterAStaleOneInABatch_IsApplied(t *testing.T) {
 	b := setup(t)
 	mine, other := b.orchestrator(), b.orchestrator()
 	id := b.requestAll(mine, event.Operation{Type: event.UpgradeKyma, InstanceID: "i-1"})[0]

@@ -50,7 +50,7 @@ func (b *bundle) forgetCommands() {
 	}
 }
 
-func TestTwoOrchestratorsSendEachLostCommandAgainOnce(t *testing.T) {
+func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
 	b, o, ids := inFlight(t, 20)
 	other := b.orchestrator()
 	other.dueBatch = 3
@@ -101,7 +101,7 @@ func TestTwoOrchestratorsSendEachLostCommandAgainOnce(t *testing.T) {
 	}
 }
 
-func TestACommandThatIsInTheNewStreamAlreadyIsNotThereTwice(t *testing.T) {
+func TestAfterLoss_CommandInNewStream_IsNotDuplicated(t *testing.T) {
 	b, o, ids := inFlight(t, 1)
 	cursor := b.row(ids[0]).Cursor
 	// The redelivery of its request publishes it, and then the loss is noticed.
@@ -124,7 +124,7 @@ func TestACommandThatIsInTheNewStreamAlreadyIsNotThereTwice(t *testing.T) {
 	b.inStream(event.StreamCommands, 2)
 }
 
-func TestLostCommandsThatNobodyServesAreCountedAndLeft(t *testing.T) {
+func TestAfterLoss_NoWorker_CountsUnservedCommands(t *testing.T) {
 	b, o, ids := inFlight(t, 5)
 	o.deps.Workers = workers(false)
 	sent, unserved, err := o.AfterLoss(t.Context(), b.clock.Now(), false, none)
@@ -136,7 +136,7 @@ func TestLostCommandsThatNobodyServesAreCountedAndLeft(t *testing.T) {
 	}
 }
 
-func TestLostCommandsThatTheBusDoesNotTakeAreNotForgotten(t *testing.T) {
+func TestAfterLoss_PublishFails_KeepsCommandsInOutbox(t *testing.T) {
 	b, o, ids := inFlight(t, 5)
 	refused := 0
 	o.bus.set(func(subject string) bool {
@@ -212,7 +212,7 @@ func (b *bundle) loseAnswer(o *orchestrator) *unsure {
 	return database
 }
 
-func TestLostCommandsGoOutAlthoughTheAnswerToTheirCommitIsLost(t *testing.T) {
+func TestAfterLoss_CommitAnswerLost_SendsCommands(t *testing.T) {
 	b, o, ids := inFlight(t, 5)
 	database := b.loseAnswer(o)
 	b.lostInTwoLooks(o, ids)

@@ -406,7 +406,7 @@ func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnl
 				WorkerAlive: d.deps.Workers.Serves(worker, command.Step), LostBefore: before, ResultsOnly: resultsOnly,
 			}, now)
 			switch {
-			case errors.Is(err, engine.ErrNobody):
+			case errors.Is(err, engine.ErrNoWorker):
 				absent++
 			case err == nil && w.effects.Dispatch:
 				again++

@@ -27,7 +27,7 @@ func notTaken(t *testing.T) (*bundle, *orchestrator, string) {
 	return b, o, id
 }
 
-func TestWhatTheClockHasCausedGoesOutWhenTheBusTakesItAgain(t *testing.T) {
+func TestOutbox_BusReturns_PublishesDueCommands(t *testing.T) {
 	b, o, id := notTaken(t)
 	if err := o.Drain(t.Context()); err == nil {
 		t.Error("no error while the bus does not take it")
@@ -43,7 +43,7 @@ func TestWhatTheClockHasCausedGoesOutWhenTheBusTakesItAgain(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotTakenAndHasMovedOnStaysIn(t *testing.T) {
+func TestOutbox_OperationMovedOn_DropsOldCommand(t *testing.T) {
 	b, o, id := notTaken(t)
 	o.bus.set(nil, false)
 	cursor := b.row(id).Cursor
@@ -55,7 +55,7 @@ func TestWhatWasNotTakenAndHasMovedOnStaysIn(t *testing.T) {
 	b.published(id, b.row(id).Cursor, 1) // Two
 }
 
-func TestWhatWasNotTakenForTooLongIsLeftToItsLimit(t *testing.T) {
+func TestOutbox_SendWindowOver_DropsCommand(t *testing.T) {
 	b, o, id := notTaken(t)
 	o.bus.set(nil, false)
 	b.clock.Advance(event.DuplicateWindow + time.Second)
@@ -65,7 +65,7 @@ func TestWhatWasNotTakenForTooLongIsLeftToItsLimit(t *testing.T) {
 	b.published(id, b.row(id).Cursor, 0)
 }
 
-func TestWhatWasAdmittedWhileTheBusTookNothingGoesOut(t *testing.T) {
+func TestOutbox_AdmittedWhileBusAway_IsPublished(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
@@ -80,7 +80,7 @@ func TestWhatWasAdmittedWhileTheBusTookNothingGoesOut(t *testing.T) {
 	b.published(id, b.row(id).Cursor, 1)
 }
 
-func TestWhatWasBegunIsFinishedWhenTheOrchestratorIsToStop(t *testing.T) {
+func TestDispatcher_ContextEnds_FinishesStartedWork(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
@@ -100,7 +100,7 @@ func TestWhatWasBegunIsFinishedWhenTheOrchestratorIsToStop(t *testing.T) {
 	}
 }
 
-func TestWhatWasTakenUpIsSentAlthoughTheAnswerToItsCommitIsLost(t *testing.T) {
+func TestDue_CommitAnswerLost_SendsCommand(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.requestAll(o, event.Operation{Type: event.Provision, InstanceID: "i-1"})[0]

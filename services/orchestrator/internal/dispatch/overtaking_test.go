@@ -10,7 +10,7 @@ import (
 )
 
 // An unsuspension that overtakes the suspension before it is cancelled by it, or ends without a runtime.
-func TestARequestDoesNotOvertakeOneThatComesAgain(t *testing.T) {
+func TestRequests_EarlierOneRedelivered_LaterOneWaits(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	running := b.request(o, "i-1")[0]

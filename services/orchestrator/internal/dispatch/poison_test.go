@@ -21,7 +21,7 @@ func (b *bundle) breakDefinition(id string) {
 	}
 }
 
-func TestABatchWithAPoisonedRowIsTakenApart(t *testing.T) {
+func TestResults_UnreadableRow_FailsOnlyItsMessage(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	ids := b.request(o, "i-1", "i-2", "i-3")
@@ -46,7 +46,7 @@ func TestABatchWithAPoisonedRowIsTakenApart(t *testing.T) {
 }
 
 // A full disk is nothing that a message could be blamed for.
-func TestResultsWaitForADatabaseWithoutRoom(t *testing.T) {
+func TestResults_DatabaseDiskFull_AreRedelivered(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	ids := b.request(o, "i-1", "i-2")
@@ -73,7 +73,7 @@ CREATE TRIGGER full_disk BEFORE INSERT ON orchestrator.history EXECUTE FUNCTION 
 	b.inStream(event.StreamResults, 0)
 }
 
-func TestAPoisonedRowDoesNotStopTheSweep(t *testing.T) {
+func TestDue_UnreadableRow_OthersAreHandled(t *testing.T) {
 	b := setup(t)
 	ids := b.request(b.orchestrator(), "i-1", "i-2", "i-3", "i-4")
 	// The poisoned ones come first.
@@ -107,7 +107,7 @@ func TestAPoisonedRowDoesNotStopTheSweep(t *testing.T) {
 	}
 }
 
-func TestAPoisonedRowDoesNotStopTheAdmission(t *testing.T) {
+func TestAdmit_UnreadableRow_OthersStart(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	first := b.request(o, "i-1", "i-2")

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-func TestACrashBetweenCommitAndPublicationIsRepairedByTheRedelivery(t *testing.T) {
+func TestResult_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		taken     bool // the stream has the command, but nobody was told
@@ -55,7 +55,7 @@ func TestACrashBetweenCommitAndPublicationIsRepairedByTheRedelivery(t *testing.T
 	}
 }
 
-func TestARequestWhoseCommandWasNotPublishedIsRepairedByTheRedelivery(t *testing.T) {
+func TestRequest_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.bus.set(commandsOnly, false)
@@ -67,7 +67,7 @@ func TestARequestWhoseCommandWasNotPublishedIsRepairedByTheRedelivery(t *testing
 	b.inStream(event.StreamRequests, 0)
 }
 
-func TestFactsThatAreNotTakenHoldUpNobody(t *testing.T) {
+func TestFacts_PublishFails_CommandsAreSent(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.bus.set(factsOnly, false)
@@ -82,7 +82,7 @@ func TestFactsThatAreNotTakenHoldUpNobody(t *testing.T) {
 	}
 }
 
-func TestARowThatAnotherHasWrittenIsReadAgain(t *testing.T) {
+func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		other     func(b *bundle, other *orchestrator, id string)
@@ -118,7 +118,7 @@ func TestARowThatAnotherHasWrittenIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestOfTwoResultsForOneCommandOneCountsWhoeverFoldsThem(t *testing.T) {
+func TestResult_TwoOrchestratorsFoldIt_OneIsApplied(t *testing.T) {
 	b := setup(t)
 	orchestrators := []*orchestrator{b.orchestrator(), b.orchestrator()}
 	instances := make([]string, 40)

@@ -26,7 +26,7 @@ func (b *bundle) republished(after time.Time, want int) {
 
 // A bus that takes no commands stands for the kill: it comes after the commit as well. What such an orchestrator keeps in mind nobody asks
 // for any more.
-func TestWhatWasNotPublishedBeforeAKillIsPublishedAtTheNextStart(t *testing.T) {
+func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		prepare  func(b *bundle, o *orchestrator) (id string)
@@ -104,7 +104,7 @@ func TestWhatWasNotPublishedBeforeAKillIsPublishedAtTheNextStart(t *testing.T) {
 	}
 }
 
-func TestWhatTheStreamHasIsNotThereTwice(t *testing.T) {
+func TestAfterStart_PublishedCommand_IsNotDuplicated(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
@@ -119,7 +119,7 @@ func TestWhatTheStreamHasIsNotThereTwice(t *testing.T) {
 	b.inStream(event.StreamCommands, 2) // with that of the first try
 }
 
-func TestOnlyWhatTheStreamSurelyKnowsIsPublishedOnceMore(t *testing.T) {
+func TestAfterStart_OutsideDuplicateWindow_IsNotPublished(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
@@ -163,7 +163,7 @@ func (d between) Pinned(ctx context.Context, hash string) (*process.Process, err
 	return d.Definitions.Pinned(ctx, hash)
 }
 
-func TestWhatMovesOnMeanwhileIsNotPublishedOnceMore(t *testing.T) {
+func TestAfterStart_OperationMovesOn_IsNotPublished(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.bus.set(commandsOnly, false)
@@ -188,7 +188,7 @@ func TestWhatMovesOnMeanwhileIsNotPublishedOnceMore(t *testing.T) {
 	b.inStream(event.StreamCommands, 1)
 }
 
-func TestManyCommandsArePublishedOnceMorePageByPage(t *testing.T) {
+func TestAfterStart_ManyCommands_ArePublishedInPages(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.bus.set(commandsOnly, false)

@@ -44,7 +44,7 @@ func (b *bundle) failedForSize(id string) {
 	}
 }
 
-func TestCommand_TooLargeSinceBefore_FailsItsOperationAndHoldsUpNoOther(t *testing.T) {
+func TestCommand_TooLargeInStoredRow_FailsOnlyItsOperation(t *testing.T) {
 	for _, column := range []string{"order", "saved data"} {
 		t.Run(column, func(t *testing.T) {
 			b := setup(t)
@@ -96,7 +96,7 @@ func (b *bundle) orchestrated(id string) {
 	}
 }
 
-func TestCommand_TooLargeWhenItsResultComesAgain_FailsItsOperation(t *testing.T) {
+func TestCommand_TooLargeOnRedelivery_FailsItsOperation(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
@@ -112,7 +112,7 @@ func TestCommand_TooLargeWhenItsResultComesAgain_FailsItsOperation(t *testing.T)
 	b.inStream(event.StreamResults, 0)
 }
 
-func TestRequest_TooLargeOnceStored_FailsAndTheInstanceCanBeRemoved(t *testing.T) {
+func TestRequest_TooLargeOnceStored_CanBeDeprovisioned(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	ids := b.requestAll(o, event.Operation{Type: event.Provision, InstanceID: "i-1", Parameters: numbers},
@@ -142,7 +142,7 @@ func TestDetails_TooLargeOnceStored_FailTheStep(t *testing.T) {
 }
 
 // event.StoredSize must never be less than what Postgres writes.
-func TestStoredSize_IsThatOfPostgres(t *testing.T) {
+func TestStoredSize_MatchesPostgres(t *testing.T) {
 	b := setup(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	number := func() string {

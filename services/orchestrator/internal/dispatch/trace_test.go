@@ -83,7 +83,7 @@ func asStored(s engine.State) engine.State {
 	return s
 }
 
-func TestWhateverHappensEachSpanHasAParentAndEachCommandItsStep(t *testing.T) {
+func TestTracing_EverySchedule_SpansHaveParents(t *testing.T) {
 	t.Parallel()
 	set, err := process.Load(walked)
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func (b *bundle) intake(o *orchestrator, parent string) *store.Row {
 	return b.row(op.ID)
 }
 
-func TestTheSamplingIsDecidedOnceWithTheIntake(t *testing.T) {
+func TestTracing_Sampling_IsDecidedAtIntake(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	spans := tracetest.NewSpanRecorder()
@@ -237,7 +237,7 @@ func without(s string, r rune) string {
 	return string(slices.DeleteFunc([]rune(s), func(c rune) bool { return c == r }))
 }
 
-func TestWithoutTracingNothingIsAllocatedForIt(t *testing.T) {
+func TestTracing_Off_AllocatesNothing(t *testing.T) {
 	var d Dispatcher
 	works := []*work{{row: &store.Row{TraceParent: requestSpan}}}
 	allocations := testing.AllocsPerRun(100, func() {

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-func TestSavedDataThatTheDatabaseDoesNotTakeFailsTheStepAndNobodyElse(t *testing.T) {
+func TestResult_InvalidDetailsForDatabase_FailsOnlyItsStep(t *testing.T) {
 	for _, c := range []struct{ name, details string }{
 		{"half of a surrogate pair", `{"name":"\ud800"}`},
 		{"the character U+0000", `{"name":"a\u0000b"}`},
@@ -35,7 +35,7 @@ func TestSavedDataThatTheDatabaseDoesNotTakeFailsTheStepAndNobodyElse(t *testing
 	}
 }
 
-func TestTextThatOnlyLooksLikeU0000IsSaved(t *testing.T) {
+func TestResult_EscapedNULText_IsSaved(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
@@ -46,7 +46,7 @@ func TestTextThatOnlyLooksLikeU0000IsSaved(t *testing.T) {
 	}
 }
 
-func TestAResultWithoutTimesCounts(t *testing.T) {
+func TestResult_NoTimes_IsApplied(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
@@ -61,7 +61,7 @@ func TestAResultWithoutTimesCounts(t *testing.T) {
 	}
 }
 
-func TestAResultWithATimeThatTheDatabaseDoesNotTakeFailsTheStep(t *testing.T) {
+func TestResult_InvalidTimeForDatabase_FailsItsStep(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]

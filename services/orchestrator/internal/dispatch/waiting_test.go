@@ -6,7 +6,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-func TestAnOperationThatWaitsStartsAtOnceWhateverElseIsInTheBatch(t *testing.T) {
+func TestResults_OperationEndsInBatch_StartsTheWaitingOne(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	first, next := b.request(o, "i-1")[0], b.request(o, "i-1")[0]

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-func TestCancellationTakesEffect(t *testing.T) {
+func TestCancel_EveryPosition_CancelsTheOperation(t *testing.T) {
 	cancel := engine.Cancel{Reason: "preempted"}
 	for _, c := range []struct {
 		name string
@@ -26,12 +26,12 @@ func TestCancellationTakesEffect(t *testing.T) {
 			r.must(cancel)
 			r.result(engine.Result{Outcome: event.OutcomeStageLost})
 		}},
-		{"with a step that gives up", func(r *run) {
+		{"with a step that is not completed", func(r *run) {
 			r.must(engine.Start{})
 			r.must(cancel)
 			r.result(engine.Result{Outcome: event.OutcomeNotCompleted})
 		}},
-		{"with the end of a budget that may be passed over", func(r *run) {
+		{"with a spent budget and onTimeout skip", func(r *run) {
 			r.must(engine.Start{})
 			for range 3 {
 				r.succeed()
@@ -40,7 +40,7 @@ func TestCancellationTakesEffect(t *testing.T) {
 			r.now = r.now.Add(time.Minute)
 			r.retry(time.Second)
 		}},
-		{"when the command stays unanswered", func(r *run) {
+		{"when the command is not answered", func(r *run) {
 			r.must(engine.Start{})
 			r.must(cancel)
 			r.now = r.s.ExecuteBefore
@@ -55,84 +55,84 @@ func TestCancellationTakesEffect(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := newRun(t, load(t, provision))
 			c.do(r)
-			r.is(event.Cancelled)
+			r.wantStatus(event.Cancelled)
 			last := r.last.Facts[len(r.last.Facts)-1]
 			if fact, ok := last.Payload.(*event.OperationCancelled); !ok || fact.Reason != "preempted" {
 				t.Errorf("last fact is %+v", last)
 			}
-			r.refuse(engine.ErrNotPossible, cancel)
+			r.reject(engine.ErrNotPossible, cancel)
 		})
 	}
 }
 
-func TestACancelledOperationKeepsWhatItsLastResultSaved(t *testing.T) {
+func TestCancel_CommandInFlight_SavesItsResult(t *testing.T) {
 	r := started(t, provision)
 	r.must(engine.Cancel{Reason: "first"})
-	r.is(event.InProgress)
+	r.wantStatus(event.InProgress)
 	r.must(engine.Cancel{Reason: "second"})
 	r.result(engine.Result{Outcome: event.OutcomeSucceeded, Details: json.RawMessage(`{"id":"x"}`)})
-	r.is(event.Cancelled)
+	r.wantStatus(event.Cancelled)
 	if string(r.s.Details) != `{"alpha":{"id":"x"}}` || r.s.CancelReason != "first" {
-		t.Errorf("details %s, reason %q", r.s.Details, r.s.CancelReason)
+		t.Errorf("details are %s and the reason is %q, want the id and %q", r.s.Details, r.s.CancelReason, "first")
 	}
 }
 
-func TestAFailureWinsOverACancellation(t *testing.T) {
+func TestCancel_StepFails_FailsTheOperation(t *testing.T) {
 	r := started(t, provision)
 	r.must(engine.Cancel{Reason: "preempted"})
 	r.fail()
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 }
 
-func TestAnOperatorRetriesAFailedOperationFromItsFailedStage(t *testing.T) {
+func TestRetry_FailedOperation_StartsAtTheFailedStage(t *testing.T) {
 	r := started(t, provision)
 	r.succeed()
 	r.result(engine.Result{Outcome: event.OutcomeSucceeded, StageMemory: true})
 	r.fail()
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 	if diff := cmp.Diff([]string{""}, r.last.PurgeStages); diff != "" {
 		t.Errorf("purged (-want +got):\n%s", diff)
 	}
 	r.now = r.now.Add(3 * time.Hour)
 	r.must(engine.Retry{By: "me"})
-	r.is(event.Pending)
+	r.wantStatus(event.Pending)
 	r.must(engine.Start{})
-	r.at("A", 2, 1)
+	r.wantPosition("A", 2, 1)
 	if !r.s.Deadline.Equal(r.now.Add(time.Hour)) {
-		t.Errorf("the deadline %s has not been renewed", r.s.Deadline)
+		t.Errorf("deadline is %s, want 1h from now", r.s.Deadline)
 	}
 	for range 5 {
 		r.succeed()
 	}
-	r.is(event.Succeeded)
-	r.refuse(engine.ErrNotPossible, engine.Retry{By: "me"})
+	r.wantStatus(event.Succeeded)
+	r.reject(engine.ErrNotPossible, engine.Retry{By: "me"})
 }
 
-func TestAnOperatorSkipsTheCurrentStep(t *testing.T) {
+func TestSkipStep_CurrentStep_RunsTheNextOne(t *testing.T) {
 	r := started(t, provision)
-	r.refuse(engine.ErrNotPossible, engine.SkipStep{Step: "B", By: "me"})
+	r.reject(engine.ErrNotPossible, engine.SkipStep{Step: "B", By: "me"})
 	old := r.s.Cursor
 	r.must(engine.SkipStep{Step: "A", By: "me"})
-	r.at("B", 1, 1)
-	r.refuse(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: old})
+	r.wantPosition("B", 1, 1)
+	r.reject(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: old})
 	r.retry(time.Minute)
 	r.must(engine.SkipStep{Step: "B", By: "me"})
-	r.at("C", 1, 1)
+	r.wantPosition("C", 1, 1)
 	if diff := cmp.Diff([]string{"A", "B"}, r.s.NotCompleted); diff != "" {
 		t.Errorf("not completed (-want +got):\n%s", diff)
 	}
 	r.fail()
-	r.refuse(engine.ErrNotPossible, engine.SkipStep{Step: "C", By: "me"})
+	r.reject(engine.ErrNotPossible, engine.SkipStep{Step: "C", By: "me"})
 }
 
-func TestALaterDeprovisioningRunsOnlyWhatIsLeft(t *testing.T) {
+func TestStart_CompletedSteps_AreNotRepeated(t *testing.T) {
 	p := load(t, deprovision)
 	r := newRun(t, p)
 	r.must(engine.Start{})
-	r.fail() // First: passed over
+	r.fail() // First is skipped
 	r.succeed()
-	r.fail() // Third: fails the operation
-	r.is(event.Failed)
+	r.fail() // Third fails the operation
+	r.wantStatus(event.Failed)
 	completed := r.s.CompletedSteps(p)
 	if diff := cmp.Diff([]string{"Second"}, completed); diff != "" {
 		t.Fatalf("completed (-want +got):\n%s", diff)
@@ -140,17 +140,17 @@ func TestALaterDeprovisioningRunsOnlyWhatIsLeft(t *testing.T) {
 
 	again := newRun(t, p)
 	again.must(engine.Start{Completed: completed})
-	again.at("First", 1, 1)
+	again.wantPosition("First", 1, 1)
 	again.succeed()
-	again.at("Third", 1, 1)
+	again.wantPosition("Third", 1, 1)
 	again.succeed()
-	again.is(event.Succeeded)
+	again.wantStatus(event.Succeeded)
 	if diff := cmp.Diff([]string{"Second", "First", "Third"}, again.s.CompletedSteps(p)); diff != "" {
 		t.Errorf("completed (-want +got):\n%s", diff)
 	}
 }
 
-func TestTheMemoryOfAFinishedStageIsPurgedIfItMayBeUsed(t *testing.T) {
+func TestStageEnd_UsedMemory_IsPurged(t *testing.T) {
 	r := started(t, provision)
 	r.result(engine.Result{Outcome: event.OutcomeSucceeded, StageMemory: true})
 	r.succeed()
@@ -161,6 +161,6 @@ func TestTheMemoryOfAFinishedStageIsPurgedIfItMayBeUsed(t *testing.T) {
 	r.succeed()
 	r.succeed()
 	if len(r.last.PurgeStages) != 0 {
-		t.Errorf("purged without need: %v", r.last.PurgeStages)
+		t.Errorf("purged %v, want nothing", r.last.PurgeStages)
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 var errDetailsTooLarge = errors.New("the saved data of the operation would be too large")
 
-// mergeDetails merges a worker's patch into its key of the details, member by member; a null member is removed, and a
-// key without members as well. The patch must be a JSON object.
+// mergeDetails merges a worker's patch into its key of the details, member by member. It removes null members, and a key without
+// members. The patch must be a JSON object.
 func mergeDetails(details json.RawMessage, worker string, patch json.RawMessage) (json.RawMessage, error) {
 	if len(patch) == 0 {
 		return details, nil
@@ -36,7 +36,7 @@ func mergeDetails(details json.RawMessage, worker string, patch json.RawMessage)
 			return nil, fmt.Errorf("read the saved details of %s: %w", worker, err)
 		}
 	}
-	// null, which nobody here writes, is a map that takes no member.
+	// Unmarshalling the JSON value null leaves a nil map.
 	if all == nil {
 		all = map[string]json.RawMessage{}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-func TestAWorkerPatchesItsOwnDetailsMemberByMember(t *testing.T) {
+func TestDetails_Patch_ChangesMembersOfItsWorker(t *testing.T) {
 	for _, c := range []struct{ name, before, patch, want string }{
 		{"nothing", "", "", ""},
 		{"an empty patch", "", "{}", ""},
@@ -31,7 +31,7 @@ func TestAWorkerPatchesItsOwnDetailsMemberByMember(t *testing.T) {
 	}
 }
 
-func TestDetailsThatCannotBeSavedFailTheStep(t *testing.T) {
+func TestDetails_InvalidPatch_FailsTheStep(t *testing.T) {
 	for _, c := range []struct{ name, before, patch, want string }{
 		{"no object", "", `[1]`, "must be a JSON object"},
 		{"no JSON", "", `{"id":`, "must be a JSON object"},
@@ -43,7 +43,7 @@ func TestDetailsThatCannotBeSavedFailTheStep(t *testing.T) {
 			r := newRun(t, load(t, provision))
 			r.must(engine.Start{Details: json.RawMessage(c.before)})
 			r.result(engine.Result{Outcome: event.OutcomeSucceeded, Details: json.RawMessage(c.patch)})
-			r.is(event.Failed)
+			r.wantStatus(event.Failed)
 			if !strings.Contains(r.s.Error.Message, c.want) || r.s.Error.Reason != "err_keb_details" {
 				t.Errorf("error is %+v", r.s.Error)
 			}

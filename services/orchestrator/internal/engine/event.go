@@ -7,18 +7,18 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Event is something that happens to an operation.
+// Event is an input of the state machine.
 type Event interface{ isEvent() }
 
-// Start takes a pending operation in progress: its turn has come.
+// Start starts a pending operation.
 type Start struct {
 	// Details are the saved data of the instance, from its last finished operation.
 	Details json.RawMessage
-	// Completed names the steps that an earlier operation of this type has completed on this instance.
+	// Completed holds the names of the steps that an earlier operation of this type completed on this instance.
 	Completed []string
 }
 
-// Result is the answer of a worker to a command.
+// Result is the result of a command.
 type Result struct {
 	// Outcome is one of succeeded, retry, failed, skipped, not completed and stage lost.
 	Outcome event.Outcome
@@ -29,52 +29,51 @@ type Result struct {
 	// Details is the patch of the worker's own key; nil for none.
 	Details     json.RawMessage
 	StageMemory bool
-	// RetryAfter is for the outcome retry; zero means the time that the process says.
+	// RetryAfter applies to the outcome retry; zero means the time in the process definition.
 	RetryAfter time.Duration
-	// StartedAt and FinishedAt are the worker's; zero means the time at which the result is taken.
+	// StartedAt and FinishedAt are set by the worker; zero means the time at which the result is applied.
 	StartedAt, FinishedAt time.Time
 }
 
-// Due tells that the time of the operation has come: it waited for DueAt, its command was not answered before
-// ExecuteBefore, or its deadline has passed.
+// Due reports that DueAt, ExecuteBefore or the deadline of the operation has passed, or that its command was lost.
 type Due struct {
-	// WorkerAlive tells whether somebody serves the current step; a command is not sent again to nobody.
+	// WorkerAlive reports whether a live worker serves the current step. Without one the command is not sent again.
 	WorkerAlive bool
-	// LostBefore, if set, tells that the bus has lost every command that was sent before that time, or its result: such a command is
-	// sent again although its time is not over. It is left as it is while nobody serves its step, because a worker that is not seen
-	// may still execute it.
+	// LostBefore, if set, means that the bus has lost every command that was sent before that time, or its result. Such a command is
+	// sent again before its limit. Without a live worker it is not sent, because a worker that cannot be reached may still execute
+	// it.
 	LostBefore time.Time
-	// ResultsOnly tells that the loss has spared the commands. The bus may still know the command that is out and would drop it, so it
-	// is sent under a new number. Otherwise it is repeated under its own, and dropped if it has come to the new stream already.
+	// ResultsOnly means that only results were lost. The stream may still know the message id of the command and would drop a copy, so
+	// the command is sent with a new dispatch number. Otherwise it keeps its number, and the new stream drops a second copy.
 	ResultsOnly bool
 }
 
-// Unsendable reports that the current command can never be sent, for example because the bus takes no message of its size. It ends
-// the operation: no other command of it could be sent either.
+// Unsendable reports that the current command can never be sent, for example because it exceeds the message limit of the bus. It
+// ends the operation, because its next commands would be rejected too.
 type Unsendable struct {
-	// Cursor is that of the command.
+	// Cursor is the cursor of the command.
 	Cursor int64
-	// Reason is for people, and not empty.
+	// Reason is shown to operators and must not be empty.
 	Reason string
 }
 
-// Cancel asks to end the operation. It takes effect at once, or with the next result while a command is out.
+// Cancel requests the end of the operation. It takes effect at once, or with the next result while a command is in flight.
 type Cancel struct {
-	// Reason is for people, and not empty.
+	// Reason is shown to operators and must not be empty.
 	Reason string
 }
 
-// Retry is an operator's wish to run a failed operation again from its failed stage. The operation becomes pending.
+// Retry runs a failed operation again from its failed stage. The operation becomes pending.
 type Retry struct {
-	// By is who asks.
+	// By is the name of the operator.
 	By string
 }
 
-// SkipStep is an operator's wish to go on without the current step.
+// SkipStep continues the operation without its current step.
 type SkipStep struct {
 	// Step is the name of the step to skip; it must be the current one.
 	Step string
-	// By is who asks.
+	// By is the name of the operator.
 	By string
 }
 
@@ -86,21 +85,21 @@ func (Cancel) isEvent()     {}
 func (Retry) isEvent()      {}
 func (SkipStep) isEvent()   {}
 
-// Effects is what has to happen because of a transition, after the new state is durable.
+// Effects are the effects of a transition. The caller carries them out after the new state is durable.
 type Effects struct {
-	// Changed tells that the state has changed and must be written.
+	// Changed means that the state has changed and must be written.
 	Changed bool
-	// Dispatch tells that the command of the state (see Command) must be published.
+	// Dispatch means that the command of the state (see Command) must be published.
 	Dispatch bool
-	// Facts are to be published, in this order.
+	// Facts are the facts to publish, in this order.
 	Facts []Fact
-	// History is to be recorded with the state.
+	// History holds the entries to write with the state.
 	History []Entry
-	// PurgeStages names the finished stages whose stage memory is to be purged; an empty name means the whole operation.
+	// PurgeStages names the finished stages whose stage memory must be purged; an empty name means the whole operation.
 	PurgeStages []string
-	// Stages are those that have ended.
+	// Stages are the stages that have ended.
 	Stages []StageEnd
-	// Finished tells that the operation has ended and its instance is free.
+	// Finished means that the operation has ended and its instance is free.
 	Finished bool
 }
 
@@ -108,7 +107,7 @@ type Effects struct {
 type StageEnd struct {
 	// Stage is an index into the process.
 	Stage int
-	// Took is the time since the stage began, with its repetitions.
+	// Took is the time since the stage started, including its repetitions.
 	Took time.Duration
 }
 
@@ -116,13 +115,13 @@ type StageEnd struct {
 type Fact struct {
 	Type   event.Type
 	Cursor int64
-	// OccurredAt is when it was decided.
+	// OccurredAt is the time of the transition.
 	OccurredAt time.Time
-	// Payload is the payload of the type.
+	// Payload is the event data that belongs to Type.
 	Payload any
 }
 
-// Kind says what a history entry records.
+// Kind is the kind of a history entry.
 type Kind string
 
 // The kinds of history entries.
@@ -133,15 +132,15 @@ const (
 	KindFailed    Kind = "operation failed"
 	KindCancelled Kind = "operation cancelled"
 	KindRetried   Kind = "retried by operator"
-	// KindEnding: the operation has failed or was cancelled, and its finally stage begins.
+	// KindEnding means that the operation has failed or was cancelled, and its finally stage starts.
 	KindEnding Kind = "operation ending"
 )
 
-// Entry is one line of the history of an operation.
+// Entry is one entry of the history of an operation.
 type Entry struct {
 	Cursor int64
 	Kind   Kind
-	// Stage and Step are indexes into the process; -1 when the entry is about no step.
+	// Stage and Step are indexes into the process; -1 if the entry does not refer to a step.
 	Stage, Step               int
 	StageAttempt, StepAttempt int
 	// Outcome is set for KindStep.
@@ -151,7 +150,7 @@ type Entry struct {
 	Error         *event.Error
 	StartedAt     time.Time
 	FinishedAt    time.Time
-	// Took is the time since the step was first tried, with all attempts and waits; zero for one that nobody tried. It is not
-	// kept.
+	// Took is the time since the first try of the step, including all attempts and waits; zero if it was never tried. It is not
+	// stored.
 	Took time.Duration
 }

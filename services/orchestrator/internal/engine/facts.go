@@ -7,20 +7,22 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// Facts are those that belong to lines of the history of an operation, in the order in which they were decided; s is its state after
-// them. The lines must follow each other. Facts have the same types, cursors and so the same ids as those of Apply, and say the same, with these
-// exceptions: a step's fact has the time at which its worker ended it, and only the newest one tells when the step is tried again; the facts of
-// an operation that has ended and was retried by an operator since have its details of now; and the last stage of an operation that was
-// cancelled counts as finished when all its steps have passed.
+// Facts derives the facts of consecutive history entries of an operation, in the order of the transitions; s is the state after
+// them. The facts have the same types, cursors and ids as those of Apply, and the same content with these exceptions:
+//
+//   - a step's fact has the time at which its worker finished it;
+//   - only the newest fact of a step has the time of the next try;
+//   - the facts of an operation that ended and was then retried by an operator have its current details;
+//   - the last stage of a cancelled operation counts as finished if all its steps have ended.
 func Facts(p *process.Process, s *State, history []Entry) []Fact {
 	d := deriver{p: p, s: s, history: history}
 	for i := range history {
-		d.line(i)
+		d.entry(i)
 	}
 	return d.facts
 }
 
-// deriver is one call of Facts.
+// deriver is the working state of one call of Facts.
 type deriver struct {
 	p       *process.Process
 	s       *State
@@ -28,7 +30,7 @@ type deriver struct {
 	facts   []Fact
 }
 
-func (d *deriver) line(i int) {
+func (d *deriver) entry(i int) {
 	e := &d.history[i]
 	base := event.Fact{
 		OperationID: d.s.Operation.ID, OperationType: d.s.Operation.Type, InstanceID: d.s.Operation.InstanceID,
@@ -52,7 +54,7 @@ func (d *deriver) line(i int) {
 		d.add(event.TypeOperationFailed, e, &failed)
 	case KindCancelled:
 		d.add(event.TypeOperationCancelled, e, &event.OperationCancelled{Fact: base, Reason: e.Message, Details: d.s.Details})
-	default: // no fact tells of the others
+	default: // the other kinds have no fact
 	}
 }
 
@@ -60,7 +62,7 @@ func (d *deriver) add(t event.Type, e *Entry, payload any) {
 	d.facts = append(d.facts, Fact{Type: t, Cursor: e.Cursor, OccurredAt: e.FinishedAt, Payload: payload})
 }
 
-// at is the stage and step of a line; nil when the line is about none.
+// at returns the stage and step of an entry; nil if it refers to none.
 func (d *deriver) at(e *Entry) (*process.Stage, *process.Step) {
 	at := State{Stage: e.Stage, Step: e.Step}
 	return at.current(d.p)
@@ -96,7 +98,7 @@ func position(stage *process.Stage, step *process.Step, e *Entry) event.Position
 	return event.Position{Stage: stage.Name, Step: step.Name, StageAttempt: e.StageAttempt, StepAttempt: e.StepAttempt}
 }
 
-// next is where the operation stood after a line: at the step of the line that follows, or where it stands now.
+// next returns the position of the operation after an entry: the step of the next entry, or the current position.
 func (d *deriver) next(i int) *event.Position {
 	for j := i + 1; j < len(d.history); j++ {
 		e := &d.history[j]
@@ -106,7 +108,7 @@ func (d *deriver) next(i int) *event.Position {
 			continue
 		case e.Kind != KindStep || step == nil:
 			return nil
-		case e.StepAttempt > 0: // otherwise it was passed in the same transition
+		case e.StepAttempt > 0: // otherwise the step was skipped in the same transition
 			at := position(stage, step, e)
 			return &at
 		}
@@ -114,27 +116,27 @@ func (d *deriver) next(i int) *event.Position {
 	return d.s.Position(d.p)
 }
 
-// finishesStage reports whether the line of a step is the last one of its stage.
+// finishesStage reports whether the entry of a step is the last one of its stage.
 func (d *deriver) finishesStage(i int, stage *process.Stage) bool {
 	e := &d.history[i]
 	passed := []event.Outcome{event.OutcomeSucceeded, event.OutcomeSkipped, event.OutcomeNotCompleted}
 	if e.Step != len(stage.Steps)-1 || !slices.Contains(passed, e.Outcome) {
 		return false
 	}
-	// A finally stage whose time is over, or whose command cannot be sent, is given up.
+	// A finally stage is abandoned when its time is over or its command cannot be sent.
 	return !stage.Finally || e.Outcome != event.OutcomeNotCompleted || e.Error == nil || e.Error.Component != component ||
 		e.Error.Reason != reasonTimeout && e.Error.Reason != reasonTooLarge
 }
 
-// FactLines is how many lines of the history one transition of a process has at most.
-func FactLines(p *process.Process) int {
-	lines := 0
+// MaxEntries returns the greatest number of history entries that one transition of a process can have.
+func MaxEntries(p *process.Process) int {
+	entries := 0
 	for i := range p.Stages {
-		lines += len(p.Stages[i].Steps)
+		entries += len(p.Stages[i].Steps)
 	}
-	return lines + transitionLines
+	return entries + extraEntries
 }
 
-// transitionLines are the lines of a transition besides those of the steps: its start, its ending and its end, and one for the step that it is
-// about.
-const transitionLines = 4
+// extraEntries counts the entries of a transition besides those of skipped steps: the start, the ending and the end of the operation,
+// and the step that the event belongs to.
+const extraEntries = 4

@@ -8,34 +8,34 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-func TestOnlyAResultOfTheCurrentCommandCounts(t *testing.T) {
+func TestResult_OtherCursor_IsStale(t *testing.T) {
 	r := started(t, provision)
 	old := r.s.Cursor
-	r.refuse(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: old + 1})
-	r.refuse(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: old - 1})
+	r.reject(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: old + 1})
+	r.reject(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: old - 1})
 	r.succeed()
-	r.refuse(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: old})
+	r.reject(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: old})
 	r.retry(time.Minute)
-	r.refuse(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: r.s.Cursor})
+	r.reject(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: r.s.Cursor})
 	r.sleep(time.Minute)
 	r.fail()
-	r.refuse(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: r.s.Cursor})
+	r.reject(engine.ErrStale, engine.Result{Outcome: event.OutcomeSucceeded, Cursor: r.s.Cursor})
 }
 
-func TestAnUnansweredCommandIsSentAgainUnderTheSameCursor(t *testing.T) {
+func TestDue_UnansweredCommand_IsSentAgainWithSameCursor(t *testing.T) {
 	r := started(t, provision)
 	cursor := r.s.Cursor
 	r.now = r.now.Add(time.Minute - 1)
-	r.refuse(engine.ErrNotPossible, engine.Due{WorkerAlive: true})
+	r.reject(engine.ErrNotPossible, engine.Due{WorkerAlive: true})
 	r.sleep(1)
 	if _, c := engine.Command(r.p, &r.s); c.Cursor != cursor || c.Dispatch != 2 || !c.ExecuteBefore.Equal(r.now.Add(time.Minute)) || !r.last.Dispatch {
-		t.Errorf("command is %+v, to be sent: %t", c, r.last.Dispatch)
+		t.Errorf("command is %+v, dispatched %t", c, r.last.Dispatch)
 	}
 	r.succeed()
-	r.at("B", 1, 1)
+	r.wantPosition("B", 1, 1)
 }
 
-func TestNothingIsSentToAStepWithoutAWorkerAndItsBudgetIsSpared(t *testing.T) {
+func TestDue_NoWorker_SendsNothingAndKeepsTheBudget(t *testing.T) {
 	r := started(t, provision)
 	for range 100 {
 		r.now = r.s.ExecuteBefore
@@ -48,23 +48,23 @@ func TestNothingIsSentToAStepWithoutAWorkerAndItsBudgetIsSpared(t *testing.T) {
 	r.must(engine.Due{WorkerAlive: true})
 	r.retry(time.Second)
 	if !r.s.Waiting() {
-		t.Errorf("the time without a worker has used up the budget: %+v", r.s.Error)
+		t.Errorf("the time without a worker counts against the budget: %+v", r.s.Error)
 	}
 }
 
-func TestAnUnansweredCommandTimesOutWithTheOperation(t *testing.T) {
+func TestDue_CommandNeverAnswered_OperationTimesOut(t *testing.T) {
 	r := started(t, provision)
 	for r.s.Status == event.InProgress {
 		r.now = r.s.ExecuteBefore
 		r.must(engine.Due{WorkerAlive: true})
 	}
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 	if got := r.now.Sub(epoch); got != time.Hour {
-		t.Errorf("timed out after %s, want 1h", got)
+		t.Errorf("operation timed out after %s, want 1h", got)
 	}
 }
 
-func TestOnlyAnOperationInProgressCanBeDue(t *testing.T) {
+func TestDue_PendingOperation_IsRejected(t *testing.T) {
 	r := newRun(t, load(t, provision))
-	r.refuse(engine.ErrNotPossible, engine.Due{})
+	r.reject(engine.ErrNotPossible, engine.Due{})
 }

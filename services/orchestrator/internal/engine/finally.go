@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// inFinally tells that the finally stage runs, or is over.
+// inFinally reports whether the finally stage runs or is over.
 func (m *machine) inFinally() bool {
 	f := m.p.Finally()
 	return m.s.Status == event.InProgress && f >= 0 && m.s.Stage >= f
@@ -22,49 +22,50 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 	}
 	m.s.Ending = &Ending{Status: status, Error: reason, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt}
 	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
-	// It has a cursor of its own: a result of the command that was out must not be taken for one of the finally stage.
+	// The entry has its own cursor, so that a late result of the previous command is not applied to the finally stage.
 	m.record(Entry{Kind: KindEnding, Stage: -1, Step: -1, Error: &reason, StartedAt: m.now, FinishedAt: m.now})
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, m.p.Stages[m.s.Stage].Name)
 	}
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = f, 0, 0, time.Time{}
-	m.s.StageAttempt, m.s.StageMemory, m.s.StageStartedAt = m.nextFinally(), false, m.now
+	m.s.StageAttempt, m.s.StageMemory, m.s.StageStartedAt = m.nextFinallyAttempt(), false, m.now
 	m.dropTries()
-	m.grantFinally()
+	m.extendDeadlineForFinally()
 	m.advance()
 }
 
-// triesFinally is where the attempts of the finally stage are kept once it is over; no step can have this name.
-const triesFinally = "/finally"
+// finallyTries is the key in State.Tries for the attempts of a finished finally stage; no step can have this name.
+const finallyTries = "/finally"
 
-// nextFinally is an attempt that the finally stage has not had yet, so that it does not meet its own earlier memory.
-func (m *machine) nextFinally() int { return m.s.Tries[triesFinally].Attempts + 1 }
+// nextFinallyAttempt returns an attempt number that the finally stage has not used yet, so that it does not read its own earlier
+// memory.
+func (m *machine) nextFinallyAttempt() int { return m.s.Tries[finallyTries].Attempts + 1 }
 
-// leaveFinally remembers the attempts of the finally stage for an operation that may be retried, and then comes to it again.
-func (m *machine) leaveFinally() {
+// keepFinallyAttempts stores the attempts of the finally stage, because an operator may retry the operation.
+func (m *machine) keepFinallyAttempts() {
 	if m.s.Ending != nil {
-		m.s.Tries = map[string]Try{triesFinally: {Attempts: m.s.StageAttempt}}
+		m.s.Tries = map[string]Try{finallyTries: {Attempts: m.s.StageAttempt}}
 	}
 }
 
-// dropTries forgets the budgets of the steps.
+// dropTries removes the budgets of all steps.
 func (m *machine) dropTries() {
-	if last, ok := m.s.Tries[triesFinally]; ok {
-		m.s.Tries = map[string]Try{triesFinally: last}
+	if last, ok := m.s.Tries[finallyTries]; ok {
+		m.s.Tries = map[string]Try{finallyTries: last}
 		return
 	}
 	m.s.Tries = nil
 }
 
-// grantFinally gives the finally stage its time, whatever the operation has used up.
-func (m *machine) grantFinally() {
+// extendDeadlineForFinally makes sure that the finally stage has at least process.MaxFinally.
+func (m *machine) extendDeadlineForFinally() {
 	if until := m.now.Add(process.MaxFinally); m.s.Deadline.Before(until) {
 		m.s.Deadline = until
 	}
 }
 
-// concluded ends the operation when no stage is left.
-func (m *machine) concluded() {
+// finishProcess ends the operation when no stage is left.
+func (m *machine) finishProcess() {
 	if e := m.s.Ending; e != nil {
 		m.s.Stage, m.s.Step, m.s.StageAttempt = e.Stage, e.Step, e.StageAttempt
 		m.s.Ending = nil
@@ -78,20 +79,56 @@ func (m *machine) concluded() {
 	})
 }
 
-// giveUpFinally ends an operation whose finally stage cannot go on. Its steps that are left are not completed.
+// giveUpFinally ends an operation whose finally stage cannot continue. Its remaining steps are recorded as not completed.
 func (m *machine) giveUpFinally(step *process.Step, reason event.Error) {
 	r := Result{StartedAt: m.now, FinishedAt: m.now, Error: &reason}
 	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
 	for step != nil {
 		m.recordStep(r, event.OutcomeNotCompleted, nil)
-		m.notCompleted(step)
+		m.markNotCompleted(step)
 		m.nextStep()
 		_, step = m.s.current(m.p)
 	}
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, process.StageFinally)
 	}
-	m.leaveFinally()
+	m.keepFinallyAttempts()
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt, m.s.StageMemory = m.s.Stage+1, 0, 0, time.Time{}, false
 	m.advance()
+}
+
+func (m *machine) fail(reason event.Error) { m.conclude(event.Failed, reason) }
+
+// finish sets the operation to failed or cancelled.
+func (m *machine) finish(status event.OperationState, reason event.Error) {
+	stage, step := m.s.current(m.p)
+	m.end(status)
+	m.s.Error = &reason
+	if status == event.Cancelled {
+		m.record(Entry{
+			Kind: KindCancelled, Stage: -1, Step: -1, Message: reason.Message, StartedAt: m.now, FinishedAt: m.now,
+		})
+		m.fact(event.TypeOperationCancelled, &event.OperationCancelled{
+			Fact: m.newFact(), Reason: reason.Message, Details: m.s.Details,
+		})
+		return
+	}
+	failed := event.OperationFailed{Error: reason, Details: m.s.Details}
+	if step != nil {
+		failed.Stage, failed.Step = stage.Name, step.Name
+	}
+	m.record(Entry{Kind: KindFailed, Stage: m.s.Stage, Step: m.s.Step, Error: &reason, StartedAt: m.now, FinishedAt: m.now})
+	failed.Fact = m.newFact()
+	m.fact(event.TypeOperationFailed, &failed)
+}
+
+// end sets a final status. The position stays unchanged for a retry by an operator.
+func (m *machine) end(status event.OperationState) {
+	m.s.Status = status
+	m.s.FinishedAt = m.now
+	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	m.out.Finished = true
+	if m.s.StageMemory || m.s.StageAttempt > 1 {
+		m.out.PurgeStages = append(m.out.PurgeStages, "")
+	}
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// atC is an operation with a finally stage that stands at its third step.
+// atC returns an operation with a finally stage, at its third step.
 func atC(t *testing.T) *run {
 	t.Helper()
 	r := started(t, provision+finally)
 	r.succeed()
 	r.succeed()
-	r.at("C", 1, 1)
+	r.wantPosition("C", 1, 1)
 	return r
 }
 
-func TestTheFinallyStageRunsHoweverAnOperationEnds(t *testing.T) {
+func TestFinally_EveryEnding_RunsTheStage(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		end  func(r *run)
@@ -47,23 +47,23 @@ func TestTheFinallyStageRunsHoweverAnOperationEnds(t *testing.T) {
 			}
 			r.succeed()
 			r.succeed()
-			r.is(c.want)
+			r.wantStatus(c.want)
 			if !r.last.Finished || r.s.Ending != nil {
 				t.Errorf("finished %t, ending %+v", r.last.Finished, r.s.Ending)
 			}
 			if r.s.Error != nil && r.s.Error.Message == "" {
-				t.Error("nobody knows why")
+				t.Error("the error has no message")
 			}
 		})
 	}
 }
 
-func TestAFailureKeepsItsPlaceAndItsReason(t *testing.T) {
+func TestFinally_FailedOperation_KeepsPositionAndReason(t *testing.T) {
 	r := atC(t)
 	r.fail()
-	r.result(engine.Result{Outcome: event.OutcomeFailed, Error: &event.Error{Message: "another problem"}}) // Restore: passed over
+	r.result(engine.Result{Outcome: event.OutcomeFailed, Error: &event.Error{Message: "another problem"}}) // Restore is skipped
 	r.succeed()
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 	failed := r.last.Facts[len(r.last.Facts)-1].Payload.(*event.OperationFailed)
 	if failed.Step != "C" || failed.Error.Message != "it broke" || r.s.Error.Message != "it broke" {
 		t.Errorf("failed at %s: %+v", failed.Step, failed.Error)
@@ -71,85 +71,85 @@ func TestAFailureKeepsItsPlaceAndItsReason(t *testing.T) {
 	if diff := cmp.Diff([]string{"Restore"}, r.s.NotCompleted); diff != "" {
 		t.Errorf("not completed (-want +got):\n%s", diff)
 	}
-	want := []string{"C failed", "operation ending", "Restore not completed", "Tell succeeded", "operation failed"}
+	want := []string{"C failed", "operation ending", "Restore not completed", "Notify succeeded", "operation failed"}
 	if got := r.lines[len(r.lines)-5:]; !slices.Equal(got, want) {
 		t.Errorf("history %v, want %v", got, want)
 	}
 	r.must(engine.Retry{By: "me"})
 	r.must(engine.Start{})
-	r.at("A", 2, 1)
+	r.wantPosition("A", 2, 1)
 }
 
-func TestAFinallyStageThatTakesTooLongIsGivenUp(t *testing.T) {
+func TestFinally_TimeLimitReached_SkipsTheRest(t *testing.T) {
 	r := atC(t)
 	r.now = r.s.Deadline
 	r.sleep(0)
 	if want := r.now.Add(process.MaxFinally); !r.s.Deadline.Equal(want) {
-		t.Fatalf("the finally stage has until %s, want %s", r.s.Deadline, want)
+		t.Fatalf("deadline of the finally stage is %s, want %s", r.s.Deadline, want)
 	}
 	for r.s.Status == event.InProgress && r.now.Before(epoch.Add(3*time.Hour)) {
 		r.now = r.s.ExecuteBefore
 		r.must(engine.Due{WorkerAlive: false})
 	}
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 	if want := epoch.Add(time.Hour + process.MaxFinally); !r.now.Equal(want) {
-		t.Errorf("given up at %s, want %s", r.now, want)
+		t.Errorf("finally stage ended at %s, want %s", r.now, want)
 	}
-	if diff := cmp.Diff([]string{"Restore", "Tell"}, r.s.NotCompleted); diff != "" {
+	if diff := cmp.Diff([]string{"Restore", "Notify"}, r.s.NotCompleted); diff != "" {
 		t.Errorf("not completed (-want +got):\n%s", diff)
 	}
 }
 
-func TestWhatIsEndingCannotBeCancelled(t *testing.T) {
+func TestCancel_FinallyStageRuns_IsRejected(t *testing.T) {
 	r := atC(t)
 	r.succeed()
 	r.succeed()
 	r.succeed()
-	r.refuse(engine.ErrNotPossible, engine.Cancel{Reason: "too late"})
+	r.reject(engine.ErrNotPossible, engine.Cancel{Reason: "too late"})
 	r.succeed()
 	r.succeed()
-	r.is(event.Succeeded)
+	r.wantStatus(event.Succeeded)
 }
 
-func TestAPendingOperationIsCancelledWithoutItsFinallyStage(t *testing.T) {
+func TestFinally_PendingOperationCancelled_DoesNotRun(t *testing.T) {
 	r := newRun(t, load(t, provision+finally))
 	r.must(engine.Cancel{Reason: "not wanted"})
-	r.is(event.Cancelled)
+	r.wantStatus(event.Cancelled)
 }
 
-func TestTheFinallyStageIsNotPassedOnAsCompleted(t *testing.T) {
+func TestCompletedSteps_FinallyStage_IsNotIncluded(t *testing.T) {
 	r := started(t, deprovision+finally)
-	r.fail() // First: passed over
+	r.fail() // First is skipped
 	for range 4 {
 		r.succeed()
 	}
-	r.is(event.Succeeded)
+	r.wantStatus(event.Succeeded)
 	completed := r.s.CompletedSteps(r.p)
 	if diff := cmp.Diff([]string{"Second", "Third"}, completed); diff != "" {
 		t.Errorf("completed (-want +got):\n%s", diff)
 	}
 	again := newRun(t, r.p)
 	again.must(engine.Start{Completed: completed})
-	again.at("First", 1, 1)
+	again.wantPosition("First", 1, 1)
 	again.succeed()
-	again.at("Restore", 1, 1)
+	again.wantPosition("Restore", 1, 1)
 }
 
-func TestDetailsThatAreTooLargeDoNotKeepAnOperationFromEnding(t *testing.T) {
+func TestFinally_InvalidDetails_OperationStillEnds(t *testing.T) {
 	for name, patch := range map[string]string{
-		"too large":   `{"a":"` + strings.Repeat("a", event.MaxDetails) + `"}`,
-		"no object":   `["a"]`,
-		"not even so": `{"a":`,
+		"too large":    `{"a":"` + strings.Repeat("a", event.MaxDetails) + `"}`,
+		"no object":    `["a"]`,
+		"invalid JSON": `{"a":`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := atC(t)
 			r.fail()
 			before := r.s.Details
 			r.result(engine.Result{Outcome: event.OutcomeSucceeded, Details: json.RawMessage(patch)})
-			r.at("Tell", 1, 1)
+			r.wantPosition("Notify", 1, 1)
 			r.result(engine.Result{Outcome: event.OutcomeStageLost, Details: json.RawMessage(patch)})
-			r.is(event.Failed)
-			if diff := cmp.Diff([]string{"Restore", "Tell"}, r.s.NotCompleted); diff != "" || !bytes.Equal(before, r.s.Details) {
+			r.wantStatus(event.Failed)
+			if diff := cmp.Diff([]string{"Restore", "Notify"}, r.s.NotCompleted); diff != "" || !bytes.Equal(before, r.s.Details) {
 				t.Errorf("details %.50s, not completed (-want +got):\n%s", r.s.Details, diff)
 			}
 			if r.s.Error.Message != "it broke" {
@@ -159,18 +159,18 @@ func TestDetailsThatAreTooLargeDoNotKeepAnOperationFromEnding(t *testing.T) {
 	}
 }
 
-func TestAnOperatorSkipsThroughTheFinallyStage(t *testing.T) {
+func TestSkipStep_FinallyStage_EndsTheOperation(t *testing.T) {
 	r := atC(t)
 	r.must(engine.Cancel{Reason: "not wanted"})
 	r.must(engine.SkipStep{Step: "C", By: "me"})
-	r.at("Restore", 1, 1)
-	r.refuse(engine.ErrNotPossible, engine.SkipStep{Step: "C", By: "me"})
-	r.refuse(engine.ErrNotPossible, engine.Retry{By: "me"})
+	r.wantPosition("Restore", 1, 1)
+	r.reject(engine.ErrNotPossible, engine.SkipStep{Step: "C", By: "me"})
+	r.reject(engine.ErrNotPossible, engine.Retry{By: "me"})
 	r.retry(0)
 	r.must(engine.SkipStep{Step: "Restore", By: "me"})
-	r.must(engine.SkipStep{Step: "Tell", By: "me"})
-	r.is(event.Cancelled)
-	if diff := cmp.Diff([]string{"C", "Restore", "Tell"}, r.s.NotCompleted); diff != "" {
+	r.must(engine.SkipStep{Step: "Notify", By: "me"})
+	r.wantStatus(event.Cancelled)
+	if diff := cmp.Diff([]string{"C", "Restore", "Notify"}, r.s.NotCompleted); diff != "" {
 		t.Errorf("not completed (-want +got):\n%s", diff)
 	}
 	if r.s.Error.Message != "not wanted" {
@@ -178,18 +178,17 @@ func TestAnOperatorSkipsThroughTheFinallyStage(t *testing.T) {
 	}
 }
 
-// Whatever the finally stage has put into its memory is found under its attempt; that of an earlier end of the operation may be there
-// still, if it could not be purged.
-func TestTheFinallyStageOfARetriedOperationHasAnAttemptOfItsOwn(t *testing.T) {
+// The stage memory is kept per attempt. Memory of an earlier run may still exist if it could not be purged.
+func TestFinally_RetriedOperation_HasNewStageAttempt(t *testing.T) {
 	r := atC(t)
 	r.fail()
-	r.at("Restore", 1, 1)
+	r.wantPosition("Restore", 1, 1)
 	r.result(engine.Result{Outcome: event.OutcomeStageLost})
 	r.sleep(time.Second)
-	r.at("Restore", 2, 2)
+	r.wantPosition("Restore", 2, 2)
 	r.succeed()
 	r.succeed()
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 	r.must(engine.Retry{By: "me"})
 	r.must(engine.Start{})
 	for _, step := range []string{"A", "B", "C", "D", "E"} {
@@ -198,22 +197,22 @@ func TestTheFinallyStageOfARetriedOperationHasAnAttemptOfItsOwn(t *testing.T) {
 		}
 		r.succeed()
 	}
-	r.at("Restore", 3, 1)
+	r.wantPosition("Restore", 3, 1)
 	r.succeed()
 	r.succeed()
-	r.is(event.Succeeded)
+	r.wantStatus(event.Succeeded)
 }
 
-func TestTheMemoryOfAFinallyStageThatIsGivenUpIsPurged(t *testing.T) {
+func TestFinally_TimeLimitReached_PurgesStageMemory(t *testing.T) {
 	r := atC(t)
 	r.fail()
 	r.result(engine.Result{Outcome: event.OutcomeRetry, StageMemory: true})
 	r.sleep(10 * time.Second)
-	r.at("Restore", 2, 2)
+	r.wantPosition("Restore", 2, 2)
 	r.now = r.s.Deadline
 	r.sleep(0)
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 	if !slices.Contains(r.last.PurgeStages, process.StageFinally) && !slices.Contains(r.last.PurgeStages, "") {
-		t.Errorf("purged: %q, want the finally stage", r.last.PurgeStages)
+		t.Errorf("purged %q, want the finally stage", r.last.PurgeStages)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// A patch changes the worker's own part and nothing else, or it is refused and nothing has changed.
+// A patch changes only the details of its worker, or it is rejected and changes nothing.
 func FuzzMergeDetails(f *testing.F) {
 	for _, seed := range [][2]string{
 		{``, `{"a":1}`},
@@ -40,12 +40,12 @@ func FuzzMergeDetails(f *testing.F) {
 		var was, is, changes map[string]json.RawMessage
 		if json.Unmarshal(patch, &changes) != nil || len(changes) == 0 {
 			if !bytes.Equal(merged, details) {
-				t.Fatalf("%s became %s without a change", details, merged)
+				t.Fatalf("an empty patch changed %s to %s", details, merged)
 			}
 			return
 		}
 		if event.StoredSize(merged) > event.MaxDetails {
-			t.Fatalf("%d bytes are more than allowed", len(merged))
+			t.Fatalf("details have %d bytes, which exceeds the limit", len(merged))
 		}
 		_ = json.Unmarshal(details, &was)
 		if len(merged) > 0 {
@@ -53,7 +53,7 @@ func FuzzMergeDetails(f *testing.F) {
 		}
 		for name, value := range was {
 			if name != "avs" && !sameJSON(value, is[name]) {
-				t.Fatalf("%s of another worker became %s", value, is[name])
+				t.Fatalf("details of another worker changed from %s to %s", value, is[name])
 			}
 		}
 		var own map[string]json.RawMessage
@@ -66,7 +66,7 @@ func FuzzMergeDetails(f *testing.F) {
 		}
 		again, err := mergeDetails(merged, "avs", patch)
 		if err != nil || !bytes.Equal(again, merged) {
-			t.Fatalf("the same patch once more: %s after %s, %v", again, merged, err)
+			t.Fatalf("applying the patch twice gives %s, want %s; error %v", again, merged, err)
 		}
 	})
 }

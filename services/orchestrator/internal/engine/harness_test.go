@@ -19,7 +19,7 @@ var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
 const operationID = "0193a3c5-0000-7000-8000-000000000001"
 
-// load reads a process from YAML.
+// load parses a process from YAML.
 func load(t *testing.T, yaml string) *process.Process {
 	t.Helper()
 	_, rest, _ := strings.Cut(yaml, "operation: ")
@@ -55,7 +55,7 @@ stages:
 const finally = `
 finally:
   - {name: Restore, worker: alpha, execution: 1m, retry: {every: 10s, timeout: 2m}}
-  - {name: Tell, worker: beta, when: 'plan.name != "trial"', execution: 1m, retry: {every: 10s, timeout: 1m, scope: step}}
+  - {name: Notify, worker: beta, when: 'plan.name != "trial"', execution: 1m, retry: {every: 10s, timeout: 1m, scope: step}}
 `
 
 const deprovision = `
@@ -72,7 +72,7 @@ stages:
     steps: [{name: Third, worker: beta, retry: {every: 10s, timeout: 5m}}]
 `
 
-// run drives one operation through the engine.
+// run applies events to one operation.
 type run struct {
 	t     *testing.T
 	p     *process.Process
@@ -90,7 +90,7 @@ func newRun(t *testing.T, p *process.Process) *run {
 	})}
 }
 
-// started is a run whose first command is out.
+// started returns a run whose first command is in flight.
 func started(t *testing.T, yaml string) *run {
 	t.Helper()
 	r := newRun(t, load(t, yaml))
@@ -105,15 +105,15 @@ func (r *run) must(e engine.Event) {
 	}
 }
 
-// refuse applies an event that must be refused and change nothing.
-func (r *run) refuse(want error, e engine.Event) {
+// reject applies an event that must fail and must not change the state.
+func (r *run) reject(want error, e engine.Event) {
 	r.t.Helper()
 	before := fmt.Sprintf("%+v", r.s)
 	if err := r.apply(e); !errors.Is(err, want) {
 		r.t.Fatalf("%T: got error %v, want %v", e, err, want)
 	}
 	if after := fmt.Sprintf("%+v", r.s); after != before {
-		r.t.Fatalf("%T was refused and changed the state\nfrom %s\nto   %s", e, before, after)
+		r.t.Fatalf("%T was rejected but changed the state\nfrom %s\nto   %s", e, before, after)
 	}
 }
 
@@ -122,7 +122,7 @@ func (r *run) apply(e engine.Event) error {
 	before := fmt.Sprintf("%+v", r.s)
 	next, effects, err := engine.Apply(r.p, r.s, e, r.now)
 	if after := fmt.Sprintf("%+v", r.s); after != before {
-		r.t.Fatalf("%T has modified the state it was given\nfrom %s\nto   %s", e, before, after)
+		r.t.Fatalf("%T modified its input state\nfrom %s\nto   %s", e, before, after)
 	}
 	if err != nil {
 		return err
@@ -142,24 +142,24 @@ func (r *run) apply(e engine.Event) error {
 	return nil
 }
 
-// check holds what is true of every transition.
+// check verifies the invariants of every transition.
 func (r *run) check(next engine.State, effects engine.Effects) {
 	r.t.Helper()
 	cursor := r.s.Cursor
 	for _, h := range effects.History {
 		if h.Cursor != cursor+1 {
-			r.t.Errorf("history line %s has cursor %d after %d", h.Kind, h.Cursor, cursor)
+			r.t.Errorf("history entry %s has cursor %d after %d", h.Kind, h.Cursor, cursor)
 		}
 		cursor = h.Cursor
 	}
 	if next.Cursor < cursor {
-		r.t.Errorf("cursor %d is behind its history %d", next.Cursor, cursor)
+		r.t.Errorf("cursor %d is lower than the cursor %d of its history", next.Cursor, cursor)
 	}
 	if next.Cursor != r.s.Cursor && !effects.Changed {
-		r.t.Error("the cursor has changed, but the state is not to be written")
+		r.t.Error("the cursor has changed, but Changed is not set")
 	}
 	if next.Stage < r.s.Stage && r.s.Ending == nil {
-		r.t.Errorf("a finished stage runs again: stage %d after %d", next.Stage, r.s.Stage)
+		r.t.Errorf("a finished stage is repeated: stage %d after %d", next.Stage, r.s.Stage)
 	}
 	switch {
 	case next.Status == event.InProgress && next.InFlight() == next.Waiting():
@@ -167,13 +167,13 @@ func (r *run) check(next engine.State, effects engine.Effects) {
 	case next.Status != event.InProgress && (next.InFlight() || next.Waiting()):
 		r.t.Errorf("an operation that is %s must not wait", next.Status)
 	case effects.Dispatch && !next.InFlight():
-		r.t.Error("a command is to be sent, but none is out")
+		r.t.Error("Dispatch is set, but no command is in flight")
 	case effects.Finished != (next.Status.Final() && !r.s.Status.Final()):
 		r.t.Errorf("finished is %t for %s after %s", effects.Finished, next.Status, r.s.Status)
 	}
 }
 
-// result answers the command that is out.
+// result applies a result of the command in flight.
 func (r *run) result(res engine.Result) {
 	r.t.Helper()
 	res.Cursor, res.StartedAt, res.FinishedAt = r.s.Cursor, r.now, r.now
@@ -192,25 +192,25 @@ func (r *run) fail() {
 	r.result(engine.Result{Outcome: event.OutcomeFailed, Error: &event.Error{Component: "ext", Reason: "broken", Message: "it broke"}})
 }
 
-// sleep lets time pass and wakes the operation when it is due.
+// sleep advances the time and applies Due.
 func (r *run) sleep(d time.Duration) {
 	r.t.Helper()
 	r.now = r.now.Add(d)
 	r.must(engine.Due{WorkerAlive: true})
 }
 
-func (r *run) at(step string, stageAttempt, stepAttempt int) {
+func (r *run) wantPosition(step string, stageAttempt, stepAttempt int) {
 	r.t.Helper()
 	at := r.s.Position(r.p)
 	if at == nil {
-		r.t.Fatalf("the operation is %s and nowhere; want step %s", r.s.Status, step)
+		r.t.Fatalf("the operation is %s without a position, want step %s", r.s.Status, step)
 	}
 	if got, want := fmt.Sprint(at.Step, at.StageAttempt, at.StepAttempt), fmt.Sprint(step, stageAttempt, stepAttempt); got != want {
 		r.t.Fatalf("position is %s, want %s", got, want)
 	}
 }
 
-func (r *run) is(status event.OperationState) {
+func (r *run) wantStatus(status event.OperationState) {
 	r.t.Helper()
 	if r.s.Status != status {
 		r.t.Fatalf("the operation is %s, want %s; error %+v", r.s.Status, status, r.s.Error)

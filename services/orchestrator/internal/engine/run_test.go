@@ -11,13 +11,13 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-func TestStepsRunInOrderAndEveryTransitionIsRecorded(t *testing.T) {
+func TestApply_WholeOperation_RecordsEveryTransition(t *testing.T) {
 	r := started(t, provision)
-	r.at("A", 1, 1)
+	r.wantPosition("A", 1, 1)
 	for range 5 {
 		r.succeed()
 	}
-	r.is(event.Succeeded)
+	r.wantStatus(event.Succeeded)
 	wantLines := []string{
 		"operation started", "Starting succeeded", "A succeeded", "B succeeded", "C succeeded", "D succeeded", "E succeeded", "operation succeeded",
 	}
@@ -33,7 +33,7 @@ func TestStepsRunInOrderAndEveryTransitionIsRecorded(t *testing.T) {
 	}
 }
 
-func TestACommandIsDerivedFromTheStateAlone(t *testing.T) {
+func TestCommand_StartedOperation_FollowsFromTheState(t *testing.T) {
 	r := newRun(t, load(t, provision))
 	r.must(engine.Start{Details: json.RawMessage(`{"alpha":{"id":1}}`)})
 	worker, got := engine.Command(r.p, &r.s)
@@ -46,7 +46,7 @@ func TestACommandIsDerivedFromTheStateAlone(t *testing.T) {
 	}
 }
 
-func TestFactsSayWhereTheOperationStandsNow(t *testing.T) {
+func TestFacts_Transition_NamesTheNextStep(t *testing.T) {
 	r := started(t, provision)
 	first := r.last.Facts[0].Payload.(*event.OperationStarted)
 	if first.Next == nil || first.Next.Step != "A" {
@@ -59,26 +59,26 @@ func TestFactsSayWhereTheOperationStandsNow(t *testing.T) {
 	}
 }
 
-func TestAStepWhoseConditionIsFalseIsSkippedVisibly(t *testing.T) {
+func TestCondition_False_RecordsASkippedStep(t *testing.T) {
 	r := newRun(t, load(t, provision))
 	r.s.Operation.Plan.Name = "trial"
 	r.must(engine.Start{})
 	for range 4 {
 		r.succeed()
 	}
-	r.is(event.Succeeded)
+	r.wantStatus(event.Succeeded)
 	if got := r.lines[len(r.lines)-3]; got != "D skipped" {
 		t.Errorf("history has %q, want the skipped step", got)
 	}
 }
 
-func TestAConditionThatCannotBeEvaluatedFailsTheOperation(t *testing.T) {
+func TestCondition_EvaluationFails_FollowsOnFailure(t *testing.T) {
 	for _, c := range []struct {
 		name, policy string
 		want         event.OperationState
 	}{
-		{"and fails by default", "", event.Failed},
-		{"unless the step may be passed over", ", onFailure: skip", event.Succeeded},
+		{"onFailure is not set", "", event.Failed},
+		{"onFailure is skip", ", onFailure: skip", event.Succeeded},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := started(t, `
@@ -87,7 +87,7 @@ stages:
   - name: s
     steps: [{name: X, worker: alpha, when: 'details.alpha.id == 1'`+c.policy+`}]
 `)
-			r.is(c.want)
+			r.wantStatus(c.want)
 			if c.want == event.Failed && (r.s.Error == nil || r.s.Error.Reason != "err_keb_condition") {
 				t.Errorf("error is %+v", r.s.Error)
 			}
@@ -98,21 +98,21 @@ stages:
 	}
 }
 
-func TestAWorkerMayFindNothingToDo(t *testing.T) {
+func TestSkipped_ReportedByWorker_CountsAsCompleted(t *testing.T) {
 	r := started(t, provision)
 	r.result(engine.Result{Outcome: event.OutcomeSkipped, Message: "nothing to do"})
-	r.at("B", 1, 1)
+	r.wantPosition("B", 1, 1)
 	if len(r.s.NotCompleted) != 0 {
 		t.Errorf("not completed: %v", r.s.NotCompleted)
 	}
 }
 
-func TestAnOperationStartsOnce(t *testing.T) {
+func TestStart_OperationInProgress_IsRejected(t *testing.T) {
 	r := started(t, provision)
-	r.refuse(engine.ErrNotPossible, engine.Start{})
+	r.reject(engine.ErrNotPossible, engine.Start{})
 }
 
-func TestAnUnknownEventIsRefused(t *testing.T) {
+func TestApply_UnknownEvent_IsRejected(t *testing.T) {
 	r := started(t, provision)
-	r.refuse(engine.ErrNotPossible, nil)
+	r.reject(engine.ErrNotPossible, nil)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// took is how long the steps of the last transition took.
+// took returns the durations of the steps that the last transition ended.
 func (r *run) took() map[string]time.Duration {
 	took := map[string]time.Duration{}
 	for _, h := range r.last.History {
@@ -27,16 +27,16 @@ func (r *run) equal(what string, got, want any) {
 	}
 }
 
-func TestStepsAndStagesAreTimedWithAllTheirAttempts(t *testing.T) {
+func TestDurations_StepsAndStages_IncludeAllAttempts(t *testing.T) {
 	r := started(t, provision)
-	r.equal("stages", r.last.Stages, []engine.StageEnd{{Stage: 0}}) // Starting takes no time
+	r.equal("stages", r.last.Stages, []engine.StageEnd{{Stage: 0}}) // Starting runs in the orchestrator
 	r.now = r.now.Add(2 * time.Second)
 	r.succeed() // A
 	r.equal("A", r.took(), map[string]time.Duration{"A succeeded": 2 * time.Second})
 	r.now = r.now.Add(time.Second)
 	r.retry(10 * time.Second) // B, three seconds after the start
 	r.equal("B", r.took(), map[string]time.Duration{"B retry": time.Second})
-	r.sleep(10 * time.Second) // the stage again, from A on
+	r.sleep(10 * time.Second) // repeats the stage from A
 	r.succeed()
 	r.equal("A again", r.took(), map[string]time.Duration{"A succeeded": 0})
 	r.now = r.now.Add(5 * time.Second)
@@ -46,13 +46,13 @@ func TestStepsAndStagesAreTimedWithAllTheirAttempts(t *testing.T) {
 	r.now = r.now.Add(time.Second)
 	r.succeed() // C
 	r.equal("stages", r.last.Stages, []engine.StageEnd{{Stage: 1, Took: 19 * time.Second}})
-	r.fail() // D is passed over
+	r.fail() // D is skipped
 	r.now = r.now.Add(time.Second)
 	r.succeed() // E
 	r.equal("stages", r.last.Stages, []engine.StageEnd{{Stage: 2, Took: time.Second}})
 }
 
-func TestASkippedStepTookNoTime(t *testing.T) {
+func TestDurations_SkippedStep_IsZero(t *testing.T) {
 	r := newRun(t, load(t, provision))
 	r.s.Operation.Plan.Name = "trial"
 	r.must(engine.Start{})
@@ -64,8 +64,8 @@ func TestASkippedStepTookNoTime(t *testing.T) {
 	r.equal("D", r.took(), map[string]time.Duration{"C succeeded": time.Minute, "D skipped": 0})
 }
 
-// How long a step waits for a worker must be seen, although its budget is spared.
-func TestTheFirstSendingOfACommandIsRememberedWhileNobodyServesTheStep(t *testing.T) {
+// The time that a step waits for a worker must be visible, although it does not count against the budget.
+func TestDue_NoWorker_KeepsSentAt(t *testing.T) {
 	r := started(t, provision)
 	for range 5 {
 		r.now = r.s.ExecuteBefore
@@ -82,20 +82,20 @@ func TestTheFirstSendingOfACommandIsRememberedWhileNobodyServesTheStep(t *testin
 	}
 }
 
-// The step was first tried by an orchestrator whose clock is ahead.
-func TestNothingTakesLessThanNoTime(t *testing.T) {
+// The clock of the orchestrator that tried the step first is ahead.
+func TestDurations_ClockBehind_AreNotNegative(t *testing.T) {
 	r := started(t, provision)
 	r.now = r.now.Add(-time.Minute)
 	r.succeed()
 	for _, h := range r.last.History {
 		if h.Took < 0 {
-			t.Errorf("a step has taken %s", h.Took)
+			t.Errorf("duration is %s, want none below zero", h.Took)
 		}
 	}
 }
 
-// A stage that began under a release which did not note when has no duration, not one of nothing.
-func TestAStageOfWhichNobodyKnowsWhenItBeganHasNoDuration(t *testing.T) {
+// An earlier release did not record the start of a stage. Such a stage has no duration.
+func TestDurations_StageWithoutStart_IsNotReported(t *testing.T) {
 	r := started(t, provision)
 	r.s.StageStartedAt = time.Time{}
 	stage := r.s.Stage
@@ -106,7 +106,7 @@ func TestAStageOfWhichNobodyKnowsWhenItBeganHasNoDuration(t *testing.T) {
 		}
 	}
 	if len(r.last.Stages) != 0 {
-		t.Errorf("the duration of the stage is told: %+v", r.last.Stages)
+		t.Errorf("stages are %+v, want none", r.last.Stages)
 	}
 	if r.s.StageStartedAt.IsZero() {
 		t.Error("the next stage has no start")

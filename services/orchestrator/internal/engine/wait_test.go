@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// waiting has a step that waits for at most 30 minutes and retries after errors for at most 5.
+// waiting has a step with a wait budget of 30 minutes and a retry budget of 5 minutes.
 const waiting = `
 operation: deprovision
 timeout: 24h
@@ -23,16 +23,16 @@ stages:
     steps: [{name: Remove, worker: beta, retry: {every: 10s, timeout: 5m}}]
 `
 
-// wait answers the command that is out: nothing is wrong, the step only waits.
+// wait applies a retry result without an error.
 func (r *run) wait() {
 	r.t.Helper()
 	r.result(engine.Result{Outcome: event.OutcomeRetry, Message: "the cluster is being deregistered"})
 }
 
-// wake lets time pass until the operation is due.
+// wake advances the time until the operation is due.
 func (r *run) wake() { r.t.Helper(); r.sleep(r.s.DueAt.Sub(r.now)) }
 
-// until answers with answer until the step is left or the time since the start is over.
+// until calls answer until the operation leaves the step or d has passed since its start.
 func (r *run) until(d time.Duration, answer func()) {
 	r.t.Helper()
 	for step := r.s.Step; r.s.Status == event.InProgress && r.s.Stage == 0 && r.s.Step == step && r.now.Before(epoch.Add(d)); {
@@ -49,7 +49,7 @@ func TestWait_NoErrors_LastsAsLongAsTheWaitBudget(t *testing.T) {
 	if got := r.now.Sub(epoch); got != 30*time.Minute {
 		t.Errorf("the step waited for %s, want 30m", got)
 	}
-	r.at("Remove", 1, 1)
+	r.wantPosition("Remove", 1, 1)
 	e := r.last.History[0].Error
 	if want := "Check has waited for 30m0s without success: the cluster is being deregistered"; e == nil || e.Message != want || e.Reason != "err_keb_timeout" {
 		t.Errorf("error is %+v, want %q", e, want)
@@ -95,15 +95,15 @@ func TestWait_ErrorsAfterWaiting_HaveTheWholeRetryBudget(t *testing.T) {
 	}
 }
 
-func TestWait_SuccessfulLook_StartsTheRetryBudgetAgain(t *testing.T) {
+func TestWait_SuccessfulCheck_ResetsTheRetryBudget(t *testing.T) {
 	r := started(t, waiting)
 	r.until(4*time.Minute, func() { r.retry(0) })
 	r.wait()
-	r.wake() // 5 minutes after the first error
+	r.wake() // at 5 minutes after the first error
 	failing := r.now
 	r.until(time.Hour, func() { r.retry(0) })
 	if got := r.now.Sub(failing); got != 5*time.Minute {
-		t.Errorf("errors after a look that worked were retried for %s, want 5m", got)
+		t.Errorf("errors after a successful check were retried for %s, want 5m", got)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestWait_ErrorsInBetween_DoNotStopTheWaitBudget(t *testing.T) {
 		}
 	})
 	if got := r.now.Sub(epoch); got < 30*time.Minute || got > 31*time.Minute {
-		t.Errorf("the step ended after %s, want 30m, or the look after", got)
+		t.Errorf("the step ended after %s, want 30m or the next check", got)
 	}
 	want := "Check has waited for 30m0s without success: the cluster is being deregistered; its last error was of ext: not yet"
 	if e := r.last.History[0].Error; e == nil || e.Message != want {
@@ -130,9 +130,9 @@ func TestWait_ErrorAfterTheWaitBudget_IsRetriedOnce(t *testing.T) {
 	r := started(t, waiting)
 	r.until(29*time.Minute, r.wait)
 	r.until(31*time.Minute, func() { r.retry(0) })
-	r.at("Check", 1, r.s.StepAttempt)
+	r.wantPosition("Check", 1, r.s.StepAttempt)
 	r.wait()
-	r.at("Remove", 1, 1)
+	r.wantPosition("Remove", 1, 1)
 }
 
 func TestWait_Restart_KeepsBothBudgets(t *testing.T) {
@@ -176,7 +176,7 @@ func TestWait_StepThatSucceeds_LeavesNoBudget(t *testing.T) {
 func TestWait_WithoutTimeout_LastsUntilTheOperationTimesOut(t *testing.T) {
 	r := started(t, strings.Replace(strings.Replace(waiting, ", timeout: 30m}", "}", 1), "onTimeout: skip, ", "", 1))
 	r.until(48*time.Hour, r.wait)
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 	if got := r.now.Sub(epoch); got != 24*time.Hour {
 		t.Errorf("the operation failed after %s, want 24h", got)
 	}
@@ -185,7 +185,7 @@ func TestWait_WithoutTimeout_LastsUntilTheOperationTimesOut(t *testing.T) {
 func TestWait_OperatorRetry_GrantsNewBudgets(t *testing.T) {
 	r := started(t, strings.Replace(waiting, "onTimeout: skip, ", "", 1))
 	r.until(time.Hour, r.wait)
-	r.is(event.Failed)
+	r.wantStatus(event.Failed)
 	again := r.now
 	r.must(engine.Retry{By: "me"})
 	r.must(engine.Start{})

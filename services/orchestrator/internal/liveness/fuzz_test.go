@@ -14,7 +14,7 @@ import (
 )
 
 // Anybody on the bus may answer the question who is there.
-func FuzzWhatWorkersSayOfThemselves(f *testing.F) {
+func FuzzWorkerAnswer(f *testing.F) {
 	for _, seed := range []any{
 		micro.Info{ServiceIdentity: micro.ServiceIdentity{ID: "1", Metadata: map[string]string{worker.MetadataWorker: "avs", worker.MetadataSteps: "A,,B"}}},
 		micro.Stats{

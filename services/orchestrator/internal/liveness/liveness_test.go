@@ -111,7 +111,7 @@ func (b *bundle) want(want ...liveness.Worker) {
 	}
 }
 
-func TestAWorkerAppearsWithItsSteps(t *testing.T) {
+func TestLiveness_NewWorker_ServesItsSteps(t *testing.T) {
 	b := setup(t)
 	b.round()
 	if len(b.l.Workers()) != 0 || b.l.Serves("alpha", "First") {
@@ -134,7 +134,7 @@ func TestAWorkerAppearsWithItsSteps(t *testing.T) {
 	}
 }
 
-func TestAWorkerDisappearsAfterItsGrace(t *testing.T) {
+func TestLiveness_SilentWorker_IsRemovedAfterGrace(t *testing.T) {
 	b := setup(t)
 	stop := b.service(replica("alpha", "1.0.0", "First"))
 	begin := b.clock.Now()
@@ -155,7 +155,7 @@ func TestAWorkerDisappearsAfterItsGrace(t *testing.T) {
 	}
 }
 
-func TestAStepIsServedAsLongAsOneReplicaLives(t *testing.T) {
+func TestLiveness_OneReplicaLeft_StepIsServed(t *testing.T) {
 	b := setup(t)
 	stop := b.service(replica("alpha", "1.0.0", "First"))
 	b.service(replica("alpha", "1.1.0", "First"))
@@ -166,7 +166,7 @@ func TestAStepIsServedAsLongAsOneReplicaLives(t *testing.T) {
 	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.1.0"}, Replicas: 1, Steps: []string{"First"}})
 }
 
-func TestAnAnswerThatNobodyCanReadIsLeftOut(t *testing.T) {
+func TestLiveness_InvalidAnswer_IsIgnored(t *testing.T) {
 	b := setup(t)
 	subject, err := micro.ControlSubject(micro.InfoVerb, "", "")
 	require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestAnAnswerThatNobodyCanReadIsLeftOut(t *testing.T) {
 	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.0.0"}, Replicas: 1, Steps: []string{"First"}})
 }
 
-func TestARoundWithoutAConnectionIsAnErrorAndForgetsNobody(t *testing.T) {
+func TestLiveness_NoConnection_KeepsWorkers(t *testing.T) {
 	b := setup(t)
 	b.service(replica("alpha", "1.0.0", "First"))
 	b.serves("alpha", "First")
@@ -193,7 +193,7 @@ func TestARoundWithoutAConnectionIsAnErrorAndForgetsNobody(t *testing.T) {
 	}
 }
 
-func TestAWorkerIsNotForgottenWhileTheBusIsAwayAndHasItsGraceAfterwards(t *testing.T) {
+func TestLiveness_BusReturns_RestartsTheGracePeriod(t *testing.T) {
 	b := setup(t)
 	server := testkit.NATS(t)
 	mine, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
@@ -236,7 +236,7 @@ func TestAWorkerIsNotForgottenWhileTheBusIsAwayAndHasItsGraceAfterwards(t *testi
 	}
 }
 
-func TestRunAsksAtOnceAndEndsWithItsContext(t *testing.T) {
+func TestRun_Start_AsksAtOnceAndEndsWithContext(t *testing.T) {
 	b := setup(t)
 	b.service(replica("alpha", "1.0.0", "First"))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -249,7 +249,7 @@ func TestRunAsksAtOnceAndEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestABusyWorkerThatAnswersLateIsAlive(t *testing.T) {
+func TestLiveness_LateAnswer_Counts(t *testing.T) {
 	b := setup(t)
 	asked := make(chan *nats.Msg, 10)
 	sub, err := b.nc.Subscribe("$SRV.INFO", func(m *nats.Msg) { asked <- m })

@@ -144,7 +144,7 @@ func (f *fake) want(t *testing.T, want ...loss) {
 	}
 }
 
-func TestCommandsAreSentAgainOnceWhenAStreamIsNew(t *testing.T) {
+func TestRecovery_NewStream_SendsCommandsOnce(t *testing.T) {
 	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults} {
 		in(t, func(f *fake) {
 			f.taken.Commands = map[string]bool{"op-2/4": true}
@@ -155,7 +155,7 @@ func TestCommandsAreSentAgainOnceWhenAStreamIsNew(t *testing.T) {
 	}
 }
 
-func TestStreamsThatAreMadeOneAfterTheOtherWereLostTogether(t *testing.T) {
+func TestRecovery_StreamsRecreatedInTurn_AreOneLoss(t *testing.T) {
 	in(t, func(f *fake) {
 		f.makeAnew(-settle, event.StreamCommands)
 		f.makeAnew(0, event.StreamResults)
@@ -165,7 +165,7 @@ func TestStreamsThatAreMadeOneAfterTheOtherWereLostTogether(t *testing.T) {
 }
 
 // Every command would seem to be older than the loss.
-func TestABusWhoseClockIsAheadHasLostNothingThatWasSentAfterItWasSeen(t *testing.T) {
+func TestRecovery_BusClockAhead_SparesLaterCommands(t *testing.T) {
 	in(t, func(f *fake) {
 		f.makeAnew(time.Hour, event.StreamCommands)
 		f.pass(time.Minute)
@@ -173,7 +173,7 @@ func TestABusWhoseClockIsAheadHasLostNothingThatWasSentAfterItWasSeen(t *testing
 	})
 }
 
-func TestWhatNobodyServesIsLookedForUntilThePatienceIsOver(t *testing.T) {
+func TestRecovery_NoWorker_RetriesUntilTimeout(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		in(t, func(f *fake) {
 			f.unserved = 2
@@ -195,7 +195,7 @@ func TestWhatNobodyServesIsLookedForUntilThePatienceIsOver(t *testing.T) {
 	}
 }
 
-func TestOldStreamsAreOnlyLookedAt(t *testing.T) {
+func TestRecovery_OldStreams_SendNothing(t *testing.T) {
 	in(t, func(f *fake) {
 		f.pass(time.Hour)
 		f.want(t)
@@ -205,7 +205,7 @@ func TestOldStreamsAreOnlyLookedAt(t *testing.T) {
 	})
 }
 
-func TestAWorkerThatDoesNotSayWhatItExecutesIsWaitedForAndThenLeft(t *testing.T) {
+func TestRecovery_SilentWorker_IsAwaitedThenSkipped(t *testing.T) {
 	in(t, func(f *fake) {
 		f.taken.Silent = map[string]bool{"alpha": true}
 		f.makeAnew(0, event.StreamCommands)
@@ -216,7 +216,7 @@ func TestAWorkerThatDoesNotSayWhatItExecutesIsWaitedForAndThenLeft(t *testing.T)
 	})
 }
 
-func TestABusThatIsAwayIsWaitedFor(t *testing.T) {
+func TestRecovery_BusAway_Waits(t *testing.T) {
 	in(t, func(f *fake) {
 		f.away = true
 		f.pass(time.Minute)
@@ -229,7 +229,7 @@ func TestABusThatIsAwayIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestWhatFailsIsTriedAgain(t *testing.T) {
+func TestRecovery_SendFails_IsRetried(t *testing.T) {
 	in(t, func(f *fake) {
 		f.broken = true
 		f.makeAnew(0, event.StreamCommands)

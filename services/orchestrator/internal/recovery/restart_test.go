@@ -13,7 +13,7 @@ import (
 )
 
 // What a start goes by: a server that was restarted knows the ids of what it holds, and no others, and its stage memory is new.
-func TestAServerThatWasRestartedHasForgottenTheIDsOfWhatWasAnswered(t *testing.T) {
+func TestRestart_AnsweredMessages_LoseTheirIDs(t *testing.T) {
 	n := testkit.NATS(t)
 	b := testkit.Bus(t, n.URL())
 	dropped := func(b *bus.Bus, id string) bool {

@@ -16,7 +16,7 @@ func (f *fake) wantRepublished(t *testing.T, want ...[2]time.Duration) {
 	}
 }
 
-func TestCommandsArePublishedOnceMoreAtTheStart(t *testing.T) {
+func TestStart_RecentCommands_ArePublishedAgain(t *testing.T) {
 	starting(t, func(f *fake) {
 		f.makeAnew(-10*time.Second, event.StreamCommands)
 		f.makeAnew(-5*time.Second, event.StreamResults)
@@ -26,7 +26,7 @@ func TestCommandsArePublishedOnceMoreAtTheStart(t *testing.T) {
 }
 
 // It has forgotten the ids of what was answered, and carries the answers still.
-func TestABusThatWasRestartedIsGivenTheTimeToDeliverAgain(t *testing.T) {
+func TestStart_BusRestarted_WaitsForRedelivery(t *testing.T) {
 	starting(t, func(f *fake) {
 		f.makeAnew(-15*time.Second, memory)
 		f.pass(time.Hour)
@@ -34,7 +34,7 @@ func TestABusThatWasRestartedIsGivenTheTimeToDeliverAgain(t *testing.T) {
 	})
 }
 
-func TestABusWhoseClockIsAheadIsWaitedForNoLonger(t *testing.T) {
+func TestStart_BusClockAhead_DoesNotWaitLonger(t *testing.T) {
 	starting(t, func(f *fake) {
 		f.makeAnew(time.Hour, memory)
 		f.pass(time.Hour)
@@ -42,7 +42,7 @@ func TestABusWhoseClockIsAheadIsWaitedForNoLonger(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotPublishedOnceMoreIsTriedAgainForAWhile(t *testing.T) {
+func TestStart_PublishFails_IsRetriedForAWhile(t *testing.T) {
 	for _, comes := range []bool{true, false} {
 		starting(t, func(f *fake) {
 			f.away = true

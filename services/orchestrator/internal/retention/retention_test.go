@@ -56,7 +56,7 @@ func (p *pile) DropArchived(_ context.Context, before time.Time, limit int) (int
 	return p.take(&p.archived, limit)
 }
 
-func TestARoundTakesATenthOfTheTime(t *testing.T) {
+func TestRetention_LongRound_PausesNineTimesAsLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()

@@ -29,8 +29,8 @@ type looking interface {
 	Look(ctx context.Context) (store.Look, error)
 }
 
-// TestStores_AgreeWithEachOther does the same to the store in memory and to the one in Postgres, and compares all that they answer.
-func TestStores_AgreeWithEachOther(t *testing.T) {
+// TestStores_Conformance_Agree does the same to the store in memory and to the one in Postgres, and compares all that they answer.
+func TestStores_Conformance_Agree(t *testing.T) {
 	t.Parallel()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 4, ByIndex: true})
 	require.NoError(t, err)
@@ -44,8 +44,8 @@ func TestStores_AgreeWithEachOther(t *testing.T) {
 	}
 }
 
-// TestStores_DifferenceOfAStore_IsFound proves that the comparison can fail.
-func TestStores_DifferenceOfAStore_IsFound(t *testing.T) {
+// TestStores_PlantedDifference_IsFound proves that the comparison can fail.
+func TestStores_PlantedDifference_IsFound(t *testing.T) {
 	t.Parallel()
 	right := answers(t, newRAM())
 	for _, planted := range []bug{

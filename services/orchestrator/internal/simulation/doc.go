@@ -15,9 +15,9 @@
 // steps that wait still wait and make errors for a while, until one of their two
 // budgets is spent.
 //
-// TestTheSimulationFindsPlantedBugs plants bugs into what the code is given: the
+// TestSimulation_PlantedBugs_AreFound plants bugs into what the code is given: the
 // engine through dispatch.Deps, and the store, the bus and the messages through their
-// interfaces. TestStores_AgreeWithEachOther holds the store in memory against the one
+// interfaces. TestStores_Conformance_Agree holds the store in memory against the one
 // in Postgres.
 //
 // It does not simulate what happens inside a transaction of Postgres, which is one

@@ -18,7 +18,7 @@ import (
 var errAway = driver.ErrBadConn
 
 // ram is a store in memory. A transaction is one action: nothing comes between its statements, and it is rolled back by forgetting what it
-// was to write. TestStores_AgreeWithEachOther holds it against the one in Postgres.
+// was to write. TestStores_Conformance_Agree holds it against the one in Postgres.
 type ram struct {
 	rows      []*stored // in order of arrival
 	byID      map[string]*stored

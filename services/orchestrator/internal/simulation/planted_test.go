@@ -314,11 +314,11 @@ func (b *planted) apply(p *process.Process, s engine.State, e engine.Event, now 
 	return next, out, err
 }
 
-// TestTheSimulationFindsPlantedBugs proves that the simulation can fail.
-func TestTheSimulationFindsPlantedBugs(t *testing.T) {
+// TestSimulation_PlantedBugs_AreFound proves that the simulation can fail.
+func TestSimulation_PlantedBugs_AreFound(t *testing.T) {
 	t.Parallel()
 	if testkit.RaceDetector() {
-		t.Skip("TestAHundredThousandSchedules runs it")
+		t.Skip("TestSimulation_ManySchedules_KeepInvariants runs it")
 	}
 	bugs := plantedBugs()
 	lines := make([]string, len(bugs))

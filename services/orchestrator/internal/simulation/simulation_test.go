@@ -144,7 +144,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-func TestTheInvariantsHoldUnderEverySchedule(t *testing.T) {
+func TestSimulation_EverySchedule_KeepsInvariants(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(envSeed) != "" {
 		seed := number(t, envSeed, 0)
@@ -174,7 +174,7 @@ var coverage = regexp.MustCompile(`coverage: ([0-9.]+)% of statements`)
 
 // Under the race detector a schedule takes ten times as long and finds nothing more: nothing in it is concurrent. So the tests build
 // themselves without it, with the coverage of the engine.
-func TestAHundredThousandSchedules(t *testing.T) {
+func TestSimulation_ManySchedules_KeepInvariants(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || !testkit.RaceDetector() {
 		t.Skip("the other tests of this package run them")
@@ -183,7 +183,7 @@ func TestAHundredThousandSchedules(t *testing.T) {
 	output := command(t, "go", "test", "-c", "-race=false", "-cover", "-coverpkg=github.com/kyma-project/keb/services/orchestrator/internal/engine",
 		"-o", binary, ".")
 	t.Logf("built: %s", output)
-	output = command(t, binary, "-test.v", "-test.run", "^(TestTheInvariantsHoldUnderEverySchedule|TestTheSimulationFindsPlantedBugs)$")
+	output = command(t, binary, "-test.v", "-test.run", "^(TestSimulation_EverySchedule_KeepsInvariants|TestSimulation_PlantedBugs_AreFound)$")
 	t.Logf("%s", output)
 	match := coverage.FindStringSubmatch(output)
 	if match == nil {
@@ -240,7 +240,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-func TestAScheduleIsTheSameEveryTime(t *testing.T) {
+func TestSimulation_SameSeed_RepeatsTheSchedule(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		var first, second []string

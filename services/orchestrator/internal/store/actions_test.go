@@ -38,7 +38,7 @@ func (b *bundle) names(s *Actions, f ActionFilter) string {
 	return strings.Join(names, " ")
 }
 
-func TestAnActionIsWrittenDownBeforeAndAfterIt(t *testing.T) {
+func TestActions_Record_IsWrittenBeforeAndAfter(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.actions()
@@ -65,7 +65,7 @@ func TestAnActionIsWrittenDownBeforeAndAfterIt(t *testing.T) {
 	}
 }
 
-func TestActionsAreListedNewestFirstAndByCondition(t *testing.T) {
+func TestActions_List_IsFilteredAndNewestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.actions()
@@ -84,7 +84,7 @@ func TestActionsAreListedNewestFirstAndByCondition(t *testing.T) {
 	}
 }
 
-func TestOldActionsAreForgotten(t *testing.T) {
+func TestActions_RetentionOver_AreDeleted(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.actions()
@@ -105,7 +105,7 @@ func TestOldActionsAreForgotten(t *testing.T) {
 	}
 }
 
-func TestWhatWasRefusedDoesNotPushOutWhatWasDone(t *testing.T) {
+func TestActions_ManyRejected_KeepCompletedOnes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s := b.actions()

@@ -63,7 +63,7 @@ func (b *bundle) archive(before time.Time, want int64) {
 	}
 }
 
-func TestAnArchivedOperationReadsAsBeforeButForItsUser(t *testing.T) {
+func TestArchive_Operation_ReadsAsBeforeWithoutUser(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	old := b.ended(1, epoch)
@@ -95,7 +95,7 @@ func TestAnArchivedOperationReadsAsBeforeButForItsUser(t *testing.T) {
 	}
 }
 
-func TestWhatIsStillNeededIsNotArchived(t *testing.T) {
+func TestArchive_OperationStillNeeded_IsKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	busy := b.started(1)
@@ -123,7 +123,7 @@ SELECT $1::uuid, o.id, 'i-' || $3::int, '', '', '', '', '', '', 'failed', '', no
 	}
 }
 
-func TestTheOldestAreArchivedAndRemovedFirstByOneAtATime(t *testing.T) {
+func TestArchive_TwoOrchestrators_OneArchivesOldestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	second, first := b.ended(1, epoch.Add(time.Second)), b.ended(2, epoch)

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestArrayLiterals(t *testing.T) {
+func TestArray_Values_EncodeAsLiterals(t *testing.T) {
 	var empty, values, times, lists array
 	values.text("")
 	values.textOrNull("")
@@ -41,7 +41,7 @@ func TestArrayLiterals(t *testing.T) {
 	}
 }
 
-func TestAUUIDIsReadInBothForms(t *testing.T) {
+func TestUUID_TextAndBinary_AreRead(t *testing.T) {
 	id := uuid.MustParse("0193a3c5-0000-7000-8000-0123456789ab")
 	if got := uuidText(id[:]); got != id.String() {
 		t.Errorf("binary: %s", got)

@@ -8,7 +8,7 @@ import (
 )
 
 // A day has 86,400 seconds, and a stage whose memory is lost is repeated after one.
-func TestAStageCanBeRepeatedAllDay(t *testing.T) {
+func TestAttempts_LargeNumber_IsStored(t *testing.T) {
 	b := setup(t)
 	r := b.started(1)
 	r.StageAttempt = 86400

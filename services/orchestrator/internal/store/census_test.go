@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-func TestACensusCountsWhatHasNotEnded(t *testing.T) {
+func TestCensus_MixedOperations_CountsUnfinishedOnes(t *testing.T) {
 	b := filled(t)
 	c, err := b.Census(t.Context())
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestACensusCountsWhatHasNotEnded(t *testing.T) {
 }
 
 // What has ended must cost nothing.
-func TestACensusReadsOnlyWhatHasNotEnded(t *testing.T) {
+func TestCensus_Query_ReadsUnfinishedRowsOnly(t *testing.T) {
 	b := filled(t)
 	for _, query := range []string{
 		`
@@ -93,7 +93,7 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 }
 
 // A statement that nobody waits for any more must not go on.
-func TestACensusEndsInTheServerToo(t *testing.T) {
+func TestCensus_ContextEnds_CancelsTheQuery(t *testing.T) {
 	b := setup(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 )
 
 // The server must read from the binary form what it reads from the literal that people know.
-func TestColumnsAreReadLikeLiterals(t *testing.T) {
+func TestColumns_Scan_MatchesLiterals(t *testing.T) {
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, nil), MaxOpen: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })

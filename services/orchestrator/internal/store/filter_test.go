@@ -51,7 +51,7 @@ func several(b *bundle) map[string]*Row {
 	return rows
 }
 
-func TestOperationsAreFound(t *testing.T) {
+func TestOperations_Filter_FindsMatches(t *testing.T) {
 	b := setup(t)
 	rows := several(b)
 	name := func(id string) string {
@@ -140,7 +140,7 @@ func TestOperationsAreFound(t *testing.T) {
 	}
 }
 
-func TestOperationsAreCountedOnlySoFar(t *testing.T) {
+func TestCount_ManyMatches_StopsAtTheLimit(t *testing.T) {
 	b := filled(t)
 	for _, f := range []Filter{{}, {Types: []event.OperationType{event.Update}}, {Query: "old-"}, {States: []event.OperationState{event.Succeeded}}} {
 		f.Limit = 10
@@ -153,7 +153,7 @@ func TestOperationsAreCountedOnlySoFar(t *testing.T) {
 }
 
 // Every question of the operator API is answered from indexes.
-func TestTheQuestionsOfOperatorsUseIndexes(t *testing.T) {
+func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 	b := filled(t)
 	id := b.ids(`SELECT id::text FROM orchestrator.operations LIMIT 1`)[0]
 	places := Places{{Definition: b.p.Hash()}, {Definition: "x", Stage: 1}}
@@ -224,7 +224,7 @@ func TestTheQuestionsOfOperatorsUseIndexes(t *testing.T) {
 	}
 }
 
-func TestChangesAreFoundFromAMarkerOn(t *testing.T) {
+func TestChanges_Marker_ReturnsLaterChanges(t *testing.T) {
 	b := setup(t)
 	rows := several(b)
 	var mark Marker
@@ -281,7 +281,7 @@ func mustMark(t *testing.T, b *bundle) Marker {
 	return m
 }
 
-func TestAMarkerOfAnotherDatabaseIsRefused(t *testing.T) {
+func TestChanges_MarkerOfOtherDatabase_IsRejected(t *testing.T) {
 	b := setup(t)
 	m, err := ParseMarker("1795248000000.99999999:99999999:")
 	require.NoError(t, err)
@@ -309,7 +309,7 @@ func FuzzParseMarker(f *testing.F) {
 	})
 }
 
-func TestUUIDsByTheirBeginning(t *testing.T) {
+func TestUUIDRange_Prefix_CoversItsUUIDs(t *testing.T) {
 	t.Parallel()
 	id := uuid.Must(uuid.NewV7()).String()
 	for _, prefix := range []string{id[:1], id[:8], id[:9], id[:24], id, strings.ToUpper(id[:20])} {
@@ -325,7 +325,7 @@ func TestUUIDsByTheirBeginning(t *testing.T) {
 	}
 }
 
-func TestCountsAddUp(t *testing.T) {
+func TestInsight_Counts_AddUp(t *testing.T) {
 	b := setup(t)
 	one := TallyKey{Minute: epoch, Type: event.Update, Worker: "alpha", Step: "One", Outcome: "succeeded"}
 	old := TallyKey{Minute: epoch.Add(-time.Hour), Type: event.Update, Outcome: "started"}

@@ -10,7 +10,7 @@ import (
 )
 
 // Two who take in requests for an instance that is new to both must not both believe that it is free.
-func TestOfTwoWhoCreateAnInstanceOneIsToldToReadAgain(t *testing.T) {
+func TestSaveInstances_CreatedTwice_OneConflicts(t *testing.T) {
 	b := setup(t)
 	id, running := uuid.NewString(), uuid.NewString()
 	take := func(tx *Tx) (*Instance, error) {
@@ -53,7 +53,7 @@ func TestOfTwoWhoCreateAnInstanceOneIsToldToReadAgain(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestWhenACommandWasSentIsWrittenOnlyWhereItIsNotTheFirstTry(t *testing.T) {
+func TestWrite_FirstTry_LeavesSentAtNull(t *testing.T) {
 	b := setup(t)
 	r := b.started(1)
 	var set bool

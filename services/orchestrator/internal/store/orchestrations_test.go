@@ -38,7 +38,7 @@ func (b *bundle) fleet(members int) (*Orchestrations, *orchestration.Orchestrati
 }
 
 // A round must not read all members: with 10,000 of them there are 10,000 rounds.
-func TestARoundReadsOnlyTheMembersItIsAbout(t *testing.T) {
+func TestMembers_Round_ReadsOnlyItsMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s, o := b.fleet(5000)
@@ -65,7 +65,7 @@ func TestARoundReadsOnlyTheMembersItIsAbout(t *testing.T) {
 	}
 }
 
-func TestAnInstanceIsAMemberOnce(t *testing.T) {
+func TestMembers_DuplicateInstance_IsOneMember(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	s, o := b.fleet(3)

@@ -27,7 +27,7 @@ func (b *bundle) next(kind event.OperationType) []string {
 }
 
 // An unsuspension that starts before the suspension it waits for would end without a runtime.
-func TestOperationsOfAnInstanceStartInOrderOfArrivalWhateverTheirType(t *testing.T) {
+func TestPending_MixedTypes_KeepsOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	changes := make([]*Change, 4)

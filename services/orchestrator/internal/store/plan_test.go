@@ -49,7 +49,7 @@ SELECT gen_random_uuid(), now() - n * interval '1 hour', '{}', '{}', '[]' FROM g
 	return b
 }
 
-func TestTheHotStatementsUseTheirIndexes(t *testing.T) {
+func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 	b := filled(t)
 	var inFlight, zeros array
 	var some *Row
@@ -145,7 +145,7 @@ func (b *bundle) explain(query string, args []any) string {
 }
 
 // The row that changes with every step must not touch an index, or the table and its indexes bloat.
-func TestTheUpdatesOfAStepAreHeapOnly(t *testing.T) {
+func TestPlans_StepUpdates_AreHeapOnly(t *testing.T) {
 	b := setup(t)
 	rows := make([]*Row, 20)
 	for i := range rows {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEachOrchestratorHasARankOfItsOwn(t *testing.T) {
+func TestRank_SeveralOrchestrators_AreDistinct(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	first, release, err := b.Rank(t.Context(), 2)
@@ -35,7 +35,7 @@ func TestEachOrchestratorHasARankOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestARankOfWhomIsGoneIsFree(t *testing.T) {
+func TestRank_OwnerStopped_IsFree(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	_, release, err := b.Rank(t.Context(), 1)

@@ -20,7 +20,7 @@ var nasty = []string{
 	"\u2028", "%00", `\x00`, "a'; DROP TABLE orchestrator.operations; --",
 }
 
-func TestEverythingOfARowSurvivesARoundTrip(t *testing.T) {
+func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 	b := setup(t)
 	r := b.row(1)
 	at := func(s int) time.Time { return epoch.Add(time.Duration(s)*time.Second + 123456*time.Microsecond) }
@@ -67,7 +67,7 @@ func TestEverythingOfARowSurvivesARoundTrip(t *testing.T) {
 	}
 }
 
-func TestOnlyRowsWhoseVersionMatchesAreWritten(t *testing.T) {
+func TestWrite_OtherVersion_IsNotWritten(t *testing.T) {
 	b := setup(t)
 	mine, others, missing := b.started(1), b.started(2), b.row(3)
 	// Somebody else is first with the second row.
@@ -103,7 +103,7 @@ func TestOnlyRowsWhoseVersionMatchesAreWritten(t *testing.T) {
 	}
 }
 
-func TestAReleaseFreesTheInstanceOnlyWithItsOperation(t *testing.T) {
+func TestRelease_StaleOperation_KeepsTheInstance(t *testing.T) {
 	b := setup(t)
 	for _, c := range []struct {
 		name    string
@@ -153,7 +153,7 @@ func TestAReleaseFreesTheInstanceOnlyWithItsOperation(t *testing.T) {
 	}
 }
 
-func TestTextThatPostgresDoesNotTakeIsCleaned(t *testing.T) {
+func TestWrite_InvalidText_IsCleaned(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"", ""}, {"plain", "plain"}, {"a\x00b", "ab"}, {"\xff", "\uFFFD"}, {"a\xc3\x28b", "a\uFFFD(b"}, {"\x00\xff\x00", "\uFFFD"}, {"日本", "日本"},
 	} {
@@ -180,7 +180,7 @@ func TestTextThatPostgresDoesNotTakeIsCleaned(t *testing.T) {
 	}
 }
 
-func TestDefinitionsArePinned(t *testing.T) {
+func TestDefinition_Saved_IsFoundByHash(t *testing.T) {
 	b := setup(t)
 	require.NoError(t, b.SaveDefinition(t.Context(), b.p, epoch.Add(time.Hour)))
 	got, err := b.Definition(t.Context(), b.p.Hash())
@@ -192,7 +192,7 @@ func TestDefinitionsArePinned(t *testing.T) {
 	}
 }
 
-func TestAnInstanceIsForgottenOnlyWhenNobodyNeedsIt(t *testing.T) {
+func TestDropInstances_StillNeeded_IsKept(t *testing.T) {
 	b := setup(t)
 	running, waiting := b.started(1), b.row(2)
 	b.insert(&Change{Row: waiting})

@@ -140,7 +140,7 @@ func (f *fakeStore) wait(tm *timer.Timer, after time.Duration) {
 	tm.Wake(at)
 }
 
-func TestAnOperationIsTakenUpWhenItIsDue(t *testing.T) {
+func TestTimer_DueOperation_IsHandled(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
 		pass(300 * time.Millisecond)
 		f.wait(tm, 50*time.Millisecond)
@@ -151,7 +151,7 @@ func TestAnOperationIsTakenUpWhenItIsDue(t *testing.T) {
 	})
 }
 
-func TestOneTimeIsRememberedAndEveryOperationIsTakenUpInTime(t *testing.T) {
+func TestTimer_ManyTimes_NoOperationIsLate(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
 		for _, ms := range []time.Duration{300, 100, 700, 200, 1500, 2700} {
 			f.wait(tm, ms*time.Millisecond)
@@ -167,7 +167,7 @@ func TestOneTimeIsRememberedAndEveryOperationIsTakenUpInTime(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyHasToldIsFoundBeforeTheNextRegularSweepIsOver(t *testing.T) {
+func TestTimer_NoWake_FoundByRegularSweep(t *testing.T) {
 	in(t, func(f *fakeStore, _ *timer.Timer) {
 		f.change(func() { f.due = append(f.due, f.start.Add(2500*time.Millisecond)) }) // by another orchestrator
 		pass(10 * time.Second)
@@ -177,7 +177,7 @@ func TestWhatNobodyHasToldIsFoundBeforeTheNextRegularSweepIsOver(t *testing.T) {
 	})
 }
 
-func TestASweepIsNeverLaterThanConfigured(t *testing.T) {
+func TestTimer_FarWake_KeepsTheInterval(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
 		pass(500 * time.Millisecond)
 		f.change(func() { f.unanswered, f.pending = []time.Time{time.Now()}, true })
@@ -189,7 +189,7 @@ func TestASweepIsNeverLaterThanConfigured(t *testing.T) {
 	})
 }
 
-func TestAnIdleTimerLooksOnceInTheConfiguredTime(t *testing.T) {
+func TestTimer_Idle_SweepsOncePerInterval(t *testing.T) {
 	in(t, func(f *fakeStore, _ *timer.Timer) {
 		f.change(func() { f.looks = 0 })
 		pass(100 * every)
@@ -199,7 +199,7 @@ func TestAnIdleTimerLooksOnceInTheConfiguredTime(t *testing.T) {
 	})
 }
 
-func TestManyTimesThatAreDueAtOnceDoNotMakeASweepEach(t *testing.T) {
+func TestTimer_ManyDueTogether_AreOneSweep(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
 		f.change(func() { f.looks = 0 })
 		for range 1000 {
@@ -212,7 +212,7 @@ func TestManyTimesThatAreDueAtOnceDoNotMakeASweepEach(t *testing.T) {
 	})
 }
 
-func TestASweepThatFailsIsFollowedByTheNextAndNotByAHotLoop(t *testing.T) {
+func TestTimer_SweepFails_NextOneIsPaced(t *testing.T) {
 	for _, broken := range []string{"look", "drain", "due", "admit"} {
 		t.Run(broken, func(t *testing.T) {
 			in(t, func(f *fakeStore, tm *timer.Timer) {
@@ -236,7 +236,7 @@ func TestASweepThatFailsIsFollowedByTheNextAndNotByAHotLoop(t *testing.T) {
 }
 
 // What another orchestrator holds locked is due, and nobody here can take it up.
-func TestAnOperationThatAnotherHoldsDoesNotMakeAHotLoop(t *testing.T) {
+func TestTimer_LockedOperation_IsNotPolled(t *testing.T) {
 	in(t, func(f *fakeStore, tm *timer.Timer) {
 		f.change(func() { f.held, f.looks = 1, 0 })
 		f.wait(tm, 0)

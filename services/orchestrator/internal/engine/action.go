@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+)
+
+// unsendable fails an operation whose command cannot be sent. It ignores onFailure, because the next command would be too large
+// as well.
+func (m *machine) unsendable(e Unsendable) error {
+	if !m.s.InFlight() || e.Cursor != m.s.Cursor {
+		return fmt.Errorf("%w: the command is not in flight", ErrNotPossible)
+	}
+	reason := event.Error{Component: component, Reason: reasonTooLarge, Message: e.Reason}
+	var removed []string
+	if m.s.Details, removed = event.FitDetails(m.s.Details); len(removed) > 0 {
+		reason.Message += "; left out of the saved data: " + strings.Join(removed, ", ")
+	}
+	m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, 0
+	stage, step := m.s.current(m.p)
+	if stage.Finally {
+		m.giveUpFinally(step, reason)
+		return nil
+	}
+	m.s.Error = &reason
+	m.recordStep(Result{Error: &reason, StartedAt: m.now, FinishedAt: m.now}, event.OutcomeFailed, nil)
+	m.fail(reason)
+	return nil
+}
+
+func (m *machine) cancel(e Cancel) error {
+	if m.s.Status.Final() {
+		return fmt.Errorf("%w: the operation has ended as %s", ErrNotPossible, m.s.Status)
+	}
+	if m.inFinally() {
+		return fmt.Errorf("%w: the operation is ending, only its stage %s still runs", ErrNotPossible, process.StageFinally)
+	}
+	if m.s.CancelReason == "" {
+		m.s.CancelReason = e.Reason
+	}
+	m.out.Changed = true
+	if m.s.InFlight() {
+		return nil // the result of the command in flight may hold ids that the next operation needs
+	}
+	m.cancelIfRequested()
+	return nil
+}
+
+// cancelIfRequested ends the operation if its cancellation was requested, and reports whether it did. The finally stage is not
+// cancelled.
+func (m *machine) cancelIfRequested() bool {
+	if m.s.CancelReason == "" || m.s.Ending != nil {
+		return false
+	}
+	m.conclude(event.Cancelled, event.Error{Component: component, Reason: reasonCancelled, Message: m.s.CancelReason})
+	return true
+}
+
+// retryOperation makes a failed operation pending again, at the first step of the stage that failed.
+func (m *machine) retryOperation(e Retry) error {
+	if m.s.Status != event.Failed {
+		return fmt.Errorf("%w: the operation is %s, only a failed one can be retried", ErrNotPossible, m.s.Status)
+	}
+	m.s.Status = event.Pending
+	m.s.FinishedAt = time.Time{}
+	m.dropTries() // a retry by an operator grants new budgets
+	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
+	m.s.StageMemory = false
+	m.s.CancelReason = ""
+	message := "retried by " + e.By
+	m.record(Entry{Kind: KindRetried, Stage: -1, Step: -1, Message: message, StartedAt: m.now, FinishedAt: m.now})
+	return nil
+}
+
+func (m *machine) skipStep(e SkipStep) error {
+	if m.s.Status != event.InProgress {
+		return fmt.Errorf("%w: the operation is %s, a step can be skipped only while it is in progress", ErrNotPossible, m.s.Status)
+	}
+	_, step := m.s.current(m.p)
+	if step.Name != e.Step {
+		return fmt.Errorf("%w: the operation is at step %s, not %s", ErrNotPossible, step.Name, e.Step)
+	}
+	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	m.recordStep(Result{Message: "skipped by " + e.By, StartedAt: m.now, FinishedAt: m.now}, event.OutcomeSkipped, nil)
+	m.markNotCompleted(step)
+	m.leaveStep()
+	if m.cancelIfRequested() {
+		return nil
+	}
+	m.advance()
+	return nil
+}

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+)
+
+// due handles an operation whose time has come.
+func (m *machine) due(e Due) error {
+	if m.s.Status != event.InProgress {
+		return fmt.Errorf("%w: the operation is %s", ErrNotPossible, m.s.Status)
+	}
+	at := m.s.DueAt
+	if m.s.InFlight() {
+		at = m.s.ExecuteBefore
+	}
+	if !e.LostBefore.IsZero() {
+		return m.resendLost(e)
+	}
+	switch {
+	case m.now.Before(at):
+		return fmt.Errorf("%w: the operation is due at %s", ErrNotPossible, at)
+	case m.cancelIfRequested():
+	case !m.now.Before(m.s.Deadline):
+		m.timeOut()
+	case m.s.Waiting():
+		m.resume()
+	default:
+		m.sendAgain(e)
+	}
+	return nil
+}
+
+// resendLost sends a command again that the bus has lost. A requested cancellation still awaits the result: the result may hold
+// ids that the next operation needs, and it may be the result that was lost.
+func (m *machine) resendLost(e Due) error {
+	if !m.s.InFlight() {
+		return fmt.Errorf("%w: no command is in flight", ErrNotPossible)
+	}
+	_, step := m.s.current(m.p)
+	if sent := m.s.ExecuteBefore.Add(-step.Execution); !sent.Before(e.LostBefore) {
+		return fmt.Errorf("%w: the command was sent at %s, after the loss", ErrNotPossible, sent)
+	}
+	switch {
+	case !m.now.Before(m.s.Deadline):
+		m.timeOut()
+		return nil
+	case !e.WorkerAlive:
+		return ErrNoWorker
+	case e.ResultsOnly && m.s.ExecuteBefore.Equal(m.s.Deadline):
+		// The limit was cut off by the deadline, so it no longer shows when the command was sent. With a new dispatch number the
+		// command would be sent at every check.
+		return fmt.Errorf("%w: the command may have been sent again", ErrNotPossible)
+	case e.ResultsOnly:
+		m.s.Dispatch++
+	}
+	// The limit never moves backwards: a worker that has the command may execute it until the old limit.
+	if limit := earlier(m.now.Add(step.Execution), m.s.Deadline); limit.After(m.s.ExecuteBefore) {
+		m.s.ExecuteBefore = limit
+	}
+	m.out.Changed, m.out.Dispatch = true, true
+	return nil
+}
+
+// resume continues an operation that waited. It repeats the step alone, or the stage from its first step with an empty memory.
+func (m *machine) resume() {
+	m.s.DueAt = time.Time{}
+	m.bump()
+	_, step := m.s.current(m.p)
+	switch {
+	case m.s.StepAttempt == 0: // the stage starts again after its memory was lost
+		m.advance()
+	case step.Retry.Scope == process.ScopeStep:
+		m.dispatch(step)
+	default:
+		m.restartStage()
+		m.advance()
+	}
+}
+
+// sendAgain repeats an unanswered command if a live worker serves its step.
+func (m *machine) sendAgain(e Due) {
+	m.out.Changed = true
+	_, step := m.s.current(m.p)
+	if !e.WorkerAlive {
+		// The time without a worker does not count against the budget of a step that was never tried.
+		if m.s.StepAttempt == 1 {
+			m.s.FirstTriedAt = m.now
+		}
+		m.s.ExecuteBefore = earlier(m.now.Add(min(noWorkerRecheck, step.Execution)), m.s.Deadline)
+		return
+	}
+	m.s.Dispatch++
+	m.s.ExecuteBefore = earlier(m.now.Add(step.Execution), m.s.Deadline)
+	m.out.Dispatch = true
+}
+
+func (m *machine) timeOut() {
+	stage, step := m.s.current(m.p)
+	if stage.Finally {
+		m.giveUpFinally(step, event.Error{
+			Component: component, Reason: reasonTimeout, Message: fmt.Sprintf("the stage %s has used up its time", process.StageFinally),
+		})
+		return
+	}
+	message := fmt.Sprintf("the operation has reached its time limit of %s in step %s of stage %s", m.p.Timeout, step.Name, stage.Name)
+	if m.s.Error != nil {
+		message += ": " + m.s.Error.Message
+	}
+	m.fail(event.Error{Component: component, Reason: reasonTimeout, Message: message})
+}

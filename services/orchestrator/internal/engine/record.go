@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// complete sets the fields that are known only at the end of a transition.
+func (m *machine) complete() {
+	next := m.s.Position(m.p)
+	for _, f := range m.steps {
+		f.Next = next
+	}
+	for _, f := range m.out.Facts {
+		if started, ok := f.Payload.(*event.OperationStarted); ok {
+			started.Next = next
+		}
+	}
+}
+
+// bump counts a transition that has no history entry.
+func (m *machine) bump() {
+	m.s.Cursor++
+	m.out.Changed = true
+}
+
+func (m *machine) record(e Entry) {
+	m.bump()
+	e.Cursor = m.s.Cursor
+	m.out.History = append(m.out.History, e)
+}
+
+// recordStep records one execution of the current step, in the history and as a fact.
+func (m *machine) recordStep(r Result, outcome event.Outcome, retryAt *time.Time) {
+	stage, step := m.s.current(m.p)
+	m.record(Entry{
+		Kind: KindStep, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt, StepAttempt: m.s.StepAttempt,
+		Outcome: outcome, WorkerVersion: r.Worker.Version, Message: r.Message, Error: r.Error,
+		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Took: since(m.s.FirstTriedAt, m.now),
+	})
+	finished := &event.StepFinished{
+		Fact: m.newFact(),
+		Position: event.Position{
+			Stage: stage.Name, Step: step.Name, StageAttempt: m.s.StageAttempt, StepAttempt: m.s.StepAttempt,
+		},
+		Worker: event.Worker{Name: step.Worker, Version: r.Worker.Version}, Outcome: outcome, Message: r.Message, Error: r.Error,
+		RetryAt: retryAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
+	}
+	m.steps = append(m.steps, finished)
+	m.fact(event.TypeStepFinished, finished)
+}
+
+func (m *machine) newFact() event.Fact {
+	return event.Fact{
+		OperationID: m.s.Operation.ID, OperationType: m.s.Operation.Type, InstanceID: m.s.Operation.InstanceID,
+		Cursor: m.s.Cursor, OccurredAt: m.now,
+	}
+}
+
+func (m *machine) fact(t event.Type, payload any) {
+	m.out.Facts = append(m.out.Facts, Fact{Type: t, Cursor: m.s.Cursor, OccurredAt: m.now, Payload: payload})
+}
+
+// since returns the time from a to b. It is zero if a is not set, or later than b because another orchestrator's clock set it.
+func since(a, b time.Time) time.Duration {
+	if a.IsZero() {
+		return 0
+	}
+	return max(b.Sub(a), 0)
+}
