@@ -292,9 +292,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		return err
 	}
 	o.workers = liveness.New(liveness.Config{
-		Every: o.cfg.AskWorkersEvery, Patience: o.cfg.AskWorkersEvery / 4, Grace: 2 * o.cfg.AskWorkersEvery,
+		Every: o.cfg.AskWorkersEvery, Timeout: o.cfg.AskWorkersEvery / 4, Grace: 2 * o.cfg.AskWorkersEvery,
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
-	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Patience: o.cfg.BatchTimeout}, o.store, o.deps.Now, o.deps.Log)
+	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, o.store, o.deps.Now, o.deps.Log)
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
 	o.changes = stream.New(stream.Config{
@@ -309,7 +309,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		return err
 	}
 	o.recovery = recovery.New(recovery.Config{
-		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, Patience: o.cfg.LossPatience,
+		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, WorkerTimeout: o.cfg.LossPatience,
 		Redelivery: event.ResultsConsumer().AckWait + time.Second, // and a moment to fold them
 	}, recovery.Deps{Bus: o.deps.Bus, Workers: o.workers, Dispatcher: o.dispatch, Now: o.deps.Now, Log: o.deps.Log})
 	o.archive, err = retention.New(retention.Config{

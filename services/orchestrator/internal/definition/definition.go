@@ -1,6 +1,6 @@
-// Package definition finds process definitions: the current ones by operation
-// type, and pinned ones by hash. An operation keeps the definition that it was
-// requested under, although the files change.
+// Package definition provides process definitions: the current ones by operation
+// type, and pinned ones by hash. An operation keeps the definition of its request
+// when the files change.
 package definition
 
 import (
@@ -20,7 +20,7 @@ type Store interface {
 	DefinitionHashes(ctx context.Context) ([]string, error)
 }
 
-// Definitions is safe for concurrent use.
+// Definitions provides process definitions. It is safe for concurrent use.
 type Definitions struct {
 	store   Store
 	current process.Set
@@ -41,13 +41,13 @@ func New(ctx context.Context, store Store, current process.Set, now time.Time) (
 	return d, nil
 }
 
-// Current is the definition for a new operation of a type; nil when there is none.
+// Current returns the definition for a new operation of a type; nil if there is none.
 func (d *Definitions) Current(t event.OperationType) *process.Process { return d.current[t] }
 
-// Set is the current definitions by operation type.
+// Set returns the current definitions by operation type.
 func (d *Definitions) Set() process.Set { return d.current }
 
-// All are the definitions that any operation was requested under.
+// All returns all stored definitions.
 func (d *Definitions) All(ctx context.Context) ([]*process.Process, error) {
 	hashes, err := d.store.DefinitionHashes(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *Definitions) All(ctx context.Context) ([]*process.Process, error) {
 	return all, nil
 }
 
-// Pinned is the definition with a hash. Definitions are few and never change, so each is read once.
+// Pinned returns the definition with a hash. Definitions are few and never change, so each is read once.
 func (d *Definitions) Pinned(ctx context.Context, hash string) (*process.Process, error) {
 	d.mu.RLock()
 	p, ok := d.pinned[hash]

@@ -18,7 +18,7 @@ import (
 
 var errGone = errors.New("gone")
 
-// fakeStore keeps definitions as text, and counts how often they are read.
+// fakeStore keeps definitions as text, and counts reads.
 type fakeStore struct {
 	saved map[string][]byte
 	reads int
@@ -60,7 +60,7 @@ func TestPinned_FilesChanged_ReturnsOldDefinition(t *testing.T) {
 		d, err := definition.New(t.Context(), f, set, time.Now())
 		require.NoError(t, err)
 		if got := d.Current(event.Update).Hash(); got != set[event.Update].Hash() || d.Current(event.Provision) != nil {
-			t.Errorf("the current definition is %s", got)
+			t.Errorf("the current definition is %s, want %s", got, set[event.Update].Hash())
 		}
 		for range 3 {
 			p, err := d.Pinned(t.Context(), before[event.Update].Hash())
@@ -70,7 +70,7 @@ func TestPinned_FilesChanged_ReturnsOldDefinition(t *testing.T) {
 		}
 	}
 	if f.reads != 1 {
-		t.Errorf("%d reads, want one: of the old definition, by the second process", f.reads)
+		t.Errorf("%d reads, want one of the old definition by the second process", f.reads)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestPinned_Missing_IsLoadedAgain(t *testing.T) {
 	require.NoError(t, err)
 	other := load(t, "Other")[event.Update]
 	if _, err := d.Pinned(t.Context(), other.Hash()); !errors.Is(err, errGone) {
-		t.Errorf("error is %v, want that of the store", err)
+		t.Errorf("error is %v, want %v", err, errGone)
 	}
 	f.saved[other.Hash()] = other.Canonical() // by an orchestrator of another version
 	if p, err := d.Pinned(t.Context(), other.Hash()); err != nil || p.Hash() != other.Hash() {

@@ -13,12 +13,12 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// Act carries out what an operator asks for: engine.Cancel, engine.Retry or engine.SkipStep. The error wraps
-// store.ErrNotFound when there is no such operation, and engine.ErrNotPossible when its state does not allow it.
+// Act carries out an action of an operator: engine.Cancel, engine.Retry or engine.SkipStep. The error wraps
+// store.ErrNotFound if the operation does not exist, and engine.ErrNotPossible if its state does not allow the action.
 func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event) error {
 	w, before, err := d.decide(ctx, operationID, e)
 	if err == nil {
-		err = d.whole(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		err = d.runToCompletion(context.WithoutCancel(ctx), func(ctx context.Context) error {
 			free, err := d.carryOut(ctx, []*work{w}, nil)
 			if err != nil {
 				return err
@@ -26,7 +26,7 @@ func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event
 			if w.row.Status == event.Pending || w.row.Status.Final() {
 				free.instances = append(free.instances, w.row.Operation.InstanceID)
 			}
-			free.room = free.room || before == event.InProgress && d.madeRoom(w)
+			free.capacity = free.capacity || before == event.InProgress && d.freesCapacity(w)
 			d.admitFreed(ctx, free)
 			d.forgetUsers(ctx, []*work{w})
 			return nil
@@ -38,10 +38,10 @@ func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event
 	return nil
 }
 
-// decide lets the engine decide on an event that no message has caused, and commits it. It returns the state that the operation had before.
+// decide applies an event that was not caused by a message, and commits the result. It also returns the previous state of the operation.
 func (d *Dispatcher) decide(ctx context.Context, operationID string, e engine.Event) (w *work, before event.OperationState, err error) {
 	for range maxRounds {
-		err = d.whole(ctx, func(ctx context.Context) (err error) {
+		err = d.runToCompletion(ctx, func(ctx context.Context) (err error) {
 			w, before, err = d.decideOnce(ctx, operationID, e)
 			return err
 		})
@@ -52,7 +52,7 @@ func (d *Dispatcher) decide(ctx context.Context, operationID string, e engine.Ev
 	return w, before, err
 }
 
-// failUnsendable commits that an operation whose command can never be sent has failed, unless it has moved on.
+// failUnsendable commits the failure of an operation whose command can never be sent, unless the operation has moved on.
 func (d *Dispatcher) failUnsendable(ctx context.Context, u unsendable) (*work, error) {
 	row := u.work.row
 	d.log.Error("command cannot be sent and fails its operation", "operation_id", row.Operation.ID, "instance_id", row.Operation.InstanceID, "err", u.reason)
@@ -63,9 +63,9 @@ func (d *Dispatcher) failUnsendable(ctx context.Context, u unsendable) (*work, e
 	return w, err
 }
 
-// newest refuses the retry of an operation that others have followed: it would undo what they did, or bring back what they have
-// removed.
-func (d *Dispatcher) newest(ctx context.Context, tx Tx, row *store.Row) error {
+// checkNewest rejects the retry of an operation if the instance has a newer one: the retry would undo the work of the newer operation
+// or restore what it removed.
+func (d *Dispatcher) checkNewest(ctx context.Context, tx Tx, row *store.Row) error {
 	newer, err := tx.Newer(ctx, row.Operation.ID, row.Operation.InstanceID)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (d *Dispatcher) decideOnce(ctx context.Context, operationID string, e engin
 		}
 		_, retry := e.(engine.Retry)
 		if retry {
-			if err := d.newest(ctx, tx, row); err != nil {
+			if err := d.checkNewest(ctx, tx, row); err != nil {
 				return err
 			}
 		}
@@ -119,7 +119,7 @@ func (d *Dispatcher) decideOnce(ctx context.Context, operationID string, e engin
 		case before != event.Pending && after == event.Pending:
 			instance.Waiting++
 		case before == event.InProgress && after.Final():
-			leave(w, instance)
+			updateInstance(w, instance)
 		}
 		if _, err := tx.Write(ctx, changesOf([]*work{w})); err != nil {
 			return err
@@ -134,15 +134,15 @@ func (d *Dispatcher) decideOnce(ctx context.Context, operationID string, e engin
 	})
 	if err != nil {
 		d.cache.drop(operationID)
-		d.outbox.keep(written, begun) // the answer to the commit may be lost
+		d.outbox.add(written, begun) // the transaction may have been committed
 		return nil, "", err
 	}
-	d.remember([]*work{w})
+	d.committed([]*work{w})
 	return w, before, nil
 }
 
-// madeRoom tells whether the end of an operation lets another one of its type begin.
-func (d *Dispatcher) madeRoom(w *work) bool {
+// freesCapacity reports whether the operation has ended and its type has an admission limit.
+func (d *Dispatcher) freesCapacity(w *work) bool {
 	_, limited := d.cfg.Admission[w.row.Operation.Type]
 	return limited && w.row.Status.Final()
 }

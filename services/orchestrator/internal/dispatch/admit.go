@@ -11,10 +11,10 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// admitBatch is how many pending operations one transaction starts at most.
+// admitBatch is the maximum number of operations that one transaction starts.
 const admitBatch = 200
 
-// AdmitInstances starts, on instances that became free, the first of the operations that wait for them.
+// AdmitInstances starts the first pending operation of each of the instances.
 func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) error {
 	slices.Sort(instanceIDs)
 	var limited bool
@@ -40,7 +40,7 @@ func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) e
 	return nil
 }
 
-// Admit starts pending operations whose instances are free, of every type that has room, in order of arrival.
+// Admit starts pending operations whose instances are free, in order of arrival, up to the limit of each type.
 func (d *Dispatcher) Admit(ctx context.Context) error {
 	types, err := d.deps.Store.PendingTypes(ctx, event.OperationTypes())
 	if err != nil {
@@ -58,18 +58,18 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 	limit, limited := d.cfg.Admission[t]
 	for {
 		started, err := d.admit(ctx, func(ctx context.Context, tx Tx) ([]store.Candidate, error) {
-			room := math.MaxInt
+			capacity := math.MaxInt
 			if limited {
 				running, err := tx.Admission(ctx, t)
 				if err != nil {
 					return nil, err
 				}
-				room = limit - running
+				capacity = limit - running
 			}
-			if room <= 0 {
+			if capacity <= 0 {
 				return nil, errNothingToDo
 			}
-			found, err := tx.Pending(ctx, t, min(room, admitBatch))
+			found, err := tx.Pending(ctx, t, min(capacity, admitBatch))
 			if err != nil {
 				return nil, err
 			}
@@ -87,9 +87,9 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 // picker returns candidates whose instances it has locked.
 type picker func(ctx context.Context, tx Tx) ([]store.Candidate, error)
 
-// admit starts the operations that pick returns, and returns how many there were to start.
+// admit starts the operations that pick returns, and returns their number.
 func (d *Dispatcher) admit(ctx context.Context, pick picker) (started int, err error) {
-	err = d.whole(ctx, func(ctx context.Context) (err error) {
+	err = d.runToCompletion(ctx, func(ctx context.Context) (err error) {
 		started, err = d.admitAll(ctx, pick)
 		return err
 	})
@@ -130,10 +130,10 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 			}
 			w, err := d.newWork(ctx, row, true)
 			if err != nil {
-				if passing(ctx, err) {
+				if isTransient(ctx, err) {
 					return err
 				}
-				leaveOut(d.log, row, err)
+				logStuck(d.log, row, err)
 				continue
 			}
 			instance.Waiting--
@@ -157,12 +157,12 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 		return 0, nil
 	}
 	if err != nil {
-		d.forget(works)
-		d.outbox.keep(works, begun)
+		d.uncache(works)
+		d.outbox.add(works, begun)
 		return 0, err
 	}
-	d.remember(works)
-	_, err = d.carryOut(ctx, works, nil) // what ends at its start leaves those that wait to the sweep
+	d.committed(works)
+	_, err = d.carryOut(ctx, works, nil) // if an operation ends at once, the sweep starts the next one of its instance
 	d.forgetUsers(ctx, works)
 	return len(works), err
 }

@@ -6,12 +6,11 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// cacheSize is how many rows each of the two generations of the cache holds at most.
+// cacheSize is the maximum number of rows in each of the two generations of the cache.
 const cacheSize = 4096
 
-// cache keeps the rows of operations whose command is out, to spare a read when the result comes. It is only an
-// accelerator: a stale row fails the compare-and-set. Its size does not depend on the number of operations. Rows in it are
-// not modified.
+// cache keeps the rows of operations whose command is in flight, which saves a read when the result arrives. A stale row is harmless,
+// because its write fails the version check. The size does not depend on the number of operations. Cached rows are not modified.
 type cache struct {
 	mu         sync.Mutex
 	limit      int

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxText bounds the messages that are kept of a result, in bytes.
+	// maxText is the maximum size of each text of a result, in bytes.
 	maxText = 4 << 10
-	// maxRetryAfter bounds what a worker may ask for; the budget of the step and the deadline of the operation bound it further.
+	// maxRetryAfter bounds the retry time of a worker; the budget of the step and the deadline of the operation apply as well.
 	maxRetryAfter = 7 * 24 * time.Hour
 )
 
-// DecodeResult turns the event of a worker into the engine's terms, with the id of the operation it is about.
+// DecodeResult converts the event of a worker into a result for the engine, and returns the id of its operation.
 func DecodeResult(e cloudevents.Event) (operationID string, r engine.Result, err error) {
 	var base event.Result
 	switch event.Type(e.Type()) {
@@ -86,7 +86,7 @@ func bound(s string) string {
 	return string(bytes.ToValidUTF8([]byte(s[:maxText]), nil)) + "..."
 }
 
-// decodeRequest reads and checks a request.
+// decodeRequest decodes and validates a request.
 func decodeRequest(e cloudevents.Event) (event.OperationRequested, error) {
 	if e.Type() != string(event.TypeOperationRequested) {
 		return event.OperationRequested{}, fmt.Errorf("event type %q is not a request", e.Type())

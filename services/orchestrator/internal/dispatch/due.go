@@ -12,20 +12,19 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// dueBatch is how many due operations one transaction takes up at most.
+// dueBatch is the maximum number of due operations in one transaction.
 const dueBatch = 500
 
-// Due takes up operations whose time has come, until there are none: those that have waited for it, and then those whose command no worker
-// has answered. It returns how many there were. What fails for the one does not keep the other from being taken up, unless nothing can be
-// published.
+// Due wakes all operations whose time has come: first those that wait for a time, then those whose command was not answered. It returns
+// their number. An error in the first part does not skip the second, unless nothing can be published.
 func (d *Dispatcher) Due(ctx context.Context) (taken int, err error) {
-	taken, err = d.takeUp(ctx, "take up due operations", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
+	taken, err = d.wakeBatches(ctx, "take up due operations", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
 		return tx.Due(ctx, now, limit)
 	})
 	if publish, ok := errors.AsType[*bus.PublishError](err); ok && publish.Away() || ctx.Err() != nil {
 		return taken, err
 	}
-	unanswered, problem := d.takeUp(ctx, "take up unanswered commands", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
+	unanswered, problem := d.wakeBatches(ctx, "take up unanswered commands", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
 		return tx.Unanswered(ctx, now, limit)
 	})
 	if unanswered > 0 {
@@ -36,8 +35,8 @@ func (d *Dispatcher) Due(ctx context.Context) (taken int, err error) {
 
 type finder func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error)
 
-// takeUp wakes the operations that find returns, batch by batch.
-func (d *Dispatcher) takeUp(ctx context.Context, what string, find finder) (int, error) {
+// wakeBatches wakes the operations that find returns, batch by batch.
+func (d *Dispatcher) wakeBatches(ctx context.Context, what string, find finder) (int, error) {
 	total := 0
 	for {
 		found, err := d.wakeBatch(ctx, find, d.wake)
@@ -51,18 +50,18 @@ func (d *Dispatcher) takeUp(ctx context.Context, what string, find finder) (int,
 	}
 }
 
-// waker tells the engine about an operation.
+// waker applies an event to an operation.
 type waker func(w *work, now time.Time) error
 
-// wakeBatch tells the engine about one batch of operations, carries out what follows, and returns how many there were.
+// wakeBatch wakes one batch of operations, carries out the effects, and returns their number.
 func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (found int, err error) {
-	err = d.whole(ctx, func(ctx context.Context) error {
+	err = d.runToCompletion(ctx, func(ctx context.Context) error {
 		var works []*work
 		var waiting map[string]int
 		begun := d.deps.Now()
 		found, works, waiting, err = d.wakeAll(ctx, find, wake)
 		if err != nil {
-			d.outbox.keep(works, begun)
+			d.outbox.add(works, begun)
 			return err
 		}
 		return d.after(ctx, works, waiting)
@@ -70,8 +69,8 @@ func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (fo
 	return found, err
 }
 
-// wakeAll tells the engine about operations in one transaction that holds their rows, and returns how many there were. With an error the
-// works are those that may have been written all the same: the answer to the commit may be lost.
+// wakeAll wakes operations in one transaction that locks their rows, and returns their number. With an error it returns the works
+// that may have been committed although the commit failed.
 func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (found int, works []*work, waiting map[string]int, err error) {
 	now := d.deps.Now()
 	var written bool
@@ -91,11 +90,11 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (foun
 		for _, id := range ids {
 			w, err := d.newWork(ctx, rows[id], true)
 			if err != nil {
-				if passing(ctx, err) {
+				if isTransient(ctx, err) {
 					return err
 				}
-				leaveOut(d.log, rows[id], err)
-				found-- // it is found again, and must not keep the sweep going
+				logStuck(d.log, rows[id], err)
+				found-- // the row is found again, and must not keep the sweep running
 				continue
 			}
 			if err := wake(w, now); err != nil {
@@ -120,18 +119,18 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (foun
 	case errors.Is(err, errNothingToDo):
 		return 0, nil, nil, nil
 	case err == nil:
-		d.remember(works)
+		d.committed(works)
 		return found, works, waiting, nil
 	}
-	d.forget(works)
+	d.uncache(works)
 	if !written {
 		works = nil
 	}
 	return 0, works, nil, err
 }
 
-// leaveOut logs that an operation cannot go on, for example because its definition cannot be read. The others must not wait for it.
-func leaveOut(log *slog.Logger, row *store.Row, cause error) {
+// logStuck logs an operation that cannot continue, for example because its definition cannot be read. It must not block the others.
+func logStuck(log *slog.Logger, row *store.Row, cause error) {
 	log.Error("operation cannot go on", "operation_id", row.Operation.ID, "instance_id", row.Operation.InstanceID, "err", cause)
 }
 
@@ -144,7 +143,7 @@ func (d *Dispatcher) wake(w *work, now time.Time) error {
 	return w.wakeWith(engine.Due{WorkerAlive: alive}, now)
 }
 
-// wakeWith applies the event, and releases the instance if that has ended the operation.
+// wakeWith applies the event, and releases the instance if the operation has ended.
 func (w *work) wakeWith(e engine.Due, now time.Time) error {
 	if err := w.apply(e, now); err != nil {
 		return err

@@ -12,27 +12,27 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// Facts are published at least once. A fact follows from the history, so nothing but a cursor has to be kept about it:
+// Facts are published at least once. They can be derived from the history, so only a cursor is stored for them:
 //
-//   - The facts of a transition that a message has caused are guarded by the message. It is acknowledged when they are on the bus. When it
-//     comes again, they are published again from the history.
-//   - The row of any other transition says in facts_after which facts may not be on the bus. That is taken back once they are.
-//   - When the bus takes commands and no facts, operations must go on: facts_after is set, and the message is acknowledged.
-//   - PublishFacts, with which every sweep ends, publishes what rows say: at a start, after a failure, and once a minute, since another
-//     orchestrator may have been killed.
+//   - A transition that was caused by a message needs no cursor: the message is acknowledged after the facts are on the bus. If it is
+//     redelivered, the facts are published again from the history.
+//   - Any other transition sets facts_after, the cursor after which facts may not be on the bus. It is cleared after the publication.
+//   - If the bus accepts commands but no facts, operations continue: facts_after is set, and the message is acknowledged.
+//   - PublishFacts, which runs at the end of every sweep, publishes the facts of rows with facts_after: after a start, after a failure,
+//     and once a minute, because another orchestrator may have been killed.
 const (
-	// factsEvery is the time between two looks for facts that are not published, and factsPause that after a failure.
+	// factsEvery is the interval of checks for unpublished facts, and factsPause the pause after a failure.
 	factsEvery = time.Minute
 	factsPause = 10 * time.Second
-	// factsPage is how many operations a look takes up, and linesPage how many lines of each are read at once.
-	factsPage = 200
-	linesPage = 200
-	// replayFor is how long one call of ReplayFacts begins new pages.
+	// factsPage is the number of operations per check, and entriesPage the number of history entries read per operation at once.
+	factsPage   = 200
+	entriesPage = 200
+	// replayFor is the time after which one call of ReplayFacts starts no further page.
 	replayFor = 3 * time.Second
 )
 
-// lookAt makes sure that rows are looked at, by then, whose facts may not be published.
-func (o *outbox) lookAt(at time.Time) {
+// scheduleFacts makes sure that the next check for unpublished facts happens no later than at.
+func (o *outbox) scheduleFacts(at time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if at.Before(o.nextFacts) {
@@ -40,7 +40,7 @@ func (o *outbox) lookAt(at time.Time) {
 	}
 }
 
-// factsDue reports whether it is time to look for facts that are not published.
+// factsDue reports whether a check for unpublished facts is due, and schedules the next one.
 func (o *outbox) factsDue(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,9 +51,9 @@ func (o *outbox) factsDue(now time.Time) bool {
 	return true
 }
 
-// settleFacts notes what has become of the facts of works, of which some have failed, and publishes those of messages that have come again. If
-// again is set the messages of all works come once more.
-func (o *outbox) settleFacts(ctx context.Context, works []*work, failed map[*work]bool, again bool) error {
+// settleFacts stores which facts of works are published, and publishes the facts of redelivered messages. failed holds the works whose
+// facts were not published. If redeliver is set, the messages of all works will be redelivered.
+func (o *outbox) settleFacts(ctx context.Context, works []*work, failed map[*work]bool, redeliver bool) error {
 	var published, unpublished []store.FactRange
 	for _, w := range works {
 		if len(w.effects.Facts) == 0 {
@@ -61,35 +61,35 @@ func (o *outbox) settleFacts(ctx context.Context, works []*work, failed map[*wor
 		}
 		r := store.FactRange{OperationID: w.row.Operation.ID, After: w.base, Through: w.row.Cursor}
 		switch {
-		case failed[w] && w.guarded && !again:
+		case failed[w] && w.hasMessage && !redeliver:
 			unpublished = append(unpublished, r)
-		case !failed[w] && !w.guarded:
+		case !failed[w] && !w.hasMessage:
 			published = append(published, r)
 		}
 	}
-	var comeAgain []store.FactRange
+	var redelivered []store.FactRange
 	for _, w := range works {
-		if w.again != nil {
-			comeAgain = append(comeAgain, *w.again)
+		if w.redelivered != nil {
+			redelivered = append(redelivered, *w.redelivered)
 		}
 	}
-	if len(comeAgain) > 0 && !again {
-		if _, err := o.publishHistory(ctx, comeAgain, time.Time{}); err != nil {
-			o.deps.Log.Warn("facts of messages that have come again not published", "operations", len(comeAgain), "err", err)
-			unpublished = append(unpublished, comeAgain...)
+	if len(redelivered) > 0 && !redeliver {
+		if _, err := o.publishHistory(ctx, redelivered, time.Time{}); err != nil {
+			o.deps.Log.Warn("facts of redelivered messages not published", "operations", len(redelivered), "err", err)
+			unpublished = append(unpublished, redelivered...)
 		}
 	}
 	if len(unpublished) > 0 || len(failed) > 0 {
-		o.lookAt(o.deps.Now().Add(factsPause))
+		o.scheduleFacts(o.deps.Now().Add(factsPause))
 	}
 	if err := o.deps.Store.FactsPublished(ctx, published); err != nil {
-		o.deps.Log.Warn("facts are published again", "err", err)
-		o.lookAt(o.deps.Now().Add(factsPause))
+		o.deps.Log.Warn("publication of facts not recorded; they will be published again", "err", err)
+		o.scheduleFacts(o.deps.Now().Add(factsPause))
 	}
 	return o.deps.Store.FactsUnpublished(ctx, merged(unpublished))
 }
 
-// merged keeps the earliest range of each operation.
+// merged merges the ranges of each operation into one that starts with the earliest.
 func merged(ranges []store.FactRange) []store.FactRange {
 	first := map[string]int{}
 	var kept []store.FactRange
@@ -105,19 +105,19 @@ func merged(ranges []store.FactRange) []store.FactRange {
 	return kept
 }
 
-// PublishFacts publishes facts that rows say may not be on the bus, if it is time for that.
+// PublishFacts publishes the facts of rows with facts_after, if a check is due.
 func (d *Dispatcher) PublishFacts(ctx context.Context) error {
 	now := d.deps.Now()
 	if !d.outbox.factsDue(now) {
 		return nil
 	}
-	err := d.limited(ctx, func(ctx context.Context) error {
+	err := d.withBatchTimeout(ctx, func(ctx context.Context) error {
 		ranges, err := d.deps.Store.Unpublished(ctx, now.Add(-event.FactsKept), factsPage)
 		if err != nil || len(ranges) == 0 {
 			return err
 		}
 		if len(ranges) == factsPage {
-			d.outbox.lookAt(now) // there may be more
+			d.outbox.scheduleFacts(now) // there may be more
 		}
 		n, err := d.outbox.publishHistory(ctx, ranges, time.Time{})
 		if err != nil {
@@ -127,15 +127,15 @@ func (d *Dispatcher) PublishFacts(ctx context.Context) error {
 		return d.deps.Store.FactsPublished(ctx, ranges)
 	})
 	if err != nil {
-		d.outbox.lookAt(now.Add(factsPause))
-		// Operations do not wait for facts, so that the bus takes none must not look as if it were away.
+		d.outbox.scheduleFacts(now.Add(factsPause))
+		// The error is not wrapped: operations do not wait for facts, so the caller must not take the bus for unavailable.
 		return fmt.Errorf("publish facts again: %s", err.Error())
 	}
 	return nil
 }
 
-// publishHistory publishes the facts of parts of histories that occurred since a time, and returns how many there were. It sets Through of
-// a range to the cursor that the operation had, unless it is set.
+// publishHistory publishes the facts of history ranges that occurred since a time, and returns their number. It sets Through of a range
+// to the current cursor of the operation if it is zero.
 func (o *outbox) publishHistory(ctx context.Context, ranges []store.FactRange, since time.Time) (published int, err error) {
 	ids := make([]string, 0, len(ranges))
 	for i := range ranges {
@@ -151,15 +151,15 @@ func (o *outbox) publishHistory(ctx context.Context, ranges []store.FactRange, s
 		r := &ranges[i]
 		row := rows[r.OperationID]
 		if row == nil {
-			continue // it is archived
+			continue // the operation is archived
 		}
 		if works[r.OperationID] == nil {
-			w, err := o.open(ctx, row)
+			w, err := o.newWork(ctx, row)
 			if err != nil {
-				if passing(ctx, err) {
+				if isTransient(ctx, err) {
 					return 0, err
 				}
-				leaveOut(o.deps.Log, row, err)
+				logStuck(o.deps.Log, row, err)
 				continue
 			}
 			works[r.OperationID] = w
@@ -170,7 +170,7 @@ func (o *outbox) publishHistory(ctx context.Context, ranges []store.FactRange, s
 		todo = append(todo, *r)
 	}
 	for len(todo) > 0 {
-		lines, err := o.deps.Store.LinesAfter(ctx, todo, linesPage)
+		entries, err := o.deps.Store.EntriesAfter(ctx, todo, entriesPage)
 		if err != nil {
 			return published, err
 		}
@@ -178,10 +178,10 @@ func (o *outbox) publishHistory(ctx context.Context, ranges []store.FactRange, s
 		var rest []store.FactRange
 		for _, r := range todo {
 			w := works[r.OperationID]
-			found := lines[r.OperationID]
+			found := entries[r.OperationID]
 			through := min(r.Through, w.row.Cursor)
-			if len(found) == linesPage {
-				// The last line is read again with those that follow it: they say where the operation went.
+			if len(found) == entriesPage {
+				// The last entry is read again with the next page, because the next entry holds the next position of the operation.
 				through = min(through, found[len(found)-2].Cursor)
 				rest = append(rest, store.FactRange{OperationID: r.OperationID, After: through, Through: r.Through})
 			}
@@ -196,9 +196,9 @@ func (o *outbox) publishHistory(ctx context.Context, ranges []store.FactRange, s
 	return published, nil
 }
 
-// factsOf appends the messages of the facts of lines that occurred since a time, up to a cursor.
-func (o *outbox) factsOf(messages []bus.Message, w *work, lines []engine.Entry, through int64, since time.Time) []bus.Message {
-	facts := engine.Facts(w.process, &w.row.State, lines)
+// factsOf appends the messages of the facts of entries that occurred since a time, up to a cursor.
+func (o *outbox) factsOf(messages []bus.Message, w *work, entries []engine.Entry, through int64, since time.Time) []bus.Message {
+	facts := engine.Facts(w.process, &w.row.State, entries)
 	for i := range facts {
 		if facts[i].Cursor > through || facts[i].OccurredAt.Before(since) {
 			continue
@@ -214,32 +214,32 @@ func (o *outbox) factsOf(messages []bus.Message, w *work, lines []engine.Entry, 
 	return messages
 }
 
-// publishFacts publishes facts. One that is too large can never be published, and is no error.
+// publishFacts publishes facts. A fact that is too large is logged and is not an error, because it can never be published.
 func (o *outbox) publishFacts(ctx context.Context, messages []bus.Message) error {
 	err := o.deps.Publisher.Publish(ctx, messages...)
-	failed, ok := errors.AsType[*bus.PublishError](err)
-	if !ok {
-		return err
+	if err == nil {
+		return nil
 	}
-	for _, f := range failed.Failures {
-		if _, is := errors.AsType[*bus.TooLargeError](f.Err); !is {
+	failed := bus.Unpublished(err, len(messages))
+	for _, cause := range failed {
+		if _, ok := errors.AsType[*bus.TooLargeError](cause); !ok {
 			return err
 		}
 	}
-	o.metrics.factsLost.Add(float64(len(failed.Failures)))
+	o.metrics.factsLost.Add(float64(len(failed)))
 	o.deps.Log.Error("facts cannot be published", "err", err)
 	return nil
 }
 
-// ReplayFacts publishes again the facts that occurred since a time, operation by operation in the order of their ids and behind one of them,
-// for a few seconds. It returns how many it has published, and the operation behind which to go on; empty when there are no more. Facts of
-// archived operations are not published. It may be repeated.
-func (d *Dispatcher) ReplayFacts(ctx context.Context, since time.Time, behind string) (published int, next string, err error) {
-	if behind == "" {
-		behind = beforeAll
+// ReplayFacts publishes the facts that occurred since a time again, for a few seconds. It goes through the operations with an id greater
+// than after, in the order of their ids. It returns the number of published facts, and the id to pass as after in the next call; empty
+// at the end. It does not publish facts of archived operations. It may be repeated.
+func (d *Dispatcher) ReplayFacts(ctx context.Context, since time.Time, after string) (published int, next string, err error) {
+	if after == "" {
+		after = minID
 	}
 	for begun := time.Now(); time.Since(begun) < replayFor; {
-		ids, err := d.deps.Store.ActiveSince(ctx, since, behind, factsPage)
+		ids, err := d.deps.Store.ActiveSince(ctx, since, after, factsPage)
 		if err != nil {
 			return published, "", fmt.Errorf("publish facts again: %w", err)
 		}
@@ -255,7 +255,7 @@ func (d *Dispatcher) ReplayFacts(ctx context.Context, since time.Time, behind st
 		if len(ids) < factsPage {
 			return published, "", nil
 		}
-		behind = ids[len(ids)-1]
+		after = ids[len(ids)-1]
 	}
-	return published, behind, nil
+	return published, after, nil
 }

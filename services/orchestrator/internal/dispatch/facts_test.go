@@ -304,7 +304,7 @@ func TestReplayFacts_LongHistory_HasNoGaps(t *testing.T) {
 	facts := b.readFacts()
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
-	tries := 2*linesPage + 7
+	tries := 2*entriesPage + 7
 	b.exec(`INSERT INTO orchestrator.history (operation_id, cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind)
 		SELECT $1, n, 0, 0, n, n, $2, $2, 'retry' FROM generate_series(2, $3) AS n`, id, epoch, tries)
 	b.exec(`UPDATE orchestrator.operations SET cursor = $2 WHERE id = $1`, id, tries)

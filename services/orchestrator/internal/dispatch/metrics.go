@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxReasons bounds the reasons of errors shown of one step: foreign workers may send any word.
+	// maxReasons bounds the error reasons per step, because workers may send any text.
 	maxReasons = 16
-	// maxPlans bounds the plans shown.
+	// maxPlans bounds the values of the label plan.
 	maxPlans = 64
 )
 
-// Metrics are what Dispatchers count. The children of what happens with every step are looked up once per definition, not
-// with every step.
+// Metrics are the metrics of Dispatchers. Children of frequently used vectors are looked up once per definition instead of with every
+// step.
 type Metrics struct {
 	created, finished, steps *prometheus.CounterVec
 	sentAgain                prometheus.Counter
@@ -38,7 +38,7 @@ type Metrics struct {
 	processes sync.Map
 
 	mu sync.Mutex
-	// kinds holds what is ready for a type and plan, and reasons the reasons of each step of a type, whatever the definition.
+	// kinds holds the prepared metrics by type and plan, and reasons the error reasons by type and step, for all definitions.
 	kinds   map[kind]*kindMetrics
 	reasons map[string]*scrape.Bound
 }
@@ -65,7 +65,7 @@ type stageMetrics struct {
 }
 
 type stepMetrics struct {
-	// plain are the counters without a reason, and failures those with one by failure.
+	// plain holds the counters without a reason, and failures the counters with one.
 	plain              map[event.Outcome]prometheus.Counter
 	failures           sync.Map
 	reasons            *scrape.Bound
@@ -77,7 +77,7 @@ type failure struct {
 	reason  string
 }
 
-// NewMetrics returns metrics that are registered, unless r is nil.
+// NewMetrics returns metrics, registered with r unless r is nil.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	f := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
@@ -89,7 +89,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		return f.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	}
-	// A step may take milliseconds or half a day.
+	// The duration of a step ranges from milliseconds to half a day.
 	wide := prometheus.ExponentialBuckets(0.01, 4, 12)
 	return &Metrics{
 		created:  vector("keb_operations_created_total", "Operations taken in.", "type", "plan"),
@@ -127,7 +127,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	}
 }
 
-// prepare makes the series of new operations ready, so that their rates are right from the first event on.
+// prepare creates the series of new operations, so that their rates are correct from the first event.
 func (m *Metrics) prepare(definitions Definitions, admission map[event.OperationType]int) {
 	for t, n := range admission {
 		m.limit.WithLabelValues(string(t)).Set(float64(n))
@@ -139,7 +139,7 @@ func (m *Metrics) prepare(definitions Definitions, admission map[event.Operation
 	}
 }
 
-// of is what is ready for a definition.
+// of returns the prepared metrics of a definition.
 func (m *Metrics) of(p *process.Process) *processMetrics {
 	if found, ok := m.processes.Load(p); ok {
 		return found.(*processMetrics)
@@ -182,7 +182,7 @@ func (m *Metrics) reasonsOf(step string) *scrape.Bound {
 	return b
 }
 
-// kind is what is ready for operations of a type and plan, with all the states in which they may end.
+// kind returns the prepared metrics of a type and plan, with all final states.
 func (m *Metrics) kind(op *event.Operation) *kindMetrics {
 	k := kind{operation: op.Type, plan: m.plans.Value(op.Plan.Name)}
 	m.mu.Lock()
@@ -202,7 +202,7 @@ func (m *Metrics) kind(op *event.Operation) *kindMetrics {
 	return ready
 }
 
-// observe counts what has happened to operations. It is called once for each change, after its commit.
+// observe counts committed changes. It is called once for each change.
 func (m *Metrics) observe(works []*work) {
 	for _, w := range works {
 		if w.change != nil {
@@ -217,7 +217,7 @@ func (m *Metrics) observeOne(w *work) {
 		switch e := &w.change.History[i]; {
 		case e.Kind == engine.KindStep:
 			ready.stages[e.Stage].steps[e.Step].observe(m, w, e)
-		case e.Kind == engine.KindStarted && e.Cursor == 1: // not when an operator repeats it
+		case e.Kind == engine.KindStarted && e.Cursor == 1: // not after a retry by an operator
 			ready.waiting.Observe(e.StartedAt.Sub(w.row.CreatedAt).Seconds())
 		}
 	}
@@ -230,7 +230,7 @@ func (m *Metrics) observeOne(w *work) {
 	if w.effects.Finished {
 		k, state := m.kind(&w.row.Operation), w.row.Status
 		k.finished[state].Inc()
-		if !w.row.StartedAt.IsZero() { // else it was cancelled before its turn
+		if !w.row.StartedAt.IsZero() { // zero if it was cancelled before its start
 			k.durations[state].Observe(w.row.FinishedAt.Sub(w.row.StartedAt).Seconds())
 		}
 	}
@@ -239,7 +239,7 @@ func (m *Metrics) observeOne(w *work) {
 func (s *stepMetrics) observe(m *Metrics, w *work, e *engine.Entry) {
 	s.counter(m, w, e).Inc()
 	switch {
-	case e.Took == 0 && e.StepAttempt == 0: // nobody has tried it
+	case e.Took == 0 && e.StepAttempt == 0: // the step was never tried
 	case s.duration == nil || e.Outcome == event.OutcomeRetry || e.Outcome == event.OutcomeStageLost:
 	default:
 		s.duration.Observe(e.Took.Seconds())

@@ -13,14 +13,14 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// Store keeps operations. What its parts and those of Tx promise is said at the methods of package store.
+// Store keeps operations. The methods of its parts and of Tx are documented in package store.
 type Store interface {
 	// InTx runs f in a transaction, which is committed if f returns no error. f may run more than once.
 	InTx(ctx context.Context, f func(tx Tx) error) error
 	Operations
 	Sweep
-	Leftovers
-	FactNotes
+	Cleanup
+	FactStore
 }
 
 // Operations reads and writes operations outside of a transaction.
@@ -29,26 +29,26 @@ type Operations interface {
 	Write(ctx context.Context, changes []*store.Change) (map[string]int, error)
 }
 
-// Sweep finds what is to be taken up.
+// Sweep finds operations to process.
 type Sweep interface {
-	Out(ctx context.Context, behind string, limit int) ([]store.Out, error)
+	SentCommands(ctx context.Context, after string, limit int) ([]store.SentCommand, error)
 	AnyInFlight(ctx context.Context, until time.Time) (bool, error)
 	PendingTypes(ctx context.Context, types []event.OperationType) ([]event.OperationType, error)
-	ActiveSince(ctx context.Context, since time.Time, behind string, limit int) ([]string, error)
+	ActiveSince(ctx context.Context, since time.Time, after string, limit int) ([]string, error)
 }
 
-// Leftovers removes what ended operations have left behind.
-type Leftovers interface {
+// Cleanup removes data that is no longer needed after operations have ended.
+type Cleanup interface {
 	DropInstances(ctx context.Context, ids []string) error
 	ForgetUsers(ctx context.Context, deprovisionings []string) error
 }
 
-// FactNotes knows which facts may not be published, and the history from which they follow.
-type FactNotes interface {
+// FactStore records which facts may not be published, and reads the history from which facts are derived.
+type FactStore interface {
 	Unpublished(ctx context.Context, endedSince time.Time, limit int) ([]store.FactRange, error)
 	FactsUnpublished(ctx context.Context, ranges []store.FactRange) error
 	FactsPublished(ctx context.Context, ranges []store.FactRange) error
-	LinesAfter(ctx context.Context, ranges []store.FactRange, limit int) (map[string][]engine.Entry, error)
+	EntriesAfter(ctx context.Context, ranges []store.FactRange, limit int) (map[string][]engine.Entry, error)
 }
 
 // Tx is a transaction.
@@ -68,9 +68,9 @@ type Rows interface {
 	Write(ctx context.Context, changes []*store.Change) (map[string]int, error)
 }
 
-// Intake adds operations, and knows what an operator may bring back.
+// Intake adds operations, and supports the retry of failed ones.
 type Intake interface {
-	Insert(ctx context.Context, news []*store.Change) error
+	Insert(ctx context.Context, added []*store.Change) error
 	Archived(ctx context.Context, ids []string) ([]string, error)
 	Newer(ctx context.Context, id, instanceID string) (string, error)
 	ReopenMember(ctx context.Context, operationID string, now time.Time) error
@@ -82,21 +82,21 @@ type Instances interface {
 	SaveInstances(ctx context.Context, instances []*store.Instance) error
 }
 
-// Finder locks operations whose time has come.
+// Finder finds and locks due operations.
 type Finder interface {
 	Due(ctx context.Context, now time.Time, limit int) ([]string, error)
 	Unanswered(ctx context.Context, now time.Time, limit int) ([]string, error)
-	InFlight(ctx context.Context, until time.Time, behind string, limit int) ([]string, error)
+	InFlight(ctx context.Context, until time.Time, after string, limit int) ([]string, error)
 }
 
-// Candidates locks operations that may start.
+// Candidates finds and locks operations that may start.
 type Candidates interface {
 	Pending(ctx context.Context, t event.OperationType, limit int) ([]store.Candidate, error)
 	PendingOf(ctx context.Context, instanceIDs []string) ([]store.Candidate, error)
 	Admission(ctx context.Context, t event.OperationType) (int, error)
 }
 
-// Postgres is the store in Postgres as a Store.
+// Postgres adapts store.Store to the interface Store.
 type Postgres struct{ *store.Store }
 
 var _ Store = Postgres{}
@@ -106,7 +106,7 @@ func (p Postgres) InTx(ctx context.Context, f func(tx Tx) error) error {
 	return p.Store.InTx(ctx, func(tx *store.Tx) error { return f(tx) })
 }
 
-// Delivery is a message that waits for an answer: Ack, Nak or Dead, once.
+// Delivery is a message to be settled exactly once with Ack, Nak or Dead.
 type Delivery interface {
 	Message() (e cloudevents.Event, subject string)
 	Ack() error
@@ -116,7 +116,7 @@ type Delivery interface {
 
 var _ Delivery = (*bus.Delivery)(nil)
 
-// Deliveries are those of the bus as the dispatcher takes them.
+// Deliveries converts deliveries of the bus to the interface Delivery.
 func Deliveries(batch []*bus.Delivery) []Delivery {
 	deliveries := make([]Delivery, len(batch))
 	for i, d := range batch {
@@ -125,25 +125,25 @@ func Deliveries(batch []*bus.Delivery) []Delivery {
 	return deliveries
 }
 
-// Cleaner empties the stage memory of ended stages, soon; an empty stage means the whole operation.
+// Cleaner purges the stage memory of ended stages asynchronously; an empty stage means the whole operation.
 type Cleaner interface {
 	Purge(operationID, stage string)
 }
 
-// Publisher takes messages and returns when the bus has them.
+// Publisher publishes messages and returns when the bus has confirmed them. bus.Unpublished decodes its errors.
 type Publisher interface {
 	Publish(ctx context.Context, msgs ...bus.Message) error
 }
 
 // Definitions finds process definitions.
 type Definitions interface {
-	// Current is the definition for a new operation of a type; nil when there is none.
+	// Current returns the definition for a new operation of a type; nil if there is none.
 	Current(t event.OperationType) *process.Process
-	// Pinned is the definition with a hash.
+	// Pinned returns the definition with a hash.
 	Pinned(ctx context.Context, hash string) (*process.Process, error)
 }
 
-// Workers knows which workers live.
+// Workers tracks live workers.
 type Workers interface {
 	// Serves reports whether a live worker serves the step.
 	Serves(worker, step string) bool
@@ -151,6 +151,6 @@ type Workers interface {
 
 // Memory is the stage memory.
 type Memory interface {
-	// Purge forgets what the steps of a stage have put there; an empty stage means the whole operation.
+	// Purge deletes the memory of a stage; an empty stage means the whole operation.
 	Purge(ctx context.Context, operationID, stage string) error
 }

@@ -5,10 +5,10 @@ import (
 	"log/slog"
 )
 
-// purgeQueue is how many purges wait at most; more are left to the time to live of the stage memory.
+// purgeQueue is the maximum number of queued purges. Memory that does not fit into the queue expires by its time to live.
 const purgeQueue = 4096
 
-// Purger empties the stage memory of ended stages beside the transitions, which must not wait for it.
+// Purger purges the stage memory of ended stages in the background, because transitions must not wait for it.
 type Purger struct {
 	memory Memory
 	log    *slog.Logger
@@ -17,12 +17,12 @@ type Purger struct {
 
 type purge struct{ operationID, stage string }
 
-// NewPurger returns a Purger; Run does the work.
+// NewPurger returns a Purger. The caller must call Run.
 func NewPurger(memory Memory, log *slog.Logger) *Purger {
 	return &Purger{memory: memory, log: log, queue: make(chan purge, purgeQueue)}
 }
 
-// Purge lets the memory of a stage be emptied soon; an empty stage means the whole operation.
+// Purge queues the memory of a stage for deletion; an empty stage means the whole operation.
 func (p *Purger) Purge(operationID, stage string) {
 	select {
 	case p.queue <- purge{operationID: operationID, stage: stage}:
@@ -31,7 +31,7 @@ func (p *Purger) Purge(operationID, stage string) {
 	}
 }
 
-// Run purges until ctx ends.
+// Run executes queued purges until ctx ends.
 func (p *Purger) Run(ctx context.Context) error {
 	for {
 		select {

@@ -18,65 +18,65 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// order is a request that waits to be taken in.
-type order struct {
+// incoming is a request that is not yet accepted.
+type incoming struct {
 	delivery Delivery
 	request  event.OperationRequested
 	process  *process.Process
-	// trace is what the operation is part of, and span the intake of the request.
+	// trace is the trace context of the operation, and span the span of the intake.
 	trace string
 	span  trace.Span
 }
 
-// Requests takes in a batch of operation requests: each becomes a row, and starts if its instance is free and its type has no
-// limit. A request that is already there makes its current command published once more.
+// Requests accepts a batch of operation requests. Each becomes a row, and starts if its instance is free and its type has no limit. For a
+// known request the current command is published again.
 func (d *Dispatcher) Requests(ctx context.Context, batch []Delivery) error {
-	orders := make([]order, 0, len(batch))
+	requests := make([]incoming, 0, len(batch))
 	for _, delivery := range batch {
 		request, err := decodeRequest(message(delivery))
 		if err != nil {
-			d.dead(ctx, delivery, err)
+			d.deadLetter(ctx, delivery, err)
 			continue
 		}
 		p := d.deps.Definitions.Current(request.Operation.Type)
 		if p == nil {
-			d.dead(ctx, delivery, fmt.Errorf("operation.type %q: there is no process for it", bound(string(request.Operation.Type))))
+			d.deadLetter(ctx, delivery, fmt.Errorf("operation.type %q: there is no process for it", bound(string(request.Operation.Type))))
 			continue
 		}
-		o := order{delivery: delivery, request: request, process: p}
-		o.trace, o.span = d.startIntake(ctx, delivery, &request.Operation)
-		orders = append(orders, o)
+		r := incoming{delivery: delivery, request: request, process: p}
+		r.trace, r.span = d.startIntake(ctx, delivery, &request.Operation)
+		requests = append(requests, r)
 	}
-	held := map[string]bool{} // instances of which a request was given back: what follows must not overtake it
-	for len(orders) > 0 {
-		var wave []order
-		wave, orders = firstPerInstance(orders)
-		wave = slices.DeleteFunc(wave, func(o order) bool {
-			behind := held[o.request.Operation.InstanceID]
-			if behind {
-				d.refuse(ctx, &o, errBehind)
+	blocked := map[string]bool{} // instances with a request that will be redelivered: later requests must not overtake it
+	for len(requests) > 0 {
+		var wave []incoming
+		wave, requests = firstPerInstance(requests)
+		wave = slices.DeleteFunc(wave, func(r incoming) bool {
+			skip := blocked[r.request.Operation.InstanceID]
+			if skip {
+				d.rejectRequest(ctx, &r, errOutOfOrder)
 			}
-			return behind
+			return skip
 		})
-		err := d.takeIn(ctx, wave)
+		err := d.accept(ctx, wave)
 		if err == nil {
 			continue
 		}
-		if away(ctx, err) {
-			// One by one they would only wait one after the other.
+		if isUnavailable(ctx, err) {
+			// Handled one by one, each request would wait for the timeout.
 			for i := range wave {
-				held[wave[i].request.Operation.InstanceID] = true
-				d.refuse(ctx, &wave[i], err)
+				blocked[wave[i].request.Operation.InstanceID] = true
+				d.rejectRequest(ctx, &wave[i], err)
 			}
 			continue
 		}
 		if len(wave) > 1 {
-			d.log.Warn("batch of requests failed and is taken apart", "requests", len(wave), "err", err)
+			d.log.Warn("batch of requests failed; each request is handled alone", "requests", len(wave), "err", err)
 		}
 		for i := range wave {
-			if err := d.takeInPatiently(ctx, wave[i:i+1]); err != nil {
-				held[wave[i].request.Operation.InstanceID] = passing(ctx, err)
-				d.refuse(ctx, &wave[i], err)
+			if err := d.acceptWithRetry(ctx, wave[i:i+1]); err != nil {
+				blocked[wave[i].request.Operation.InstanceID] = isTransient(ctx, err)
+				d.rejectRequest(ctx, &wave[i], err)
 			}
 		}
 	}
@@ -88,29 +88,28 @@ func message(delivery Delivery) cloudevents.Event {
 	return e
 }
 
-// errBehind holds a request back that follows one which comes again.
-var errBehind = fmt.Errorf("an earlier request for the instance comes again first: %w", store.ErrConflict)
+// errOutOfOrder rejects a request whose predecessor for the same instance will be redelivered.
+var errOutOfOrder = fmt.Errorf("an earlier request for the instance is redelivered first: %w", store.ErrConflict)
 
 const (
-	// attempts is how often a request is taken in that meets others at the same rows; the pause between doubles from firstPause on.
-	attempts   = 7
-	firstPause = 5 * time.Millisecond
+	// acceptAttempts is the number of attempts after conflicts; the pause between them starts with firstPause and doubles.
+	acceptAttempts = 7
+	firstPause     = 5 * time.Millisecond
 )
 
-// takeInPatiently waits a little for others who hold the rows: a request that is given back is overtaken by those that come
-// meanwhile.
-func (d *Dispatcher) takeInPatiently(ctx context.Context, orders []order) error {
+// acceptWithRetry retries after lock conflicts, because later requests would overtake a request that is redelivered.
+func (d *Dispatcher) acceptWithRetry(ctx context.Context, requests []incoming) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	pause := firstPause
 	var err error
-	for range attempts {
+	for range acceptAttempts {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timer.C:
 		}
-		err = d.takeIn(ctx, orders)
+		err = d.accept(ctx, requests)
 		if !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
 			return err
 		}
@@ -120,64 +119,64 @@ func (d *Dispatcher) takeInPatiently(ctx context.Context, orders []order) error 
 	return err
 }
 
-// firstPerInstance splits orders into the first of each instance, and the others: one transaction takes in one request of an
-// instance.
-func firstPerInstance(orders []order) (first, others []order) {
+// firstPerInstance returns the first request of each instance, and the others. One transaction accepts one request per instance.
+func firstPerInstance(requests []incoming) (first, others []incoming) {
 	seen := map[string]bool{}
-	for _, o := range orders {
-		if id := o.request.Operation.InstanceID; seen[id] {
-			others = append(others, o)
+	for _, r := range requests {
+		if id := r.request.Operation.InstanceID; seen[id] {
+			others = append(others, r)
 		} else {
 			seen[id] = true
-			first = append(first, o)
+			first = append(first, r)
 		}
 	}
 	return first, others
 }
 
-func (d *Dispatcher) refuse(ctx context.Context, o *order, cause error) {
-	d.endIntake(o.span, cause)
-	if !passing(ctx, cause) {
-		d.dead(ctx, o.delivery, cause)
+// rejectRequest requests redelivery after a transient error, and otherwise moves the request to the dead letters.
+func (d *Dispatcher) rejectRequest(ctx context.Context, r *incoming, cause error) {
+	d.endIntake(r.span, cause)
+	if !isTransient(ctx, cause) {
+		d.deadLetter(ctx, r.delivery, cause)
 		return
 	}
-	d.log.Warn("request is taken up again", "operation_id", o.request.Operation.ID, "err", cause)
-	if err := o.delivery.Nak(pauseAfterFailure); err != nil {
-		d.log.Debug("request not given back", "operation_id", o.request.Operation.ID, "err", err)
+	d.log.Warn("request failed and will be redelivered", "operation_id", r.request.Operation.ID, "err", cause)
+	if err := r.delivery.Nak(redeliveryPause); err != nil {
+		d.log.Debug("redelivery not requested", "operation_id", r.request.Operation.ID, "err", err)
 	}
 }
 
-// intake is one transaction that takes in requests.
+// intake is one transaction that accepts requests.
 type intake struct {
 	d         *Dispatcher
 	tx        Tx
 	instances map[string]*store.Instance
 	touched   map[string]bool
-	news      []*work // new operations
-	works     []*work // all
+	added     []*work // new operations
+	works     []*work // all operations
 	cancelled []*store.Change
 	limited   bool
 }
 
-func (d *Dispatcher) takeIn(ctx context.Context, orders []order) error {
-	if len(orders) == 0 {
+func (d *Dispatcher) accept(ctx context.Context, requests []incoming) error {
+	if len(requests) == 0 {
 		return nil
 	}
-	return d.limited(ctx, func(ctx context.Context) error { return d.takeInAll(ctx, orders) })
+	return d.withBatchTimeout(ctx, func(ctx context.Context) error { return d.acceptAll(ctx, requests) })
 }
 
-func (d *Dispatcher) takeInAll(ctx context.Context, orders []order) error {
+func (d *Dispatcher) acceptAll(ctx context.Context, requests []incoming) error {
 	in := &intake{d: d}
 	err := d.deps.Store.InTx(ctx, func(tx Tx) error {
 		*in = intake{d: d, tx: tx, touched: map[string]bool{}}
-		return in.run(ctx, orders)
+		return in.run(ctx, requests)
 	})
 	if err != nil {
-		d.forget(in.works)
+		d.uncache(in.works)
 		return fmt.Errorf("take in requests: %w", err)
 	}
-	d.remember(in.works)
-	for _, w := range in.news {
+	d.committed(in.works)
+	for _, w := range in.added {
 		d.metrics.kind(&w.row.Operation).created.Inc()
 	}
 	if err := d.after(ctx, in.works, nil); err != nil {
@@ -188,20 +187,20 @@ func (d *Dispatcher) takeInAll(ctx context.Context, orders []order) error {
 			d.log.Warn("pending operations not admitted", "err", err)
 		}
 	}
-	for i := range orders {
-		d.endIntake(orders[i].span, nil)
-		if err := orders[i].delivery.Ack(); err != nil {
-			d.log.Debug("request not acknowledged", "operation_id", orders[i].request.Operation.ID, "err", err)
+	for i := range requests {
+		d.endIntake(requests[i].span, nil)
+		if err := requests[i].delivery.Ack(); err != nil {
+			d.log.Debug("request not acknowledged", "operation_id", requests[i].request.Operation.ID, "err", err)
 		}
 	}
 	return nil
 }
 
-func (in *intake) run(ctx context.Context, orders []order) error {
+func (in *intake) run(ctx context.Context, requests []incoming) error {
 	operations, instances := map[string]bool{}, map[string]bool{}
-	for i := range orders {
-		operations[orders[i].request.Operation.ID] = true
-		instances[orders[i].request.Operation.InstanceID] = true
+	for i := range requests {
+		operations[requests[i].request.Operation.ID] = true
+		instances[requests[i].request.Operation.InstanceID] = true
 	}
 	var err error
 	if in.instances, err = in.tx.LockInstances(ctx, slices.Sorted(maps.Keys(instances))); err != nil {
@@ -215,10 +214,10 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 	if err != nil {
 		return err
 	}
-	for i := range orders {
-		id := orders[i].request.Operation.ID
+	for i := range requests {
+		id := requests[i].request.Operation.ID
 		if slices.Contains(archived, id) {
-			continue // it ended long ago
+			continue // a late redelivery
 		}
 		if row, ok := known[id]; ok {
 			w, err := in.d.newWork(ctx, row, true)
@@ -226,15 +225,20 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 				return err
 			}
 			w.republish = true
-			w.comesAgain(0)
+			w.noteRedelivery(0)
 			in.works = append(in.works, w)
 			continue
 		}
-		if err := in.add(ctx, &orders[i]); err != nil {
+		if err := in.add(ctx, &requests[i]); err != nil {
 			return err
 		}
 	}
-	// New instances come first: who takes in a request for the same one at the same time waits here, and then finds everything.
+	return in.write(ctx)
+}
+
+// write writes instances, cancelled and new operations.
+func (in *intake) write(ctx context.Context) error {
+	// New instances are written first: a concurrent transaction for the same new instance waits here, and then reads all changes.
 	created := make([]*store.Instance, 0, len(in.touched))
 	save := make([]*store.Instance, 0, len(in.touched))
 	for _, id := range slices.Sorted(maps.Keys(in.touched)) {
@@ -247,7 +251,7 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 	if err := in.tx.SaveInstances(ctx, created); err != nil {
 		return err
 	}
-	// What is cancelled makes room first: an instance has one operation in progress at any moment of the transaction.
+	// Cancelled operations are written before new ones, because an instance has at most one operation in progress at any time.
 	written, err := in.tx.Write(ctx, in.cancelled)
 	if err != nil {
 		return err
@@ -255,19 +259,19 @@ func (in *intake) run(ctx context.Context, orders []order) error {
 	if len(written) != len(in.cancelled) {
 		return fmt.Errorf("write operations: %w", store.ErrConflict)
 	}
-	news := make([]*store.Change, len(in.news))
-	for i, w := range in.news {
-		if news[i] = w.change; w.change == nil {
-			news[i] = &store.Change{Row: w.row}
+	added := make([]*store.Change, len(in.added))
+	for i, w := range in.added {
+		if added[i] = w.change; w.change == nil {
+			added[i] = &store.Change{Row: w.row}
 		}
 	}
-	if err := in.tx.Insert(ctx, news); err != nil {
+	if err := in.tx.Insert(ctx, added); err != nil {
 		return err
 	}
 	return in.tx.SaveInstances(ctx, save)
 }
 
-// archived are those of the operations that are not among the known ones because they ended long ago.
+// archived returns the operations that are archived. Operations in known are not.
 func (in *intake) archived(ctx context.Context, operations map[string]bool, known map[string]*store.Row) ([]string, error) {
 	unknown := make([]string, 0, len(operations))
 	for id := range operations {
@@ -281,10 +285,10 @@ func (in *intake) archived(ctx context.Context, operations map[string]bool, know
 	return in.tx.Archived(ctx, unknown)
 }
 
-// add takes in one new request: it makes way for a deprovisioning, and starts the operation or lets it wait.
-func (in *intake) add(ctx context.Context, o *order) error {
+// add accepts one new request. A deprovisioning first cancels other operations; then the new operation starts or waits.
+func (in *intake) add(ctx context.Context, r *incoming) error {
 	now := in.d.deps.Now()
-	op := o.request.Operation
+	op := r.request.Operation
 	instance := in.instances[op.InstanceID]
 	in.touched[instance.ID] = true
 	if op.Type == event.Deprovision && (instance.Running != "" || instance.Waiting > 0) {
@@ -292,12 +296,12 @@ func (in *intake) add(ctx context.Context, o *order) error {
 			return err
 		}
 	}
-	row := &store.Row{State: engine.New(op), Definition: o.process.Hash(), TraceParent: o.trace, CreatedAt: now}
+	row := &store.Row{State: engine.New(op), Definition: r.process.Hash(), TraceParent: r.trace, CreatedAt: now}
 	if err := encodeOnce(row); err != nil {
 		return err
 	}
-	w := &work{row: row, process: o.process, fresh: true, inserted: true, guarded: true, decide: in.d.deps.Apply, tracer: in.d.tracer}
-	in.news = append(in.news, w)
+	w := &work{row: row, process: r.process, fresh: true, inserted: true, hasMessage: true, decide: in.d.deps.Apply, tracer: in.d.tracer}
+	in.added = append(in.added, w)
 	in.works = append(in.works, w)
 	if _, limited := in.d.cfg.Admission[op.Type]; limited || instance.Running != "" || instance.Waiting > 0 {
 		in.limited = in.limited || limited
@@ -307,7 +311,7 @@ func (in *intake) add(ctx context.Context, o *order) error {
 	return startOn(w, instance, in.d)
 }
 
-// startOn starts a pending operation on a free instance that is locked.
+// startOn starts a pending operation on a free and locked instance.
 func startOn(w *work, instance *store.Instance, d *Dispatcher) error {
 	start := engine.Start{Details: instance.Details}
 	if w.row.Operation.Type == event.Deprovision {
@@ -320,12 +324,12 @@ func startOn(w *work, instance *store.Instance, d *Dispatcher) error {
 		instance.Running = w.row.Operation.ID
 		return nil
 	}
-	leave(w, instance) // it had nothing to do
+	updateInstance(w, instance) // the operation ended without a command
 	return nil
 }
 
-// leave puts what an ended operation leaves behind into its instance, which is locked.
-func leave(w *work, instance *store.Instance) {
+// updateInstance applies the end of an operation to its locked instance.
+func updateInstance(w *work, instance *store.Instance) {
 	if instance.Running == w.row.Operation.ID {
 		instance.Running = ""
 	}
@@ -336,8 +340,8 @@ func leave(w *work, instance *store.Instance) {
 	}
 }
 
-// preempt cancels every unfinished operation that a deprovisioning makes pointless: one that waits at once, one that runs with its
-// next result, after its finally stage. Only another deprovisioning goes on.
+// preempt cancels the unfinished operations of an instance for a deprovisioning: waiting ones at once, and running ones with their next
+// result, after their finally stage. It does not cancel another deprovisioning.
 func (in *intake) preempt(ctx context.Context, instance *store.Instance, by string) error {
 	rows, err := in.tx.Unfinished(ctx, instance.ID)
 	if err != nil {
@@ -362,8 +366,8 @@ func (in *intake) preempt(ctx context.Context, instance *store.Instance, by stri
 		case pending:
 			instance.Waiting--
 		case w.row.Status.Final():
-			leave(w, instance)
-			in.limited = in.limited || in.d.madeRoom(w)
+			updateInstance(w, instance)
+			in.limited = in.limited || in.d.freesCapacity(w)
 		}
 	}
 	return nil

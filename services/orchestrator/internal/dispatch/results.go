@@ -15,39 +15,39 @@ import (
 )
 
 const (
-	// maxRounds is how often a batch is read again for the rows that others have changed meanwhile.
+	// maxRounds is the maximum number of attempts to write rows that other orchestrators change concurrently.
 	maxRounds = 5
-	// pauseAfterFailure is when messages come again that could not be dealt with because something else is down.
-	pauseAfterFailure = time.Second
+	// redeliveryPause is the delay of a redelivery after a transient error.
+	redeliveryPause = time.Second
 )
 
-// item is a result that waits to be folded.
+// item is a result that is not yet folded.
 type item struct {
 	delivery    Delivery
 	operationID string
 	result      engine.Result
-	// worker is that of the subject. The bus lets a worker publish under its own name only, so it is true.
+	// worker is the worker in the subject. It is trustworthy, because the bus lets a worker publish only under its own name.
 	worker string
-	// awaited is the worker that was asked, if it is another one.
+	// awaited is the worker whose result the operation awaits, if it is another one.
 	awaited string
 }
 
-// foreign tells that a result is not of the worker whose result the operation awaits.
-func (it *item) foreign(w *work) bool {
+// isForeign reports whether a current result comes from another worker than the one that the operation awaits.
+func (it *item) isForeign(w *work) bool {
 	if !w.row.InFlight() || it.result.Cursor != w.row.Cursor {
-		return false // it is stale
+		return false // the result is stale
 	}
 	return it.worker != engine.Awaited(w.process, &w.row.State)
 }
 
-// Results folds a batch of step results: one read for what the cache does not have, one commit, one publication, then the
-// acknowledgements. A batch that fails is taken apart; a message that fails alone for no passing reason is a dead letter.
+// Results folds a batch of step results: it reads the rows that are not cached, commits once, publishes once, and then acknowledges the
+// messages. If the batch fails, each result is folded alone. A result that then fails with a permanent error becomes a dead letter.
 func (d *Dispatcher) Results(ctx context.Context, batch []Delivery) error {
 	items := make([]item, 0, len(batch))
 	for _, delivery := range batch {
-		it, err := read(delivery)
+		it, err := decodeItem(delivery)
 		if err != nil {
-			d.dead(ctx, delivery, err)
+			d.deadLetter(ctx, delivery, err)
 			continue
 		}
 		items = append(items, it)
@@ -57,28 +57,28 @@ func (d *Dispatcher) Results(ctx context.Context, batch []Delivery) error {
 	if err == nil {
 		return nil
 	}
-	if passing(ctx, err) {
-		d.giveBack(ctx, items, err)
+	if isTransient(ctx, err) {
+		d.rejectResults(ctx, items, err)
 		return nil
 	}
-	d.log.Warn("batch of results failed and is taken apart", "results", len(items), "err", err)
+	d.log.Warn("batch of results failed; each result is handled alone", "results", len(items), "err", err)
 	for i := range items {
 		one := items[i : i+1]
 		err := d.fold(ctx, one)
-		if unfit(err) {
+		if isDataException(err) {
 			d.log.Warn("result cannot be saved and fails its step", "operation_id", one[0].operationID, "err", err)
-			one[0].result = rejected(one[0].result, err)
+			one[0].result = unsavable(one[0].result, err)
 			err = d.fold(ctx, one)
 		}
 		if err != nil {
-			d.giveBack(ctx, one, err)
+			d.rejectResults(ctx, one, err)
 		}
 	}
 	return nil
 }
 
-// read makes an item of a delivery, and refuses what says that it is of another worker than the one that has published it.
-func read(delivery Delivery) (item, error) {
+// decodeItem decodes a delivery. It rejects a result that names another worker than its publisher.
+func decodeItem(delivery Delivery) (item, error) {
 	e, subject := delivery.Message()
 	id, result, err := DecodeResult(e)
 	if err != nil {
@@ -91,9 +91,8 @@ func read(delivery Delivery) (item, error) {
 	return it, nil
 }
 
-// unfit tells that the database does not take what is to be saved (SQLSTATE class 22, data exception): JSON knows text and
-// numbers that jsonb does not.
-func unfit(err error) bool {
+// isDataException reports whether the database rejected a value (SQLSTATE class 22). Some JSON texts and numbers are invalid in jsonb.
+func isDataException(err error) bool {
 	state, ok := errors.AsType[interface {
 		error
 		SQLState() string
@@ -101,51 +100,53 @@ func unfit(err error) bool {
 	return ok && strings.HasPrefix(state.SQLState(), "22")
 }
 
-// rejected is the failure of a step whose result cannot be saved. As a dead letter it would be sent again and again.
-func rejected(r engine.Result, cause error) engine.Result {
+// unsavable returns the failure of a step whose result cannot be saved. If the result became a dead letter, the command would be repeated
+// without end.
+func unsavable(r engine.Result, cause error) engine.Result {
 	return engine.Result{
 		Outcome: event.OutcomeFailed, Cursor: r.Cursor, Worker: r.Worker, StageMemory: r.StageMemory,
 		Error: &event.Error{Component: r.Worker.Name, Reason: "err_keb_details", Message: bound("the details of the result cannot be saved: " + cause.Error())},
 	}
 }
 
-// passing tells an error that will pass from one that is the message's own fault.
-func passing(ctx context.Context, err error) bool {
-	var publish *bus.PublishError
-	return away(ctx, err) || postgres.IsRetryable(err) || errors.Is(err, store.ErrConflict) || errors.As(err, &publish)
+// isTransient reports whether a retry may succeed. Otherwise the message itself causes the error.
+func isTransient(ctx context.Context, err error) bool {
+	_, unpublished := errors.AsType[*bus.PublishError](err)
+	return unpublished || isUnavailable(ctx, err) || postgres.IsRetryable(err) || errors.Is(err, store.ErrConflict)
 }
 
-// away tells that the database cannot be reached or does not answer, or that ctx has ended.
-func away(ctx context.Context, err error) bool {
+// isUnavailable reports whether the database cannot be reached or does not answer, or ctx has ended.
+func isUnavailable(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || postgres.IsConnection(err) || errors.Is(err, context.DeadlineExceeded)
 }
 
-func (d *Dispatcher) giveBack(ctx context.Context, items []item, cause error) {
-	again := passing(ctx, cause)
-	if again && ctx.Err() == nil {
-		d.log.Warn("results are taken up again", "results", len(items), "err", cause)
+// rejectResults requests redelivery after a transient error, and otherwise moves the results to the dead letters.
+func (d *Dispatcher) rejectResults(ctx context.Context, items []item, cause error) {
+	transient := isTransient(ctx, cause)
+	if transient && ctx.Err() == nil {
+		d.log.Warn("results failed and will be redelivered", "results", len(items), "err", cause)
 	}
 	for _, it := range items {
-		if !again {
-			d.dead(ctx, it.delivery, cause)
+		if !transient {
+			d.deadLetter(ctx, it.delivery, cause)
 			continue
 		}
-		if err := it.delivery.Nak(pauseAfterFailure); err != nil {
-			d.log.Debug("result not given back", "operation_id", it.operationID, "err", err)
+		if err := it.delivery.Nak(redeliveryPause); err != nil {
+			d.log.Debug("redelivery not requested", "operation_id", it.operationID, "err", err)
 		}
 	}
 }
 
-func (d *Dispatcher) dead(ctx context.Context, delivery Delivery, cause error) {
+func (d *Dispatcher) deadLetter(ctx context.Context, delivery Delivery, cause error) {
 	e, subject := delivery.Message()
-	d.seldom.Do(func() { d.log.Error("message cannot be read", "event_id", e.ID(), "subject", subject, "err", cause) })
+	d.rareLog.Do(func() { d.log.Error("message cannot be read", "event_id", e.ID(), "subject", subject, "err", cause) })
 	if err := delivery.Dead(ctx, cause.Error()); err != nil {
 		d.log.Warn("dead letter not written", "event_id", e.ID(), "err", err)
 	}
 }
 
 func (d *Dispatcher) fold(ctx context.Context, items []item) error {
-	return d.limited(ctx, func(ctx context.Context) error { return d.foldAll(ctx, items) })
+	return d.withBatchTimeout(ctx, func(ctx context.Context) error { return d.foldAll(ctx, items) })
 }
 
 func (d *Dispatcher) foldAll(ctx context.Context, items []item) error {
@@ -176,105 +177,133 @@ func (d *Dispatcher) foldAll(ctx context.Context, items []item) error {
 	return nil
 }
 
-// foldRound folds what it can, and returns the items whose rows must be read again.
+// round is one attempt to fold results.
+type round struct {
+	d   *Dispatcher
+	now time.Time
+	// works are the works with results, in the order of their first results.
+	works []*work
+	// items and foreign hold the results of each work, and those of other workers among them.
+	items, foreign map[*work][]item
+	// again holds the results whose rows must be read again.
+	again []item
+}
+
+// foldRound folds results, and returns the works that are written and the items whose rows must be read again.
 func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[string]int) (works []*work, again []item, err error) {
 	byID, err := d.rows(ctx, items)
 	if err != nil {
 		return nil, nil, err
 	}
-	now := d.deps.Now()
-	perWork, foreign := map[*work][]item{}, map[*work][]item{}
-	all := make([]*work, 0, len(byID)) // in the order of their first results
+	r := &round{
+		d: d, now: d.deps.Now(), works: make([]*work, 0, len(byID)), items: map[*work][]item{}, foreign: map[*work][]item{},
+	}
 	for _, it := range items {
 		w := byID[it.operationID]
 		if w == nil {
 			d.metrics.unknown.Inc()
-			d.seldom.Do(func() {
+			d.rareLog.Do(func() {
 				e, _ := it.delivery.Message()
 				d.log.Warn("result of an unknown operation", "operation_id", it.operationID, "event_id", e.ID(), "worker", it.worker)
 			})
 			continue
 		}
-		if it.foreign(w) {
-			it.awaited = engine.Awaited(w.process, &w.row.State)
-			switch {
-			case w.fresh && w.change == nil:
-				d.dropForeign(&it)
-			case w.change == nil:
-				d.cache.drop(it.operationID) // perhaps another orchestrator has sent the command
-				again = append(again, it)
-			default: // the same, which only the write tells
-				perWork[w], foreign[w] = append(perWork[w], it), append(foreign[w], it)
-			}
-			continue
+		if err := r.apply(w, it); err != nil {
+			return nil, nil, err
 		}
-		step := w.row
-		switch err := w.apply(it.result, now); {
-		case err == nil:
-			if d.tracer != nil {
-				w.folds = append(w.folds, folded{delivery: it.delivery, step: stepContext(step)})
-			}
-		case errors.Is(err, engine.ErrStale) && w.fresh:
-			d.metrics.stale.Inc()
-			w.republish = w.republish || w.change == nil
-			w.comesAgain(it.result.Cursor)
-		case errors.Is(err, engine.ErrStale) && w.change == nil:
-			d.cache.drop(it.operationID) // perhaps another orchestrator is further on
-			again = append(again, it)
-			continue
-		case errors.Is(err, engine.ErrStale):
-			d.metrics.stale.Inc()
-			w.comesAgain(it.result.Cursor)
-		default:
-			return nil, nil, fmt.Errorf("operation %s: %w", it.operationID, err)
-		}
-		if perWork[w] == nil {
-			all = append(all, w)
-		}
-		perWork[w] = append(perWork[w], it)
 	}
-	for _, w := range all {
+	for _, w := range r.works {
 		if w.change != nil && w.effects.Finished {
 			w.release()
 		}
 	}
 	start := time.Now()
-	written, err := d.deps.Store.Write(ctx, changesOf(all))
+	written, err := d.deps.Store.Write(ctx, changesOf(r.works))
 	if err != nil {
-		d.forget(all)
+		d.uncache(r.works)
 		return nil, nil, err
 	}
 	d.metrics.commitTime.Observe(time.Since(start).Seconds())
-	for _, w := range all {
+	works = r.collect(written, waiting)
+	d.committed(works)
+	return works, r.again, nil
+}
+
+// apply applies one result to its operation.
+func (r *round) apply(w *work, it item) error {
+	d := r.d
+	if it.isForeign(w) {
+		it.awaited = engine.Awaited(w.process, &w.row.State)
+		switch {
+		case w.fresh && w.change == nil:
+			d.dropForeign(&it)
+		case w.change == nil:
+			d.cache.drop(it.operationID) // another orchestrator may have sent the command
+			r.again = append(r.again, it)
+		default: // as above, but only the write shows whether the row is current
+			r.items[w], r.foreign[w] = append(r.items[w], it), append(r.foreign[w], it)
+		}
+		return nil
+	}
+	step := w.row
+	switch err := w.apply(it.result, r.now); {
+	case err == nil:
+		if d.tracer != nil {
+			w.folds = append(w.folds, folded{delivery: it.delivery, step: stepContext(step)})
+		}
+	case errors.Is(err, engine.ErrStale) && w.fresh:
+		d.metrics.stale.Inc()
+		w.republish = w.republish || w.change == nil
+		w.noteRedelivery(it.result.Cursor)
+	case errors.Is(err, engine.ErrStale) && w.change == nil:
+		d.cache.drop(it.operationID) // another orchestrator may have moved the operation on
+		r.again = append(r.again, it)
+		return nil
+	case errors.Is(err, engine.ErrStale):
+		d.metrics.stale.Inc()
+		w.noteRedelivery(it.result.Cursor)
+	default:
+		return fmt.Errorf("operation %s: %w", it.operationID, err)
+	}
+	if r.items[w] == nil {
+		r.works = append(r.works, w)
+	}
+	r.items[w] = append(r.items[w], it)
+	return nil
+}
+
+// collect returns the works whose changes were written, and moves the results of the others to again. It sets the number of operations
+// that wait for each released instance.
+func (r *round) collect(written, waiting map[string]int) (works []*work) {
+	for _, w := range r.works {
 		id := w.row.Operation.ID
 		n, ok := written[id]
 		if w.change != nil && !ok {
-			d.metrics.conflicts.Inc()
-			d.cache.drop(id)
-			again = append(again, perWork[w]...)
+			r.d.metrics.conflicts.Inc()
+			r.d.cache.drop(id)
+			r.again = append(r.again, r.items[w]...)
 			continue
 		}
-		for i := range foreign[w] {
-			d.dropForeign(&foreign[w][i])
+		for i := range r.foreign[w] {
+			r.d.dropForeign(&r.foreign[w][i])
 		}
-		if w.change != nil { // a stale result of the same batch must not take back what the last one has found
+		if w.change != nil { // a stale result in a later round must not overwrite the number
 			waiting[id] = n
 		}
 		works = append(works, w)
 	}
-	d.remember(works)
-	return works, again, nil
+	return works
 }
 
 // dropForeign drops a result of a worker that was not asked.
 func (d *Dispatcher) dropForeign(it *item) {
 	d.metrics.foreign.Inc()
-	d.seldom.Do(func() {
+	d.rareLog.Do(func() {
 		d.log.Error("result of a worker that was not asked", "operation_id", it.operationID, "worker", it.worker, "awaited", it.awaited)
 	})
 }
 
-// rows finds the operations that items are about, in the cache or the database.
+// rows reads the operations of items from the cache or the database.
 func (d *Dispatcher) rows(ctx context.Context, items []item) (map[string]*work, error) {
 	byID := make(map[string]*work, len(items))
 	var missing []string
@@ -292,7 +321,7 @@ func (d *Dispatcher) rows(ctx context.Context, items []item) (map[string]*work, 
 		if err != nil {
 			return nil, err
 		}
-		w.guarded = true
+		w.hasMessage = true
 		byID[it.operationID] = w
 	}
 	loaded, err := d.deps.Store.Load(ctx, missing)
@@ -304,7 +333,7 @@ func (d *Dispatcher) rows(ctx context.Context, items []item) (map[string]*work, 
 		if err != nil {
 			return nil, err
 		}
-		w.guarded = true
+		w.hasMessage = true
 		byID[id] = w
 	}
 	return byID, nil

@@ -135,10 +135,10 @@ func TestAfterStart_OutsideDuplicateWindow_IsNotPublished(t *testing.T) {
 	}{
 		{"young enough", republishWithin - time.Millisecond, time.Hour, time.Minute - republishWithin, 1},
 		{"too old", republishWithin, time.Hour, time.Minute - republishWithin, 0},
-		{"sent by a clock that is a little ahead", -clocksDiffer, time.Hour, time.Minute + clocksDiffer, 1},
-		{"sent by a clock that is wrong", -clocksDiffer - time.Millisecond, time.Hour, time.Minute + clocksDiffer, 0},
-		{"sent after the stream was made", 0, clocksDiffer + time.Millisecond, time.Minute, 1},
-		{"perhaps sent before the stream was made", 0, clocksDiffer, time.Minute, 0},
+		{"sent by a clock that is a little ahead", -clockSkew, time.Hour, time.Minute + clockSkew, 1},
+		{"sent by a clock that is wrong", -clockSkew - time.Millisecond, time.Hour, time.Minute + clockSkew, 0},
+		{"sent after the stream was made", 0, clockSkew + time.Millisecond, time.Minute, 1},
+		{"perhaps sent before the stream was made", 0, clockSkew, time.Minute, 0},
 		{"whose limit is over", time.Second, time.Hour, 0, 0},
 		{"that was sent shortly before the deadline of its operation", time.Second, time.Hour, time.Second, 1},
 	} {

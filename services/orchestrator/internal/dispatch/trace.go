@@ -18,10 +18,10 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// tracer makes the spans of operations, their stages and steps. An operation outlives processes, so none of its spans stays open:
-// each is made by the transition that ends what it shows, with a start that is in the row. Ids follow from the row, too, so that
-// commands could name the step as the parent of their executions before it had ended, whichever orchestrator sent them
-// (docs/decisions/0021-traces.md). A nil *tracer makes no spans.
+// tracer creates the spans of operations, stages and steps. An operation outlives processes, so its spans are not kept open: the
+// transition that ends a step, stage or operation creates the span, with the start time in the row. Span ids are derived from the row, so
+// that any orchestrator can name a step as the parent of its executions before the step has ended (docs/decisions/0021-traces.md). A nil
+// *tracer creates no spans.
 type tracer struct{ t trace.Tracer }
 
 func newTracer(t trace.Tracer) *tracer {
@@ -31,7 +31,7 @@ func newTracer(t trace.Tracer) *tracer {
 	return &tracer{t: t}
 }
 
-// parentOf is the span of the request that an operation comes from; not valid when the operation is not traced.
+// parentOf returns the span of the request of an operation; it is not valid if the operation is not traced.
 func parentOf(row *store.Row) trace.SpanContext {
 	parent := tracing.ParseParent(row.TraceParent)
 	if !parent.IsSampled() {
@@ -40,8 +40,8 @@ func parentOf(row *store.Row) trace.SpanContext {
 	return parent
 }
 
-// The start of an operation tells its runs apart: one that failed and is retried by an operator has several. The database keeps
-// microseconds, so nothing finer may count.
+// The ids include the start of the operation, because an operation that an operator retries has several runs. The time is cut to
+// microseconds, as in the database.
 func operationSpan(row *store.Row) trace.SpanID {
 	return tracing.SpanID("operation", row.Operation.ID, row.StartedAt.UnixMicro())
 }
@@ -50,12 +50,12 @@ func stageSpan(row *store.Row, stage int) trace.SpanID {
 	return tracing.SpanID("stage", row.Operation.ID, row.StartedAt.UnixMicro(), int64(stage))
 }
 
-// stepSpan is about one visit of the current step: a stage that is repeated comes to its steps again.
+// stepSpan returns the span id of the current step in the current stage attempt.
 func stepSpan(row *store.Row) trace.SpanID {
 	return tracing.SpanID("step", row.Operation.ID, row.StartedAt.UnixMicro(), int64(row.Stage), int64(row.StageAttempt), int64(row.Step))
 }
 
-// stepContext is the span of the step that a row stands at, as others name it.
+// stepContext returns the span context of the current step.
 func stepContext(row *store.Row) trace.SpanContext {
 	parent := parentOf(row)
 	if !parent.IsValid() {
@@ -64,7 +64,7 @@ func stepContext(row *store.Row) trace.SpanContext {
 	return parent.WithSpanID(stepSpan(row))
 }
 
-// commandTrace is what the current command carries: its step, or without tracing what the request brought along.
+// commandTrace returns the trace context of the current command: its step, or without tracing the context of the request.
 func (t *tracer) commandTrace(row *store.Row) string {
 	if t == nil {
 		return row.TraceParent
@@ -75,7 +75,7 @@ func (t *tracer) commandTrace(row *store.Row) string {
 	return row.TraceParent
 }
 
-// factTrace is what a fact carries: its operation, or without tracing what the request brought along.
+// factTrace returns the trace context of a fact: its operation, or without tracing the context of the request.
 func (t *tracer) factTrace(row *store.Row) string {
 	if t == nil {
 		return row.TraceParent
@@ -87,9 +87,9 @@ func (t *tracer) factTrace(row *store.Row) string {
 	return tracing.Parent(parent.WithSpanID(operationSpan(row)))
 }
 
-// visiting is the step that an operation is at, from its first command until it moves on; nil when it is at none. While it waits
-// for a stage to be repeated it is at none: it comes to the step once more.
-func visiting(p *process.Process, s *engine.State) *process.Step {
+// openStep returns the current step from its first command until the operation leaves it; nil if there is none. While an operation
+// waits for the repetition of a stage, no step is open.
+func openStep(p *process.Process, s *engine.State) *process.Step {
 	if s.Status != event.InProgress || s.StepAttempt == 0 || s.Stage >= len(p.Stages) || s.Step >= len(p.Stages[s.Stage].Steps) {
 		return nil
 	}
@@ -100,21 +100,21 @@ func visiting(p *process.Process, s *engine.State) *process.Step {
 	return step
 }
 
-// transition adds the spans of what has ended between two states of an operation.
+// transition adds the spans of the steps, stages and operations that ended between two states.
 func (t *tracer) transition(spans []tracing.Span, p *process.Process, before, after *store.Row, history []engine.Entry, now time.Time) []tracing.Span {
 	request := parentOf(after)
 	if !request.IsValid() {
 		return spans
 	}
-	m := moment{p: p, before: before, after: after, history: history, now: now, request: request, spans: spans}
+	m := spanBuilder{p: p, before: before, after: after, history: history, now: now, request: request, spans: spans}
 	m.steps()
 	m.stages()
 	m.operation()
 	return m.spans
 }
 
-// moment is one transition.
-type moment struct {
+// spanBuilder creates the spans of one transition.
+type spanBuilder struct {
 	p             *process.Process
 	before, after *store.Row
 	history       []engine.Entry
@@ -123,8 +123,8 @@ type moment struct {
 	spans         []tracing.Span
 }
 
-// add adds a span with what all of them tell.
-func (m *moment) add(s tracing.Span, parent trace.SpanID) {
+// add adds a span with the common attributes.
+func (m *spanBuilder) add(s tracing.Span, parent trace.SpanID) {
 	op := &m.after.Operation
 	s.Parent = m.request
 	if parent.IsValid() {
@@ -135,65 +135,65 @@ func (m *moment) add(s tracing.Span, parent trace.SpanID) {
 		attribute.String("keb.operation.id", op.ID), attribute.String("keb.operation.type", string(op.Type)),
 		attribute.String("keb.instance.id", op.InstanceID), attribute.String("keb.plan", op.Plan.Name))
 	if s.End.Before(s.Start) {
-		s.Start = s.End // clocks of two machines
+		s.Start = s.End // the times are from different clocks
 	}
 	m.spans = append(m.spans, s)
 }
 
-// steps adds the step that was left, and those that the transition has passed without a command.
-func (m *moment) steps() {
-	left := visiting(m.p, &m.before.State)
+// steps adds the step that the operation left, and the steps that the transition ended without a command.
+func (m *spanBuilder) steps() {
+	left := openStep(m.p, &m.before.State)
 	if left != nil && m.stays() {
 		left = nil
 	}
-	told := false
+	recorded := false
 	for i := range m.history {
 		e := &m.history[i]
 		if e.Kind != engine.KindStep {
 			continue
 		}
-		if left != nil && !told && e.Stage == m.before.Stage && e.Step == m.before.Step && e.StageAttempt == m.before.StageAttempt {
-			told = true
+		if left != nil && !recorded && e.Stage == m.before.Stage && e.Step == m.before.Step && e.StageAttempt == m.before.StageAttempt {
+			recorded = true
 			m.leave(left, string(e.Outcome), e.Error)
 			continue
 		}
-		if visiting(m.p, &m.before.State) != nil && e.Stage == m.before.Stage && e.Step == m.before.Step {
-			continue // one execution of several
+		if openStep(m.p, &m.before.State) != nil && e.Stage == m.before.Stage && e.Step == m.before.Step {
+			continue // the step continues with another execution
 		}
 		step := &m.p.Stages[e.Stage].Steps[e.Step]
 		span := tracing.Span{
 			ID: tracing.SpanID("passed", m.after.Operation.ID, e.Cursor), Name: "step " + step.Name, Start: m.now, End: m.now,
-			Attributes: m.about(step, e.Stage, e.StageAttempt, string(e.Outcome)),
+			Attributes: m.attributes(step, e.Stage, e.StageAttempt, string(e.Outcome)),
 		}
 		fail(&span, e.Error)
 		m.add(span, stageSpan(m.after, e.Stage))
 	}
-	if left != nil && !told {
+	if left != nil && !recorded {
 		m.leave(left, "interrupted", m.after.Error)
 	}
 }
 
-// stays tells that the operation is still at the step that it was at.
-func (m *moment) stays() bool {
+// stays reports whether the current step has not changed.
+func (m *spanBuilder) stays() bool {
 	b, a := m.before, m.after
-	return visiting(m.p, &a.State) != nil && a.Stage == b.Stage && a.Step == b.Step && a.StageAttempt == b.StageAttempt
+	return openStep(m.p, &a.State) != nil && a.Stage == b.Stage && a.Step == b.Step && a.StageAttempt == b.StageAttempt
 }
 
-// leave adds the span of the step that was left, with all its executions and waits.
-func (m *moment) leave(step *process.Step, outcome string, failure *event.Error) {
+// leave adds the span of the step that the operation left, including all executions and waits.
+func (m *spanBuilder) leave(step *process.Step, outcome string, failure *event.Error) {
 	start := m.before.FirstTriedAt
 	if m.before.StepAttempt > 1 && step.Retry.Scope != process.ScopeStep && !m.before.SentAt.IsZero() {
-		start = m.before.SentAt // it was first tried in an earlier attempt of the stage
+		start = m.before.SentAt // FirstTriedAt belongs to an earlier attempt of the stage
 	}
 	span := tracing.Span{
 		ID: stepSpan(m.before), Name: "step " + step.Name, Start: start, End: m.now,
-		Attributes: append(m.about(step, m.before.Stage, m.before.StageAttempt, outcome), attribute.Int("keb.step.attempt", m.before.StepAttempt)),
+		Attributes: append(m.attributes(step, m.before.Stage, m.before.StageAttempt, outcome), attribute.Int("keb.step.attempt", m.before.StepAttempt)),
 	}
 	fail(&span, failure)
 	m.add(span, stageSpan(m.before, m.before.Stage))
 }
 
-func (m *moment) about(step *process.Step, stage, stageAttempt int, outcome string) []attribute.KeyValue {
+func (m *spanBuilder) attributes(step *process.Step, stage, stageAttempt int, outcome string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("keb.stage", m.p.Stages[stage].Name), attribute.String("keb.step", step.Name),
 		attribute.String("keb.worker", step.Worker), attribute.Int("keb.stage.attempt", stageAttempt),
@@ -201,8 +201,8 @@ func (m *moment) about(step *process.Step, stage, stageAttempt int, outcome stri
 	}
 }
 
-// stages adds the stage that was left, and those that the transition has passed.
-func (m *moment) stages() {
+// stages adds the stage that the operation left, and the stages that the transition completed.
+func (m *spanBuilder) stages() {
 	b, a := m.before, m.after
 	final := a.Status.Final()
 	first := b.Stage
@@ -210,31 +210,31 @@ func (m *moment) stages() {
 	case b.Status == event.InProgress && (a.Stage != b.Stage || final):
 		start := b.StageStartedAt
 		if start.IsZero() {
-			start = b.StartedAt // a row that an earlier release has started
+			start = b.StartedAt // an earlier release did not store the start of the stage
 		}
 		m.stage(b.Stage, start, b.StageAttempt, a.Error != nil && (final || a.Ending != nil) && a.Status != event.Succeeded)
 		first++
 	case m.started():
 		if final && a.Status != event.Succeeded {
-			m.stage(a.Stage, m.now, 1, true) // a condition that cannot be told has ended it at once
+			m.stage(a.Stage, m.now, 1, true) // a condition could not be evaluated
 		}
 	default:
 		return
 	}
 	if b.Ending != nil || a.Ending != nil {
-		return // the way to the last stage and back passes nothing
+		return // moving to the finally stage and back completes no other stage
 	}
 	for i := first; i < min(a.Stage, len(m.p.Stages)); i++ {
 		m.stage(i, m.now, 1, false)
 	}
 }
 
-// started tells that the operation has begun with this transition.
-func (m *moment) started() bool {
+// started reports whether this transition started the operation.
+func (m *spanBuilder) started() bool {
 	return m.before.Status == event.Pending && m.after.StartedAt.Equal(m.now)
 }
 
-func (m *moment) stage(i int, start time.Time, attempts int, failed bool) {
+func (m *spanBuilder) stage(i int, start time.Time, attempts int, failed bool) {
 	if i >= len(m.p.Stages) {
 		return
 	}
@@ -248,8 +248,8 @@ func (m *moment) stage(i int, start time.Time, attempts int, failed bool) {
 	m.add(span, operationSpan(m.after))
 }
 
-// operation adds the operation once it has ended.
-func (m *moment) operation() {
+// operation adds the span of the operation if it has ended.
+func (m *spanBuilder) operation() {
 	a := m.after
 	if !a.Status.Final() || m.before.Status.Final() {
 		return
@@ -262,7 +262,7 @@ func (m *moment) operation() {
 		},
 	}
 	if m.before.Status == event.Pending && !m.started() {
-		// Cancelled before its turn came, or came again.
+		// The operation was cancelled while it was pending.
 		span.ID, span.Start = tracing.SpanID("operation", a.Operation.ID, -a.Cursor), a.CreatedAt
 	} else {
 		span.Attributes = append(span.Attributes, attribute.Float64("keb.operation.waited", a.StartedAt.Sub(a.CreatedAt).Seconds()))
@@ -281,7 +281,7 @@ func fail(s *tracing.Span, e *event.Error) {
 	s.Attributes = append(s.Attributes, attribute.String("error.type", e.Reason), attribute.String("keb.component", e.Component))
 }
 
-// trace makes the spans of what was just committed.
+// trace records the spans of committed works.
 func (d *Dispatcher) trace(works []*work) {
 	if d.tracer == nil {
 		return
@@ -294,14 +294,14 @@ func (d *Dispatcher) trace(works []*work) {
 	}
 }
 
-// folded is a result on its way into its operation.
+// folded is a result that was applied to its operation.
 type folded struct {
 	delivery Delivery
-	// step is the span of the step that it is a result of.
+	// step is the span of its step.
 	step trace.SpanContext
 }
 
-// traceFolds makes a span of each result that was folded, below its step and linked to the execution that it comes from.
+// traceFolds records a span for each folded result, with the step as parent and a link to the execution.
 func (d *Dispatcher) traceFolds(ctx context.Context, works []*work, start time.Time) {
 	if d.tracer == nil {
 		return
@@ -332,9 +332,8 @@ func messaging(e cloudevents.Event, subject, consumer, operationID string) []att
 	}
 }
 
-// startIntake begins the span of the intake of a request, and returns the trace that the operation is part of. Whether the
-// operation is traced is decided here, for all its spans. An operation whose request brought no trace along begins one, with its
-// own id as the trace's.
+// startIntake starts the span of the intake of a request, and returns the trace context of the operation. The sampling decision is made
+// here for all spans of the operation. For a request without a trace context, the operation id becomes the trace id.
 func (d *Dispatcher) startIntake(ctx context.Context, delivery Delivery, op *event.Operation) (string, trace.Span) {
 	e, subject := delivery.Message()
 	incoming := bus.TraceOf(e)

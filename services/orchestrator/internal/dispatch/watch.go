@@ -6,31 +6,31 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// Watcher is told what was committed, once for each commit of this process. It must not block. What a process that was killed has
-// committed last it is not told.
+// Watcher is notified once of each commit of this process. It must not block. It is not notified of the last commit of a process that
+// is killed.
 type Watcher interface {
 	Committed(transitions []Transition)
 }
 
-// Transition is what a commit has done to an operation.
+// Transition is the effect of a commit on an operation.
 type Transition struct {
 	OperationID string
 	Type        event.OperationType
-	// State is that after the commit.
+	// State is the state after the commit.
 	State event.OperationState
-	// Started and Ended tell that it began, and ended, with this commit.
+	// Started and Ended report whether the operation started or ended with this commit.
 	Started, Ended bool
-	// Executions are those that ended.
+	// Executions are the executions of steps that ended.
 	Executions []Execution
 }
 
-// Execution is how an execution of a step ended. What the orchestrator itself runs or skips has no other worker.
+// Execution is an ended execution of a step. Steps that the orchestrator itself runs or skips have process.WorkerOrchestrator as worker.
 type Execution struct {
 	Worker, Step string
 	Outcome      event.Outcome
 }
 
-// watch tells the watcher of works that were committed.
+// watch notifies the watcher of committed works.
 func (d *Dispatcher) watch(works []*work) {
 	if d.deps.Watcher == nil {
 		return
@@ -69,7 +69,7 @@ func (w *work) transition() Transition {
 	return t
 }
 
-// Watchers tell each of several watchers.
+// Watchers notifies several watchers.
 type Watchers []Watcher
 
 // Committed implements Watcher.

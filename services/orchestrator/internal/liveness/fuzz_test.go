@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Anybody on the bus may answer the question who is there.
+// Any client of the bus may send an answer.
 func FuzzWorkerAnswer(f *testing.F) {
 	for _, seed := range []any{
 		micro.Info{ServiceIdentity: micro.ServiceIdentity{ID: "1", Metadata: map[string]string{worker.MetadataWorker: "avs", worker.MetadataSteps: "A,,B"}}},
@@ -43,7 +43,7 @@ func FuzzWorkerAnswer(f *testing.F) {
 			}
 		}
 		if id, commands, ok := readTaken(data); !ok && commands != nil {
-			t.Errorf("%q has %q, and does not say so", id, commands)
+			t.Errorf("%q has the commands %q although ok is false", id, commands)
 		}
 	})
 }

@@ -1,6 +1,6 @@
-// Package liveness knows which workers are alive and which steps they serve. A
-// worker is a NATS micro service; asking all of them who they are is the whole
-// protocol, so there is no registry that could disagree with the truth.
+// Package liveness tracks which workers are alive and which steps they serve. A
+// worker is a NATS micro service. Liveness requests the service info of all
+// workers regularly; there is no registry that could become outdated.
 package liveness
 
 import (
@@ -20,20 +20,20 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Config is how workers are asked.
+// Config is the configuration of a Liveness.
 type Config struct {
-	// Every is the time between two rounds, Patience how long answers are collected, and Grace how long a worker that did not
-	// answer still counts as alive; it begins anew when a broken connection is back.
-	Every, Patience, Grace time.Duration
+	// Every is the time between two rounds, Timeout the time in which answers are collected, and Grace the time for which a worker that
+	// does not answer still counts as alive. Grace starts again after a reconnect.
+	Every, Timeout, Grace time.Duration
 }
 
-// Worker is what is known of the replicas of one worker.
+// Worker describes the live replicas of one worker.
 type Worker struct {
 	Name string
-	// Versions are those of the live replicas, sorted.
+	// Versions are the versions of the live replicas, sorted.
 	Versions []string
 	Replicas int
-	// Steps are those that at least one live replica serves, sorted.
+	// Steps are the steps that at least one live replica serves, sorted.
 	Steps []string
 }
 
@@ -43,7 +43,7 @@ type replica struct {
 	seen          time.Time
 }
 
-// Liveness is safe for concurrent use.
+// Liveness tracks live workers. It is safe for concurrent use.
 type Liveness struct {
 	cfg      Config
 	nc       *nats.Conn
@@ -51,30 +51,29 @@ type Liveness struct {
 	log      *slog.Logger
 	mu       sync.RWMutex
 	replicas map[string]replica
-	// answers is where workers answer; only Round and Run use it.
+	// answers is the subscription for answers. Only Round and Run use it.
 	answers *nats.Subscription
-	// reconnects counts those that Round has noticed, and connected is when it noticed the last: nobody could answer before. Only
-	// Round and Run use them.
+	// reconnects is the number of reconnects that Round has noticed, and connected the time of the last one. Only Round and Run use them.
 	reconnects uint64
 	connected  time.Time
-	// seen is when a replica of a worker answered last, also of those that are gone.
+	// seen holds the time of the last answer by worker, including workers that are gone.
 	seen map[string]time.Time
 }
 
-// ErrNotConnected tells that nobody could be asked: the connection to the bus is broken. Nobody is forgotten for that.
+// ErrNotConnected means that workers could not be asked because the connection to the bus is lost. All workers are kept.
 var ErrNotConnected = errors.New("not connected")
 
-// maxSeen bounds the workers that are remembered: everybody who may answer can invent names.
+// maxSeen is the maximum size of Liveness.seen, because any client of the bus can answer under any name.
 const maxSeen = 1000
 
-// New returns a Liveness that knows nobody yet.
+// New returns a Liveness without workers.
 func New(cfg Config, nc *nats.Conn, now func() time.Time, log *slog.Logger) *Liveness {
 	return &Liveness{cfg: cfg, nc: nc, now: now, log: log, replicas: map[string]replica{}, seen: map[string]time.Time{}}
 }
 
 // Run asks for workers until ctx ends.
 func (l *Liveness) Run(ctx context.Context) error {
-	defer l.deafen()
+	defer l.unsubscribe()
 	tick := time.NewTicker(l.cfg.Every)
 	defer tick.Stop()
 	for {
@@ -89,8 +88,8 @@ func (l *Liveness) Run(ctx context.Context) error {
 	}
 }
 
-// Round asks once and collects the answers that come within the patience, and those to earlier rounds that came later: a busy
-// worker is not a dead one. It is called by Run, or before it.
+// Round asks all workers once and collects answers until the timeout. It also accepts late answers to earlier rounds, which busy workers
+// send. It is called by Run, or before Run.
 func (l *Liveness) Round(ctx context.Context) error {
 	subject, err := micro.ControlSubject(micro.InfoVerb, "", "")
 	if err != nil {
@@ -107,12 +106,12 @@ func (l *Liveness) Round(ctx context.Context) error {
 	if err := l.ask(subject, l.answers.Subject); err != nil {
 		return fmt.Errorf("ask for workers: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.Patience)
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
 	for {
 		msg, err := l.answers.NextMsgWithContext(ctx)
 		if err != nil {
-			break // no more answers, or nobody there
+			break // the timeout, or there is no worker
 		}
 		l.see(msg.Data)
 	}
@@ -123,7 +122,7 @@ func (l *Liveness) Round(ctx context.Context) error {
 	return nil
 }
 
-// ask puts a question on the bus, but not into the buffer of a connection that is broken: nobody would hear it in time.
+// ask publishes a request. It does not publish while the connection is lost, because a buffered request would be sent too late.
 func (l *Liveness) ask(subject, answers string) error {
 	if !l.nc.IsConnected() {
 		return ErrNotConnected
@@ -131,8 +130,8 @@ func (l *Liveness) ask(subject, answers string) error {
 	return l.nc.PublishRequest(subject, answers, nil)
 }
 
-// deafen ends the subscription of Round.
-func (l *Liveness) deafen() {
+// unsubscribe ends the subscription of Round.
+func (l *Liveness) unsubscribe() {
 	if l.answers != nil {
 		_ = l.answers.Unsubscribe() // the connection is closing if this fails
 		l.answers = nil
@@ -142,7 +141,7 @@ func (l *Liveness) deafen() {
 func (l *Liveness) see(data []byte) {
 	var info micro.Info
 	if err := json.Unmarshal(data, &info); err != nil || info.Metadata[worker.MetadataWorker] == "" {
-		return // some other service
+		return // not a worker
 	}
 	r := replica{name: info.Metadata[worker.MetadataWorker], version: info.Metadata[worker.MetadataVersion], seen: l.now()}
 	for step := range strings.SplitSeq(info.Metadata[worker.MetadataSteps], ",") {
@@ -153,7 +152,7 @@ func (l *Liveness) see(data []byte) {
 	l.mu.Lock()
 	_, known := l.replicas[info.ID]
 	l.replicas[info.ID] = r
-	if _, remembered := l.seen[r.name]; remembered || len(l.seen) < maxSeen {
+	if _, ok := l.seen[r.name]; ok || len(l.seen) < maxSeen {
 		l.seen[r.name] = r.seen
 	}
 	l.mu.Unlock()
@@ -173,7 +172,7 @@ func (l *Liveness) expire() {
 	}
 }
 
-// Serves tells whether a live replica of the worker serves the step.
+// Serves reports whether a live replica of the worker serves the step.
 func (l *Liveness) Serves(name, step string) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -185,14 +184,14 @@ func (l *Liveness) Serves(name, step string) bool {
 	return false
 }
 
-// Seen is when a replica of the worker answered last, whether it is alive or not; zero when none has since this Liveness began.
+// Seen returns the time of the last answer of the worker, even if it is gone; zero if it has not answered since the start.
 func (l *Liveness) Seen(name string) time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return l.seen[name]
 }
 
-// Workers lists the live workers by name.
+// Workers returns the live workers, sorted by name.
 func (l *Liveness) Workers() []Worker {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -21,10 +21,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	grace    = 9 * time.Second
-	patience = 20 * time.Second
-	// silence is how long a round lasts in which nobody is to answer.
-	silence = 200 * time.Millisecond
+	grace   = 9 * time.Second
+	timeout = 20 * time.Second
+	// shortRound is the duration of a round in which no answer is expected.
+	shortRound = 200 * time.Millisecond
 )
 
 type bundle struct {
@@ -40,11 +40,11 @@ func setup(t *testing.T) *bundle {
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	b := &bundle{t: t, nc: nc, clock: testkit.NewClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC))}
-	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: time.Hour, Grace: grace}, nc, b.clock.Now, slog.New(slog.DiscardHandler))
+	b.l = liveness.New(liveness.Config{Every: time.Hour, Timeout: time.Hour, Grace: grace}, nc, b.clock.Now, slog.New(slog.DiscardHandler))
 	return b
 }
 
-// service registers a service as the worker SDK does; metadata nil is one that is no worker.
+// service registers a service like the worker SDK; with nil metadata the service is not a worker.
 func (b *bundle) service(metadata map[string]string) (stop func()) {
 	b.t.Helper()
 	s, err := micro.AddService(b.nc, micro.Config{Name: "keb-worker-test", Version: "1.0.0", Metadata: metadata})
@@ -63,17 +63,17 @@ func replica(name, version, steps string) map[string]string {
 	return map[string]string{worker.MetadataWorker: name, worker.MetadataVersion: version, worker.MetadataSteps: steps}
 }
 
-// round asks once, for answers that may come or not.
+// round runs a short round.
 func (b *bundle) round() {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), silence)
+	ctx, cancel := context.WithTimeout(b.t.Context(), shortRound)
 	defer cancel()
 	if err := b.l.Round(ctx); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// roundUntil asks once, and waits for the answers however long they take.
+// roundUntil runs a round until ok returns true.
 func (b *bundle) roundUntil(what string, ok func() bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
@@ -85,16 +85,16 @@ func (b *bundle) roundUntil(what string, ok func() bool) {
 			b.t.Error(err)
 		}
 	}()
-	testkit.Eventually(b.t, patience, what, ok)
+	testkit.Eventually(b.t, timeout, what, ok)
 }
 
-// serves asks once, for a worker that is there.
-func (b *bundle) serves(name, step string) {
+// roundUntilServed runs a round until a worker serves a step.
+func (b *bundle) roundUntilServed(name, step string) {
 	b.t.Helper()
 	b.roundUntil(name+" is known to serve "+step, func() bool { return b.l.Serves(name, step) })
 }
 
-// replicas is how many of a worker are known.
+// replicas returns the number of known replicas of a worker.
 func (b *bundle) replicas(name string) int {
 	for _, w := range b.l.Workers() {
 		if w.Name == name {
@@ -115,7 +115,7 @@ func TestLiveness_NewWorker_ServesItsSteps(t *testing.T) {
 	b := setup(t)
 	b.round()
 	if len(b.l.Workers()) != 0 || b.l.Serves("alpha", "First") {
-		t.Fatalf("workers before any has come: %+v", b.l.Workers())
+		t.Fatalf("workers are %+v, want none", b.l.Workers())
 	}
 	b.service(replica("beta", "2.0.0", ""))
 	b.service(replica("alpha", "1.1.0", "First,Second"))
@@ -138,20 +138,20 @@ func TestLiveness_SilentWorker_IsRemovedAfterGrace(t *testing.T) {
 	b := setup(t)
 	stop := b.service(replica("alpha", "1.0.0", "First"))
 	begin := b.clock.Now()
-	b.serves("alpha", "First")
+	b.roundUntilServed("alpha", "First")
 	stop()
 	b.clock.Advance(grace)
 	b.round()
 	if !b.l.Serves("alpha", "First") {
-		t.Error("a worker that has not answered is gone before its grace is over")
+		t.Error("a worker that does not answer is removed before the end of the grace period")
 	}
 	b.clock.Advance(time.Nanosecond)
 	b.round()
 	if b.l.Serves("alpha", "First") || len(b.l.Workers()) != 0 {
-		t.Errorf("a worker that has long been gone is still known: %+v", b.l.Workers())
+		t.Errorf("workers after the grace period are %+v, want none", b.l.Workers())
 	}
 	if seen := b.l.Seen("alpha"); !seen.Equal(begin) {
-		t.Errorf("it was seen last at %s, want %s", seen, begin)
+		t.Errorf("last answer at %s, want %s", seen, begin)
 	}
 }
 
@@ -174,65 +174,65 @@ func TestLiveness_InvalidAnswer_IsIgnored(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = sub.Unsubscribe() }()
 	b.service(replica("alpha", "1.0.0", "First"))
-	b.serves("alpha", "First")
-	b.round() // what nobody can read may have come last
+	b.roundUntilServed("alpha", "First")
+	b.round() // in case the invalid answer arrives last
 	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.0.0"}, Replicas: 1, Steps: []string{"First"}})
 }
 
 func TestLiveness_NoConnection_KeepsWorkers(t *testing.T) {
 	b := setup(t)
 	b.service(replica("alpha", "1.0.0", "First"))
-	b.serves("alpha", "First")
+	b.roundUntilServed("alpha", "First")
 	b.clock.Advance(2 * grace)
 	b.nc.Close()
 	if err := b.l.Round(t.Context()); err == nil {
-		t.Error("a round without a connection is no error")
+		t.Error("a round without a connection returns no error")
 	}
 	if !b.l.Serves("alpha", "First") {
-		t.Error("a worker is forgotten although nobody could be asked")
+		t.Error("a worker is removed although it could not be asked")
 	}
 }
 
 func TestLiveness_BusReturns_RestartsTheGracePeriod(t *testing.T) {
 	b := setup(t)
 	server := testkit.NATS(t)
-	mine, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
+	nc, err := nats.Connect(server.URL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.ReconnectJitter(0, 0))
 	require.NoError(t, err)
-	t.Cleanup(mine.Close)
-	b.nc = mine
-	b.l = liveness.New(liveness.Config{Every: time.Hour, Patience: silence, Grace: grace}, mine, b.clock.Now, slog.New(slog.DiscardHandler))
+	t.Cleanup(nc.Close)
+	b.nc = nc
+	b.l = liveness.New(liveness.Config{Every: time.Hour, Timeout: shortRound, Grace: grace}, nc, b.clock.Now, slog.New(slog.DiscardHandler))
 	stop := b.service(replica("alpha", "1.0.0", "First"))
-	testkit.Eventually(t, patience, "the worker is known", func() bool {
+	testkit.Eventually(t, timeout, "the worker is known", func() bool {
 		b.round()
 		return b.l.Serves("alpha", "First")
 	})
 	stop()
 
 	server.Shutdown()
-	testkit.Eventually(t, patience, "the connection is broken", func() bool { return !mine.IsConnected() })
+	testkit.Eventually(t, timeout, "the connection is lost", func() bool { return !nc.IsConnected() })
 	b.clock.Advance(2 * grace)
 	if err := b.l.Round(t.Context()); !errors.Is(err, liveness.ErrNotConnected) {
 		t.Errorf("a round without a connection: %v, want %v", err, liveness.ErrNotConnected)
 	}
 	if _, err := b.l.Taken(t.Context()); !errors.Is(err, liveness.ErrNotConnected) {
-		t.Errorf("the question what they execute, without a connection: %v, want %v", err, liveness.ErrNotConnected)
+		t.Errorf("Taken without a connection: %v, want %v", err, liveness.ErrNotConnected)
 	}
 	if !b.l.Serves("alpha", "First") {
-		t.Error("a worker is forgotten while the bus is away")
+		t.Error("a worker is removed while the bus is unavailable")
 	}
 
 	server.Restart(t)
-	testkit.Eventually(t, patience, "the connection is back", mine.IsConnected)
+	testkit.Eventually(t, timeout, "the connection is restored", nc.IsConnected)
 	b.round()
 	b.clock.Advance(grace)
 	b.round()
 	if taken, err := b.l.Taken(t.Context()); err != nil || !b.l.Serves("alpha", "First") || !taken.Silent["alpha"] {
-		t.Errorf("the grace does not begin anew with the reconnect: silent %v, error %v", taken.Silent, err)
+		t.Errorf("the grace period does not start again after the reconnect: silent %v, error %v", taken.Silent, err)
 	}
 	b.clock.Advance(time.Nanosecond)
 	b.round()
 	if b.l.Serves("alpha", "First") {
-		t.Error("the worker does not come back and is still known")
+		t.Error("the worker is still known after the grace period")
 	}
 }
 
@@ -242,7 +242,7 @@ func TestRun_Start_AsksAtOnceAndEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.l.Run(ctx) }()
-	testkit.Eventually(t, patience, "the worker is known", func() bool { return b.l.Serves("alpha", "First") })
+	testkit.Eventually(t, timeout, "the worker is known", func() bool { return b.l.Serves("alpha", "First") })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("Run ended with %v", err)
@@ -261,5 +261,5 @@ func TestLiveness_LateAnswer_Counts(t *testing.T) {
 	require.NoError(t, sub.Unsubscribe())
 	late := []byte(`{"id":"x","name":"keb-worker-alpha","metadata":{"worker":"alpha","version":"1","steps":"First"}}`)
 	require.NoError(t, (<-asked).Respond(late))
-	b.serves("alpha", "First") // or the answer that came after the patience of its round is lost
+	b.roundUntilServed("alpha", "First") // with the late answer to the first round
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Taken is what workers say that they are executing.
+// Taken holds the commands that workers execute.
 type Taken struct {
-	// Commands are the event ids of commands that a replica has taken.
+	// Commands are the event ids of commands that a replica has fetched.
 	Commands map[string]bool
-	// Silent are the workers of which a replica that counts as alive has not said what it executes: it did not answer within the
-	// patience, or it never says.
+	// Silent are the workers with a live replica that has not reported its commands: it did not answer in time, or does not support the
+	// report.
 	Silent map[string]bool
 }
 
-// Taken asks all workers what they are executing.
+// Taken asks all workers which commands they execute.
 func (l *Liveness) Taken(ctx context.Context) (Taken, error) {
 	subject, err := micro.ControlSubject(micro.StatsVerb, "", "")
 	if err != nil {
@@ -33,17 +33,17 @@ func (l *Liveness) Taken(ctx context.Context) (Taken, error) {
 	if err := l.ask(subject, answers.Subject); err != nil {
 		return Taken{}, fmt.Errorf("ask what workers execute: %w", err)
 	}
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	taken := Taken{Commands: map[string]bool{}, Silent: map[string]bool{}}
-	waiting, cancel := context.WithTimeout(ctx, l.cfg.Patience)
+	waiting, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
 	for {
 		msg, err := answers.NextMsgWithContext(waiting)
 		if err != nil {
-			break // no more answers, or nobody there
+			break // the timeout, or there is no worker
 		}
 		if id, commands, ok := readTaken(msg.Data); ok {
-			told[id] = true
+			reported[id] = true
 			for _, c := range commands {
 				taken.Commands[c] = true
 			}
@@ -52,14 +52,14 @@ func (l *Liveness) Taken(ctx context.Context) (Taken, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for id, r := range l.replicas {
-		if !told[id] && len(r.steps) > 0 {
+		if !reported[id] && len(r.steps) > 0 {
 			taken.Silent[r.name] = true
 		}
 	}
 	return taken, ctx.Err()
 }
 
-// readTaken reads the statistics of a micro service; ok tells whether they are those of a worker that says what it executes.
+// readTaken decodes the statistics of a micro service. ok reports whether it is a worker that reports its commands.
 func readTaken(data []byte) (id string, commands []string, ok bool) {
 	var stats micro.Stats
 	if json.Unmarshal(data, &stats) != nil || stats.Metadata[worker.MetadataWorker] == "" {

@@ -1,8 +1,8 @@
-// Package recovery has commands sent once more that nobody has got: those of all
-// operations in flight when the bus has lost what it carried, because a stream
-// was lost and made again; and when an orchestrator starts, those that one which
-// was killed has committed and not published. The operations go on in seconds, and
-// not when the execution limits of their steps are over.
+// Package recovery sends commands again that workers have not received. After the
+// loss of a stream it sends the commands of all operations in flight. After the
+// start of an orchestrator it sends the commands that a killed orchestrator may
+// have committed without publishing them. The operations continue within seconds
+// instead of waiting for the execution limits of their steps.
 package recovery
 
 import (
@@ -15,45 +15,44 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 )
 
-// Bus tells when streams were made.
+// Bus returns the creation times of streams.
 type Bus interface {
 	Created(ctx context.Context, name event.Stream) (time.Time, error)
 }
 
-// Workers tell what they are executing.
+// Workers returns the commands that workers execute.
 type Workers interface {
 	Taken(ctx context.Context) (liveness.Taken, error)
 }
 
 // Dispatcher sends commands again.
 type Dispatcher interface {
-	// AfterLoss sends the commands again that were sent before a time at which the bus has lost them and their results, or the results
-	// only; but not those that a worker still holds, and not those whose steps no worker serves, which it counts. It may be repeated.
+	// AfterLoss sends commands again that were sent before a loss of commands and results, or only of results. It skips commands that a
+	// worker still has, and commands without a live worker, which it counts. It may be repeated.
 	AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held func(worker, commandID string) bool) (sent, unserved int, err error)
-	// AfterStart publishes the commands again, under the same ids, that were sent a moment ago and after a time since which the bus has
-	// kept what it was given. It may be repeated.
+	// AfterStart publishes recent commands again under the same ids. The bus has kept all messages since keptSince. It may be repeated.
 	AfterStart(ctx context.Context, keptSince time.Time) (published int, err error)
 }
 
-// memory is the stream behind the stage memory. It goes with the server that holds it.
+// memory is the stream of the stage memory. It is lost when its server restarts.
 const memory = event.Stream("KV_" + event.StageBucket)
 
-// Config is how a Recovery behaves. All are required.
+// Config is the configuration of a Recovery. All fields are required.
 type Config struct {
-	// Every is the time between two looks at the streams, and Timeout bounds each; it is short, for a question that was asked before the
-	// connection broke has no answer.
+	// Every is the time between two checks of the streams, and Timeout bounds each check. Timeout must be short, because a request that was
+	// sent before the connection was lost gets no answer.
 	Every, Timeout time.Duration
-	// Settle is how long workers have to find the new streams, and to begin with or to give up what they had fetched from the old ones,
-	// before they are asked what they execute.
+	// Settle is the time after a loss before workers report what they execute. Until then they have found the new streams, and have started
+	// or dropped the commands that they fetched from the old ones.
 	Settle time.Duration
-	// Patience is how long it is waited for workers that do not say what they execute, or are not there. After it their commands are left
-	// to the execution limit.
-	Patience time.Duration
-	// Redelivery is how long after a restart of the bus results come again that somebody had got before it.
+	// WorkerTimeout is the time to wait for workers that do not answer or are missing. After that their commands are sent again at their
+	// execution limits.
+	WorkerTimeout time.Duration
+	// Redelivery is the time after a restart of the bus within which it redelivers unacknowledged results.
 	Redelivery time.Duration
 }
 
-// Deps is what a Recovery works with. All are required.
+// Deps are the dependencies of a Recovery. All are required.
 type Deps struct {
 	Bus        Bus
 	Workers    Workers
@@ -62,21 +61,23 @@ type Deps struct {
 	Log        *slog.Logger
 }
 
-// Recovery watches the streams of one bus. Every orchestrator runs one: what one has sent again the others find sent.
+// Recovery watches the streams of one bus. Every orchestrator runs one. A command that one orchestrator has sent again is not sent again by
+// the others.
 type Recovery struct {
 	cfg  Config
 	deps Deps
-	// made is when the newest stream seen was made, noticed when it was seen first, and done tells that nothing is left to do about it.
-	made, noticed time.Time
-	done          bool
-	// resultsOnly tells that the stream of commands is an older one.
+	// created is the creation time of the newest stream, noticed the time at which it was first seen, and done means that its commands are
+	// handled.
+	created, noticed time.Time
+	done             bool
+	// resultsOnly means that the stream of commands was not lost.
 	resultsOnly bool
-	// started is when this orchestrator has begun to look, and republished tells that nothing is left to do about those before it.
+	// started is the time of the first round, and republished means that the commands from before the start are handled.
 	started     time.Time
 	republished bool
 }
 
-// New returns a Recovery; Run makes it work.
+// New returns a Recovery. The caller must call Run.
 func New(cfg Config, deps Deps) *Recovery { return &Recovery{cfg: cfg, deps: deps} }
 
 // Run watches until ctx ends.
@@ -93,21 +94,21 @@ func (r *Recovery) Run(ctx context.Context) error {
 	}
 }
 
-// Round looks once. What fails is logged, and tried again in the next round.
+// Round checks the streams once. Errors are logged, and the next round tries again.
 func (r *Recovery) Round(ctx context.Context) {
 	if r.started.IsZero() {
 		r.started = r.deps.Now()
 	}
-	if err := r.look(ctx); err != nil && ctx.Err() == nil {
-		r.deps.Log.Warn("lost commands not sent again, trying again", "err", err)
+	if err := r.checkLoss(ctx); err != nil && ctx.Err() == nil {
+		r.deps.Log.Warn("lost commands not sent again; retrying", "err", err)
 	}
 	if err := r.republish(ctx); err != nil && ctx.Err() == nil {
-		r.deps.Log.Warn("commands not published once more, trying again", "err", err)
+		r.deps.Log.Warn("commands not published again after the start; retrying", "err", err)
 	}
 }
 
-// republish repairs what a kill between a commit and its publication has left behind, as long as a stream drops what it has already. What
-// was sent before the stream of commands was made is left to look, which asks workers what they execute.
+// republish publishes commands that a killed orchestrator may have committed without publishing them, while the stream still drops
+// duplicates. checkLoss handles commands from before the creation of the stream, because it asks workers what they execute.
 func (r *Recovery) republish(ctx context.Context) error {
 	since := r.deps.Now().Sub(r.started)
 	if r.republished || since > event.DuplicateWindow {
@@ -115,43 +116,43 @@ func (r *Recovery) republish(ctx context.Context) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	made, err := r.deps.Bus.Created(asking, event.StreamCommands)
+	created, err := r.deps.Bus.Created(asking, event.StreamCommands)
 	if err != nil {
-		r.deps.Log.Debug("streams not seen", "err", err)
+		r.deps.Log.Debug("streams cannot be read", "err", err)
 		return nil
 	}
 	up, err := r.deps.Bus.Created(asking, memory)
 	if err != nil {
-		r.deps.Log.Debug("streams not seen", "err", err)
+		r.deps.Log.Debug("streams cannot be read", "err", err)
 		return nil
 	}
-	// A server that was restarted knows the ids of what it still holds, and not those of commands that were answered. The operations of these
-	// have moved on once their results have come again.
+	// After a restart the server knows the ids of the messages it still holds, but not those of acknowledged commands. Their results are
+	// redelivered first, which moves their operations on.
 	if since < r.cfg.Redelivery && r.deps.Now().Sub(up) < r.cfg.Redelivery {
 		return nil
 	}
-	n, err := r.deps.Dispatcher.AfterStart(ctx, made)
+	n, err := r.deps.Dispatcher.AfterStart(ctx, created)
 	if err != nil {
 		return err
 	}
 	if n > 0 {
-		r.deps.Log.Info("commands published once more, for one that was killed may not have published them", "commands", n)
+		r.deps.Log.Info("commands published again after the start; a killed orchestrator may not have published them", "commands", n)
 	}
 	r.republished = true
 	return nil
 }
 
-// look sees whether a stream is new. The first look after the start may find one that was made while nobody watched, and nearly always
-// finds no command that is older than it.
-func (r *Recovery) look(ctx context.Context) error {
-	made, resultsOnly, err := r.newest(ctx)
+// checkLoss sends lost commands again if a stream is new. The first check after the start also runs, because a stream may have been lost
+// before; it almost always finds no command that is older than the stream.
+func (r *Recovery) checkLoss(ctx context.Context) error {
+	created, resultsOnly, err := r.newest(ctx)
 	if err != nil {
-		r.deps.Log.Debug("streams not seen", "err", err) // whoever keeps them tells, too
+		r.deps.Log.Debug("streams cannot be read", "err", err) // the loop that creates the streams logs a warning
 		return nil
 	}
 	now := r.deps.Now()
-	if !made.Equal(r.made) {
-		r.made, r.resultsOnly, r.noticed, r.done = made, resultsOnly, now, false
+	if !created.Equal(r.created) {
+		r.created, r.resultsOnly, r.noticed, r.done = created, resultsOnly, now, false
 	}
 	if r.done || now.Sub(r.noticed) < r.cfg.Settle {
 		return nil
@@ -160,13 +161,13 @@ func (r *Recovery) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	patient := now.Sub(r.noticed) < r.cfg.Patience
-	if len(taken.Silent) > 0 && patient {
+	waiting := now.Sub(r.noticed) < r.cfg.WorkerTimeout
+	if len(taken.Silent) > 0 && waiting {
 		return nil
 	}
-	before := made
-	if r.noticed.Before(made) {
-		before = r.noticed // the clock of the bus is ahead of the one that tells when commands were sent
+	before := created
+	if r.noticed.Before(created) {
+		before = r.noticed // the clock of the bus is ahead of the clock of this orchestrator
 	}
 	n, unserved, err := r.deps.Dispatcher.AfterLoss(ctx, before, r.resultsOnly, func(worker, commandID string) bool {
 		return taken.Silent[worker] || taken.Commands[commandID]
@@ -175,25 +176,25 @@ func (r *Recovery) look(ctx context.Context) error {
 		return err
 	}
 	if n > 0 {
-		r.deps.Log.Info("commands sent again that were lost with the streams", "commands", n, "created_at", made)
+		r.deps.Log.Info("lost commands sent again", "commands", n, "created_at", created)
 	}
-	r.done = unserved == 0 || !patient
+	r.done = unserved == 0 || !waiting
 	return nil
 }
 
-// newest is when the newer one of the streams was made of which a loss stops operations, and whether it is that of the results alone.
-// When both were lost one is made shortly after the other.
+// newest returns the creation time of the newer one of the streams of commands and results, and whether only the stream of results is new.
+// If both were lost, they are created shortly after each other.
 func (r *Recovery) newest(ctx context.Context) (newest time.Time, resultsOnly bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
 	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults} {
-		made, err := r.deps.Bus.Created(ctx, name)
+		created, err := r.deps.Bus.Created(ctx, name)
 		if err != nil {
 			return time.Time{}, false, fmt.Errorf("look for new streams: %w", err)
 		}
-		if made.After(newest) {
-			resultsOnly = name == event.StreamResults && made.Sub(newest) > r.cfg.Settle
-			newest = made
+		if created.After(newest) {
+			resultsOnly = name == event.StreamResults && created.Sub(newest) > r.cfg.Settle
+			newest = created
 		}
 	}
 	return newest, resultsOnly, nil

@@ -17,34 +17,34 @@ import (
 )
 
 const (
-	every    = time.Second
-	settle   = 3 * time.Second
-	patience = 10 * time.Second
-	// redelivery is longer than anything that is waited for after a loss.
+	every         = time.Second
+	settle        = 3 * time.Second
+	workerTimeout = 10 * time.Second
+	// redelivery is longer than the other times.
 	redelivery = 20 * time.Second
 	memory     = event.Stream("KV_" + event.StageBucket)
 )
 
-// fake is the bus, the workers and the dispatcher. It belongs to the test but while time passes.
+// fake implements the bus, the workers and the dispatcher. The test holds mu, except in pass.
 type fake struct {
-	mu     sync.Mutex
-	start  time.Time
-	made   map[event.Stream]time.Time
-	away   bool
-	broken bool
-	taken  liveness.Taken
-	asked  int
-	losses []loss
-	// republished is when commands were published once more, and since when the bus had kept what it was given.
+	mu      sync.Mutex
+	start   time.Time
+	created map[event.Stream]time.Time
+	away    bool
+	broken  bool
+	taken   liveness.Taken
+	asked   int
+	losses  []loss
+	// republished holds the times of the calls of AfterStart, and their arguments.
 	republished [][2]time.Duration
-	// unserved is how many commands nobody serves.
+	// unserved is the number of commands without a worker.
 	unserved int
 }
 
 type loss struct {
 	Noticed, Before time.Duration
 	ResultsOnly     bool
-	Left            []string
+	Held            []string
 }
 
 func (f *fake) Created(_ context.Context, name event.Stream) (time.Time, error) {
@@ -53,7 +53,7 @@ func (f *fake) Created(_ context.Context, name event.Stream) (time.Time, error) 
 	if f.away {
 		return time.Time{}, errors.New("no server")
 	}
-	return f.made[name], nil
+	return f.created[name], nil
 }
 
 func (f *fake) Taken(context.Context) (liveness.Taken, error) {
@@ -63,20 +63,20 @@ func (f *fake) Taken(context.Context) (liveness.Taken, error) {
 	return f.taken, nil
 }
 
-func (f *fake) AfterLoss(_ context.Context, before time.Time, resultsOnly bool, left func(worker, commandID string) bool) (int, int, error) {
+func (f *fake) AfterLoss(_ context.Context, before time.Time, resultsOnly bool, held func(worker, commandID string) bool) (int, int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := loss{Noticed: time.Since(f.start), Before: before.Sub(f.start), ResultsOnly: resultsOnly}
 	for _, c := range [][2]string{{"alpha", "op-1/4"}, {"alpha", "op-2/4"}, {"beta", "op-3/4"}} {
-		if left(c[0], c[1]) {
-			l.Left = append(l.Left, c[1])
+		if held(c[0], c[1]) {
+			l.Held = append(l.Held, c[1])
 		}
 	}
 	f.losses = append(f.losses, l)
 	if f.broken {
 		return 0, 0, errors.New("the database is away")
 	}
-	return 3 - len(l.Left), f.unserved, nil
+	return 3 - len(l.Held), f.unserved, nil
 }
 
 func (f *fake) AfterStart(_ context.Context, after time.Time) (int, error) {
@@ -84,32 +84,32 @@ func (f *fake) AfterStart(_ context.Context, after time.Time) (int, error) {
 	defer f.mu.Unlock()
 	f.republished = append(f.republished, [2]time.Duration{time.Since(f.start), after.Sub(f.start)})
 	if f.broken {
-		return 0, errors.New("the bus takes nothing")
+		return 0, errors.New("the bus rejects messages")
 	}
 	return 1, nil
 }
 
-// in runs a recovery in a bubble of fake time; the streams are an hour old, and it has looked at them.
-func in(t *testing.T, test func(f *fake)) {
+// runStarted runs a recovery with fake time. The streams are an hour old, and the recovery has checked them.
+func runStarted(t *testing.T, test func(f *fake)) {
 	t.Helper()
-	starting(t, func(f *fake) {
+	runStarting(t, func(f *fake) {
 		f.pass(2 * settle)
 		if len(f.losses) != 1 || f.losses[0].Before != -time.Hour {
-			t.Errorf("after the start: %+v, want one look for what is older than the streams", f.losses)
+			t.Errorf("losses after the start are %+v, want one check for commands older than the streams", f.losses)
 		}
 		f.losses, f.asked, f.start = nil, 0, time.Now()
 		test(f)
 	})
 }
 
-// starting runs a recovery in a bubble of fake time; the streams are an hour old, and it has not looked at anything yet.
-func starting(t *testing.T, test func(f *fake)) {
+// runStarting runs a recovery with fake time. The streams are an hour old, and the recovery has not checked them yet.
+func runStarting(t *testing.T, test func(f *fake)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fake{start: time.Now(), made: map[event.Stream]time.Time{}}
-		f.makeAnew(-time.Hour, event.StreamCommands, event.StreamResults, memory)
+		f := &fake{start: time.Now(), created: map[event.Stream]time.Time{}}
+		f.recreate(-time.Hour, event.StreamCommands, event.StreamResults, memory)
 		r := recovery.New(recovery.Config{
-			Every: every, Timeout: every, Settle: settle, Patience: patience, Redelivery: redelivery,
+			Every: every, Timeout: every, Settle: settle, WorkerTimeout: workerTimeout, Redelivery: redelivery,
 		}, recovery.Deps{Bus: f, Workers: f, Dispatcher: f, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
 		f.mu.Lock()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -126,14 +126,15 @@ func starting(t *testing.T, test func(f *fake)) {
 
 func (f *fake) pass(d time.Duration) {
 	f.mu.Unlock()
-	<-time.After(d + every/2) // of the bubble: no time passes
+	<-time.After(d + every/2) // fake time
 	synctest.Wait()
 	f.mu.Lock()
 }
 
-func (f *fake) makeAnew(ago time.Duration, names ...event.Stream) {
+// recreate sets the creation time of streams, relative to now.
+func (f *fake) recreate(at time.Duration, names ...event.Stream) {
 	for _, name := range names {
-		f.made[name] = time.Now().Add(ago)
+		f.created[name] = time.Now().Add(at)
 	}
 }
 
@@ -146,57 +147,57 @@ func (f *fake) want(t *testing.T, want ...loss) {
 
 func TestRecovery_NewStream_SendsCommandsOnce(t *testing.T) {
 	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults} {
-		in(t, func(f *fake) {
+		runStarted(t, func(f *fake) {
 			f.taken.Commands = map[string]bool{"op-2/4": true}
-			f.makeAnew(0, name)
+			f.recreate(0, name)
 			f.pass(time.Minute)
-			f.want(t, loss{Noticed: 3500 * time.Millisecond, ResultsOnly: name == event.StreamResults, Left: []string{"op-2/4"}})
+			f.want(t, loss{Noticed: 3500 * time.Millisecond, ResultsOnly: name == event.StreamResults, Held: []string{"op-2/4"}})
 		})
 	}
 }
 
 func TestRecovery_StreamsRecreatedInTurn_AreOneLoss(t *testing.T) {
-	in(t, func(f *fake) {
-		f.makeAnew(-settle, event.StreamCommands)
-		f.makeAnew(0, event.StreamResults)
+	runStarted(t, func(f *fake) {
+		f.recreate(-settle, event.StreamCommands)
+		f.recreate(0, event.StreamResults)
 		f.pass(time.Minute)
 		f.want(t, loss{Noticed: 3500 * time.Millisecond})
 	})
 }
 
-// Every command would seem to be older than the loss.
+// Without the correction every command would appear to be older than the loss.
 func TestRecovery_BusClockAhead_SparesLaterCommands(t *testing.T) {
-	in(t, func(f *fake) {
-		f.makeAnew(time.Hour, event.StreamCommands)
+	runStarted(t, func(f *fake) {
+		f.recreate(time.Hour, event.StreamCommands)
 		f.pass(time.Minute)
 		f.want(t, loss{Noticed: 3500 * time.Millisecond, Before: every / 2})
 	})
 }
 
 func TestRecovery_NoWorker_RetriesUntilTimeout(t *testing.T) {
-	for _, comes := range []bool{true, false} {
-		in(t, func(f *fake) {
+	for _, starts := range []bool{true, false} {
+		runStarted(t, func(f *fake) {
 			f.unserved = 2
-			f.makeAnew(0, event.StreamCommands)
+			f.recreate(0, event.StreamCommands)
 			f.pass(settle + 2*every)
 			tried := len(f.losses)
-			if comes {
+			if starts {
 				f.unserved = 0
 			}
 			f.pass(time.Minute)
 			want := tried + 1
-			if !comes {
-				want = int((patience-settle)/every) + 1
+			if !starts {
+				want = int((workerTimeout-settle)/every) + 1
 			}
 			if tried < 2 || len(f.losses) != want {
-				t.Errorf("a worker comes: %t; looked %d times before and %d times in all, want %d", comes, tried, len(f.losses), want)
+				t.Errorf("worker starts: %t; %d checks before and %d in total, want %d", starts, tried, len(f.losses), want)
 			}
 		})
 	}
 }
 
 func TestRecovery_OldStreams_SendNothing(t *testing.T) {
-	in(t, func(f *fake) {
+	runStarted(t, func(f *fake) {
 		f.pass(time.Hour)
 		f.want(t)
 		if f.asked != 0 {
@@ -206,21 +207,21 @@ func TestRecovery_OldStreams_SendNothing(t *testing.T) {
 }
 
 func TestRecovery_SilentWorker_IsAwaitedThenSkipped(t *testing.T) {
-	in(t, func(f *fake) {
+	runStarted(t, func(f *fake) {
 		f.taken.Silent = map[string]bool{"alpha": true}
-		f.makeAnew(0, event.StreamCommands)
+		f.recreate(0, event.StreamCommands)
 		f.pass(6 * time.Second)
 		f.want(t)
 		f.pass(time.Minute)
-		f.want(t, loss{Noticed: 10500 * time.Millisecond, Left: []string{"op-1/4", "op-2/4"}})
+		f.want(t, loss{Noticed: 10500 * time.Millisecond, Held: []string{"op-1/4", "op-2/4"}})
 	})
 }
 
 func TestRecovery_BusAway_Waits(t *testing.T) {
-	in(t, func(f *fake) {
+	runStarted(t, func(f *fake) {
 		f.away = true
 		f.pass(time.Minute)
-		f.makeAnew(0, event.StreamCommands, event.StreamResults)
+		f.recreate(0, event.StreamCommands, event.StreamResults)
 		f.away = false
 		f.pass(time.Minute)
 		if len(f.losses) != 1 {
@@ -230,15 +231,15 @@ func TestRecovery_BusAway_Waits(t *testing.T) {
 }
 
 func TestRecovery_SendFails_IsRetried(t *testing.T) {
-	in(t, func(f *fake) {
+	runStarted(t, func(f *fake) {
 		f.broken = true
-		f.makeAnew(0, event.StreamCommands)
+		f.recreate(0, event.StreamCommands)
 		f.pass(settle + 2*every)
 		tried := len(f.losses)
 		f.broken = false
 		f.pass(time.Minute)
 		if tried < 2 || len(f.losses) != tried+1 {
-			t.Errorf("tried %d times while it failed, %d in all", tried, len(f.losses))
+			t.Errorf("%d tries while it failed and %d in total, want one more after", tried, len(f.losses))
 		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// What a start goes by: a server that was restarted knows the ids of what it holds, and no others, and its stage memory is new.
+// Recovery relies on this behavior of NATS: a restarted server knows only the ids of the messages that it holds, and its stage memory is
+// new.
 func TestRestart_AnsweredMessages_LoseTheirIDs(t *testing.T) {
 	n := testkit.NATS(t)
 	b := testkit.Bus(t, n.URL())
@@ -22,7 +23,7 @@ func TestRestart_AnsweredMessages_LoseTheirIDs(t *testing.T) {
 		require.NoError(t, err)
 		return ack.Duplicate
 	}
-	made := func(b *bus.Bus, name event.Stream) time.Time {
+	created := func(b *bus.Bus, name event.Stream) time.Time {
 		t.Helper()
 		at, err := b.Created(t.Context(), name)
 		require.NoError(t, err)
@@ -39,20 +40,20 @@ func TestRestart_AnsweredMessages_LoseTheirIDs(t *testing.T) {
 	dropped(b, "held")
 	for _, id := range []string{"answered", "held"} {
 		if !dropped(b, id) {
-			t.Errorf("a second %q is taken before the restart", id)
+			t.Errorf("a second message %q is not dropped before the restart", id)
 		}
 	}
-	commands, stages := made(b, event.StreamCommands), made(b, memory)
+	commands, stages := created(b, event.StreamCommands), created(b, memory)
 
 	n.Restart(t)
 	b = testkit.Bus(t, n.URL())
-	if now := made(b, event.StreamCommands); !now.Equal(commands) {
-		t.Errorf("the stream of commands was made at %s, and again at %s", commands, now)
+	if got := created(b, event.StreamCommands); !got.Equal(commands) {
+		t.Errorf("the stream of commands was created at %s, want %s as before the restart", got, commands)
 	}
-	if now := made(b, memory); !now.After(stages) {
-		t.Errorf("the stage memory of %s is still there after the restart", now)
+	if got := created(b, memory); !got.After(stages) {
+		t.Errorf("the stage memory was created at %s, want a new one after the restart", got)
 	}
 	if dropped(b, "answered") || !dropped(b, "held") {
-		t.Error("the server knows other ids after its restart than those of what it holds")
+		t.Error("after its restart the server does not know exactly the ids of the messages that it holds")
 	}
 }

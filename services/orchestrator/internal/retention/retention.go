@@ -1,5 +1,5 @@
-// Package retention keeps the tables that every statement reads small: it moves operations that ended long ago into the
-// archive, and removes from there what is older still.
+// Package retention keeps the frequently used tables small: it moves old ended operations to the archive, and later deletes them from
+// there.
 package retention
 
 import (
@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// atOnce is how many operations a transaction moves or removes.
-	atOnce = 200
-	// share is which part of the time may go into it: one in so many.
+	// batchSize is the maximum number of operations per transaction.
+	batchSize = 200
+	// share limits the load: transactions use at most one part in share of the time.
 	share = 10
-	// limit bounds a transaction.
-	limit = time.Minute
+	// timeout bounds a transaction.
+	timeout = time.Minute
 )
 
-// Store moves and removes operations that have ended, the oldest first, and says how many.
+// Store moves and deletes ended operations, oldest first, and returns their number.
 type Store interface {
 	Archive(ctx context.Context, before time.Time, limit int) (int64, error)
 	DropArchived(ctx context.Context, before time.Time, limit int) (int64, error)
 }
 
-// Config says how long operations are kept that have ended.
+// Config is the configuration of a Retention.
 type Config struct {
 	// Every is the time between two rounds.
 	Every time.Duration
-	// Keep is how long after its end an operation is archived, and KeepArchived how long after its end it is removed.
+	// Keep is the time from the end of an operation to its archiving, and KeepArchived the time from its end to its deletion.
 	Keep, KeepArchived time.Duration
 }
 
-// Retention works on a store.
+// Retention archives and deletes old operations.
 type Retention struct {
 	cfg     Config
 	store   Store
@@ -46,7 +46,7 @@ type Retention struct {
 	removed prometheus.Counter
 }
 
-// New registers the metrics, if there is a registerer.
+// New returns a Retention. It registers the metrics with r unless r is nil.
 func New(cfg Config, s Store, r prometheus.Registerer, now func() time.Time, log *slog.Logger) (*Retention, error) {
 	out := &Retention{
 		cfg: cfg, store: s, now: now, log: log,
@@ -68,26 +68,26 @@ func New(cfg Config, s Store, r prometheus.Registerer, now func() time.Time, log
 	return out, nil
 }
 
-// Run works until ctx ends.
+// Run runs rounds until ctx ends.
 func (r *Retention) Run(ctx context.Context) error {
 	return service.Every(ctx, r.cfg.Every, r.log, "archive operations", r.Round)
 }
 
-// Round archives and removes all that is due. It pauses in between, so that others are not kept from their work.
+// Round archives and deletes all operations that are due. It pauses between batches to limit the load.
 func (r *Retention) Round(ctx context.Context) error {
-	moved, err := r.all(ctx, r.store.Archive, r.cfg.Keep, r.moved)
+	moved, err := r.batches(ctx, r.store.Archive, r.cfg.Keep, r.moved)
 	if err != nil {
 		return err
 	}
-	removed, err := r.all(ctx, r.store.DropArchived, r.cfg.KeepArchived, r.removed)
+	removed, err := r.batches(ctx, r.store.DropArchived, r.cfg.KeepArchived, r.removed)
 	if moved > 0 || removed > 0 {
 		r.log.Info("old operations archived", "archived", moved, "removed", removed)
 	}
 	return err
 }
 
-func (r *Retention) all(
-	ctx context.Context, some func(context.Context, time.Time, int) (int64, error), keep time.Duration, counter prometheus.Counter,
+func (r *Retention) batches(
+	ctx context.Context, f func(context.Context, time.Time, int) (int64, error), keep time.Duration, counter prometheus.Counter,
 ) (total int64, err error) {
 	before := r.now().Add(-keep)
 	pause := time.NewTimer(0)
@@ -99,21 +99,21 @@ func (r *Retention) all(
 		case <-pause.C:
 		}
 		start := time.Now()
-		n, err := r.some(ctx, some, before)
+		n, err := r.batch(ctx, f, before)
 		if err != nil {
 			return total, err
 		}
 		total += n
 		counter.Add(float64(n))
-		if n < atOnce {
+		if n < batchSize {
 			return total, nil
 		}
 		pause.Reset((share - 1) * time.Since(start))
 	}
 }
 
-func (r *Retention) some(ctx context.Context, f func(context.Context, time.Time, int) (int64, error), before time.Time) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func (r *Retention) batch(ctx context.Context, f func(context.Context, time.Time, int) (int64, error), before time.Time) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return f(ctx, before, atOnce)
+	return f(ctx, before, batchSize)
 }

@@ -19,8 +19,8 @@ import (
 
 const day = 24 * time.Hour
 
-// pile is a store that takes a second for every batch.
-type pile struct {
+// slowStore needs a second for each batch.
+type slowStore struct {
 	mu             sync.Mutex
 	live, archived int64
 	before         [2]time.Time
@@ -28,14 +28,14 @@ type pile struct {
 	err            error
 }
 
-func (p *pile) set(f func()) {
+func (p *slowStore) set(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f()
 }
 
-func (p *pile) take(from *int64, limit int) (int64, error) {
-	<-time.After(time.Second) // of the bubble: no time passes
+func (p *slowStore) take(from *int64, limit int) (int64, error) {
+	<-time.After(time.Second) // fake time
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
@@ -44,14 +44,14 @@ func (p *pile) take(from *int64, limit int) (int64, error) {
 	return n, p.err
 }
 
-func (p *pile) Archive(_ context.Context, before time.Time, limit int) (int64, error) {
+func (p *slowStore) Archive(_ context.Context, before time.Time, limit int) (int64, error) {
 	p.set(func() { p.before[0] = before })
 	n, err := p.take(&p.live, limit)
 	p.set(func() { p.archived += n })
 	return n, err
 }
 
-func (p *pile) DropArchived(_ context.Context, before time.Time, limit int) (int64, error) {
+func (p *slowStore) DropArchived(_ context.Context, before time.Time, limit int) (int64, error) {
 	p.set(func() { p.before[1] = before })
 	return p.take(&p.archived, limit)
 }
@@ -60,7 +60,7 @@ func TestRetention_LongRound_PausesNineTimesAsLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		p := &pile{live: 1000}
+		p := &slowStore{live: 1000}
 		r, err := retention.New(retention.Config{Every: time.Hour, Keep: 90 * day, KeepArchived: 700 * day}, p, registry, time.Now, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -76,13 +76,13 @@ func TestRetention_LongRound_PausesNineTimesAsLong(t *testing.T) {
 		<-time.After(10 * time.Minute)
 		p.set(func() {
 			if p.live != 0 || p.archived != 0 {
-				t.Errorf("%d and %d are left", p.live, p.archived)
+				t.Errorf("%d live and %d archived operations are left, want none", p.live, p.archived)
 			}
 			if want := start.Add(time.Hour - 90*day); !p.before[0].Equal(want) {
-				t.Errorf("archived what ended before %s, want %s", p.before[0], want)
+				t.Errorf("archived operations that ended before %s, want %s", p.before[0], want)
 			}
 			if age := time.Since(p.before[1]); age < 700*day || age > 700*day+time.Hour {
-				t.Errorf("removed what ended %s ago", age)
+				t.Errorf("removed operations that ended %s ago, want 700 days", age)
 			}
 		})
 		err = testutil.GatherAndCompare(registry, strings.NewReader(`
@@ -101,7 +101,7 @@ keb_operations_removed_total 1000
 		<-time.After(time.Hour)
 		p.set(func() {
 			if p.calls != calls+1 {
-				t.Errorf("%d batches against a database that is away, want one a round", p.calls-calls)
+				t.Errorf("%d batches while the database fails, want one per round", p.calls-calls)
 			}
 		})
 		cancel()

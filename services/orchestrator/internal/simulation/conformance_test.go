@@ -26,7 +26,7 @@ import (
 // looking is a store with what the sweep asks it.
 type looking interface {
 	dispatch.Store
-	Look(ctx context.Context) (store.Look, error)
+	SweepStatus(ctx context.Context) (store.SweepStatus, error)
 }
 
 // TestStores_Conformance_Agree does the same to the store in memory and to the one in Postgres, and compares all that they answer.
@@ -152,7 +152,7 @@ func (c *conforming) do() {
 	case n < 12:
 		c.admit()
 	case n == 12:
-		look, err := c.s.Look(ctx)
+		look, err := c.s.SweepStatus(ctx)
 		c.tell("look", look, err)
 		any, err := c.s.AnyInFlight(ctx, c.now)
 		c.tell("any in flight", any, err)
@@ -163,7 +163,7 @@ func (c *conforming) do() {
 		c.tell("pending types", types, err)
 		c.tell("drop", c.s.DropInstances(ctx, c.instances()))
 	case n == 15:
-		out, err := c.s.Out(ctx, c.behind(), 3)
+		out, err := c.s.SentCommands(ctx, c.behind(), 3)
 		c.tell("out", out, err)
 		active, err := c.s.ActiveSince(ctx, c.now.Add(-time.Minute), c.behind(), 3)
 		c.tell("active", active, err)
@@ -373,7 +373,7 @@ func (c *conforming) facts() {
 		one.Through = one.After + int64(c.rng.IntN(4))
 		ranges = []store.FactRange{one}
 	}
-	lines, err := c.s.LinesAfter(ctx, ranges, 2)
+	lines, err := c.s.EntriesAfter(ctx, ranges, 2)
 	for _, l := range lines {
 		for i := range l {
 			l[i].Took = 0 // it is not kept

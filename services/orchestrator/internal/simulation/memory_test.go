@@ -374,7 +374,7 @@ func (tx *ramTx) Admission(_ context.Context, t event.OperationType) (n int, err
 	return n, nil
 }
 
-func (r *ram) Look(context.Context) (l store.Look, err error) {
+func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
 	earlier := func(at *time.Time, t time.Time) {
 		if at.IsZero() || t.Before(*at) {
 			*at = t
@@ -393,12 +393,12 @@ func (r *ram) Look(context.Context) (l store.Look, err error) {
 	return l, nil
 }
 
-func (r *ram) Out(_ context.Context, behind string, limit int) (found []store.Out, err error) {
+func (r *ram) SentCommands(_ context.Context, behind string, limit int) (found []store.SentCommand, err error) {
 	for _, id := range r.ids(limit, func(row *store.Row) bool {
 		return row.Status == event.InProgress && row.DueAt.IsZero() && row.Operation.ID > behind && r.bug != bugNothingAtAStart
 	}, byID) {
 		row := &r.byID[id].row
-		o := store.Out{
+		o := store.SentCommand{
 			OperationID: id, Cursor: row.Cursor, Dispatch: row.Dispatch, Definition: row.Definition, Stage: row.Stage, Step: row.Step,
 			SentAt: row.SentAt, ExecuteBefore: row.ExecuteBefore,
 		}
@@ -491,7 +491,7 @@ func (r *ram) FactsPublished(_ context.Context, ranges []store.FactRange) error 
 	return nil
 }
 
-func (r *ram) LinesAfter(_ context.Context, ranges []store.FactRange, limit int) (map[string][]engine.Entry, error) {
+func (r *ram) EntriesAfter(_ context.Context, ranges []store.FactRange, limit int) (map[string][]engine.Entry, error) {
 	found := map[string][]engine.Entry{}
 	for _, f := range ranges {
 		s := r.byID[f.OperationID]

@@ -183,7 +183,7 @@ func (o *orchestrator) boot() {
 	if err != nil {
 		panic(err)
 	}
-	o.recovery = recovery.New(recovery.Config{Every: time.Second, Timeout: time.Second, Patience: 10 * time.Second},
+	o.recovery = recovery.New(recovery.Config{Every: time.Second, Timeout: time.Second, WorkerTimeout: 10 * time.Second},
 		recovery.Deps{Bus: w, Workers: w, Dispatcher: starter{o.dispatch, o}, Now: now, Log: silent})
 }
 

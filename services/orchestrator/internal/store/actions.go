@@ -10,10 +10,10 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// Outcome is what came of an action.
+// Outcome is the outcome of an action.
 type Outcome string
 
-// The outcomes. Begun is not the last word, unless the process has ended meanwhile.
+// The outcomes. OutcomeBegun is replaced by another one, unless the process ends before that.
 const (
 	OutcomeBegun   Outcome = "begun"
 	OutcomeDone    Outcome = "done"
@@ -22,15 +22,15 @@ const (
 )
 
 const (
-	// maxReason bounds what is kept of a reason, a name or a target.
+	// maxReason is the maximum stored size of a reason, a name or a target, in bytes.
 	maxReason = 1000
-	// MaxActions is how many actions are kept at most, whatever their age.
+	// MaxActions is the maximum number of stored actions of any age.
 	MaxActions = 200_000
-	// dropAtOnce is how many actions are removed by one statement.
-	dropAtOnce = 10_000
+	// deleteBatch is the maximum number of actions that one statement deletes.
+	deleteBatch = 10_000
 )
 
-// Action is what somebody has asked for.
+// Action is an action that a user requested.
 type Action struct {
 	ID             int64     `db:"id"`
 	At             time.Time `db:"at"`
@@ -53,13 +53,13 @@ type ActionFilter struct {
 	Limit, Offset int
 }
 
-// Actions keeps what operators have asked for.
+// Actions stores the actions of operators.
 type Actions struct{ write, read *sqlx.DB }
 
-// NewActions returns the actions in a migrated database.
+// NewActions returns the Actions of a migrated database.
 func NewActions(write, read *sqlx.DB) *Actions { return &Actions{write: write, read: read} }
 
-// Begin writes down an action before it is done, and gives it its id.
+// Begin stores an action before it is executed, and sets its id.
 func (s *Actions) Begin(ctx context.Context, a *Action) error {
 	err := s.write.GetContext(ctx, &a.ID, `
 INSERT INTO orchestrator.actions (at, name, subject, role, authentication, action, target, detail, outcome, reason)
@@ -71,7 +71,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id`,
 	return nil
 }
 
-// End writes down what came of an action that has begun.
+// End stores the outcome of an action.
 func (s *Actions) End(ctx context.Context, a *Action) error {
 	result, err := s.write.ExecContext(ctx, `
 UPDATE orchestrator.actions SET name = $2, target = $3, detail = $4, outcome = $5, reason = $6 WHERE id = $1 AND outcome = 'begun'`,
@@ -85,7 +85,7 @@ UPDATE orchestrator.actions SET name = $2, target = $3, detail = $4, outcome = $
 	return nil
 }
 
-// List returns a page of actions, the newest first, and how many there are in all.
+// List returns a page of actions, newest first, and the total number.
 func (s *Actions) List(ctx context.Context, f ActionFilter) (page []Action, total int, err error) {
 	var conditions []string
 	var args []any
@@ -116,11 +116,11 @@ FROM orchestrator.actions%s ORDER BY id DESC LIMIT $%d OFFSET $%d`, where, len(a
 	return page, total, nil
 }
 
-// refusedPart is which part of the actions that are kept may be refused ones.
+// refusedPart is the divisor for the maximum number of refused actions.
 const refusedPart = 10
 
-// Forget removes actions of before a time, and the oldest of those beyond a number. Of those that were refused it keeps a tenth of
-// the number: who may do nothing must not push out what others have done. It returns how many it has removed. It relies on
+// Forget deletes actions before a time, and the oldest actions if there are more than keep. It keeps at most keep / refusedPart refused
+// actions, so that users without permissions cannot displace the actions of others. It returns the number of deleted actions. It relies on
 // actions_at and the primary key.
 func (s *Actions) Forget(ctx context.Context, before time.Time, keep int) (removed int64, err error) {
 	for _, old := range []struct {
@@ -133,7 +133,7 @@ func (s *Actions) Forget(ctx context.Context, before time.Time, keep int) (remov
 	} {
 		for {
 			result, err := s.write.ExecContext(ctx,
-				fmt.Sprintf(`DELETE FROM orchestrator.actions WHERE id IN (%s LIMIT %d)`, old.ids, dropAtOnce), old.args...)
+				fmt.Sprintf(`DELETE FROM orchestrator.actions WHERE id IN (%s LIMIT %d)`, old.ids, deleteBatch), old.args...)
 			if err != nil {
 				return removed, fmt.Errorf("forget actions: %w", err)
 			}
@@ -141,7 +141,7 @@ func (s *Actions) Forget(ctx context.Context, before time.Time, keep int) (remov
 			if err != nil {
 				return removed, fmt.Errorf("forget actions: %w", err)
 			}
-			if removed += n; n < dropAtOnce {
+			if removed += n; n < deleteBatch {
 				break
 			}
 		}

@@ -10,12 +10,12 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 )
 
-// archiveLock is the advisory lock of the one who archives.
+// archiveLock is the advisory lock of the orchestrator that archives.
 const archiveLock = 0x6b65620001
 
 const (
-	// archiveSQL moves operations that ended before a time, the oldest first, with what belongs to them. It relies on
-	// operations_finished and on primary keys. What an orchestration still counts on stays.
+	// archiveSQL moves operations that ended before a time, oldest first, with their requests and histories. It does not move operations of
+	// unfinished orchestrations. It relies on operations_finished and on primary keys.
 	archiveSQL = `
 WITH old AS MATERIALIZED (
     SELECT o.id FROM orchestrator.operations o
@@ -52,24 +52,24 @@ SELECT * FROM (
 ) h ORDER BY cursor`
 )
 
-// Archive moves up to limit operations that ended before a time out of the tables that every statement reads, the oldest first,
-// and returns how many. Their users are forgotten. It does nothing while another orchestrator archives.
+// Archive moves up to limit operations that ended before a time to the archive, oldest first, and returns their number. It deletes their
+// user ids. It does nothing while another orchestrator archives.
 func (s *Store) Archive(ctx context.Context, before time.Time, limit int) (moved int64, err error) {
-	return s.alone(ctx, archiveSQL, before, limit)
+	return s.execArchive(ctx, archiveSQL, before, limit)
 }
 
-// DropArchived removes up to limit archived operations that ended before a time for good, the oldest first, and returns how
-// many. It does nothing while another orchestrator archives.
+// DropArchived deletes up to limit archived operations that ended before a time, oldest first, and returns their number. It does nothing
+// while another orchestrator archives.
 func (s *Store) DropArchived(ctx context.Context, before time.Time, limit int) (removed int64, err error) {
-	return s.alone(ctx, dropArchivedSQL, before, limit)
+	return s.execArchive(ctx, dropArchivedSQL, before, limit)
 }
 
-// alone executes a statement unless another orchestrator is doing something that way.
-func (s *Store) alone(ctx context.Context, query string, args ...any) (n int64, err error) {
+// execArchive executes a statement unless another orchestrator holds archiveLock.
+func (s *Store) execArchive(ctx context.Context, query string, args ...any) (n int64, err error) {
 	err = postgres.InTx(ctx, s.read, func(tx *sqlx.Tx) error {
 		n = 0
-		var mine bool
-		if err := tx.GetContext(ctx, &mine, `SELECT pg_try_advisory_xact_lock($1)`, archiveLock); err != nil || !mine {
+		var locked bool
+		if err := tx.GetContext(ctx, &locked, `SELECT pg_try_advisory_xact_lock($1)`, archiveLock); err != nil || !locked {
 			return err
 		}
 		result, err := tx.ExecContext(ctx, query, args...)
@@ -85,7 +85,7 @@ func (s *Store) alone(ctx context.Context, query string, args ...any) (n int64, 
 	return n, nil
 }
 
-// Archived names those of the operations that are archived.
+// Archived returns the ids of the operations that are archived.
 func (t *Tx) Archived(ctx context.Context, ids []string) ([]string, error) {
 	var list array
 	for _, id := range ids {
@@ -98,7 +98,7 @@ func (t *Tx) Archived(ctx context.Context, ids []string) ([]string, error) {
 	return found, nil
 }
 
-// readArchived returns those of the operations that are archived.
+// readArchived returns the operations that are archived.
 func (s *Store) readArchived(ctx context.Context, ids *array) ([]*Row, error) {
 	rows, err := s.read.QueryContext(ctx, readArchivedSQL, ids)
 	if err != nil {

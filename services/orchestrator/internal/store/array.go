@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// array builds the literal of a PostgreSQL array column by column. The statements of the hot path take one array per
-// column; the driver's own arrays go through reflection for everything that can be NULL.
+// array builds the literal of a PostgreSQL array. Statements take one array per column. The arrays of the driver use reflection for
+// values that can be NULL, which is slower.
 type array struct{ b strings.Builder }
 
 func (a *array) next() *strings.Builder {
@@ -39,7 +39,7 @@ func (a *array) bool(v bool) {
 	a.raw("f")
 }
 
-// time appends a time, or NULL when it is zero.
+// time appends a time, or NULL if it is zero.
 func (a *array) time(t time.Time) {
 	if t.IsZero() {
 		a.null()
@@ -54,7 +54,7 @@ func (a *array) time(t time.Time) {
 
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// text appends a string, also an empty one.
+// text appends a string, which may be empty.
 func (a *array) text(v string) {
 	b := a.next()
 	b.WriteByte('"')
@@ -66,7 +66,7 @@ func (a *array) text(v string) {
 	b.WriteByte('"')
 }
 
-// textOrNull appends a string, or NULL when it is empty.
+// textOrNull appends a string, or NULL if it is empty.
 func (a *array) textOrNull(v string) {
 	if v == "" {
 		a.null()
@@ -75,7 +75,7 @@ func (a *array) textOrNull(v string) {
 	a.text(v)
 }
 
-// list appends a list as the literal of a text[], or NULL when it is empty.
+// list appends a list as the literal of a text[], or NULL if it is empty.
 func (a *array) list(v []string) {
 	if len(v) == 0 {
 		a.null()
@@ -88,7 +88,7 @@ func (a *array) list(v []string) {
 	a.text(inner.String())
 }
 
-// String is the literal.
+// String returns the literal.
 func (a *array) String() string {
 	if a.b.Len() == 0 {
 		return "{}"
@@ -96,10 +96,10 @@ func (a *array) String() string {
 	return a.b.String() + "}"
 }
 
-// Value makes an array a parameter of a statement.
+// Value implements driver.Valuer.
 func (a *array) Value() (driver.Value, error) { return a.String(), nil }
 
-// uuidText is the usual form of a UUID that the driver may return in its binary form.
+// uuidText returns the text form of a UUID. The driver may return it in binary form.
 func uuidText(b []byte) string {
 	if len(b) != 16 {
 		return string(b)

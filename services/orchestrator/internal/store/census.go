@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// censusSettings make the planner take the partial indexes, which hold only what has not ended, and not the whole table,
-	// which may be ten times as large. A statement that the caller has given up must not go on in the server.
+	// censusSettings make the planner use the partial indexes of unfinished operations instead of the table, which may be ten times as
+	// large. The timeout ends the statement in the server when the context of the caller ends.
 	censusSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('work_mem', '16MB', true),
     set_config('max_parallel_workers_per_gather', '0', true), set_config('statement_timeout', $1, true)`
-	// censusSQL relies on operations_pending, operations_in_progress or operations_unfinished, and the primary key of requests,
-	// which has the definition. That is a subquery and no join, so that it cannot become a scan of the table.
+	// censusSQL relies on operations_pending, operations_in_progress or operations_unfinished, and on the primary key of requests. The
+	// definition is read with a subquery, because a join could become a scan of the table.
 	censusSQL = `
 SELECT o.type, o.plan, o.state, '' AS definition, 0 AS stage, 0 AS step, r.instance_id IS NOT NULL AS held,
     count(*), min(o.created_at), NULL::timestamptz, NULL::timestamptz
@@ -32,7 +32,7 @@ SELECT o.type, o.plan, o.state, (SELECT r.definition FROM orchestrator.requests 
 FROM orchestrator.operations o WHERE o.state = 'in progress' GROUP BY o.type, o.plan, o.state, definition, o.stage, o.step, held`
 	// firstDueSQL relies on operations_due.
 	firstDueSQL = `SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL`
-	// activeSQL relies on orchestrations_active, activeMembersSQL on an index of the members by orchestration, too.
+	// activeSQL relies on orchestrations_active, and activeMembersSQL also on an index of the members by orchestration.
 	activeSQL = `
 SELECT type, state, count(*) FROM orchestrator.orchestrations
 WHERE state IN ('pending', 'in progress', 'retrying', 'canceling') GROUP BY type, state`
@@ -42,30 +42,30 @@ FROM orchestrator.orchestrations o JOIN orchestrator.orchestration_members m ON 
 WHERE o.state IN ('pending', 'in progress', 'retrying', 'canceling') GROUP BY o.type, m.state`
 )
 
-// Group is a number of operations that have not ended and stand at the same place.
+// Group counts unfinished operations at the same position.
 type Group struct {
 	Type  event.OperationType
 	Plan  string
 	State event.OperationState
-	// Held tells of pending operations that another one runs on their instances, and of others that they wait for a time.
+	// Held means for pending operations that another operation runs on their instances, and for others that they wait for a time.
 	Held bool
-	// Definition, Stage and Step are the place of operations in progress.
+	// Definition, Stage and Step are the position of operations in progress.
 	Definition  string
 	Stage, Step int
 	Count       int
-	// Oldest is when the first of them arrived; TriedAt when the first of them first tried its step, and SentAt when the first
-	// command of them was sent. Zero when there is none.
+	// Oldest is the earliest arrival, TriedAt the earliest first try of the step, and SentAt the earliest sending of a command. Zero if
+	// there is none.
 	Oldest, TriedAt, SentAt time.Time
 }
 
-// Census is where the operations stand that have not ended.
+// Census holds the positions of unfinished operations.
 type Census struct {
 	Groups []Group
-	// FirstDue is the earliest time that an operation waits for; zero when none does.
+	// FirstDue is the earliest time that an operation waits for; zero if none waits.
 	FirstDue time.Time
 }
 
-// Census counts the operations that have not ended. It costs nothing for those that have.
+// Census counts the unfinished operations. Its cost does not depend on the number of finished ones.
 func (s *Store) Census(ctx context.Context) (Census, error) {
 	var c Census
 	err := census(ctx, s.read, func(tx *sqlx.Tx) error {
@@ -98,14 +98,14 @@ func (s *Store) Census(ctx context.Context) (Census, error) {
 	return c, nil
 }
 
-// Standing is a number of orchestrations, or of their operations.
+// Standing counts orchestrations, or their operations, by type and state.
 type Standing struct {
 	Type  event.OperationType
 	State orchestration.State
 	Count int
 }
 
-// Census counts the orchestrations that have not ended, and their operations.
+// Census counts the unfinished orchestrations and their operations.
 func (s *Orchestrations) Census(ctx context.Context) (orchestrations, operations []Standing, err error) {
 	err = census(ctx, s.read, func(tx *sqlx.Tx) error {
 		if err := tx.SelectContext(ctx, &orchestrations, activeSQL); err != nil || len(orchestrations) == 0 {
@@ -119,7 +119,7 @@ func (s *Orchestrations) Census(ctx context.Context) (orchestrations, operations
 	return orchestrations, operations, nil
 }
 
-// census runs f in a transaction that the server ends when ctx does.
+// census runs f in a transaction with censusSettings. The server cancels its statements at the deadline of ctx.
 func census(ctx context.Context, db *sqlx.DB, f func(tx *sqlx.Tx) error) error {
 	limit := "0"
 	if end, ok := ctx.Deadline(); ok {

@@ -11,28 +11,27 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// ErrMarker says that a text is no Marker, or one that this database cannot have given.
+// ErrMarker means that a text is not a valid Marker of this database.
 var ErrMarker = errors.New("is no marker of this database")
 
-// Marker is a point in the history of the database: a snapshot, which knows of every transaction whether it has ended, and when
-// it was taken. Nothing is written for it, and no row has to carry it.
+// Marker is a point in the history of the database: a transaction snapshot and its time. It needs no writes and no column.
 type Marker struct {
 	at       time.Time
 	snapshot string
-	// xmin is the first transaction that may not have ended.
+	// xmin is the oldest transaction that may still run.
 	xmin int64
 }
 
-// maxMarker bounds the text of a marker: a snapshot names the transactions that run.
+// maxMarker is the maximum size of the text of a marker, which lists the running transactions.
 const maxMarker = 4000
 
-// String is the marker as text, for ParseMarker.
+// String returns the text form, for ParseMarker.
 func (m Marker) String() string { return strconv.FormatInt(m.at.UnixMilli(), 10) + "." + m.snapshot }
 
-// At is when the marker was taken.
+// At returns the time of the marker.
 func (m Marker) At() time.Time { return m.at }
 
-// ParseMarker reads a marker; the error wraps ErrMarker.
+// ParseMarker parses a marker; the error wraps ErrMarker.
 func ParseMarker(text string) (Marker, error) {
 	ms, snapshot, _ := strings.Cut(text, ".")
 	at, err := strconv.ParseInt(ms, 10, 64)
@@ -46,7 +45,7 @@ func ParseMarker(text string) (Marker, error) {
 	return m, nil
 }
 
-// newMarker reads a snapshot as Postgres writes it: xmin, xmax and, with commas between, those between that have not ended.
+// newMarker parses a snapshot of Postgres: xmin, xmax, and the comma-separated running transactions between them.
 func newMarker(at time.Time, snapshot string) (Marker, error) {
 	parts := strings.Split(snapshot, ":")
 	if len(parts) != 3 {
@@ -70,7 +69,7 @@ func newMarker(at time.Time, snapshot string) (Marker, error) {
 	return Marker{at: at, snapshot: snapshot, xmin: xmin}, nil
 }
 
-// Version is an operation and the version of its row.
+// Version is the version of the row of an operation.
 type Version struct {
 	ID      string
 	Version int
@@ -78,26 +77,26 @@ type Version struct {
 
 const (
 	markSQL = `SELECT now(), pg_current_snapshot()::text, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`
-	// A row says which transaction has written it last (xmin), in 32 bits. What is older than the marker is ruled out by age; the
-	// full number of what remains is found from that of now ($2), and the snapshot of the marker ($3) tells what was not visible
-	// in it.
+	// sinceSQL selects rows that were written after a marker. A row holds the lower 32 bits of the transaction that wrote it last (xmin).
+	// The age excludes transactions before the marker. For the others the full number is derived from the current one ($2), and the
+	// snapshot of the marker ($3) decides whether the transaction was visible.
 	sinceSQL = `age(o.xmin) <= age($1::text::xid) AND NOT pg_visible_in_snapshot((
     CASE WHEN ($2 & ~4294967295::bigint) + o.xmin::text::bigint > $2 + 2147483648::bigint
         THEN ($2 & ~4294967295::bigint) + o.xmin::text::bigint - 4294967296::bigint
         ELSE ($2 & ~4294967295::bigint) + o.xmin::text::bigint END)::text::xid8, $3::text::pg_snapshot)`
-	// changedSQL relies on operations_unfinished and operations_finished: a row is only changed until it has ended. It is the
-	// one look at all rows that have not ended.
+	// changedSQL relies on operations_unfinished and operations_finished, because finished rows do not change. It reads all unfinished
+	// rows.
 	changedSQL = `
 SELECT o.id::text, o.version FROM orchestrator.operations o WHERE o.state IN ('pending', 'in progress') AND ` + sinceSQL + `
 UNION ALL
 SELECT o.id::text, o.version FROM orchestrator.operations o
 WHERE o.finished_at >= $4 AND o.state IN ('succeeded', 'failed', 'cancelled') AND ` + sinceSQL + `
 LIMIT $5`
-	// skew is how far the clocks of database and orchestrators may be apart, with the time that a commit may take.
+	// skew covers the clock difference between database and orchestrators, and the duration of a commit.
 	skew = 2 * time.Minute
 )
 
-// Mark returns the marker of now.
+// Mark returns the current marker.
 func (s *Store) Mark(ctx context.Context) (Marker, error) {
 	m, _, err := s.mark(ctx, s.read)
 	return m, err
@@ -115,10 +114,10 @@ func (s *Store) mark(ctx context.Context, q sqlx.QueryerContext) (m Marker, xmax
 	return m, xmax, nil
 }
 
-// Changed returns the operations that were added or changed since a marker, at most limit of them, and the marker that comes
-// next: what was changed after it is found from there. The error wraps ErrMarker when the marker lies in the future.
+// Changed returns up to limit operations that were added or changed since a marker, and the marker for the next call. The error wraps
+// ErrMarker if the marker lies in the future.
 func (s *Store) Changed(ctx context.Context, since Marker, limit int) (changed []Version, next Marker, err error) {
-	// In two statements: what is committed between them is found now and once more.
+	// These are two statements: a commit between them is found by this call and by the next one.
 	next, xmax, err := s.mark(ctx, s.read)
 	if err != nil {
 		return nil, next, err

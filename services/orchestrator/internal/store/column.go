@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Types of the elements of columns (pg_type.oid, fixed since the types exist).
+// Element types of columns: constants of pg_type.oid.
 const (
 	typeBool        = 16
 	typeInt4        = 23
@@ -17,15 +17,15 @@ const (
 	typeUUID        = 2950
 )
 
-// columnHeader is what an array of one dimension begins with: the number of dimensions, whether there are NULLs, the type of
-// the elements, their number, and the index of the first.
+// columnHeader is the size of the header of a one-dimensional array: number of dimensions, NULL flag, element type, number of elements,
+// and index of the first element.
 const columnHeader = 20
 
-// postgresEpoch is where Postgres counts microseconds from.
+// postgresEpoch is the zero time of Postgres, in microseconds.
 var postgresEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 
-// column is an array of Postgres in its binary form: one column of the rows that a statement writes. The server neither parses
-// numbers nor times, and nothing is quoted. The zero value is not usable; make one with newColumn.
+// column is a PostgreSQL array in binary form: one column of the rows that a statement writes. It needs no parsing of numbers and times
+// and no quoting. The zero value is not usable; use newColumn.
 type column struct {
 	b     []byte
 	n     uint32
@@ -33,7 +33,7 @@ type column struct {
 	nulls bool
 }
 
-// newColumn makes a column of a type for about so many elements.
+// newColumn returns a column of a type with capacity for about elements values.
 func newColumn(typ uint32, elements int) column {
 	width := 4
 	switch typ {
@@ -74,8 +74,8 @@ func (c *column) bool(v bool) {
 	c.b = append(c.b, 0)
 }
 
-// time appends a time, cut to microseconds, or NULL when it is zero. A year that JSON has no form for is sent as a time that the
-// server refuses, as a data exception.
+// time appends a time, cut to microseconds, or NULL if it is zero. A year that JSON cannot represent is sent as a value that the server
+// rejects with a data exception.
 func (c *column) time(t time.Time) {
 	if t.IsZero() {
 		c.null()
@@ -89,13 +89,13 @@ func (c *column) time(t time.Time) {
 	c.b = binary.BigEndian.AppendUint64(c.b, uint64(micros))
 }
 
-// text appends a string, also an empty one.
+// text appends a string, which may be empty.
 func (c *column) text(v string) {
 	c.size(len(v))
 	c.b = append(c.b, v...)
 }
 
-// textOrNull appends a string, or NULL when it is empty.
+// textOrNull appends a string, or NULL if it is empty.
 func (c *column) textOrNull(v string) {
 	if v == "" {
 		c.null()
@@ -104,7 +104,7 @@ func (c *column) textOrNull(v string) {
 	c.text(v)
 }
 
-// list appends a list as the literal of a text[], or NULL when it is empty.
+// list appends a list as the literal of a text[], or NULL if it is empty.
 func (c *column) list(v []string) {
 	if len(v) == 0 {
 		c.null()
@@ -117,7 +117,7 @@ func (c *column) list(v []string) {
 	c.text(inner.String())
 }
 
-// uuid appends a UUID in its usual form of 36 characters.
+// uuid appends a UUID, given as a text of 36 characters.
 func (c *column) uuid(v string) error {
 	if len(v) != 36 || v[8] != '-' || v[13] != '-' || v[18] != '-' || v[23] != '-' {
 		return fmt.Errorf("id %q: must be a UUID", v)
@@ -137,7 +137,7 @@ func (c *column) uuid(v string) error {
 	return nil
 }
 
-// value is the parameter of a statement. The driver sends bytes as they are, since binary_parameters is on.
+// value returns the parameter for a statement. The driver sends the bytes unchanged, because binary_parameters is on.
 func (c *column) value() []byte {
 	if c.n == 0 { // an array without dimensions
 		empty := make([]byte, 12)

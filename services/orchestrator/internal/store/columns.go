@@ -10,27 +10,27 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// field is a column of the rows that a statement writes, as an array. SQL and arguments are made from lists of fields, so that a column is
-// stated once; rowColumns has those that are read.
+// field is a column of the rows that a statement writes. SQL and arguments are generated from lists of fields, so that each written column
+// is declared once; rowColumns lists the columns that are read.
 type field[T any] struct {
 	name string
 	typ  uint32
-	// cast is the type of the column where it is sent as text.
+	// cast is the type of a column that is sent as text.
 	cast string
 	add  func(c *column, v *T) error
 }
 
-// plain is a field that can always be encoded.
+// plain returns a field whose encoding cannot fail.
 func plain[T any](name string, typ uint32, add func(c *column, v *T)) field[T] {
 	return field[T]{name: name, typ: typ, add: func(c *column, v *T) error { add(c, v); return nil }}
 }
 
-// encoded is a field that is sent as text.
+// encoded returns a field that is sent as text.
 func encoded[T any](name, cast string, add func(c *column, v *T) error) field[T] {
 	return field[T]{name: name, typ: typeText, cast: cast, add: add}
 }
 
-// operationFields are the columns of an operation that change. id and version find it, and details_changed is about details.
+// operationFields are the mutable columns of an operation. id and version select the row; details_changed controls the update of details.
 var operationFields = []field[Change]{
 	{name: "id", typ: typeUUID, add: func(c *column, v *Change) error { return c.uuid(v.Row.Operation.ID) }},
 	plain("version", typeInt4, func(c *column, v *Change) { c.int(v.Row.Version) }),
@@ -58,7 +58,7 @@ var operationFields = []field[Change]{
 	plain("stage_started_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.StageStartedAt) }),
 	plain("sent_at", typeTimestamptz, func(c *column, v *Change) {
 		if v.Row.SentAt.Equal(v.Row.FirstTriedAt) {
-			c.null() // as with nearly every first try: less to write
+			c.null() // usual for a first try; it reduces the size of the write
 			return
 		}
 		c.time(v.Row.SentAt)
@@ -81,7 +81,7 @@ var operationFields = []field[Change]{
 	}),
 }
 
-// line is one transition of an operation.
+// line is a history entry with its operation.
 type line struct {
 	operation string
 	*engine.Entry
@@ -109,14 +109,14 @@ var historyFields = []field[line]{
 	encoded("error", "jsonb", func(c *column, v *line) error { return c.error(v.Error) }),
 }
 
-// releaseFields are about the instances of operations that have ended.
+// releaseFields are the columns for the instances of ended operations.
 var releaseFields = []field[Change]{
 	{name: "id", typ: typeUUID, add: func(c *column, v *Change) error { return c.uuid(v.Row.Operation.ID) }},
 	plain("gone", typeBool, func(c *column, v *Change) { c.bool(v.Release.Gone) }),
 	encoded("completed", "text[]", func(c *column, v *Change) error { c.list(v.Release.Completed); return nil }),
 }
 
-// The first parameters of a statement are the operations, then comes their history, then what else it needs.
+// The parameters of a statement are the operations, then their history, then statement-specific ones.
 var (
 	afterOperations = 1 + len(operationFields)
 	afterHistory    = afterOperations + len(historyFields)
@@ -132,7 +132,7 @@ var typeNames = map[uint32]string{
 	typeBool: "bool", typeInt4: "int4", typeText: "text", typeTimestamptz: "timestamptz", typeUUID: "uuid",
 }
 
-// arrays are parameters of types, from a number on.
+// arrays returns array parameters of the types, numbered from first.
 func arrays(first int, types ...string) string {
 	out := make([]string, len(types))
 	for i, typ := range types {
@@ -141,7 +141,7 @@ func arrays(first int, types ...string) string {
 	return strings.Join(out, ", ")
 }
 
-// unnest turns parameters from a number on into rows. number names a column that counts them, if there is to be one.
+// unnest converts array parameters, numbered from first, into rows. number optionally names a column with the row number.
 func unnest[T any](fields []field[T], first int, as string, number ...string) string {
 	types := make([]string, len(fields))
 	for i := range fields {
@@ -155,44 +155,44 @@ func unnest[T any](fields []field[T], first int, as string, number ...string) st
 		strings.Join(append([]string{names(fields)}, number...), ", ") + ")"
 }
 
-// each joins what f makes of the fields that are not left out.
-func each[T any](fields []field[T], left []string, f func(v *field[T]) string) string {
+// join joins the results of f for the fields that are not omitted.
+func join[T any](fields []field[T], omitted []string, f func(v *field[T]) string) string {
 	var out []string
 	for i := range fields {
-		if !slices.Contains(left, fields[i].name) {
+		if !slices.Contains(omitted, fields[i].name) {
 			out = append(out, f(&fields[i]))
 		}
 	}
 	return strings.Join(out, ", ")
 }
 
-func names[T any](fields []field[T], left ...string) string {
-	return each(fields, left, func(v *field[T]) string { return v.name })
+func names[T any](fields []field[T], omitted ...string) string {
+	return join(fields, omitted, func(v *field[T]) string { return v.name })
 }
 
-func values[T any](fields []field[T], of string, left ...string) string {
-	return each(fields, left, func(v *field[T]) string { return v.value(of) })
+func values[T any](fields []field[T], table string, omitted ...string) string {
+	return join(fields, omitted, func(v *field[T]) string { return v.value(table) })
 }
 
-func assignments[T any](fields []field[T], of string, left ...string) string {
-	return each(fields, left, func(v *field[T]) string { return v.name + " = " + v.value(of) })
+func assignments[T any](fields []field[T], table string, omitted ...string) string {
+	return join(fields, omitted, func(v *field[T]) string { return v.name + " = " + v.value(table) })
 }
 
-func (f *field[T]) value(of string) string {
+func (f *field[T]) value(table string) string {
 	if f.cast == "" {
-		return of + "." + f.name
+		return table + "." + f.name
 	}
-	return of + "." + f.name + "::" + f.cast
+	return table + "." + f.name + "::" + f.cast
 }
 
 // columns are the arrays of a write statement.
 type columns struct {
 	operations, history, releases []column
 	released                      bool
-	line                          line // that is being added
+	line                          line // the line being added; a field to avoid an allocation
 }
 
-// newColumns makes room for about so many changes.
+// newColumns returns columns with capacity for about that many changes.
 func newColumns(changes int) *columns {
 	return &columns{
 		operations: newArrays(operationFields, changes), history: newArrays(historyFields, changes), releases: newArrays(releaseFields, 0),
@@ -250,9 +250,9 @@ func (c *columns) args() []any {
 	return args
 }
 
-// json adds a value as JSON, or NULL where there is none.
-func (c *column) json(v any, none bool) error {
-	if none {
+// json appends a value as JSON, or NULL if it is empty.
+func (c *column) json(v any, empty bool) error {
+	if empty {
 		c.null()
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// SaveDefinition keeps a process definition under its hash.
+// SaveDefinition stores a process definition under its hash.
 func (s *Store) SaveDefinition(ctx context.Context, p *process.Process, now time.Time) error {
 	_, err := s.commit.ExecContext(ctx, `
 INSERT INTO orchestrator.definitions (hash, operation_type, body, created_at) VALUES ($1, $2, $3, $4) ON CONFLICT (hash) DO NOTHING`,
@@ -38,7 +38,7 @@ func (s *Store) Definition(ctx context.Context, hash string) (*process.Process, 
 	return p, nil
 }
 
-// DefinitionHashes names the definitions. There are few.
+// DefinitionHashes returns the hashes of all definitions. There are few.
 func (s *Store) DefinitionHashes(ctx context.Context) ([]string, error) {
 	var found []string
 	if err := s.read.SelectContext(ctx, &found, `SELECT hash FROM orchestrator.definitions ORDER BY hash`); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Event is a line of the history of an operation, with what is needed to show it alone.
+// Event is a line of the history of an operation, with the ids of the operation and its instance.
 type Event struct {
 	Line
 	OperationID, InstanceID string
@@ -21,9 +21,8 @@ type Event struct {
 	Definition string
 }
 
-// Events returns the newest lines of the histories of operations, in the order of time: of the operations named, of those on
-// the instances named, or of those that are both. What is no UUID is left out. It relies on the primary keys and on
-// operations_instance.
+// Events returns the newest lines of the histories of operations, in the order of time. It selects operations by id, by instance, or by
+// both. Ids that are not UUIDs are ignored. It relies on the primary keys and on operations_instance.
 func (s *Orchestrations) Events(ctx context.Context, operationIDs, instanceIDs []string, limit int) ([]Event, error) {
 	var conditions []string
 	var args []any

@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// unpublishedSQL goes through operations_unfinished, and through the part of operations_finished that is younger than $1. Hardly a
-	// row has facts_after.
+	// unpublishedSQL scans operations_unfinished, and the part of operations_finished since $1. Few rows have facts_after.
 	unpublishedSQL = `
 SELECT o.id::text, o.facts_after FROM orchestrator.operations o WHERE o.state IN ('pending', 'in progress') AND o.facts_after IS NOT NULL
 UNION ALL
 SELECT o.id::text, o.facts_after FROM orchestrator.operations o
 WHERE o.finished_at >= $1 AND o.state IN ('succeeded', 'failed', 'cancelled') AND o.facts_after IS NOT NULL
 LIMIT $2`
-	// The next two go by primary key, and lock the rows in the order of their ids.
+	// The next two statements use the primary key, and lock the rows in the order of their ids.
 	factsUnpublishedSQL = `
 WITH v AS (
     SELECT v.id, v.after FROM orchestrator.operations o JOIN unnest($1::uuid[], $2::int4[]) AS v(id, after) USING (id) ORDER BY id FOR UPDATE OF o
@@ -30,26 +29,26 @@ WITH v AS (
     WHERE o.facts_after = v.after ORDER BY id FOR UPDATE OF o SKIP LOCKED
 ) UPDATE orchestrator.operations o SET facts_after = CASE WHEN o.cursor > v.through THEN v.through END
 FROM v WHERE o.id = v.id AND o.facts_after = v.after`
-	// linesAfterSQL relies on history_pkey.
-	linesAfterSQL = `
+	// entriesAfterSQL relies on history_pkey.
+	entriesAfterSQL = `
 SELECT v.id::text, ` + lineColumns + `
 FROM unnest($1::uuid[], $2::int4[]) AS v(id, after), LATERAL (
     SELECT * FROM orchestrator.history h WHERE h.operation_id = v.id AND h.cursor > v.after ORDER BY h.cursor LIMIT $3
 ) h ORDER BY v.id, cursor`
-	// activeSinceSQL goes through requests_pkey in the order of its ids; finished operations that are older are left out.
+	// activeSinceSQL scans operations_pkey in the order of its ids, and filters operations that ended before $2.
 	activeSinceSQL = `
 SELECT o.id::text FROM orchestrator.operations o
 WHERE o.id > $1::uuid AND (o.finished_at IS NULL OR o.finished_at >= $2) AND o.cursor > 0 ORDER BY o.id LIMIT $3`
 )
 
-// FactRange is a part of the history of an operation: the lines with a cursor above After, up to Through.
+// FactRange is a part of the history of an operation: the lines with a cursor greater than After, up to and including Through.
 type FactRange struct {
 	OperationID    string
 	After, Through int64
 }
 
-// Unpublished returns operations whose facts may not all be on the bus, at most limit of them; of those that have ended only the ones
-// that did so since a time. Through is not set.
+// Unpublished returns up to limit operations whose facts may not all be on the bus, without operations that ended before endedSince.
+// Through is not set.
 func (s *Store) Unpublished(ctx context.Context, endedSince time.Time, limit int) (found []FactRange, err error) {
 	rows, err := s.read.QueryContext(ctx, unpublishedSQL, endedSince, limit)
 	if err != nil {
@@ -66,18 +65,18 @@ func (s *Store) Unpublished(ctx context.Context, endedSince time.Time, limit int
 	return found, rows.Err()
 }
 
-// FactsUnpublished notes that the facts of ranges may not be on the bus.
+// FactsUnpublished stores that the facts of ranges may not be on the bus.
 func (s *Store) FactsUnpublished(ctx context.Context, ranges []FactRange) error {
-	return s.noteFacts(ctx, factsUnpublishedSQL, ranges, false)
+	return s.updateFactsAfter(ctx, factsUnpublishedSQL, ranges, false)
 }
 
-// FactsPublished notes that the facts of ranges are on the bus. A row whose note has changed, or that is locked, keeps its note: its facts
-// are published again.
+// FactsPublished stores that the facts of ranges are on the bus. It skips rows that are locked or whose facts_after has changed; their
+// facts are published again.
 func (s *Store) FactsPublished(ctx context.Context, ranges []FactRange) error {
-	return s.noteFacts(ctx, factsPublishedSQL, ranges, true)
+	return s.updateFactsAfter(ctx, factsPublishedSQL, ranges, true)
 }
 
-func (s *Store) noteFacts(ctx context.Context, query string, ranges []FactRange, through bool) error {
+func (s *Store) updateFactsAfter(ctx context.Context, query string, ranges []FactRange, through bool) error {
 	if len(ranges) == 0 {
 		return nil
 	}
@@ -97,14 +96,14 @@ func (s *Store) noteFacts(ctx context.Context, query string, ranges []FactRange,
 	return nil
 }
 
-// LinesAfter returns the lines of the histories in ranges, at most limit of each, by operation and in order. Through does not count.
-func (s *Store) LinesAfter(ctx context.Context, ranges []FactRange, limit int) (map[string][]engine.Entry, error) {
+// EntriesAfter returns up to limit history entries after each range's After, by operation and in order. It ignores Through.
+func (s *Store) EntriesAfter(ctx context.Context, ranges []FactRange, limit int) (map[string][]engine.Entry, error) {
 	var ids, after array
 	for _, f := range ranges {
 		ids.raw(f.OperationID)
 		after.int(f.After)
 	}
-	rows, err := s.read.QueryContext(ctx, linesAfterSQL, &ids, &after, limit)
+	rows, err := s.read.QueryContext(ctx, entriesAfterSQL, &ids, &after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read histories: %w", err)
 	}
@@ -121,19 +120,19 @@ func (s *Store) LinesAfter(ctx context.Context, ranges []FactRange, limit int) (
 	return found, rows.Err()
 }
 
-// ActiveSince returns the operations that have not ended, or ended since a time, in the order of their ids and behind one of them, at most
-// limit of them.
-func (s *Store) ActiveSince(ctx context.Context, since time.Time, behind string, limit int) (found []string, err error) {
-	if err := s.read.SelectContext(ctx, &found, activeSinceSQL, behind, since, limit); err != nil {
+// ActiveSince returns up to limit operations that have not ended, or ended since a time, with ids greater than after, in the order of
+// their ids.
+func (s *Store) ActiveSince(ctx context.Context, since time.Time, after string, limit int) (found []string, err error) {
+	if err := s.read.SelectContext(ctx, &found, activeSinceSQL, after, since, limit); err != nil {
 		return nil, fmt.Errorf("list operations: %w", err)
 	}
 	return found, nil
 }
 
-// scanner is a row.
+// scanner is a row of a query.
 type scanner interface{ Scan(dest ...any) error }
 
-// prefixed is a row whose first column is scanned into something of its own.
+// prefixed is a row whose first column is scanned into first.
 type prefixed struct {
 	*sql.Rows
 	first any
@@ -141,7 +140,7 @@ type prefixed struct {
 
 func (p prefixed) Scan(dest ...any) error { return p.Rows.Scan(append([]any{p.first}, dest...)...) }
 
-// entry is the line as the engine has recorded it.
+// entry converts the line to an entry of the engine.
 func (l *Line) entry() engine.Entry {
 	e := engine.Entry{
 		Cursor: l.Cursor, Kind: engine.Kind(l.Kind), Stage: l.Stage, Step: l.Step, StageAttempt: l.StageAttempt, StepAttempt: l.StepAttempt,

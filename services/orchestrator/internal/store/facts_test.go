@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFactsAfter_Changes(t *testing.T) {
+func TestFactsAfter_Publication_UpdatesTheRow(t *testing.T) {
 	b := setup(t)
 	row := b.started(0)
 	id := row.Operation.ID
@@ -56,7 +56,7 @@ func TestFactsAfter_Changes(t *testing.T) {
 	want("all is published")
 }
 
-func TestLinesAfter_ReturnsTheFirstLinesOfEach(t *testing.T) {
+func TestEntriesAfter_Limit_AppliesPerOperation(t *testing.T) {
 	b := setup(t)
 	ids := []string{b.started(0).Operation.ID, b.started(1).Operation.ID}
 	for _, id := range ids {
@@ -64,7 +64,7 @@ func TestLinesAfter_ReturnsTheFirstLinesOfEach(t *testing.T) {
 		require.NoError(t, err)
 	}
 	first := b.load(ids[0]).Cursor - 1
-	lines, err := b.LinesAfter(t.Context(), []FactRange{{OperationID: ids[0], After: first}, {OperationID: ids[1]}}, 1)
+	lines, err := b.EntriesAfter(t.Context(), []FactRange{{OperationID: ids[0], After: first}, {OperationID: ids[1]}}, 1)
 	require.NoError(t, err)
 	if len(lines[ids[0]]) != 1 || lines[ids[0]][0].Cursor != first+1 || len(lines[ids[1]]) != 1 || lines[ids[1]][0].Cursor != 1 {
 		t.Errorf("lines %+v", lines)

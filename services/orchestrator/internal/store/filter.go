@@ -14,10 +14,10 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// MaxCount is how far operations are counted for a list.
+// MaxCount is the maximum total that is counted for a list.
 const MaxCount = 10_000
 
-// Reason is why an operation that has not ended is where it is.
+// Reason is the reason why an unfinished operation waits.
 type Reason string
 
 // The reasons.
@@ -26,11 +26,11 @@ const (
 	WaitsForWorker    Reason = "no_worker"
 	WaitsForInstance  Reason = "instance_busy"
 	WaitsForAdmission Reason = "admission"
-	// Executing: a worker has the command.
+	// Executing means that a worker executes the command.
 	Executing Reason = "executing"
 )
 
-// Reasons lists the reasons.
+// Reasons returns all reasons.
 func Reasons() []Reason {
 	return []Reason{WaitsForRetry, WaitsForWorker, WaitsForInstance, WaitsForAdmission, Executing}
 }
@@ -40,19 +40,18 @@ type Place struct {
 	Definition  string
 	Type        event.OperationType
 	Stage, Step int
-	// Always tells that every definition of the type that has such a place is meant, so that the definition of an operation need
-	// not be looked at.
+	// Always selects the place in every definition of the type, so that the definition of an operation need not be read.
 	Always bool
 }
 
 // Places is a set of places.
 type Places []Place
 
-// Position is where a page of the list ends: the next one begins behind it.
+// Position is the position of the last operation of a page. The next page starts after it.
 type Position struct {
 	CreatedAt time.Time
 	Arrived   int64
-	// Operation is the id, for lists of an orchestration.
+	// Operation is the operation id, for lists of an orchestration.
 	Operation string
 }
 
@@ -64,18 +63,18 @@ type Filter struct {
 	InstanceID string
 	// Orchestration is a UUID.
 	Orchestration string
-	// Query is the beginning of an operation's or instance's id, or exactly a subaccount, a global account or a shoot.
+	// Query is a prefix of an operation or instance id, or a complete subaccount id, global account id or shoot name.
 	Query string
-	// Since and Until bound the time of creation; Until is not included.
+	// Since and Until bound the time of creation; Until is exclusive.
 	Since, Until time.Time
-	// Waiting selects operations that have not ended.
+	// Waiting selects unfinished operations by reason.
 	Waiting []Reason
-	// At, unless it is nil, selects operations in progress at one of these places; Unserved are the places of steps that nobody
-	// serves, which tell WaitsForWorker from Executing.
+	// At, unless it is nil, selects operations in progress at one of these places. Unserved are the places of steps without a live worker;
+	// they distinguish WaitsForWorker from Executing.
 	At, Unserved Places
-	// After continues a list; nil begins it.
+	// After is the position after which the page starts; nil means the first page.
 	After *Position
-	// Limit and Offset cut a page out of the newest-first list.
+	// Limit and Offset select a page of the newest-first list.
 	Limit, Offset int
 }
 
@@ -85,7 +84,7 @@ type where struct {
 	args       []any
 }
 
-// add adds a condition; each %s stands for an argument.
+// add adds a condition; each %s is replaced by an argument.
 func (w *where) add(condition string, args ...any) {
 	w.conditions = append(w.conditions, w.bind(condition, args...))
 }
@@ -99,7 +98,7 @@ func (w *where) bind(condition string, args ...any) string {
 	return fmt.Sprintf(condition, names...)
 }
 
-// oneOf adds that a column has one of the values.
+// oneOf adds the condition that a column has one of the values.
 func oneOf[T ~string](w *where, column string, values []T) {
 	switch len(values) {
 	case 0:
@@ -121,7 +120,7 @@ func (w *where) String() string {
 	return " WHERE " + strings.Join(w.conditions, " AND ")
 }
 
-// where translates what is asked for, but for Query and After.
+// where returns the conditions of the filter, except those of Query and After.
 func (f *Filter) where() *where {
 	w := &where{}
 	if f.Orchestration != "" {
@@ -149,7 +148,7 @@ func (f *Filter) where() *where {
 	return w
 }
 
-// at is the condition that an operation is at one of the places. Only where definitions of one type differ is the request looked at.
+// at returns the condition that an operation is at one of the places. It reads the request only if the definitions of a type differ.
 func (w *where) at(places Places) string {
 	always, some := map[string]bool{}, map[string]bool{}
 	var kinds, stages, steps, definition, stage, step array
@@ -210,7 +209,7 @@ func (w *where) waiting(reasons []Reason, unserved Places) {
 	w.conditions = append(w.conditions, "o.state IN ('pending', 'in progress')", "("+strings.Join(alternatives, " OR ")+")")
 }
 
-// search is the condition that an operation is found by a text, and found names the operations that are, by index.
+// search returns the condition that a text matches an operation, and a statement that finds matching operations with indexes.
 func (w *where) search(text, union string) (condition, found string) {
 	text = clean(text)
 	escaped := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
@@ -222,18 +221,18 @@ func (w *where) search(text, union string) (condition, found string) {
 		selects = append(selects, "SELECT o.id FROM orchestrator.operations o WHERE "+conditions[1])
 	}
 	argument := w.bind("%s", text)
-	var said []string
+	var matches []string
 	for _, path := range exact {
 		c := "r.body #>> '" + path + "' = " + argument
-		said = append(said, c)
+		matches = append(matches, c)
 		selects = append(selects, "SELECT r.operation_id FROM orchestrator.requests r WHERE "+c)
 	}
-	// No join, which could become a scan of all requests.
-	conditions = append(conditions, "(SELECT "+strings.Join(said, " OR ")+" FROM orchestrator.requests r WHERE r.operation_id = o.id)")
+	// This is not a join, because a join could become a scan of all requests.
+	conditions = append(conditions, "(SELECT "+strings.Join(matches, " OR ")+" FROM orchestrator.requests r WHERE r.operation_id = o.id)")
 	return "(" + strings.Join(conditions, " OR ") + ")", strings.Join(selects, " "+union+" ")
 }
 
-// uuidRange is the range of UUIDs that begin with a text.
+// uuidRange returns the range of UUIDs with a prefix.
 func uuidRange(prefix string) (low, high string, ok bool) {
 	const zero, last = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 	prefix = strings.ToLower(prefix)
@@ -252,16 +251,16 @@ func uuidRange(prefix string) (low, high string, ok bool) {
 // List is a page of operations.
 type List struct {
 	Rows []*Row
-	// Next continues the list; nil at its end.
+	// Next is the position for the next page; nil at the end.
 	Next *Position
-	// Total counts the operations in all, at most MaxCount; Capped tells that there are more.
+	// Total is the total number of operations, at most MaxCount; Capped means that there are more.
 	Total  int
 	Capped bool
 }
 
-// List returns a page of operations, the newest first; those of an orchestration are ordered by their id, the greatest first. It
-// relies on operations_created, operations_unfinished, operations_ended, operations_type, operations_plan, operations_instance and, for
-// the operations of an orchestration, on orchestration_members_list. Total is only found out for the first page and pages with an offset.
+// List returns a page of operations, newest first. Operations of an orchestration are ordered by descending id. Total is set only for the
+// first page and for pages with an offset. List relies on operations_created, operations_unfinished, operations_ended, operations_type,
+// operations_plan, operations_instance and, for the operations of an orchestration, on orchestration_members_list.
 func (s *Store) List(ctx context.Context, f Filter) (*List, error) {
 	query, args, err := s.listSQL(ctx, &f)
 	if err != nil {
@@ -293,8 +292,8 @@ func (s *Store) List(ctx context.Context, f Filter) (*List, error) {
 	return list, nil
 }
 
-// listSQL is the statement for a page and one operation more. The page is found first, so that everything else is read for its
-// operations alone.
+// listSQL returns the statement for a page and one more operation. It finds the ids of the page first, so that the other columns are read
+// only for these.
 func (s *Store) listSQL(ctx context.Context, f *Filter) (query string, args []any, err error) {
 	w, from, err := s.from(ctx, f)
 	if err != nil {
@@ -310,7 +309,7 @@ func (s *Store) listSQL(ctx context.Context, f *Filter) (query string, args []an
 	}
 	limit := w.bind(" LIMIT %s OFFSET %s", f.Limit+1, f.Offset)
 	page := "SELECT o.id" + from + w.String() + " ORDER BY " + order + limit
-	// The id of a member is that of its operation.
+	// The id of a member is the id of its operation.
 	order = strings.Replace(order, "m.operation_id", "o.id", 1)
 	return "SELECT" + rowColumns + fromRows + " WHERE o.id = ANY(ARRAY(" + page + ")) ORDER BY " + order, w.args, nil
 }
@@ -322,7 +321,7 @@ func (f *Filter) order() string {
 	return "o.created_at DESC, o.arrived DESC"
 }
 
-// from is the part of a statement that says which operations are meant, but for where the page begins.
+// from returns the FROM clause and the conditions of a filter, without the start of the page.
 func (s *Store) from(ctx context.Context, f *Filter) (w *where, from string, err error) {
 	w = f.where()
 	from = " FROM orchestrator.operations o"
@@ -332,12 +331,12 @@ func (s *Store) from(ctx context.Context, f *Filter) (w *where, from string, err
 	if f.Query == "" {
 		return w, from, nil
 	}
-	few, err := s.few(ctx, f.Query)
+	few, err := s.hasFewMatches(ctx, f.Query)
 	if err != nil {
 		return nil, "", err
 	}
 	condition, found := w.search(f.Query, "UNION")
-	// Few operations are looked up; of many the walk through the list soon comes upon some.
+	// A few matches are looked up by id. With many matches a scan of the list soon finds some.
 	if few {
 		condition = "o.id = ANY(ARRAY(" + found + "))"
 	}
@@ -345,10 +344,10 @@ func (s *Store) from(ctx context.Context, f *Filter) (w *where, from string, err
 	return w, from, nil
 }
 
-// few tells that a search finds no more operations than are counted.
-func (s *Store) few(ctx context.Context, text string) (bool, error) {
+// hasFewMatches reports whether a search finds at most MaxCount operations.
+func (s *Store) hasFewMatches(ctx context.Context, text string) (bool, error) {
 	w := &where{}
-	_, found := w.search(text, "UNION ALL") // which ends as soon as there are too many
+	_, found := w.search(text, "UNION ALL") // stops at the limit, unlike UNION
 	n, err := s.countAtMost(ctx, found, w.args)
 	return n <= MaxCount, err
 }
@@ -363,7 +362,7 @@ func (s *Store) count(ctx context.Context, f *Filter) (n int, capped bool, err e
 	return min(n, MaxCount), n > MaxCount, err
 }
 
-// countSQL is the statement that has a row for each operation. It goes the way of the list.
+// countSQL returns a statement with one row for each operation. It uses the same plan as the list.
 func (s *Store) countSQL(ctx context.Context, f *Filter) (query string, args []any, err error) {
 	w, from, err := s.from(ctx, f)
 	if err != nil {
@@ -372,7 +371,7 @@ func (s *Store) countSQL(ctx context.Context, f *Filter) (query string, args []a
 	return "SELECT 1" + from + w.String() + " ORDER BY " + f.order(), w.args, nil
 }
 
-// countAtMost counts the rows of a statement, and one more than MaxCount at most.
+// countAtMost counts the rows of a statement, up to MaxCount + 1.
 func (s *Store) countAtMost(ctx context.Context, query string, args []any) (int, error) {
 	var n int
 	err := s.read.GetContext(ctx, &n, atMost(query), args...)

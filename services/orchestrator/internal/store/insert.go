@@ -8,7 +8,7 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// insertSQL stores new operations in the state that they have already reached, with their history.
+// insertSQL stores new operations with their current state and history.
 var insertSQL = `
 WITH v AS (` + valuesSQL + `
 ), f AS (
@@ -23,14 +23,14 @@ INSERT INTO orchestrator.operations (` + names(operationFields, "version", "deta
 SELECT ` + values(operationFields, "v", "version", "details_changed") + `, 0, f.type, f.instance_id, f.plan, f.created_at
 FROM v JOIN f USING (n) ORDER BY n`
 
-// Insert stores new operations, in this order of arrival, with what has happened to them so far. Their version is 0 afterwards.
-func (t *Tx) Insert(ctx context.Context, news []*Change) error {
-	if len(news) == 0 {
+// Insert stores new operations in order of arrival, with their state and history. Their version is 0 afterwards.
+func (t *Tx) Insert(ctx context.Context, added []*Change) error {
+	if len(added) == 0 {
 		return nil
 	}
-	c := newColumns(len(news))
+	c := newColumns(len(added))
 	var kind, instance, plan, created, body, definition, trace array
-	for _, change := range news {
+	for _, change := range added {
 		r := change.Row
 		request := r.Encoded
 		if request == nil {
@@ -58,7 +58,7 @@ func (t *Tx) Insert(ctx context.Context, news []*Change) error {
 }
 
 const (
-	// createInstancesSQL waits for those who create one of the instances at the same time, and leaves out what they have created.
+	// createInstancesSQL waits for concurrent transactions that create one of the instances, and skips instances that they created.
 	createInstancesSQL = `
 INSERT INTO orchestrator.instances (instance_id, running, waiting, details, completed)
 SELECT v.instance_id, v.running::uuid, v.waiting, v.details::jsonb, v.completed::text[]
@@ -73,15 +73,15 @@ FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[]) AS v(ins
 WHERE n.instance_id = v.instance_id`
 	dropInstancesSQL = `
 DELETE FROM orchestrator.instances WHERE instance_id = ANY($1::text[]) AND running IS NULL AND waiting = 0`
-	// forgetUsersSQL relies on operations_instance. What came after the deprovisioning is of another instance with the same id.
+	// forgetUsersSQL relies on operations_instance. Operations after the deprovisioning belong to a new instance with the same id.
 	forgetUsersSQL = `
 UPDATE orchestrator.requests r SET body = r.body #- '{context,userId}'
 FROM orchestrator.operations d JOIN orchestrator.operations o ON o.instance_id = d.instance_id AND o.arrived <= d.arrived
 WHERE d.id = ANY($1::uuid[]) AND r.operation_id = o.id AND r.body -> 'context' ? 'userId'`
 )
 
-// LockInstances locks instances in one order and returns them by id; those that are missing are new, and nobody's until they are
-// saved. Ids must be sorted and unique.
+// LockInstances locks instances in the order of their ids and returns them by id. Missing instances are returned as new; they are not
+// locked until they are saved. Ids must be sorted and unique.
 func (t *Tx) LockInstances(ctx context.Context, ids []string) (map[string]*Instance, error) {
 	var list array
 	for _, id := range ids {
@@ -113,8 +113,8 @@ func (t *Tx) LockInstances(ctx context.Context, ids []string) (map[string]*Insta
 	return instances, nil
 }
 
-// SaveInstances writes instances that are locked, and creates the new ones among them. The error is ErrConflict when another
-// has created one meanwhile. New instances must be in the order of their ids.
+// SaveInstances writes locked instances, and creates the new ones. The error is ErrConflict if another transaction has created one of
+// them. New instances must be in the order of their ids.
 func (t *Tx) SaveInstances(ctx context.Context, instances []*Instance) error {
 	var created, changed []*Instance
 	for _, i := range instances {
@@ -158,7 +158,7 @@ func writeInstances(ctx context.Context, stmt *sqlx.Stmt, instances []*Instance)
 	return result.RowsAffected()
 }
 
-// DropInstances forgets instances that are deprovisioned, unless an operation has come for them meanwhile.
+// DropInstances deletes deprovisioned instances, except those with an operation.
 func (s *Store) DropInstances(ctx context.Context, ids []string) error {
 	var list array
 	for _, id := range ids {
@@ -170,8 +170,8 @@ func (s *Store) DropInstances(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// ForgetUsers removes the user from the requests of the instances that these deprovisionings, given by id, have removed
-// (docs/contracts/processes.md#deprovisioning). It may be repeated.
+// ForgetUsers deletes the user ids from all requests for the instances that the given deprovisionings removed
+// (docs/contracts/processes.md#deprovisioning). It is idempotent.
 func (s *Store) ForgetUsers(ctx context.Context, deprovisionings []string) error {
 	var list array
 	for _, id := range deprovisionings {

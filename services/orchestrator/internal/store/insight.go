@@ -13,21 +13,21 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// MaxEnded is how far ended operations are counted, per state.
+// MaxEnded is the maximum number of ended operations that are counted per state.
 const MaxEnded = 200_000
 
-// samples is how many operations of a group are named at most.
+// samples is the maximum number of samples per group.
 const samples = 5
 
 var (
-	// endedSQL relies on operations_ended alone.
+	// endedSQL uses only operations_ended.
 	endedSQL = fmt.Sprintf(`
 SELECT s.state, c.type, count(*) FROM unnest(ARRAY['succeeded', 'failed', 'cancelled']) AS s(state),
 LATERAL (SELECT o.type FROM orchestrator.operations o
     WHERE o.state = s.state AND o.state IN ('succeeded', 'failed', 'cancelled') LIMIT %d) c
 GROUP BY s.state, c.type`, MaxEnded+1)
-	// samplesSQL relies on the indexes of censusSQL. Operations are split by their ids into as many parts as samples are wanted, and
-	// the oldest of each part is found by one minimum over its time and id: nothing is sorted.
+	// samplesSQL relies on the indexes of censusSQL. It partitions operations by id into as many parts as there are samples, and finds the
+	// oldest operation of each part as a minimum over time and id, without sorting.
 	samplesSQL = fmt.Sprintf(`
 SELECT state, type, definition, stage, step, held, min((extract(epoch FROM since) * 1000000)::bigint::text || ' ' || id COLLATE "C") FROM (
     SELECT o.id::text AS id, o.state, o.type, '' AS definition, 0 AS stage, 0 AS step,
@@ -42,16 +42,16 @@ SELECT state, type, definition, stage, step, held, min((extract(epoch FROM since
 ) v GROUP BY state, type, definition, stage, step, held, part`, samples)
 )
 
-// Ended is a number of operations that have ended.
+// Ended counts ended operations by state and type.
 type Ended struct {
 	State event.OperationState
 	Type  event.OperationType
 	Count int
-	// Capped tells that there are more operations in this state than are counted.
+	// Capped means that the state has more operations than are counted.
 	Capped bool
 }
 
-// Ended counts the operations that have ended, up to MaxEnded per state.
+// Ended counts the ended operations, up to MaxEnded per state.
 func (s *Store) Ended(ctx context.Context) ([]Ended, error) {
 	rows, err := s.read.QueryContext(ctx, endedSQL)
 	if err != nil {
@@ -74,19 +74,19 @@ func (s *Store) Ended(ctx context.Context) ([]Ended, error) {
 	return ended, rows.Err()
 }
 
-// Sample is an operation of a Group that has been where it is for longer than most others of the group.
+// Sample is one of the operations of a Group that have been at their position for the longest time.
 type Sample struct {
 	Type        event.OperationType
 	State       event.OperationState
 	Held        bool
 	Definition  string
 	Stage, Step int
-	// Since is when the step was first tried, or its command was sent if it is out; for a pending one, when it arrived.
+	// Since is the first try of the step, or the sending of the command in flight; for a pending operation its arrival.
 	Since time.Time
 	ID    string
 }
 
-// Samples returns a few operations of each Group of the Census, the one that is there longest among them.
+// Samples returns a few operations of each Group of the Census, including the one that has been there longest.
 func (s *Store) Samples(ctx context.Context) ([]Sample, error) {
 	var found []Sample
 	err := census(ctx, s.read, func(tx *sqlx.Tx) error {
@@ -120,14 +120,14 @@ func (s *Store) Samples(ctx context.Context) ([]Sample, error) {
 	return found, nil
 }
 
-// oldestSQL relies on operations_type, and stops at the first of each type.
+// oldestSQL relies on operations_type, and reads one row per type.
 const oldestSQL = `
 SELECT v.type, o.id::text, o.state, o.created_at FROM unnest($1::text[], $2::timestamptz[]) AS v(type, created_at),
 LATERAL (SELECT o.id, o.state, o.created_at FROM orchestrator.operations o
     WHERE o.type = v.type AND o.created_at >= v.created_at AND o.state IN ('pending', 'in progress')
     ORDER BY o.created_at, o.arrived LIMIT 1) o`
 
-// Oldest is the oldest operation of a type that has not ended.
+// Oldest is the oldest unfinished operation of a type.
 type Oldest struct {
 	Type      event.OperationType
 	ID        string
@@ -135,7 +135,7 @@ type Oldest struct {
 	CreatedAt time.Time
 }
 
-// Oldest returns the oldest operation of each type that has not ended, given when the oldest one arrived at the earliest.
+// Oldest returns the oldest unfinished operation of each type. since holds a lower bound of its arrival by type.
 func (s *Store) Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]Oldest, error) {
 	var kind, created array
 	for _, t := range event.OperationTypes() {
@@ -161,7 +161,7 @@ func (s *Store) Oldest(ctx context.Context, since map[event.OperationType]time.T
 	return found, rows.Err()
 }
 
-// HistoryAfter returns the lines of a history behind a cursor, the oldest first, at most limit of them.
+// HistoryAfter returns up to limit lines of a history after a cursor, oldest first.
 func (s *Store) HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]Line, error) {
 	return s.lines(ctx, historyAfterSQL, operationID, cursor, limit)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Read returns operations by id for a question, not for a transition, archived ones behind the others. What is no UUID or does not
-// exist is left out.
+// Read returns operations by id, archived ones last. It is for queries and not for transitions. Ids that are not UUIDs or do not exist are
+// ignored.
 func (s *Store) Read(ctx context.Context, ids []string) ([]*Row, error) {
 	var list array
 	for _, id := range ids {
@@ -39,7 +39,7 @@ func (s *Store) Read(ctx context.Context, ids []string) ([]*Row, error) {
 	return append(found, archived...), nil
 }
 
-// Awaited returns those of the operations whose command is out, for a question. The ids must be UUIDs.
+// Awaited returns the operations whose command is in flight. It is for queries and not for transitions. The ids must be UUIDs.
 func (s *Store) Awaited(ctx context.Context, ids []string) ([]*Row, error) {
 	var list array
 	for _, id := range ids {
@@ -56,7 +56,7 @@ func (s *Store) Awaited(ctx context.Context, ids []string) ([]*Row, error) {
 	return found, nil
 }
 
-// Running returns the operation in progress on each of the instances that have one.
+// Running returns the operation in progress by instance, for the instances that have one.
 func (s *Store) Running(ctx context.Context, instanceIDs []string) (map[string]string, error) {
 	var list array
 	for _, id := range instanceIDs {
@@ -79,8 +79,7 @@ SELECT instance_id, running::text FROM orchestrator.instances WHERE running IS N
 	return running, rows.Err()
 }
 
-// Recorded is when the last line was added to the histories of operations; those without one are left out. It goes by primary
-// key.
+// Recorded returns the time of the last history line by operation, for operations with a history. It uses the primary key.
 func (s *Store) Recorded(ctx context.Context, ids []string) (map[string]time.Time, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -113,8 +112,8 @@ const recordedSQL = `
 SELECT v.id::text, (SELECT h.finished_at FROM orchestrator.history h WHERE h.operation_id = v.id ORDER BY h.cursor DESC LIMIT 1)
 FROM unnest($1::uuid[]) AS v(id)`
 
-// Line is one line of an operation's history. Its kind is the outcome for a step, and one of the kinds of the engine
-// otherwise; stage and step are indexes into the definition, or -1.
+// Line is one line of the history of an operation. Kind is the outcome for a step, otherwise a kind of the engine. Stage and Step are
+// indexes into the definition, or -1.
 type Line struct {
 	Cursor                    int64
 	Stage, Step               int
@@ -135,8 +134,7 @@ SELECT * FROM (
     FROM orchestrator.history WHERE operation_id = $1::uuid ORDER BY cursor DESC LIMIT $2
 ) h ORDER BY cursor`
 
-// History returns the history of an operation, also of an archived one, the newest lines if there are more than the limit, in
-// order.
+// History returns the newest limit lines of the history of an operation, in order. The operation may be archived.
 func (s *Store) History(ctx context.Context, operationID string, limit int) ([]Line, error) {
 	lines, err := s.lines(ctx, historyOfSQL, operationID, limit)
 	if len(lines) > 0 || err != nil {

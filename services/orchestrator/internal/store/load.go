@@ -24,16 +24,16 @@ const rowColumns = `
 
 const (
 	fromRows = ` FROM orchestrator.operations o JOIN orchestrator.requests r ON r.operation_id = o.id`
-	// loadSQL goes by primary key.
+	// loadSQL uses the primary key.
 	loadSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = ANY($1::uuid[])`
-	// awaitedSQL goes by primary key.
+	// awaitedSQL uses the primary key.
 	awaitedSQL = loadSQL + ` AND o.state = 'in progress' AND o.execute_before IS NOT NULL`
 	// unfinishedSQL relies on operations_instance.
 	unfinishedSQL = `SELECT` + rowColumns + fromRows + `
 WHERE o.instance_id = $1 AND o.state IN ('pending', 'in progress') ORDER BY o.arrived FOR UPDATE OF o NOWAIT`
 )
 
-// Load returns the operations that exist, by id.
+// Load returns existing operations by id.
 func (s *Store) Load(ctx context.Context, ids []string) (map[string]*Row, error) {
 	return s.loadWith(ctx, s.load, ids)
 }
@@ -66,8 +66,8 @@ func (s *Store) loadWith(ctx context.Context, stmt *sqlx.Stmt, ids []string) (ma
 	return byID, nil
 }
 
-// Unfinished locks and returns the operations of an instance that have not ended, in order of arrival. A row that another
-// transaction holds is an error that postgres.IsRetryable knows: the other may wait for the instance that the caller holds.
+// Unfinished locks and returns the unfinished operations of an instance, in order of arrival. If another transaction holds a row, the
+// error is retryable (postgres.IsRetryable), because the other transaction may wait for the instance that the caller has locked.
 func (t *Tx) Unfinished(ctx context.Context, instanceID string) ([]*Row, error) {
 	rows, err := t.tx.QueryContext(ctx, unfinishedSQL, instanceID)
 	if err != nil {
@@ -161,7 +161,7 @@ func (l *textList) Scan(src any) error {
 	return scanner.Scan(src)
 }
 
-// clean makes text fit for Postgres, which takes neither NUL nor broken UTF-8.
+// clean removes NUL and invalid UTF-8, which Postgres rejects.
 func clean(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
 		return s
@@ -175,9 +175,8 @@ SELECT n.id::text FROM orchestrator.operations n JOIN orchestrator.operations o 
 WHERE n.instance_id = $2 AND n.arrived > o.arrived AND (n.state <> 'cancelled' OR n.type = 'update' AND o.type = 'update')
 ORDER BY n.arrived LIMIT 1`
 
-// Newer returns the first operation of the same instance that was requested after an operation; empty when there is none. Operations
-// that were cancelled do not count, but an update after an update does: the platform has asked for other values. The instance must be
-// locked.
+// Newer returns the first later operation of the same instance; empty if there is none. It ignores cancelled operations, except an update
+// after an update, because the platform has requested other values. The instance must be locked.
 func (t *Tx) Newer(ctx context.Context, id, instanceID string) (string, error) {
 	var found []string
 	err := t.tx.SelectContext(ctx, &found, newerSQL, id, instanceID)
@@ -192,8 +191,8 @@ func (t *Tx) Newer(ctx context.Context, id, instanceID string) (string, error) {
 
 const lockSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = $1::uuid FOR UPDATE OF o NOWAIT`
 
-// Lock locks and returns one operation, or ErrNotFound. A row that another transaction holds is an error that
-// postgres.IsRetryable knows.
+// Lock locks and returns one operation, or ErrNotFound. If another transaction holds the row, the error is retryable
+// (postgres.IsRetryable).
 func (t *Tx) Lock(ctx context.Context, id string) (*Row, error) {
 	rows, err := t.tx.QueryContext(ctx, lockSQL, id)
 	if err != nil {

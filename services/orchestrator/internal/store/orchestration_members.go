@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 )
 
-// Settle takes over how the operations of members in progress have ended, and returns how many of each state. It relies on
+// Settle copies the final states of operations to their members in progress, and returns their numbers by state. It relies on
 // orchestration_members_in_progress and the primary key of operations.
 func (s *Orchestrations) Settle(ctx context.Context, id string, now time.Time) (orchestration.Stats, error) {
 	var ended []orchestration.State
@@ -37,8 +37,8 @@ RETURNING m.state`, id, now)
 	return stats, nil
 }
 
-// ReopenMember puts the member whose failed operation an operator retries in progress again, with its orchestration if that has
-// failed. One that the orchestration has repeated, and one of an orchestration that was canceled, stays as it is.
+// ReopenMember sets the member of a retried operation to in progress again, and its orchestration as well if it has failed. It does not
+// change members that the orchestration has retried itself, or members of a cancelled orchestration.
 func (t *Tx) ReopenMember(ctx context.Context, operationID string, now time.Time) error {
 	var id string
 	err := t.tx.GetContext(ctx, &id, `
@@ -65,13 +65,13 @@ FROM member WHERE o.id = $1::uuid AND o.id = member.orchestration_id AND o.state
 	return nil
 }
 
-// Missed returns waiting members that are due and whose window has ended. It relies on orchestration_members_waiting.
+// Missed returns waiting members that are due and whose maintenance window has ended. It relies on orchestration_members_waiting.
 func (s *Orchestrations) Missed(ctx context.Context, id string, now time.Time, limit int) ([]*orchestration.Member, error) {
 	return members(ctx, s.read, "find members that have missed their window", `
 WHERE m.orchestration_id = $1::uuid AND `+waiting+` AND m.due_at <= $2 AND m.window_end <= $2 LIMIT $3`, id, now, limit)
 }
 
-// Postpone writes when waiting members are due.
+// Postpone writes the due times of waiting members.
 func (s *Orchestrations) Postpone(ctx context.Context, list []*orchestration.Member, now time.Time) error {
 	var id, due, begin, end array
 	for _, m := range list {
@@ -90,7 +90,7 @@ WHERE m.operation_id = v.operation_id AND `+waiting, &id, &due, &begin, &end, no
 	return nil
 }
 
-// Claim makes as many due members in progress as workers leaves room for, and returns how many. It relies on
+// Claim sets due members to in progress, up to workers members in progress, and returns their number. It relies on
 // orchestration_members_waiting and orchestration_members_in_progress.
 func (s *Orchestrations) Claim(ctx context.Context, id string, workers int, now time.Time) (claimed int, err error) {
 	err = s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
@@ -123,8 +123,8 @@ FROM due WHERE m.operation_id = due.operation_id`, id, now, workers)
 	return claimed, nil
 }
 
-// Unrecorded returns members in progress that the broker has not confirmed, or confirmed before a time although their
-// operation has not arrived.
+// Unrecorded returns members in progress that the broker has not confirmed, or that it confirmed before a time and whose operation has not
+// arrived.
 func (s *Orchestrations) Unrecorded(ctx context.Context, id string, before time.Time) ([]*orchestration.Member, error) {
 	return members(ctx, s.write, "find members without an operation", `
 WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND (NOT m.recorded OR m.asked_at < $2
@@ -132,7 +132,7 @@ WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND (NOT m.recor
 ORDER BY m.operation_id`, id, before)
 }
 
-// Recorded writes what the broker has answered: refused is the reason by operation id.
+// Recorded writes the answer of the broker: the recorded operations, and the reasons of refused ones by operation id.
 func (s *Orchestrations) Recorded(ctx context.Context, recorded []string, refused map[string]string, now time.Time) error {
 	var id, no, reason array
 	for _, operation := range recorded {
@@ -155,7 +155,7 @@ WHERE m.operation_id = ANY($1::uuid[]) AND m.state = 'in progress'`, &id, &no, &
 	return nil
 }
 
-// Queued names the operations of members in progress that wait for their turn.
+// Queued returns the ids of pending operations of members in progress.
 func (s *Orchestrations) Queued(ctx context.Context, id string) ([]string, error) {
 	var found []string
 	err := s.read.SelectContext(ctx, &found, `
@@ -167,7 +167,7 @@ WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.state = 'p
 	return found, nil
 }
 
-// candidates are the members that may be retried. It relies on orchestration_members_instance for the newest upgrade.
+// candidates returns the members that may be retried. It relies on orchestration_members_instance for the newest upgrade.
 func candidates(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration, operations []string) ([]orchestration.Candidate, error) {
 	where, args := ` AND m.state = 'failed' AND m.retried_as IS NULL`, []any{o.ID, string(o.Type)}
 	if len(operations) > 0 {
@@ -198,14 +198,14 @@ func candidates(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration
 	return found, rows.Err()
 }
 
-// MemberFilter selects members of an orchestration; an empty state selects all but those that others have taken the place of.
+// MemberFilter selects members of an orchestration; an empty state selects all members that were not replaced by a retry.
 type MemberFilter struct {
 	State orchestration.State
-	// Limit and Offset cut a page out of the list, in the order of operation ids.
+	// Limit and Offset select a page of the list, in the order of operation ids.
 	Limit, Offset int
 }
 
-// Members returns a page of the members of an orchestration, and how many there are in all.
+// Members returns a page of the members of an orchestration, and the total number.
 func (s *Orchestrations) Members(
 	ctx context.Context, id string, f MemberFilter,
 ) (page []*orchestration.Member, total int, err error) {
@@ -237,7 +237,7 @@ func (s *Orchestrations) Member(ctx context.Context, id, operationID string) (*o
 	return found[0], nil
 }
 
-// members reads members; what completes the text of an error.
+// members reads members; what is the prefix of errors.
 func members(ctx context.Context, q sqlx.QueryerContext, what, where string, args ...any) ([]*orchestration.Member, error) {
 	rows, err := q.QueryContext(ctx, `SELECT`+memberColumns+fromMembers+where, args...)
 	if err != nil {

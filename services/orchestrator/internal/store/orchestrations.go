@@ -15,11 +15,10 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 )
 
-// Orchestrations keeps orchestrations and their members. Whatever changes an orchestration locks its row first.
+// Orchestrations stores orchestrations and their members. Every change of an orchestration locks its row first.
 type Orchestrations struct{ write, read *sqlx.DB }
 
-// NewOrchestrations returns orchestrations in a migrated database. A round of an orchestration needs two connections of
-// write.
+// NewOrchestrations returns the Orchestrations of a migrated database. A round of an orchestration needs two connections of write.
 func NewOrchestrations(write, read *sqlx.DB) *Orchestrations {
 	return &Orchestrations{write: write, read: read}
 }
@@ -32,9 +31,9 @@ FROM orchestrator.orchestrations o`
     COALESCE(m.retried_as::text, ''), m.updated_at`
 	fromMembers = `
 FROM orchestrator.orchestration_members m`
-	// waiting and unended are the conditions of partial indexes.
-	waiting = `m.state IN ('pending', 'retrying')`
-	unended = `state IN ('pending', 'in progress', 'retrying', 'canceling')`
+	// waiting and unfinished are the conditions of partial indexes.
+	waiting    = `m.state IN ('pending', 'retrying')`
+	unfinished = `state IN ('pending', 'in progress', 'retrying', 'canceling')`
 )
 
 // Create stores a new orchestration.
@@ -53,42 +52,42 @@ VALUES ($1::uuid, $2, $3, $4, $5::jsonb, $6, $6, $7)`,
 	return nil
 }
 
-// Active names the orchestrations that have not ended, the oldest first. It relies on orchestrations_active.
+// Active returns the ids of unfinished orchestrations, oldest first. It relies on orchestrations_active.
 func (s *Orchestrations) Active(ctx context.Context) ([]string, error) {
 	var found []string
 	if err := s.read.SelectContext(ctx, &found,
-		`SELECT id::text FROM orchestrator.orchestrations WHERE `+unended+` ORDER BY arrived`); err != nil {
+		`SELECT id::text FROM orchestrator.orchestrations WHERE `+unfinished+` ORDER BY arrived`); err != nil {
 		return nil, fmt.Errorf("find active orchestrations: %w", err)
 	}
 	return found, nil
 }
 
-// Exclusively runs f unless somebody else runs it for this orchestration, in any process; it tells whether it has. The lock
-// goes with the connection, so nobody waits for a process that has died.
+// Exclusively runs f unless another call for the same orchestration is running in any process, and reports whether it ran. The lock ends
+// with the connection, so a killed process does not block others.
 func (s *Orchestrations) Exclusively(ctx context.Context, id string, f func(ctx context.Context) error) (bool, error) {
 	key := fnv.New64a()
 	_, _ = key.Write([]byte("keb orchestration " + id)) // a hash does not fail
-	var mine bool
+	var locked bool
 	err := postgres.InTx(ctx, s.write, func(tx *sqlx.Tx) error {
-		if err := tx.GetContext(ctx, &mine, `SELECT pg_try_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
+		if err := tx.GetContext(ctx, &locked, `SELECT pg_try_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
 			return fmt.Errorf("lock orchestration: %w", err)
 		}
-		if !mine {
+		if !locked {
 			return nil
 		}
 		return f(ctx)
 	})
-	return mine, err
+	return locked, err
 }
 
 // OrchestrationFilter selects orchestrations; an empty state selects all.
 type OrchestrationFilter struct {
 	State orchestration.State
-	// Limit and Offset cut a page out of the newest-first list.
+	// Limit and Offset select a page of the newest-first list.
 	Limit, Offset int
 }
 
-// List returns a page of orchestrations, the newest first, and how many there are in all.
+// List returns a page of orchestrations, newest first, and the total number.
 func (s *Orchestrations) List(ctx context.Context, f OrchestrationFilter) (page []*orchestration.Orchestration, total int, err error) {
 	where, args := "", []any(nil)
 	if f.State != "" {
@@ -132,7 +131,7 @@ func get(ctx context.Context, q sqlx.QueryerContext, id, lock string) (*orchestr
 	return found[0], nil
 }
 
-// locked runs f on an orchestration whose row is locked.
+// locked locks the row of an orchestration and runs f.
 func (s *Orchestrations) locked(ctx context.Context, id string, f func(tx *sqlx.Tx, o *orchestration.Orchestration) error) error {
 	return postgres.InTx(ctx, s.write, func(tx *sqlx.Tx) error {
 		o, err := get(ctx, tx, id, " FOR UPDATE OF o")
@@ -161,7 +160,7 @@ func scanOrchestrations(rows *sql.Rows) (found []*orchestration.Orchestration, e
 	return found, rows.Err()
 }
 
-// update writes what changes of an orchestration.
+// update writes the mutable columns of an orchestration.
 func update(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration) error {
 	var due sql.NullTime
 	if !o.DueAt.IsZero() {
@@ -176,8 +175,8 @@ UPDATE orchestrator.orchestrations SET state = $2, description = $3, updated_at 
 	return nil
 }
 
-// Assign replaces the members of a pending orchestration, and writes its new state. An instance that is a member already
-// keeps its operation id. The error wraps orchestration.ErrNotPossible when the orchestration is not pending any more.
+// Assign replaces the members of a pending orchestration, and writes its new state. An instance that is already a member keeps its
+// operation id. The error wraps orchestration.ErrNotPossible if the orchestration is no longer pending.
 func (s *Orchestrations) Assign(ctx context.Context, o *orchestration.Orchestration, members []*orchestration.Member) error {
 	var c memberArrays
 	for _, m := range members {
@@ -185,9 +184,9 @@ func (s *Orchestrations) Assign(ctx context.Context, o *orchestration.Orchestrat
 			return err
 		}
 	}
-	return s.locked(ctx, o.ID, func(tx *sqlx.Tx, now *orchestration.Orchestration) error {
-		if now.State != orchestration.Pending {
-			return fmt.Errorf("%w: the orchestration is %s", orchestration.ErrNotPossible, now.State)
+	return s.locked(ctx, o.ID, func(tx *sqlx.Tx, current *orchestration.Orchestration) error {
+		if current.State != orchestration.Pending {
+			return fmt.Errorf("%w: the orchestration is %s", orchestration.ErrNotPossible, current.State)
 		}
 		_, err := tx.ExecContext(ctx, `
 DELETE FROM orchestrator.orchestration_members m WHERE m.orchestration_id = $1::uuid
@@ -207,8 +206,8 @@ ON CONFLICT (orchestration_id, instance_id) WHERE retried_as IS NULL DO UPDATE S
 	})
 }
 
-// Describe sets the description of an orchestration that is neither being canceled nor has ended; due is when the targets of
-// a pending one are looked up next.
+// Describe sets the description of an orchestration, unless it is being cancelled or has ended. due is the time of the next target
+// look-up of a pending orchestration.
 func (s *Orchestrations) Describe(ctx context.Context, id, description string, due, now time.Time) error {
 	return s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
 		if o.State == orchestration.Canceling || o.State.Final() {
@@ -222,8 +221,8 @@ func (s *Orchestrations) Describe(ctx context.Context, id, description string, d
 	})
 }
 
-// Conclude ends the orchestration if all of its members have ended. It also returns when the next waiting member is due,
-// zero when none waits, and how many members are in progress.
+// Conclude ends the orchestration if all of its members have ended. It also returns the due time of the next waiting member, zero if none
+// waits, and the number of members in progress.
 func (s *Orchestrations) Conclude(
 	ctx context.Context, id string, now time.Time,
 ) (o *orchestration.Orchestration, due time.Time, inProgress int, err error) {
@@ -232,7 +231,7 @@ func (s *Orchestrations) Conclude(
 		if o.State == orchestration.Pending || o.State.Final() {
 			return nil
 		}
-		// Looking whether any is left is cheap, counting all is not.
+		// Checking for unfinished members is cheap; counting all members is not.
 		var next sql.NullTime
 		if err := tx.QueryRowContext(ctx, `
 SELECT (SELECT min(m.due_at) FROM orchestrator.orchestration_members m WHERE m.orchestration_id = $1::uuid AND `+waiting+`),
@@ -263,7 +262,7 @@ SELECT (SELECT min(m.due_at) FROM orchestrator.orchestration_members m WHERE m.o
 	return o, due, inProgress, nil
 }
 
-// Stats counts the members of an orchestration by state, those apart that others have taken the place of.
+// Stats counts the members of an orchestration by state, without members that were replaced by a retry.
 func (s *Orchestrations) Stats(ctx context.Context, id string) (orchestration.Stats, error) {
 	return stats(ctx, s.read, id)
 }
@@ -287,8 +286,8 @@ SELECT state, count(*) FROM orchestrator.orchestration_members WHERE orchestrati
 	return counts, rows.Err()
 }
 
-// Cancel cancels what waits, and lets the orchestration end when what is in progress has ended. An orchestration that has
-// ended, or is being canceled, stays as it is. The error is ErrNotFound when there is none.
+// Cancel cancels waiting members. The orchestration ends when the members in progress have ended. Cancel does not change an orchestration
+// that has ended or is being cancelled. The error is ErrNotFound if the orchestration does not exist.
 func (s *Orchestrations) Cancel(ctx context.Context, id string, now time.Time) error {
 	return s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
 		if o.State.Final() || o.State == orchestration.Canceling {
@@ -305,8 +304,8 @@ WHERE m.orchestration_id = $1::uuid AND `+waiting, id, now, orchestration.Cancel
 	})
 }
 
-// Retry replaces failed members by new ones: those named by operation ids, or all. The error is ErrNotFound when there is
-// no such orchestration, and wraps orchestration.ErrNotPossible when its state does not allow it.
+// Retry replaces failed members by new ones: those with the given operation ids, or all. The error is ErrNotFound if the orchestration does
+// not exist, and wraps orchestration.ErrNotPossible if its state does not allow a retry.
 func (s *Orchestrations) Retry(
 	ctx context.Context, id string, operations []string, immediate bool, now time.Time,
 ) (r orchestration.Retries, err error) {

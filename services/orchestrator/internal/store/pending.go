@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// firstSQL tells of o that no other operation has waited longer for its instance, whatever its type. It relies on
+	// firstSQL selects operations o that are the first pending operation of their instance, of any type. It relies on
 	// operations_instance.
 	firstSQL = `o.arrived = (SELECT min(w.arrived) FROM orchestrator.operations w WHERE w.instance_id = o.instance_id AND w.state = 'pending')`
-	// pendingSQL relies on operations_pending; a locked instance is somebody else's business.
+	// pendingSQL relies on operations_pending. It skips locked instances, which another orchestrator handles.
 	pendingSQL = `
 SELECT o.id::text, o.instance_id
 FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
@@ -26,21 +26,21 @@ WHERE o.state = 'pending' AND n.running IS NULL AND o.instance_id = ANY($1::text
 ORDER BY o.arrived FOR UPDATE OF n SKIP LOCKED`
 	// inProgressSQL relies on operations_in_progress.
 	inProgressSQL = `SELECT count(*) FROM orchestrator.operations WHERE type = $1 AND state = 'in progress'`
-	// pendingTypesSQL relies on operations_pending, and stops at the first of each type.
+	// pendingTypesSQL relies on operations_pending, and reads one row per type.
 	pendingTypesSQL = `
 SELECT t.type FROM unnest($1::text[]) AS t(type)
 WHERE (SELECT o.arrived FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
     WHERE o.state = 'pending' AND o.type = t.type AND n.running IS NULL AND ` + firstSQL + ` ORDER BY o.arrived LIMIT 1) IS NOT NULL`
 )
 
-// Candidate is a pending operation whose instance is free, and locked.
+// Candidate is a pending operation whose instance is free and locked.
 type Candidate struct {
 	ID, InstanceID string
 	Type           event.OperationType
 }
 
-// Pending returns pending operations of a type whose instances are free, in order of arrival, and locks the instances. One that
-// others of its instance precede, of whatever type, is not among them.
+// Pending returns pending operations of a type whose instances are free, in order of arrival, and locks the instances. It returns only the
+// first pending operation of an instance, counting all types.
 func (x *Tx) Pending(ctx context.Context, t event.OperationType, limit int) ([]Candidate, error) {
 	rows, err := x.tx.QueryContext(ctx, pendingSQL, string(t), limit)
 	if err != nil {
@@ -58,7 +58,7 @@ func (x *Tx) Pending(ctx context.Context, t event.OperationType, limit int) ([]C
 	return found, rows.Err()
 }
 
-// PendingOf returns all pending operations of certain instances if they are free, in order of arrival, and locks the instances.
+// PendingOf returns all pending operations of the given instances that are free, in order of arrival, and locks the instances.
 func (t *Tx) PendingOf(ctx context.Context, instanceIDs []string) ([]Candidate, error) {
 	var list array
 	for _, id := range instanceIDs {

@@ -82,12 +82,12 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"writeReleaseSQL", writeReleaseSQL, args(true), []string{"operations_pkey", "instances_pkey"}},
 		{"loadSQL", loadSQL, []any{&inFlight}, []string{"operations_pkey", "requests_pkey"}},
 		{"awaitedSQL", awaitedSQL, []any{&inFlight}, []string{"operations_pkey|operations_in_flight", "requests_pkey"}},
-		{"lookSQL", lookSQL, nil, []string{"operations_due", "operations_in_flight", "operations_pending"}},
+		{"sweepStatusSQL", sweepStatusSQL, nil, []string{"operations_due", "operations_in_flight", "operations_pending"}},
 		{"dueSQL", dueSQL, []any{epoch.Add(time.Hour), 500}, []string{"operations_due"}},
 		{"unansweredSQL", unansweredSQL, []any{epoch.Add(time.Hour), 500}, []string{"operations_in_flight"}},
 		{"anyInFlightSQL", anyInFlightSQL, []any{epoch.Add(24 * time.Hour)}, []string{"operations_in_flight"}},
 		{"inFlightSQL", inFlightSQL, []any{epoch.Add(24 * time.Hour), "00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight"}},
-		{"outSQL", outSQL, []any{"00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight", "requests_pkey"}},
+		{"sentCommandsSQL", sentCommandsSQL, []any{"00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight", "requests_pkey"}},
 		{"pendingSQL", pendingSQL, []any{"update", 200}, []string{"operations_pending"}},
 		{"pendingOfSQL", pendingOfSQL, []any{&instances}, []string{"operations_instance"}},
 		// Both hold little else; which one is read depends on how many wait for their turn.
@@ -102,7 +102,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"archivedHistorySQL", archivedHistorySQL, []any{some.Operation.ID, 100}, []string{"archive_pkey"}},
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
 		{"unpublishedSQL", unpublishedSQL, []any{time.Now().Add(time.Hour), 200}, []string{"operations_unfinished", "operations_finished"}},
-		{"linesAfterSQL", linesAfterSQL, []any{&inFlight, &zeros, 200}, []string{"history_pkey"}},
+		{"entriesAfterSQL", entriesAfterSQL, []any{&inFlight, &zeros, 200}, []string{"history_pkey"}},
 		{"factsUnpublishedSQL", factsUnpublishedSQL, []any{&inFlight, &zeros}, []string{"operations_pkey"}},
 		{"factsPublishedSQL", factsPublishedSQL, []any{&inFlight, &zeros, &zeros}, []string{"operations_pkey"}},
 	} {

@@ -10,15 +10,15 @@ import (
 const (
 	// rankLocks is the first key of the advisory locks on ranks; the second is the rank.
 	rankLocks = 0x6b656272
-	// releaseTimeout bounds what nobody waits for: the lock ends with its connection at the latest.
+	// releaseTimeout bounds the release of a rank. The lock ends with its connection at the latest.
 	releaseTimeout = time.Second
 )
 
 var errNoRank = errors.New("all ranks are taken")
 
-// Rank takes the lowest rank from 1 to ranks that no other orchestrator has, until release is called, this process ends, or its
-// connection is lost; nothing notices the last, and whoever starts then may get the same one. It keeps a connection for that. With an error the
-// rank is 0; release is never nil.
+// Rank acquires the lowest free rank from 1 to ranks. The rank is held until release is called, this process ends, or its connection is
+// lost. The loss of the connection is not detected, so another orchestrator may then get the same rank. Rank keeps one connection open. After
+// an error the rank is 0; release is never nil.
 func (s *Store) Rank(ctx context.Context, ranks int) (rank int, release func(), err error) {
 	conn, err := s.read.Connx(ctx)
 	if err != nil {

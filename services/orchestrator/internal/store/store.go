@@ -1,9 +1,9 @@
 // Package store keeps operations, their history, the instances and the pinned
-// process definitions in the schema orchestrator. It knows what is written
-// together; what is decided is the engine's.
+// process definitions in the schema orchestrator. It contains no decisions;
+// these are made by the engine.
 //
-// A state is written with a compare-and-set on the row's version, so that any
-// number of orchestrators may try and one of them counts.
+// A state is written with a compare-and-set on the version of its row. If several
+// orchestrators write the same row, one of them succeeds.
 package store
 
 import (
@@ -29,13 +29,13 @@ var migrations embed.FS
 const Schema = "orchestrator"
 
 var (
-	// ErrNotFound says that there is no such row.
+	// ErrNotFound means that the row does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict says that the row has changed since it was read. Read it again.
+	// ErrConflict means that the row has changed since it was read. The caller should read it again.
 	ErrConflict = errors.New("changed by another")
 )
 
-// Migrate brings the schema up to date. Several processes may call it at once.
+// Migrate runs the migrations of the schema. Several processes may call it concurrently.
 func Migrate(ctx context.Context, db *sqlx.DB) error {
 	sub, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -47,11 +47,11 @@ func Migrate(ctx context.Context, db *sqlx.DB) error {
 // Row is an operation as stored.
 type Row struct {
 	engine.State
-	// Version is that of the row when it was read.
+	// Version is the version of the row when it was read.
 	Version int
 	// Definition is the hash of the process definition.
 	Definition string
-	// Encoded is Operation as JSON, or nil: it never changes, and every command carries it.
+	// Encoded is Operation as JSON, or nil. It never changes, and every command contains it.
 	Encoded json.RawMessage
 	// EncodedSize is the event.StoredSize of Encoded.
 	EncodedSize int
@@ -60,45 +60,45 @@ type Row struct {
 	CreatedAt   time.Time
 	// Arrived orders operations by their arrival.
 	Arrived int64
-	// Archived tells that the operation ended long ago and can only be read.
+	// Archived reports whether the operation is in the archive and can only be read.
 	Archived bool
 }
 
-// Change is a new state of a row that was read, with what is recorded with it.
+// Change is a new state of a row that was read, with its history entries.
 type Change struct {
 	// Row holds the new state and the version that was read.
 	Row     *Row
 	History []engine.Entry
-	// DetailsChanged tells that the details differ from those that were read.
+	// DetailsChanged reports whether the details differ from those that were read.
 	DetailsChanged bool
-	// FactsAfter, if set, is the cursor behind which facts may not be published after this change: no message guards them.
+	// FactsAfter, if set, is the cursor after which facts may not be published, because the change was not caused by a message.
 	FactsAfter *int64
-	// Release frees the instance, which the operation was in progress on.
+	// Release, if set, frees the instance of the operation.
 	Release *Release
 }
 
-// Release is what an ended operation leaves to its instance.
+// Release is the update of an instance at the end of an operation.
 type Release struct {
-	// Gone tells that nothing is left behind the instance, and its saved data can go.
+	// Gone means that the instance is deprovisioned and its saved data can be deleted.
 	Gone bool
-	// Completed names the steps of an unfinished deprovisioning that need not run again.
+	// Completed holds the names of the steps of an unfinished deprovisioning that need not run again.
 	Completed []string
 }
 
-// Instance is the serialization point of an instance.
+// Instance is the row of an instance. Operations of an instance are serialized by locking it.
 type Instance struct {
 	ID string
-	// Running is the id of the operation in progress; empty when there is none.
+	// Running is the id of the operation in progress; empty if there is none.
 	Running string
 	// Waiting counts the pending operations.
 	Waiting   int
 	Details   []byte
 	Completed []string
-	// New tells that there is no row for it yet.
+	// New means that the row does not exist yet.
 	New bool
 }
 
-// Store reads and writes. Its pools are separate so that readers cannot starve the commits.
+// Store reads and writes operations. It has separate pools, so that queries cannot starve commits.
 type Store struct {
 	commit *sqlx.DB
 	read   *sqlx.DB
@@ -107,7 +107,7 @@ type Store struct {
 	lockInstances, createInstances, saveInstances *sqlx.Stmt
 }
 
-// New prepares the statements of the hot path. commit is for transitions, read for questions.
+// New prepares the frequent statements. commit is the pool for transitions, and read the pool for queries.
 func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 	s := &Store{commit: commit, read: read}
 	for _, p := range []struct {
@@ -132,7 +132,7 @@ func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 	return s, nil
 }
 
-// Tx is a transaction on the pool for transitions. It ends with the function that it was given to.
+// Tx is a transaction on the pool for transitions. It is valid only in the function passed to InTx.
 type Tx struct {
 	s  *Store
 	tx *sqlx.Tx
@@ -146,7 +146,7 @@ func (s *Store) InTx(ctx context.Context, f func(tx *Tx) error) error {
 // Ping reports whether the database answers.
 func (s *Store) Ping(ctx context.Context) error { return s.read.PingContext(ctx) }
 
-// NewRelease says what an ended operation leaves to its instance.
+// NewRelease returns the update of the instance for an ended operation.
 func NewRelease(s *engine.State, completed func() []string) *Release {
 	r := &Release{}
 	if s.Operation.Type != event.Deprovision {
@@ -156,7 +156,7 @@ func NewRelease(s *engine.State, completed func() []string) *Release {
 		r.Gone = true
 		return r
 	}
-	// What a suspension has completed says nothing to the deprovisioning after it, which also removes the instance.
+	// A deprovisioning after a suspension repeats its steps, because it also removes the instance.
 	if !s.Operation.Temporary {
 		r.Completed = completed()
 	}

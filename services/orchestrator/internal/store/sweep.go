@@ -12,10 +12,9 @@ import (
 )
 
 const (
-	// lookSQL relies on operations_due, operations_in_flight and operations_pending. It is the one statement that runs when
-	// nothing happens. The order keeps the planner from looking for a pending operation in the table itself, which is a long way
-	// when there is none any more.
-	lookSQL = `
+	// sweepStatusSQL relies on operations_due, operations_in_flight and operations_pending. It is the only statement of an idle
+	// orchestrator. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
+	sweepStatusSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
     (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
     (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, arrived LIMIT 1) IS NOT NULL`
@@ -27,51 +26,51 @@ LIMIT $2 FOR UPDATE SKIP LOCKED`
 	// anyInFlightSQL relies on operations_in_flight.
 	anyInFlightSQL = `
 SELECT EXISTS (SELECT 1 FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1)`
-	// inFlightSQL goes through operations_in_flight in the order of its ids.
+	// inFlightSQL scans operations_in_flight in the order of its ids.
 	inFlightSQL = `
 SELECT id::text FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1 AND id > $2
 ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED`
-	// outSQL goes through operations_in_flight in the order of its ids, and finds the definition of each in requests_pkey; a join may read
+	// sentCommandsSQL scans operations_in_flight in the order of its ids, and reads each definition with requests_pkey; a join could read
 	// all requests.
-	outSQL = `
+	sentCommandsSQL = `
 SELECT o.id::text, o.cursor, o.dispatch, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id),
     o.stage, o.step, COALESCE(o.sent_at, o.first_tried_at), o.execute_before
 FROM orchestrator.operations o WHERE o.state = 'in progress' AND o.due_at IS NULL AND o.id > $1
 ORDER BY o.id LIMIT $2`
 )
 
-// Look is what the sweep finds.
-type Look struct {
-	// NextDue is when the next waiting operation is due, NextUnanswered when the next command counts as unanswered; zero
-	// when there is none.
+// SweepStatus describes the work of the next sweep.
+type SweepStatus struct {
+	// NextDue is the time at which the next waiting operation is due, and NextUnanswered the time at which the next command counts as
+	// unanswered; zero if there is none.
 	NextDue, NextUnanswered time.Time
-	// Pending tells that operations wait for their turn.
+	// Pending reports whether there are pending operations.
 	Pending bool
 }
 
-// Look asks in one statement whether there is anything to sweep.
-func (s *Store) Look(ctx context.Context) (Look, error) {
+// SweepStatus reads the work of the next sweep with one statement.
+func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	var due, unanswered sql.NullTime
-	var l Look
-	if err := s.read.QueryRowContext(ctx, lookSQL).Scan(&due, &unanswered, &l.Pending); err != nil {
-		return Look{}, fmt.Errorf("look for due operations: %w", err)
+	var status SweepStatus
+	if err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(&due, &unanswered, &status.Pending); err != nil {
+		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}
-	l.NextDue, l.NextUnanswered = utc(due), utc(unanswered)
-	return l, nil
+	status.NextDue, status.NextUnanswered = utc(due), utc(unanswered)
+	return status, nil
 }
 
-// Due locks and names operations that are due; those that another orchestrator has locked are left to it.
+// Due locks due operations and returns their ids. It skips operations that another orchestrator has locked.
 func (t *Tx) Due(ctx context.Context, now time.Time, limit int) ([]string, error) {
 	return ids(ctx, t.tx, dueSQL, now, limit)
 }
 
-// Unanswered locks and names operations whose command is unanswered; those that another orchestrator has locked are left
-// to it.
+// Unanswered locks operations whose command is unanswered, and returns their ids. It skips operations that another orchestrator has
+// locked.
 func (t *Tx) Unanswered(ctx context.Context, now time.Time, limit int) ([]string, error) {
 	return ids(ctx, t.tx, unansweredSQL, now, limit)
 }
 
-// AnyInFlight tells whether InFlight would find something. It locks nothing.
+// AnyInFlight reports whether InFlight would find an operation. It locks nothing.
 func (s *Store) AnyInFlight(ctx context.Context, until time.Time) (found bool, err error) {
 	if err := s.read.GetContext(ctx, &found, anyInFlightSQL, until); err != nil {
 		return false, fmt.Errorf("look for operations in flight: %w", err)
@@ -79,42 +78,42 @@ func (s *Store) AnyInFlight(ctx context.Context, until time.Time) (found bool, e
 	return found, nil
 }
 
-// InFlight locks and names operations whose command is out and counts as unanswered at that time or before, in the order of their ids
-// and behind one of them; those that somebody else has locked are being changed, and left out.
-func (t *Tx) InFlight(ctx context.Context, until time.Time, behind string, limit int) ([]string, error) {
-	return ids(ctx, t.tx, inFlightSQL, until, behind, limit)
+// InFlight locks operations with a command in flight whose limit is until or earlier, and returns their ids. It starts after an id, in the
+// order of the ids, and skips operations that another transaction has locked.
+func (t *Tx) InFlight(ctx context.Context, until time.Time, after string, limit int) ([]string, error) {
+	return ids(ctx, t.tx, inFlightSQL, until, after, limit)
 }
 
-// Out is a command that is out: what tells it from another, and when it was sent.
-type Out struct {
+// SentCommand is a command in flight, with the time at which it was sent.
+type SentCommand struct {
 	OperationID string
 	Cursor      int64
 	Dispatch    int
 	// Definition is the hash of the process definition, in which Stage and Step are.
 	Definition  string
 	Stage, Step int
-	// SentAt is when it was sent for the first time; how often it was sent since only ExecuteBefore tells.
+	// SentAt is the time at which the command was first sent. If it was sent again, only ExecuteBefore has changed.
 	SentAt, ExecuteBefore time.Time
 }
 
-// Out lists commands that are out, in the order of the ids of their operations and behind one of them. It locks nothing: each may be
-// answered before it returns.
-func (s *Store) Out(ctx context.Context, behind string, limit int) (found []Out, err error) {
-	rows, err := s.read.QueryContext(ctx, outSQL, behind, limit)
+// SentCommands returns commands in flight, in the order of the ids of their operations, starting after an id. It locks nothing, so a command
+// may be answered before SentCommands returns.
+func (s *Store) SentCommands(ctx context.Context, after string, limit int) (found []SentCommand, err error) {
+	rows, err := s.read.QueryContext(ctx, sentCommandsSQL, after, limit)
 	if err != nil {
-		return nil, fmt.Errorf("list commands that are out: %w", err)
+		return nil, fmt.Errorf("list commands in flight: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var o Out
-		err := rows.Scan(&o.OperationID, &o.Cursor, &o.Dispatch, &o.Definition, &o.Stage, &o.Step, &o.SentAt, &o.ExecuteBefore)
+		var c SentCommand
+		err := rows.Scan(&c.OperationID, &c.Cursor, &c.Dispatch, &c.Definition, &c.Stage, &c.Step, &c.SentAt, &c.ExecuteBefore)
 		if err != nil {
-			return nil, fmt.Errorf("list commands that are out: %w", err)
+			return nil, fmt.Errorf("list commands in flight: %w", err)
 		}
-		found = append(found, o)
+		found = append(found, c)
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list commands that are out: %w", err)
+		return nil, fmt.Errorf("list commands in flight: %w", err)
 	}
 	return found, nil
 }
@@ -127,7 +126,7 @@ func ids(ctx context.Context, tx *sqlx.Tx, query string, args ...any) ([]string,
 	return found, nil
 }
 
-// PendingTypes names those of the types that have a pending operation whose instance is free, and which is the next one there.
+// PendingTypes returns the types that have an operation that may start: it is the first pending operation of a free instance.
 func (s *Store) PendingTypes(ctx context.Context, types []event.OperationType) ([]event.OperationType, error) {
 	var list array
 	for _, t := range types {

@@ -10,8 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// TallyKey says what is counted. Worker and Step are empty for operations, whose outcome is the state in which they end, or
-// "started".
+// TallyKey is the key of a counter. For operations Worker and Step are empty, and Outcome is the final state or "started".
 type TallyKey struct {
 	Minute       time.Time
 	Type         event.OperationType
@@ -25,7 +24,7 @@ func (k TallyKey) compare(o TallyKey) int {
 }
 
 const (
-	// addTallySQL locks rows in one order, so that orchestrators do not wait for each other in a circle.
+	// addTallySQL locks rows in key order, which prevents deadlocks between orchestrators.
 	addTallySQL = `
 INSERT INTO orchestrator.tally AS t (minute, type, worker, step, outcome, n)
 SELECT * FROM unnest($1::timestamptz[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int8[])
@@ -34,7 +33,7 @@ ON CONFLICT (minute, type, worker, step, outcome) DO UPDATE SET n = t.n + EXCLUD
 	tallySQL = `SELECT minute, type, worker, step, outcome, n FROM orchestrator.tally WHERE minute >= $1`
 )
 
-// AddTally adds to what is counted.
+// AddTally adds to the counters.
 func (s *Store) AddTally(ctx context.Context, counts map[TallyKey]int64) error {
 	keys := make([]TallyKey, 0, len(counts))
 	for k := range counts {
@@ -56,7 +55,7 @@ func (s *Store) AddTally(ctx context.Context, counts map[TallyKey]int64) error {
 	return nil
 }
 
-// ForgetTally removes the minutes before a time.
+// ForgetTally deletes the counters before a time.
 func (s *Store) ForgetTally(ctx context.Context, before time.Time) error {
 	if _, err := s.read.ExecContext(ctx, `DELETE FROM orchestrator.tally WHERE minute < $1`, before); err != nil {
 		return fmt.Errorf("forget the tally: %w", err)
@@ -64,7 +63,7 @@ func (s *Store) ForgetTally(ctx context.Context, before time.Time) error {
 	return nil
 }
 
-// Tally returns what is counted in a minute and later.
+// Tally returns the counters since a minute.
 func (s *Store) Tally(ctx context.Context, since time.Time) (map[TallyKey]int64, error) {
 	rows, err := s.read.QueryContext(ctx, tallySQL, since)
 	if err != nil {

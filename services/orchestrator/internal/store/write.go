@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// writeSQL writes new states by primary key, and the history of those whose version was still the one that was read.
+// writeSQL writes new states by primary key, and the history of the operations whose version has not changed since it was read.
 var writeSQL = `
 WITH v AS (` + valuesSQL + `
 ), u AS (
@@ -24,8 +24,7 @@ WITH v AS (` + valuesSQL + `
     JOIN u ON u.id = h.operation_id
 )`
 
-// writeReleaseSQL also frees the instances of the operations that have ended, by primary key, and returns how many operations wait for
-// each.
+// writeReleaseSQL also frees the instances of ended operations by primary key, and returns the number of operations that wait for each.
 var (
 	writeOnlySQL    = writeSQL + ` SELECT id, 0 FROM u`
 	writeReleaseSQL = writeSQL + `, r AS (
@@ -53,9 +52,9 @@ func (c *column) error(e *event.Error) error {
 	return nil
 }
 
-// Write commits changes and returns, for each operation whose version was still the one that was read, how many operations
-// wait for its instance (only where it was released). The versions of the written rows are raised. It is one statement and
-// one commit, whatever the number of changes; no two changes may be of one operation or release one instance.
+// Write commits the changes of operations whose version has not changed since it was read, and increases their versions. It returns the
+// number of operations that wait for the instance of each written operation, if the change released it; otherwise 0. Write uses one
+// statement and one commit for all changes. There must be at most one change per operation, and one release per instance.
 func (s *Store) Write(ctx context.Context, changes []*Change) (map[string]int, error) {
 	return s.writeWith(ctx, func(stmt *sqlx.Stmt) *sqlx.Stmt { return stmt }, changes)
 }

@@ -1,7 +1,7 @@
-// Package timer sweeps: it drains the outbox, takes up operations whose time
-// has come, because they waited for it or because no worker has answered, and
-// starts pending operations that a lost wake-up would leave behind. It remembers
-// one time, not one per operation.
+// Package timer runs sweeps. A sweep drains the outbox, wakes operations that are
+// due or whose command was not answered, starts pending operations that a lost
+// wake-up would leave waiting, and publishes facts. The timer keeps one time, not
+// one per operation.
 package timer
 
 import (
@@ -16,12 +16,12 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// Looker asks in one statement whether there is anything to do.
-type Looker interface {
-	Look(ctx context.Context) (store.Look, error)
+// Store reads the work of the next sweep with one statement.
+type Store interface {
+	SweepStatus(ctx context.Context) (store.SweepStatus, error)
 }
 
-// Dispatcher does what is due.
+// Dispatcher carries out the parts of a sweep.
 type Dispatcher interface {
 	Drain(ctx context.Context) error
 	Due(ctx context.Context) (int, error)
@@ -29,35 +29,35 @@ type Dispatcher interface {
 	PublishFacts(ctx context.Context) error
 }
 
-// Config is how often a Timer looks.
+// Config is the configuration of a Timer.
 type Config struct {
-	// Every is the longest time between two sweeps.
+	// Every is the maximum time between two sweeps.
 	Every time.Duration
-	// Patience is how long the database may take to say what there is to do; zero means no limit.
-	Patience time.Duration
+	// Timeout bounds the query for the work of a sweep; zero means no limit.
+	Timeout time.Duration
 }
 
 // Timer runs the sweeps of one orchestrator.
 type Timer struct {
-	cfg    Config
-	looker Looker
-	now    func() time.Time
-	log    *slog.Logger
+	cfg   Config
+	store Store
+	now   func() time.Time
+	log   *slog.Logger
 
 	mu   sync.Mutex
 	next time.Time
 	wake chan struct{}
 }
 
-// shortest keeps many operations that are due one after the other from making a sweep each.
-const shortest = 2 * time.Millisecond
+// minPause is the minimum time between two sweeps. It combines operations that are due shortly after each other.
+const minPause = 2 * time.Millisecond
 
-// New returns a Timer; Run starts it. The Dispatcher is given to Run because it calls Wake.
-func New(cfg Config, looker Looker, now func() time.Time, log *slog.Logger) *Timer {
-	return &Timer{cfg: cfg, looker: looker, now: now, log: log, wake: make(chan struct{}, 1)}
+// New returns a Timer. The caller must call Run. The Dispatcher is an argument of Run, because it calls Wake.
+func New(cfg Config, s Store, now func() time.Time, log *slog.Logger) *Timer {
+	return &Timer{cfg: cfg, store: s, now: now, log: log, wake: make(chan struct{}, 1)}
 }
 
-// Wake makes sure that a sweep happens at that time or before.
+// Wake makes sure that a sweep starts no later than at.
 func (t *Timer) Wake(at time.Time) {
 	t.mu.Lock()
 	earlier := t.next.IsZero() || at.Before(t.next)
@@ -74,7 +74,7 @@ func (t *Timer) Wake(at time.Time) {
 	}
 }
 
-// Run sweeps until ctx ends. A sweep that fails is logged and followed by the next one.
+// Run sweeps until ctx ends. It logs errors and continues with the next sweep.
 func (t *Timer) Run(ctx context.Context, d Dispatcher) error {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -99,7 +99,7 @@ func (t *Timer) Run(ctx context.Context, d Dispatcher) error {
 	}
 }
 
-// until is the time to the next sweep.
+// until returns the time until the next sweep.
 func (t *Timer) until(last time.Time) time.Duration {
 	t.mu.Lock()
 	next := t.next
@@ -109,13 +109,13 @@ func (t *Timer) until(last time.Time) time.Duration {
 	if !next.IsZero() {
 		wait = min(wait, next.Sub(now))
 	}
-	return max(wait, shortest)
+	return max(wait, minPause)
 }
 
-// Sweep does once what is due now. A part that fails does not keep the others from being done, unless the bus is away: then nothing more
-// is taken up, since none of its commands would go out.
+// Sweep runs one sweep. After an error in one part it continues with the others, unless the bus is unavailable: then it stops, because no
+// command could be published.
 func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
-	look, err := t.look(ctx)
+	status, err := t.status(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep: %w", err)
 	}
@@ -132,41 +132,41 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
 	now := t.now()
-	held := false
-	if due(look.NextDue, now) || due(look.NextUnanswered, now) {
+	locked := false
+	if due(status.NextDue, now) || due(status.NextUnanswered, now) {
 		n, err := d.Due(ctx)
 		if fails(err) {
 			return fmt.Errorf("sweep: %w", errors.Join(failed...))
 		}
-		// Only the earliest time was known; the one after it is found now, not a whole sweep later.
-		if held = n == 0 || err != nil; !held {
-			if look, err = t.look(ctx); err != nil {
+		// The status has only the earliest time. The next one is read now instead of in the next sweep.
+		if locked = n == 0 || err != nil; !locked {
+			if status, err = t.status(ctx); err != nil {
 				return fmt.Errorf("sweep: %w", err)
 			}
 			now = t.now()
 		}
 	}
-	// What is due and was not taken up is held by another orchestrator.
-	if !held && !look.NextDue.IsZero() && look.NextDue.Before(now.Add(t.cfg.Every)) {
-		t.Wake(look.NextDue)
+	// Due operations that were not found are locked by another orchestrator.
+	if !locked && !status.NextDue.IsZero() && status.NextDue.Before(now.Add(t.cfg.Every)) {
+		t.Wake(status.NextDue)
 	}
-	if look.Pending {
+	if status.Pending {
 		fails(d.Admit(ctx))
 	}
-	fails(d.PublishFacts(ctx)) // last: operations do not wait for it
+	fails(d.PublishFacts(ctx)) // last, because operations do not wait for facts
 	if len(failed) > 0 {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
 	return nil
 }
 
-func (t *Timer) look(ctx context.Context) (store.Look, error) {
-	if t.cfg.Patience > 0 {
+func (t *Timer) status(ctx context.Context) (store.SweepStatus, error) {
+	if t.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, t.cfg.Patience)
+		ctx, cancel = context.WithTimeout(ctx, t.cfg.Timeout)
 		defer cancel()
 	}
-	return t.looker.Look(ctx)
+	return t.store.SweepStatus(ctx)
 }
 
 func due(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }

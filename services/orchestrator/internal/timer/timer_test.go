@@ -22,7 +22,7 @@ import (
 
 const every = time.Second
 
-// fakeStore holds the times of operations, as seconds and nanoseconds since the start, and is the Looker and the Dispatcher.
+// fakeStore holds the times of operations. It implements Store and Dispatcher.
 type fakeStore struct {
 	mu         sync.Mutex
 	start      time.Time
@@ -30,11 +30,11 @@ type fakeStore struct {
 	unanswered []time.Time
 	pending    bool
 	failing    map[string]bool
-	away       bool // why drain fails
+	away       bool // whether drain fails because the bus is unavailable
 	calls      []string
-	taken      []time.Duration // when each due operation was taken up
-	looks      int
-	held       int // how many operations another orchestrator holds
+	woken      []time.Duration // the times at which due operations were woken, since the start
+	reads      int             // of the status
+	locked     int             // the number of operations that another orchestrator has locked
 }
 
 func (f *fakeStore) call(name string) error {
@@ -52,14 +52,14 @@ func first(times []time.Time) time.Time {
 	return slices.MinFunc(times, time.Time.Compare)
 }
 
-func (f *fakeStore) Look(context.Context) (store.Look, error) {
+func (f *fakeStore) SweepStatus(context.Context) (store.SweepStatus, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.looks++
-	if f.failing["look"] {
-		return store.Look{}, errors.New("look is broken")
+	f.reads++
+	if f.failing["status"] {
+		return store.SweepStatus{}, errors.New("status is broken")
 	}
-	return store.Look{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending}, nil
+	return store.SweepStatus{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending}, nil
 }
 
 func (f *fakeStore) Drain(context.Context) error {
@@ -82,10 +82,10 @@ func (f *fakeStore) Due(context.Context) (n int, err error) {
 		return 0, err
 	}
 	f.due = slices.DeleteFunc(f.due, func(at time.Time) bool {
-		if at.After(time.Now()) || len(f.due)-n <= f.held {
+		if at.After(time.Now()) || len(f.due)-n <= f.locked {
 			return false
 		}
-		f.taken = append(f.taken, time.Since(f.start))
+		f.woken = append(f.woken, time.Since(f.start))
 		n++
 		return true
 	})
@@ -104,8 +104,8 @@ func (f *fakeStore) Admit(context.Context) error {
 
 func (f *fakeStore) PublishFacts(context.Context) error { return nil }
 
-// in runs a timer in a bubble of fake time, for as long as the test does.
-func in(t *testing.T, test func(f *fakeStore, tm *timer.Timer)) {
+// runTimer runs a timer with fake time during the test.
+func runTimer(t *testing.T, test func(f *fakeStore, tm *timer.Timer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStore{start: time.Now(), failing: map[string]bool{}}
@@ -123,11 +123,11 @@ func in(t *testing.T, test func(f *fakeStore, tm *timer.Timer)) {
 }
 
 func pass(d time.Duration) {
-	<-time.After(d) // of the bubble: no time passes
+	<-time.After(d) // fake time
 	synctest.Wait()
 }
 
-// change changes what the timer will find.
+// change changes the fake store.
 func (f *fakeStore) change(do func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,18 +141,18 @@ func (f *fakeStore) wait(tm *timer.Timer, after time.Duration) {
 }
 
 func TestTimer_DueOperation_IsHandled(t *testing.T) {
-	in(t, func(f *fakeStore, tm *timer.Timer) {
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 		pass(300 * time.Millisecond)
 		f.wait(tm, 50*time.Millisecond)
 		pass(10 * time.Second)
-		if diff := cmp.Diff([]time.Duration{350 * time.Millisecond}, f.taken); diff != "" {
-			t.Errorf("taken up (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]time.Duration{350 * time.Millisecond}, f.woken); diff != "" {
+			t.Errorf("woken (-want +got):\n%s", diff)
 		}
 	})
 }
 
 func TestTimer_ManyTimes_NoOperationIsLate(t *testing.T) {
-	in(t, func(f *fakeStore, tm *timer.Timer) {
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 		for _, ms := range []time.Duration{300, 100, 700, 200, 1500, 2700} {
 			f.wait(tm, ms*time.Millisecond)
 		}
@@ -161,27 +161,27 @@ func TestTimer_ManyTimes_NoOperationIsLate(t *testing.T) {
 		for _, ms := range []time.Duration{100, 200, 300, 700, 1500, 2700} {
 			want = append(want, ms*time.Millisecond)
 		}
-		if diff := cmp.Diff(want, f.taken); diff != "" {
-			t.Errorf("taken up (-want +got):\n%s", diff)
+		if diff := cmp.Diff(want, f.woken); diff != "" {
+			t.Errorf("woken (-want +got):\n%s", diff)
 		}
 	})
 }
 
 func TestTimer_NoWake_FoundByRegularSweep(t *testing.T) {
-	in(t, func(f *fakeStore, _ *timer.Timer) {
+	runTimer(t, func(f *fakeStore, _ *timer.Timer) {
 		f.change(func() { f.due = append(f.due, f.start.Add(2500*time.Millisecond)) }) // by another orchestrator
 		pass(10 * time.Second)
-		if diff := cmp.Diff([]time.Duration{2500 * time.Millisecond}, f.taken); diff != "" {
-			t.Errorf("taken up (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]time.Duration{2500 * time.Millisecond}, f.woken); diff != "" {
+			t.Errorf("woken (-want +got):\n%s", diff)
 		}
 	})
 }
 
 func TestTimer_FarWake_KeepsTheInterval(t *testing.T) {
-	in(t, func(f *fakeStore, tm *timer.Timer) {
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 		pass(500 * time.Millisecond)
 		f.change(func() { f.unanswered, f.pending = []time.Time{time.Now()}, true })
-		tm.Wake(time.Now().Add(time.Hour)) // must not put it off
+		tm.Wake(time.Now().Add(time.Hour)) // must not delay the sweep
 		pass(600 * time.Millisecond)
 		if diff := cmp.Diff([]string{"due at 1s", "admit at 1s"}, f.calls); diff != "" {
 			t.Errorf("calls (-want +got):\n%s", diff)
@@ -190,69 +190,69 @@ func TestTimer_FarWake_KeepsTheInterval(t *testing.T) {
 }
 
 func TestTimer_Idle_SweepsOncePerInterval(t *testing.T) {
-	in(t, func(f *fakeStore, _ *timer.Timer) {
-		f.change(func() { f.looks = 0 })
+	runTimer(t, func(f *fakeStore, _ *timer.Timer) {
+		f.change(func() { f.reads = 0 })
 		pass(100 * every)
-		if f.looks != 100 || len(f.calls) != 0 {
-			t.Errorf("%d looks in 100 s, calls %v; want 100 and none", f.looks, f.calls)
+		if f.reads != 100 || len(f.calls) != 0 {
+			t.Errorf("%d reads of the status in 100 s and calls %v, want 100 reads and no calls", f.reads, f.calls)
 		}
 	})
 }
 
 func TestTimer_ManyDueTogether_AreOneSweep(t *testing.T) {
-	in(t, func(f *fakeStore, tm *timer.Timer) {
-		f.change(func() { f.looks = 0 })
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
+		f.change(func() { f.reads = 0 })
 		for range 1000 {
 			f.wait(tm, 0)
 		}
 		pass(100 * time.Millisecond)
-		if len(f.taken) != 1000 || f.looks > 4 {
-			t.Errorf("%d taken up with %d looks", len(f.taken), f.looks)
+		if len(f.woken) != 1000 || f.reads > 4 {
+			t.Errorf("%d operations woken with %d reads of the status", len(f.woken), f.reads)
 		}
 	})
 }
 
 func TestTimer_SweepFails_NextOneIsPaced(t *testing.T) {
-	for _, broken := range []string{"look", "drain", "due", "admit"} {
+	for _, broken := range []string{"status", "drain", "due", "admit"} {
 		t.Run(broken, func(t *testing.T) {
-			in(t, func(f *fakeStore, tm *timer.Timer) {
+			runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 				f.change(func() {
-					f.failing[broken], f.looks = true, 0
+					f.failing[broken], f.reads = true, 0
 					f.unanswered, f.pending = []time.Time{time.Now()}, true
 				})
 				f.wait(tm, 0)
 				pass(5 * every)
-				if f.looks < 5 || f.looks > 15 {
-					t.Errorf("%d looks in 5 s", f.looks)
+				if f.reads < 5 || f.reads > 15 {
+					t.Errorf("%d reads of the status in 5 s", f.reads)
 				}
 				f.change(func() { delete(f.failing, broken) })
 				pass(2 * every)
-				if len(f.taken) != 1 {
-					t.Errorf("taken up: %v", f.taken)
+				if len(f.woken) != 1 {
+					t.Errorf("woken at %v, want once", f.woken)
 				}
 			})
 		})
 	}
 }
 
-// What another orchestrator holds locked is due, and nobody here can take it up.
+// An operation that another orchestrator has locked is due, but cannot be woken.
 func TestTimer_LockedOperation_IsNotPolled(t *testing.T) {
-	in(t, func(f *fakeStore, tm *timer.Timer) {
-		f.change(func() { f.held, f.looks = 1, 0 })
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
+		f.change(func() { f.locked, f.reads = 1, 0 })
 		f.wait(tm, 0)
 		f.wait(tm, 0)
 		pass(10 * every)
-		if len(f.taken) != 1 || f.looks > 15 {
-			t.Errorf("%d taken up with %d looks in 10 s", len(f.taken), f.looks)
+		if len(f.woken) != 1 || f.reads > 15 {
+			t.Errorf("%d operations woken with %d reads of the status in 10 s", len(f.woken), f.reads)
 		}
 	})
 }
 
-// What one publication is about must not hold up the operations of others.
+// A publication that fails must not block other operations.
 func TestSweep_PartFails_TheRestIsDone(t *testing.T) {
 	for _, broken := range []string{"drain", "due"} {
 		t.Run(broken, func(t *testing.T) {
-			in(t, func(f *fakeStore, tm *timer.Timer) {
+			runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 				f.change(func() {
 					f.failing[broken] = true
 					f.unanswered, f.pending = []time.Time{time.Now()}, true
@@ -273,14 +273,14 @@ func TestSweep_PartFails_TheRestIsDone(t *testing.T) {
 }
 
 func TestSweep_BusIsAway_NothingIsTakenUp(t *testing.T) {
-	in(t, func(f *fakeStore, tm *timer.Timer) {
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 		f.change(func() {
 			f.failing["drain"], f.away, f.pending = true, true, true
 		})
 		f.wait(tm, 0)
 		pass(3 * every)
 		if len(f.calls) > 0 {
-			t.Errorf("calls %v, want none while the bus is away", f.calls)
+			t.Errorf("calls %v, want none while the bus is unavailable", f.calls)
 		}
 	})
 }

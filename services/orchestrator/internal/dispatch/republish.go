@@ -1,0 +1,175 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// recent returns the commands of a page that are recent enough for the stream to drop a second copy, and their operation ids in order.
+// The bus has kept all messages since keptSince.
+func (o *outbox) recent(ctx context.Context, page []store.SentCommand, keptSince time.Time) (commands map[string]command, ids []string, err error) {
+	now := o.deps.Now()
+	oldest := now.Add(-republishWithin)
+	if since := keptSince.Add(clockSkew); since.After(oldest) {
+		oldest = since
+	}
+	commands = map[string]command{}
+	for i := range page {
+		c := &page[i]
+		p, err := o.deps.Definitions.Pinned(ctx, c.Definition)
+		if err != nil {
+			if isTransient(ctx, err) {
+				return nil, nil, err
+			}
+			continue // the next sweep that finds the operation reports the error
+		}
+		sent := lastSent(p, c)
+		if !sent.After(oldest) || sent.After(now.Add(clockSkew)) || !now.Before(c.ExecuteBefore) {
+			continue
+		}
+		commands[c.OperationID] = command{cursor: c.Cursor, dispatch: c.Dispatch}
+		ids = append(ids, c.OperationID)
+	}
+	return commands, ids, nil
+}
+
+// lastSent returns the time at which a command was last sent. For a command that was sent again shortly before the deadline of its
+// operation, the result is too early.
+func lastSent(p *process.Process, c *store.SentCommand) time.Time {
+	again := c.ExecuteBefore.Add(-p.Stages[c.Stage].Steps[c.Step].Execution)
+	if again.After(c.SentAt) {
+		return again
+	}
+	return c.SentAt
+}
+
+// Drain publishes the commands in the outbox. After an error some commands are still unpublished. The caller should then process nothing
+// else, because its commands could not be published either.
+func (d *Dispatcher) Drain(ctx context.Context) error {
+	commands := d.outbox.pending(d.deps.Now())
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(commands)), d.dueBatch) {
+		err := d.withBatchTimeout(ctx, func(ctx context.Context) error {
+			_, err := d.publishAgain(ctx, commands, ids)
+			return err
+		})
+		if err != nil {
+			d.deps.Wake(d.deps.Now().Add(republishPause))
+			return fmt.Errorf("publish unconfirmed commands: %w", err)
+		}
+	}
+	d.outbox.remove(commands) // including those of operations that have moved on
+	return nil
+}
+
+// publishAgain publishes the commands of operations that have not moved on, and returns their number.
+func (d *Dispatcher) publishAgain(ctx context.Context, commands map[string]command, ids []string) (int, error) {
+	works, err := d.outbox.currentWorks(ctx, commands, ids)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := d.carryOut(ctx, works, nil); err != nil {
+		return 0, err
+	}
+	return len(works), nil
+}
+
+// AfterStart publishes recent commands again under the same ids, and returns their number. An orchestrator that was killed may have
+// committed them without publishing them; the stream drops the copies of published ones. The bus has kept all messages since keptSince.
+// Older commands are sent again at their limits, because the stream may have forgotten their ids. AfterStart writes nothing, so any number
+// of orchestrators may call it concurrently and repeatedly.
+func (d *Dispatcher) AfterStart(ctx context.Context, keptSince time.Time) (published int, err error) {
+	after := minID
+	for {
+		var page []store.SentCommand
+		err := d.withBatchTimeout(ctx, func(ctx context.Context) (err error) {
+			page, err = d.deps.Store.SentCommands(ctx, after, d.dueBatch)
+			return err
+		})
+		if err == nil {
+			err = withTimeout(ctx, pageTimeout, func(ctx context.Context) error {
+				commands, ids, err := d.outbox.recent(ctx, page, keptSince)
+				if err != nil {
+					return err
+				}
+				n, err := d.publishAgain(ctx, commands, ids)
+				published += n
+				return err
+			})
+		}
+		if err != nil {
+			return published, fmt.Errorf("publish commands again after a start: %w", err)
+		}
+		if len(page) < d.dueBatch {
+			return published, nil
+		}
+		after = page[len(page)-1].OperationID
+	}
+}
+
+const (
+	// minID sorts before every operation id.
+	minID = "00000000-0000-0000-0000-000000000000"
+	// maxExecution is the maximum execution time of a step whose command AfterLoss finds. A command with more time is sent again at its
+	// own limit.
+	maxExecution = 24 * time.Hour
+)
+
+// AfterLoss sends the commands of operations in flight again that were sent before a time at which the bus lost its messages, or only the
+// results if resultsOnly is set. It skips commands for which held reports that a worker still has them. It returns the number of sent
+// commands, and of commands that were not sent because no worker serves their step. Several orchestrators may call it concurrently and
+// repeatedly: a command that was sent after that time is not sent again. After an error some commands may be in the outbox; call AfterLoss
+// again for the rest.
+func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held func(worker, commandID string) bool) (sent, unserved int, err error) {
+	until := before.Add(maxExecution)
+	// After the start of an orchestrator there is almost always nothing to do.
+	if found, err := d.deps.Store.AnyInFlight(ctx, until); err != nil || !found {
+		return 0, 0, err
+	}
+	if err := d.Drain(ctx); err != nil { // new commands could not be published either
+		return 0, 0, err
+	}
+	after := minID
+	for {
+		last, again, noWorker := "", 0, 0
+		_, err := d.wakeBatch(ctx, func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
+			ids, err := tx.InFlight(ctx, until, after, limit)
+			last, again, noWorker = "", 0, 0
+			if len(ids) > 0 {
+				last = ids[len(ids)-1]
+			}
+			return ids, err
+		}, func(w *work, now time.Time) error {
+			worker, command := engine.Command(w.process, &w.row.State)
+			if held(worker, event.CommandID(w.row.Operation.ID, command.Cursor)) {
+				return engine.ErrNotPossible
+			}
+			err := w.wakeWith(engine.Due{
+				WorkerAlive: d.deps.Workers.Serves(worker, command.Step), LostBefore: before, ResultsOnly: resultsOnly,
+			}, now)
+			switch {
+			case errors.Is(err, engine.ErrNoWorker):
+				noWorker++
+			case err == nil && w.effects.Dispatch:
+				again++
+			}
+			return err
+		})
+		if err != nil {
+			return sent, unserved, fmt.Errorf("send lost commands again: %w", err)
+		}
+		sent, unserved = sent+again, unserved+noWorker
+		if last == "" {
+			return sent, unserved, nil
+		}
+		after = last
+	}
+}

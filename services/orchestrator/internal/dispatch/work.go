@@ -1,0 +1,202 @@
+// Package dispatch connects the engine with the database and the bus. It handles
+// batches of requests and results, due operations and actions of operators: it
+// applies them with the engine, commits the new states, publishes commands and
+// facts, and only then acknowledges the messages.
+//
+// After a crash between the commit and the publication the message is
+// redelivered. It no longer matches the cursor, so the dispatcher publishes the
+// current command again under the same message id. Commands that were not caused
+// by a message, and commands that the bus has not confirmed or has lost, are
+// published by the outbox.
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/tracing"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// work is the processing of one operation in one batch.
+type work struct {
+	row     *store.Row // the new row, or the one that was read if there is no change
+	process *process.Process
+	change  *store.Change
+	effects engine.Effects
+	// inserted reports whether the operation is new in this batch.
+	inserted bool
+	// fresh reports whether row was read from the database in this batch; otherwise it comes from the cache.
+	fresh bool
+	// republish means that the current command must be published again although nothing has changed.
+	republish bool
+	// hasMessage means that a message caused the change, and that the redelivery of the message publishes the facts again. base is the
+	// cursor before the first change.
+	hasMessage bool
+	base       int64
+	// redelivered is the range of facts to publish again because their message was redelivered; nil for none.
+	redelivered *store.FactRange
+
+	// decide is Deps.Apply. tracer, if not nil, records the ended steps as spans; folds are the results that caused the changes.
+	decide func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
+	tracer *tracer
+	spans  []tracing.Span
+	folds  []folded
+}
+
+func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*work, error) {
+	p, err := d.deps.Definitions.Pinned(ctx, row.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("operation %s: %w", row.Operation.ID, err)
+	}
+	if fresh { // no other goroutine has the row yet
+		if err := encodeOnce(row); err != nil {
+			return nil, err
+		}
+	}
+	return &work{row: row, process: p, fresh: fresh, decide: d.deps.Apply, tracer: d.tracer}, nil
+}
+
+// encodeOnce encodes the operation for all its commands. It removes large parameters of a deprovisioning that would not fit into a
+// command, so that an instance that an earlier release created can be removed.
+func encodeOnce(row *store.Row) error {
+	if err := encode(row); err != nil {
+		return err
+	}
+	if row.Operation.Type != event.Deprovision || row.EncodedSize <= maxCommand-event.MaxDetails {
+		return nil
+	}
+	row.Operation.Parameters = withoutLarge(row.Operation.Parameters)
+	return encode(row)
+}
+
+func encode(row *store.Row) (err error) {
+	if row.Encoded, err = json.Marshal(&row.Operation); err != nil {
+		return fmt.Errorf("operation %s: encode the request: %w", row.Operation.ID, err)
+	}
+	row.EncodedSize = event.StoredSize(row.Encoded)
+	return nil
+}
+
+// withoutLarge returns the parameters of up to 1 KiB. No deprovisioning step needs a larger one.
+func withoutLarge(parameters json.RawMessage) json.RawMessage {
+	const large = 1 << 10
+	members := map[string]json.RawMessage{}
+	if json.Unmarshal(parameters, &members) != nil {
+		return nil
+	}
+	maps.DeleteFunc(members, func(_ string, value json.RawMessage) bool { return event.StoredSize(value) > large })
+	small, err := json.Marshal(members)
+	if err != nil {
+		return nil
+	}
+	return small
+}
+
+// apply applies an event with the engine. Repeated calls accumulate into one write. If the next command would be too large for the
+// bus, apply fails the operation.
+func (w *work) apply(e engine.Event, now time.Time) error {
+	if err := w.applyOne(e, now); err != nil {
+		return err
+	}
+	for w.effects.Dispatch && w.row.InFlight() {
+		size := w.commandSize()
+		if size <= maxCommand {
+			break
+		}
+		err := w.applyOne(engine.Unsendable{Cursor: w.row.Cursor, Reason: w.tooLarge(size, maxCommand)}, now)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxCommand is the maximum event.StoredSize of the request and the saved data of a command; the rest of a message is left for headers,
+// names and times.
+const maxCommand = event.MaxPayload - 16<<10
+
+// commandSize returns the event.StoredSize of the request and the saved data. The size of the saved data is bounded, so it is measured
+// only if the request is large.
+func (w *work) commandSize() int {
+	if w.row.EncodedSize <= maxCommand-event.MaxDetails {
+		return w.row.EncodedSize
+	}
+	return w.row.EncodedSize + event.StoredSize(w.row.Details)
+}
+
+// tooLarge returns the reason why the current command cannot be sent.
+func (w *work) tooLarge(size, limit int) string {
+	_, command := engine.Command(w.process, &w.row.State)
+	return fmt.Sprintf("the command for step %s is too large to be sent: %d bytes, at most %d are allowed; the order has %d bytes, the saved data %d",
+		command.Step, size, limit, w.row.EncodedSize, event.StoredSize(w.row.Details))
+}
+
+func (w *work) applyOne(e engine.Event, now time.Time) error {
+	state, effects, err := w.decide(w.process, w.row.State, e, now)
+	if err != nil {
+		return err
+	}
+	if !effects.Changed {
+		return nil
+	}
+	changed := !bytes.Equal(state.Details, w.row.Details)
+	next := *w.row
+	next.State = state
+	if w.change == nil {
+		w.change, w.base = &store.Change{}, w.row.Cursor
+	}
+	w.change.Row = &next
+	w.change.History = append(w.change.History, effects.History...)
+	w.change.DetailsChanged = w.change.DetailsChanged || changed
+	if w.tracer != nil {
+		w.spans = w.tracer.transition(w.spans, w.process, w.row, &next, effects.History, now)
+	}
+	w.row = &next
+	// Only the last command is published: the results in this batch answer the earlier ones.
+	w.effects.Dispatch = effects.Dispatch
+	w.effects.Facts = append(w.effects.Facts, effects.Facts...)
+	w.effects.PurgeStages = append(w.effects.PurgeStages, effects.PurgeStages...)
+	w.effects.Stages = append(w.effects.Stages, effects.Stages...)
+	w.effects.Finished = effects.Finished
+	return nil
+}
+
+// noteRedelivery records that the message with a cursor was redelivered: the facts of its transition may not be published.
+func (w *work) noteRedelivery(cursor int64) {
+	if cursor < 0 || cursor >= w.row.Cursor {
+		return
+	}
+	r := store.FactRange{OperationID: w.row.Operation.ID, After: cursor, Through: cursor + int64(engine.MaxEntries(w.process))}
+	if w.redelivered != nil {
+		r.After, r.Through = min(r.After, w.redelivered.After), max(r.Through, w.redelivered.Through)
+	}
+	w.redelivered = &r
+}
+
+// release prepares the release of the instance by an operation that was in progress and has ended.
+func (w *work) release() {
+	w.change.Release = store.NewRelease(&w.row.State, func() []string { return w.row.CompletedSteps(w.process) })
+}
+
+// changesOf returns the changes of works that have one.
+func changesOf(works []*work) []*store.Change {
+	changes := make([]*store.Change, 0, len(works))
+	for _, w := range works {
+		if w.change == nil {
+			continue
+		}
+		if !w.hasMessage && len(w.effects.Facts) > 0 {
+			w.change.FactsAfter = &w.base
+		}
+		changes = append(changes, w.change)
+	}
+	return changes
+}
