@@ -9,25 +9,25 @@ import (
 	"sync"
 )
 
-// connections are those of a server. It bounds their number, and knows which have not sent a request yet: a server that shuts down
-// would not answer their first one any more, and yet waits five seconds for it.
+// connections tracks the connections of a server. It limits their number, and closes those without a request at shutdown: the server
+// would not answer their first request, but would wait five seconds for it.
 type connections struct {
 	most int
 
 	mu    sync.Mutex
 	conns map[net.Conn]*connection
-	// waiting are the connections without a request whose header is complete, the one that waits longest first.
+	// waiting lists the connections without a complete request header, the longest waiting first.
 	waiting  *list.List
 	shutting bool
 }
 
 type connection struct {
 	conn net.Conn
-	// place is that among the waiting; nil while requests are answered.
+	// place is the position in waiting; nil while requests are answered.
 	place *list.Element
-	// answering counts the requests that a handler works on; HTTP/2 may have several.
+	// answering counts the requests in handlers; HTTP/2 may have several.
 	answering int
-	// used tells that something has been received.
+	// used reports whether data was received.
 	used bool
 }
 
@@ -49,7 +49,7 @@ func (s *connections) watch(conn net.Conn, state http.ConnState) {
 	}
 	c := s.conns[conn]
 	if c == nil {
-		return // it was cut
+		return // the connection was closed
 	}
 	switch state {
 	case http.StateClosed, http.StateHijacked:
@@ -62,7 +62,7 @@ func (s *connections) watch(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// add takes a connection in. If there are too many, the one that waits longest goes, which may be itself.
+// add adds a connection. If there are too many, it closes the longest waiting one, which may be the new one.
 func (s *connections) add(conn net.Conn) {
 	c := &connection{conn: conn}
 	s.conns[conn] = c
@@ -84,12 +84,12 @@ func (s *connections) remove(c *connection) {
 
 type connKey struct{}
 
-// withConn lets the handler know on which connection a request came.
+// withConn adds the connection of a request to its context.
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// handler keeps connections whose requests are being answered.
+// handler marks connections as answering while next runs.
 func (s *connections) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
@@ -100,13 +100,13 @@ func (s *connections) handler(next http.Handler) http.Handler {
 	})
 }
 
-// answer counts the requests that are being answered.
+// answer counts the requests in handlers.
 func (s *connections) answer(conn net.Conn, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.conns[conn]
 	if c == nil {
-		return // it was cut
+		return // the connection was closed
 	}
 	c.answering += n
 	switch {
@@ -118,7 +118,7 @@ func (s *connections) answer(conn net.Conn, n int) {
 	}
 }
 
-// close is called when the server has begun to shut down.
+// close closes the waiting connections at shutdown.
 func (s *connections) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *connections) close() {
 	}
 }
 
-// cut closes a connection at once: the farewell of TLS could take seconds.
+// cut closes a connection without the TLS shutdown, which could take seconds.
 func cut(conn net.Conn) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()

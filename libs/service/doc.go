@@ -1,3 +1,3 @@
-// Package service is what every main of the project needs: configuration from the environment, logs, a group of parts that
-// live and end together, HTTP serving, health, metrics, signals and the lock on a data folder.
+// Package service provides the common parts of all main functions: configuration from the environment, logs, a group of parts that
+// run and end together, HTTP servers, health, metrics, signals and the lock of a data folder.
 package service

@@ -12,19 +12,19 @@ import (
 )
 
 // LoadEnv fills the struct that into points to from the environment, by its "env", "envDefault" and "envPrefix" tags
-// (github.com/caarlos0/env), and then calls its Validate() error, if it has one. All problems come back in one error; each
-// names its variable and what it wants, never the value, which may be a secret.
+// (github.com/caarlos0/env), and then calls its method Validate() error, if it has one. It returns all problems in one error. Each
+// contains the variable and the expected format, but not the value, which may be a secret.
 //
-// Each variable may come from a file instead, as container platforms hand out secrets: with X_FILE set, X is the content of the
-// file that it names, without the line break at its end.
+// Each variable may come from a file, as with the secrets of container platforms: if X_FILE is set, X is the content of that
+// file without its final line break.
 func LoadEnv(into any) error { return loadEnv(into, env.ToMap(os.Environ())) }
 
-// LoadEnvFrom is LoadEnv with the variables of a map, which stays as it is, in place of those of the process. A variable that is not
-// set gets what defaults returns for it: its second argument is the default of the tag. Without defaults that one applies.
+// LoadEnvFrom is LoadEnv with the variables of a map, which it does not change, instead of those of the process. A variable that is not
+// set gets the result of defaults, whose second argument is the default of the tag. If defaults is nil, the tag applies.
 func LoadEnvFrom(into any, environment map[string]string, defaults func(name, byTag string) string) error {
 	environment = maps.Clone(environment)
 	if environment == nil {
-		// The library would read the environment of the process.
+		// With a nil map, the library would read the environment of the process.
 		environment = map[string]string{}
 	}
 	if defaults != nil {
@@ -93,12 +93,12 @@ func LoadSecret(name string) (string, error) {
 // Defaults returns a configuration in which every field has its default.
 func Defaults[C any]() C {
 	var c C
-	// The defaults are constants in the tags of the struct; tests load each struct.
+	// The defaults are constants in struct tags, which the tests of each struct load.
 	_ = env.ParseWithOptions(&c, env.Options{Environment: map[string]string{}})
 	return c
 }
 
-// fromFiles puts the contents of the files that the X_FILE of these variables name into the environment, and nothing for a file that
+// fromFiles sets variables to the contents of the files in their X_FILE variables, and to the empty string if a file
 // cannot be read.
 func fromFiles(names []string, environment map[string]string) (problems []error) {
 	seen := make(map[string]bool, len(names))
@@ -131,8 +131,8 @@ func problem(err error) error {
 	return err
 }
 
-// unreadable finds the variables whose value does not fit. The library names the field only, so each variable is read
-// alone, into a struct of its own.
+// unreadable returns the variables with invalid values. The library reports only the field, so each variable is parsed
+// separately into its own struct.
 func unreadable(into any, environment map[string]string) []error {
 	fields, err := env.GetFieldParams(into)
 	if err != nil {
@@ -182,7 +182,7 @@ func wanted(t reflect.Type) string {
 	}
 }
 
-// pathCause drops the path from a file error: the variable's name is said already.
+// pathCause removes the path from a file error that already contains the variable's name.
 func pathCause(err error) error {
 	if e, ok := errors.AsType[*os.PathError](err); ok {
 		return e.Err

@@ -34,7 +34,7 @@ func (c *testConfig) Validate() error {
 	return nil
 }
 
-func TestLoadEnvFillsDefaultsFilesAndPrefixes(t *testing.T) {
+func TestLoadEnv_DefaultsFilesPrefixes_AreRead(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(file, []byte("k"), 0o600))
@@ -52,7 +52,7 @@ func TestLoadEnvFillsDefaultsFilesAndPrefixes(t *testing.T) {
 	}
 }
 
-func TestLoadEnvNamesEveryVariableThatIsWrongAndNoValue(t *testing.T) {
+func TestLoadEnv_Invalid_NamesVariablesWithoutValues(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
 	err := loadEnv(&testConfig{}, map[string]string{
@@ -82,7 +82,7 @@ func TestLoadEnvNamesEveryVariableThatIsWrongAndNoValue(t *testing.T) {
 	}
 }
 
-func TestLoadEnvValidates(t *testing.T) {
+func TestLoadEnv_Validate_IsCalled(t *testing.T) {
 	t.Parallel()
 	err := loadEnv(&testConfig{}, map[string]string{"KEB_T_ADDR": "nowhere", "KEB_T_PASSWORD": "p"})
 	if err == nil || err.Error() != "configuration: KEB_T_ADDR: want host:port" {
@@ -90,7 +90,7 @@ func TestLoadEnvValidates(t *testing.T) {
 	}
 }
 
-func TestLoadEnvReadsTheProcessEnvironment(t *testing.T) {
+func TestLoadEnv_Process_EnvironmentIsRead(t *testing.T) {
 	t.Setenv("KEB_T_PASSWORD", "from the process")
 	var got testConfig
 	require.NoError(t, LoadEnv(&got))
@@ -99,7 +99,7 @@ func TestLoadEnvReadsTheProcessEnvironment(t *testing.T) {
 	}
 }
 
-func TestLoadEnvReadsAnyVariableFromAFile(t *testing.T) {
+func TestLoadEnv_FileVariable_IsRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "password")

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Every calls f each time that d has passed, until ctx ends, and then returns nil. An error of f is logged under what, and f is
-// called again when its time comes.
+// Every calls f with the interval d until ctx ends, and then returns nil. It logs an error of f under the name what, and
+// calls f again after the next interval.
 func Every(ctx context.Context, d time.Duration, log *slog.Logger, what string, f func(ctx context.Context) error) error {
 	tick := time.NewTicker(d)
 	defer tick.Stop()

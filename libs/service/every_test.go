@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-func TestWhatFailsIsCalledAgainUntilTheEnd(t *testing.T) {
+func TestEvery_Error_IsRetriedUntilEnd(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	var log bytes.Buffer

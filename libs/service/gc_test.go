@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-func TestTheCollectorIsTunedUnlessTheEnvironmentSaysOtherwise(t *testing.T) {
+func TestTuneGC_GOGCSet_IsKept(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	t.Setenv("GOGC", "100")

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// Group runs the parts of a process: all together, and none without the others.
+// Group runs the parts of a process. If one ends, all end.
 type Group struct {
 	log     *slog.Logger
 	members []member
@@ -32,9 +32,9 @@ func (g *Group) Add(name string, f func(ctx context.Context) error) {
 	g.members = append(g.members, member{name: name, run: f})
 }
 
-// Run runs all parts and returns when all have ended. The first that returns, with an error or without, or the end of ctx,
-// ends the context of the others. The errors come back joined, each with the name of its part; context.Canceled after the
-// end has begun is not an error.
+// Run runs all parts and returns after all have ended. The first return of a part, with or without an error, or the end of ctx
+// ends the context of the others. Run joins the errors, each with the name of its part; context.Canceled after that
+// is not an error.
 func (g *Group) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -15,7 +15,7 @@ func untilStopped(ended chan<- string, name string) func(context.Context) error 
 	}
 }
 
-func TestTheFirstErrorStopsTheGroupAndIsReturned(t *testing.T) {
+func TestGroup_FirstError_StopsAndIsReturned(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	ended := make(chan string, 2)
@@ -32,7 +32,7 @@ func TestTheFirstErrorStopsTheGroupAndIsReturned(t *testing.T) {
 	}
 }
 
-func TestAPartThatReturnsStopsTheGroup(t *testing.T) {
+func TestGroup_PartReturns_StopsOthers(t *testing.T) {
 	t.Parallel()
 	ended := make(chan string, 1)
 	g := NewGroup(nil)
@@ -43,7 +43,7 @@ func TestAPartThatReturnsStopsTheGroup(t *testing.T) {
 	}
 }
 
-func TestTheEndOfTheContextStopsTheGroup(t *testing.T) {
+func TestGroup_ContextEnds_Stops(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan string, 1)
@@ -56,7 +56,7 @@ func TestTheEndOfTheContextStopsTheGroup(t *testing.T) {
 	})
 	err := g.Run(ctx)
 	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("got %v, want the error of the part that could not end well", err)
+		t.Errorf("got %v, want the error of the stopped part", err)
 	}
 	if errors.Is(err, context.Canceled) {
 		t.Errorf("got %v: being stopped is not an error", err)

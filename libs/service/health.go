@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// checkLimit bounds one readiness check, below the usual timeout of a probe.
+// checkLimit is the timeout of a readiness check, shorter than the usual timeout of a probe.
 const checkLimit = 2 * time.Second
 
-// Health answers whether a service is alive and ready. Add and Handler may be used at the same time.
+// Health answers whether a service is alive and ready. It is safe for concurrent use.
 type Health struct {
 	mu     sync.Mutex
 	names  []string
 	checks map[string]func(ctx context.Context) error
 }
 
-// NewHealth returns a Health without checks: ready at once.
+// NewHealth returns a Health without checks, which is ready.
 func NewHealth() *Health { return &Health{checks: map[string]func(context.Context) error{}} }
 
-// Add adds a condition of readiness; one with the same name is replaced. The check gets two seconds. Its error is shown to whoever
-// asks, so it must hold no secret.
+// Add adds a readiness check and replaces one with the same name. The check has a timeout of two seconds. Its error is part of the
+// answer, so it must not contain secrets.
 func (h *Health) Add(name string, check func(ctx context.Context) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,5 +87,5 @@ func writeHealth(w http.ResponseWriter, code int, answer healthAnswer) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(answer) // the client may have left
+	_ = json.NewEncoder(w).Encode(answer) // a disconnected client is not an error
 }

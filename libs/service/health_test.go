@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestHealthAnswersAliveAndReady(t *testing.T) {
+func TestHealth_Checks_DecideReadiness(t *testing.T) {
 	t.Parallel()
 	fine := func(context.Context) error { return nil }
 	h := NewHealth()
@@ -49,12 +49,12 @@ func TestHealthAnswersAliveAndReady(t *testing.T) {
 	}
 }
 
-func TestACheckThatHangsIsGivenADeadline(t *testing.T) {
+func TestHealth_CheckHangs_TimesOut(t *testing.T) {
 	t.Parallel()
 	h := NewHealth()
 	h.Add("stuck", func(ctx context.Context) error {
 		if _, ok := ctx.Deadline(); !ok {
-			return nil // would be reported as ready
+			return nil // would mean ready
 		}
 		return context.DeadlineExceeded
 	})

@@ -15,13 +15,13 @@ const (
 	healthcheckArg = "healthcheck"
 	metricsAddr    = "KEB_METRICS_ADDR"
 	metricsCert    = MetricsTLSPrefix + "CERT_FILE"
-	// healthcheckTimeout is longer than the readiness checks may take.
+	// healthcheckTimeout is longer than checkLimit.
 	healthcheckTimeout = checkLimit + time.Second
-	// maxHealthAnswer bounds what is read, and shown, of an answer that is not the right one.
+	// maxHealthAnswer is the maximum number of bytes of a wrong answer that are read and printed.
 	maxHealthAnswer = 4 << 10
 )
 
-// askReady asks /readyz at the address that a process of this machine listens on, with TLS or without.
+// askReady requests /readyz from a process of this machine by its listening address, with or without TLS.
 func askReady(ctx context.Context, addr string, encrypted bool) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -34,14 +34,14 @@ func askReady(ctx context.Context, addr string, encrypted bool) error {
 	if !encrypted {
 		return Healthcheck(ctx, own, nil)
 	}
-	// The process asks itself, with its own configuration: nothing is sent that the wrong one must not see, and its certificate is for the
-	// names that others use.
+	// The process checks itself: the request contains no secrets, and the certificate is for the
+	// names that other clients use.
 	transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}} //nolint:gosec // as said
 	return Healthcheck(ctx, "https"+strings.TrimPrefix(own, "http"), transport)
 }
 
-// Healthcheck asks a URL, for at most three seconds. Anything but 200 is an error that holds the answer. Without a transport it is
-// http.DefaultTransport.
+// Healthcheck requests a URL with a timeout of three seconds. A status other than 200 is an error with the answer. A nil transport
+// means http.DefaultTransport.
 func Healthcheck(ctx context.Context, url string, transport http.RoundTripper) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestHealthcheckAsksTheProcessItself(t *testing.T) {
+func TestHealthcheck_OwnAddress_IsRequested(t *testing.T) {
 	t.Parallel()
 	health := NewHealth()
 	server := httptest.NewServer(health.Handler())
@@ -25,11 +25,11 @@ func TestHealthcheckAsksTheProcessItself(t *testing.T) {
 	}
 	health.Add("nats", func(context.Context) error { return errors.New("not connected") })
 	if err := askReady(t.Context(), ":"+port, false); err == nil || !strings.Contains(err.Error(), "not connected") {
-		t.Errorf("not ready: error is %v, want one that says why", err)
+		t.Errorf("not ready: error is %v, want the reason", err)
 	}
 	server.Close()
 	if err := askReady(t.Context(), ":"+port, false); err == nil {
-		t.Error("nobody listens: no error")
+		t.Error("no listener: no error")
 	}
 	if err := askReady(t.Context(), "", false); err == nil || !strings.Contains(err.Error(), "KEB_METRICS_ADDR") {
 		t.Errorf("no address: error is %v, want one that names the variable", err)

@@ -13,22 +13,22 @@ import (
 
 const (
 	maxHeaderBytes = 64 << 10
-	// shutdownGrace is how long requests in progress may take once the service stops.
+	// shutdownGrace is the time limit for requests in progress at shutdown.
 	shutdownGrace = 10 * time.Second
 )
 
-// HTTP bounds what the clients of a server may take of it. Zero is the default of a field, and a negative WriteTimeout is no limit.
+// HTTP limits the clients of a server. Zero means the default of a field, and a negative WriteTimeout means no limit.
 type HTTP struct {
-	// HeaderTimeout is how long the header of a request may take to arrive, and ReadTimeout the whole of it.
+	// HeaderTimeout is the time limit for receiving the header of a request, and ReadTimeout for the whole request.
 	HeaderTimeout time.Duration `env:"-"`
 	ReadTimeout   time.Duration `env:"KEB_HTTP_READ_TIMEOUT" envDefault:"30s"`
-	// WriteTimeout is how long a request may last from the end of its header until its answer has been received. A stream
-	// sets limits of its own.
+	// WriteTimeout is the time limit from the end of a request's header until the client has received the answer. Streams
+	// set their own limits.
 	WriteTimeout time.Duration `env:"KEB_HTTP_WRITE_TIMEOUT" envDefault:"90s"`
-	// IdleTimeout is how long a connection without a request is kept.
+	// IdleTimeout is how long a connection without a request stays open.
 	IdleTimeout time.Duration `env:"-"`
-	// MaxConnections is how many connections there are at most. One more takes the place of the one that has waited for a request,
-	// or for the rest of its header, the longest; if all are answering requests it is closed itself.
+	// MaxConnections is the maximum number of connections. An additional one replaces the connection that has waited longest for a
+	// complete request header; if all connections are answering requests, the additional one is closed.
 	MaxConnections int `env:"KEB_HTTP_MAX_CONNECTIONS" envDefault:"4000"`
 }
 
@@ -46,7 +46,7 @@ func (c HTTP) withDefaults() HTTP {
 	return c
 }
 
-// Validate names every setting that cannot be.
+// Validate reports every invalid setting.
 func (c HTTP) Validate() error {
 	var problems []error
 	for _, d := range []struct {
@@ -68,8 +68,8 @@ func (c HTTP) Validate() error {
 
 type stoppingKey struct{}
 
-// Stopping returns a channel that is closed when the server of a request, started by ServeHTTP, begins to stop. A handler
-// that streams for as long as its client listens ends then; all others just finish. Outside of ServeHTTP it is nil.
+// Stopping returns a channel that is closed when the server of a request begins to stop. A handler
+// of an endless stream must then return. It is nil for requests outside of ServeHTTP and HTTP.Serve.
 func Stopping(requestContext context.Context) <-chan struct{} {
 	ch, _ := requestContext.Value(stoppingKey{}).(<-chan struct{})
 	return ch
@@ -80,8 +80,8 @@ func ServeHTTP(ctx context.Context, ln net.Listener, h http.Handler) error {
 	return HTTP{}.Serve(ctx, ln, h)
 }
 
-// Serve serves on ln until ctx ends, lets requests in progress finish for ten seconds, and returns nil; it returns an
-// error only when serving fails. It closes ln. Connections without a request do not hold it up.
+// Serve serves on ln until ctx ends, waits up to ten seconds for requests in progress, and returns nil. It returns an
+// error only if serving fails. It closes ln. Connections without a request do not delay the end.
 func (c HTTP) Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 	return c.serve(ctx, ln, h, shutdownGrace)
 }
@@ -115,7 +115,7 @@ func (c HTTP) serve(ctx context.Context, ln net.Listener, h http.Handler, grace 
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	if err := srv.Shutdown(limit); err != nil {
-		// Whoever has not finished by now is cut off.
+		// Close the connections of unfinished requests.
 		_ = srv.Close()
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
@@ -124,21 +124,21 @@ func (c HTTP) serve(ctx context.Context, ln net.Listener, h http.Handler, grace 
 	return nil
 }
 
-// alone ends a connection after a request of which a proxy in front may have seen another end than this server: what comes behind it
-// must not be taken for a request of somebody else. net/http hides whether a chunked request had a Content-Length too, and ignores
+// alone closes the connection after a request whose end a proxy may determine differently. The following bytes
+// must not be parsed as another client's request. net/http hides whether a chunked request also had a Content-Length, and ignores
 // Transfer-Encoding in HTTP/1.0.
 func alone(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0) {
 			w.Header().Set("Connection", "close")
 		}
-		// What the answer is, its Content-Type says; a browser must not guess.
+		// Browsers must not guess another Content-Type.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		next.ServeHTTP(w, r)
 	})
 }
 
-// Listen listens on a TCP address ("host:port"). The error is one line and says what to do about an address in use.
+// Listen listens on a TCP address ("host:port"). The error is one line, and for an address in use describes what to do.
 func Listen(addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	switch {

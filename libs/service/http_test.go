@@ -16,7 +16,7 @@ import (
 
 const grace = 100 * time.Millisecond
 
-// serve runs a server and returns its URL, its stop and what it returned.
+// serve runs a server and returns its URL, a function that stops it, and its result.
 func serve(t *testing.T, grace time.Duration, h http.Handler) (url string, stop context.CancelFunc, result <-chan error) {
 	t.Helper()
 	ln, err := Listen("127.0.0.1:0")
@@ -36,7 +36,7 @@ func get(t *testing.T, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-func TestServeHTTPLetsARequestInProgressFinish(t *testing.T) {
+func TestServeHTTP_Shutdown_RequestFinishes(t *testing.T) {
 	t.Parallel()
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	url, stop, result := serve(t, patience, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func TestServeHTTPLetsARequestInProgressFinish(t *testing.T) {
 	}
 }
 
-func TestServeHTTPCutsOffARequestThatDoesNotFinish(t *testing.T) {
+func TestServeHTTP_Shutdown_SlowRequestIsClosed(t *testing.T) {
 	t.Parallel()
 	inside := make(chan struct{})
 	url, stop, result := serve(t, grace, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -88,11 +88,11 @@ func TestServeHTTPCutsOffARequestThatDoesNotFinish(t *testing.T) {
 		t.Errorf("serve: %v", err)
 	}
 	if err := <-answer; err == nil {
-		t.Error("the request was answered, want it cut off")
+		t.Error("the request was answered, want a closed connection")
 	}
 }
 
-func TestServeHTTPSaysWhyItCannotServe(t *testing.T) {
+func TestServeHTTP_ClosedListener_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	ln, err := Listen("127.0.0.1:0")
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func TestServeHTTPSaysWhyItCannotServe(t *testing.T) {
 	}
 }
 
-func TestListenNamesAnAddressInUseAndTheWayOut(t *testing.T) {
+func TestListen_AddressInUse_ErrorNamesIt(t *testing.T) {
 	t.Parallel()
 	ln, err := Listen("127.0.0.1:0")
 	require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestListenNamesAnAddressInUseAndTheWayOut(t *testing.T) {
 	}
 }
 
-func TestListenRefusesAnAddressWithoutAPort(t *testing.T) {
+func TestListen_NoPort_Fails(t *testing.T) {
 	t.Parallel()
 	if _, err := Listen("127.0.0.1"); err == nil || !strings.Contains(err.Error(), `"127.0.0.1"`) {
 		t.Errorf("got %v", err)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// pipes is a listener without a network: its connections are those that a test puts in.
+// pipes is a listener without a network. Tests provide its connections.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -29,8 +29,8 @@ func (p pipes) Close() error {
 
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// Browsers and HTTP clients open connections ahead of need; net/http alone waits five seconds for the first request.
-func TestServeHTTPDoesNotWaitForAConnectionThatNobodyHasUsed(t *testing.T) {
+// Browsers and HTTP clients open unused connections. net/http would wait five seconds for their first request.
+func TestServeHTTP_UnusedConnection_DoesNotDelayStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ln := make(pipes)

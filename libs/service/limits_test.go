@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long a test waits for what must come.
+// patience is the time limit for expected events.
 const patience = time.Minute
 
 func serveWith(t *testing.T, c HTTP, h http.Handler) (address string) {
@@ -49,7 +49,7 @@ func write(t *testing.T, conn net.Conn, text string) {
 	require.NoError(t, err)
 }
 
-// ended waits for the end of a connection, with whatever comes before it.
+// ended reads a connection until its end.
 func ended(t *testing.T, conn net.Conn) {
 	t.Helper()
 	_, err := io.Copy(io.Discard, conn)
@@ -58,7 +58,7 @@ func ended(t *testing.T, conn net.Conn) {
 	}
 }
 
-func TestAFullServerMakesRoomForANewConnection(t *testing.T) {
+func TestHTTP_Full_ClosesLongestWaiting(t *testing.T) {
 	t.Parallel()
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	address := serveWith(t, HTTP{MaxConnections: 3}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -71,14 +71,14 @@ func TestAFullServerMakesRoomForANewConnection(t *testing.T) {
 	write(t, busy, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-inside
 	half := dial(t, address)
-	write(t, half, "GET / HTTP/1.1\r\nHost: x\r\n") // and no more
+	write(t, half, "GET / HTTP/1.1\r\nHost: x\r\n") // an incomplete header
 	idle := dial(t, address)
 	write(t, idle, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	answer, err := http.ReadResponse(bufio.NewReader(idle), nil)
 	require.NoError(t, err)
 	_ = answer.Body.Close()
 
-	// Each takes the place of the one that waits longest, and none that of the one that is answered.
+// Each new connection replaces the longest waiting one, and never the answering one.
 	for _, oldest := range []net.Conn{half, idle} {
 		fresh := dial(t, address)
 		ended(t, oldest)
@@ -93,7 +93,7 @@ func TestAFullServerMakesRoomForANewConnection(t *testing.T) {
 	_ = answer.Body.Close()
 }
 
-func TestAServerWhoseConnectionsAreAllBusyRefusesOneMore(t *testing.T) {
+func TestHTTP_AllBusy_RejectsConnection(t *testing.T) {
 	t.Parallel()
 	inside, goOn := make(chan struct{}), make(chan struct{})
 	address := serveWith(t, HTTP{MaxConnections: 1}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -110,7 +110,7 @@ func TestAServerWhoseConnectionsAreAllBusyRefusesOneMore(t *testing.T) {
 	_ = answer.Body.Close()
 }
 
-func TestSlowClientsAreCutOff(t *testing.T) {
+func TestHTTP_SlowClients_AreDisconnected(t *testing.T) {
 	t.Parallel()
 	const limit = 200 * time.Millisecond
 	written := make(chan error, 1)
@@ -151,8 +151,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	})
 }
 
-// A proxy that counts by the other header would have sent the second request as a part of the first.
-func TestWhatFollowsARequestOfDoubtfulLengthIsNotARequest(t *testing.T) {
+// A proxy that uses the other header would have forwarded the second request as a part of the first.
+func TestHTTP_AmbiguousLength_ClosesConnection(t *testing.T) {
 	t.Parallel()
 	const hidden = "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
 	for name, sent := range map[string]string{
@@ -176,7 +176,7 @@ func TestWhatFollowsARequestOfDoubtfulLengthIsNotARequest(t *testing.T) {
 			write(t, conn, sent+hidden)
 			ended(t, conn)
 			if seen.Load() != 0 {
-				t.Error("the second request was taken for one")
+				t.Error("the second request was parsed")
 			}
 		})
 	}
@@ -192,12 +192,12 @@ func TestWhatFollowsARequestOfDoubtfulLengthIsNotARequest(t *testing.T) {
 		select {
 		case <-seen:
 		case <-time.After(patience):
-			t.Error("the second request was not taken")
+			t.Error("the second request was not parsed")
 		}
 	})
 }
 
-func TestLimitsThatCannotBeAreNamed(t *testing.T) {
+func TestHTTP_InvalidLimits_AreReported(t *testing.T) {
 	t.Parallel()
 	err := HTTP{ReadTimeout: -1, WriteTimeout: -1, MaxConnections: -1}.Validate()
 	for _, name := range []string{"READ_TIMEOUT", "WRITE_TIMEOUT", "MAX_CONNECTIONS"} {

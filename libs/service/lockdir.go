@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-project/keb/libs/internal/flock"
 )
 
-// LockDir makes a data folder this process's own until release is called or the process ends. The folder is created
-// when missing; other users may pass through it to what they own below, and see nothing. When another process
-// has it, the error is one line and names that process.
+// LockDir locks a data folder for this process until release is called or the process ends. It creates the folder
+// if it is missing. Other users may enter the folder but not list it. If another process
+// holds the lock, the error is one line with the name of that process.
 func LockDir(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
@@ -27,5 +27,5 @@ func LockDir(dir string) (release func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	return func() { _ = l.Release() }, nil // closing a file that nothing was written to since
+	return func() { _ = l.Release() }, nil // closing an unchanged file
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLockDirIsHeldByOne(t *testing.T) {
+func TestLockDir_SecondProcess_Fails(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "a", "data")
 	release, err := LockDir(dir)
@@ -25,7 +25,7 @@ func TestLockDirIsHeldByOne(t *testing.T) {
 	release()
 }
 
-func TestLockDirSaysWhenTheFolderCannotBeMade(t *testing.T) {
+func TestLockDir_CannotCreateFolder_Fails(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))

@@ -13,7 +13,7 @@ func Logger(w io.Writer, format, level string) (*slog.Logger, error) {
 	opts := &slog.HandlerOptions{}
 	if level != "" {
 		var l slog.Level
-		// A level below debug, as "debug-4", would let libraries log what they send, secrets with it.
+		// At a level below debug, such as "debug-4", libraries would log their requests, including secrets.
 		if err := l.UnmarshalText([]byte(level)); err != nil || strings.ContainsAny(level, "+-") {
 			return nil, fmt.Errorf("log level %q: want debug, info, warn or error", level)
 		}

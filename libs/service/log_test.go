@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLoggerFormatsAndLevels(t *testing.T) {
+func TestLogger_FormatsAndLevels_AreUsed(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		format, level, want, notWanted string
@@ -33,7 +33,7 @@ func TestLoggerFormatsAndLevels(t *testing.T) {
 	}
 }
 
-func TestLoggerRefusesAnUnknownFormat(t *testing.T) {
+func TestLogger_UnknownFormat_Fails(t *testing.T) {
 	t.Parallel()
 	_, err := Logger(&bytes.Buffer{}, "xml", "info")
 	if err == nil || err.Error() != `log format "xml": want json or text` {

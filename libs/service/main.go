@@ -12,21 +12,21 @@ import (
 	"syscall"
 )
 
-// LogConfig is how a service logs; Main reads it before anything else.
+// LogConfig configures the logs of a service. Main reads it first.
 type LogConfig struct {
-	// Format of a line of the log: json or text; empty is text on a terminal, else json.
+	// Format is json or text; empty means text on a terminal, otherwise json.
 	Format string `env:"KEB_LOG_FORMAT"`
-	// Level from which on lines are written: debug, info, warn or error.
+	// Level is the minimum level: debug, info, warn or error.
 	Level string `env:"KEB_LOG_LEVEL" envDefault:"info"`
 }
 
-// Main is the body of a service's main function. It calls run with a context that ends at SIGINT or SIGTERM, and a logger
-// to standard error set by KEB_LOG_FORMAT (json or text; by default text on a terminal, else json) and KEB_LOG_LEVEL. It
-// ends the process: with 0 when run returns nil or was told to stop, else with 1 and the error in one line. A second signal ends
-// it at once. The process leaves no core dump (NoDumps).
+// Main is the body of a service's main function. It calls run with a context that ends on SIGINT or SIGTERM, and a logger
+// to standard error that is configured by LogConfig. It
+// exits with 0 if run returns nil or was stopped by a signal, otherwise with 1 and the error in one line. A second signal exits
+// immediately. The process leaves no core dump (NoDumps).
 //
-// Called with the one argument "healthcheck" it does not call run: it asks the process that serves at KEB_METRICS_ADDR whether it is
-// ready, and ends with 0 if so. That is for containers that have nothing in them to ask with.
+// With the only argument "healthcheck" it does not call run. Instead it exits with 0 if the process that serves KEB_METRICS_ADDR
+// is ready. That is the health check of containers without a shell or an HTTP client.
 func Main(name string, run func(ctx context.Context, log *slog.Logger) error) {
 	if len(os.Args) == 2 && os.Args[1] == healthcheckArg {
 		run = func(ctx context.Context, _ *slog.Logger) error {
@@ -39,7 +39,7 @@ func Main(name string, run func(ctx context.Context, log *slog.Logger) error) {
 		os.Exit(1)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// With the first signal the default behaviour returns, for a second one.
+	// Restore the default behaviour for a second signal.
 	release := context.AfterFunc(ctx, stop)
 	code := mainCode(ctx, name, os.Stderr, run)
 	release()
@@ -69,7 +69,7 @@ func mainCode(ctx context.Context, name string, stderr io.Writer, run func(conte
 	return 1
 }
 
-// OneLine is the text of an error with joined errors behind one another.
+// OneLine returns the text of an error in one line, with "; " between joined errors.
 func OneLine(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets the test binary play a service that is sent signals.
+// The test binary is also the service that receives signals.
 func TestMain(m *testing.M) {
 	if kind := os.Getenv(helperEnv); kind != "" {
 		beAService(kind)
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestMainCodeAndItsOneLine(t *testing.T) {
+func TestMain_Errors_CodeAndOneLine(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -49,7 +49,7 @@ func TestMainCodeAndItsOneLine(t *testing.T) {
 	}
 }
 
-func TestMainCodeRefusesAnUnknownLogLevel(t *testing.T) {
+func TestMain_UnknownLogLevel_Fails(t *testing.T) {
 	t.Setenv("KEB_LOG_LEVEL", "loud")
 	var out bytes.Buffer
 	code := mainCode(t.Context(), "keb", &out, func(context.Context, *slog.Logger) error { return nil })

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRegistryHasRuntimeProcessAndBuildMetrics(t *testing.T) {
+func TestRegistry_New_HasRuntimeMetrics(t *testing.T) {
 	t.Parallel()
 	families, err := Registry().Gather()
 	require.NoError(t, err)

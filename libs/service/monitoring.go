@@ -7,10 +7,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// maxScrapes bounds the scrapes that are answered at the same time.
+// maxScrapes is the maximum number of concurrent scrapes.
 const maxScrapes = 8
 
-// Monitoring serves GET /metrics, and what Health serves. What cannot be gathered is left out of the metrics.
+// Monitoring serves GET /metrics and the routes of Health. It omits metrics that cannot be gathered.
 func Monitoring(metrics prometheus.Gatherer, health *Health) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// broken is a metric that cannot be had.
+// broken is a metric that cannot be gathered.
 type broken struct{ desc *prometheus.Desc }
 
 func (b broken) Describe(ch chan<- *prometheus.Desc) { ch <- b.desc }
@@ -18,7 +18,7 @@ func (b broken) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.NewInvalidMetric(b.desc, errors.New("cannot be read"))
 }
 
-func TestMonitoringServesMetricsAndHealthAlthoughOneMetricIsBroken(t *testing.T) {
+func TestMonitoring_BrokenMetric_OthersAreServed(t *testing.T) {
 	t.Parallel()
 	registry := Registry()
 	registry.MustRegister(broken{prometheus.NewDesc("keb_broken", "Broken.", nil, nil)})

@@ -5,14 +5,14 @@ import (
 	"syscall"
 )
 
-// NoDumps keeps the memory of the process, and with it keys and passwords, out of core dumps, whatever ends it, and its memory and
-// environment from other processes of the same user. It is for main functions, and for the programs that they start.
+// NoDumps prevents core dumps of the process, which would contain keys and passwords, and access to its memory and
+// environment by other processes of the same user. It is for main functions.
 func NoDumps() error {
-	// For what those programs dump: the kernel resets the flag below with each exec, and not the limit.
+	// The limit is for child programs: the kernel resets the flag below at each exec, but not the limit.
 	if err := syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{}); err != nil {
 		return fmt.Errorf("allow no core dumps: %w", err)
 	}
-	// The limit does not bind a core_pattern that is a program, such as systemd-coredump. This does.
+	// The limit does not apply if core_pattern is a program, such as systemd-coredump. The flag does.
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_SET_DUMPABLE, 0, 0); errno != 0 {
 		return fmt.Errorf("allow no core dumps: prctl: %w", errno)
 	}

@@ -14,20 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dumpable is the flag that NoDumps takes away.
+// dumpable returns the flag that NoDumps resets.
 func dumpable() int {
 	flag, _, _ := syscall.RawSyscall(syscall.SYS_PRCTL, syscall.PR_GET_DUMPABLE, 0, 0)
 	return int(flag)
 }
 
-// endBadly starts a helper that may dump as much as it likes, ends it, and returns how it ended and what it printed.
+// endBadly starts a helper without a limit for core dumps, kills it, and returns its state and output.
 func endBadly(t *testing.T, kind string, signal os.Signal) (syscall.WaitStatus, string) {
 	t.Helper()
 	var limit syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_CORE, &limit))
 	ctx, cancel := context.WithTimeout(t.Context(), helperLimit)
 	t.Cleanup(cancel)
-	// The shell lifts the limit for the helper alone.
+// The shell removes the limit for the helper only.
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `ulimit -c "$(ulimit -H -c)"; exec "$0"`, os.Args[0])
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), helperEnv+"="+kind, "GOTRACEBACK=crash", "KEB_TEST_SECRET="+kept)
@@ -43,7 +43,7 @@ func endBadly(t *testing.T, kind string, signal os.Signal) (syscall.WaitStatus, 
 	send(t, cmd, signal)
 	rest, err := io.ReadAll(lines)
 	require.NoError(t, err)
-	_ = cmd.Wait() // its status tells
+	_ = cmd.Wait() // the state is checked below
 	status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {
 		t.Fatalf("the helper was not ended by a signal: %v\n%s", cmd.ProcessState, rest)
@@ -52,13 +52,13 @@ func endBadly(t *testing.T, kind string, signal os.Signal) (syscall.WaitStatus, 
 	require.NoError(t, err)
 	for _, file := range files {
 		if kind != kindDumps {
-			t.Errorf("%s is left behind", file.Name())
+			t.Errorf("%s was not removed", file.Name())
 		}
 	}
 	return status, string(rest)
 }
 
-func TestNoCoreDumpIsLeft(t *testing.T) {
+func TestNoDumps_Crash_LeavesNoCore(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		kind   string
@@ -68,7 +68,7 @@ func TestNoCoreDumpIsLeft(t *testing.T) {
 		if status.CoreDump() {
 			t.Errorf("%s, %v: the kernel has written a core dump", c.kind, c.signal)
 		}
-		// What ends it is the crash, so the goroutines are printed: with addresses, not with what is there.
+// The crash prints the goroutines with addresses of arguments, not their contents.
 		if !strings.Contains(printed, "goroutine ") || !strings.Contains(printed, "service.hold(") {
 			t.Errorf("%s, %v: no goroutines are printed:\n%s", c.kind, c.signal, printed)
 		}
@@ -76,14 +76,14 @@ func TestNoCoreDumpIsLeft(t *testing.T) {
 			t.Errorf("%s, %v: the secret is printed", c.kind, c.signal)
 		}
 	}
-	// The same without NoDumps, where the machine allows dumps at all: or the test could not fail.
+// Without NoDumps there is a dump, if the machine allows dumps. Otherwise the test could not fail.
 	if status, _ := endBadly(t, kindDumps, syscall.SIGABRT); !status.CoreDump() {
 		t.Log("this machine writes no core dumps of anybody")
 	}
 }
 
-// The limit alone would not bind a core_pattern that is a program, nor keep others of the same user from the memory.
-func TestAServiceIsNotDumpable(t *testing.T) {
+// The limit does not apply if core_pattern is a program, and does not protect the memory from other processes of the user.
+func TestMain_Service_IsNotDumpable(t *testing.T) {
 	t.Parallel()
 	cmd, lines := helper(t, kindHolds)
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", cmd.Process.Pid))

@@ -2,5 +2,5 @@
 
 package service
 
-// NoDumps does nothing: what keeps memory out of core dumps on Linux does not exist here.
+// NoDumps does nothing on this operating system.
 func NoDumps() error { return nil }

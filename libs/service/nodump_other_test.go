@@ -2,5 +2,5 @@
 
 package service
 
-// dumpable is not known here.
+// dumpable is unknown on this operating system.
 func dumpable() int { return 0 }

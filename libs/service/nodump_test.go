@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// kept is what a helper has in memory, argument of a function on its stack.
+// kept is a secret in a helper's memory, an argument on the stack.
 const kept = "CANARY-in-memory-5Q2Z7K4M"
 
-// Other kinds of helpers.
+// Kinds of helpers.
 const (
 	kindHolds  = "holds"  // keeps a secret
-	kindPanics = "panics" // keeps a secret, and panics when it is told to stop
-	kindDumps  = "dumps"  // is not kept from dumping
+	kindPanics = "panics" // keeps a secret, and panics on a signal
+	kindDumps  = "dumps"  // does not call NoDumps
 )
 
 // hold keeps the secret alive and on the stack until ctx ends.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Positive reports a duration that is not positive by the name of its variable; it is for Validate methods.
+// Positive returns an error with the name of the variable if the duration is not positive. It is for Validate methods.
 func Positive(variable string, d time.Duration) error {
 	if d <= 0 {
 		return fmt.Errorf("%s: %s must be positive", variable, d)

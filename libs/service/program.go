@@ -15,31 +15,31 @@ import (
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
-// Program is a service as a command: Main is its whole main function. C is the struct with its configuration, which LoadEnv reads and
-// validates. The flag -check-config ends the program after that.
+// Program is a service as a command. Main is its whole main function. C is the struct of its configuration, which LoadEnv reads and
+// validates. With the flag -check-config the program exits after that.
 type Program[C any] struct {
-	// Name is that of the process in its errors.
+	// Name is the name of the process in errors.
 	Name string
-	// Commands are run in place of the service when the only argument names one. Each reads its own part of the environment.
+	// Commands are run instead of the service if the only argument is their name. Each reads its own variables.
 	Commands map[string]func(ctx context.Context, log *slog.Logger) error
-	// Arguments takes the arguments that are no flags, in place of Commands.
+	// Arguments handles the arguments after the flags, instead of Commands.
 	Arguments func(args []string) error
-	// Start makes the parts of the process, which run when it has returned nil.
+	// Start creates the parts of the process, which run after it has returned nil.
 	Start func(ctx context.Context, cfg *C, p *Process) error
-	// Check is what -check-config does with a valid configuration; nil says that it is valid.
+	// Check is called for -check-config with a valid configuration; nil prints that it is valid.
 	Check func(ctx context.Context, cfg *C, p *Process, out io.Writer) error
 }
 
-// Main runs the program as Main runs a function. It does not return.
+// Main runs the program with the function Main. It does not return.
 func (g Program[C]) Main() {
 	Main(g.Name, func(ctx context.Context, log *slog.Logger) error { return g.Run(ctx, log, os.Args[1:], os.Stdout) })
 }
 
-// Run runs the program with these arguments until ctx ends, and closes everything that it has opened.
+// Run runs the program with arguments until ctx ends, and closes all resources.
 func (g Program[C]) Run(ctx context.Context, log *slog.Logger, args []string, out io.Writer) (err error) {
 	flags := flag.NewFlagSet(g.Name, flag.ContinueOnError)
 	flags.SetOutput(out)
-	checkOnly := flags.Bool("check-config", false, "check the configuration and end")
+	checkOnly := flags.Bool("check-config", false, "check the configuration and exit")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return nil
 	} else if err != nil {
@@ -74,7 +74,7 @@ func (g Program[C]) Run(ctx context.Context, log *slog.Logger, args []string, ou
 	return p.Run(ctx)
 }
 
-// command is the command that the arguments name; nil if they name none.
+// command returns the command of the arguments, or nil.
 func (g Program[C]) command(args []string, checkOnly bool) (func(context.Context, *slog.Logger) error, error) {
 	switch {
 	case g.Arguments != nil:
@@ -82,14 +82,14 @@ func (g Program[C]) command(args []string, checkOnly bool) (func(context.Context
 	case len(args) == 0:
 		return nil, nil
 	case checkOnly:
-		return nil, fmt.Errorf("argument %q: with -check-config no command is run; use it alone", args[0])
+		return nil, fmt.Errorf("argument %q: -check-config cannot be combined with a command", args[0])
 	case len(args) > 1:
-		return nil, fmt.Errorf("argument %q: %s takes none; flags come before it", args[1], args[0])
+		return nil, fmt.Errorf("argument %q: %s has no arguments; put flags before it", args[1], args[0])
 	}
 	command := g.Commands[args[0]]
 	if command == nil {
 		names := strings.Join(slices.Sorted(maps.Keys(g.Commands)), ", ")
-		return nil, fmt.Errorf("unknown command %q: there are %s; without one the %s runs", args[0], names, g.Name)
+		return nil, fmt.Errorf("unknown command %q; allowed: %s; without a command the %s runs", args[0], names, g.Name)
 	}
 	return command, nil
 }

@@ -54,7 +54,7 @@ func TestProgram_FailedStart_ClosesWhatWasOpened(t *testing.T) {
 	require.ErrorContains(t, err, "no database")
 	require.ErrorContains(t, err, "close failed")
 	if !closed {
-		t.Error("what was opened is still open")
+		t.Error("a resource is still open")
 	}
 }
 
@@ -76,9 +76,9 @@ func TestProgram_CommandsAndCheckConfig(t *testing.T) {
 		{args: "catalog"},
 		{args: "-check-config", out: "the configuration is valid\n"},
 		{args: "-check-config", size: "0", want: "KEB_TEST_SIZE: 0 must be positive"},
-		{args: "migrat", want: `unknown command "migrat": there are catalog, migrate; without one the box runs`},
-		{args: "-check-config migrate", want: `argument "migrate": with -check-config no command is run`},
-		{args: "migrate -check-config", want: `argument "-check-config": migrate takes none; flags come before it`},
+		{args: "migrat", want: `unknown command "migrat"; allowed: catalog, migrate; without a command the box runs`},
+		{args: "-check-config migrate", want: `argument "migrate": -check-config cannot be combined with a command`},
+		{args: "migrate -check-config", want: `argument "-check-config": migrate has no arguments; put flags before it`},
 	} {
 		t.Run(tt.args+tt.size, func(t *testing.T) {
 			if tt.size != "" {

@@ -20,7 +20,7 @@ const (
 	helperLimit = time.Minute
 )
 
-// beAService is what the test binary does as the process that is sent signals.
+// beAService is the main function of the process that receives signals.
 func beAService(kind string) {
 	switch kind {
 	case kindHolds, kindPanics, kindDumps:
@@ -56,7 +56,7 @@ func helper(t *testing.T, kind string) (*exec.Cmd, *bufio.Reader) {
 func expect(t *testing.T, lines *bufio.Reader, want string) {
 	t.Helper()
 	if got, err := lines.ReadString('\n'); got != want {
-		t.Fatalf("the helper says %q (%v), want %q", got, err, want)
+		t.Fatalf("the helper printed %q (%v), want %q", got, err, want)
 	}
 }
 
@@ -65,7 +65,7 @@ func send(t *testing.T, cmd *exec.Cmd, signal os.Signal) {
 	require.NoError(t, cmd.Process.Signal(signal))
 }
 
-func TestASignalStopsAServiceInOrder(t *testing.T) {
+func TestMain_Signal_StopsInOrder(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		cmd, lines := helper(t, "orderly")
@@ -78,12 +78,12 @@ func TestASignalStopsAServiceInOrder(t *testing.T) {
 	}
 }
 
-func TestASecondSignalEndsAServiceThatIsStuck(t *testing.T) {
+func TestMain_SecondSignal_ExitsImmediately(t *testing.T) {
 	t.Parallel()
 	cmd, lines := helper(t, "stuck")
 	send(t, cmd, syscall.SIGTERM)
 	expect(t, lines, "stopping\n")
-	// The default behaviour is back a moment after the first signal; an early one is not harmful, only lost.
+// The default behaviour is restored a moment after the first signal; an earlier signal is ignored.
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -11,16 +11,16 @@ import (
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// Prefixes of the variables of the two kinds of addresses.
+// Prefixes of the TLS variables of addresses.
 const (
-	// TLSPrefix is that of the address that a service is there for.
+	// TLSPrefix is for the address of a service's API.
 	TLSPrefix = "KEB_TLS_"
-	// MetricsTLSPrefix is that of the addresses of metrics and health.
+	// MetricsTLSPrefix is for the address of metrics and health.
 	MetricsTLSPrefix = "KEB_METRICS_TLS_"
 )
 
-// ListenTLS listens on the address that a variable holds, with TLS if there are files. Without them, where others than this machine reach
-// it, log says once that what is sent can be read on the way: that is in order where a proxy or a mesh in front has TLS.
+// ListenTLS listens on the address in a variable, with TLS if files are configured. Without TLS, if other machines can reach the address,
+// it logs a warning about unencrypted data, which can be ignored if a proxy or a mesh provides TLS.
 func ListenTLS(variable, addr string, files tlsfiles.Server, log *slog.Logger) (net.Listener, error) {
 	plain, err := Listen(addr)
 	if err != nil {
@@ -31,7 +31,7 @@ func ListenTLS(variable, addr string, files tlsfiles.Server, log *slog.Logger) (
 		return nil, errors.Join(err, plain.Close())
 	}
 	if !files.Enabled() && !onLoopback(plain.Addr()) {
-		log.Warn("an address that others reach has no tls: credentials can be read on the way, unless a proxy or mesh in front encrypts",
+		log.Warn("an address that other machines can reach has no TLS: credentials are unencrypted, unless a proxy or a mesh encrypts them",
 			"variable", variable, "addr", addr, "see", TLSPrefix+"CERT_FILE")
 	}
 	return ln, nil
@@ -42,30 +42,30 @@ func onLoopback(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// API bounds and encrypts the address that a service is there for.
+// API configures limits and TLS of the address of a service's API.
 type API struct {
-	// HTTP bounds what clients may take of the address.
+	// HTTP holds the client limits.
 	HTTP HTTP
-	// TLS are the files of the address.
+	// TLS names the certificate files of the address.
 	TLS tlsfiles.Server `envPrefix:"KEB_TLS_"`
 }
 
 // Validate reports every invalid setting.
 func (a API) Validate() error { return errors.Join(a.HTTP.Validate(), a.TLS.Validate(TLSPrefix)) }
 
-// Metrics is the address of metrics and health.
+// Metrics configures the address of metrics and health.
 type Metrics struct {
 	// Addr serves /metrics, /healthz and /readyz; off if empty.
 	Addr string `env:"KEB_METRICS_ADDR"`
-	// TLS are the files of the address.
+	// TLS names the certificate files of the address.
 	TLS tlsfiles.Server `envPrefix:"KEB_METRICS_TLS_"`
 }
 
 // Validate reports every invalid setting.
 func (m Metrics) Validate() error { return m.TLS.Validate(MetricsTLSPrefix) }
 
-// Serve listens on the address, and returns what serves h there. With a ClientCAFile only /healthz and /readyz need no certificate: a
-// kubelet has none to show.
+// Serve listens on the address, and returns a function that serves h. With a ClientCAFile only /healthz and /readyz need no certificate,
+// because a kubelet has none.
 func (m Metrics) Serve(h http.Handler, log *slog.Logger) (func(context.Context) error, error) {
 	plain, err := Listen(m.Addr)
 	if err != nil {
@@ -82,7 +82,7 @@ func (m Metrics) Serve(h http.Handler, log *slog.Logger) (func(context.Context) 
 	return func(ctx context.Context) error { return ServeHTTP(ctx, ln, h) }, nil
 }
 
-// certified asks for a certificate wherever more is told than whether the service is well.
+// certified requires a client certificate for all routes except /healthz and /readyz.
 func certified(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" && (r.TLS == nil || len(r.TLS.VerifiedChains) == 0) {

@@ -34,10 +34,10 @@ func fetch(t *testing.T, files tlsfiles.Client, url string) (int, string, error)
 	return res.StatusCode, string(body), err
 }
 
-func TestMetricsNeedACertificateAndHealthDoesNot(t *testing.T) {
+func TestMetrics_ClientCA_ExemptsHealth(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
-	// Not for the address that the service asks itself at.
+// The certificate is not for the address of the health check.
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"metrics.keb", "127.0.0.1"}})
 	shown := ca.Issue(t, testkit.Leaf{Name: "prometheus"})
 	addr := testkit.Addr(t)
@@ -67,7 +67,7 @@ func TestMetricsNeedACertificateAndHealthDoesNot(t *testing.T) {
 	if code, body, err := fetch(t, with, "https://"+addr+"/metrics"); err != nil || code != http.StatusOK {
 		t.Errorf("metrics with a certificate: %d %s %v", code, body, err)
 	}
-	// As a container does it: the argument healthcheck, and the environment of the service.
+// Containers call the service with the argument healthcheck and its environment.
 	_, port, _ := strings.Cut(addr, ":")
 	for cert, want := range map[string]bool{pair.CertFile: true, "": false} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "healthcheck")
@@ -78,7 +78,7 @@ func TestMetricsNeedACertificateAndHealthDoesNot(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatOthersReachWithoutTLSIsWarnedOf(t *testing.T) {
+func TestListenTLS_ReachableWithoutTLS_Warns(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}})
@@ -97,7 +97,7 @@ func TestAnAddressThatOthersReachWithoutTLSIsWarnedOf(t *testing.T) {
 		require.NoError(t, err)
 		_ = ln.Close()
 		if got := strings.Contains(said.String(), "level=WARN") && strings.Contains(said.String(), "KEB_OSB_ADDR"); got != tt.warned {
-			t.Errorf("%s, TLS %t: the log says %q", tt.addr, tt.files.Enabled(), said.String())
+			t.Errorf("%s, TLS %t: the log contains %q", tt.addr, tt.files.Enabled(), said.String())
 		}
 	}
 	if _, err := service.ListenTLS("KEB_OSB_ADDR", "127.0.0.1:0", tlsfiles.Server{CertFile: pair.CertFile}, slog.New(slog.DiscardHandler)); err == nil ||

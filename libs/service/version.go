@@ -2,10 +2,10 @@ package service
 
 import "runtime/debug"
 
-// version is set by the linker where an image is built: -X github.com/kyma-project/keb/libs/service.version=v1.2.3.
+// version is set by the linker in image builds: -X github.com/kyma-project/keb/libs/service.version=v1.2.3.
 var version string
 
-// Version is the version that was stamped on the binary, else that of its main module, "devel" when it was built from a work tree.
+// Version returns the version from the linker, or else of the main module; "devel" for a build from a work tree.
 func Version() string {
 	if version != "" {
 		return version

@@ -1,4 +1,4 @@
-// Package servicetest holds what the tests of services have in common about their settings.
+// Package servicetest provides tests of the settings of services.
 package servicetest
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-// Settings fuzzes the settings of a service: one may be anything, as a value or in a file. It is taken, or the error names a variable and
-// repeats no secret. newSettings makes the struct that service.LoadEnv fills; needed are the variables that must be there besides, and seeds
-// those to begin with, these without the prefix KEB_.
+// Settings fuzzes one setting of a service, as a value or in a file. The setting must be accepted, or the error must name a variable and
+// contain no secret. newSettings creates the struct that service.LoadEnv fills. needed holds the other required variables, and seeds
+// the first variables to try, without the prefix KEB_.
 func Settings(f *testing.F, newSettings func() any, needed, seeds map[string]string) {
 	for name, value := range seeds {
 		f.Add(name, value, false)
@@ -20,7 +20,7 @@ func Settings(f *testing.F, newSettings func() any, needed, seeds map[string]str
 	}
 	f.Fuzz(func(t *testing.T, name, value string, inFile bool) {
 		if strings.ContainsAny(name, "=\x00") || strings.HasSuffix(name, "_FILE") || strings.ContainsRune(value, 0) {
-			return // nobody can set that, or it names a file of this machine
+			return // such a variable cannot be set, or it names a file of this machine
 		}
 		name = "KEB_" + name
 		for key, good := range needed {
@@ -41,15 +41,15 @@ func Settings(f *testing.F, newSettings func() any, needed, seeds map[string]str
 			return
 		}
 		if !strings.Contains(err.Error(), "KEB_") {
-			t.Errorf("%s: the error names no variable: %v", name, err)
+			t.Errorf("%s: the error contains no variable: %v", name, err)
 		}
 		if secret(name) && len(value) > 12 && strings.Contains(err.Error(), value) {
-			t.Errorf("%s: the error repeats the secret: %v", name, err)
+			t.Errorf("%s: the error contains the secret: %v", name, err)
 		}
 	})
 }
 
-// secret tells by its name that a variable holds a secret.
+// secret reports whether a variable contains a secret, by its name.
 func secret(name string) bool {
 	for _, end := range []string{"PASSWORD", "SECRET", "KEYS", "KEY"} {
 		if strings.HasSuffix(name, end) {
