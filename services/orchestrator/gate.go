@@ -15,17 +15,17 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// forgetEvery is the time between two removals of old actions.
+// forgetEvery is the interval at which old actions are deleted.
 const forgetEvery = time.Hour
 
-// gate decides who gets to the operator API, and keeps what they asked for.
+// gate controls access to the operator API, and records actions.
 type gate struct {
 	guard   *access.Guard
 	login   *login.Login
 	actions *store.Actions
-	// origins turns away what pages of other sites make browsers send.
+	// origins rejects requests that pages of other sites make browsers send.
 	origins *http.CrossOriginProtection
-	// clients bounds what each may ask.
+	// clients limits the requests of each client.
 	clients *access.Clients
 	keep    time.Duration
 	now     func() time.Time
@@ -52,9 +52,9 @@ func newGate(cfg Config, deps Deps, actions *store.Actions) (*gate, error) {
 		}
 	}
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		deps.Log.Warn("request of another site refused", "method", r.Method, "path", r.URL.Path, "origin", r.Header.Get("Origin"))
+		deps.Log.Warn("request of another site rejected", "method", r.Method, "path", r.URL.Path, "origin", r.Header.Get("Origin"))
 		access.Refuse(w, &access.Error{
-			Status: http.StatusForbidden, Message: "a page of another site must not act here; behind a proxy set KEB_OPERATOR_PUBLIC_URL to the address in the browser",
+			Status: http.StatusForbidden, Message: "requests of pages of other sites are rejected; behind a proxy set KEB_OPERATOR_PUBLIC_URL to the address in the browser",
 		})
 	}))
 	return &gate{
@@ -63,7 +63,7 @@ func newGate(cfg Config, deps Deps, actions *store.Actions) (*gate, error) {
 	}, nil
 }
 
-// bounded lets each client ask only so much; refusals are answered behind observed, which counts them. A stream has a limit of its own.
+// bounded limits the requests of each client. Rejected requests pass through observed, which counts them. Streams have a separate limit.
 func (g *gate) bounded(next http.Handler, observed func(http.Handler) http.Handler) http.Handler {
 	return g.clients.Limit(next, func(r *http.Request) bool { return r.URL.Path == operatorapi.StreamPath },
 		func(w http.ResponseWriter, r *http.Request, e *access.Error) {
@@ -71,7 +71,7 @@ func (g *gate) bounded(next http.Handler, observed func(http.Handler) http.Handl
 		})
 }
 
-// forget removes old actions until ctx ends.
+// forget deletes old actions until ctx ends.
 func (g *gate) forget(ctx context.Context) error {
 	return service.Every(ctx, forgetEvery, g.log, "remove old actions", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)

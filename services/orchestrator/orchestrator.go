@@ -1,6 +1,5 @@
-// Package orchestrator keeps the state of operations and decides what runs
-// next. It is the whole service as a library: New and Run are what the command
-// and the all-in-one process start.
+// Package orchestrator stores the state of operations and decides what runs next. It contains the whole service as a library; the command
+// and the all-in-one process call New and Run.
 package orchestrator
 
 import (
@@ -48,81 +47,80 @@ import (
 )
 
 const (
-	// committers is how many connections transitions have: two commit batches by turns, the others start operations, sweep
-	// and act.
+	// committers is the number of connections for transitions: two commit batches alternately, the others start operations, sweep and apply
+	// actions.
 	committers = 6
-	// readers is how many connections questions have; one of them keeps the rank.
+	// readers is the number of connections for reads. One of them holds the rank.
 	readers = 7
-	// drivers is how many connections the rounds of orchestrations have, two each, and the requests for them.
+	// drivers is the number of connections for rounds of orchestrations, two for each round, and for requests about orchestrations.
 	drivers = 8
-	// handlers is how many batches of results are folded at once.
+	// handlers is the number of result batches that are processed in parallel.
 	handlers = 2
 	maxBatch = 500
-	// tallyEvery is how much of what was counted is lost when a process is killed.
+	// tallyEvery is the interval at which counts are saved. A killed process loses at most the counts of one interval.
 	tallyEvery = 10 * time.Second
-	// changesEvery is the time between two reads of what has changed, and reconcileEvery how late a change is seen of which the
-	// notice was lost.
+	// changesEvery is the interval of reads of changed operations. reconcileEvery is the delay of a change whose notice was lost.
 	changesEvery   = 200 * time.Millisecond
 	reconcileEvery = 5 * time.Second
-	// clientBuffer is how many changed operations wait for a client that is slow, and maxClients bounds the clients.
+	// clientBuffer limits the changed operations that wait for a slow client, and maxClients the number of clients.
 	clientBuffer = 2000
 	maxClients   = 500
 )
 
-// settleAfterLoss is how long after a loss of the bus workers are asked what they execute. A busy worker waits two seconds for a free slot
-// before it gives back a batch, and may have fetched three: the one it is at, one that is handed over, and one in the client of the bus.
+// settleAfterLoss is the delay between a loss of the bus and the question to workers which commands they execute. A busy worker waits two
+// seconds for a free slot before it returns a batch. It may have fetched three batches: the current one, the next one, and one in the
+// client of the bus.
 const settleAfterLoss = 3*2*time.Second + time.Second
 
-// minKeepArchive is a day longer than facts are kept: whoever has missed all of them may still ask.
+// minKeepArchive is a day longer than the retention of facts, so that a reader that missed all facts can still ask.
 const minKeepArchive = event.FactsKept + 24*time.Hour
 
-// Config is how an orchestrator behaves, read from the environment. Code starts from service.Defaults, and sets Database.
+// Config contains the settings of an orchestrator, which are read from the environment. Code starts from service.Defaults, and sets
+// Database.
 type Config struct {
-	// Database is where the orchestrator keeps its schema.
+	// Database is the database with the orchestrator's schema.
 	Database postgres.Address
-	// Encrypted says that the operator API has TLS of its own: cookies are then for TLS only.
+	// Encrypted reports whether the operator API has TLS. Cookies are then sent only over TLS.
 	Encrypted bool
-	// Overlays are folders with overlay files, applied in this order.
+	// Overlays lists folders with overlay files, in the order in which they are applied.
 	Overlays []string `env:"KEB_OVERLAYS"`
-	// Admission is the greatest number of operations in progress by type, for example "provision:500"; a type that is not named
-	// has no limit.
+	// Admission limits the operations in progress by type, for example "provision:500". A type without an entry has no limit.
 	Admission map[event.OperationType]int `env:"KEB_ADMISSION"`
 	// Processes replaces the built-in process definitions, for tests and benchmarks.
 	Processes fs.FS `env:"-"`
 	// SweepEvery is the longest time between two sweeps, for tests; zero means one second.
 	SweepEvery time.Duration `env:"-"`
-	// BatchTimeout bounds a batch of results, requests or due operations, with its commit and its publication; what is not done
-	// by then is taken up again.
+	// BatchTimeout limits the commit and the publication of a batch of results, requests or due operations. The rest of the batch is
+	// processed again later.
 	BatchTimeout time.Duration `env:"KEB_BATCH_TIMEOUT" envDefault:"10s"`
-	// AskWorkersEvery is the time between two rounds of asking which workers are alive, for tests; zero means three seconds.
+	// AskWorkersEvery is the interval at which live workers are discovered, for tests; zero means three seconds.
 	AskWorkersEvery time.Duration `env:"-"`
-	// OrchestrationsEvery is the longest time between two looks at an orchestration with operations in progress, for tests; zero means
-	// one second.
+	// OrchestrationsEvery is the longest time between two checks of an orchestration with operations in progress, for tests; zero means one
+	// second.
 	OrchestrationsEvery time.Duration `env:"-"`
-	// MaintenancePolicy is a JSON file that says when runtimes may be upgraded (docs/operator.md); empty leaves it to the
-	// maintenance windows of their shoots.
+	// MaintenancePolicy is a JSON file with maintenance windows for upgrades (docs/operator.md). If it is empty, the maintenance windows of
+	// the shoots apply.
 	MaintenancePolicy string `env:"KEB_MAINTENANCE_POLICY"`
-	// Access says who may use the operator API and the console. Zero asks nobody.
+	// Access configures access to the operator API and the console. The zero value disables access control.
 	Access access.Config
-	// PublicURL is the address of the operator API as browsers reach it. The login by OIDC needs it, and https makes cookies
-	// that are sent over TLS only.
+	// PublicURL is the address of the operator API as browsers use it. The login by OIDC needs it. If it is https, cookies are sent only
+	// over TLS.
 	PublicURL string `env:"KEB_OPERATOR_PUBLIC_URL"`
-	// KeepActions is how long it is known who asked for what.
+	// KeepActions is how long the records of operators' actions are kept.
 	KeepActions time.Duration `env:"KEB_ACTIONS_KEEP" envDefault:"2160h"`
-	// KeepOperations is how long after its end an operation stays in the lists; then it is archived, and can only be asked for by
-	// its id.
+	// KeepOperations is how long an operation remains in lists after its end. It is then archived, and can only be read by its ID.
 	KeepOperations time.Duration `env:"KEB_OPERATIONS_KEEP" envDefault:"2160h"`
-	// KeepArchive is how long after its end an archived operation is kept; it must not be shorter than KeepOperations, nor than eight
-	// days. Empty means two years, or as long as KeepOperations if that is longer.
+	// KeepArchive is how long an archived operation is kept after its end. It must not be shorter than KeepOperations or eight days. If it
+	// is empty, it is two years, or KeepOperations if that is longer.
 	KeepArchive time.Duration `env:"KEB_ARCHIVE_KEEP"`
-	// LossPatience is how long it is waited for workers before what the bus has lost is sent again, for tests; zero means as long as the
-	// bus waits for them.
+	// LossPatience is how long to wait for workers before commands that the bus has lost are sent again, for tests; zero means as long as
+	// the bus waits for them.
 	LossPatience time.Duration `env:"-"`
-	// ArchiveEvery is the time between two rounds of archiving, for tests; zero means ten minutes.
+	// ArchiveEvery is the interval of archiving, for tests; zero means ten minutes.
 	ArchiveEvery time.Duration `env:"-"`
 }
 
-// completed sets what only tests set, and what follows from other fields.
+// completed sets the fields that only tests set, and the fields that follow from others.
 func (c Config) completed() Config {
 	if c.Processes == nil {
 		c.Processes = processes.FS
@@ -137,7 +135,7 @@ func (c Config) completed() Config {
 	return c
 }
 
-// Validate reports every problem of a configuration, with the name of the field.
+// Validate reports every invalid field.
 func (c Config) Validate() error {
 	problems := []error{c.Database.Validate()}
 	problems = append(problems, service.Positive("KEB_BATCH_TIMEOUT", c.BatchTimeout),
@@ -148,8 +146,8 @@ func (c Config) Validate() error {
 	problems = append(problems, c.validateAccess()...)
 	switch full := c.completed(); {
 	case full.KeepArchive < minKeepArchive:
-		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than %s: a broker that has missed the end of an operation"+
-			" asks for it, and the operation would run once more if nobody knew it", c.KeepArchive, minKeepArchive))
+		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than %s: a broker that missed the end of an operation"+
+			" requests it again, and without the archive it would run a second time", c.KeepArchive, minKeepArchive))
 	case full.KeepArchive < full.KeepOperations:
 		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than KEB_OPERATIONS_KEEP, which is %s",
 			c.KeepArchive, full.KeepOperations))
@@ -183,7 +181,7 @@ func (c Config) load() (process.Set, error) {
 	overlays := make([]fs.FS, 0, len(c.Overlays))
 	for _, dir := range c.Overlays {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("KEB_OVERLAYS: %q is not a folder that can be read", dir)
+			return nil, fmt.Errorf("KEB_OVERLAYS: %q is not a readable folder", dir)
 		}
 		overlays = append(overlays, process.Named(dir, os.DirFS(dir)))
 	}
@@ -194,7 +192,7 @@ func (c Config) load() (process.Set, error) {
 	return set, nil
 }
 
-// loadPolicy returns nil without a file.
+// loadPolicy returns nil if the path is empty.
 func loadPolicy(path string) (*orchestration.Policy, error) {
 	if path == "" {
 		return nil, nil
@@ -210,18 +208,18 @@ func loadPolicy(path string) (*orchestration.Policy, error) {
 	return p, nil
 }
 
-// Deps is what an orchestrator works with. Log, Registerer and Now have defaults.
+// Deps contains the dependencies of an orchestrator. Log, Registerer and Now have defaults.
 type Deps struct {
 	Bus    *bus.Bus
 	Memory dispatch.Memory
 	Log    *slog.Logger
-	// Registerer takes the metrics; Gatherer, if set, is served at /metrics.
+	// Registerer registers the metrics. If Gatherer is set, it is served at /metrics.
 	Registerer prometheus.Registerer
 	Gatherer   prometheus.Gatherer
-	// Health gets the conditions of readiness, and is served beside the operator API; nil makes one.
+	// Health receives the conditions of readiness and is served with the operator API; nil creates one.
 	Health *service.Health
 	Now    func() time.Time
-	// TracerProvider makes the spans of operations, stages and steps; nil makes none.
+	// TracerProvider creates the spans of operations, stages and steps; nil disables tracing.
 	TracerProvider trace.TracerProvider
 }
 
@@ -246,10 +244,10 @@ type Orchestrator struct {
 	gate     *gate
 }
 
-// Migrate brings the database up to date. Several processes may call it at once.
+// Migrate migrates the database. Several processes may call it at the same time.
 func Migrate(ctx context.Context, db *sqlx.DB) error { return store.Migrate(ctx, db) }
 
-// New loads the process definitions, opens and migrates the database, and prepares the service. Close releases it.
+// New loads the process definitions, opens and migrates the database, and prepares the service. Close releases its resources.
 func New(ctx context.Context, cfg Config, deps Deps) (*Orchestrator, error) {
 	cfg = cfg.completed()
 	if deps.Log == nil {
@@ -310,7 +308,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}
 	o.recovery = recovery.New(recovery.Config{
 		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, WorkerTimeout: o.cfg.LossPatience,
-		Redelivery: event.ResultsConsumer().AckWait + time.Second, // and a moment to fold them
+		Redelivery: event.ResultsConsumer().AckWait + time.Second, // plus the time to process them
 	}, recovery.Deps{Bus: o.deps.Bus, Workers: o.workers, Dispatcher: o.dispatch, Now: o.deps.Now, Log: o.deps.Log})
 	o.archive, err = retention.New(retention.Config{
 		Every: o.cfg.ArchiveEvery, Keep: o.cfg.KeepOperations, KeepArchived: o.cfg.KeepArchive,
@@ -321,7 +319,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if o.gate, err = newGate(o.cfg, o.deps, store.NewActions(commit, read)); err != nil {
 		return err
 	}
-	orchestrations, err := o.openFleet(ctx, read)
+	orchestrations, err := o.openOrchestrations(ctx, read)
 	if err != nil {
 		return err
 	}
@@ -347,7 +345,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	return nil
 }
 
-// observe registers the gauges, and the statistics of the pools.
+// observe registers the gauges and the statistics of the pools.
 func (o *Orchestrator) observe(standing *census.Census) error {
 	r := o.deps.Registerer
 	if r == nil {
@@ -364,9 +362,9 @@ func (o *Orchestrator) observe(standing *census.Census) error {
 	return nil
 }
 
-// openFleet prepares the controller of orchestrations. It has a pool of its own, for a round holds a connection while others
-// are asked.
-func (o *Orchestrator) openFleet(ctx context.Context, read *sqlx.DB) (*store.Orchestrations, error) {
+// openOrchestrations prepares the controller of orchestrations. The controller has a separate pool, because a round holds a connection while
+// it waits for other services.
+func (o *Orchestrator) openOrchestrations(ctx context.Context, read *sqlx.DB) (*store.Orchestrations, error) {
 	policy, err := loadPolicy(o.cfg.MaintenancePolicy)
 	if err != nil {
 		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err)
@@ -393,8 +391,9 @@ func (o *Orchestrator) cancelPending(ctx context.Context, operationID, reason st
 	return err
 }
 
-// wakeFleet tells the controller of orchestrations when an upgrade ends. What is lost is seen at its next look.
-func (o *Orchestrator) wakeFleet() (stop func(), err error) {
+// wakeOrchestrations wakes the controller of orchestrations when an upgrade ends. The controller also polls, so a lost fact only
+// delays it.
+func (o *Orchestrator) wakeOrchestrations() (stop func(), err error) {
 	var subs []*nats.Subscription
 	stop = func() {
 		for _, sub := range subs {
@@ -408,7 +407,7 @@ func (o *Orchestrator) wakeFleet() (stop func(), err error) {
 			sub, err := o.deps.Bus.NATS().Subscribe(event.FactSubject(operation, t), func(*nats.Msg) { o.fleet.Wake() })
 			if err != nil {
 				stop()
-				return nil, fmt.Errorf("listen for the ends of upgrades: %w", err)
+				return nil, fmt.Errorf("subscribe to the ends of upgrades: %w", err)
 			}
 			subs = append(subs, sub)
 		}
@@ -433,7 +432,7 @@ func (o *Orchestrator) Handler() http.Handler {
 	o.gate.login.Register(mux)
 	mux.Handle("GET /{$}", http.RedirectHandler(console.Root, http.StatusSeeOther))
 	mux.Handle("GET "+console.Root, o.console.Handler())
-	// Whoever watches the service is answered whatever others ask.
+	// Health and metrics bypass client limits.
 	all := http.NewServeMux()
 	all.Handle("/", o.gate.bounded(o.gate.origins.Handler(mux), o.api.Observed))
 	all.Handle("/healthz", o.deps.Health.Handler())
@@ -444,8 +443,7 @@ func (o *Orchestrator) Handler() http.Handler {
 	return all
 }
 
-// limited ends the context of a request after some time, so that a database that has fallen silent cannot hold it. Only the stream
-// of changes goes on.
+// limited sets a time limit on requests, so that an unresponsive database cannot block them. The stream of changes has no limit.
 func limited(h http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == operatorapi.StreamPath {
@@ -458,14 +456,14 @@ func limited(h http.Handler, limit time.Duration) http.Handler {
 	})
 }
 
-// Processes are the definitions that new operations run by.
+// Processes returns the definitions that new operations use.
 func (o *Orchestrator) Processes() process.Set { return o.set }
 
-// Run works until ctx ends, and returns when everything that it started has ended.
+// Run works until ctx ends. It returns when everything that it started has ended.
 func (o *Orchestrator) Run(ctx context.Context) error {
 	err := o.run(ctx)
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil // told to stop while it was starting
+		return nil // stopped while starting
 	}
 	return err
 }
@@ -484,20 +482,20 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return fmt.Errorf("answer questions: %w", err)
 	}
 	defer stopCurrent()
-	deaf, err := o.wakeFleet()
+	unsubscribe, err := o.wakeOrchestrations()
 	if err != nil {
 		return err
 	}
-	defer deaf()
-	// Who lives is known before commands are judged unanswered.
+	defer unsubscribe()
+	// Discover live workers before checking for unanswered commands.
 	if err := o.workers.Round(ctx); errors.Is(err, liveness.ErrNotConnected) {
-		o.deps.Log.Warn("workers not asked", "err", err) // they are asked again
+		o.deps.Log.Warn("workers not asked", "err", err) // the next round asks again
 	} else if err != nil {
 		return err
 	}
 	rank, release, err := o.store.Rank(ctx, bus.Ranks)
 	if err != nil {
-		o.deps.Log.Warn("no rank of its own, one is drawn", "err", err)
+		o.deps.Log.Warn("no rank assigned, a random one is used", "err", err)
 	}
 	defer release()
 	group := service.NewGroup(o.deps.Log)
@@ -527,11 +525,11 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	return group.Run(ctx)
 }
 
-// maxVisitors bounds the consumers that are made for workers only because they said that they are there.
+// maxVisitors limits the consumers that are created for workers that no process names.
 const maxVisitors = 100
 
-// consumers are those of all services: the others have no right to make one. Besides the workers that the processes name now
-// there are those that operations of older definitions still wait for, and those whose overlay is yet to come.
+// consumers returns the consumers of all services, which cannot create them themselves. It includes workers that the current processes
+// name, workers that operations with older definitions wait for, and workers whose overlay is not enabled yet.
 func (o *Orchestrator) consumers() []event.ConsumerSpec {
 	specs := []event.ConsumerSpec{event.RequestsConsumer(), event.ResultsConsumer(), event.FactsConsumer(event.UserBroker)}
 	named := o.set.Workers()

@@ -14,25 +14,25 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// Player is one operation in the engine alone, with a clock that its user moves. It must not be used concurrently.
+// Player runs one operation with the engine only, with a clock that the caller controls. It is not safe for concurrent use.
 type Player struct {
 	process *process.Process
 	state   engine.State
 	facts   []event.StepFinished
 }
 
-// New prepares an operation that has not started.
+// New returns a Player of an operation that has not started.
 func New(definition *process.Process, op event.Operation) *Player {
 	return &Player{process: definition, state: engine.New(op)}
 }
 
-// Start takes the operation in progress, with what earlier operations on the instance have left: their saved data, and the
-// steps that an earlier deprovisioning has completed.
+// Start starts the operation, with the saved data of earlier operations on the instance and the steps that an earlier
+// deprovisioning has completed.
 func (p *Player) Start(details json.RawMessage, completed []string, now time.Time) error {
 	return p.apply(engine.Start{Details: details, Completed: completed}, now)
 }
 
-// Command is the command that is out and the worker that it is for; ok is false when none is.
+// Command returns the current command and its worker. ok is false if there is none.
 func (p *Player) Command() (worker string, command event.StepExecute, ok bool) {
 	if !p.state.InFlight() {
 		return "", command, false
@@ -41,7 +41,7 @@ func (p *Player) Command() (worker string, command event.StepExecute, ok bool) {
 	return worker, command, true
 }
 
-// Answer folds the result of a worker, as it comes over the bus.
+// Answer applies the result of a worker, in the form in which it is sent on the bus.
 func (p *Player) Answer(result cloudevents.Event, now time.Time) error {
 	_, decoded, err := dispatch.DecodeResult(result)
 	if err != nil {
@@ -50,7 +50,7 @@ func (p *Player) Answer(result cloudevents.Event, now time.Time) error {
 	return p.apply(decoded, now)
 }
 
-// Due is when the operation is taken up again, or its command is sent again; zero when it has ended.
+// Due returns when the operation runs again, or when its command is sent again; zero when it has ended.
 func (p *Player) Due() time.Time {
 	if p.state.InFlight() {
 		return p.state.ExecuteBefore
@@ -58,19 +58,19 @@ func (p *Player) Due() time.Time {
 	return p.state.DueAt
 }
 
-// Wake takes the operation up again; now must not be before Due.
+// Wake applies the due time. now must not be before Due.
 func (p *Player) Wake(now time.Time) error { return p.wake(true, now) }
 
 func (p *Player) wake(workerAlive bool, now time.Time) error {
 	return p.apply(engine.Due{WorkerAlive: workerAlive}, now)
 }
 
-// Cancel asks to end the operation.
+// Cancel requests the end of the operation.
 func (p *Player) Cancel(reason string, now time.Time) error {
 	return p.apply(engine.Cancel{Reason: reason}, now)
 }
 
-// Status is where the operation stands, with its saved data.
+// Status returns the status of the operation, with its saved data.
 func (p *Player) Status() event.OperationStatus {
 	s := &p.state
 	return event.OperationStatus{
@@ -79,10 +79,10 @@ func (p *Player) Status() event.OperationStatus {
 	}
 }
 
-// Completed names the steps that a later deprovisioning need not run.
+// Completed returns the steps that a later deprovisioning need not run.
 func (p *Player) Completed() []string { return p.state.CompletedSteps(p.process) }
 
-// Steps are the facts of all executions so far, in order.
+// Steps returns the facts of all executions so far, in order.
 func (p *Player) Steps() []event.StepFinished { return p.facts }
 
 func (p *Player) apply(e engine.Event, now time.Time) error {

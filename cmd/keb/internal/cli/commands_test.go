@@ -270,7 +270,7 @@ func TestUp_InvalidSettings_AreRejected(t *testing.T) {
 			"keb: --operator-addr (KEB_OPERATOR_ADDR): 127.0.0.1:8080 is already the address of --osb-addr (KEB_OSB_ADDR)",
 		},
 		"no data folder":      {[]string{"--data-dir", ""}, "keb: --data-dir (KEB_DATA_DIR): must not be empty"},
-		"an unknown overlays": {[]string{"--overlays", "absent"}, `keb: KEB_OVERLAYS: "absent" is not a folder that can be read`},
+		"an unknown overlays": {[]string{"--overlays", "absent"}, `keb: KEB_OVERLAYS: "absent" is not a readable folder`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

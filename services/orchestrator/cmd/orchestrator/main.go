@@ -1,5 +1,5 @@
-// Command orchestrator runs the orchestrator as a process of its own. It is configured by environment variables.
-// The argument migrate brings the database up to date and ends.
+// Command orchestrator runs the orchestrator as a separate process. Environment variables configure it. The argument migrate migrates the
+// database and exits.
 package main
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
-// startTimeout is how long the database and the bus may take to answer at first.
+// startTimeout limits the time until the database and the bus first answer.
 const startTimeout = time.Minute
 
-// config is the orchestrator and the process around it.
+// config is the configuration of the orchestrator and its process.
 type config struct {
 	orchestrator.Config
 
 	NATS bus.Config
-	// Addr serves the operator API and the console.
+	// Addr is the address of the operator API and the console.
 	Addr    string `env:"KEB_OPERATOR_ADDR" envDefault:"127.0.0.1:8081"`
 	API     service.API
 	Metrics service.Metrics
@@ -67,7 +67,7 @@ func start(ctx context.Context, cfg *config, p *service.Process) error {
 		return fmt.Errorf("prepare the bus: %w", err)
 	}
 	cfg.Encrypted = cfg.API.TLS.Enabled()
-	// The orchestrator only empties the stage memory; it needs no key for that.
+	// The orchestrator only purges the stage memory, so it needs no key.
 	o, err := orchestrator.New(starting, cfg.Config, orchestrator.Deps{
 		Bus: b, Memory: stagemem.New(b.JetStream(), &seal.Keyring{}), Log: p.Log, Registerer: p.Registry, Gatherer: p.Registry, Health: p.Health,
 		TracerProvider: p.TracerProvider("keb-orchestrator", service.Version()),

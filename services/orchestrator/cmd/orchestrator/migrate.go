@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
-// migrate brings the schema up to date.
+// migrate migrates the schema.
 func migrate(ctx context.Context, log *slog.Logger) error {
 	var database postgres.Address
 	if err := service.LoadEnv(&database); err != nil {

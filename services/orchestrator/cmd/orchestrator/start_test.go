@@ -15,9 +15,9 @@ func TestTheStartIsRefusedWhereEverybodyCouldAct(t *testing.T) {
 	}{
 		{name: "on loopback", addr: "127.0.0.1:8081"},
 		{name: "on every address", addr: "0.0.0.0:8081", want: "KEB_OPERATOR_ADDR: "},
-		{name: "on every address, without a host", addr: ":8081", want: "KEB_ACCESS=none"},
+		{name: "all addresses, without a host", addr: ":8081", want: "KEB_ACCESS=none"},
 		{name: "on purpose", addr: ":8081", mode: "none"},
-		{name: "with a file that is not there", addr: ":8081", tokens: filepath.Join(t.TempDir(), "tokens.yaml"), want: "KEB_ACCESS_TOKENS_FILE: "},
+		{name: "a file that does not exist", addr: ":8081", tokens: filepath.Join(t.TempDir(), "tokens.yaml"), want: "KEB_ACCESS_TOKENS_FILE: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("KEB_OPERATOR_ADDR", tc.addr)
