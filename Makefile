@@ -97,7 +97,7 @@ servers_btpmanager = $(cluster)
 servers_charts = $(cluster)
 servers_dashboards = etcd kube-apiserver
 packages_btpmanager = $(addprefix ./services/btp-manager/,kubetest e2e internal/app internal/operand)
-packages_containers = ./libs/testkit
+packages_containers = ./libs/postgres/pgtest
 packages_workers = ./libs/worker/contract/...
 
 # What axe-core finds in the console is looked for too, if npm can bring it.

@@ -12,6 +12,9 @@ require (
 	github.com/klauspost/compress v1.20.3
 	github.com/kyma-project/keb/landscape v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/libs/osb/osbtest v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/libs/postgres v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/libs/worker/contract v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/broker v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/btp-manager v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/orchestrator v0.0.0-00010101000000-000000000000
@@ -234,3 +237,9 @@ replace github.com/kyma-project/keb/services/step-workers => ../services/step-wo
 replace github.com/kyma-project/keb/landscape => ../landscape
 
 replace github.com/kyma-project/keb/services/btp-manager => ../services/btp-manager
+
+replace github.com/kyma-project/keb/libs/postgres => ../libs/postgres
+
+replace github.com/kyma-project/keb/libs/worker/contract => ../libs/worker/contract
+
+replace github.com/kyma-project/keb/libs/osb/osbtest => ../libs/osb/osbtest

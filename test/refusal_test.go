@@ -15,13 +15,13 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
 func TestABadRequestIsRefusedAndLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	database := testkit.Postgres(t, nil)
+	database := pgtest.Database(t, nil)
 	sys := harness.Start(t, harness.Options{Env: []string{"KEB_DATABASE_URL=" + database}})
 	// There is something that could be changed.
 	good := harness.Azure()

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -178,7 +178,7 @@ func expire(t *testing.T, sys *harness.System, o *harness.Order) (int, string) {
 
 func TestAnExpiredTrialStaysSuspendedUntilItIsDeleted(t *testing.T) {
 	t.Parallel()
-	database := testkit.Postgres(t, nil)
+	database := pgtest.Database(t, nil)
 	sys := harness.Start(t, harness.Options{Env: []string{"KEB_DATABASE_URL=" + database}})
 	old, declared := harness.Trial(), harness.Trial()
 	for _, o := range []*harness.Order{old, declared} {

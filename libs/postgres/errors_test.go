@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -99,7 +100,7 @@ func TestIsConnection_ServerErrors_ReturnsTrue(t *testing.T) {
 // An expired password, or a database that accepts no connections, is not an error of the statement that needed a session.
 func TestIsConnection_RejectedSession_ReturnsTrue(t *testing.T) {
 	t.Parallel()
-	address := testkit.Postgres(t, nil)
+	address := pgtest.Database(t, nil)
 	db := open(t, postgres.Config{URL: address, MaxOpen: 1})
 	u, err := url.Parse(address)
 	require.NoError(t, err)

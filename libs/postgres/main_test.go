@@ -10,10 +10,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
@@ -32,7 +32,7 @@ func open(t *testing.T, cfg postgres.Config) *sqlx.DB {
 
 func database(t *testing.T) *sqlx.DB {
 	t.Helper()
-	return open(t, postgres.Config{URL: testkit.Postgres(t, nil)})
+	return open(t, postgres.Config{URL: pgtest.Database(t, nil)})
 }
 
 func exec(t *testing.T, db sqlx.ExecerContext, statement string, args ...any) {

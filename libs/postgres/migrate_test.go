@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 )
 
 func files(statements ...string) fstest.MapFS {
@@ -63,7 +63,7 @@ func TestMigrate_TwoSchemas_AreIndependent(t *testing.T) {
 
 func TestMigrate_Concurrent_AppliesOnce(t *testing.T) {
 	t.Parallel()
-	url := testkit.Postgres(t, nil)
+	url := pgtest.Database(t, nil)
 	ctx := within(t, time.Minute)
 	var group errgroup.Group
 	for range 4 {

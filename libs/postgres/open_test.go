@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func TestOpen_Config_IsApplied(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgres.Config{
-		URL: testkit.Postgres(t, nil), MaxOpen: 3, ApplicationName: "keb test", StatementTimeout: 1500 * time.Millisecond, ByIndex: true,
+		URL: pgtest.Database(t, nil), MaxOpen: 3, ApplicationName: "keb test", StatementTimeout: 1500 * time.Millisecond, ByIndex: true,
 	})
 	for setting, want := range map[string]string{"application_name": "keb test", "statement_timeout": "1500ms", "enable_seqscan": "off", "jit": "off"} {
 		var got string
@@ -32,7 +33,7 @@ func TestOpen_Config_IsApplied(t *testing.T) {
 
 func TestOpen_ServerStartsLater_Waits(t *testing.T) {
 	t.Parallel()
-	target, err := url.Parse(testkit.Postgres(t, nil))
+	target, err := url.Parse(pgtest.Database(t, nil))
 	require.NoError(t, err)
 	proxy := testkit.Proxy(t, target.Host)
 	proxy.Cut()
@@ -73,7 +74,7 @@ func TestOpen_ContextEnds_ReturnsReason(t *testing.T) {
 
 func TestOpen_PermanentError_FailsImmediately(t *testing.T) {
 	t.Parallel()
-	good, err := url.Parse(testkit.Postgres(t, nil))
+	good, err := url.Parse(pgtest.Database(t, nil))
 	require.NoError(t, err)
 	noDatabase, wrongUser := *good, *good
 	noDatabase.Path = "/missing"

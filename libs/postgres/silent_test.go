@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -20,7 +21,7 @@ const margin = time.Minute
 // behindProxy opens a database through a proxy that can stop forwarding.
 func behindProxy(t *testing.T, cfg postgres.Config) (*sqlx.DB, *testkit.TCPProxy) {
 	t.Helper()
-	target, err := url.Parse(testkit.Postgres(t, nil))
+	target, err := url.Parse(pgtest.Database(t, nil))
 	require.NoError(t, err)
 	proxy := testkit.Proxy(t, target.Host)
 	target.Host = proxy.Addr()
@@ -120,7 +121,7 @@ func TestInTx_SilentDatabase_EndsWithContext(t *testing.T) {
 // A statement that its context cancels costs its connection, and no other call uses that connection.
 func TestPool_CancelledStatement_DropsConnection(t *testing.T) {
 	t.Parallel()
-	db := open(t, postgres.Config{URL: testkit.Postgres(t, nil), MaxOpen: 1})
+	db := open(t, postgres.Config{URL: pgtest.Database(t, nil), MaxOpen: 1})
 	stmt, err := db.PreparexContext(within(t, time.Minute), `SELECT pg_sleep($1)`)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = stmt.Close() })

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
 )
@@ -33,11 +34,11 @@ func with(t *testing.T, address, host string, parameters map[string]string) stri
 func TestOpen_TLS_Succeeds(t *testing.T) {
 	t.Parallel()
 	ca, other := testkit.NewCA(t, "ours"), testkit.NewCA(t, "theirs")
-	address := testkit.PostgresTLS(t, ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}), ca)
+	address := pgtest.ServerTLS(t, ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}), ca)
 	password := strings.Split(strings.Split(address, "@")[0], ":")[2]
 	shown, theirs := ca.Issue(t, testkit.Leaf{Name: "broker"}), other.Issue(t, testkit.Leaf{Name: "theirs"})
 	files := tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}
-	plain := testkit.Postgres(t, nil)
+	plain := pgtest.Database(t, nil)
 
 	for name, cfg := range map[string]postgres.Config{
 		"with files":                     {URL: address, TLS: files},
@@ -105,7 +106,7 @@ func TestOpen_TLS_Succeeds(t *testing.T) {
 func TestSession_MismatchedTLSFiles_ReturnsConnectionError(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
-	address := testkit.PostgresTLS(t, ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}), ca)
+	address := pgtest.ServerTLS(t, ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}), ca)
 	shown, next := ca.Issue(t, testkit.Leaf{Name: "broker"}), ca.Issue(t, testkit.Leaf{Name: "broker"})
 	db := open(t, postgres.Config{URL: address, MaxIdle: 1, TLS: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}})
 	key, err := os.ReadFile(next.KeyFile)

@@ -3,9 +3,12 @@ package testkit
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/kyma-project/keb/libs/bus"
 )
+
+const callLimit = time.Minute
 
 // Bus connects to the server at url and creates the contract's streams. The connection is closed when the test ends.
 func Bus(t testing.TB, url string) *bus.Bus {

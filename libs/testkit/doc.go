@@ -1,3 +1,3 @@
-// Package testkit provides real dependencies for tests: a separate PostgreSQL database, a NATS server in the test's process, a TCP proxy
-// that delays and cuts connections, a clock, and waiting for conditions. Only tests may import it.
+// Package testkit provides real dependencies for tests: a NATS server, a TCP proxy that delays and cuts connections, certificates, a
+// clock, and waiting for conditions. Only tests may import it. The package libs/postgres/pgtest has databases.
 package testkit

@@ -53,6 +53,13 @@ func MemoryDir(t testing.TB) string {
 	return data
 }
 
+// DataDir is like MemoryDir, for a server that several tests share. The server locks the folder with a file next to it whose name ends in
+// .lock; its owner removes the parent.
+func DataDir() (string, error) {
+	dir, err := tempDir(dataParent())
+	return filepath.Join(dir, tempData), err
+}
+
 // tempDir creates a folder for the data of a server. It first removes the folders of killed test binaries in parent.
 func tempDir(parent string) (string, error) {
 	if err := removeStale(parent, time.Now().Add(-staleAfter)); err != nil {

@@ -1,13 +1,9 @@
 package testkit
 
 import (
-	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/stretchr/testify/require"
 )
 
 // fakeT is a test that must fail.
@@ -76,44 +72,4 @@ func TestLogger_AfterTest_DropsMessages(t *testing.T) {
 		late = l
 	})
 	late.Info("late") // testing would panic
-}
-
-func TestPostgres_NoSource_NamesAlternatives(t *testing.T) {
-	t.Parallel()
-	broken := func(name string) source {
-		return source{name, func(context.Context) (*pgServer, error) { return nil, fmt.Errorf("no %s", name) }}
-	}
-	_, err := firstOf(t.Context(), broken("binaries"), broken("engine"))
-	if err == nil {
-		t.Fatal("no error")
-	}
-	for _, want := range []string{"apt-get install postgresql", DatabaseURLEnv, "Docker", "no binaries", "no engine"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not in %q", want, err)
-		}
-	}
-}
-
-func TestPostgres_AddressVariable_IsUsed(t *testing.T) {
-	address := Postgres(t, nil)
-	t.Setenv(DatabaseURLEnv, address)
-	s, err := startServer(t.Context())
-	require.NoError(t, err)
-	name, err := s.database(t.Context(), tableWith(3))
-	require.NoError(t, err)
-	db := openDB(t, withDatabase(address, name))
-	var n int
-	if err := db.GetContext(t.Context(), &n, `SELECT n FROM numbers`); err != nil || n != 3 {
-		t.Errorf("got %d, %v", n, err)
-	}
-	s.made = append(s.made, name)
-	if err := s.close(t.Context()); err != nil {
-		t.Error(err)
-	}
-
-	t.Setenv(DatabaseURLEnv, "postgres://nobody_we_know:canary@"+strings.SplitN(strings.SplitN(address, "@", 2)[1], "?", 2)[0])
-	_, err = startServer(t.Context())
-	if err == nil || !strings.Contains(err.Error(), DatabaseURLEnv) || strings.Contains(err.Error(), "canary") {
-		t.Errorf("got %v, want an error that names the variable", err)
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -75,7 +76,7 @@ func newBench(t testing.TB, change func(*broker.Config)) *bench {
 // newBenchAt is newBench with a clock for the broker.
 func newBenchAt(t testing.TB, now func() time.Time, change func(*broker.Config)) *bench {
 	t.Helper()
-	direct := testkit.Postgres(t, broker.Migrate)
+	direct := pgtest.Database(t, broker.Migrate)
 	u, err := url.Parse(direct)
 	require.NoError(t, err)
 	b := &bench{t: t, now: now, nats: testkit.NATS(t), log: &testkit.Log{}, database: testkit.Proxy(t, u.Host)}

@@ -5,7 +5,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }

@@ -25,6 +25,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
@@ -33,7 +34,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 const patience = 20 * time.Second
 
@@ -176,7 +177,7 @@ var workerSteps = map[string][]string{
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	s := &system{
-		t: t, nats: testkit.NATS(t), database: testkit.Postgres(t, orchestrator.Migrate),
+		t: t, nats: testkit.NATS(t), database: pgtest.Database(t, orchestrator.Migrate),
 		script: &script{steps: map[string]behaviour{}, every: map[string]int{}}, log: testkit.Logger(t),
 	}
 	s.bus = testkit.Bus(t, s.nats.URL())

@@ -23,6 +23,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -81,7 +82,7 @@ type tests struct{ m *testing.M }
 
 // Run implements goleak.TestingM.
 func (t tests) Run() int {
-	code := testkit.Run(t.m)
+	code := pgtest.Run(t.m)
 	if len(figures.rows) > 0 {
 		fmt.Printf("%-42s %6s %8s %7s %8s\n", "attack", "tried", "refused", "cut off", "harmless")
 		var sum row

@@ -18,13 +18,14 @@ import (
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 // refusals collects what the log says that the server has refused.
 type refusals struct {

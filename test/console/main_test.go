@@ -8,10 +8,11 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
 // thorough skips a test that has no place in make test: together they keep two processors busy for a minute.
 func thorough(t *testing.T) {

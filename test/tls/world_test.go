@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tlsfiles"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -101,7 +102,7 @@ func (w *world) files(authority, prefix, service string) map[string]string {
 // database is a Postgres that demands certificates, with the users of the installation.
 func (w *world) database() {
 	w.t.Helper()
-	w.databaseURL = testkit.PostgresTLS(w.t, testkit.KeyPair{CertFile: w.secrets.Path("postgres", "tls.crt"), KeyFile: w.secrets.Path("postgres", "tls.key")},
+	w.databaseURL = pgtest.ServerTLS(w.t, testkit.KeyPair{CertFile: w.secrets.Path("postgres", "tls.crt"), KeyFile: w.secrets.Path("postgres", "tls.key")},
 		&testkit.CA{File: w.secrets.Path("postgres", "ca.crt")})
 	u, err := url.Parse(w.databaseURL)
 	require.NoError(w.t, err)

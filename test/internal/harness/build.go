@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 )
 
 // Programs that tests run.
@@ -34,7 +34,7 @@ var (
 type Tests struct{ M *testing.M }
 
 // Run runs the tests.
-func (t Tests) Run() int { return Clean(testkit.Run(t.M)) }
+func (t Tests) Run() int { return Clean(pgtest.Run(t.M)) }
 
 // Clean removes the programs after the tests have ended with that code, and returns the code to end with.
 func Clean(code int) int {

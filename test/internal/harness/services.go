@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
@@ -62,7 +63,7 @@ func NewServices(t *testing.T, root string, log *slog.Logger) *Services {
 	var err error
 	s.keys, err = seal.ParseKeyring("k1:" + seal.NewKey())
 	require.NoError(t, err)
-	database := testkit.Postgres(t, broker.Migrate)
+	database := pgtest.Database(t, broker.Migrate)
 	s.Orchestrator, s.Broker = service.Defaults[orchestrator.Config](), service.Defaults[broker.Config]()
 	s.Orchestrator.Database.URL, s.Broker.Database.URL = database, database
 	s.Broker.User, s.Broker.Password, s.Broker.SealKeys = "keb", "keb", "k1:"+seal.NewKey()

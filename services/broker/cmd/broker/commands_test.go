@@ -11,13 +11,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
 func TestMigrate_RepeatedRun_IsIdempotent(t *testing.T) {
-	url := testkit.Postgres(t, nil)
+	url := pgtest.Database(t, nil)
 	t.Setenv("KEB_DATABASE_URL", url)
 	for range 2 {
 		require.NoError(t, migrate(t.Context(), slog.New(slog.DiscardHandler)))

@@ -16,7 +16,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
@@ -41,7 +41,7 @@ func until(t testing.TB, files embed.FS, last string) fs.FS {
 func first(t testing.TB) *Store {
 	t.Helper()
 	empty := func(context.Context, *sqlx.DB) error { return nil }
-	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, empty), MaxOpen: 4})
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Database(t, empty), MaxOpen: 4})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	require.NoError(t, postgres.Migrate(t.Context(), db, Schema, until(t, migrations, "00001")))

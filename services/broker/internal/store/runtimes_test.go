@@ -15,13 +15,13 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
 func open(t testing.TB) *Store {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, Migrate), MaxOpen: 4})
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Database(t, Migrate), MaxOpen: 4})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return New(db, time.Minute)

@@ -21,13 +21,14 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
 const patience = 20 * time.Second
 
@@ -90,7 +91,7 @@ func setup(t *testing.T) *bundle {
 		t: t, bus: testkit.Bus(t, testkit.NATS(t).URL()), clock: testkit.NewClock(epoch),
 		results: make(chan *bus.Delivery, 1000), requests: make(chan *bus.Delivery, 1000),
 	}
-	b.url = testkit.Postgres(t, store.Migrate)
+	b.url = pgtest.Database(t, store.Migrate)
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: b.url, MaxOpen: 8})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })

@@ -18,12 +18,13 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testkit.Tests{M: m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
 const patience = 20 * time.Second
 
@@ -57,7 +58,7 @@ func setup(t testing.TB, instances int) *bundle {
 		t: t, bus: testkit.Bus(t, testkit.NATS(t).URL()), clock: testkit.NewClock(epoch), asked: map[string]int{},
 		windows: map[string]event.MaintenanceWindow{},
 	}
-	db, err := postgres.Open(context.Background(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 10})
+	db, err := postgres.Open(context.Background(), postgres.Config{URL: pgtest.Database(t, store.Migrate), MaxOpen: 10})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	b.db, b.store = db, store.NewOrchestrations(db, db)

@@ -16,8 +16,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -32,7 +32,7 @@ type looking interface {
 // TestStores_Conformance_Agree does the same to the store in memory and to the one in Postgres, and compares all that they answer.
 func TestStores_Conformance_Agree(t *testing.T) {
 	t.Parallel()
-	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, store.Migrate), MaxOpen: 4, ByIndex: true})
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Database(t, store.Migrate), MaxOpen: 4, ByIndex: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	real, err := store.New(t.Context(), db, db)

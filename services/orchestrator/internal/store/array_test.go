@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 )
 
 func TestArray_Values_EncodeAsLiterals(t *testing.T) {
@@ -57,7 +57,7 @@ func FuzzArraysRoundTrip(f *testing.F) {
 		f.Add(s, nasty[len(nasty)-1-i])
 	}
 	f.Add("\x00", "\xff")
-	db, err := postgres.Open(f.Context(), postgres.Config{URL: testkit.Postgres(f, nil), MaxOpen: 1})
+	db, err := postgres.Open(f.Context(), postgres.Config{URL: pgtest.Database(f, nil), MaxOpen: 1})
 	require.NoError(f, err)
 	f.Cleanup(func() { _ = db.Close() })
 	f.Fuzz(func(t *testing.T, a, b string) {

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 )
 
 // The server must read from the binary form what it reads from the literal that people know.
 func TestColumns_Scan_MatchesLiterals(t *testing.T) {
-	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, nil), MaxOpen: 1})
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Database(t, nil), MaxOpen: 1})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	texts, ints, bools := newColumn(typeText, 0), newColumn(typeInt4, 3), newColumn(typeBool, 2)

@@ -14,12 +14,12 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
@@ -33,7 +33,7 @@ type bundle struct {
 
 func setup(t testing.TB) *bundle {
 	t.Helper()
-	db, err := postgres.Open(t.Context(), postgres.Config{URL: testkit.Postgres(t, Migrate), MaxOpen: 4})
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Database(t, Migrate), MaxOpen: 4})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	s, err := New(t.Context(), db, db)

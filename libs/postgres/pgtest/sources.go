@@ -1,4 +1,4 @@
-package testkit
+package pgtest
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/postgres/pgfetch"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // ImageEnv is the name of the environment variable with the PostgreSQL image of the container fallback; empty means DefaultImage.
@@ -59,16 +60,17 @@ func firstOf(ctx context.Context, sources ...source) (*pgServer, error) {
 func fromMachine(ctx context.Context) (*pgServer, error) { return local(ctx, "") }
 
 func local(ctx context.Context, binDir string) (*pgServer, error) {
-	dir, err := tempDir(dataParent())
+	dir, err := testkit.DataDir()
 	if err != nil {
 		return nil, err
 	}
-	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, tempData), BinDir: binDir})
+	remove := func() error { return os.RemoveAll(filepath.Dir(dir)) }
+	pg, err := pglocal.Start(ctx, pglocal.Config{DataDir: dir, BinDir: binDir})
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, remove())
 	}
 	return newServer(ctx, pg.URL("postgres"), func(ctx context.Context) error {
-		return errors.Join(pg.Stop(ctx), os.RemoveAll(dir))
+		return errors.Join(pg.Stop(ctx), remove())
 	})
 }
 

@@ -1,4 +1,4 @@
-package testkit
+package pgtest
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// PostgresTLS starts a PostgreSQL server for this test that accepts only TLS, with this certificate. It returns the address without
+// ServerTLS starts a PostgreSQL server for this test that accepts only TLS, with this certificate. It returns the address without
 // sslmode. With clients the server requires a client certificate. It uses the machine's binaries, or downloaded ones.
-func PostgresTLS(t testing.TB, pair KeyPair, clients *CA) string {
+func ServerTLS(t testing.TB, pair testkit.KeyPair, clients *testkit.CA) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -42,7 +43,7 @@ func PostgresTLS(t testing.TB, pair KeyPair, clients *CA) string {
 	query := address.Query()
 	query.Del("sslmode")
 	address.RawQuery = query.Encode()
-	Eventually(t, time.Minute, "PostgreSQL refuses to talk without TLS", func() bool {
+	testkit.Eventually(t, time.Minute, "PostgreSQL refuses to talk without TLS", func() bool {
 		query.Set("sslmode", "disable")
 		plain := *address
 		plain.RawQuery = query.Encode()
@@ -56,7 +57,7 @@ func PostgresTLS(t testing.TB, pair KeyPair, clients *CA) string {
 }
 
 // encrypt makes the server write the files, because its user must own them.
-func encrypt(ctx context.Context, admin *sqlx.DB, pair KeyPair, clients *CA) error {
+func encrypt(ctx context.Context, admin *sqlx.DB, pair testkit.KeyPair, clients *testkit.CA) error {
 	access := "local all all trust\nhostssl all all all scram-sha-256\n"
 	files := map[string]string{"server.crt": pair.CertFile, "server.key": pair.KeyFile}
 	if clients != nil {

@@ -1,4 +1,5 @@
-package testkit
+// Package pgtest gives each test a PostgreSQL database of its own. Only tests may import it.
+package pgtest
 
 import (
 	"context"
@@ -56,12 +57,12 @@ var shared struct {
 	err    error
 }
 
-// Run runs the tests of a package and then stops the shared server. Use it in TestMain: os.Exit(testkit.Run(m)). Check for leaked
+// Run runs the tests of a package and then stops the shared server. Use it in TestMain: os.Exit(pgtest.Run(m)). Check for leaked
 // goroutines after it.
 func Run(m *testing.M) int {
 	code := m.Run()
 	if err := Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "testkit:", err)
+		fmt.Fprintln(os.Stderr, "pgtest:", err)
 		if code == 0 {
 			code = 1
 		}
@@ -81,10 +82,10 @@ func Stop() error {
 	return shared.server.close(ctx)
 }
 
-// Postgres creates a database for this test and returns its address. The database is a copy of one that was migrated once with migrate,
+// Database creates a database for this test and returns its address. The database is a copy of one that was migrated once with migrate,
 // unless migrate is nil. It is removed when the test ends. The server is the first available of: KEB_TEST_DATABASE_URL, the machine's
 // binaries, a container, downloaded binaries. Without any of them the test fails with advice.
-func Postgres(t testing.TB, migrate func(context.Context, *sqlx.DB) error) string {
+func Database(t testing.TB, migrate func(context.Context, *sqlx.DB) error) string {
 	t.Helper()
 	shared.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startLimit)
@@ -181,7 +182,7 @@ func withDatabase(address, name string) string {
 	return u.String()
 }
 
-// Tests is a test binary whose Run is the package's Run, for goleak.VerifyTestMain(testkit.Tests{M: m}): the check for leaks then runs
+// Tests is a test binary whose Run is the package's Run, for goleak.VerifyTestMain(pgtest.Tests{M: m}): the check for leaks then runs
 // after the shared server has stopped.
 type Tests struct{ M *testing.M }
 
