@@ -43,7 +43,7 @@ func TestTrace_Execution_IsChildOfStep(t *testing.T) {
 		if !trace.SpanContextFromContext(ctx).IsValid() {
 			t.Error("the question has no trace context")
 		}
-		return event.CredentialsAnswer{Credentials: []byte(fmt.Sprintf("%q", secret))}, nil
+		return event.CredentialsAnswer{Credentials: fmt.Appendf(nil, "%q", secret)}, nil
 	})
 	require.NoError(t, err)
 	defer stop()

@@ -240,8 +240,8 @@ func lastWords(path string) string {
 			continue
 		}
 		last = line
-		if i := strings.Index(line, "FATAL:"); i >= 0 && fatal == "" {
-			fatal = strings.TrimSpace(line[i+len("FATAL:"):])
+		if _, after, ok := strings.Cut(line, "FATAL:"); ok && fatal == "" {
+			fatal = strings.TrimSpace(after)
 		}
 	}
 	switch {

@@ -22,7 +22,6 @@ type Config struct {
 
 // Validate reports every invalid field.
 func (c Config) Validate() error {
-	errs := []error{extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL)}
-	errs = append(errs, service.Positive("KEB_BTP_RUNTIME_TIMEOUT", c.RuntimeTimeout), service.Positive("KEB_BTP_SOFT_DELETE_AFTER", c.SoftDeleteAfter), service.Positive("KEB_PACE", c.RetryInterval))
-	return errors.Join(errs...)
+	return errors.Join(extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL), service.Positive("KEB_PACE", c.RetryInterval),
+		service.Positive("KEB_BTP_RUNTIME_TIMEOUT", c.RuntimeTimeout), service.Positive("KEB_BTP_SOFT_DELETE_AFTER", c.SoftDeleteAfter))
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // The Kyma components with the overrides.
@@ -30,18 +29,7 @@ const kafkaPort = "9093"
 var names = regexp.MustCompile(`^[a-z][a-z0-9-]{4,48}[a-z0-9]$`)
 
 // provision creates the Event Hubs of the instance, and configures the Kafka channel of its runtime.
-// A trial has no Event Hubs, but NATS Streaming without persistence.
 func (s *shared) provision(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	if op.Plan.Name == planTrial {
-		return trial(op)
-	}
-	ordered, err := provisioner.Ordered(op)
-	if err != nil {
-		return op, 0, err
-	}
-	if ordered {
-		return worker.Skip(op, provisioner.AlreadyOrdered)
-	}
 	name := "k" + strings.ToLower(op.InstanceID)
 	if !names.MatchString(name) {
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: fmt.Sprintf(
@@ -99,10 +87,15 @@ func (s *shared) provision(ctx context.Context, op worker.Operation, log *slog.L
 
 const planTrial = "trial"
 
-// trial disables the persistence of NATS Streaming.
-func trial(op worker.Operation) (worker.Operation, time.Duration, error) {
-	op.SetOverrides(ComponentNATSStreaming, []worker.Override{{Key: "global.natsStreaming.persistence.enabled", Value: "false"}})
-	return op, 0, nil
+// orTrial is run, except for a trial: it has no Event Hubs and needs no Azure, but NATS Streaming without persistence.
+func orTrial(run worker.StepFunc) worker.StepFunc {
+	return func(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+		if op.Plan.Name != planTrial {
+			return run(ctx, op, log)
+		}
+		op.SetOverrides(ComponentNATSStreaming, []worker.Override{{Key: "global.natsStreaming.persistence.enabled", Value: "false"}})
+		return op, 0, nil
+	}
 }
 
 // location returns the Azure region of the Event Hubs of a runtime: its own region on Azure, a nearby one on GCP

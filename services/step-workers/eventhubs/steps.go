@@ -2,15 +2,14 @@ package eventhubs
 
 import (
 	"cmp"
-	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // Name is the name of the worker and of its details.
@@ -33,7 +32,7 @@ type shared struct {
 func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	s := &shared{cfg: cfg}
 	steps := []worker.Step{
-		worker.NewStep("Provision_Azure_Event_Hubs", component, s.provision, worker.Description{
+		worker.NewStep("Provision_Azure_Event_Hubs", component, orTrial(provisioner.UnlessOrdered(s.provision)), worker.Description{
 			Summary: "Creates an Event Hubs namespace in its own resource group, and sets the overrides of the Kafka channels.",
 			Calls: worker.Calls(component,
 				"GET "+groupsRoute, "PUT "+groupRoute, "GET "+namespaceRoute, "PUT "+namespaceRoute, "POST "+keysRoute),
@@ -48,22 +47,12 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	}
 	if cfg.URL == "" {
 		without := setup.Without(component, "KEB_AZURE_URL", steps, deps)
-		return []worker.Step{natsStreaming(without[0]), without[1]}, nil
+		d, _ := worker.Describe(steps[0])
+		return []worker.Step{worker.NewStep(steps[0].Name(), component, orTrial(without[0].Run), d), without[1]}, nil
 	}
 	var err error
 	s.azure, err = newClient(cfg, deps)
 	return steps, err
-}
-
-// natsStreaming returns the step without a URL of Azure, which a trial does not need.
-func natsStreaming(without worker.Step) worker.Step {
-	d, _ := worker.Describe(without)
-	return worker.NewStep(without.Name(), component, func(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-		if op.Plan.Name == planTrial {
-			return trial(op)
-		}
-		return without.Run(ctx, op, log)
-	}, d)
 }
 
 // failed returns a retry for a temporary error, after the delay that Azure requests, and a failure for any other error. A conflict is

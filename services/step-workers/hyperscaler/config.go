@@ -21,8 +21,6 @@ type Config struct {
 
 // Validate reports every invalid field.
 func (c Config) Validate() error {
-	errs := []error{c.Gardener.Validate()}
-	errs = append(errs, service.Positive("KEB_PACE", c.RetryInterval))
-	errs = append(errs, service.Positive("KEB_HYPERSCALER_CLAIM_TIME", c.ClaimTime))
-	return errors.Join(errs...)
+	return errors.Join(c.Gardener.Validate(), service.Positive("KEB_PACE", c.RetryInterval),
+		service.Positive("KEB_HYPERSCALER_CLAIM_TIME", c.ClaimTime))
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // Component is the Kyma component with the overrides.
@@ -38,13 +37,6 @@ func (a application) provider(instanceID string) string {
 // registration creates the service providers of Dex and Grafana for the instance, and the client secret of Grafana. IAS returns a
 // secret only once, so every run replaces the previous secrets.
 func (s *shared) registration(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	ordered, err := provisioner.Ordered(op)
-	if err != nil {
-		return op, 0, err
-	}
-	if ordered {
-		return worker.Skip(op, provisioner.AlreadyOrdered)
-	}
 	if _, err := s.register(ctx, op, dex, log); err != nil {
 		return op, s.cfg.RegistrationInterval, fmt.Errorf("dex: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // Name is the name of the worker.
@@ -20,7 +21,7 @@ type shared struct {
 func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	s := &shared{cfg: cfg}
 	steps := []worker.Step{
-		worker.NewStep("IAS_Registration", component, s.registration, worker.Description{
+		worker.NewStep("IAS_Registration", component, provisioner.UnlessOrdered(s.registration), worker.Description{
 			Summary: "Creates and configures the service providers of the instance's Dex and Grafana, and sets the overrides with the client and secret of Grafana.",
 			Calls: worker.Calls(component, "GET /service/company/global", "POST /service/sps", "PUT /service/sps/{id}", "PUT /service/sps",
 				"PUT /service/sps/{id}/rba", "DELETE /service/sps/clientSecret"),

@@ -3,6 +3,7 @@ package lifecyclemanager
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"strings"
 
@@ -54,9 +55,7 @@ func (s *shared) mark(
 	ctx context.Context, kind schema.GroupVersionResource, have *unstructured.Unstructured, labels, annotations, more map[string]any,
 ) error {
 	patch := map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}}
-	for key, value := range more {
-		patch[key] = value
-	}
+	maps.Copy(patch, more)
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return err

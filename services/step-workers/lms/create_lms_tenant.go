@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // createTenant creates the tenant of the instance and the key of Fluent Bit. The key is created here because a retry loses the step's
@@ -16,13 +15,6 @@ func (s *shared) createTenant(ctx context.Context, op worker.Operation, log *slo
 	d, err := read(op)
 	if err != nil {
 		return op, 0, err
-	}
-	ordered, err := provisioner.Ordered(op)
-	if err != nil {
-		return op, 0, err
-	}
-	if ordered {
-		return worker.Skip(op, provisioner.AlreadyOrdered)
 	}
 	if d.TenantID == "" {
 		name := tenantName(op.Context.Subscription())

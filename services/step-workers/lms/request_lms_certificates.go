@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // readyLimit is how long Request_LMS_Certificates waits for a tenant, counted from the first try, and for a certificate, counted from the
@@ -20,13 +19,6 @@ func (s *shared) requestCertificates(ctx context.Context, op worker.Operation, l
 	d, err := read(op)
 	if err != nil {
 		return op, 0, err
-	}
-	ordered, err := provisioner.Ordered(op)
-	if err != nil {
-		return op, 0, err
-	}
-	if ordered {
-		return worker.Skip(op, provisioner.AlreadyOrdered)
 	}
 	if d.TenantID == "" {
 		return worker.Skip(op, "the instance has no LMS tenant")

@@ -8,6 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/setup"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // Name is the name of the worker and of its details.
@@ -42,13 +43,13 @@ type shared struct {
 func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	s := &shared{cfg: cfg, now: deps.Clock()}
 	steps := []worker.Step{
-		worker.NewStep("Create_LMS_Tenant", component, s.createTenant, worker.Description{
+		worker.NewStep("Create_LMS_Tenant", component, provisioner.UnlessOrdered(s.createTenant), worker.Description{
 			Summary:     "Creates a tenant in LMS, which the runtimes of a global account in one region share.",
 			Calls:       worker.Calls(component, "POST /tenants"),
 			Details:     []string{"tenantId"},
 			StageMemory: []string{fluentBitKey},
 		}),
-		worker.NewStep("Request_LMS_Certificates", component, s.requestCertificates, worker.Description{
+		worker.NewStep("Request_LMS_Certificates", component, provisioner.UnlessOrdered(s.requestCertificates), worker.Description{
 			Summary: "Waits for the tenant in LMS, requests a certificate, and sets the overrides of Fluent Bit.",
 			Calls: worker.Calls(component, "GET /tenants/{id}/status", "POST /tenants/{id}/certs", "GET /{callback}",
 				"GET /tenants/{id}/certs/ca", "GET /tenants/{id}"),

@@ -25,13 +25,8 @@ func (s *shared) checkRuntime(ctx context.Context, op worker.Operation, log *slo
 	if err != nil {
 		return op, s.cfg.ErrorInterval, err
 	}
-	switch status.State {
-	case StateSucceeded:
-		return op, 0, nil
-	case StatePending, StateInProgress:
+	if status.Running() {
 		return worker.Wait(op, s.cfg.PollInterval, "the runtime is being created")
-	case StateFailed:
-		return worker.Fail(op, failed(status))
 	}
-	return worker.Fail(op, unexpected(status))
+	return op, 0, status.err()
 }

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -29,19 +30,16 @@ func (s *shared) checkRuntimeRemoval(ctx context.Context, op worker.Operation, l
 	if err != nil {
 		return op, s.cfg.ErrorInterval, err
 	}
-	switch status.State {
-	case StateSucceeded:
+	switch {
+	case status.State == StateSucceeded:
 		return op, 0, forget(op)
-	case StatePending, StateInProgress:
+	case status.Running():
 		return worker.Wait(op, s.cfg.RemovalPollInterval, "the runtime is being removed")
-	case StateFailed:
+	case status.State == StateFailed:
 		// The next deprovisioning must not check this operation again.
-		if err := op.SaveDetails(map[string]any{"removalOperationId": nil}); err != nil {
-			return op, 0, err
-		}
-		return worker.Fail(op, failed(status))
+		err = op.SaveDetails(map[string]any{"removalOperationId": nil})
 	}
-	return worker.Fail(op, unexpected(status))
+	return op, 0, errors.Join(err, status.err())
 }
 
 func (s *shared) start(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
 )
 
 // The states of an operation of the Runtime Provisioner (docs/contracts/runtime-provisioner.md#transport).
@@ -37,6 +39,31 @@ type LastError struct {
 
 // Running reports whether the operation has not ended.
 func (s OperationStatus) Running() bool { return s.State == StatePending || s.State == StateInProgress }
+
+// err returns the error of an operation that ended without success.
+func (s OperationStatus) err() error {
+	switch l := s.LastError; {
+	case s.State == StateSucceeded:
+		return nil
+	case s.State != StateFailed:
+		return &worker.Error{
+			Component: component, Reason: worker.ReasonState,
+			Message: "the runtime provisioner's operation is in the unknown state " + extclient.Sanitize(s.State),
+		}
+	case l != nil && (l.Message != "" || l.Reason != ""):
+		return &worker.Error{
+			Component: cmp.Or(extclient.Sanitize(l.Component), component), Message: extclient.Sanitize(l.Message),
+			Reason: cmp.Or(extclient.Sanitize(l.Reason), reasonNoLastError),
+		}
+	}
+	return &worker.Error{
+		Component: component, Reason: reasonNoLastError,
+		Message: cmp.Or(extclient.Sanitize(s.Message), "the runtime provisioner gave no reason"),
+	}
+}
+
+// reasonNoLastError is the reason of a failed operation without one.
+const reasonNoLastError = "err_provisioner_nil_last_error"
 
 // WithKyma reports whether the operation is that of a runtime with Kyma (contract of 2020). Without Kyma, operations have other names. An
 // upgrade of the cluster has the same name in both cases.

@@ -157,12 +157,17 @@ func (d KymaDefaults) installer() []KymaComponent {
 	return list
 }
 
-// AlreadyOrdered is the message of a skipped step that would prepare the order of a runtime.
-const AlreadyOrdered = "the runtime is ordered already"
-
-// Ordered reports whether op's runtime is ordered. When a stage is repeated after the order, a step must not create new secrets, because the
-// runtime would keep the old ones.
-func Ordered(op worker.Operation) (bool, error) {
-	d, err := read(op)
-	return d.RuntimeID != "" && d.OperationID != "", err
+// UnlessOrdered skips a step after op's runtime is ordered. When a stage is repeated after the order, a step must not create new secrets,
+// because the runtime would keep the old ones.
+func UnlessOrdered(run worker.StepFunc) worker.StepFunc {
+	return func(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+		d, err := read(op)
+		if err != nil {
+			return op, 0, err
+		}
+		if d.RuntimeID != "" && d.OperationID != "" {
+			return worker.Skip(op, "the runtime is ordered already")
+		}
+		return run(ctx, op, log)
+	}
 }

@@ -53,10 +53,3 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 func forget(op worker.Operation) error {
 	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil, "upgrade": nil, "kyma": nil})
 }
-
-func unexpected(status OperationStatus) *worker.Error {
-	return &worker.Error{
-		Component: component, Reason: worker.ReasonState,
-		Message: "the runtime provisioner's operation is in the unknown state " + extclient.Sanitize(status.State),
-	}
-}

@@ -1,7 +1,6 @@
 package provisioner
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,19 +150,4 @@ func (s *shared) findAnywhere(ctx context.Context, op worker.Operation, d *Detai
 	var err error
 	d.RuntimeID, err = s.shoots.runtimeOf(ctx, op)
 	return err
-}
-
-// failed returns the error of a failed operation of the Runtime Provisioner.
-func failed(status OperationStatus) *worker.Error {
-	e := &worker.Error{Component: component, Reason: "err_provisioner_nil_last_error", Message: cmp.Or(extclient.Sanitize(status.Message), "the runtime provisioner gave no reason")}
-	if l := status.LastError; l != nil && (l.Message != "" || l.Reason != "") {
-		e.Message = extclient.Sanitize(l.Message)
-		if l.Reason != "" {
-			e.Reason = extclient.Sanitize(l.Reason)
-		}
-		if l.Component != "" {
-			e.Component = extclient.Sanitize(l.Component)
-		}
-	}
-	return e
 }

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -106,18 +107,13 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 	if err != nil {
 		return op, s.cfg.ErrorInterval, err
 	}
-	switch status.State {
-	case StateSucceeded:
-		return op, 0, nil
-	case StatePending, StateInProgress:
+	if status.Running() {
 		return worker.Wait(op, s.cfg.UpgradePollInterval, "the cluster is being upgraded")
-	case StateFailed:
-		if err := op.SaveDetails(Details{Upgrade: Upgrade{For: op.ID, After: u.OperationID}}); err != nil {
-			return op, 0, err
-		}
-		return worker.Fail(op, failed(status))
 	}
-	return worker.Fail(op, unexpected(status))
+	if status.State == StateFailed {
+		err = op.SaveDetails(Details{Upgrade: Upgrade{For: op.ID, After: u.OperationID}})
+	}
+	return op, 0, errors.Join(err, status.err())
 }
 
 func (s *shared) upgradeAgain(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -128,9 +129,7 @@ func TestClusterInput_Upgrade_SendsVersionsAndWhatIsStored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			parameters := map[string]any{"administrators": []string{"a"}}
-			for k, v := range test.parameters {
-				parameters[k] = v
-			}
+			maps.Copy(parameters, test.parameters)
 			op := instance(test.plan, "azure", "", parameters)
 			op.Type, op.Upgrade, op.Context.LicenseType = event.UpgradeCluster, &test.upgrade, "TRIAL"
 			if diff := cmp.Diff(`{"gardenerConfig":{`+test.want+flags, upgradeOf(t, cfg, op)); diff != "" {

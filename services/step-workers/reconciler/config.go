@@ -27,7 +27,6 @@ type Config struct {
 
 // Validate reports every invalid field.
 func (c Config) Validate() error {
-	errs := []error{extclient.CheckURL("KEB_RECONCILER_URL", c.URL)}
-	errs = append(errs, service.Positive("KEB_RECONCILER_CHECK_TIMEOUT", c.CheckTimeout), service.Positive("KEB_PACE", min(c.RetryInterval, c.PollInterval, c.ErrorInterval, c.ProblemInterval)))
-	return errors.Join(errs...)
+	return errors.Join(extclient.CheckURL("KEB_RECONCILER_URL", c.URL), service.Positive("KEB_RECONCILER_CHECK_TIMEOUT", c.CheckTimeout),
+		service.Positive("KEB_PACE", min(c.RetryInterval, c.PollInterval, c.ErrorInterval, c.ProblemInterval)))
 }

@@ -18,7 +18,6 @@ type Config struct {
 
 // Validate reports every invalid field.
 func (c Config) Validate() error {
-	errs := []error{extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL)}
-	errs = append(errs, service.Positive("KEB_PROVISIONER_TIMEOUT", c.ProvisionerTimeout), service.Positive("KEB_RUNTIME_ACCESS_TIMEOUT", c.RuntimeTimeout))
-	return errors.Join(errs...)
+	return errors.Join(extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL),
+		service.Positive("KEB_PROVISIONER_TIMEOUT", c.ProvisionerTimeout), service.Positive("KEB_RUNTIME_ACCESS_TIMEOUT", c.RuntimeTimeout))
 }

@@ -1,7 +1,8 @@
 package spc
 
 import (
-	"fmt"
+	"context"
+	"log/slog"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
@@ -53,14 +54,19 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	return steps, err
 }
 
-// announced returns the state of op that was announced to SPC. An operation without an orchestration has no event.
-func announced(op worker.Operation) (state string, err error) {
+// announce sends the state of op's instance to SPC, unless it was announced before. An operation without an orchestration has no event.
+func (s *shared) announce(ctx context.Context, op worker.Operation, log *slog.Logger, t tenant) (worker.Operation, time.Duration, error) {
 	if op.Upgrade == nil || op.Upgrade.OrchestrationID == "" {
-		return "", fmt.Errorf("upgrade.orchestrationId is empty: only an upgrade by an orchestration can be announced")
+		return worker.Fail(op, &worker.Error{Message: "upgrade.orchestrationId is empty: only an upgrade by an orchestration can be announced"})
 	}
+	announced := Details{Operation: op.ID, State: t.EventState}
 	var d Details
-	if err := op.Details(Name, &d); err != nil || d.Operation != op.ID {
-		return "", err
+	if err := op.Details(Name, &d); err != nil || d == announced {
+		return op, 0, err
 	}
-	return d.State, nil
+	if err := s.spc.update(ctx, op.Upgrade.OrchestrationID, t); err != nil {
+		return worker.Retry(op, s.cfg.RetryInterval, err)
+	}
+	log.Info("maintenance announced", "orchestration_id", op.Upgrade.OrchestrationID, "state", t.EventState)
+	return op, 0, op.SaveDetails(announced)
 }
