@@ -680,8 +680,8 @@ func TestOrchestrationAPI_InvalidRequest_IsRejected(t *testing.T) {
 		{"POST", "/orchestrations/" + id + "/retry", "", "", 415, form},
 		{"POST", "/orchestrations/" + id + "/retry", form, "operation=1", 400, `unknown field \"operation\"`},
 		{"POST", "/orchestrations/" + id + "/retry", form, "immediate=soon", 400, "immediate"},
-		{"GET", "/events", "", "", 400, "operation_ids, instance_ids: 0 ids"},
-		{"GET", "/events?runtime_ids=x", "", "", 400, `\"runtime_ids\" is no parameter`},
+		{"GET", "/events", "", "", 400, "operation_ids, instance_ids: got 0 ids"},
+		{"GET", "/events?runtime_ids=x", "", "", 400, `unknown parameter \"runtime_ids\"`},
 		{"GET", "/events?instance_ids=" + strings.Repeat("x,", 101), "", "", 400, "101 ids"},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), c.method, f.api.URL+c.path, strings.NewReader(c.body))

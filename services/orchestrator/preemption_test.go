@@ -162,8 +162,8 @@ func TestAction_DataAfterBody_IsRejected(t *testing.T) {
 	s.request(op)
 	s.await(op, event.Succeeded)
 	for _, tail := range []string{"x", "}", "{}"} {
-		if code, text := s.post("/operations/"+op.ID+"/cancel", `{"by":"me"}`+tail); code != http.StatusBadRequest || !strings.Contains(text, "behind the JSON object") {
-			t.Errorf("a body with %q behind it: %d %s, want 400", tail, code, text)
+		if code, text := s.post("/operations/"+op.ID+"/cancel", `{"by":"me"}`+tail); code != http.StatusBadRequest || !strings.Contains(text, "unexpected data after the JSON object") {
+			t.Errorf("a body with %q after it: %d %s, want 400", tail, code, text)
 		}
 	}
 }
