@@ -184,46 +184,6 @@ func TestKyma1_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	w.noSecrets()
 }
 
-// Each step is killed at every point between its calls and its result, then runs to its end, then runs again.
-func TestKyma1_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
-	w := newWorldWithDirector(t)
-	op := w.kyma1Order()
-	once := func(names []string) {
-		for _, name := range names {
-			for range 4 {
-				w.run(name, op)
-				w.advance(takes)
-			}
-			r, next := w.finish(name, op)
-			if r.Outcome != succeeded && r.Outcome != skipped {
-				t.Fatalf("%s after kills: %s, %+v", name, r.Outcome, r.Error)
-			}
-			if r := w.run(name, next); r.Outcome != succeeded && r.Outcome != skipped {
-				t.Errorf("%s again: %s, %+v", name, r.Outcome, r.Error)
-			}
-			op = next
-		}
-	}
-	once(kyma1Provisioning)
-	made := w.created()
-	for kind, want := range map[string]int64{
-		"ias/serviceProvider": 2, "lms/tenant": 1, "lms/certificate": 1, "azure/resourceGroup": 1, "azure/namespace": 1,
-		"provisioner/runtime": 1, "provisioner/operation": 1,
-	} {
-		if made[kind] != want {
-			t.Errorf("%s: %d were created, want %d", kind, made[kind], want)
-		}
-	}
-	op = deprovision(op)
-	once(kyma1Deprovisioning)
-	for kind, n := range w.objects() {
-		switch kind {
-		case "ias/serviceProvider", "azure/resourceGroup", "azure/namespace", "provisioner/runtime":
-			t.Errorf("%s: %d left", kind, n)
-		}
-	}
-}
-
 func TestKyma1_Errors_RetryOrFail(t *testing.T) {
 	w := newWorld(t)
 	through := func(names []string, op workertest.Operation) workertest.Operation {
@@ -287,21 +247,6 @@ func TestKyma1_LostAnswers_CreateOnce(t *testing.T) {
 			t.Errorf("%s: %d left", kind, n)
 		}
 	}
-}
-
-func TestKyma1_Calls_AreDescribed(t *testing.T) {
-	w := newWorld(t)
-	run := func(names []string, op workertest.Operation) workertest.Operation {
-		for _, name := range names {
-			w.door.fault.Store(&fault{prefix: "/", status: http.StatusServiceUnavailable})
-			w.described(name, op)
-			w.door.fault.Store(nil)
-			w.build(w.url)
-			op = w.described(name, op)
-		}
-		return op
-	}
-	run(kyma1Deprovisioning, deprovision(run(kyma1Provisioning, w.kyma1Order())))
 }
 
 // provider is a service provider of IAS.

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/kyma-project/keb/libs/event"
 )
 
 func TestSteps_ProvisionAndDeprovision_Succeed(t *testing.T) {
@@ -29,66 +27,6 @@ func TestSteps_ProvisionAndDeprovision_Succeed(t *testing.T) {
 		t.Errorf("objects are left (-before +after):\n%s", diff)
 	}
 	w.noSecrets()
-}
-
-// again lists the objects that a second attempt creates again. AvS has no look-up, so the object of the first attempt remains as an orphan.
-// A registration in EDP is replaced, so nothing remains.
-var again = map[string]map[string]int64{
-	"AVS_Create_Internal_Eval_Step": {"avs/evaluation": 1},
-	"AVS_Create_External_Eval_Step": {"avs/evaluation": 1},
-	"EDP_Registration":              {"edp/dataTenant": 1, "edp/metadata": 4},
-}
-
-// Each step is killed once between its call and its result, then runs to its end, then runs again.
-func TestSteps_KillAnywhere_CreatesObjectsOnce(t *testing.T) {
-	w := newWorld(t)
-	op := w.order()
-	for _, name := range provisioning {
-		w.run(name, op)
-		once := w.created()
-		r, next := w.finish(name, op)
-		if r.Outcome != event.OutcomeSucceeded {
-			t.Fatalf("%s after a kill: %s, %+v", name, r.Outcome, r.Error)
-		}
-		for kind, n := range again[name] {
-			once[kind] += n
-		}
-		if name != "Check_Runtime" {
-			if diff := cmp.Diff(once, w.created()); diff != "" {
-				t.Errorf("%s after a kill created objects again:\n%s", name, diff)
-			}
-		}
-		twice := w.created()
-		if r := w.run(name, next); r.Outcome != event.OutcomeSucceeded {
-			t.Errorf("%s again: %s, %+v", name, r.Outcome, r.Error)
-		}
-		if diff := cmp.Diff(twice, w.created()); diff != "" {
-			t.Errorf("%s created objects again:\n%s", name, diff)
-		}
-		op = next
-	}
-	op = deprovision(op)
-	for _, name := range deprovisioning {
-		w.run(name, op)
-		r, next := w.finish(name, op)
-		if r.Outcome != event.OutcomeSucceeded && r.Outcome != event.OutcomeSkipped {
-			t.Fatalf("%s after a kill: %s, %+v", name, r.Outcome, r.Error)
-		}
-		if r := w.run(name, next); r.Outcome != event.OutcomeSucceeded && r.Outcome != event.OutcomeSkipped {
-			t.Errorf("%s again: %s, %+v", name, r.Outcome, r.Error)
-		}
-		op = next
-	}
-	for kind, n := range w.objects() {
-		switch kind {
-		case "avs/evaluation":
-			if n != 2 {
-				t.Errorf("%d evaluations are left, want one orphan for each of the two kills", n)
-			}
-		case "edp/dataTenant", "provisioner/runtime", "reconciler/cluster", "control-plane/Kyma", "gardener/Shoot":
-			t.Errorf("%s: %d left", kind, n)
-		}
-	}
 }
 
 // A provisioning that was killed before it saved anything leaves no objects after the removal of the instance, except for the evaluations in

@@ -107,57 +107,6 @@ func TestUpdate_Each_StartsOwnUpgrade(t *testing.T) {
 	}
 }
 
-// Each execution is killed once between its calls and its result.
-func TestUpdate_KillAnywhere_StartsEverythingOnce(t *testing.T) {
-	for kind, steps := range map[event.OperationType][]string{
-		event.Update: updating, event.UpgradeKyma: upgradingKyma, event.UpgradeCluster: upgradingCluster,
-	} {
-		t.Run(string(kind), func(t *testing.T) {
-			w := newWorld(t)
-			w.seedOverrides("2.21.0")
-			op := w.all(provisioning, w.order())
-			want := w.created()
-			if kind == event.Update {
-				op = w.update(op, "u-1")
-			} else {
-				op = w.upgrade(op, kind, "g-1")
-				want["spc/event"] = 1
-			}
-			if kind != event.UpgradeKyma {
-				want["provisioner/operation"]++
-			}
-			for _, name := range steps {
-				op = w.killed(name, op)
-			}
-			if diff := cmp.Diff(want, w.created()); diff != "" {
-				t.Errorf("created (-want +got):\n%s", diff)
-			}
-			w.noSecrets()
-		})
-	}
-}
-
-// killed runs a step to its end; the result of each execution is lost once.
-func (w *world) killed(name string, op workertest.Operation) workertest.Operation {
-	w.t.Helper()
-	for range 10 {
-		w.run(name, op)
-		w.build(w.url)
-		r := w.run(name, op)
-		switch r.Outcome {
-		case succeeded, skipped:
-			return r.Then()
-		case retry:
-			op.Details = r.Then().Details
-			w.advance(takes)
-		default:
-			w.t.Fatalf("%s: %s, %+v", name, r.Outcome, r.Error)
-		}
-	}
-	w.t.Fatalf("%s does not end", name)
-	return op
-}
-
 // noted runs the first execution of a step, which saves the runtime's last operation.
 func (w *world) noted(name string, op workertest.Operation) workertest.Operation {
 	w.t.Helper()

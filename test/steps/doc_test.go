@@ -140,8 +140,8 @@ func (r *record) compare(t *testing.T) {
 			t.Errorf("%s does not describe itself", key)
 			continue
 		}
-		if d.Summary == "" {
-			t.Errorf("%s: no summary", key)
+		if !strings.HasSuffix(d.Summary, ".") || len(d.Summary) < 20 {
+			t.Errorf("%s: the summary %q is not a sentence", key, d.Summary)
 		}
 		described := slices.Collect(maps.Keys(did.described))
 		for c := range did.calls {
