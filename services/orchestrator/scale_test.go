@@ -271,7 +271,7 @@ func heap() float64 {
 // that no client misses a change. make bench SCENARIO=api runs it.
 func TestOperatorAPI_Scale(t *testing.T) {
 	if os.Getenv("KEB_SCALE") == "" {
-		t.Skip("run make bench SCENARIO=api for this: it takes minutes and measures time")
+		t.Skip("make bench SCENARIO=api runs this test: it takes minutes and measures time")
 	}
 	s := newSystem(t)
 	s.log = slog.New(slog.DiscardHandler)

@@ -18,12 +18,12 @@ func TestAttacks_EveryRequest_IsRejected(t *testing.T) {
 		{name: "pages of other sites cannot act", run: w.pagesOfOtherSitesCannotAct, quick: true},
 		{name: "answers have security headers", run: w.answersHaveSecurityHeaders, quick: true},
 		{name: "passwords cannot be tried", run: w.passwordsCannotBeTried, quick: true},
-		{name: "access needs credentials", run: w.accessNeedsCredentials},
-		{name: "viewers cannot act", run: w.viewersCannotAct},
-		{name: "paths and methods lead nowhere else", run: w.pathsLeadNowhereElse},
+		{name: "access needs credentials", run: w.accessNeedsCredentials, quick: true},
+		{name: "viewers cannot act", run: w.viewersCannotAct, quick: true},
+		{name: "paths and methods lead nowhere else", run: w.pathsLeadNowhereElse, quick: true},
 		{name: "odd bodies are refused", run: w.oddBodiesAreRefused},
 		{name: "odd words break nothing", run: w.oddWordsBreakNothing},
-		{name: "long headers are refused", run: w.longHeadersAreRefused},
+		{name: "long headers are refused", run: w.longHeadersAreRefused, quick: true},
 		{name: "odd contexts break nothing", run: w.oddContextsBreakNothing}, // last, because its orders continue
 	} {
 		t.Run(attack.name, func(t *testing.T) {

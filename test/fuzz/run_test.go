@@ -19,7 +19,7 @@ import (
 func TestFuzz(t *testing.T) {
 	text := os.Getenv("KEB_FUZZ_TIME")
 	if text == "" {
-		t.Skip("make soak SUITE=fuzz runs this")
+		t.Skip("make soak SUITE=fuzz runs this test")
 	}
 	long, err := time.ParseDuration(text)
 	require.NoError(t, err, "KEB_FUZZ_TIME")

@@ -22,7 +22,7 @@ func runs(n int) bool { return n%sampled == 0 || !testkit.RaceDetector() }
 func TestSteps_AllCases_WithoutRaceDetector(t *testing.T) {
 	t.Parallel()
 	if !testkit.RaceDetector() {
-		t.Skip("the other tests of this package run all cases")
+		t.Skip("make test runs this test: without the race detector the other tests of this package run all cases")
 	}
 	binary := filepath.Join(t.TempDir(), "steps.test")
 	command(t, "go", "test", "-c", "-race=false", "-pgo=off", "-o", binary, ".")

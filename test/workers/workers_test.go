@@ -87,7 +87,7 @@ func node(t *testing.T) (script string) {
 	t.Helper()
 	testkit.Suite(t, "workers")
 	if _, err := exec.LookPath("node"); err != nil {
-		t.Skip("needs Node 20 or newer and npm")
+		t.Skip("make e2e SUITE=workers runs this test where Node 20 or newer and npm are installed")
 	}
 	script, err := filepath.Abs(nodeWorker + "/worker.mjs")
 	require.NoError(t, err)

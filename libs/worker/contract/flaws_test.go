@@ -137,13 +137,6 @@ var quick = []string{
 // all runs every check against every flaw.
 func all() bool { return testkit.InSuite("workers") }
 
-func onlyInAll(t *testing.T) {
-	t.Helper()
-	if !all() {
-		t.Skip("it takes a minute: make e2e SUITE=workers")
-	}
-}
-
 func rawConfig(f flaw) contract.Config {
 	return contract.Config{
 		Worker: rawName, Steps: []string{rawStep}, Starter: rawWorker(f),
@@ -153,7 +146,7 @@ func rawConfig(f flaw) contract.Config {
 
 func TestAWorkerWithoutTheSDKPassesEveryCheck(t *testing.T) {
 	t.Parallel()
-	onlyInAll(t)
+	testkit.Suite(t, "workers")
 	cfg := rawConfig(flawless)
 	cfg.Cases = []contract.Case{slowCase}
 	report, err := contract.Run(t.Context(), cfg)
@@ -177,7 +170,7 @@ func TestEachCheckFindsItsFlaw(t *testing.T) {
 		t.Run(test.check+"/"+string(test.flaw), func(t *testing.T) {
 			t.Parallel()
 			if test.slow {
-				onlyInAll(t)
+				testkit.Suite(t, "workers")
 			}
 			cfg := rawConfig(test.flaw)
 			if !all() {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/contract"
 	"github.com/kyma-project/keb/libs/worker/contract/contracttest"
@@ -76,7 +77,7 @@ var obeys = contract.Case{
 
 func TestAWorkerOfTheSDKPassesEveryCheck(t *testing.T) {
 	t.Parallel()
-	onlyInAll(t)
+	testkit.Suite(t, "workers")
 	report := contracttest.Steps(t, contract.Config{
 		Worker: "obedient", Drain: 15 * time.Second, Concurrency: 4,
 		Cases: []contract.Case{

@@ -318,7 +318,7 @@ func (b *planted) apply(p *process.Process, s engine.State, e engine.Event, now 
 func TestSimulation_PlantedBugs_AreFound(t *testing.T) {
 	t.Parallel()
 	if testkit.RaceDetector() {
-		t.Skip("TestSimulation_ManySchedules_KeepInvariants runs it")
+		t.Skip("make test runs this test without the race detector, in TestSimulation_ManySchedules_KeepInvariants")
 	}
 	bugs := plantedBugs()
 	lines := make([]string, len(bugs))

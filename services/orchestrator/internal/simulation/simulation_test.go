@@ -178,7 +178,7 @@ var coverage = regexp.MustCompile(`coverage: ([0-9.]+)% of statements`)
 func TestSimulation_ManySchedules_KeepInvariants(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || !testkit.RaceDetector() {
-		t.Skip("the other tests of this package run them")
+		t.Skip("make test runs this test: without the race detector the other tests of this package run all schedules")
 	}
 	binary := filepath.Join(t.TempDir(), "simulation.test")
 	output := command(t, "go", "test", "-c", "-race=false", "-cover", "-coverpkg=github.com/kyma-project/keb/services/orchestrator/internal/engine",
@@ -213,7 +213,7 @@ func command(t *testing.T, name string, args ...string) string {
 func TestSoak(t *testing.T) {
 	text := os.Getenv(envFor)
 	if text == "" {
-		t.Skip("make soak SUITE=simulation runs this")
+		t.Skip("make soak SUITE=simulation runs this test")
 	}
 	long, err := time.ParseDuration(text)
 	require.NoErrorf(t, err, "%s", envFor)
