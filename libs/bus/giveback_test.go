@@ -75,7 +75,7 @@ func TestConsume_Stop_ReturnsMessagesAfterLastPull(t *testing.T) {
 			}
 		})
 		for range ids {
-			within(t, got, "a command for who takes over")
+			within(t, got, "a command for the other process")
 		}
 		stop()
 	}

@@ -90,7 +90,7 @@ func TestPublish_StreamIsFull_FailsAndKeepsMessages(t *testing.T) {
 		t.Errorf("error is %v, want a refusal", err)
 	}
 	if b.Ready(t.Context()) == nil {
-		t.Error("it is ready although the stream takes nothing")
+		t.Error("it is ready although the stream rejects messages")
 	}
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 	if id := within(t, got, "the first message comes"); id != "first" {

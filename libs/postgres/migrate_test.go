@@ -84,10 +84,10 @@ func TestMigrate_FailingFile_IsRolledBackAndNamed(t *testing.T) {
 		t.Fatalf("got %v, want an error that names the file", err)
 	}
 	if n := count(t, db, `SELECT count(*) FROM pg_tables WHERE tablename = 'half'`); n != 0 {
-		t.Error("half a migration is there")
+		t.Error("half a migration was applied")
 	}
 	if err := postgres.Migrate(ctx, db, "shop", files(createTable, addColumn)); err != nil {
-		t.Errorf("with the file mended: %v", err)
+		t.Errorf("with the file repaired: %v", err)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestHTTP_Full_ClosesLongestWaiting(t *testing.T) {
 	require.NoError(t, err)
 	_ = answer.Body.Close()
 
-// Each new connection replaces the longest waiting one, and never the answering one.
+	// Each new connection replaces the longest waiting one, and never the answering one.
 	for _, oldest := range []net.Conn{half, idle} {
 		fresh := dial(t, address)
 		ended(t, oldest)

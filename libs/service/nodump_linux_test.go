@@ -27,7 +27,7 @@ func endBadly(t *testing.T, kind string, signal os.Signal) (syscall.WaitStatus, 
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_CORE, &limit))
 	ctx, cancel := context.WithTimeout(t.Context(), helperLimit)
 	t.Cleanup(cancel)
-// The shell removes the limit for the helper only.
+	// The shell removes the limit for the helper only.
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", `ulimit -c "$(ulimit -H -c)"; exec "$0"`, os.Args[0])
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), helperEnv+"="+kind, "GOTRACEBACK=crash", "KEB_TEST_SECRET="+kept)
@@ -68,7 +68,7 @@ func TestNoDumps_Crash_LeavesNoCore(t *testing.T) {
 		if status.CoreDump() {
 			t.Errorf("%s, %v: the kernel has written a core dump", c.kind, c.signal)
 		}
-// The crash prints the goroutines with addresses of arguments, not their contents.
+		// The crash prints the goroutines with addresses of arguments, not their contents.
 		if !strings.Contains(printed, "goroutine ") || !strings.Contains(printed, "service.hold(") {
 			t.Errorf("%s, %v: no goroutines are printed:\n%s", c.kind, c.signal, printed)
 		}
@@ -76,7 +76,7 @@ func TestNoDumps_Crash_LeavesNoCore(t *testing.T) {
 			t.Errorf("%s, %v: the secret is printed", c.kind, c.signal)
 		}
 	}
-// Without NoDumps there is a dump, if the machine allows dumps. Otherwise the test could not fail.
+	// Without NoDumps there is a dump, if the machine allows dumps. Otherwise the test could not fail.
 	if status, _ := endBadly(t, kindDumps, syscall.SIGABRT); !status.CoreDump() {
 		t.Log("this machine writes no core dumps of anybody")
 	}

@@ -83,7 +83,7 @@ func TestMain_SecondSignal_ExitsImmediately(t *testing.T) {
 	cmd, lines := helper(t, "stuck")
 	send(t, cmd, syscall.SIGTERM)
 	expect(t, lines, "stopping\n")
-// The default behaviour is restored a moment after the first signal; an earlier signal is ignored.
+	// The default behaviour is restored a moment after the first signal; an earlier signal is ignored.
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	tick := time.NewTicker(20 * time.Millisecond)

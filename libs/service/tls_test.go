@@ -37,7 +37,7 @@ func fetch(t *testing.T, files tlsfiles.Client, url string) (int, string, error)
 func TestMetrics_ClientCA_ExemptsHealth(t *testing.T) {
 	t.Parallel()
 	ca := testkit.NewCA(t, "ours")
-// The certificate is not for the address of the health check.
+	// The certificate is not for the address of the health check.
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"metrics.keb", "127.0.0.1"}})
 	shown := ca.Issue(t, testkit.Leaf{Name: "prometheus"})
 	addr := testkit.Addr(t)
@@ -67,7 +67,7 @@ func TestMetrics_ClientCA_ExemptsHealth(t *testing.T) {
 	if code, body, err := fetch(t, with, "https://"+addr+"/metrics"); err != nil || code != http.StatusOK {
 		t.Errorf("metrics with a certificate: %d %s %v", code, body, err)
 	}
-// Containers call the service with the argument healthcheck and its environment.
+	// Containers call the service with the argument healthcheck and its environment.
 	_, port, _ := strings.Cut(addr, ":")
 	for cert, want := range map[string]bool{pair.CertFile: true, "": false} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "healthcheck")

@@ -120,7 +120,7 @@ func (c *Traces) take(w http.ResponseWriter, r *http.Request) {
 	}
 	var request collector.ExportTraceServiceRequest
 	if r.Method != http.MethodPost || r.URL.Path != "/v1/traces" || proto.Unmarshal(data, &request) != nil {
-		c.t.Errorf("the collector gets %s %s with something that is no OTLP", r.Method, r.URL.Path)
+		c.t.Errorf("the collector received %s %s, which is not OTLP", r.Method, r.URL.Path)
 		http.Error(w, "not OTLP", http.StatusBadRequest)
 		return
 	}

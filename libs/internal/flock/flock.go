@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// HeldError says that another holder has the lock.
+// HeldError means that another process holds the lock.
 type HeldError struct {
 	Path string
 	// PID is the holder's process id, zero when unknown.
@@ -32,7 +32,7 @@ type Lock struct {
 	file *os.File
 }
 
-// Acquire takes the lock of the file at path, which it creates when missing, or returns *HeldError at once.
+// Acquire locks the file at path, which it creates if it is missing. If the lock is held, it returns *HeldError immediately.
 func Acquire(path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -43,7 +43,7 @@ func Acquire(path string) (*Lock, error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		data, _ := os.ReadFile(path) // without the number the error says less, that is all
+		data, _ := os.ReadFile(path) // without the process id the error is still useful
 		pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
 		return nil, &HeldError{Path: path, PID: pid}
 	}

@@ -48,7 +48,7 @@ func bodyCases() []Case {
 			s.expect(s.catalogWith(nil), 200)
 			s.untouched(id)
 		}},
-		{ID: "G26", Name: "every body is JSON and says so", run: func(s *session) {
+		{ID: "G26", Name: "every body is JSON with its content type", run: func(s *session) {
 			answers := []response{
 				s.catalogWith(nil), s.catalogWith(version()), s.catalogWith(authorization()), s.delete(uuid()),
 				s.send(request{path: "/v2/nothing"}), s.send(request{method: http.MethodPost, path: "/v2/catalog"}),

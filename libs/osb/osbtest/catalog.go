@@ -73,7 +73,7 @@ func (s *session) expectUnique(what string, seen map[any]bool, value any) {
 
 func catalogCases() []Case {
 	return []Case{
-		{ID: "C01", Name: "the catalog is there", run: func(s *session) {
+		{ID: "C01", Name: "the catalog is served", run: func(s *session) {
 			if len(s.offerings()) == 0 {
 				s.Errorf("no services")
 			}

@@ -133,7 +133,7 @@ func deprovisionCases() []Case {
 			s.expect(s.send(request{path: bindingPath(id, binding)}), 404)
 			s.expect(s.unbind(id, binding), 410)
 		}},
-		{ID: "D14", Name: "fifty at once", Needs: []string{"Hold"}, run: func(s *session) {
+		{ID: "D14", Name: "fifty in parallel", Needs: []string{"Hold"}, run: func(s *session) {
 			id, _ := s.provisioned()
 			s.use(s.cfg.Hooks.Hold)
 			requests := slices.Repeat([]request{

@@ -116,7 +116,7 @@ func generalCases() []Case {
 			}), 401)
 			s.untouched(id)
 		}},
-		{ID: "G14", Name: "the request identity comes back", run: func(s *session) {
+		{ID: "G14", Name: "the request identity is returned", run: func(s *session) {
 			body := s.order(s.cfg.Fixtures.PlanA)
 			for want, r := range map[int]request{
 				200: {path: "/v2/catalog"},
@@ -210,7 +210,7 @@ func generalCases() []Case {
 			r := s.expect(s.catalogWith(nil), 500)
 			for _, leak := range []string{"goroutine", ".go:", "panic"} {
 				if description := string(r.raw); len(description) > 500 || contains(description, leak) {
-					s.Errorf("the body tells about the panic: %.200q", description)
+					s.Errorf("the body contains the panic: %.200q", description)
 				}
 			}
 			s.expect(s.catalogWith(nil), 200)

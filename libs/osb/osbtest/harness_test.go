@@ -190,7 +190,7 @@ func (h *harness) hooks() osbtest.Hooks {
 		Sweep: func(context.Context) error {
 			defer h.lock()()
 			if h.exhausted {
-				return errors.New("it is still away")
+				return errors.New("it is still unavailable")
 			}
 			for _, i := range h.instances {
 				i.undone = nil

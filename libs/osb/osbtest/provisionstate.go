@@ -90,7 +90,7 @@ func provisionStateCases() []Case {
 			s.ended(id, accepted, osb.StateSucceeded)
 			s.expect(s.put(id, display), 200)
 		}},
-		{ID: "P23", Name: "two equal requests at once", Needs: []string{"Hold", "Counts"}, run: func(s *session) {
+		{ID: "P23", Name: "two equal requests in parallel", Needs: []string{"Hold", "Counts"}, run: func(s *session) {
 			s.use(s.cfg.Hooks.Hold)
 			for range s.cfg.rounds(50) {
 				id := s.newID()
@@ -104,7 +104,7 @@ func provisionStateCases() []Case {
 				}
 			}
 		}},
-		{ID: "P24", Name: "two plans at once", Needs: []string{"Hold", "PlanB"}, run: func(s *session) {
+		{ID: "P24", Name: "two plans in parallel", Needs: []string{"Hold", "PlanB"}, run: func(s *session) {
 			s.use(s.cfg.Hooks.Hold)
 			for range s.cfg.rounds(20) {
 				path := instancePath(s.newID())
@@ -133,7 +133,7 @@ func provisionStateCases() []Case {
 			}
 			s.ended(id, again, osb.StateSucceeded)
 		}},
-		{ID: "P28", Name: "while something it needs is away", Needs: []string{"Outage"}, run: func(s *session) {
+		{ID: "P28", Name: "while a dependency is unavailable", Needs: []string{"Outage"}, run: func(s *session) {
 			restore := s.use(s.cfg.Hooks.Outage)
 			id := s.newID()
 			s.expect(s.put(id), 503)

@@ -91,7 +91,7 @@ func updateCases() []Case {
 			s.ended(id, s.patch(id, set("plan_id", s.cfg.Fixtures.PlanB)), osb.StateSucceeded)
 			s.expectEqual("plan_id", s.must(s.get(id), 200).text("plan_id"), s.cfg.Fixtures.PlanB)
 		}},
-		{ID: "U10", Name: "away from a fixed plan", Needs: updates("PlanFixed", "PlanB"), run: func(s *session) {
+		{ID: "U10", Name: "change from a fixed plan", Needs: updates("PlanFixed", "PlanB"), run: func(s *session) {
 			id, _ := s.provisioned(set("plan_id", s.cfg.Fixtures.PlanFixed))
 			r := s.refusedUpdate(422, id, set("plan_id", s.cfg.Fixtures.PlanB))
 			s.expectEqual("update_repeatable", r.body["update_repeatable"], any(false))

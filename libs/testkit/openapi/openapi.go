@@ -109,7 +109,7 @@ func Pointer(parts ...string) string {
 	return "/" + strings.Join(parts, "/")
 }
 
-// Validate says what is wrong with a value for the schema that a pointer leads to.
+// Validate validates a value against the schema at a pointer.
 func (c *Document) Validate(where string, data []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *Document) Validate(where string, data []byte) error {
 	return schema.Validate(value)
 }
 
-// Answer says what is wrong with an answer.
+// Answer validates an answer.
 func (c *Document) Answer(r *http.Request, status int, header http.Header, body []byte) error {
 	_, pattern := c.patterns.Handler(r)
 	method, path, _ := strings.Cut(pattern, " ")
@@ -170,7 +170,7 @@ func (c *Document) Answer(r *http.Request, status int, header http.Header, body 
 	return nil
 }
 
-// Events says what is wrong with the events of a stream.
+// Events validates the events of a stream.
 func (c *Document) Events(where string, body []byte) error {
 	lines := bufio.NewScanner(bytes.NewReader(body))
 	lines.Buffer(nil, 1<<20)
@@ -211,7 +211,7 @@ func (c *Document) Checked(t testing.TB, next http.Handler, skip func(*http.Requ
 			return
 		}
 		if seen.status == statusHungUp {
-			return // it reaches nobody
+return // it has no receiver
 		}
 		body := seen.body.Bytes()
 		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
