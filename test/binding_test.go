@@ -77,7 +77,7 @@ func access(sys *harness.System) int {
 	return held["runtimes/ServiceAccount"] + held["runtimes/ClusterRole"] + held["runtimes/ClusterRoleBinding"] - operators*held["runtimes/cluster"]
 }
 
-func TestBindingsGiveAccessToARuntimeAndTakeItAway(t *testing.T) {
+func TestBinding_Lifecycle_GrantsAndRevokesAccess(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	platform := sys.Platform()
@@ -149,7 +149,7 @@ func noSecret(t *testing.T, sys *harness.System, token string) {
 	}
 }
 
-func TestKubeconfigOfARuntimeNamesItsClusterAndItsProvider(t *testing.T) {
+func TestKubeconfig_Runtime_NamesClusterAndProvider(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Azure()

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestChangesSurviveAKill(t *testing.T) {
+func TestChanges_Killed_Continue(t *testing.T) {
 	t.Parallel()
 	const machineType = "Standard_D8_v3"
 	rnd := random(t)
@@ -96,7 +96,7 @@ func killAt(t *testing.T, sys *harness.System, ids map[string]*harness.Order, sh
 
 func TestUpgrade_UpdateWaitsAndDeletionCancels(t *testing.T) {
 	t.Parallel()
-	sys, orders := fleet(t, 2)
+	sys, orders := provisionRuntimes(t, 2)
 	updated, deleted := orders[0], orders[1]
 	sys.Fault("reconciler", hanging)
 	id := upgrade(t, sys, "kyma", "--version", nextKyma)

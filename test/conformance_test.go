@@ -9,7 +9,7 @@ import (
 )
 
 // The cases of the suite that depend on the orchestrator, against the whole system. The broker alone passes all of them.
-func TestTheRunningBrokerConformsToTheOpenServiceBrokerAPI(t *testing.T) {
+func TestConformance_RunningBroker_Passes(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Azure()

@@ -29,7 +29,7 @@ func job(t *testing.T, sys *harness.System, args ...string) report {
 	return r
 }
 
-func TestWhatADeprovisioningHasLeftIsRemovedByTheRetrigger(t *testing.T) {
+func TestJobs_Retrigger_RemovesLeftovers(t *testing.T) {
 	t.Parallel()
 	const step = "De-provision_AVS_Evaluations"
 	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/longer-budgets"}})
@@ -90,7 +90,7 @@ func newestOf(t *testing.T, sys *harness.System, o *harness.Order, other string)
 	return nil
 }
 
-func TestRuntimesOfADeletedSubaccountAreTakenAway(t *testing.T) {
+func TestJobs_DeletedSubaccount_RuntimesAreRemoved(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	orders := []*harness.Order{harness.Azure(), harness.Azure()}

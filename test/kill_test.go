@@ -27,9 +27,9 @@ const (
 // the call and its answer leaves one behind: test/steps holds that to one.
 var lookUps = []string{"KEB_AVS_LOOK_UP=true", "KEB_LANDSCAPE_AVS_LOOK_UP=true"}
 
-// TestOperationsSurviveFiveKillsAndTheLossOfTheBus kills keb five times while many operations are in flight, and loses the bus while it is down
+// TestKill_FiveKillsAndLostBus_OperationsSucceed kills keb five times while many operations are in flight, and loses the bus while it is down
 // after the third.
-func TestOperationsSurviveFiveKillsAndTheLossOfTheBus(t *testing.T) {
+func TestKill_FiveKillsAndLostBus_OperationsSucceed(t *testing.T) {
 	t.Parallel()
 	rnd := random(t)
 	// What was on the bus comes again when its execution limit is over, which is a minute otherwise.

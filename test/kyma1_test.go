@@ -61,7 +61,7 @@ func overrides(t *testing.T, sys *harness.System, o *harness.Order) map[string]m
 	return all
 }
 
-func TestARuntimeOfKyma1IsBuiltAndTakenAway(t *testing.T) {
+func TestKyma1_ProvisionDeprovision_Succeeds(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1}})
 	o := harness.Azure()
@@ -142,7 +142,7 @@ func checkKyma1(t *testing.T, sys *harness.System, o *harness.Order) {
 	}
 }
 
-func TestATrialOfKyma1ComesBackWithEverything(t *testing.T) {
+func TestKyma1_TrialUnsuspended_IsComplete(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1, "testdata/short-edp-budget"}})
 	o := harness.Trial()
@@ -181,7 +181,7 @@ func TestATrialOfKyma1ComesBackWithEverything(t *testing.T) {
 	checkFootprint(t, sys, o, want)
 }
 
-func TestARuntimeOfKyma1IsKeptFromTheReconciler(t *testing.T) {
+func TestKyma1_Runtime_IsNotReconciled(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1}})
 	o := harness.Azure()

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestARuntimeIsBuiltInEverySystemAndTakenAwayAgain(t *testing.T) {
+func TestRuntime_ProvisionDeprovision_LeavesNothing(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{Accounts: 20, FromNothing: true})
 	orders := []*harness.Order{harness.Azure()}

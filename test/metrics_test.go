@@ -45,7 +45,7 @@ func documentedMetrics(t *testing.T) map[string]metric {
 }
 
 // Whatever has a name like a metric in the code is documented, and what is documented is in the code. Names are literals there.
-func TestEveryMetricOfTheCodeIsDocumentedAndViceVersa(t *testing.T) {
+func TestMetrics_CodeAndDocs_Match(t *testing.T) {
 	t.Parallel()
 	literal := regexp.MustCompile(`"(keb_[a-z0-9_]*[a-z0-9])"`)
 	// The bucket of the stage memory is no metric.
@@ -124,7 +124,7 @@ func families(t *testing.T, text string) map[string]metric {
 // maxSeries bounds what one system shows, whatever happens in it.
 const maxSeries = 8000
 
-func TestARunningSystemShowsItsMetricsAsDocumented(t *testing.T) {
+func TestMetrics_RunningSystem_MatchesDocs(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Azure()

@@ -23,8 +23,8 @@ const hanging = `{"timeout": true}`
 // workers is how many upgrades may run at the same time in these tests.
 const workers = 2
 
-// fleet is a system with runtimes.
-func fleet(t *testing.T, n int) (*harness.System, []*harness.Order) {
+// provisionRuntimes starts a system with n runtimes.
+func provisionRuntimes(t *testing.T, n int) (*harness.System, []*harness.Order) {
 	t.Helper()
 	sys := harness.Start(t, harness.Options{})
 	orders := make([]*harness.Order, n)
@@ -146,9 +146,9 @@ func awaitHeld(t *testing.T, sys *harness.System, kind, step string) []harness.O
 	return held
 }
 
-func TestAFleetIsUpgradedAFewAtATime(t *testing.T) {
+func TestOrchestration_Parallelism_IsLimited(t *testing.T) {
 	t.Parallel()
-	sys, orders := fleet(t, 6)
+	sys, orders := provisionRuntimes(t, 6)
 	before := sys.Created()
 
 	// A dry run does everything but change something.
@@ -270,10 +270,10 @@ func checkTold(t *testing.T, sys *harness.System, id string, orders []*harness.O
 	}
 }
 
-func TestACanceledOrchestrationFinishesWhatRuns(t *testing.T) {
+func TestOrchestration_Canceled_FinishesOperationsInProgress(t *testing.T) {
 	t.Parallel()
 	const version = "1.99.1"
-	sys, orders := fleet(t, 6)
+	sys, orders := provisionRuntimes(t, 6)
 	sys.Fault("provisioner", hanging)
 	id := upgrade(t, sys, "cluster", "--kubernetes-version", version)
 	held := awaitHeld(t, sys, "upgradeCluster", "Upgrade_Cluster")
@@ -305,9 +305,9 @@ func TestACanceledOrchestrationFinishesWhatRuns(t *testing.T) {
 	keb(t, sys, nil, 1, "orchestrations", id, "retry")
 }
 
-func TestAnOrchestrationGoesOnAfterAKill(t *testing.T) {
+func TestOrchestration_Killed_Continues(t *testing.T) {
 	t.Parallel()
-	sys, orders := fleet(t, 6)
+	sys, orders := provisionRuntimes(t, 6)
 	n := sys.OperationCount()
 	sys.Fault("reconciler", `{"latencyMs": 100}`)
 	id := upgrade(t, sys, "kyma", "--version", nextKyma)

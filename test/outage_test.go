@@ -21,7 +21,7 @@ const (
 	healthy   = `{}`
 )
 
-func TestAStepThatSpendsItsBudgetAcrossARestartFailsTheOperation(t *testing.T) {
+func TestOutage_BudgetSpentAcrossRestart_Fails(t *testing.T) {
 	t.Parallel()
 	const step = "EDP_Registration"
 	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-budgets"}})
@@ -121,7 +121,7 @@ func TestWaitBudget_Restart_IsNotGrantedAgain(t *testing.T) {
 	sys.PollEnd(o, id, osb.StateFailed, limit)
 }
 
-func TestAnOutageThatEndsWithinTheBudgetOnlyDelays(t *testing.T) {
+func TestOutage_EndsWithinBudget_OnlyDelays(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	sys.Fault("edp", outage)
@@ -137,7 +137,7 @@ func TestAnOutageThatEndsWithinTheBudgetOnlyDelays(t *testing.T) {
 	}
 }
 
-func TestADeprovisioningPassesOverASystemThatIsOut(t *testing.T) {
+func TestOutage_Deprovisioning_SkipsSystem(t *testing.T) {
 	t.Parallel()
 	const step = "De-provision_AVS_Evaluations"
 	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-budgets"}})

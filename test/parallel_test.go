@@ -96,7 +96,7 @@ func machines(machineType string) osbclient.Change {
 	return osbclient.Change{ServiceID: harness.ServiceID, Parameters: map[string]any{"machineType": machineType}}
 }
 
-func TestManyWhoUpdateAtOnceGetOneOperation(t *testing.T) {
+func TestParallel_Updates_GetOneOperation(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Azure()
@@ -155,7 +155,7 @@ func TestManyWhoUpdateAtOnceGetOneOperation(t *testing.T) {
 	checkNothingLeft(t, sys, o)
 }
 
-func TestManyWhoComeUponAProvisioning(t *testing.T) {
+func TestParallel_RequestsDuringProvisioning_AreConsistent(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Azure()
@@ -212,7 +212,7 @@ func TestManyWhoComeUponAProvisioning(t *testing.T) {
 	}
 }
 
-func TestManyWhoSuspendAndResumeATrial(t *testing.T) {
+func TestParallel_SuspendAndResume_AreConsistent(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Trial()

@@ -111,7 +111,7 @@ func executed(t *testing.T, file string, from int) []statement {
 
 // Every statement that KEB executes while a runtime is ordered, changed and removed, and while operators look on, is explained
 // by the server itself.
-func TestNoStatementOfAnOperationReadsAWholeTable(t *testing.T) {
+func TestPlans_Statements_UseIndexes(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "postgres")
 	log := filepath.Join(dir, "log", "log.json")

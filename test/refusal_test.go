@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestABadRequestIsRefusedAndLeavesNothingBehind(t *testing.T) {
+func TestRequest_Invalid_IsRejectedWithoutTraces(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t, nil)
 	sys := harness.Start(t, harness.Options{Env: []string{"KEB_DATABASE_URL=" + database}})

@@ -14,7 +14,7 @@ import (
 
 // The drill of docs/production.md: the database is taken back to a backup that was made while operations were in flight. What
 // they have done since then is found in the external systems, and done no second time.
-func TestARestoredBackupGoesOnWithoutDoublingAnything(t *testing.T) {
+func TestRestore_Backup_ContinuesWithoutDuplicates(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-executions"}, Env: lookUps})
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestNoSecretIsAtRestInTheClear(t *testing.T) {
+func TestSecrets_AtRest_AreEncrypted(t *testing.T) {
 	t.Parallel()
 	id, secret, token := harness.NewCanary(), harness.NewCanary(), harness.NewCanary()
 	canaries := harness.NewCanaries(map[string]harness.Canary{"client id": id, "client secret": secret, "kubeconfig": token})
@@ -142,7 +142,7 @@ func findable(t *testing.T, sys *harness.System, name, text string) bool {
 	return len(there) > 0
 }
 
-func TestNoSecretThatOthersHaveMadeIsAtRestInTheClear(t *testing.T) {
+func TestSecrets_FromOtherSystems_AreEncryptedAtRest(t *testing.T) {
 	t.Parallel()
 	id, secret, newID, newSecret := harness.NewCanary(), harness.NewCanary(), harness.NewCanary(), harness.NewCanary()
 	canaries := harness.NewCanaries(map[string]harness.Canary{

@@ -31,7 +31,7 @@ func refuse(t *testing.T, sys *harness.System, texts ...string) {
 	}
 }
 
-func TestAnAddressInUseIsToldInOneLine(t *testing.T) {
+func TestStartup_AddressInUse_OneLineError(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--osb-addr", "--operator-addr", "--landscape-addr", "--nats-addr"} {
 		t.Run(flag, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAnAddressInUseIsToldInOneLine(t *testing.T) {
 	}
 }
 
-func TestTheDataFolderOfARunningProcessIsRefused(t *testing.T) {
+func TestStartup_DataFolderInUse_Fails(t *testing.T) {
 	t.Parallel()
 	first := harness.Start(t, harness.Options{})
 	second := harness.New(t, harness.Options{})
@@ -64,7 +64,7 @@ func TestTheDataFolderOfARunningProcessIsRefused(t *testing.T) {
 	first.AwaitEnd(first.Provision(o), "succeeded", limit)
 }
 
-func TestAPostgresThatCannotStartIsToldInOneLine(t *testing.T) {
+func TestStartup_PostgresFails_OneLineError(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	sys.Stop()
@@ -73,7 +73,7 @@ func TestAPostgresThatCannotStartIsToldInOneLine(t *testing.T) {
 	refuse(t, sys, dir, "KEB_DATABASE_URL")
 }
 
-func TestAnOverlayWithATypoIsToldWithFileAndLine(t *testing.T) {
+func TestStartup_InvalidOverlay_NamesFileAndLine(t *testing.T) {
 	t.Parallel()
 	sys := harness.New(t, harness.Options{Overlays: []string{"testdata/typo"}})
 	refuse(t, sys, "testdata/typo/provision.yaml:4: ", `"EDP_Registratoin"`)

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestAStoppedWorkerIsNamedEverywhere(t *testing.T) {
+func TestStuck_StoppedWorker_IsShownEverywhere(t *testing.T) {
 	t.Parallel()
 	const worker, step = "hello-world", "Hello_World"
 	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

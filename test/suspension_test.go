@@ -75,7 +75,7 @@ func shootOf(t *testing.T, sys *harness.System, o *harness.Order) (name, domain,
 	return cluster.GardenerConfig.Name, evaluation.URL, clusters[0].ID
 }
 
-func TestATrialIsSuspendedAndComesBackUnderItsName(t *testing.T) {
+func TestTrial_SuspendUnsuspend_KeepsName(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Trial()
@@ -138,7 +138,7 @@ func checkStatusOfPlatform(t *testing.T, sys *harness.System, o *harness.Order) 
 	return i.DashboardURL
 }
 
-func TestWhatASuspensionHasLeftIsThereOnceAfterTheUnsuspension(t *testing.T) {
+func TestUnsuspension_Leftovers_AreNotDuplicated(t *testing.T) {
 	t.Parallel()
 	const step = "De-provision_AVS_Evaluations"
 	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-budgets"}})
@@ -176,7 +176,7 @@ func expire(t *testing.T, sys *harness.System, o *harness.Order) (int, string) {
 	return answered(t, sys, request)
 }
 
-func TestAnExpiredTrialStaysSuspendedUntilItIsDeleted(t *testing.T) {
+func TestTrial_Expired_StaysSuspended(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t, nil)
 	sys := harness.Start(t, harness.Options{Env: []string{"KEB_DATABASE_URL=" + database}})

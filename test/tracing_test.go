@@ -53,7 +53,7 @@ func putTraced(t *testing.T, sys *harness.System, o *harness.Order, header http.
 	return accepted.Operation
 }
 
-func TestOneTraceFromTheRequestToTheExternalCallAcrossARestart(t *testing.T) {
+func TestTracing_Restart_KeepsOneTrace(t *testing.T) {
 	t.Parallel()
 	collector := testkit.CollectTraces(t)
 	sys := harness.Start(t, traced(collector))
@@ -133,7 +133,7 @@ func TestOneTraceFromTheRequestToTheExternalCallAcrossARestart(t *testing.T) {
 	}
 }
 
-func TestAnOperationIsOneTraceAlsoWhenKebIsKilled(t *testing.T) {
+func TestTracing_Killed_KeepsOneTrace(t *testing.T) {
 	t.Parallel()
 	collector := testkit.CollectTraces(t)
 	sys := harness.Start(t, traced(collector))
@@ -158,7 +158,7 @@ func TestAnOperationIsOneTraceAlsoWhenKebIsKilled(t *testing.T) {
 	}
 }
 
-func TestOperationsGoOnWithoutTheCollector(t *testing.T) {
+func TestTracing_NoCollector_OperationsSucceed(t *testing.T) {
 	t.Parallel()
 	collector := testkit.CollectTraces(t)
 	collector.Refuse(http.StatusServiceUnavailable)

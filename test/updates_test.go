@@ -62,7 +62,7 @@ func plain(t *testing.T, v any) map[string]any {
 
 func parameters(of map[string]any) osbclient.Change { return osbclient.Change{Parameters: of} }
 
-func TestAnUpdateReachesTheClusterAndIsShown(t *testing.T) {
+func TestUpdate_Parameters_ReachCluster(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Azure()
@@ -150,7 +150,7 @@ func answered(t *testing.T, sys *harness.System, request *http.Request) (status 
 	return response.StatusCode, string(raw)
 }
 
-func TestNewCredentialsReachTheRuntimeAndNoFile(t *testing.T) {
+func TestUpdate_Credentials_ReachRuntimeAndNoFile(t *testing.T) {
 	t.Parallel()
 	id, secret := harness.NewCanary(), harness.NewCanary()
 	sys := harness.Start(t, harness.Options{})
@@ -259,7 +259,7 @@ func TestCredentialUpdate_KilledOnItsWay_ChangesTheBTPOperatorOnly(t *testing.T)
 	look(t, sys, canaries)
 }
 
-func TestAFailedUpdateShowsWhatWasThereBeforeAndCanBeRepeated(t *testing.T) {
+func TestUpdate_Fails_CanBeRepeated(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Azure()

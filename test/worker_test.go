@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestATeamAddsAStepWithAnOverlayAndABinary(t *testing.T) {
+func TestWorker_OverlayAndBinary_AddStep(t *testing.T) {
 	t.Parallel()
 	const step = "Hello_World"
 	sys := harness.Start(t, harness.Options{Overlays: []string{"../examples/hello-world-worker/overlay"}})

@@ -28,7 +28,7 @@ func cleaned(t *testing.T, sys *harness.System, id string) (attempts int) {
 }
 
 // The API server does not know service instances before the operand's chart is there.
-func TestSuspensionOfARuntimeWithoutTheOperandHasNothingToClean(t *testing.T) {
+func TestSuspension_NoOperand_HasNothingToClean(t *testing.T) {
 	c := start(t)
 	var instances unstructured.UnstructuredList
 	instances.SetGroupVersionKind(services[1])
@@ -46,7 +46,7 @@ func TestSuspensionOfARuntimeWithoutTheOperandHasNothingToClean(t *testing.T) {
 }
 
 // Nobody can clean up the remote side of an account that is gone, so that nobody waits for it.
-func TestRemovalOfADeletedAccountTakesFinalizersAway(t *testing.T) {
+func TestRemoval_DeletedAccount_RemovesFinalizers(t *testing.T) {
 	c := start(t)
 	c.order()
 	sys, o := c.system()

@@ -67,7 +67,7 @@ func (c *cluster) checkOperand(o *harness.Order) (clusterID string) {
 	return clusterID
 }
 
-func TestCredentialsOfAnOrderReachTheOperandForTheWholeLifeOfItsRuntime(t *testing.T) {
+func TestCredentials_WholeLifecycle_ReachOperand(t *testing.T) {
 	c := start(t)
 	c.order()
 	c.await(v1alpha1.StateError, v1alpha1.ReasonMissingSecret)

@@ -39,7 +39,7 @@ func (c *cluster) rotate(sys *harness.System, o *harness.Order, want string) {
 	}
 }
 
-func TestCredentialsThatCustomersBringReachTheOperandAndStay(t *testing.T) {
+func TestCredentials_OfCustomers_ReachOperandAndStay(t *testing.T) {
 	c := start(t)
 	c.order()
 	sys, o := c.system()
@@ -68,7 +68,7 @@ func TestCredentialsThatCustomersBringReachTheOperandAndStay(t *testing.T) {
 }
 
 // Kubernetes lets nobody change such a Secret.
-func TestSecretThatCannotBeChangedIsReplaced(t *testing.T) {
+func TestCredentials_ImmutableSecret_IsReplaced(t *testing.T) {
 	c := start(t)
 	c.order()
 	sys, o := c.system()
@@ -103,7 +103,7 @@ func TestSecretThatCannotBeChangedIsReplaced(t *testing.T) {
 }
 
 // A cluster of the customer gets its credentials by KEB's own way, and loses them at the end.
-func TestOwnClusterLosesItsCredentialsWithItsInstance(t *testing.T) {
+func TestOwnCluster_InstanceDeleted_LosesCredentials(t *testing.T) {
 	c := start(t)
 	c.order()
 	sys := harness.Start(t, harness.Options{})

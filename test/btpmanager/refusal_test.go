@@ -62,7 +62,7 @@ func (c *cluster) refuse() (lift func()) {
 	return lift
 }
 
-func TestSuspensionTriesAgainWhenTheRuntimeRefusesDeletions(t *testing.T) {
+func TestSuspension_DeletionRejected_IsRetried(t *testing.T) {
 	c := start(t)
 	c.order()
 	sys, o := c.system()

@@ -89,7 +89,7 @@ func environment(c corev1.Container) map[string]string {
 	return env
 }
 
-func TestServicesKnowTheVariablesTheyAreGiven(t *testing.T) {
+func TestEnv_Variables_AreKnownToServices(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {
 		for _, w := range append(workloads(rendered(t, values)), workloads(renderedOf(t, workerDir, team+teamTLS))...) {
@@ -119,7 +119,7 @@ func TestServicesKnowTheVariablesTheyAreGiven(t *testing.T) {
 	}
 }
 
-func TestBrokerAndOrchestratorKnowTheSameProxies(t *testing.T) {
+func TestEnv_TrustedProxies_AreEqual(t *testing.T) {
 	t.Parallel()
 	const variable = "KEB_ACCESS_TRUSTED_PROXIES"
 	behind := 0
@@ -143,7 +143,7 @@ func TestBrokerAndOrchestratorKnowTheSameProxies(t *testing.T) {
 }
 
 // What no process can have a default for is in the list of the chart: the addresses of systems, and ids that they give out.
-func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
+func TestEnv_ExternalSystems_AreListed(t *testing.T) {
 	t.Parallel()
 	var systems struct {
 		Workers, Optional, Jobs map[string]map[string]string
@@ -193,7 +193,7 @@ func TestEveryAddressOfAnExternalSystemIsInTheListOfTheChart(t *testing.T) {
 	check("subaccount-cleanup", cis, variables(t, "services/jobs.Config"), systems.Jobs["subaccount-cleanup"])
 }
 
-func TestEveryWorkerOfTheProcessesHasADeployment(t *testing.T) {
+func TestEnv_EachWorker_HasDeployment(t *testing.T) {
 	t.Parallel()
 	overlays, err := fs.Sub(processes.FS, ".")
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
-func TestTheChartShipsTheAlerts(t *testing.T) {
+func TestMonitoring_Alerts_AreShipped(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(kebDir + "alerts/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -52,7 +52,7 @@ func TestTheChartShipsTheAlerts(t *testing.T) {
 	}
 }
 
-func TestPrometheusReadsTheRules(t *testing.T) {
+func TestMonitoring_Rules_AreValid(t *testing.T) {
 	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
@@ -67,7 +67,7 @@ func TestPrometheusReadsTheRules(t *testing.T) {
 	}
 }
 
-func TestTheChartShipsTheDashboards(t *testing.T) {
+func TestMonitoring_Dashboards_AreShipped(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(kebDir + "dashboards/*.json")
 	if err != nil || len(files) == 0 {

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
-//go:generate go test -count=1 -run ^TestTheUsersOfNATSAreThoseOfTheContract$ . -update
+//go:generate go test -count=1 -run ^TestNATS_Users_MatchContract$ . -update
 
 const (
 	usersFile = kebDir + "files/nats-users.yaml"
@@ -69,7 +69,7 @@ func imported(account string) []natsGrant {
 	return grants
 }
 
-func TestTheUsersOfNATSAreThoseOfTheContract(t *testing.T) {
+func TestNATS_Users_MatchContract(t *testing.T) {
 	t.Parallel()
 	users := map[string]natsUser{}
 	for _, u := range append(event.Users(), event.WorkerUser(placeholder)) {
@@ -93,7 +93,7 @@ func TestTheUsersOfNATSAreThoseOfTheContract(t *testing.T) {
 }
 
 // The configuration is read by the server itself, whose users then are held against the contract.
-func TestTheBundledNATSKnowsItsUsers(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestNATS_Bundled_HasUsers(t *testing.T) { //nolint:paralleltest // it sets the environment
 	objects := rendered(t, everything)
 	set := charttest.One[*appsv1.StatefulSet](t, objects, "keb-nats")
 	secret := charttest.One[*corev1.Secret](t, objects, "keb-nats")
@@ -222,7 +222,7 @@ func accountsOf(t *testing.T, file string) accounts {
 }
 
 // KEDA looks for the consumers of an account, and for nothing else.
-func TestAutoscalersLookIntoTheAccountOfTheStreams(t *testing.T) {
+func TestAutoscaling_NATSAccount_HasStreams(t *testing.T) {
 	t.Parallel()
 	keda := merged(t, production, "workers: {edp: {autoscaling: {mode: keda, monitoringEndpoint: \"nats:8222\"}}}")
 	account := func(objects []client.Object, name string) string {

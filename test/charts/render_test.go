@@ -30,7 +30,7 @@ func readFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-func TestTheChartsAreLintClean(t *testing.T) {
+func TestCharts_Lint_IsClean(t *testing.T) {
 	t.Parallel()
 	check := func(name, dir, values string) {
 		var given map[string]any
@@ -47,7 +47,7 @@ func TestTheChartsAreLintClean(t *testing.T) {
 	check("step-worker", workerDir, team+teamTLS)
 }
 
-func TestSelectorsSelectThePodsTheyAreFor(t *testing.T) {
+func TestSelectors_Pods_Match(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {
 		objects := rendered(t, values)
@@ -104,7 +104,7 @@ func TestSelectorsSelectThePodsTheyAreFor(t *testing.T) {
 }
 
 // Peers of policies are held against the pods as well: a policy that names a component which nothing has keeps everybody out.
-func TestNetworkPoliciesSelectPodsThatExist(t *testing.T) {
+func TestNetworkPolicies_Pods_Exist(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {
 		objects := rendered(t, values)
@@ -157,7 +157,7 @@ func TestNetworkPoliciesSelectPodsThatExist(t *testing.T) {
 	}
 }
 
-func TestOnlyBrokerAndOrchestratorReachPostgres(t *testing.T) {
+func TestNetworkPolicies_Postgres_IsRestricted(t *testing.T) {
 	t.Parallel()
 	allowed := []string{"broker", "orchestrator", "migrations"}
 	for name, values := range map[string]string{"production": production, "everything": everything} {
@@ -189,7 +189,7 @@ func TestOnlyBrokerAndOrchestratorReachPostgres(t *testing.T) {
 	}
 }
 
-func TestPodsAreRestricted(t *testing.T) {
+func TestPods_SecurityContext_IsRestricted(t *testing.T) {
 	t.Parallel()
 	check := func(name string, objects []client.Object) {
 		accounts := map[string]bool{"default": true}
@@ -230,7 +230,7 @@ func TestPodsAreRestricted(t *testing.T) {
 	check("step-worker", renderedOf(t, workerDir, team))
 }
 
-func TestServicesAreProbedAndHaveTimeToEnd(t *testing.T) {
+func TestPods_ProbesAndGracePeriod_AreSet(t *testing.T) {
 	t.Parallel()
 	objects := append(rendered(t, everything), renderedOf(t, workerDir, team)...)
 	probed := 0
@@ -263,7 +263,7 @@ func TestServicesAreProbedAndHaveTimeToEnd(t *testing.T) {
 	}
 }
 
-func TestAutoscalingByLag(t *testing.T) {
+func TestAutoscaling_Lag_IsTrigger(t *testing.T) {
 	t.Parallel()
 	objects := rendered(t, everything)
 	hpa := charttest.One[*autoscalingv2.HorizontalPodAutoscaler](t, objects, "keb-worker-avs")
@@ -289,7 +289,7 @@ func TestAutoscalingByLag(t *testing.T) {
 	}
 }
 
-func TestMigrationsRunBeforeAnUpgradeAndWhereTheDatabaseIs(t *testing.T) {
+func TestMigrations_Hooks_RunBeforeUpgrade(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{production: "pre-install,pre-upgrade", everything: "post-install,pre-upgrade", small: ""} {
 		jobs := charttest.All[*batchv1.Job](rendered(t, values))
@@ -310,7 +310,7 @@ func TestMigrationsRunBeforeAnUpgradeAndWhereTheDatabaseIs(t *testing.T) {
 	}
 }
 
-func TestImagesFollowTheirValues(t *testing.T) {
+func TestImages_Values_AreUsed(t *testing.T) {
 	t.Parallel()
 	images := func(values string) (images []string) {
 		for _, w := range workloads(rendered(t, values)) {
@@ -338,7 +338,7 @@ func TestImagesFollowTheirValues(t *testing.T) {
 }
 
 // A Secret that nobody makes must be named in the values; a key that nobody has keeps a pod from starting.
-func TestSecretsAndConfigMapsAreThere(t *testing.T) {
+func TestSecretsAndConfigMaps_References_Exist(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {
 		objects := rendered(t, values)
@@ -401,14 +401,14 @@ func TestSecretsAndConfigMapsAreThere(t *testing.T) {
 	}
 }
 
-func TestNoSecretIsMadeUnlessAskedFor(t *testing.T) {
+func TestSecrets_Default_AreNotCreated(t *testing.T) {
 	t.Parallel()
 	if made := charttest.All[*corev1.Secret](rendered(t, production)); len(made) > 0 {
 		t.Errorf("%d Secrets, want those of the values only", len(made))
 	}
 }
 
-func TestAChangeOfAConfigMapRestartsItsPods(t *testing.T) {
+func TestConfigMap_Change_RestartsPods(t *testing.T) {
 	t.Parallel()
 	checksum := func(values, name string) string {
 		for _, w := range workloads(rendered(t, values)) {

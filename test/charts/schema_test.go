@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestBadValuesAreRefusedByName(t *testing.T) {
+func TestSchema_InvalidValues_AreNamed(t *testing.T) {
 	t.Parallel()
 	demo := readFile(t, kebDir+"demo.yaml")
 	for values, names := range map[string]string{
@@ -104,7 +104,7 @@ func merged(t *testing.T, base, over string) string {
 	return string(text)
 }
 
-func TestWithoutValuesTheChartSaysAllThatIsMissing(t *testing.T) {
+func TestSchema_NoValues_AllMissingAreNamed(t *testing.T) {
 	t.Parallel()
 	_, err := renderChart(t, kebDir, "")
 	if err == nil {
@@ -117,7 +117,7 @@ func TestWithoutValuesTheChartSaysAllThatIsMissing(t *testing.T) {
 	}
 }
 
-func TestTheSchemasAreClosedAndKnowEveryValue(t *testing.T) {
+func TestSchema_Closed_HasEachValue(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{kebDir, workerDir} {
 		var schema map[string]any
@@ -151,7 +151,7 @@ func TestTheSchemasAreClosedAndKnowEveryValue(t *testing.T) {
 	}
 }
 
-func TestTheReadmesTellOfEveryValue(t *testing.T) {
+func TestReadme_EachValue_IsDocumented(t *testing.T) {
 	t.Parallel()
 	for _, dir := range []string{kebDir, workerDir} {
 		var values map[string]any

@@ -24,7 +24,7 @@ metrics: {tls: {secretName: own, mutual: true, serverName: metrics.hello}}
 podMonitor: {enabled: true}
 `
 
-func TestATeamNeedsAnImageAndTheNameOfItsWorker(t *testing.T) {
+func TestStepWorker_ImageAndName_AreRequired(t *testing.T) {
 	t.Parallel()
 	objects := renderedOf(t, workerDir, team)
 	d := charttest.One[*appsv1.Deployment](t, objects, "keb-hello-world")
@@ -70,7 +70,7 @@ func TestATeamNeedsAnImageAndTheNameOfItsWorker(t *testing.T) {
 	}
 }
 
-func TestBadValuesOfATeamAreRefusedByName(t *testing.T) {
+func TestStepWorker_InvalidValues_AreNamed(t *testing.T) {
 	t.Parallel()
 	for values, names := range map[string]string{
 		"":                                     "/image",

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
-func TestWithTLSEveryPodGetsItsFiles(t *testing.T) {
+func TestTLS_EachPod_HasItsFiles(t *testing.T) {
 	t.Parallel()
 	overlaid := merged(t, production, `
 tls: {enabled: true, secretName: keb-tls, mutual: true, metrics: true, serverName: metrics.keb}
@@ -82,7 +82,7 @@ postgres: {tls: {secretName: postgres-client, mutual: true}}
 	}
 }
 
-func TestWithTLSServicesAndNotesSaySo(t *testing.T) {
+func TestTLS_ServicesAndNotes_UseIt(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]struct{ protocol, scheme string }{
 		production: {"", "http"},
@@ -107,7 +107,7 @@ func TestWithTLSServicesAndNotesSaySo(t *testing.T) {
 	}
 }
 
-func TestATeamsWorkerShowsACertificateToNATS(t *testing.T) {
+func TestStepWorkerTLS_NATS_HasClientCertificate(t *testing.T) {
 	t.Parallel()
 	d := charttest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, team+"nats: {url: \"tls://nats:4222\", tls: {secretName: client, mutual: true, handshakeFirst: true}}\n"), "keb-hello-world")
 	c := d.Spec.Template.Spec.Containers[0]
@@ -121,7 +121,7 @@ func TestATeamsWorkerShowsACertificateToNATS(t *testing.T) {
 	}
 }
 
-func TestATeamsWorkerServesItsMetricsWithTLS(t *testing.T) {
+func TestStepWorkerTLS_Metrics_UseIt(t *testing.T) {
 	t.Parallel()
 	own := "metrics: {tls: {secretName: own, serverName: metrics.hello}}\npodMonitor: {enabled: true}\n"
 	for name, tt := range map[string]struct {
@@ -184,7 +184,7 @@ func TestATeamsWorkerServesItsMetricsWithTLS(t *testing.T) {
 	}
 }
 
-func TestValuesOfATeamsTLSThatDoNotFitAreNamed(t *testing.T) {
+func TestStepWorkerTLS_InvalidValues_AreNamed(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{
 		"nats: {tls: {mutual: true}}":                                    "nats.tls.secretName: name the Secret with ca.crt, tls.crt and tls.key",
@@ -198,7 +198,7 @@ func TestValuesOfATeamsTLSThatDoNotFitAreNamed(t *testing.T) {
 	}
 }
 
-func TestValuesOfTLSThatDoNotFitAreNamed(t *testing.T) {
+func TestTLS_InvalidValues_AreNamed(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{
 		"tls: {enabled: true}": "tls.secretName: name the Secret",

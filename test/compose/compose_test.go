@@ -84,7 +84,7 @@ func (s definition) ours() bool { return strings.HasPrefix(s.Image, "keb/") }
 // oneShot is what ends by itself.
 func oneShot(name string) bool { return name == "init" || name == "cli" || name == "jobs" }
 
-func TestEveryWorkerOfTheProcessesHasAService(t *testing.T) {
+func TestCompose_EachWorker_HasService(t *testing.T) {
 	t.Parallel()
 	f := read(t)
 	overlays, err := fs.Sub(processes.Overlays, "overlays")
@@ -122,7 +122,7 @@ func TestEveryWorkerOfTheProcessesHasAService(t *testing.T) {
 	}
 }
 
-func TestEveryContainerIsConfined(t *testing.T) {
+func TestCompose_EachContainer_IsConfined(t *testing.T) {
 	t.Parallel()
 	for name, s := range read(t).Services {
 		if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.CapAdd) > 0 || s.Privileged ||
@@ -164,7 +164,7 @@ func TestEveryContainerIsConfined(t *testing.T) {
 	}
 }
 
-func TestOnlyWhoNeedsItReachesTheDatabase(t *testing.T) {
+func TestCompose_Database_ReachableByFewServices(t *testing.T) {
 	t.Parallel()
 	f := read(t)
 	var in []string
@@ -199,7 +199,7 @@ func images(t *testing.T) map[string]string {
 	return found
 }
 
-func TestEveryImageIsKnown(t *testing.T) {
+func TestCompose_EachImage_IsKnown(t *testing.T) {
 	t.Parallel()
 	known := images(t)
 	used := map[string]bool{"btp-manager": true} // runs in a runtime, on Kubernetes
@@ -230,7 +230,7 @@ func TestEveryImageIsKnown(t *testing.T) {
 	}
 }
 
-func TestEverySecretIsMadeAndEveryFileIsThere(t *testing.T) {
+func TestCompose_SecretsAndFiles_Exist(t *testing.T) {
 	t.Parallel()
 	f := read(t)
 	made := f.Services["init"].Volumes
@@ -323,7 +323,7 @@ func variablesIn(t *testing.T, dir string, names map[string]bool) {
 	}
 }
 
-func TestEveryVariableIsKnownToItsService(t *testing.T) {
+func TestCompose_EachVariable_IsKnownToService(t *testing.T) {
 	t.Parallel()
 	known := images(t)
 	folders, err := configdoc.WorkerFolders(root)
@@ -355,7 +355,7 @@ func TestEveryVariableIsKnownToItsService(t *testing.T) {
 }
 
 // The cli shows its access token to both.
-func TestBrokerAndOrchestratorKnowTheAccessTokens(t *testing.T) {
+func TestCompose_BrokerAndOrchestrator_HaveTokens(t *testing.T) {
 	t.Parallel()
 	services := read(t).Services
 	if services["cli"].Environment["KEB_TOKEN_FILE"] == "" {
@@ -368,7 +368,7 @@ func TestBrokerAndOrchestratorKnowTheAccessTokens(t *testing.T) {
 	}
 }
 
-func TestPrometheusScrapesEveryService(t *testing.T) {
+func TestCompose_Prometheus_ScrapesEachService(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(root, "deploy/prometheus/prometheus.yml"))
 	require.NoError(t, err)
@@ -399,7 +399,7 @@ func TestPrometheusScrapesEveryService(t *testing.T) {
 	}
 }
 
-func TestGrafanaFindsItsDashboardsAndPrometheus(t *testing.T) {
+func TestCompose_Grafana_FindsDashboards(t *testing.T) {
 	t.Parallel()
 	f := read(t)
 	grafana := f.Services["grafana"]

@@ -52,7 +52,7 @@ type installation struct {
 	sys     *harness.System
 }
 
-func TestWithTheEngine(t *testing.T) {
+func TestEngine_KillsAndScaling_LoseNoOperation(t *testing.T) {
 	testkit.Suite(t, "compose")
 	in := up(t, nil)
 	in.confined(t)

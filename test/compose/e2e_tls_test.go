@@ -29,7 +29,7 @@ import (
 // held is how many operations wait in the middle while certificates are renewed.
 const held = 5
 
-func TestWithTheEngineAndTLS(t *testing.T) {
+func TestEngine_TLS_LosesNoOperation(t *testing.T) {
 	testkit.Suite(t, "compose")
 	begin := time.Now()
 	in := up(t, []string{overrideFile}, mutual+"="+mutualFile)

@@ -11,7 +11,7 @@ import (
 )
 
 // An operation waits for the worker of each of its steps; one that does not come up would hold every operation of the type for ever.
-func TestEveryStepHasAWorkerThatComesUp(t *testing.T) {
+func TestCompose_EachStep_HasWorker(t *testing.T) {
 	t.Parallel()
 	set, err := process.Load(processes.FS)
 	require.NoError(t, err)

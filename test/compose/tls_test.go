@@ -42,7 +42,7 @@ func override(t *testing.T) changes {
 }
 
 // Compose 1, which some distributions still have, knows no other form than a variable with a default.
-func TestEveryComposeKnowsTheFormOfTheVariables(t *testing.T) {
+func TestCompose_VariableSyntax_IsPortable(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"docker-compose.yml", overrideFile} {
 		text, err := os.ReadFile(filepath.Join(root, name))
@@ -55,7 +55,7 @@ func TestEveryComposeKnowsTheFormOfTheVariables(t *testing.T) {
 	}
 }
 
-func TestWithTLSEveryContainerGetsWhatItNeeds(t *testing.T) {
+func TestComposeTLS_EachContainer_HasItsFiles(t *testing.T) {
 	t.Parallel()
 	plain, tls := read(t), override(t)
 	const own = "/run/keb/"

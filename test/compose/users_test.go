@@ -52,9 +52,9 @@ func (r refusals) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return refusals{r.Handler.WithAttrs(attrs), r.mu, r.seen}
 }
 
-// TestTheWholeSystemWorksWithTheUsersOfTheBus runs every service and worker with the user that it has in an installation, provisions a
+// TestUsers_WholeSystem_Works runs every service and worker with the user that it has in an installation, provisions a
 // runtime and removes it. Nothing that they do may be refused.
-func TestTheWholeSystemWorksWithTheUsersOfTheBus(t *testing.T) {
+func TestUsers_WholeSystem_Works(t *testing.T) {
 	var mu sync.Mutex
 	var refused []string
 	log := slog.New(refusals{testkit.Logger(t).Handler(), &mu, &refused})

@@ -31,7 +31,7 @@ func axeFile(t *testing.T) string {
 const runAxe = `axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}).then((r) =>
   r.violations.flatMap((v) => v.nodes.map((n) => v.id + ': ' + n.target.join(' ') + ': ' + n.failureSummary.replace(/\s+/g, ' '))))`
 
-func TestEveryViewIsAccessibleInBothThemesAndOnSmallScreens(t *testing.T) {
+func TestAccessibility_EachView_Passes(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)
@@ -72,7 +72,7 @@ func TestEveryViewIsAccessibleInBothThemesAndOnSmallScreens(t *testing.T) {
 	}
 }
 
-func TestTheChecksFindWhatIsWrong(t *testing.T) {
+func TestAccessibility_PlantedErrors_AreFound(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)

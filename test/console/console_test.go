@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-func TestAnOperatorSeesWhatIsStuckAndWhyAndFollowsItToTheEnd(t *testing.T) {
+func TestConsole_StuckOperation_IsFollowedToEnd(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	s.orchestrator()
@@ -50,7 +50,7 @@ func TestAnOperatorSeesWhatIsStuckAndWhyAndFollowsItToTheEnd(t *testing.T) {
 	p.shows("tbody tr", "beta alive 1 1.4.0")
 }
 
-func TestAnOperatorRetriesSkipsAndCancels(t *testing.T) {
+func TestConsole_Operator_RetriesSkipsCancels(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)
@@ -97,7 +97,7 @@ func TestAnOperatorRetriesSkipsAndCancels(t *testing.T) {
 	p.shows("tbody tr", "retry", "skip Register", "cancel")
 }
 
-func TestARefusalIsShown(t *testing.T) {
+func TestConsole_RejectedAction_IsShown(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)
@@ -122,7 +122,7 @@ func TestARefusalIsShown(t *testing.T) {
 	p.shows(".state-line", "cancelled")
 }
 
-func TestAViewerLooksAndCannotAct(t *testing.T) {
+func TestConsole_Viewer_CannotAct(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
 	viewer, operator := s.protect()
@@ -177,7 +177,7 @@ func TestAViewerLooksAndCannotAct(t *testing.T) {
 	p.shows("section", "olga cancel: done")
 }
 
-func TestTextsOfOthersAreShownAndNeverRun(t *testing.T) {
+func TestConsole_ForeignTexts_AreNotExecuted(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	const evil = `"'><img src=x onerror="window.ran=1"><script>window.ran=1</script><svg onload=window.ran=1>`
@@ -222,7 +222,7 @@ func TestTextsOfOthersAreShownAndNeverRun(t *testing.T) {
 	}
 }
 
-func TestEverythingCanBeDoneWithTheKeyboard(t *testing.T) {
+func TestConsole_Keyboard_ReachesEverything(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)
@@ -281,7 +281,7 @@ func TestEverythingCanBeDoneWithTheKeyboard(t *testing.T) {
 	p.shows(".callout", "Not completed: Register")
 }
 
-func TestTheConsoleComesBackAfterTheServer(t *testing.T) {
+func TestConsole_ServerRestarts_Reconnects(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)
@@ -316,7 +316,7 @@ func TestTheConsoleComesBackAfterTheServer(t *testing.T) {
 }
 
 // The list has no timer: that the stream ends is all it notices.
-func TestAListSaysThatTheServerOrTheSessionIsGone(t *testing.T) {
+func TestConsole_ServerOrSessionLost_IsShown(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)
@@ -340,7 +340,7 @@ func TestAListSaysThatTheServerOrTheSessionIsGone(t *testing.T) {
 	p.shows("h1", "Log in")
 }
 
-func TestALongListHasPagesAndItsRowsDoNotJump(t *testing.T) {
+func TestConsole_LongList_HasStablePages(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)
@@ -399,7 +399,7 @@ func TestALongListHasPagesAndItsRowsDoNotJump(t *testing.T) {
 	p.shows("main", "122 operations")
 }
 
-func TestAnAddressWithFiltersShowsTheSameToEverybody(t *testing.T) {
+func TestConsole_AddressWithFilters_IsShareable(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)
@@ -432,7 +432,7 @@ func TestAnAddressWithFiltersShowsTheSameToEverybody(t *testing.T) {
 }
 
 // The figures of the overview come from the same API; here they are drawn.
-func TestTheOverviewDrawsWhatHasEnded(t *testing.T) {
+func TestConsole_Overview_DrawsEndedOperations(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)

@@ -32,7 +32,7 @@ window.EventSource = class extends EventTarget {
   close() { clearInterval(this.timer); }
 };`
 
-func TestThePageStaysSmallHoweverMuchChanges(t *testing.T) {
+func TestLoad_ManyChanges_PageStaysSmall(t *testing.T) {
 	t.Parallel()
 	thorough(t)
 	s := newSystem(t)

@@ -70,7 +70,7 @@ func known(t *testing.T) catalog {
 	return c
 }
 
-func TestRulesAskForMetricsThatExist(t *testing.T) {
+func TestRules_Metrics_Exist(t *testing.T) {
 	t.Parallel()
 	c := known(t)
 	for _, r := range rules(t) {
@@ -80,7 +80,7 @@ func TestRulesAskForMetricsThatExist(t *testing.T) {
 	}
 }
 
-func TestEveryRecordIsUsed(t *testing.T) {
+func TestRules_Records_AreUsed(t *testing.T) {
 	t.Parallel()
 	var used strings.Builder
 	for _, r := range rules(t) {
@@ -100,7 +100,7 @@ func TestEveryRecordIsUsed(t *testing.T) {
 	}
 }
 
-func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
+func TestAlerts_Annotations_AreComplete(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	for _, a := range alerts(t) {
@@ -128,7 +128,7 @@ func TestEveryAlertSaysWhatItMeansAndWhatToDo(t *testing.T) {
 	}
 }
 
-func TestEveryAlertHasItsRunbookAndEveryRunbookItsAlert(t *testing.T) {
+func TestAlerts_Runbooks_Match(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(runbook)
 	require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestEveryAlertHasItsRunbookAndEveryRunbookItsAlert(t *testing.T) {
 	}
 }
 
-func TestEveryAlertIsTestedToFireAndNotToFire(t *testing.T) {
+func TestAlerts_UnitTests_CoverBothStates(t *testing.T) {
 	t.Parallel()
 	fires, silent := map[string]bool{}, map[string]bool{}
 	for _, name := range testFiles(t) {
@@ -196,12 +196,12 @@ func testFiles(t *testing.T) []string {
 	return files
 }
 
-func TestAlertsBehave(t *testing.T) {
+func TestAlerts_UnitTests_Pass(t *testing.T) {
 	t.Parallel()
 	run(t, append([]string{"test", "rules"}, testFiles(t)...)...)
 }
 
-func TestPrometheusTakesTheRulesAndItsConfiguration(t *testing.T) {
+func TestPrometheus_Configuration_IsValid(t *testing.T) {
 	t.Parallel()
 	run(t, "check", "rules", ruleFile)
 	run(t, "check", "config", "--syntax-only", prometheusFile)

@@ -104,7 +104,7 @@ func read(t *testing.T, file string) board {
 	return b
 }
 
-func TestDashboardsAskForMetricsThatExist(t *testing.T) {
+func TestDashboards_Metrics_Exist(t *testing.T) {
 	t.Parallel()
 	c := known(t)
 	for _, b := range boards(t) {
@@ -140,7 +140,7 @@ func TestDashboardsAskForMetricsThatExist(t *testing.T) {
 
 var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
 
-func TestEveryMetricIsShown(t *testing.T) {
+func TestDashboards_EachMetric_IsShown(t *testing.T) {
 	t.Parallel()
 	var shown strings.Builder
 	for _, b := range boards(t) {
@@ -158,7 +158,7 @@ func TestEveryMetricIsShown(t *testing.T) {
 	}
 }
 
-func TestEveryPanelHasAPurposeAUnitAndAPlace(t *testing.T) {
+func TestDashboards_Panels_AreComplete(t *testing.T) {
 	t.Parallel()
 	runbooks := map[string]bool{}
 	for _, a := range alerts(t) {
@@ -210,7 +210,7 @@ func TestEveryPanelHasAPurposeAUnitAndAPlace(t *testing.T) {
 	}
 }
 
-func TestDashboardsFindEachOther(t *testing.T) {
+func TestDashboards_Links_Exist(t *testing.T) {
 	t.Parallel()
 	uids := map[string]board{}
 	for _, b := range boards(t) {
@@ -257,7 +257,7 @@ func TestDashboardsFindEachOther(t *testing.T) {
 	}
 }
 
-func TestDashboardsAreWrittenInOneWay(t *testing.T) {
+func TestDashboards_Format_IsUniform(t *testing.T) {
 	t.Parallel()
 	for _, b := range boards(t) {
 		text, err := os.ReadFile(chart + "dashboards/" + b.file)
@@ -271,7 +271,7 @@ func TestDashboardsAreWrittenInOneWay(t *testing.T) {
 	}
 }
 
-func TestGrafanaAndPrometheusFitTogether(t *testing.T) {
+func TestGrafana_DataSource_MatchesPrometheus(t *testing.T) {
 	t.Parallel()
 	var config struct {
 		Global struct {
@@ -311,7 +311,7 @@ func TestGrafanaAndPrometheusFitTogether(t *testing.T) {
 	}
 }
 
-func TestPrometheusScrapesEveryServiceOfDockerCompose(t *testing.T) {
+func TestPrometheus_ComposeServices_AreScraped(t *testing.T) {
 	t.Parallel()
 	var config struct {
 		ScrapeConfigs []struct {

@@ -27,9 +27,9 @@ const (
 	namespace = "kyma-system"
 )
 
-// TestEveryPanelOfBTPManagerWorksOnALiveCluster takes BTP manager through the life of an operand: without credentials, not ready, ready,
+// TestBTPManager_LiveCluster_PanelsHaveData takes BTP manager through the life of an operand: without credentials, not ready, ready,
 // changed by somebody, and deleted with a service instance.
-func TestEveryPanelOfBTPManagerWorksOnALiveCluster(t *testing.T) {
+func TestBTPManager_LiveCluster_PanelsHaveData(t *testing.T) {
 	t.Parallel()
 	live(t)
 	k := runtime.Cluster(t)

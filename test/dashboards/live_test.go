@@ -75,9 +75,9 @@ func neverSeen() map[string]string {
 	}
 }
 
-// TestEveryPanelAndEveryAlertWorksOnALiveSystem runs the system through what an operator meets: operations that succeed, fail, are tried
+// TestLiveSystem_PanelsAndAlerts_Work runs the system through what an operator meets: operations that succeed, fail, are tried
 // again, are cancelled, and wait for a worker that was killed.
-func TestEveryPanelAndEveryAlertWorksOnALiveSystem(t *testing.T) {
+func TestLiveSystem_PanelsAndAlerts_Work(t *testing.T) {
 	t.Parallel()
 	live(t)
 	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/overlay"}})
@@ -355,8 +355,8 @@ func checkRules(t *testing.T, p *server) {
 	}
 }
 
-// TestRunbooksNameCommandsThatExist asks keb for help on every command line of the runbooks: an unknown command or flag is an error.
-func TestRunbooksNameCommandsThatExist(t *testing.T) {
+// TestRunbooks_Commands_Exist asks keb for help on every command line of the runbooks: an unknown command or flag is an error.
+func TestRunbooks_Commands_Exist(t *testing.T) {
 	t.Parallel()
 	live(t)
 	text, err := os.ReadFile(runbook)

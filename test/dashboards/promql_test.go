@@ -108,7 +108,7 @@ func substitute(expr string, values map[string]string) string {
 	return expr
 }
 
-func TestTheCheckSeesWhatIsWrong(t *testing.T) {
+func TestChecks_PlantedErrors_AreReported(t *testing.T) {
 	t.Parallel()
 	c := documented(t)
 	for _, q := range []struct{ expr, want string }{

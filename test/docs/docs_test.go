@@ -73,7 +73,7 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-func TestEveryLinkOfAPageLeadsSomewhere(t *testing.T) {
+func TestDocs_Links_Exist(t *testing.T) {
 	t.Parallel()
 	pages := files(t, []string{"."}, ".md")
 	headings := map[string]map[string]bool{}
@@ -150,7 +150,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-func TestVariablesOfPagesAndDeploymentsAreRead(t *testing.T) {
+func TestDocs_Variables_AreRead(t *testing.T) {
 	t.Parallel()
 	known := known(t)
 	texts := files(t, []string{"docs", "deploy", "examples", "README.md", "CHANGELOG.md", "docker-compose.yml", "docker-compose.tls.yml"}, ".md", ".yaml", ".yml", ".tpl", ".txt", ".conf", ".sh", "Dockerfile")
@@ -172,7 +172,7 @@ func TestVariablesOfPagesAndDeploymentsAreRead(t *testing.T) {
 }
 
 // What Docker Compose and the command line take from the environment must be said on a page; what services read is in docs/configuration.md.
-func TestVariablesOfComposeAndOfTheCommandLineAreDocumented(t *testing.T) {
+func TestDocs_ComposeAndCLIVariables_AreDocumented(t *testing.T) {
 	t.Parallel()
 	var pages strings.Builder
 	for _, text := range files(t, []string{"docs", "README.md"}, ".md") {
@@ -213,7 +213,7 @@ func TestVariablesOfComposeAndOfTheCommandLineAreDocumented(t *testing.T) {
 	}
 }
 
-func TestTargetsOfMakeThatPagesNameExist(t *testing.T) {
+func TestDocs_MakeTargets_Exist(t *testing.T) {
 	t.Parallel()
 	targets := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllStringSubmatch(read(t, "Makefile"), -1) {

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-func TestEverythingWithTLSAndACertificateOfEverybody(t *testing.T) {
+func TestTLS_MutualOnAllHops_Works(t *testing.T) {
 	testkit.Suite(t, "tls")
 	w := start(t)
 	begin := time.Now()

@@ -38,7 +38,7 @@ func noFailure(t *testing.T, report *contract.Report, skipped int) {
 	}
 }
 
-func TestTheExampleOfATeamsWorkerPasses(t *testing.T) {
+func TestContract_ExampleWorker_Passes(t *testing.T) {
 	t.Parallel()
 	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, `{"data": "hello", "token": "a-token-that-is-secret"}`)
@@ -55,7 +55,7 @@ func TestTheExampleOfATeamsWorkerPasses(t *testing.T) {
 	noFailure(t, report, 3)
 }
 
-func TestEveryWorkerOfKEBPasses(t *testing.T) {
+func TestContract_EachWorker_Passes(t *testing.T) {
 	testkit.Suite(t, "workers")
 	l, err := landscape.New(landscape.Config{}, landscape.Deps{})
 	require.NoError(t, err)
@@ -97,7 +97,7 @@ func node(t *testing.T) (script string) {
 	return script
 }
 
-func TestTheWorkerInJavaScriptPasses(t *testing.T) {
+func TestContract_JavaScriptWorker_Passes(t *testing.T) {
 	t.Parallel()
 	script := node(t)
 	junit := filepath.Join(t.TempDir(), "report.xml")
@@ -129,7 +129,7 @@ func TestTheWorkerInJavaScriptPasses(t *testing.T) {
 	}
 }
 
-func TestTheStepInJavaScriptRunsInARealProcess(t *testing.T) {
+func TestJavaScriptWorker_RealProcess_RunsStep(t *testing.T) {
 	t.Parallel()
 	script := node(t)
 	sys := harness.Start(t, harness.Options{Overlays: []string{nodeWorker + "/overlay"}})

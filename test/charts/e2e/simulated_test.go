@@ -46,7 +46,7 @@ func listAll(t *testing.T, c client.Client) ([]client.Object, error) {
 	return found, nil
 }
 
-func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
+func TestChart_SimulatedCluster_InstallUpgradeRemove(t *testing.T) {
 	needed(t)
 	cluster := kubetest.Full(t)
 	// kubetest has no controller of StatefulSets.
@@ -102,7 +102,7 @@ func TestTheChartIsInstalledUpgradedAndRemoved(t *testing.T) {
 	}
 }
 
-func TestWithADatabaseOfOnesOwnTheMigrationRunsFirst(t *testing.T) {
+func TestChart_ExternalDatabase_MigratesFirst(t *testing.T) {
 	needed(t)
 	cluster := kubetest.Full(t)
 	server(t, cluster, "kube-controller-manager", "--use-service-account-credentials=false", "--controllers=statefulset-controller,cronjob-controller")

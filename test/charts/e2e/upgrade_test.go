@@ -47,9 +47,9 @@ broker: {replicas: 2}
 orchestrator: {replicas: 2}
 `
 
-// TestAnUpgradeLosesNoOperation upgrades twice while operations run: first everything of KEB to other images, then everything once more with
+// TestUpgrade_UnderLoad_LosesNoOperation upgrades twice while operations run: first everything of KEB to other images, then everything once more with
 // the bundled Postgres and NATS.
-func TestAnUpgradeLosesNoOperation(t *testing.T) {
+func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 	needed(t)
 	requireImages(t)
 	cluster, err := kubetest.Start(t)

@@ -20,7 +20,7 @@ const (
 	docs      = "../../../docs"
 )
 
-func TestThePagesAreThoseOfTheContracts(t *testing.T) {
+func TestPages_Generated_AreUpToDate(t *testing.T) {
 	t.Parallel()
 	for name, render := range apidoc.Pages() {
 		want, err := render(contracts)
@@ -39,7 +39,7 @@ var (
 	notWord = regexp.MustCompile(`[^a-z0-9_ -]`)
 )
 
-func TestEveryLinkOfAPageLeadsToAHeading(t *testing.T) {
+func TestPages_Links_LeadToHeadings(t *testing.T) {
 	t.Parallel()
 	for name, render := range apidoc.Pages() {
 		text, err := render(contracts)
@@ -60,7 +60,7 @@ func TestEveryLinkOfAPageLeadsToAHeading(t *testing.T) {
 	}
 }
 
-func TestAReferenceThatLeadsNowhereIsAnError(t *testing.T) {
+func TestPages_DanglingReference_IsAnError(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"info: {title: x}\npaths: {/a: {$ref: '#/nowhere'}}\ntags: [{name: a}]":                                                            "openapi.yaml: $ref #/nowhere leads nowhere",

@@ -15,7 +15,7 @@ import (
 
 const root = "../../.."
 
-func TestThePageOfVariablesIsThatOfTheCode(t *testing.T) {
+func TestConfigurationPage_Generated_IsUpToDate(t *testing.T) {
 	t.Parallel()
 	want, err := configdoc.Page(root)
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func TestThePageOfVariablesIsThatOfTheCode(t *testing.T) {
 }
 
 // One variable of each kind: of the main, of an embedded struct of the same package and of another one, and with a prefix.
-func TestVariablesAreFoundWhereverTheyAre(t *testing.T) {
+func TestVariables_NestedStructs_AreFound(t *testing.T) {
 	t.Parallel()
 	names, err := configdoc.Names(root)
 	require.NoError(t, err)

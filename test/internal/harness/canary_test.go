@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACanaryIsFoundInEveryEncoding(t *testing.T) {
+func TestCanary_EachEncoding_IsFound(t *testing.T) {
 	t.Parallel()
 	canary := NewCanary()
 	pieces := NewCanaries(map[string]Canary{"it": canary})
@@ -86,7 +86,7 @@ func pglz(text string) string {
 	return out.String()
 }
 
-func TestASecretOfOthersIsFoundWhole(t *testing.T) {
+func TestCanary_ForeignSecret_IsFoundComplete(t *testing.T) {
 	t.Parallel()
 	pieces := Canaries{}
 	pieces.AddWhole("key", "SharedAccessKey=abcdefgh1234")

@@ -6,7 +6,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
-func TestRanAgainNamesWhatMustNotHappen(t *testing.T) {
+func TestRanAgain_ForbiddenRepetition_IsReported(t *testing.T) {
 	t.Parallel()
 	stages := []operator.Stage{{Name: "first"}, {Name: "second"}}
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestMetricsAreThoseOfTheTables(t *testing.T) {
+func TestRead_Tables_YieldMetrics(t *testing.T) {
 	t.Parallel()
 	got, err := parse("# Metrics\n\n`keb_in_text` is none.\n\n## Broker\n\n| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n" +
 		"| `keb_a_total`, `keb_b_total` | counter | `plan`, `state` | requests; refusals |\n\n## Bus\n\n| `keb_c` | gauge | | now |\n")
@@ -21,7 +21,7 @@ func TestMetricsAreThoseOfTheTables(t *testing.T) {
 	}
 }
 
-func TestALineThatDoesNotFitIsAnError(t *testing.T) {
+func TestRead_InvalidLine_IsAnError(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"| `keb_a` | gauge | now |":                              "3 cells",
