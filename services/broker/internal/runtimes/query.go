@@ -61,7 +61,7 @@ func parse(raw string) (query, error) {
 		"plan":            list(&f.Plans),
 		"state":           stateList(f),
 		"expired":         boolean(&f.Expired),
-		"op_detail":       detail(&f.LastOperation),
+		"op_detail":       either(&f.LastOperation, "last", "all or last"),
 		"kyma_config":     boolean(&q.kymaConfig),
 		"cluster_config":  boolean(&q.clusterConfig),
 		"gardener_config": boolean(&gardener),
@@ -130,19 +130,22 @@ func whole(target *int, most int) func(string, []string) error {
 	}
 }
 
-func boolean(target *bool) func(string, []string) error {
+// either sets target to whether the value is yes; allowed has both values as in an error.
+func either(target *bool, yes, allowed string) func(string, []string) error {
 	return func(name string, given []string) error {
 		v, err := single(name, given)
 		if err != nil {
 			return err
 		}
-		if v != "true" && v != "false" {
-			return fmt.Errorf("%s %s: must be true or false", name, quoted(v))
+		if !slices.Contains(strings.Split(allowed, " or "), v) {
+			return fmt.Errorf("%s %s: must be %s", name, quoted(v), allowed)
 		}
-		*target = v == "true"
+		*target = v == yes
 		return nil
 	}
 }
+
+func boolean(target *bool) func(string, []string) error { return either(target, "true", "true or false") }
 
 func list(target *[]string) func(string, []string) error {
 	return func(name string, given []string) error {
@@ -152,20 +155,6 @@ func list(target *[]string) func(string, []string) error {
 			}
 		}
 		*target = slices.Compact(slices.Sorted(slices.Values(given)))
-		return nil
-	}
-}
-
-func detail(last *bool) func(string, []string) error {
-	return func(name string, given []string) error {
-		v, err := single(name, given)
-		if err != nil {
-			return err
-		}
-		if v != "all" && v != "last" {
-			return fmt.Errorf("%s %s: must be all or last", name, quoted(v))
-		}
-		*last = v == "last"
 		return nil
 	}
 }

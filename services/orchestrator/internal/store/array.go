@@ -31,14 +31,6 @@ func (a *array) int(v int64) {
 	a.next().Write(strconv.AppendInt(buf[:0], v, 10))
 }
 
-func (a *array) bool(v bool) {
-	if v {
-		a.raw("t")
-		return
-	}
-	a.raw("f")
-}
-
 // time appends a time, or NULL if it is zero.
 func (a *array) time(t time.Time) {
 	if t.IsZero() {
