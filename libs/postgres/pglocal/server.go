@@ -34,8 +34,6 @@ const (
 	startTries = 20
 	pollEvery  = 20 * time.Millisecond
 	retryEvery = 250 * time.Millisecond
-	// maxSocketPath is the maximum length of a socket path without "/.s.PGSQL.65535".
-	maxSocketPath = 90
 )
 
 // Config describes a server.
@@ -62,7 +60,6 @@ type Server struct {
 	id       identity
 	port     int
 	password string
-	socket   bool
 	log      *slog.Logger
 	lock     *flock.Lock
 
@@ -181,7 +178,6 @@ func (s *Server) run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer func() { _ = out.Close() }() // the child has its own file descriptor
-	s.socket = len(s.dir) <= maxSocketPath
 	cmd := s.id.command(context.WithoutCancel(ctx), s.program("postgres"), s.arguments(ctx, cfg)...)
 	cmd.Stdout, cmd.Stderr = out, out
 
@@ -259,17 +255,6 @@ func (s *Server) URL(database string) string {
 		Scheme: "postgres", User: url.UserPassword(superuser, s.password),
 		Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)), Path: "/" + database, RawQuery: "sslmode=disable",
 	}
-	return u.String()
-}
-
-// SocketURL is like URL, but uses the socket in the data folder, which is faster and accessible only to the owner of the folder and root.
-// If the folder's path is too long for a socket, it returns URL.
-func (s *Server) SocketURL(database string) string {
-	if !s.socket {
-		return s.URL(database)
-	}
-	q := url.Values{"host": {s.dir}, "port": {strconv.Itoa(s.port)}, "sslmode": {"disable"}}
-	u := url.URL{Scheme: "postgres", User: url.UserPassword(superuser, s.password), Path: "/" + database, RawQuery: q.Encode()}
 	return u.String()
 }
 

@@ -59,9 +59,6 @@ func (s *Server) arguments(ctx context.Context, cfg Config) []string {
 	}
 	settings["port"] = strconv.Itoa(s.port)
 	settings["unix_socket_directories"] = ""
-	if s.socket {
-		settings["unix_socket_directories"] = s.dir
-	}
 	maps.Copy(settings, cfg.Settings)
 
 	args := []string{"-D", s.dir, "-c", clusterName}
