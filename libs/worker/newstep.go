@@ -47,11 +47,11 @@ func (s *step) Run(ctx context.Context, op Operation, log *slog.Logger) (Operati
 		}
 		return op, after, err
 	}
-	classified := ErrorOf(s.component, err)
+	cause := ErrorOf(s.component, err)
 	if _, failed := errors.AsType[*failure](err); failed || !isTemporary(ctx, err) {
-		return op, 0, classified
+		return op, 0, cause
 	}
-	return Retry(op, after, classified)
+	return Retry(op, after, cause)
 }
 
 // isTemporary reports whether the step may succeed later. ctx is that of the execution: after its end, an error without a component says
@@ -61,35 +61,27 @@ func isTemporary(ctx context.Context, err error) bool {
 	if errors.As(err, &t) && t.Temporary() || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
 	}
-	_, own := errors.AsType[*Error](err)
-	return ctx.Err() != nil && !own
+	_, classified := errors.AsType[*Error](err)
+	return ctx.Err() != nil && !classified
 }
 
 // ErrorOf returns err with a component and a reason: those of an *Error in its chain, otherwise those of its methods
 // ErrorComponent() string and ErrorReason() string, otherwise the given component and a reason of this package.
 func ErrorOf(component string, err error) *Error {
-	e, ok := errors.AsType[*Error](err)
-	switch {
-	case !ok:
-		return &Error{Component: cmp.Or(componentOf(err), component), Reason: reasonOf(err), Err: err}
-	case error(e) == err:
-		return e
+	if e, ok := errors.AsType[*Error](err); ok {
+		return &Error{Component: e.Component, Reason: e.reason(), Err: err}
 	}
-	return &Error{Component: e.Component, Reason: e.reason(), Err: err}
-}
-
-func componentOf(err error) string {
-	var own interface{ ErrorComponent() string }
-	if errors.As(err, &own) {
-		return own.ErrorComponent()
+	var named interface{ ErrorComponent() string }
+	if errors.As(err, &named) {
+		component = cmp.Or(named.ErrorComponent(), component)
 	}
-	return ""
+	return &Error{Component: component, Reason: reasonOf(err), Err: err}
 }
 
 func reasonOf(err error) string {
-	var own interface{ ErrorReason() string }
-	if errors.As(err, &own) && own.ErrorReason() != "" {
-		return own.ErrorReason()
+	var named interface{ ErrorReason() string }
+	if errors.As(err, &named) && named.ErrorReason() != "" {
+		return named.ErrorReason()
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return ReasonTimeout
