@@ -17,10 +17,7 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/batch"
 	"github.com/kyma-project/keb/services/jobs/internal/broker"
 	"github.com/kyma-project/keb/services/jobs/internal/cis"
-	"github.com/kyma-project/keb/services/jobs/internal/retrigger"
 	"github.com/kyma-project/keb/services/jobs/internal/retry"
-	"github.com/kyma-project/keb/services/jobs/internal/subaccountcleanup"
-	"github.com/kyma-project/keb/services/jobs/internal/trialexpiry"
 )
 
 // Job is the name of a job.
@@ -29,11 +26,11 @@ type Job string
 // The jobs.
 const (
 	// DeprovisionRetrigger runs the skipped steps of deprovisionings again.
-	DeprovisionRetrigger Job = retrigger.Name
+	DeprovisionRetrigger Job = batch.RetriggerName
 	// TrialExpiry expires old instances of the plans trial and free.
-	TrialExpiry Job = trialexpiry.Name
+	TrialExpiry Job = batch.TrialExpiryName
 	// SubaccountCleanup deprovisions the instances of deleted sub-accounts.
-	SubaccountCleanup Job = subaccountcleanup.Name
+	SubaccountCleanup Job = batch.CleanupName
 )
 
 // All returns all jobs.
@@ -94,7 +91,7 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 	external := extclient.Deps{Registerer: r.deps.Registerer, Now: r.deps.Now, Log: r.deps.Log}
 	agent := "keb-job/" + string(job)
 	if job == SubaccountCleanup {
-		agent = subaccountcleanup.UserAgent
+		agent = batch.UserAgent
 	}
 	toBroker := r.deps.Broker
 	if toBroker == nil {
@@ -132,11 +129,11 @@ func (r *runner) run(ctx context.Context) (Report, error) {
 	var err error
 	switch r.job {
 	case TrialExpiry:
-		report, err = trialexpiry.Run(ctx, opts, r.cfg.ages(), r.api, r.deps.Now)
+		report, err = batch.ExpireTrials(ctx, opts, r.cfg.ages(), r.api, r.deps.Now)
 	case SubaccountCleanup:
-		report, err = subaccountcleanup.Run(ctx, opts, r.cis, r.api)
+		report, err = batch.CleanUp(ctx, opts, r.cis, r.api)
 	case DeprovisionRetrigger:
-		report, err = retrigger.Run(ctx, opts, r.api)
+		report, err = batch.Retrigger(ctx, opts, r.api)
 	}
 	if err != nil {
 		report.Error = extclient.Sanitize(err.Error())

@@ -1,4 +1,4 @@
-// Package batch processes the instances that a job found, and reports the results.
+// Package batch has the jobs: each finds instances, processes them and reports the results (docs/contracts/broker.md#jobs).
 package batch
 
 import (

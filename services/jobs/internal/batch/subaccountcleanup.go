@@ -1,6 +1,4 @@
-// Package subaccountcleanup is the job that deprovisions the instances of deleted sub-accounts (docs/contracts/broker.md#jobs). It
-// reads them from the events of the cloud inventory, in either version of its API.
-package subaccountcleanup
+package batch
 
 import (
 	"context"
@@ -9,12 +7,11 @@ import (
 	"slices"
 
 	brokerapi "github.com/kyma-project/keb/libs/api/broker"
-	"github.com/kyma-project/keb/services/jobs/internal/batch"
 	"github.com/kyma-project/keb/services/jobs/internal/broker"
 )
 
-// Name is the name of the job.
-const Name = "subaccount-cleanup"
+// CleanupName is the name of the job.
+const CleanupName = "subaccount-cleanup"
 
 // UserAgent is the user agent of the deprovisionings. It selects the immediate clean-up of the BTP objects, because their account no longer
 // exists (docs/contracts/broker.md#requests).
@@ -29,35 +26,35 @@ type Inventory interface {
 	DeletedSubaccounts(ctx context.Context) ([]string, error)
 }
 
-// Broker has the methods of the broker that the job needs. Its client must use UserAgent.
-type Broker interface {
+// CleanupBroker has the methods of the broker that the job needs. Its client must use UserAgent.
+type CleanupBroker interface {
 	Runtimes(ctx context.Context, f broker.Filter) ([]brokerapi.Runtime, error)
 	Deprovision(ctx context.Context, r brokerapi.Runtime) (operation string, err error)
-	batch.Follower
+	Follower
 }
 
-// states returns the states of the instances to deprovision. Incomplete deprovisionings belong to the job retrigger. An instance in
+// cleanupStates returns the cleanupStates of the instances to deprovision. Incomplete deprovisionings belong to the job retrigger. An instance in
 // deprovisioning is included, because its operation may only be a suspension.
-func states() []brokerapi.RuntimeState {
+func cleanupStates() []brokerapi.RuntimeState {
 	return []brokerapi.RuntimeState{
 		brokerapi.RuntimeSucceeded, brokerapi.RuntimeFailed, brokerapi.RuntimeError, brokerapi.RuntimeProvisioning, brokerapi.RuntimeDeprovisioning, brokerapi.RuntimeUpgrading, brokerapi.RuntimeUpdating,
 		brokerapi.RuntimeSuspended,
 	}
 }
 
-// Run finds the instances of deleted sub-accounts and deprovisions each. In a dry run it only finds them. It returns an error if the job
+// CleanUp finds the instances of deleted sub-accounts and deprovisions each. It reads the sub-accounts from the events of the cloud inventory. In a dry run it only finds them. It returns an error if the job
 // could not begin or complete. Failures of single instances are in the report.
-func Run(ctx context.Context, opts batch.Options, inventory Inventory, b Broker) (batch.Report, error) {
-	report := batch.Report{Job: Name, DryRun: opts.DryRun, Failed: []batch.Failure{}}
+func CleanUp(ctx context.Context, opts Options, inventory Inventory, b CleanupBroker) (Report, error) {
+	report := Report{Job: CleanupName, DryRun: opts.DryRun, Failed: []Failure{}}
 	gone, err := inventory.DeletedSubaccounts(ctx)
 	if err != nil {
-		return report, fmt.Errorf("%s: %w", Name, err)
+		return report, fmt.Errorf("%s: %w", CleanupName, err)
 	}
 	var found []brokerapi.Runtime
 	for subaccounts := range slices.Chunk(gone, chunk) {
-		listed, err := b.Runtimes(ctx, broker.Filter{Subaccounts: subaccounts, States: states()})
+		listed, err := b.Runtimes(ctx, broker.Filter{Subaccounts: subaccounts, States: cleanupStates()})
 		if err != nil {
-			return report, fmt.Errorf("%s: %w", Name, err)
+			return report, fmt.Errorf("%s: %w", CleanupName, err)
 		}
 		for _, r := range listed {
 			// A broker that ignores the filter would return all instances; the job must not touch the others.
@@ -66,17 +63,17 @@ func Run(ctx context.Context, opts batch.Options, inventory Inventory, b Broker)
 			}
 		}
 	}
-	return batch.Run(ctx, report, opts.Parallel, found, broker.ID, func(ctx context.Context, r brokerapi.Runtime) (batch.Outcome, error) {
+	return Run(ctx, report, opts.Parallel, found, broker.ID, func(ctx context.Context, r brokerapi.Runtime) (Outcome, error) {
 		if opts.DryRun {
-			return batch.Started, nil
+			return Started, nil
 		}
 		operation, err := b.Deprovision(ctx, r)
 		if errors.Is(err, broker.ErrGone) {
-			return batch.Skipped, nil
+			return Skipped, nil
 		}
 		if err != nil {
-			return batch.Skipped, err
+			return Skipped, err
 		}
-		return batch.Follow(ctx, opts, b, r.InstanceID, operation)
+		return Follow(ctx, opts, b, r.InstanceID, operation)
 	})
 }
