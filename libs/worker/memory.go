@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kyma-project/keb/libs/worker/internal/entry"
+	"github.com/kyma-project/keb/libs/stagemem"
 )
 
 // Memory is the stage memory of one attempt of one stage of an operation. In a worker it is on the bus; workertest
@@ -84,7 +84,7 @@ func (s *session) recall(ctx context.Context, key string) ([]byte, error) {
 	if s.x.Memory == nil {
 		return nil, fmt.Errorf("recall %q: %w", key, ErrNoStageMemory)
 	}
-	value, err := s.x.Memory.Get(ctx, entry.Value(key))
+	value, err := s.x.Memory.Get(ctx, stagemem.ValueName(key))
 	if errors.Is(err, ErrNotRemembered) {
 		if lost := s.checkLost(ctx); lost != nil {
 			err = lost
@@ -103,7 +103,7 @@ func (s *session) overrides(ctx context.Context) ([]ComponentOverrides, error) {
 	if s.x.Memory == nil {
 		return nil, fmt.Errorf("overrides: %w", ErrNoStageMemory)
 	}
-	raw, err := s.x.Memory.List(ctx, entry.OverridePrefix)
+	raw, err := s.x.Memory.List(ctx, stagemem.OverridePrefix)
 	if err == nil && len(raw) == 0 {
 		err = s.checkLost(ctx)
 	}
@@ -139,7 +139,7 @@ func (s *session) mergeOverrides(raw map[string][]byte) ([]ComponentOverrides, e
 		if err := json.Unmarshal(value, &set); err != nil {
 			return nil, fmt.Errorf("overrides under %q: %w", key, err)
 		}
-		if _, again := s.components[set.Component]; again && key == entry.Override(s.x.Command.Step, set.Component) {
+		if _, again := s.components[set.Component]; again && key == stagemem.OverrideName(s.x.Command.Step, set.Component) {
 			continue
 		}
 		sets = append(sets, set)
@@ -212,7 +212,7 @@ func (s *session) flush(ctx context.Context) (wrote bool, err error) {
 		return false, err
 	}
 	for key, value := range values {
-		if err := s.x.Memory.Put(ctx, entry.Value(key), value); err != nil {
+		if err := s.x.Memory.Put(ctx, stagemem.ValueName(key), value); err != nil {
 			return wrote, fmt.Errorf("remember %q: %w", key, err)
 		}
 		wrote = true
@@ -222,7 +222,7 @@ func (s *session) flush(ctx context.Context) (wrote bool, err error) {
 		if err != nil {
 			return wrote, fmt.Errorf("overrides of component %q: %w", component, err)
 		}
-		if err := s.x.Memory.Put(ctx, entry.Override(s.x.Command.Step, component), value); err != nil {
+		if err := s.x.Memory.Put(ctx, stagemem.OverrideName(s.x.Command.Step, component), value); err != nil {
 			return wrote, fmt.Errorf("overrides of component %q: %w", component, err)
 		}
 		wrote = true

@@ -40,7 +40,6 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/projection"
 	"github.com/kyma-project/keb/services/broker/internal/publication"
 	"github.com/kyma-project/keb/services/broker/internal/removal"
-	"github.com/kyma-project/keb/services/broker/internal/reseal"
 	"github.com/kyma-project/keb/services/broker/internal/runtimes"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 	"github.com/kyma-project/keb/services/broker/internal/upgrade"
@@ -73,7 +72,7 @@ type Broker struct {
 	runtimes *runtimes.API
 	upgrades *upgrade.Recorder
 	bindings *binding.Service
-	resealer *reseal.Resealer
+	resealer *housekeeping.Resealer
 	handler  http.Handler
 }
 
@@ -164,9 +163,9 @@ func (b *Broker) open(ctx context.Context) error {
 		return err
 	}
 	b.vault = credential.New(keys, b.store, deps.Log)
-	if b.resealer, err = reseal.New(reseal.Deps{
+	if b.resealer, err = housekeeping.NewResealer(housekeeping.ResealDeps{
 		Keys: keys, Secrets: b.store, Log: deps.Log, Registerer: deps.Registerer,
-		Owners: map[store.SecretKind]reseal.Owner{
+		Owners: map[store.SecretKind]housekeeping.Owner{
 			store.SecretCredentials: credential.Owner, store.SecretUpdates: credential.Owner, store.SecretBindings: binding.Owner,
 			store.SecretKept: credential.KeptOwner,
 		},

@@ -15,8 +15,8 @@ import (
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
+	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/ondemand"
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
@@ -221,12 +221,12 @@ func (s *System) Events(w http.ResponseWriter, r *http.Request) {
 		s.add(w, r)
 		return
 	}
-	ondemand.Serve(w, r, s.Store, s.events, s.add)
+	fault.ServeFailures(w, r, s.Store, s.events, s.add)
 }
 
 func (s *System) add(w http.ResponseWriter, r *http.Request) {
 	in := newEvent{EventType: Deletion, CreationTime: s.now().UnixMilli()}
-	if !ondemand.Decode(w, r, &in, "subaccountId, eventType (default "+Deletion+") and creationTime (epoch milliseconds, default now)") {
+	if !fault.DecodeFailure(w, r, &in, "subaccountId, eventType (default "+Deletion+") and creationTime (epoch milliseconds, default now)") {
 		return
 	}
 	switch {

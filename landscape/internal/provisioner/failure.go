@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/ondemand"
 )
 
 const (
@@ -29,12 +29,12 @@ var operationTypes = map[string]bool{
 
 // Failures serves the admin API's GET, PUT and DELETE of failures.
 func (s *System) Failures(w http.ResponseWriter, r *http.Request) {
-	ondemand.Serve(w, r, s.Store, s.failures, s.setFailure)
+	fault.ServeFailures(w, r, s.Store, s.failures, s.setFailure)
 }
 
 func (s *System) setFailure(w http.ResponseWriter, r *http.Request) {
 	f := Failure{Message: "failed on demand", Reason: "ERR_INFRA_QUOTA_EXCEEDED", Component: "gardener"}
-	if !ondemand.Decode(w, r, &f, "instanceId, operation, message, reason, component") {
+	if !fault.DecodeFailure(w, r, &f, "instanceId, operation, message, reason, component") {
 		return
 	}
 	if f.InstanceID == "" {

@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/ondemand"
 )
 
 // Given is a configured kubeconfig of a runtime whose cluster is a real one.
@@ -18,7 +18,7 @@ type Given struct {
 // Kubeconfigs serves the admin API's GET, PUT and DELETE of kubeconfigs. It never returns one.
 func (s *System) Kubeconfigs(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
-		ondemand.Serve(w, r, s.Store, s.given, s.setKubeconfig)
+		fault.ServeFailures(w, r, s.Store, s.given, s.setKubeconfig)
 		return
 	}
 	list := []map[string]string{}
@@ -32,7 +32,7 @@ func (s *System) Kubeconfigs(w http.ResponseWriter, r *http.Request) {
 
 func (s *System) setKubeconfig(w http.ResponseWriter, r *http.Request) {
 	var g Given
-	if !ondemand.Decode(w, r, &g, "instanceId, kubeconfig") {
+	if !fault.DecodeFailure(w, r, &g, "instanceId, kubeconfig") {
 		return
 	}
 	if g.InstanceID == "" || g.Kubeconfig == "" {

@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/ondemand"
 )
 
 // Failure makes later reconciliations end in Status.
@@ -27,12 +27,12 @@ func (s *System) failureFor(ids ...string) (Failure, bool) {
 
 // Failures serves the admin API's GET, PUT and DELETE of failures.
 func (s *System) Failures(w http.ResponseWriter, r *http.Request) {
-	ondemand.Serve(w, r, s.Store, s.failures, s.setFailure)
+	fault.ServeFailures(w, r, s.Store, s.failures, s.setFailure)
 }
 
 func (s *System) setFailure(w http.ResponseWriter, r *http.Request) {
 	f := Failure{Status: Failed, Component: "istio", Reason: "failed on demand"}
-	if !ondemand.Decode(w, r, &f, "instanceId, status, component, reason") {
+	if !fault.DecodeFailure(w, r, &f, "instanceId, status, component, reason") {
 		return
 	}
 	if f.InstanceID == "" {

@@ -10,7 +10,6 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 	tcpostgres "github.com/testcontainers/testcontainers-go/modules/postgres"
 
-	"github.com/kyma-project/keb/libs/postgres/pgfetch"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 	"github.com/kyma-project/keb/libs/testkit"
 )
@@ -100,11 +99,11 @@ func fromContainer(ctx context.Context) (_ *pgServer, err error) {
 }
 
 func fromDownload(ctx context.Context) (*pgServer, error) {
-	dir, err := pgfetch.DefaultDir()
+	dir, err := pglocal.DefaultFetchDir()
 	if err != nil {
 		return nil, err
 	}
-	binDir, err := pgfetch.Binaries(ctx, pgfetch.Config{Dir: dir})
+	binDir, err := pglocal.FetchBinaries(ctx, pglocal.FetchConfig{Dir: dir})
 	if err != nil {
 		return nil, err
 	}

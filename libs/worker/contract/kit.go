@@ -20,7 +20,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
 // again is what the kit puts behind the message id of a command that the stream is to take a second time.
@@ -281,7 +280,7 @@ func (k *kit) orderOf(c *Case, changes ...variation) (*order, error) {
 	scope := stagemem.Scope{OperationID: o.ID, Stage: command.Stage, StageAttempt: command.StageAttempt}
 	for key, value := range c.Remembered {
 		ctx, cancel := context.WithTimeout(context.Background(), k.cfg.Patience)
-		err := k.rig.memory.Put(ctx, scope, entry.Value(key), []byte(value))
+		err := k.rig.memory.Put(ctx, scope, stagemem.ValueName(key), []byte(value))
 		cancel()
 		if err != nil {
 			return nil, err

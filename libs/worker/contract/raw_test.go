@@ -18,7 +18,6 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/worker/contract"
-	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
 // raw is a worker written against the wire contract alone, as one in another language is, with at most one flaw.
@@ -451,7 +450,7 @@ func (r *raw) recall(c *rawCommand) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	scope := stagemem.Scope{OperationID: c.Operation.ID, Stage: c.Stage, StageAttempt: c.StageAttempt}
-	value, err := stagemem.NewGuest(r.js, keys).Get(ctx, scope, entry.Value("word"))
+	value, err := stagemem.NewGuest(r.js, keys).Get(ctx, scope, stagemem.ValueName("word"))
 	if err != nil {
 		return err.Error()
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/libs/worker/internal/entry"
 )
 
 // Memory is the stage memory of one attempt, in a map. It is safe for concurrent use.
@@ -110,7 +110,7 @@ func (m *Memory) seed(t testing.TB, op Operation) {
 func (m *Memory) contents() ([]worker.ComponentOverrides, map[string][]byte, error) {
 	remembered := map[string][]byte{}
 	for name, value := range m.values {
-		if key, ok := entry.ValueKey(name); ok {
+		if key, ok := stagemem.ValueKey(name); ok {
 			remembered[key] = value
 		}
 	}

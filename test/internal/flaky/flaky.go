@@ -1,6 +1,4 @@
-// Package flaky reads what gotestsum has written about a run in which failed tests were run again, and tells tests that passed in the end
-// from failures that running a test again can hide.
-package flaky
+package main
 
 import (
 	"bufio"

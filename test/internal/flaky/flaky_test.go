@@ -1,4 +1,4 @@
-package flaky_test
+package main
 
 import (
 	"os"
@@ -8,15 +8,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
-
-	"github.com/kyma-project/keb/test/internal/flaky"
 )
 
 // The events in testdata are those of real runs: of a package with one test that passes, and of one that fails as its file is called.
 func TestRead_RunsWithFailures_TellsFlakyFromHidden(t *testing.T) {
 	t.Parallel()
-	for name, want := range map[string]flaky.Report{
-		"flake": {Flaky: []flaky.Test{{
+	for name, want := range map[string]Report{
+		"flake": {Flaky: []Test{{
 			Package: "flake", Name: "TestFlaky", Failures: 1,
 			Output: "    a_test.go:5: the first time\n--- FAIL: TestFlaky/sub (0.00s)\n--- FAIL: TestFlaky (0.00s)\n",
 		}}},
@@ -28,7 +26,7 @@ func TestRead_RunsWithFailures_TellsFlakyFromHidden(t *testing.T) {
 	} {
 		file, err := os.Open(filepath.Join("testdata", name+".json"))
 		require.NoError(t, err)
-		got, err := flaky.Read(file)
+		got, err := Read(file)
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -40,7 +38,7 @@ func TestRead_RunsWithFailures_TellsFlakyFromHidden(t *testing.T) {
 
 func TestRead_TornEvents_IsAnError(t *testing.T) {
 	t.Parallel()
-	if _, err := flaky.Read(strings.NewReader(`{"Action":"pass","Package":"p"}` + "\n" + `{"Action":"fa`)); err == nil {
+	if _, err := Read(strings.NewReader(`{"Action":"pass","Package":"p"}` + "\n" + `{"Action":"fa`)); err == nil {
 		t.Error("no error")
 	}
 }
@@ -54,7 +52,7 @@ func TestCopy_Output_HoldsBackTheLastSummaryOnly(t *testing.T) {
 		"no summary": {body + "no summary", ""},
 	} {
 		var out strings.Builder
-		held, err := flaky.Copy(&out, strings.NewReader(body+rest))
+		held, err := Copy(&out, strings.NewReader(body+rest))
 		if diff := cmp.Diff(want.copied, out.String()); err != nil || held != want.held || diff != "" {
 			t.Errorf("held %q, want %q, %v; copied (-want +got):\n%s", held, want.held, err, diff)
 		}
@@ -64,7 +62,7 @@ func TestCopy_Output_HoldsBackTheLastSummaryOnly(t *testing.T) {
 func TestPrint_FlakyTest_ShowsItsFirstOutput(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	report := flaky.Report{Flaky: []flaky.Test{{Package: "p", Name: "TestX", Failures: 2, Output: "x_test.go:1: once\n"}}, Hidden: []string{"q failed"}}
+	report := Report{Flaky: []Test{{Package: "p", Name: "TestX", Failures: 2, Output: "x_test.go:1: once\n"}}, Hidden: []string{"q failed"}}
 	require.NoError(t, report.Print(&out))
 	want := "\n=== FLAKY: p TestX: failed 2 of 3 times; it first printed:\nx_test.go:1: once\n\n=== FAIL: q failed\n\n1 flaky: mend them before other work goes on\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
-	"github.com/kyma-project/keb/cmd/keb/internal/watch"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -343,7 +342,7 @@ The exit code is 0 if the operation succeeded.`,
 			if err != nil {
 				return err
 			}
-			op, err := watch.Follow(cmd.Context(), client, args[0], o.printer(), watch.Config{Every: every, Await: await})
+			op, err := view.Follow(cmd.Context(), client, args[0], o.printer(), view.FollowConfig{Every: every, Await: await})
 			if err != nil {
 				return explainUnknown(err, args[0])
 			}

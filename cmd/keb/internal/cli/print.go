@@ -10,9 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/progress"
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
-	"github.com/kyma-project/keb/cmd/keb/internal/watch"
 )
 
 // printJSON prints a value or JSON from a service, indented.
@@ -58,9 +56,9 @@ func (o *options) printPage(raw json.RawMessage) error {
 }
 
 // bar returns a progress bar on the progress output.
-func (o *options) bar() *progress.Bar {
+func (o *options) bar() *view.Bar {
 	out := o.progress()
-	return progress.New(out, func() (int, bool) {
+	return view.NewBar(out, func() (int, bool) {
 		size, ok := terminal(out)
 		if !ok {
 			return 0, false
@@ -85,12 +83,12 @@ func terminal(out io.Writer) (func() view.Size, bool) {
 }
 
 // printer returns the printer of a watched operation for the output: JSON, a terminal or plain lines.
-func (o *options) printer() watch.Printer {
+func (o *options) printer() view.Printer {
 	if o.json() {
-		return &watch.JSON{Out: o.Out}
+		return &view.JSON{Out: o.Out}
 	}
 	if size, ok := terminal(o.Out); ok {
-		return &watch.Terminal{Out: o.Out, Size: size}
+		return &view.Terminal{Out: o.Out, Size: size}
 	}
-	return &watch.Lines{Out: o.Out}
+	return &view.Lines{Out: o.Out}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/columns"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/service"
@@ -143,7 +143,7 @@ type options struct {
 	shared *tlsfiles.Transport
 	output string
 	// columns are the columns of outputCustom.
-	columns columns.Columns
+	columns view.Columns
 }
 
 // Output formats.
@@ -188,7 +188,7 @@ func (o *options) check(cmd *cobra.Command) error {
 		return usageError("--output %s is only allowed for lists; %s supports text and json", outputCustom, cmd.CommandPath())
 	case custom && format == outputCustom:
 		var err error
-		if o.columns, err = columns.Parse(spec); err != nil {
+		if o.columns, err = view.ParseColumns(spec); err != nil {
 			return usageError("--output custom: %s", err)
 		}
 		o.output = outputCustom

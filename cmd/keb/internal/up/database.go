@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/libs/postgres/pgfetch"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
 
@@ -47,7 +46,7 @@ func (s *system) startDatabase(ctx context.Context) (string, *pglocal.Server, er
 func fetch(ctx context.Context, dataDir string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	bin, err := pgfetch.Binaries(ctx, pgfetch.Config{Dir: filepath.Join(dataDir, "postgres-server")})
+	bin, err := pglocal.FetchBinaries(ctx, pglocal.FetchConfig{Dir: filepath.Join(dataDir, "postgres-server")})
 	if err != nil {
 		return "", fmt.Errorf("no Postgres: install it (Debian and Ubuntu: apt-get install postgresql), or set KEB_POSTGRES_BIN, or allow the download: %w", err)
 	}

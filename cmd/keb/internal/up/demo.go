@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
-	"github.com/kyma-project/keb/cmd/keb/internal/watch"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -107,8 +106,8 @@ func (d *demo) follow(ctx context.Context, operation string) error {
 		source = source.Through(d.transport)
 	}
 	// The broker publishes after its answer, so the orchestrator may not know the operation yet.
-	_, err = watch.Follow(ctx, source, operation, &watch.Lines{Out: d.out, Prefix: "  "},
-		watch.Config{Every: 200 * time.Millisecond, Await: time.Minute})
+	_, err = view.Follow(ctx, source, operation, &view.Lines{Out: d.out, Prefix: "  "},
+		view.FollowConfig{Every: 200 * time.Millisecond, Await: time.Minute})
 	return err
 }
 

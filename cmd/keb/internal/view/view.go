@@ -1,5 +1,5 @@
-// Package view renders an operation as text: as a block of lines that a
-// terminal rewrites, or as one line per change.
+// Package view shows an operation until it ends, as a block of lines that a terminal rewrites, or as one line per change. It also prints
+// bars of progress, and tables with the columns that the user has chosen.
 package view
 
 import (

@@ -1,4 +1,4 @@
-// Package housekeeping deletes data of the broker after its retention time.
+// Package housekeeping deletes data of the broker after its retention time, and seals its secrets anew with the current key.
 package housekeeping
 
 import (

@@ -1,5 +1,4 @@
-// Package watch follows an operation until it ends.
-package watch
+package view
 
 import (
 	"bytes"
@@ -10,7 +9,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
@@ -27,8 +25,8 @@ type Printer interface {
 	Lost(err error, now time.Time) error
 }
 
-// Config configures Follow.
-type Config struct {
+// FollowConfig configures Follow.
+type FollowConfig struct {
 	// Every is the interval between two requests; zero means half a second.
 	Every time.Duration
 	// Await is the time limit for an operation to become known. An accepted operation becomes known a moment later.
@@ -39,7 +37,7 @@ type Config struct {
 
 // Follow shows an operation until it has ended and returns its final state. If the source stops answering, Follow retries
 // until ctx ends, because it may be restarting. It returns an error if the source has never answered.
-func Follow(ctx context.Context, source Source, id string, printer Printer, cfg Config) (*operator.OperationDetail, error) {
+func Follow(ctx context.Context, source Source, id string, printer Printer, cfg FollowConfig) (*operator.OperationDetail, error) {
 	if cfg.Every <= 0 {
 		cfg.Every = 500 * time.Millisecond
 	}
@@ -86,7 +84,7 @@ type Lines struct {
 	// Prefix is printed before the time of day.
 	Prefix string
 
-	changes view.Changes
+	changes Changes
 }
 
 // Show prints the changes since the last answer.
@@ -115,14 +113,14 @@ func (l *Lines) line(out *bytes.Buffer, now time.Time, text string) {
 type Terminal struct {
 	Out io.Writer
 	// Size is called before each rewrite; nil means no limit.
-	Size func() view.Size
+	Size func() Size
 
 	printed int
 }
 
 // Show overwrites the last block of lines.
 func (t *Terminal) Show(op *operator.OperationDetail, _ json.RawMessage, now time.Time) error {
-	var size view.Size
+	var size Size
 	if t.Size != nil {
 		size = t.Size()
 	}
@@ -132,7 +130,7 @@ func (t *Terminal) Show(op *operator.OperationDetail, _ json.RawMessage, now tim
 		// The last block is not rewritten, so it may be longer than the terminal.
 		size.Height = 0
 	}
-	return t.print(view.Render(op, now, size))
+	return t.print(Render(op, now, size))
 }
 
 // Lost adds a line below the block; the next answer overwrites it.

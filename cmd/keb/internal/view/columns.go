@@ -1,6 +1,4 @@
-// Package columns prints lists as tables whose columns the user has chosen: a
-// header and a JSONPath expression each, as in kubectl.
-package columns
+package view
 
 import (
 	"bytes"
@@ -23,9 +21,9 @@ type column struct {
 	path   *jsonpath.JSONPath
 }
 
-// Parse reads "HEADER:JSONPATH,HEADER:JSONPATH". The braces and the first dot of a JSONPath may be left out, so "instanceID",
+// ParseColumns reads "HEADER:JSONPATH,HEADER:JSONPATH". The braces and the first dot of a JSONPath may be left out, so "instanceID",
 // ".instanceID" and "{.instanceID}" are the same. The error names the column.
-func Parse(spec string) (Columns, error) {
+func ParseColumns(spec string) (Columns, error) {
 	var out Columns
 	for _, part := range split(spec) {
 		header, expression, found := strings.Cut(part, ":")

@@ -1,4 +1,4 @@
-package columns_test
+package view_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/columns"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 )
 
 var items = []json.RawMessage{
@@ -26,7 +26,7 @@ func TestPrint_Columns_AreAligned(t *testing.T) {
 		"ALL:status.ops":                   `ALL` + "\n" + `[{"type":"x"},{"type":"y"}]` + "\n-\n",
 		"NOTE:note , X:status.expired":     "NOTE       X\ntwo lines  -\n-          true\n",
 	} {
-		c, err := columns.Parse(spec)
+		c, err := view.ParseColumns(spec)
 		if err != nil {
 			t.Errorf("%s: %v", spec, err)
 			continue
@@ -52,7 +52,7 @@ func TestParse_InvalidColumns_AreRejected(t *testing.T) {
 		"ID:{.id":      `column ID: "{.id" is not a valid JSONPath`,
 		"A:id,B:[?(@}": `column B: "[?(@}" is not a valid JSONPath`,
 	} {
-		if _, err := columns.Parse(spec); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := view.ParseColumns(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", spec, err, want)
 		}
 	}
@@ -62,7 +62,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("ID:.id,STATE:{.status.state}")
 	f.Add("A:['x,y'][0:2]")
 	f.Fuzz(func(t *testing.T, spec string) {
-		c, err := columns.Parse(spec)
+		c, err := view.ParseColumns(spec)
 		if err != nil {
 			return
 		}

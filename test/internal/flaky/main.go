@@ -1,4 +1,4 @@
-// Command cmd copies the output of gotestsum from standard input, and prints what is flaky above its summary. The argument is the file that
+// Command flaky copies the output of gotestsum from standard input, and prints what is flaky above its summary. The argument is the file that
 // gotestsum has written with --jsonfile. It fails when a failure was hidden by running tests again.
 package main
 
@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-
-	"github.com/kyma-project/keb/test/internal/flaky"
 )
 
 func main() {
@@ -22,7 +20,7 @@ func run() error {
 	if len(os.Args) != 2 {
 		return errors.New("want one argument, the file of gotestsum --jsonfile")
 	}
-	summary, err := flaky.Copy(os.Stdout, os.Stdin)
+	summary, err := Copy(os.Stdout, os.Stdin)
 	if err != nil {
 		return err
 	}
@@ -45,15 +43,15 @@ func run() error {
 }
 
 // read reads the events. There are none when the runner could not begin.
-func read(path string) (flaky.Report, error) {
+func read(path string) (Report, error) {
 	file, err := os.Open(path)
 	if os.IsNotExist(err) {
-		return flaky.Report{}, nil
+		return Report{}, nil
 	}
 	if err != nil {
-		return flaky.Report{}, err
+		return Report{}, err
 	}
-	report, err := flaky.Read(file)
+	report, err := Read(file)
 	if closed := file.Close(); err == nil {
 		err = closed
 	}

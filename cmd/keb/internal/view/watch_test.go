@@ -1,4 +1,4 @@
-package watch_test
+package view_test
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
-	"github.com/kyma-project/keb/cmd/keb/internal/watch"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -54,15 +53,15 @@ func operation(state string) *operator.OperationDetail {
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
-func config() watch.Config {
-	return watch.Config{Every: time.Millisecond, Now: func() time.Time { return noon }}
+func config() view.FollowConfig {
+	return view.FollowConfig{Every: time.Millisecond, Now: func() time.Time { return noon }}
 }
 
 func TestFollow_FinalState_Ends(t *testing.T) {
 	t.Parallel()
 	source := &script{answers: []answer{{op: operation("pending")}, {op: operation("in progress")}, {op: operation("succeeded")}}}
 	var out bytes.Buffer
-	op, err := watch.Follow(t.Context(), source, "op-1", &watch.Lines{Out: &out, Prefix: "  "}, config())
+	op, err := view.Follow(t.Context(), source, "op-1", &view.Lines{Out: &out, Prefix: "  "}, config())
 	if err != nil || op.State != "succeeded" {
 		t.Fatalf("%v, %v", op, err)
 	}
@@ -83,7 +82,7 @@ func TestFollow_SourceRestarts_Continues(t *testing.T) {
 		{op: operation("in progress")}, {err: errAway}, {err: errAway}, {err: operator.ErrNotFound}, {op: operation("failed")},
 	}}
 	var out bytes.Buffer
-	op, err := watch.Follow(t.Context(), source, "op-1", &watch.Lines{Out: &out}, config())
+	op, err := view.Follow(t.Context(), source, "op-1", &view.Lines{Out: &out}, config())
 	if err != nil || op.State != "failed" {
 		t.Fatalf("%v, %v", op, err)
 	}
@@ -95,7 +94,7 @@ func TestFollow_SourceRestarts_Continues(t *testing.T) {
 func TestFollow_SourceNeverAnswered_Fails(t *testing.T) {
 	t.Parallel()
 	source := &script{answers: []answer{{err: errAway}}}
-	if _, err := watch.Follow(t.Context(), source, "op-1", &watch.Lines{Out: &bytes.Buffer{}}, config()); !errors.Is(err, errAway) {
+	if _, err := view.Follow(t.Context(), source, "op-1", &view.Lines{Out: &bytes.Buffer{}}, config()); !errors.Is(err, errAway) {
 		t.Errorf("error %v, want %v", err, errAway)
 	}
 }
@@ -104,11 +103,11 @@ func TestFollow_UnknownOperation_IsAwaited(t *testing.T) {
 	t.Parallel()
 	answers := []answer{{err: operator.ErrNotFound}, {op: operation("succeeded")}}
 	cfg := config()
-	if _, err := watch.Follow(t.Context(), &script{answers: answers}, "op-1", &watch.JSON{Out: &bytes.Buffer{}}, cfg); !errors.Is(err, operator.ErrNotFound) {
+	if _, err := view.Follow(t.Context(), &script{answers: answers}, "op-1", &view.JSON{Out: &bytes.Buffer{}}, cfg); !errors.Is(err, operator.ErrNotFound) {
 		t.Errorf("error %v, want %v", err, operator.ErrNotFound)
 	}
 	cfg.Await = time.Minute
-	if _, err := watch.Follow(t.Context(), &script{answers: answers}, "op-1", &watch.JSON{Out: &bytes.Buffer{}}, cfg); err != nil {
+	if _, err := view.Follow(t.Context(), &script{answers: answers}, "op-1", &view.JSON{Out: &bytes.Buffer{}}, cfg); err != nil {
 		t.Error(err)
 	}
 	at := noon
@@ -117,7 +116,7 @@ func TestFollow_UnknownOperation_IsAwaited(t *testing.T) {
 		return at
 	}
 	never := &script{answers: []answer{{err: operator.ErrNotFound}}}
-	if _, err := watch.Follow(t.Context(), never, "op-1", &watch.JSON{Out: &bytes.Buffer{}}, cfg); !errors.Is(err, operator.ErrNotFound) {
+	if _, err := view.Follow(t.Context(), never, "op-1", &view.JSON{Out: &bytes.Buffer{}}, cfg); !errors.Is(err, operator.ErrNotFound) {
 		t.Errorf("after a minute: error %v, want %v", err, operator.ErrNotFound)
 	}
 }
@@ -127,7 +126,7 @@ func TestFollow_ContextEnds_Stops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	printer := &cancelling{cancel: cancel}
 	source := &script{answers: []answer{{op: operation("in progress")}}}
-	if _, err := watch.Follow(ctx, source, "op-1", printer, config()); !errors.Is(err, context.Canceled) {
+	if _, err := view.Follow(ctx, source, "op-1", printer, config()); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}
 }
@@ -143,7 +142,7 @@ func (c *cancelling) Lost(error, time.Time) error { return nil }
 func TestJSON_SameAnswer_IsPrintedOnce(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	printer := &watch.JSON{Out: &out}
+	printer := &view.JSON{Out: &out}
 	for _, raw := range []string{`{"state": "pending"}`, `{"state":"pending"}`, "{\n\"state\":\"succeeded\"}"} {
 		require.NoError(t, printer.Show(nil, json.RawMessage(raw), noon))
 	}
@@ -155,7 +154,7 @@ func TestJSON_SameAnswer_IsPrintedOnce(t *testing.T) {
 func TestTerminal_NewAnswer_RewritesLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	printer := &watch.Terminal{Out: &out, Size: func() view.Size { return view.Size{Width: 30, Height: 3} }}
+	printer := &view.Terminal{Out: &out, Size: func() view.Size { return view.Size{Width: 30, Height: 3} }}
 	for _, state := range []string{"in progress", "in progress", "succeeded"} {
 		op := operation(state)
 		op.Stages = []operator.Stage{{Name: "start", State: operator.StateFinished}}
@@ -173,7 +172,7 @@ func TestTerminal_NewAnswer_RewritesLines(t *testing.T) {
 func TestTerminal_AnswerAfterLoss_OverwritesNote(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	printer := &watch.Terminal{Out: &out}
+	printer := &view.Terminal{Out: &out}
 	op := operation("succeeded")
 	require.NoError(t, errors.Join(printer.Show(op, nil, noon), printer.Lost(errAway, noon), printer.Show(op, nil, noon)))
 	if !strings.Contains(out.String(), "no answer; still trying\n\x1b[3A\r") {

@@ -1,4 +1,4 @@
-package progress_test
+package view_test
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/progress"
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 )
 
 // clock advances by a second with each call.
@@ -24,7 +24,7 @@ func TestBar_Terminal_IsRewrittenAndFits(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	columns := 60
-	b := progress.New(&out, func() (int, bool) { return columns, true }, clock())
+	b := view.NewBar(&out, func() (int, bool) { return columns, true }, clock())
 	for _, err := range []error{b.Set(0, 4, "runtimes"), b.Set(2, 4, "runtimes"), b.Set(4, 4, strings.Repeat("long ", 20)), b.Done(), b.Clear()} {
 		require.NoError(t, err)
 	}
@@ -39,7 +39,7 @@ func TestBar_Terminal_IsRewrittenAndFits(t *testing.T) {
 func TestBar_NoTerminal_PrintsLinePerChange(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	b := progress.New(&out, func() (int, bool) { return 0, false }, clock())
+	b := view.NewBar(&out, func() (int, bool) { return 0, false }, clock())
 	for _, err := range []error{b.Set(0, 0, "waiting"), b.Set(1, 4, "failed 0"), b.Set(1, 4, "failed 0"), b.Set(2, 4, "failed 1"), b.Done()} {
 		require.NoError(t, err)
 	}
@@ -52,7 +52,7 @@ func TestBar_NoTerminal_PrintsLinePerChange(t *testing.T) {
 func TestBar_Clear_RemovesLine(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	b := progress.New(&out, func() (int, bool) { return 80, true }, clock())
+	b := view.NewBar(&out, func() (int, bool) { return 80, true }, clock())
 	require.NoError(t, b.Set(1, 0, "pages"))
 	require.NoError(t, b.Clear())
 	if !strings.HasSuffix(out.String(), "1 pages  1s\x1b[K\r\x1b[K") {

@@ -1,5 +1,4 @@
-// Package pgfetch downloads PostgreSQL server binaries with the embedded-postgres library, for machines without them.
-package pgfetch
+package pglocal
 
 import (
 	"context"
@@ -20,17 +19,17 @@ const DefaultRepository = "https://repo1.maven.org/maven2"
 
 const startTimeout = 30 * time.Second
 
-// Config describes the source and the destination of the binaries.
-type Config struct {
+// FetchConfig describes the source and the destination of the binaries.
+type FetchConfig struct {
 	// Dir is the destination folder. Existing binaries are not downloaded again. Required.
 	Dir string
 	// Repository is a Maven repository; empty means DefaultRepository.
 	Repository string
 }
 
-// DefaultDir returns a folder for the binaries outside the project: below the user's cache, or, for root, at a path that the user of the
+// DefaultFetchDir returns a folder for the binaries outside the project: below the user's cache, or, for root, at a path that the user of the
 // server can also reach.
-func DefaultDir() (string, error) {
+func DefaultFetchDir() (string, error) {
 	if os.Geteuid() == 0 {
 		return "/var/cache/keb-postgres", nil
 	}
@@ -41,9 +40,9 @@ func DefaultDir() (string, error) {
 	return filepath.Join(cache, "keb-postgres"), nil
 }
 
-// Binaries returns the folder with the programs postgres and initdb, and downloads them if they are missing. The error is one line and
+// FetchBinaries returns the folder with the programs postgres and initdb, and downloads them if they are missing. The error is one line and
 // describes the alternatives.
-func Binaries(ctx context.Context, cfg Config) (string, error) {
+func FetchBinaries(ctx context.Context, cfg FetchConfig) (string, error) {
 	if cfg.Dir == "" {
 		return "", errors.New("download postgres: the folder is not set")
 	}
@@ -65,7 +64,7 @@ func Binaries(ctx context.Context, cfg Config) (string, error) {
 
 // fetch makes the library download and unpack the programs. The library can do that only when it starts a server, which it refuses to do
 // as root. So fetch ignores the library's error if the programs exist.
-func fetch(ctx context.Context, cfg Config) error {
+func fetch(ctx context.Context, cfg FetchConfig) error {
 	work, err := os.MkdirTemp(cfg.Dir, "fetch-")
 	if err != nil {
 		return fmt.Errorf("download postgres: %w", err)

@@ -1,6 +1,4 @@
-// Package ondemand serves the admin API for failures of single instances, which
-// are stored with the system's data.
-package ondemand
+package fault
 
 import (
 	"encoding/json"
@@ -10,8 +8,8 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// Serve answers GET with the rows of a table, empties the table on DELETE, and calls put on PUT.
-func Serve[T any](w http.ResponseWriter, r *http.Request, store *journal.Store, table *journal.Table[T], put http.HandlerFunc) {
+// ServeFailures answers GET with the rows of a table, empties the table on DELETE, and calls put on PUT.
+func ServeFailures[T any](w http.ResponseWriter, r *http.Request, store *journal.Store, table *journal.Table[T], put http.HandlerFunc) {
 	switch r.Method {
 	case http.MethodGet:
 		list := []T{}
@@ -45,8 +43,8 @@ func empty[T any](w http.ResponseWriter, store *journal.Store, table *journal.Ta
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Decode decodes a failure into f, which contains the defaults. An error lists the allowed members.
-func Decode(w http.ResponseWriter, r *http.Request, f any, allowed string) bool {
+// DecodeFailure decodes a failure into f, which contains the defaults. An error lists the allowed members.
+func DecodeFailure(w http.ResponseWriter, r *http.Request, f any, allowed string) bool {
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, answer.MaxBody))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(f); err != nil {

@@ -1,4 +1,4 @@
-package pgfetch
+package pglocal
 
 import (
 	"archive/tar"
@@ -107,9 +107,9 @@ func within(t *testing.T, d time.Duration) context.Context {
 func TestBinaries_SecondCall_DownloadsNothing(t *testing.T) {
 	t.Parallel()
 	url, downloads := repository(t, jar(t, "postgres", "initdb", "pg_ctl"))
-	cfg := Config{Dir: filepath.Join(t.TempDir(), "pg"), Repository: url}
+	cfg := FetchConfig{Dir: filepath.Join(t.TempDir(), "pg"), Repository: url}
 	for range 2 {
-		bin, err := Binaries(within(t, time.Minute), cfg)
+		bin, err := FetchBinaries(within(t, time.Minute), cfg)
 		require.NoError(t, err)
 		for _, program := range []string{"postgres", "initdb"} {
 			if _, err := os.Stat(filepath.Join(bin, program)); err != nil {
@@ -138,7 +138,7 @@ func TestBinaries_DownloadFails_ReturnsOneLine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, _ := repository(t, archive)
-			_, err := Binaries(within(t, time.Minute), Config{Dir: t.TempDir(), Repository: url})
+			_, err := FetchBinaries(within(t, time.Minute), FetchConfig{Dir: t.TempDir(), Repository: url})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -160,7 +160,7 @@ func TestBinaries_ContextEnds_Returns(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	t.Cleanup(srv.Close)
 	t.Cleanup(func() { close(release) })
-	_, err := Binaries(within(t, 50*time.Millisecond), Config{Dir: t.TempDir(), Repository: srv.URL})
+	_, err := FetchBinaries(within(t, 50*time.Millisecond), FetchConfig{Dir: t.TempDir(), Repository: srv.URL})
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want context.DeadlineExceeded", err)
 	}
@@ -168,7 +168,7 @@ func TestBinaries_ContextEnds_Returns(t *testing.T) {
 
 func TestBinaries_NoFolder_ReturnsError(t *testing.T) {
 	t.Parallel()
-	if _, err := Binaries(t.Context(), Config{}); err == nil {
+	if _, err := FetchBinaries(t.Context(), FetchConfig{}); err == nil {
 		t.Error("no error")
 	}
 }

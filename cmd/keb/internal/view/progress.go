@@ -1,6 +1,4 @@
-// Package progress shows the progress of a long task: a bar that is
-// rewritten on a terminal, and a line per change elsewhere.
-package progress
+package view
 
 import (
 	"fmt"
@@ -10,8 +8,8 @@ import (
 	"time"
 )
 
-// width is the number of characters of a bar. With the numbers it fits a terminal of 80 columns.
-const width = 24
+// barWidth is the number of characters of a bar. With the numbers it fits a terminal of 80 columns.
+const barWidth = 24
 
 // Bar shows progress. It is not safe for concurrent use.
 type Bar struct {
@@ -23,8 +21,8 @@ type Bar struct {
 	drawn    bool
 }
 
-// New returns a bar on out. terminal returns the width of the terminal, or false if out is not a terminal. now is the clock.
-func New(out io.Writer, terminal func() (columns int, ok bool), now func() time.Time) *Bar {
+// NewBar returns a bar on out. terminal returns the width of the terminal, or false if out is not a terminal. now is the clock.
+func NewBar(out io.Writer, terminal func() (columns int, ok bool), now func() time.Time) *Bar {
 	return &Bar{out: out, terminal: terminal, now: now, started: now()}
 }
 
@@ -85,11 +83,11 @@ func count(done, total int) string {
 func drawn(done, total int) string {
 	full := 0
 	if total > 0 {
-		full = min(width, max(0, width*done/total))
+		full = min(barWidth, max(0, barWidth*done/total))
 	}
 	bar := strings.Repeat("=", full)
-	if full < width {
-		bar += ">" + strings.Repeat(" ", width-full-1)
+	if full < barWidth {
+		bar += ">" + strings.Repeat(" ", barWidth-full-1)
 	}
 	return bar
 }

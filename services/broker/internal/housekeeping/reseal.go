@@ -1,6 +1,4 @@
-// Package reseal seals the broker's secrets anew with the current key, so that an older
-// key can be removed.
-package reseal
+package housekeeping
 
 import (
 	"context"
@@ -34,8 +32,8 @@ type Secrets interface {
 // Owner returns the data that a sealed value is bound to.
 type Owner func(s store.Secret) []byte
 
-// Deps are the dependencies of a Resealer. All but Registerer are required. Owners must have an entry for each kind.
-type Deps struct {
+// ResealDeps are the dependencies of a Resealer. All but Registerer are required. Owners must have an entry for each kind.
+type ResealDeps struct {
 	Keys       Keys
 	Secrets    Secrets
 	Owners     map[store.SecretKind]Owner
@@ -45,12 +43,12 @@ type Deps struct {
 
 // Resealer seals values anew. Several resealers can run concurrently.
 type Resealer struct {
-	deps Deps
+	deps ResealDeps
 	left prometheus.Gauge
 }
 
-// New creates a Resealer.
-func New(deps Deps) (*Resealer, error) {
+// NewResealer creates a Resealer.
+func NewResealer(deps ResealDeps) (*Resealer, error) {
 	r := &Resealer{deps: deps, left: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "keb_broker_secrets_stale", Help: "Sealed values that the last round found sealed with an older key, or bound to no revision, and could not seal anew.",
 	})}

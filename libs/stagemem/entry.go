@@ -1,0 +1,18 @@
+package stagemem
+
+import "strings"
+
+const (
+	valuePrefix = "value."
+	// OverridePrefix is what the key of every entry of overrides starts with.
+	OverridePrefix = "override."
+)
+
+// ValueName is the entry of a remembered value.
+func ValueName(key string) string { return valuePrefix + key }
+
+// ValueKey is the key of a remembered value, if name is the entry of one.
+func ValueKey(name string) (key string, ok bool) { return strings.CutPrefix(name, valuePrefix) }
+
+// OverrideName is the entry of what a step has set for a component. A step's name has no dot, so no two pairs share one.
+func OverrideName(step, component string) string { return OverridePrefix + step + "." + component }
