@@ -24,8 +24,9 @@ import (
 // assets is the folder in which `make envtest` puts the servers, and the name of the variable for another folder.
 const assets = "KUBEBUILDER_ASSETS"
 
-// processors is the variable with the number of processors of a Go program. A program reads it once, at its start.
-const processors = "GOMAXPROCS"
+// serverEnv is the environment of the servers. A program reads it once, at its start. With more processors than one the servers spend a
+// tenth of their time on moving work between them, and they have little garbage that is worth collecting often.
+var serverEnv = map[string]string{"GOMAXPROCS": "1", "GOGC": "400"}
 
 const (
 	// startLimit is the maximum start time of etcd, the kube-apiserver and a definition each, on a busy machine.
@@ -168,14 +169,22 @@ func (c *Cluster) adminToken() (string, error) {
 	return token, nil
 }
 
-// startServers starts kube-apiserver and etcd with one processor each, unless the environment sets another number. With more processors they
-// spend a tenth of their time on moving work between them.
+// startServers starts kube-apiserver and etcd with the settings of serverEnv, unless the environment has others.
 func (c *Cluster) startServers() (*rest.Config, error) {
-	if _, set := os.LookupEnv(processors); !set {
-		if err := os.Setenv(processors, "1"); err != nil {
+	var ours []string
+	defer func() {
+		for _, name := range ours {
+			_ = os.Unsetenv(name)
+		}
+	}()
+	for name, value := range serverEnv {
+		if _, set := os.LookupEnv(name); set {
+			continue
+		}
+		ours = append(ours, name)
+		if err := os.Setenv(name, value); err != nil {
 			return nil, err
 		}
-		defer func() { _ = os.Unsetenv(processors) }()
 	}
 	for try := 1; ; try++ {
 		cfg, err := c.Environment.Start()
