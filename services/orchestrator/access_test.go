@@ -24,7 +24,7 @@ func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 	alpha.stop()
 	beta.stop()
 	vera, otto := g.session(veraToken), g.session(ottoToken)
-	// Nothing moves now but what the requests do.
+	// Only the requests change anything from here on.
 	o.stop()
 
 	groups := func(names ...string) map[string]any {
@@ -42,9 +42,9 @@ func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 		name string
 		send caller
 		role access.Role
-		// unknown is the answer to who is not known; who is known and may not gets 403.
+		// unknown is the status for an unauthenticated caller. An authenticated caller without the role gets 403.
 		unknown int
-		// foreign is refused whatever it is, unless it only reads.
+		// foreign marks a request that is rejected unless it only reads.
 		foreign bool
 	}{
 		{name: "nobody", send: nobody, unknown: 401},
@@ -54,7 +54,7 @@ func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 		{name: "otto's token", send: bearer(ottoToken), role: access.Operator},
 		{name: "a viewer of the issuer", send: bearer(g.issuer.Token(groups("viewers"))), role: access.Viewer},
 		{name: "an operator of the issuer", send: bearer(g.issuer.Token(groups("operators"))), role: access.Operator},
-		{name: "somebody of the issuer", send: bearer(g.issuer.Token(groups("others")))},
+		{name: "a stranger of the issuer", send: bearer(g.issuer.Token(groups("others")))},
 		{name: "an expired token", send: bearer(spoiled("exp", time.Now().Add(-time.Minute).Unix())), unknown: 401},
 		{name: "a token of another issuer", send: bearer(foreign.Token(groups("operators"))), unknown: 401},
 		{name: "a token for another audience", send: bearer(spoiled("aud", "other")), unknown: 401},
@@ -83,7 +83,7 @@ func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 			}
 			got, header, text := g.send(rt, c.send)
 			if got == http.StatusTooManyRequests && want == http.StatusUnauthorized {
-				got = want // the same, of an address that has failed often
+				got = want // the same, for an address with many failed attempts
 			}
 			n++
 			if got != want {
@@ -96,14 +96,14 @@ func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 				t.Errorf("%s by %s: %d without a reason", rt.pattern, c.name, got)
 			}
 			if header.Get("WWW-Authenticate") == "" && c.unknown == 401 && rt.role != "" && header.Get("Retry-After") == "" {
-				t.Errorf("%s by %s: nothing asks for credentials", rt.pattern, c.name)
+				t.Errorf("%s by %s: the answer has no WWW-Authenticate header", rt.pattern, c.name)
 			}
 		}
 	}
 	t.Logf("%d requests", n)
-	// Operators were refused for other reasons, so nobody has changed anything.
+	// The operators' requests failed for other reasons, so nothing may have changed.
 	if diff := cmp.Diff(before, g.snapshot()); diff != "" {
-		t.Errorf("something has changed (-before +after)\n%s", diff)
+		t.Errorf("the state has changed (-before +after)\n%s", diff)
 	}
 	if log := g.logged.String(); strings.Contains(log, "CANARY") || strings.Contains(log, otto.Value) {
 		t.Error("the log has a token or a cookie")
@@ -136,7 +136,7 @@ func TestAccess_TokenFileChanges_AppliesWithoutRestart(t *testing.T) {
 		return got
 	}
 	if status(bearer(ottoToken)) != 200 || status(cookie(otto)) != 200 {
-		t.Fatal("otto is not let in")
+		t.Fatal("otto is rejected")
 	}
 	listening, err := http.NewRequestWithContext(t.Context(), http.MethodGet, g.api.URL+"/stream", http.NoBody)
 	require.NoError(t, err)
@@ -145,13 +145,13 @@ func TestAccess_TokenFileChanges_AppliesWithoutRestart(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = stream.Body.Close() }()
 	g.writeTokens(tokenLine(t, "otto", access.Operator, "keb_CANARY-next"))
-	testkit.Eventually(t, patience, "the new token counts", func() bool { return status(bearer("keb_CANARY-next")) == 200 })
+	testkit.Eventually(t, patience, "the new token is accepted", func() bool { return status(bearer("keb_CANARY-next")) == 200 })
 	if token, session := status(bearer(ottoToken)), status(cookie(otto)); token == 200 || session == 200 {
 		t.Errorf("the old token: %d, its session: %d", token, session)
 	}
 	defer time.AfterFunc(time.Minute, func() { _ = stream.Body.Close() }).Stop()
 	if _, err := io.Copy(io.Discard, stream.Body); err != nil {
-		t.Errorf("a stream that was open goes on with the old token: %v", err)
+		t.Errorf("a stream that was open continues with the old token: %v", err)
 	}
 }
 
@@ -174,14 +174,14 @@ func TestAccess_ManyStreams_AreLimitedPerUser(t *testing.T) {
 		full++
 	}
 	if full != 100 {
-		t.Errorf("vera listens %d times", full)
+		t.Errorf("vera has %d streams", full)
 	}
 	if got := listen(ottoToken); got != http.StatusOK {
-		t.Errorf("otto beside her: %d", got)
+		t.Errorf("otto at the same time: %d", got)
 	}
 	hangUp()
 	ctx = t.Context()
-	testkit.Eventually(t, patience, "vera may listen again", func() bool { return listen(veraToken) == http.StatusOK })
+	testkit.Eventually(t, patience, "vera may open a stream again", func() bool { return listen(veraToken) == http.StatusOK })
 }
 
 func TestAccess_InvalidSettings_AreNamed(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// action is a line of the record as a client reads it.
+// action is an audit record in the form that a client reads.
 type action struct{ Name, Role, Authentication, Action, Target, Detail, Outcome, Reason string }
 
 func (g *guarded) record(query string) []action {
@@ -63,7 +63,7 @@ func TestActions_Operator_IsRecordedByName(t *testing.T) {
 		return worker.Wait(op, time.Hour, "creating")
 	})
 	expect(403, "POST", id+"/retry", "", bearer(veraToken))
-	// Who is known cannot say that he is another.
+	// An authenticated caller cannot claim another name.
 	expect(204, "POST", id+"/retry", `{"by":"somebody else"}`, bearer(ottoToken))
 	testkit.Eventually(t, patience, "the operation waits in Poll", func() bool {
 		var shown struct{ Step string }
@@ -108,7 +108,7 @@ func TestActions_Operator_IsRecordedByName(t *testing.T) {
 		t.Errorf("second page: %+v", one)
 	}
 	if refused := g.record("outcome=refused&name=otto"); len(refused) != 1 {
-		t.Errorf("what otto was refused: %+v", refused)
+		t.Errorf("rejected actions of otto: %+v", refused)
 	}
 	if got, _, text := g.send(route{pattern: "GET /actions?outcome=maybe"}, bearer(veraToken)); got != http.StatusBadRequest || !strings.Contains(text, "allowed are") {
 		t.Errorf("a bad outcome: %d %s", got, text)
@@ -138,7 +138,7 @@ func TestActions_RecordFails_ActionIsRejected(t *testing.T) {
 	_, err = g.db.Exec(`ALTER TABLE orchestrator.elsewhere RENAME TO actions`)
 	require.NoError(t, err)
 	if diff := cmp.Diff(before, g.snapshot()); diff != "" {
-		t.Errorf("it was done (-before +after)\n%s", diff)
+		t.Errorf("the action was done (-before +after)\n%s", diff)
 	}
 	if got, _, text := g.send(route{pattern: "POST /operations/" + op.ID + "/retry"}, bearer(ottoToken)); got != http.StatusNoContent {
 		t.Errorf("afterwards: %d %s", got, text)
@@ -176,7 +176,7 @@ func TestActions_AccessOff_BodyNamesTheOperator(t *testing.T) {
 		require.NoError(t, err)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusForbidden {
-			t.Errorf("a %s page acts: %s", site, response.Status)
+			t.Errorf("a %s page can act: %s", site, response.Status)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestRetention_OldOperation_IsArchivedThenRemoved(t *testing.T) {
 		t.Errorf("shown as %+v", shown)
 	}
 	if diff := cmp.Diff(history, s.history(old.ID)); diff != "" {
-		t.Errorf("its history (-before +after):\n%s", diff)
+		t.Errorf("history (-before +after):\n%s", diff)
 	}
 	var list struct{ TotalCount int }
 	s.get("/operations", &list)
@@ -55,10 +55,10 @@ func TestRetention_OldOperation_IsArchivedThenRemoved(t *testing.T) {
 	require.NoError(t, err)
 	response.Body.Close()
 	if response.StatusCode != http.StatusConflict {
-		t.Errorf("it can be cancelled: %s", response.Status)
+		t.Errorf("the archived operation can be cancelled: %s", response.Status)
 	}
 
-	// The bus may bring an old request again, when it was restored: nothing runs again. What comes after it does.
+	// A restored bus may deliver an old request again. It must not run again, but later requests must.
 	require.NoError(t, s.bus.JetStream().DeleteStream(t.Context(), string(event.StreamRequests)))
 	require.NoError(t, s.bus.EnsureStreams(t.Context()))
 	next := operation(event.Update, "i-1", "trial")

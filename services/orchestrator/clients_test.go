@@ -17,7 +17,7 @@ func TestClients_LimitReached_Returns429ExceptHealth(t *testing.T) {
 	g := newGuarded(t)
 	g.cfg.Access.Clients = access.ClientLimits{Rate: 1, Burst: 3}
 	g.cfg.Access.TrustedProxies = []string{"127.0.0.1"}
-	g.now = testkit.NewClock(time.Now()).Now // nobody is granted more than the burst
+	g.now = testkit.NewClock(time.Now()).Now // no more than the burst is granted
 	g.orchestrator()
 	from := func(addr string) caller {
 		return func(r *http.Request) {
@@ -37,7 +37,7 @@ func TestClients_LimitReached_Returns429ExceptHealth(t *testing.T) {
 		}
 	}
 	if limited != 37 {
-		t.Errorf("%d of 40 requests are refused, want all but the burst of 3", limited)
+		t.Errorf("%d of 40 requests are rejected, want all except the burst of 3", limited)
 	}
 	if status, _, _ := g.send(route{pattern: "GET /healthz"}, from("192.0.2.1")); status != http.StatusOK {
 		t.Errorf("health: %d", status)
@@ -61,6 +61,6 @@ func TestClients_LimitReached_Returns429ExceptHealth(t *testing.T) {
 		}
 	}
 	if counted != limited {
-		t.Errorf("%d refusals are counted, want %d", counted, limited)
+		t.Errorf("%d rejections are counted, want %d", counted, limited)
 	}
 }

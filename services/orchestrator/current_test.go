@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// current asks as a worker which of the commands are still waited for.
+// current asks as a worker which commands are still current.
 func (s *system) current(as string, commands ...event.CommandRef) []event.CommandRef {
 	s.t.Helper()
 	var answer event.CurrentAnswer
@@ -22,7 +22,7 @@ func (s *system) current(as string, commands ...event.CommandRef) []event.Comman
 	return answer.Current
 }
 
-// cursor is that of an operation, in the database.
+// cursor returns the cursor of an operation in the database.
 func (s *system) cursor(op event.Operation) (cursor int64) {
 	s.t.Helper()
 	require.NoError(s.t, s.db.Get(&cursor, `SELECT cursor FROM orchestrator.operations WHERE id = $1`, op.ID))
@@ -69,16 +69,16 @@ func TestCurrent_Worker_LearnsAwaitedCommands(t *testing.T) {
 			t.Errorf("for %s: %v, want none", other, got)
 		}
 	}
-	// What an answer has ended is not waited for any more, although the operation goes on.
+	// A command with a result is no longer current, although the operation continues.
 	was := command(out, 0)
 	close(release)
 	testkit.Eventually(t, patience, "the step is done", func() bool { return s.cursor(out) > was.Cursor })
 	if got := s.current("alpha", was); len(got) > 0 {
-		t.Errorf("after the answer: %v, want none", got)
+		t.Errorf("after the result: %v, want none", got)
 	}
 	var answer event.CurrentAnswer
 	err := s.bus.Ask(t.Context(), event.AskCurrentAs("alpha"), event.CurrentRequest{Commands: make([]event.CommandRef, event.MaxCurrent+1)}, &answer)
 	if err == nil || !strings.Contains(err.Error(), "want 1 to 500") {
-		t.Errorf("a question about 501 commands: %v", err)
+		t.Errorf("a request with 501 commands: %v", err)
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// These are defects of the original (docs/contracts/defects.md), by their numbers there, as its users would have seen them.
+// The tests in this file are named after defects of the original (docs/contracts/defects.md), by their numbers there.
 
-// 12.
+// Defect 12.
 func TestSuccess_Fact_FollowsTheCommit(t *testing.T) {
 	s := newSystem(t)
 	s.start()
@@ -49,19 +49,19 @@ func TestSuccess_Fact_FollowsTheCommit(t *testing.T) {
 	for _, op := range operations {
 		s.await(op, event.Succeeded)
 	}
-	testkit.Eventually(t, patience, "every success is told", func() bool {
+	testkit.Eventually(t, patience, "a fact for every success", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(states) == n
 	})
 	for id, state := range states {
 		if state != event.Succeeded {
-			t.Errorf("operation %s was told to have succeeded, and was %s", id, state)
+			t.Errorf("operation %s was reported as succeeded, but was %s", id, state)
 		}
 	}
 }
 
-// 18.
+// Defect 18.
 func TestPending_LongWait_UsesNoOperationTime(t *testing.T) {
 	s := newSystem(t)
 	s.start()
@@ -82,11 +82,11 @@ func TestPending_LongWait_UsesNoOperationTime(t *testing.T) {
 	}
 	require.NoError(t, s.db.Get(&times, `SELECT created_at, started_at, deadline FROM orchestrator.operations WHERE id = $1`, second.ID))
 	if !times.Started.After(times.Created) || !times.Deadline.Equal(times.Started.Add(time.Hour)) {
-		t.Errorf("created %s, started %s, deadline %s: the time runs from the start", times.Created, times.Started, times.Deadline)
+		t.Errorf("created %s, started %s, deadline %s: the time must run from the start", times.Created, times.Started, times.Deadline)
 	}
 }
 
-// 15.
+// Defect 15.
 func TestRequests_TwoOrchestratorsCollide_NoDelay(t *testing.T) {
 	s := newSystem(t)
 	s.orchestrator()
@@ -100,7 +100,7 @@ func TestRequests_TwoOrchestratorsCollide_NoDelay(t *testing.T) {
 	for _, op := range operations {
 		s.await(op, event.Succeeded)
 	}
-	// The original waited a minute after the second conflict. A wait is a transition more than an undisturbed operation has.
+	// The original waited a minute after the second conflict. A wait is an additional transition, which increases the cursor.
 	var cursors []int
 	require.NoError(t, s.db.Select(&cursors, `SELECT DISTINCT cursor FROM orchestrator.operations`))
 	undisturbed := len(s.history(operations[0].ID))

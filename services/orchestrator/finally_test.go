@@ -65,7 +65,7 @@ finally:
 	if diff := cmp.Diff(want, s.history(update.ID)); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
 	}
-	testkit.Eventually(t, patience, "the fact that the operation has failed is there", func() bool {
+	testkit.Eventually(t, patience, "the operation has failed", func() bool {
 		return slices.Contains(s.factsOf(update.ID), string(event.TypeOperationFailed))
 	})
 	if facts := s.factsOf(update.ID); facts[len(facts)-1] != string(event.TypeOperationFailed) {
@@ -74,6 +74,6 @@ finally:
 	var at struct{ Stage, Step string }
 	s.get("/operations/"+update.ID, &at)
 	if at.Stage != "change" || at.Step != "Change" {
-		t.Errorf("it has failed at %+v, want Change", at)
+		t.Errorf("it failed at %+v, want Change", at)
 	}
 }

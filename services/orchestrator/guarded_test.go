@@ -27,13 +27,13 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Tokens of the people in these tests. They must be found nowhere but in requests.
+// Tokens of the callers in these tests. They must occur only in requests.
 const (
 	veraToken = "keb_CANARY-vera"
 	ottoToken = "keb_CANARY-otto"
 )
 
-// guarded is a system whose operator API asks who calls: vera is a viewer, otto an operator, and there is an issuer.
+// guarded is a system with access control: vera is a viewer, otto an operator, and there is an issuer.
 type guarded struct {
 	*system
 	issuer *accesstest.Issuer
@@ -55,7 +55,7 @@ func newGuarded(t *testing.T) *guarded {
 	g.log = g.logged.Logger()
 	g.registry = prometheus.NewRegistry()
 	g.writeTokens(tokenLine(t, "vera", access.Viewer, veraToken) + tokenLine(t, "otto", access.Operator, ottoToken))
-	// The address is known before what it serves: the issuer sends browsers back to it.
+	// The issuer redirects browsers to the address, so it must be known before the handler.
 	g.api = httptest.NewUnstartedServer(nil)
 	g.cfg.PublicURL = "http://" + g.api.Listener.Addr().String()
 	g.cfg.Access = access.Config{
@@ -72,7 +72,7 @@ func (g *guarded) writeTokens(text string) {
 	require.NoError(g.t, os.Rename(g.tokens+".next", g.tokens))
 }
 
-// failed is an operation that has failed, after which nothing happens by itself.
+// failed returns an operation that has failed. After it, nothing changes unless a request changes it.
 func (g *guarded) failed() event.Operation {
 	g.t.Helper()
 	g.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -84,7 +84,7 @@ func (g *guarded) failed() event.Operation {
 	return op
 }
 
-// caller is how a request says who sends it.
+// caller adds the credentials of a caller to a request.
 type caller func(r *http.Request)
 
 func bearer(token string) caller {
@@ -95,7 +95,7 @@ func cookie(c *http.Cookie) caller {
 	return func(r *http.Request) { r.AddCookie(c) }
 }
 
-// fromAnotherSite is how a browser marks what a page of another site makes it send.
+// fromAnotherSite adds the headers of a request that a page of another site makes a browser send.
 func fromAnotherSite(c caller) caller {
 	return func(r *http.Request) {
 		c(r)
@@ -104,7 +104,7 @@ func fromAnotherSite(c caller) caller {
 	}
 }
 
-// fromAnOldBrowser is the same of a browser that does not know Sec-Fetch-Site.
+// fromAnOldBrowser is the same for a browser without Sec-Fetch-Site.
 func fromAnOldBrowser(c caller) caller {
 	return func(r *http.Request) {
 		c(r)
@@ -114,20 +114,19 @@ func fromAnOldBrowser(c caller) caller {
 
 func nobody(*http.Request) {}
 
-// route is how a test calls a route.
+// route is a request to a route.
 type route struct {
 	pattern string
-	// target is what is asked for, path and query; the pattern's path if empty.
+	// target is the path and query; the path of the pattern if empty.
 	target            string
 	contentType, body string
-	// role is the least that is needed; empty for everybody.
+	// role is the required role; empty if none is required.
 	role access.Role
-	// want is the answer to who may.
+	// want is the status for an authorized caller.
 	want int
 }
 
-// send sends a request and returns the status and the error of the answer. Streams are not read to their end, which they do not
-// have.
+// send sends a request and returns the status and the error of the answer. It does not read streams, because they do not end.
 func (g *guarded) send(rt route, c caller) (int, http.Header, string) {
 	g.t.Helper()
 	method, path, _ := strings.Cut(rt.pattern, " ")
@@ -164,7 +163,7 @@ const (
 	formBody = "application/x-www-form-urlencoded"
 )
 
-// snapshot is the content of the database without the record of actions, and the last message of every stream.
+// snapshot returns the content of the database without the records of actions, and the last message of every stream.
 func (g *guarded) snapshot() map[string]string {
 	g.t.Helper()
 	state := map[string]string{}
@@ -182,7 +181,7 @@ func (g *guarded) snapshot() map[string]string {
 		if spec.Name != event.StreamCommands {
 			continue
 		}
-		// Readiness stores probes among the commands, which go by themselves.
+		// Readiness stores probes among the commands. They expire.
 		info, err := stream.Info(g.t.Context(), jetstream.WithSubjectFilter(">"))
 		require.NoError(g.t, err)
 		delete(info.State.Subjects, event.ProbeSubject())
@@ -191,7 +190,7 @@ func (g *guarded) snapshot() map[string]string {
 	return state
 }
 
-// session logs a browser in with a token and returns its cookie.
+// session logs a browser in with a token and returns the cookie.
 func (g *guarded) session(token string) *http.Cookie {
 	g.t.Helper()
 	response, err := g.api.Client().Post(g.api.URL+"/console/login", jsonBody, strings.NewReader(`{"token":"`+token+`"}`))

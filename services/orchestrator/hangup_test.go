@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// Whoever closes a page of the console while it loads has found no defect.
+// A browser that leaves a page while it loads is not a failure.
 func TestClient_Disconnects_IsNotAServerError(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -35,7 +35,7 @@ func TestClient_Disconnects_IsNotAServerError(t *testing.T) {
 			}
 			done <- err
 		}()
-		testkit.Eventually(t, patience, "the question waits for the lock", func() bool { // and not one of those that are asked all the time
+		testkit.Eventually(t, patience, "the request waits for the lock", func() bool { // excludes requests that are sent continuously
 			var waiting int
 			err := g.db.Get(&waiting, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 AND application_name = 'keb-orchestrator-read' AND wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'`, c.asks)
@@ -45,7 +45,7 @@ AND application_name = 'keb-orchestrator-read' AND wait_event_type = 'Lock' AND 
 		if err := <-done; err == nil {
 			t.Errorf("%s was answered", c.target)
 		}
-		testkit.Eventually(t, patience, "the end of the question", func() bool {
+		testkit.Eventually(t, patience, "the request ends", func() bool {
 			return strings.Count(g.logged.String(), "the client disconnected") > n
 		})
 		require.NoError(t, tx.Rollback())

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 const patience = 20 * time.Second
 
-// processes of the tests: small, with the shapes that matter.
+// testProcesses are small processes with every relevant feature.
 var testProcesses = fstest.MapFS{
 	"provision.yaml": {Data: []byte(`
 operation: provision
@@ -81,14 +81,14 @@ stages:
 `)},
 }
 
-// behaviour is what a step of a test does.
+// behaviour is the implementation of a test step.
 type behaviour func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error)
 
 func done(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 	return op, 0, nil
 }
 
-// script lets a test say what the steps do, and see what they did.
+// script contains the behaviour of steps, and counts their executions.
 type script struct {
 	mu    sync.Mutex
 	steps map[string]behaviour
@@ -108,7 +108,7 @@ func (s *script) count(step string) int {
 	return s.every[step]
 }
 
-// countOf is how often a step was started for an operation.
+// countOf returns how often a step was started for an operation.
 func (s *script) countOf(operation, step string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +140,7 @@ func (s scripted) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) 
 	return b(ctx, op)
 }
 
-// system is an orchestrator with workers, on a real database and a real bus.
+// system is an orchestrator with workers, a real database and a real bus.
 type system struct {
 	t        *testing.T
 	nats     *testkit.NATSServer
@@ -151,11 +151,11 @@ type system struct {
 	script   *script
 	log      *slog.Logger
 	cfg      orchestrator.Config
-	// now is the clock of the orchestrators; nil is that of the machine.
+	// now is the clock of the orchestrators; nil uses the real clock.
 	now func() time.Time
-	// api serves the first orchestrator. A test that needs its address before makes it, and does not start it.
+	// api serves the first orchestrator. A test that needs its address earlier creates it without starting it.
 	api *httptest.Server
-	// registry takes the metrics of the orchestrator, of which there is one then.
+	// registry registers the metrics. It allows only one orchestrator.
 	registry *prometheus.Registry
 
 	mu    sync.Mutex
@@ -167,13 +167,13 @@ type fact struct {
 	event.StepFinished
 }
 
-// steps of the test processes, by worker.
+// workerSteps lists the steps of the test processes, by worker.
 var workerSteps = map[string][]string{
 	"alpha": {"First", "Optional", "Remove_First", "Change", "Upgrade"},
 	"beta":  {"Second", "Poll", "Last", "Remove_Second"},
 }
 
-// newSystem starts databases and the bus, but no orchestrator and no worker.
+// newSystem starts database and bus, without orchestrators and workers.
 func newSystem(t *testing.T) *system {
 	t.Helper()
 	s := &system{
@@ -195,7 +195,7 @@ func newSystem(t *testing.T) *system {
 	return s
 }
 
-// configAt is the default configuration with a database.
+// configAt returns the default configuration with a database.
 func configAt(url string) orchestrator.Config {
 	cfg := service.Defaults[orchestrator.Config]()
 	cfg.Database.URL = url
@@ -216,7 +216,7 @@ func (s *system) seeFact(m *nats.Msg) {
 	s.facts = append(s.facts, f)
 }
 
-// running is something that was started; stop ends it and waits.
+// running is a started component; stop ends it and waits.
 type running struct{ stop func() }
 
 func start(t *testing.T, what string, run func(ctx context.Context) error) running {
@@ -234,13 +234,13 @@ func start(t *testing.T, what string, run func(ctx context.Context) error) runni
 	return running{stop: stop}
 }
 
-// orchestrator starts one more orchestrator.
+// orchestrator starts another orchestrator.
 func (s *system) orchestrator() running {
 	s.t.Helper()
 	return s.orchestratorOn(s.nats.URL())
 }
 
-// orchestratorOn starts one more orchestrator that reaches the bus at this address.
+// orchestratorOn starts another orchestrator that connects to the bus at an address.
 func (s *system) orchestratorOn(address string) running {
 	s.t.Helper()
 	b := testkit.Connect(s.t, address)
@@ -262,7 +262,7 @@ func (s *system) orchestratorOn(address string) running {
 	return start(s.t, "orchestrator", o.Run)
 }
 
-// worker starts one more worker.
+// worker starts another worker.
 func (s *system) worker(name string) running {
 	s.t.Helper()
 	b := testkit.Connect(s.t, s.nats.URL())
@@ -295,7 +295,7 @@ func operation(t event.OperationType, instance, plan string) event.Operation {
 	}
 }
 
-// request puts requests for operations on the bus.
+// request publishes requests for operations.
 func (s *system) request(operations ...event.Operation) {
 	s.t.Helper()
 	messages := make([]bus.Message, len(operations))
@@ -309,7 +309,7 @@ func (s *system) request(operations ...event.Operation) {
 	require.NoError(s.t, s.bus.Publish(s.t.Context(), messages...))
 }
 
-// state is where an operation stands, in the database; empty when it is not there.
+// state returns the state of an operation in the database; empty if it does not exist.
 func (s *system) state(id string) event.OperationState {
 	var state string
 	err := s.db.Get(&state, `SELECT COALESCE((SELECT state FROM orchestrator.operations WHERE id = $1), '')`, id)
@@ -322,7 +322,7 @@ func (s *system) await(op event.Operation, want event.OperationState) {
 	testkit.Eventually(s.t, patience, fmt.Sprintf("operation %s is %s", op.Type, want), func() bool { return s.state(op.ID) == want })
 }
 
-// history lists "step outcome" of an operation, or the kind of other lines.
+// history returns the history of an operation as "step outcome", or the kind of other lines.
 func (s *system) history(id string) []string {
 	s.t.Helper()
 	var d struct {
@@ -351,8 +351,8 @@ func (s *system) get(path string, into any) {
 	require.NoErrorf(s.t, json.NewDecoder(response.Body).Decode(into), "GET %s", path)
 }
 
-// factsOf lists the facts about an operation, as "type [step outcome]", by their cursors: commands go out before facts, so that those of one
-// transition may be overtaken by those of the next.
+// factsOf returns the facts about an operation as "type [step outcome]", ordered by cursor. Commands are sent before facts, so facts of one
+// transition may arrive after those of the next.
 func (s *system) factsOf(id string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -374,7 +374,7 @@ func (s *system) factsOf(id string) []string {
 	return lines
 }
 
-// repeats returns the lines that stand in the list more than once.
+// repeats returns the duplicate lines of a list.
 func repeats(lines []string) []string {
 	seen := map[string]int{}
 	var twice []string

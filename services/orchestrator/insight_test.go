@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// found lists the ids that a list of operations has.
+// found returns the IDs in a list of operations.
 func (s *system) found(query string) []string {
 	s.t.Helper()
 	var list struct{ Data []struct{ ID string } }
@@ -48,9 +48,9 @@ func (s *system) waiting(id string) *waits {
 
 func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	s := newSystem(t)
-	s.cfg.AskWorkersEvery = 2 * time.Second // a process that stands still for a moment must not make its worker seem to be gone
+	s.cfg.AskWorkersEvery = 2 * time.Second // a short pause of the process must not make its worker appear missing
 	s.worker("alpha")
-	testkit.Eventually(t, patience, "the worker can be asked", func() bool {
+	testkit.Eventually(t, patience, "the worker answers", func() bool {
 		_, err := s.bus.NATS().Request("$SRV.PING", nil, time.Second)
 		return err == nil
 	})
@@ -118,7 +118,7 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 		Oldest   []struct{ Type, Operation string }
 		LastHour map[string]int
 	}
-	testkit.Eventually(t, patience, "the overview has everything", func() bool {
+	testkit.Eventually(t, patience, "the overview is complete", func() bool {
 		s.get("/overview", &overview)
 		return overview.Waiting["instance_busy"] == 1
 	})
@@ -150,7 +150,7 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 		t.Errorf("stuck (-want +got):\n%s", diff)
 	}
 
-	// The worker that is missing has a command waiting, the other one has worked.
+	// The missing worker has a waiting command; the other worker has executed steps.
 	var workers struct {
 		Data []struct {
 			Name                                   string
@@ -183,7 +183,7 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	for _, b := range throughput.Data {
 		started, succeeded, retried = started+b.Operations.Started, succeeded+b.Steps.Succeeded, retried+b.Steps.Retry
 	}
-	// Starting twice, First once; First is retried once.
+	// Starting ran twice, First once; First is retried once.
 	if throughput.BucketSeconds != 300 || started != 3 || succeeded != 3 || retried != 1 {
 		t.Errorf("throughput: %d started, %d steps succeeded, %d retried: %+v", started, succeeded, retried, throughput)
 	}
@@ -227,10 +227,10 @@ func TestOperations_LongList_IsPaged(t *testing.T) {
 	}
 }
 
-// told is what a stream has said.
+// told is a received stream event.
 type told struct{ id, event, data string }
 
-// listen opens the stream and hands over what comes, until stop is called.
+// listen opens the stream and returns its events until stop is called.
 func (s *system) listen(query, last string) (events <-chan told, stop func()) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -285,13 +285,13 @@ func (s *system) until(events <-chan told, what string, ok func(e told) bool) {
 		select {
 		case e, open := <-events:
 			if !open {
-				s.t.Fatalf("the stream has ended before %s", what)
+				s.t.Fatalf("the stream ended before %s", what)
 			}
 			if ok(e) {
 				return
 			}
 		case <-timer.C:
-			s.t.Fatalf("%s has not come", what)
+			s.t.Fatalf("%s did not arrive", what)
 		}
 	}
 }
@@ -299,10 +299,10 @@ func (s *system) until(events <-chan told, what string, ok func(e told) bool) {
 func TestStream_Changes_AreSent(t *testing.T) {
 	s := newSystem(t)
 	s.orchestrator()
-	s.orchestrator() // the API is that of the first, the changes are made by both
+	s.orchestrator() // the API belongs to the first orchestrator; both make changes
 	events, stop := s.listen("", "")
 	last := ""
-	s.until(events, "a place to resume", func(e told) bool { last = e.id; return last != "" })
+	s.until(events, "a marker to resume from", func(e told) bool { last = e.id; return last != "" })
 	alpha := s.worker("alpha")
 	s.until(events, "the worker", func(e told) bool {
 		return e.event == "workers" && strings.Contains(e.data, `"name":"alpha","replicas":1,"alive":true`)
@@ -337,7 +337,7 @@ func TestStream_Changes_AreSent(t *testing.T) {
 	again, _ := s.listen("", last)
 	s.until(again, "what was missed", ended(missed.ID))
 
-	// One operation has its history with it.
+	// A stream of one operation includes its history.
 	alpha.stop()
 	one := operation(event.Update, "i-one", "azure")
 	s.request(one)
@@ -347,7 +347,7 @@ func TestStream_Changes_AreSent(t *testing.T) {
 	lines := ""
 	s.until(single, "the line of its step", func(e told) bool {
 		if e.event == "operation" && !strings.Contains(e.data, one.ID) {
-			t.Errorf("another operation is told: %s", e.data)
+			t.Errorf("an event of another operation: %s", e.data)
 		}
 		if e.event == "history" {
 			lines += e.data

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/access/accesstest"
 )
 
-// TestLogin_Issuer_CreatesASession goes through the redirects as a browser does, with its rules about cookies.
+// TestLogin_Issuer_CreatesASession follows the redirects like a browser, including its rules for cookies.
 func TestLogin_Issuer_CreatesASession(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
@@ -54,7 +54,7 @@ func TestLogin_Issuer_CreatesASession(t *testing.T) {
 	require.NoError(t, err)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusForbidden {
-		t.Errorf("a viewer acts: %s", response.Status)
+		t.Errorf("a viewer can act: %s", response.Status)
 	}
 	response, err = browser.Post(g.api.URL+"/console/logout", "", nil)
 	require.NoError(t, err)
@@ -62,14 +62,14 @@ func TestLogin_Issuer_CreatesASession(t *testing.T) {
 	if code, _ := visit("/me"); code != http.StatusUnauthorized {
 		t.Errorf("logged out: %d", code)
 	}
-	// Another place is no place to go to.
+	// The redirect must stay in the console.
 	for _, next := range []string{"https://evil.example.org/", "//evil.example.org", "/console/../../evil", "/console/\\evil", "/operations"} {
 		if visit("/console/login/oidc?next=" + url.QueryEscape(next)); len(places) == 0 || places[len(places)-1] != "/console/" {
 			t.Errorf("next %q leads to %v", next, places)
 		}
 	}
 	if code, text := visit("/console/login/oidc/callback?state=%3Cscript%3E&code=x&error=%3Cscript%3E"); code != http.StatusUnauthorized || strings.Contains(text, "<script") {
-		t.Errorf("a made up answer: %d %s", code, text)
+		t.Errorf("a forged callback: %d %s", code, text)
 	}
 	if log := g.logged.String(); strings.Contains(log, accesstest.Secret) || strings.Contains(log, "code=") {
 		t.Error("the log has a secret")
@@ -101,7 +101,7 @@ func TestLogin_Token_CreatesASession(t *testing.T) {
 		}
 	}
 	if got, _, _ := g.send(route{pattern: "POST /console/login", contentType: jsonBody, body: `{"token":"` + veraToken + `"}`}, fromAnotherSite(nobody)); got != 403 {
-		t.Errorf("a login that another site makes: %d", got)
+		t.Errorf("a login from another site: %d", got)
 	}
 	if strings.Contains(g.logged.String(), "CANARY") {
 		t.Error("the log has a token")

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// measured is a system whose metrics are read.
+// measured is a system with metrics.
 func measured(t *testing.T) *system {
 	t.Helper()
 	s := newSystem(t)
@@ -31,7 +31,7 @@ func measured(t *testing.T) *system {
 	return s
 }
 
-// metric reads one value: of a counter, of a gauge, or how often a histogram was observed. A series that is not there is -1.
+// metric returns the value of a counter or gauge, or the count of a histogram; -1 if the series does not exist.
 func (s *system) metric(name string, labels ...string) float64 {
 	s.t.Helper()
 	families, err := s.registry.Gather()
@@ -59,10 +59,10 @@ func (s *system) metric(name string, labels ...string) float64 {
 	return -1
 }
 
-// staleness is more than the half minute that values may be old when it once took long to read them.
+// staleness exceeds the half minute for which values may be cached after a slow read.
 const staleness = time.Minute
 
-// shows waits until series have values: "name|label values" by name of the label. The last look is told when they never have.
+// shows waits until series have values, which are given by "name|label values". If they never do, it reports the last values.
 func (s *system) shows(want map[string]float64) {
 	s.t.Helper()
 	got := map[string]float64{}
@@ -78,7 +78,7 @@ func (s *system) shows(want map[string]float64) {
 			s.t.Errorf("metrics (-want +got):\n%s", diff)
 		}
 	}()
-	testkit.Eventually(s.t, staleness, "the metrics are as they should be", ok)
+	testkit.Eventually(s.t, staleness, "the metrics have the wanted values", ok)
 }
 
 func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
@@ -179,7 +179,7 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 	}
 }
 
-// The reasons of errors come from the workers of other teams: any of them may send anything.
+// Workers of other teams report reasons of errors, so a reason may be any text.
 func TestMetrics_ManyErrorReasons_AreBounded(t *testing.T) {
 	s := measured(t)
 	s.cfg.Processes = fstest.MapFS{"update.yaml": {Data: []byte(`
@@ -227,7 +227,7 @@ func TestMetrics_OperationNeverStarted_HasNoDuration(t *testing.T) {
 		t.Fatal(code, body)
 	}
 	if code, _ := s.post("/operations/"+op.ID+"/cancel", `{}`); code != http.StatusConflict {
-		t.Errorf("a second time is answered %d, want 409", code)
+		t.Errorf("a second request is answered %d, want 409", code)
 	}
 	if response, err := http.Get(s.api.URL + "/nowhere/" + op.ID); err != nil || response.Body.Close() != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestMetrics_OperationNeverStarted_HasNoDuration(t *testing.T) {
 	})
 }
 
-// A scrape must not hang with the database, and says what it could not read.
+// A scrape must not block when the database does, and must report what it could not read.
 func TestMetrics_DatabaseAway_ScrapeSucceeds(t *testing.T) {
 	s := measured(t)
 	direct, err := url.Parse(s.database)
@@ -258,7 +258,7 @@ func TestMetrics_DatabaseAway_ScrapeSucceeds(t *testing.T) {
 	s.shows(map[string]float64{"keb_gauges_fresh|operations": 1})
 	proxy.Stall()
 	longest := time.Duration(0)
-	testkit.Eventually(t, staleness, "a scrape that has not read the operations", func() bool {
+	testkit.Eventually(t, staleness, "a scrape without the operations", func() bool {
 		start := time.Now()
 		fresh := s.metric("keb_gauges_fresh", "operations")
 		longest = max(longest, time.Since(start))
@@ -269,6 +269,6 @@ func TestMetrics_DatabaseAway_ScrapeSucceeds(t *testing.T) {
 	}
 	s.shows(map[string]float64{"keb_gauges_fresh|operations": 0, "keb_operations_waiting|retry|update": -1, "keb_gauges_fresh|workers": 1})
 	proxy.Restore()
-	// What could not be read is tried again after four times as long as that took, which was four seconds at least.
+	// A failed read is repeated after four times its duration, which was at least one second.
 	s.shows(map[string]float64{"keb_gauges_fresh|operations": 1, "keb_operations_waiting|retry|update": 0})
 }

@@ -20,7 +20,7 @@ import (
 
 var theDocument = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Read("../../api/openapi.yaml") })
 
-// checked is a handler of which every answer is compared with api/openapi.yaml, but for the pages of the console.
+// checked compares every answer of a handler with api/openapi.yaml, except the pages of the console.
 func checked(t *testing.T, next http.Handler) http.Handler {
 	t.Helper()
 	c, err := theDocument()
@@ -105,14 +105,14 @@ func TestOpenAPI_Schemas_CanBeRead(t *testing.T) {
 	require.NoError(t, err)
 	for name := range c.Root["components"].(map[string]any)["schemas"].(map[string]any) {
 		if err := c.Validate(openapi.Pointer("components", "schemas", name), []byte(`"CANARY"`)); err == nil && name != "Duration" {
-			t.Errorf("schema %s takes anything", name)
+			t.Errorf("schema %s accepts anything", name)
 		} else if _, wrong := err.(*jsonschema.ValidationError); err != nil && !wrong { //nolint:errorlint // it is not wrapped
 			t.Errorf("schema %s: %v", name, err)
 		}
 	}
 }
 
-// What the tests see of the API would be worth nothing if the check could not fail.
+// The comparison is useful only if it can fail.
 func TestOpenAPI_UndocumentedAnswer_IsFound(t *testing.T) {
 	t.Parallel()
 	c, err := theDocument()

@@ -23,7 +23,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
-// withExecution copies process files and gives every step of a worker an execution limit.
+// withExecution returns a copy of process files in which every step of a worker has an execution limit.
 func withExecution(files fstest.MapFS, limit string) fstest.MapFS {
 	out := fstest.MapFS{}
 	for name, file := range files {
@@ -38,7 +38,7 @@ func withExecution(files fstest.MapFS, limit string) fstest.MapFS {
 	return out
 }
 
-// post carries out an action and returns the status code and the body.
+// post sends an action and returns the status and the body.
 func (s *system) post(path, body string) (int, string) {
 	s.t.Helper()
 	response, err := http.Post(s.api.URL+path, "application/json", strings.NewReader(body))
@@ -76,8 +76,8 @@ func TestWorker_Absent_StepIsShownAndResumes(t *testing.T) {
 	if w := workers.Data[0]; w.Name != "alpha" || w.Alive || len(w.MissingSteps) != 4 {
 		t.Errorf("workers: %+v", workers.Data)
 	}
-	// The command that is on the bus becomes late; the operation must not depend on it.
-	testkit.Eventually(t, patience, "the command has become late", func() bool {
+	// The command on the bus expires; the operation must not depend on it.
+	testkit.Eventually(t, patience, "the command has expired", func() bool {
 		var late bool
 		_ = s.db.Get(&late, `SELECT first_tried_at > created_at + interval '1 second' FROM orchestrator.operations WHERE id = $1`, op.ID)
 		return late
@@ -188,7 +188,7 @@ func TestOperatorAPI_Operations_ReportTheirPosition(t *testing.T) {
 		t.Errorf("answer: %+v", answer)
 	}
 	if err := s.bus.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: make([]string, 501)}, &answer); err == nil {
-		t.Error("a question for 501 operations is answered")
+		t.Error("a request for 501 operations is answered")
 	}
 }
 
@@ -206,7 +206,7 @@ func TestDeadLetters_UnreadableMessage_BlocksNoOther(t *testing.T) {
 		_, err := s.bus.JetStream().Publish(t.Context(), m.subject, []byte(m.body))
 		require.NoError(t, err)
 	}
-	unknown := operation(event.UpgradeKyma, "i-1", "azure") // there is no process for it
+	unknown := operation(event.UpgradeKyma, "i-1", "azure") // no process exists for it
 	s.request(unknown)
 	good := operation(event.Provision, "i-2", "azure")
 	s.request(good)
@@ -240,8 +240,8 @@ func TestIdle_Database_OneStatementPerSecond(t *testing.T) {
 		require.NoError(t, s.db.Get(&n, `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`))
 		return n
 	}
-	// Statistics reach the view with a delay of up to ten seconds, so several seconds are looked at together, our own readings among
-	// them, and once more if what was before has come late.
+	// Statistics are delayed by up to ten seconds, so the test measures several seconds together, including its own queries, and repeats
+	// the measurement if earlier transactions appear late.
 	testkit.Eventually(t, time.Minute, "about one transaction a second", func() bool {
 		start, before := time.Now(), count()
 		testkit.Eventually(t, time.Minute, "five idle seconds have passed", func() bool { return time.Since(start) > 5*time.Second })
@@ -263,9 +263,9 @@ func TestConfig_InvalidField_IsNamed(t *testing.T) {
 	}{
 		{"no database", func(c *orchestrator.Config) { c.Database.URL = "" }, "KEB_DATABASE_URL"},
 		{"no host of the database", func(c *orchestrator.Config) { c.Database.URL = "postgres:///db" }, "KEB_DATABASE_URL: the database URL names no host"},
-		{"no time for a batch", func(c *orchestrator.Config) { c.BatchTimeout = 0 }, "KEB_BATCH_TIMEOUT"},
-		{"an archive that is shorter than the facts", func(c *orchestrator.Config) { c.KeepOperations = time.Hour; c.KeepArchive = 7 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 168h0m0s: must not be shorter than 192h0m0s"},
-		{"an archive that is shorter than the list", func(c *orchestrator.Config) { c.KeepArchive = 30 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 720h0m0s: must not be shorter than KEB_OPERATIONS_KEEP"},
+		{"no timeout of a batch", func(c *orchestrator.Config) { c.BatchTimeout = 0 }, "KEB_BATCH_TIMEOUT"},
+		{"an archive with a shorter retention than the facts", func(c *orchestrator.Config) { c.KeepOperations = time.Hour; c.KeepArchive = 7 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 168h0m0s: must not be shorter than 192h0m0s"},
+		{"an archive with a shorter retention than the list", func(c *orchestrator.Config) { c.KeepArchive = 30 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 720h0m0s: must not be shorter than KEB_OPERATIONS_KEEP"},
 		{"missing policy", func(c *orchestrator.Config) { c.MaintenancePolicy = overlays + "/none" }, "KEB_MAINTENANCE_POLICY: open "},
 		{"broken policy", func(c *orchestrator.Config) { c.MaintenancePolicy = policy }, "KEB_MAINTENANCE_POLICY: " + policy + ": default.timeEnd"},
 		{"negative admission", func(c *orchestrator.Config) { c.Admission = map[event.OperationType]int{"provision": -1} }, "KEB_ADMISSION"},
@@ -296,7 +296,7 @@ func TestRetry_NewerOperationExists_IsRejected(t *testing.T) {
 	s.run(removed)
 	s.script.set("Second", done)
 	if code, text := s.post("/operations/"+failed.ID+"/retry", ""); code != http.StatusConflict || !strings.Contains(text, removed.ID) {
-		t.Errorf("retry of a provisioning whose instance is gone: %d %s", code, text)
+		t.Errorf("retry of a provisioning whose instance was removed: %d %s", code, text)
 	}
 	if state := s.state(failed.ID); state != event.Failed {
 		t.Errorf("it is %s", state)

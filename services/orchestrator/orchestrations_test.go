@@ -40,7 +40,7 @@ stages:
 	return files
 }
 
-// fleet stands in for the broker: it knows instances, and records upgrades as the broker does, once per operation id.
+// fleet is a fake broker: it has instances, and records upgrades once per operation ID.
 type fleet struct {
 	*system
 	instances []event.InstanceSummary
@@ -49,11 +49,11 @@ type fleet struct {
 	refuse   map[string]string // reason by instance
 	recorded map[string]event.UpgradeOrder
 	order    []string // instances in the order of their upgrades
-	// after is called when a question is carried out; its error is the answer.
+	// after is called after a request was handled. Its error becomes the answer.
 	after func(asked []event.UpgradeOrder) error
 }
 
-// newFleet starts what answers, but no orchestrator and no worker.
+// newFleet starts the fake services, without orchestrators and workers.
 func newFleet(t *testing.T, instances int) *fleet {
 	t.Helper()
 	f := &fleet{system: newSystem(t), refuse: map[string]string{}, recorded: map[string]event.UpgradeOrder{}}
@@ -131,7 +131,7 @@ func (f *fleet) answerUpgrade(ctx context.Context, data []byte) (any, error) {
 	return answer, nil
 }
 
-// watch lets the database note after each statement how many members of each orchestration are in progress.
+// watch makes the database record after each statement how many members of each orchestration are in progress.
 func (f *fleet) watch() {
 	f.t.Helper()
 	_, err := f.db.Exec(`
@@ -144,14 +144,14 @@ CREATE TRIGGER see_in_progress AFTER UPDATE ON orchestrator.orchestration_member
 	require.NoError(f.t, err)
 }
 
-// mostInProgress is the greatest number of members that were in progress after any statement.
+// mostInProgress returns the highest recorded number of members in progress.
 func (f *fleet) mostInProgress() (n int) {
 	f.t.Helper()
 	require.NoError(f.t, f.db.Get(&n, `SELECT COALESCE(max(n), 0) FROM seen_in_progress`))
 	return n
 }
 
-// call sends a request to the operator API, and reads the answer into into if it is of the wanted status.
+// call sends a request to the operator API, and decodes the answer if it has the wanted status.
 func (f *fleet) call(method, path, contentType, body string, status int, into any) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), method, f.api.URL+path, strings.NewReader(body))
@@ -173,7 +173,7 @@ func (f *fleet) call(method, path, contentType, body string, status int, into an
 	}
 }
 
-// upgrade orders an orchestration and returns its id.
+// upgrade orders an orchestration and returns its ID.
 func (f *fleet) upgrade(what, body string) string {
 	f.t.Helper()
 	var answer struct {
@@ -238,7 +238,7 @@ func (f *fleet) members(id, query string) []shownMember {
 	return list.Data
 }
 
-// eachOnce fails the test unless each of the instances was upgraded by one operation, whose step ran once.
+// eachOnce fails the test unless each instance was upgraded by one operation, whose step ran once.
 func (f *fleet) eachOnce() {
 	f.t.Helper()
 	f.mu.Lock()
@@ -254,7 +254,7 @@ func (f *fleet) eachOnce() {
 	f.script.mu.Lock()
 	defer f.script.mu.Unlock()
 	if twice := repeats(f.script.runs); len(twice) > 0 || len(f.script.runs) != len(f.instances) {
-		f.t.Errorf("%d steps ran for %d instances, twice: %v", len(f.script.runs), len(f.instances), twice)
+		f.t.Errorf("%d steps ran for %d instances, more than once: %v", len(f.script.runs), len(f.instances), twice)
 	}
 }
 
@@ -269,7 +269,7 @@ func TestOrchestration_Concurrency_IsLimited(t *testing.T) {
 		if op.StepAttempt == 1 {
 			running++
 			most = max(most, running)
-			return op, 10 * time.Millisecond, nil // it is in progress, without a command out
+			return op, 10 * time.Millisecond, nil // it is in progress, without a command
 		}
 		running--
 		return op, 0, nil
@@ -310,7 +310,7 @@ func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(map[string]event.UpgradeOrder{operation: want}, f.recorded); diff != "" {
-		t.Errorf("the broker is asked for (-want +got):\n%s", diff)
+		t.Errorf("requests to the broker (-want +got):\n%s", diff)
 	}
 	var shown shownMember
 	f.get("/orchestrations/"+id+"/operations/"+operation, &shown)
@@ -400,7 +400,7 @@ func TestOrchestration_ConnectionsDropped_Continues(t *testing.T) {
 		t.Errorf("description: %q", o.Description)
 	}
 	if cuts < 5 {
-		t.Errorf("the broker was asked %d times: no connection was dropped", cuts)
+		t.Errorf("the broker received %d requests: no connection was dropped", cuts)
 	}
 	f.eachOnce()
 	if n := f.mostInProgress(); n > 4 {
@@ -428,7 +428,7 @@ func TestOrchestration_ManyMembers_ArePaged(t *testing.T) {
 		}
 	}
 	if list := f.members(id, "&page=11"); len(list) != 0 {
-		t.Errorf("%d operations behind the last page", len(list))
+		t.Errorf("%d operations after the last page", len(list))
 	}
 	f.call(http.MethodPut, "/orchestrations/"+id+"/cancel", "", "", http.StatusOK, nil)
 	f.awaitOrchestration(id, "canceled")
@@ -446,11 +446,11 @@ func TestOrchestration_NoTargets_SucceedsWithMessage(t *testing.T) {
 	}
 	refused := f.upgradeAll(1)
 	if o := f.awaitOrchestration(refused, "succeeded"); o.Description != "3 skipped" {
-		t.Errorf("all are refused: %q", o.Description)
+		t.Errorf("all are rejected: %q", o.Description)
 	}
 	nobody := f.upgrade("kyma", `{"targets": {"include": [{"planName": "trial"}]}, "strategy": {"schedule": "2020-01-01T00:00:00Z"}}`)
 	if o := f.awaitOrchestration(nobody, "succeeded"); o.Description != "no instance matches the targets" {
-		t.Errorf("none is meant: %q", o.Description)
+		t.Errorf("none matches: %q", o.Description)
 	}
 }
 
@@ -496,7 +496,7 @@ func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
 	f.start()
 	open := make(gate)
 	f.script.set("Upgrade", open.step)
-	// An upgrade of this instance is recorded, and waits for its turn.
+	// An upgrade of this instance is recorded and waits.
 	busy := make(gate)
 	f.script.set("Change", busy.step)
 	update := operation(event.Update, "i-00000", "azure")
@@ -506,8 +506,8 @@ func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
 	id := f.upgradeAll(3)
 	testkit.Eventually(t, patience, "two upgrades run", func() bool { return f.script.count("Upgrade") == 2 })
 	queued := f.members(id, "&state=in%20progress")[0]
-	testkit.Eventually(t, patience, "one waits for its turn", func() bool { return f.state(queued.OperationID) == event.Pending })
-	for range 2 { // the second changes nothing
+	testkit.Eventually(t, patience, "one operation is queued", func() bool { return f.state(queued.OperationID) == event.Pending })
+	for range 2 { // the second call has no effect
 		var answer struct{ OrchestrationID string }
 		f.call(http.MethodPut, "/orchestrations/"+id+"/cancel", "", "", http.StatusOK, &answer)
 		if answer.OrchestrationID != id {
@@ -519,7 +519,7 @@ func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
 		t.Errorf("orchestration: %+v", o)
 	}
 	if got := f.state(queued.OperationID); got != event.Cancelled {
-		t.Errorf("the operation that waited for its turn is %s", got)
+		t.Errorf("the queued operation is %s", got)
 	}
 	const form = "application/x-www-form-urlencoded"
 	f.call(http.MethodPost, "/orchestrations/"+id+"/retry", form, "", http.StatusConflict, nil)
@@ -583,14 +583,14 @@ func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
 	f.awaitStats(id, map[string]int{"succeeded": 2, "failed": 2, "in progress": 1})
-	// One that is repeated already is old, also while the orchestration runs.
+	// An operation that is already being repeated is old, also while the orchestration runs.
 	if got := retry("operation-id=" + failed[0].OperationID); !slices.Equal(got.OldOperations, []string{failed[0].OperationID}) || len(got.RetryShoots) > 0 {
 		t.Errorf("answer: %+v", got)
 	}
 	var old shownMember
 	f.get("/orchestrations/"+id+"/operations/"+failed[0].OperationID, &old)
 	if again := f.members(id, "&state=in%20progress")[0]; old.RetriedAs != again.OperationID || again.OperationID == failed[0].OperationID {
-		t.Errorf("the failed one is repeated by %q, in progress is %q", old.RetriedAs, again.OperationID)
+		t.Errorf("the failed operation is repeated by %q, in progress is %q", old.RetriedAs, again.OperationID)
 	}
 	close(open)
 	f.awaitOrchestration(id, "failed")
@@ -607,7 +607,7 @@ func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answer (-want +got):\n%s", diff)
 	}
-	testkit.Eventually(t, patience, "all that could be retried has succeeded", func() bool {
+	testkit.Eventually(t, patience, "every retried operation has succeeded", func() bool {
 		return maps.Equal(f.orchestration(id).OperationStats, map[string]int{"succeeded": 4, "failed": 1})
 	})
 	f.awaitOrchestration(id, "failed")
@@ -634,7 +634,7 @@ func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
 	if o := f.awaitOrchestration(id, "succeeded"); o.Description != "2 succeeded" {
 		t.Errorf("description: %q", o.Description)
 	}
-	// What a newer operation has repeated is not retried.
+	// An operation that a newer one has repeated cannot be retried.
 	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
 	})

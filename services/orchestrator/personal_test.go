@@ -11,13 +11,13 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// by makes an operation that a person has asked for.
+// by returns an operation that a user requested.
 func by(user string, op event.Operation) event.Operation {
 	op.Context.UserID = user
 	return op
 }
 
-// users counts the requests that still name who asked.
+// users counts the requests of an instance that contain a user ID.
 func (s *system) users(instance string) int {
 	s.t.Helper()
 	var n int
@@ -43,18 +43,18 @@ func TestPersonalData_InstanceRemoved_IsDeleted(t *testing.T) {
 		s.run(by("you@example.org", operation(event.Update, instance, "azure")))
 	}
 	s.run(by("me@example.org", operation(event.Deprovision, "gone", "azure")))
-	testkit.Eventually(t, patience, "the users are forgotten", func() bool { return s.users("gone") == 0 })
+	testkit.Eventually(t, patience, "the user IDs are removed", func() bool { return s.users("gone") == 0 })
 	if n := s.users("stays"); n != 2 {
-		t.Errorf("%d requests of the instance that stays name a user, want 2", n)
+		t.Errorf("%d requests of the remaining instance contain a user ID, want 2", n)
 	}
 	var account string
 	if err := s.db.Get(&account, `SELECT DISTINCT body #>> '{context,globalAccountId}' FROM orchestrator.requests`); err != nil || account != "ga" {
-		t.Errorf("account %q, %v: only the user is to be forgotten", account, err)
+		t.Errorf("account %q, %v: only the user ID must be removed", account, err)
 	}
-	// What is ordered anew under the same id is another instance.
+	// A later order with the same ID is another instance.
 	s.run(by("me@example.org", operation(event.Provision, "gone", "azure")))
 	if n := s.users("gone"); n != 1 {
-		t.Errorf("%d requests of the new instance name a user, want 1", n)
+		t.Errorf("%d requests of the new instance contain a user ID, want 1", n)
 	}
 }
 
@@ -67,9 +67,9 @@ func TestPersonalData_StepsNotCompleted_IsKept(t *testing.T) {
 	})
 	s.run(by("me@example.org", operation(event.Deprovision, "i", "azure")))
 	if n := s.users("i"); n != 2 {
-		t.Errorf("%d requests name a user, want 2: the deprovisioning runs again", n)
+		t.Errorf("%d requests contain a user ID, want 2: the deprovisioning runs again", n)
 	}
 	s.script.set("Remove_First", done)
 	s.run(by("me@example.org", operation(event.Deprovision, "i", "azure")))
-	testkit.Eventually(t, patience, "the users are forgotten", func() bool { return s.users("i") == 0 })
+	testkit.Eventually(t, patience, "the user IDs are removed", func() bool { return s.users("i") == 0 })
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// upgradeProcesses have a finally stage, as the real upgrades have.
+// upgradeProcesses have a finally stage, like the real upgrades.
 var upgradeProcesses = fstest.MapFS{
 	"deprovision.yaml": testProcesses["deprovision.yaml"],
 	"update.yaml": {Data: []byte(`
@@ -97,7 +97,7 @@ func TestDeprovision_RunningChange_IsCancelledAtItsNextResult(t *testing.T) {
 				t.Errorf("the finally stage ran %d times, want %d", n, c.last)
 			}
 			if seen["id"] != "made" {
-				t.Errorf("the deprovisioning sees details %v, want what the cancelled operation saved", seen)
+				t.Errorf("the deprovisioning has details %v, want those of the cancelled operation", seen)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func TestDeprovision_RetryingUpgrade_IsCancelledAtOnce(t *testing.T) {
 	}
 }
 
-// A later update counts even if it was cancelled: the platform has asked for other values than those of the failed one.
+// A later update counts even if it was cancelled: the platform requested values other than those of the failed update.
 func TestRetry_UpdateWithLaterUpdate_IsRejected(t *testing.T) {
 	s := newSystem(t)
 	s.start()
@@ -168,7 +168,7 @@ func TestAction_DataAfterBody_IsRejected(t *testing.T) {
 	}
 }
 
-// 440 operations with errors of 2,400 bytes exceed what the bus takes in one message.
+// The statuses of 440 operations with errors of 2,400 bytes do not fit into one message.
 func TestAskOperations_LongErrors_AreAnsweredInParts(t *testing.T) {
 	s := newSystem(t)
 	s.orchestrator()
@@ -182,7 +182,7 @@ func TestAskOperations_LongErrors_AreAnsweredInParts(t *testing.T) {
 		var answer event.OperationsAnswer
 		require.NoError(t, s.bus.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: left}, &answer))
 		if len(answer.Operations) == 0 {
-			t.Fatal("an answer has no operation")
+			t.Fatal("an answer contains no operation")
 		}
 		for _, o := range answer.Operations {
 			known[o.OperationID] = true

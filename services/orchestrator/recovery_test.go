@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// finishedStagesOnce fails the test if a step ran again after its stage had finished. It asks the database, as the orchestrators may still
-// have connections that do not answer.
+// finishedStagesOnce fails the test if a step ran again after its stage had finished. It queries the database, because the orchestrators
+// may still have dead connections.
 func (s *system) finishedStagesOnce(operations []event.Operation) {
 	s.t.Helper()
 	for _, op := range operations {
@@ -57,7 +57,7 @@ func TestRecovery_JetStreamStoreLost_OperationsFinish(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = withExecution(testProcesses, "2s")
 	s.start()
-	// The first steps are held, so that commands, results and requests are on the bus when its store goes.
+	// The first steps are blocked, so that commands, results and requests are on the bus when its store is lost.
 	open := make(gate)
 	s.script.set("First", open.step)
 	operations := manyOperations(40)
@@ -73,17 +73,17 @@ func TestRecovery_JetStreamStoreLost_OperationsFinish(t *testing.T) {
 	s.finishedStagesOnce(operations)
 }
 
-// The limits of the steps are ten minutes, so what goes on before that was sent again because the streams are new.
+// The execution limits are ten minutes. Operations that continue earlier do so because the streams are new.
 func TestRecovery_JetStreamStoreLost_ContinuesInSeconds(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = withExecution(testProcesses, "10m")
-	// A slow machine must not make workers silent, or the patience end before they have said what they execute.
+	// A slow machine must neither make workers appear missing nor exceed the time to report what they execute.
 	s.cfg.AskWorkersEvery, s.cfg.LossPatience = 2*time.Second, 5*time.Minute
 	s.orchestrator()
 	s.orchestrator()
 	alpha := s.worker("alpha")
 	s.worker("beta")
-	// One operation is being executed when the store goes; nobody else may take its step meanwhile.
+	// One step is running when the store is lost; it must not be started a second time.
 	open := make(gate)
 	s.script.set("Poll", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		if op.InstanceID == "held" {
@@ -93,8 +93,8 @@ func TestRecovery_JetStreamStoreLost_ContinuesInSeconds(t *testing.T) {
 	})
 	held := operation(event.Provision, "held", "azure")
 	s.request(held)
-	testkit.Eventually(t, patience, "the held step runs", func() bool { return s.script.count("Poll") == 1 })
-	// The others wait for a worker that is away: their commands are on the bus.
+	testkit.Eventually(t, patience, "the blocked step runs", func() bool { return s.script.count("Poll") == 1 })
+	// The others wait for an unavailable worker: their commands are on the bus.
 	alpha.stop()
 	operations := manyOperations(40)
 	s.request(operations...)
@@ -104,19 +104,19 @@ func TestRecovery_JetStreamStoreLost_ContinuesInSeconds(t *testing.T) {
 	s.nats.RestartEmpty(t)
 	lost := time.Now()
 	s.worker("alpha")
-	s.worker("beta") // a second one, which could take the held step
+	s.worker("beta") // a second replica, which could receive the blocked step
 	for _, op := range operations {
-		testkit.Eventually(t, time.Until(lost.Add(2*time.Minute)), "an operation goes on", func() bool { return s.state(op.ID) == event.Succeeded })
+		testkit.Eventually(t, time.Until(lost.Add(2*time.Minute)), "an operation continues", func() bool { return s.state(op.ID) == event.Succeeded })
 	}
 	t.Logf("%d operations succeeded %s after the loss", len(operations), time.Since(lost).Round(time.Millisecond))
 	if n := s.script.countOf(held.ID, "Poll"); n != 1 {
-		t.Errorf("the step that was being executed was started %d times, want once", n)
+		t.Errorf("the running step was started %d times, want once", n)
 	}
 	close(open)
 	s.await(held, event.Succeeded)
 	s.finishedStagesOnce(append(operations, held))
 	if n := s.script.countOf(held.ID, "Poll"); n != 1 {
-		t.Errorf("the step that was being executed was started %d times in the end, want once", n)
+		t.Errorf("the running step was started %d times in the end, want once", n)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestOrchestrators_Several_ShareTheWork(t *testing.T) {
 	}
 }
 
-// The clock of the orchestrators stands still but where the test moves it.
+// Only the test advances the clock of the orchestrators.
 func TestRecovery_Restart_KeepsTheRetryBudget(t *testing.T) {
 	s := newSystem(t)
 	clock := testkit.NewClock(time.Now().Add(time.Minute))
@@ -174,7 +174,7 @@ SELECT COALESCE((SELECT step_attempt = $2 AND due_at IS NOT NULL FROM orchestrat
 	retried()
 	o.stop()
 	s.orchestrator()
-	clock.Advance(100 * time.Millisecond) // the budget of a second is spent, and the last try is due
+	clock.Advance(100 * time.Millisecond) // the budget of a second is exhausted, and the last try is due
 	s.await(op, event.Succeeded)
 	if n := s.script.count("Optional"); n != tries+1 {
 		t.Errorf("the step was tried %d times, want one try at the end of its budget after the %d before", n, tries)
@@ -208,7 +208,7 @@ stages:
 	s.await(op, event.Succeeded)
 	s.await(later, event.Succeeded)
 	if n := s.script.count("Second"); n != 1 {
-		t.Errorf("Second ran %d times, want once: in the operation that began before the change", n)
+		t.Errorf("Second ran %d times, want once: in the operation that started before the change", n)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestRecovery_StageMemoryLost_StageIsRepeated(t *testing.T) {
 	op := operation(event.Provision, "i-1", "azure")
 	s.request(op)
 	testkit.Eventually(t, patience, "the second step runs", func() bool { return s.script.count("Second") > 0 })
-	s.nats.Restart(t) // streams stay, what is kept in memory goes
+	s.nats.Restart(t) // streams remain, the stage memory is lost
 	close(open)
 	s.await(op, event.Succeeded)
 	lines := s.history(op.ID)

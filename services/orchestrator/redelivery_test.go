@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// first is a replica of alpha that takes the next command, answers it if it comes so far, and is gone before it acknowledges: the bus
-// waits for the dead for ten seconds, or until dies says so.
+// first is a replica of alpha that receives the next command, optionally publishes its result, and ends without acknowledging it. The bus
+// redelivers after ten seconds, or when dies is called.
 func (s *system) first(answers bool) (c event.StepExecute, dies func()) {
 	s.t.Helper()
 	ctx := s.t.Context()
@@ -57,8 +57,8 @@ func (s *system) first(answers bool) (c event.StepExecute, dies func()) {
 	return c, dies
 }
 
-// The worker's process ends between its result and its acknowledgement, so that the bus gives the command to another replica. What it was
-// for has ended by then.
+// The worker ends between its result and its acknowledgement, so that the bus redelivers the command to another replica after the stage has
+// finished.
 func TestRedelivery_AckLost_FinishedStageIsNotRepeated(t *testing.T) {
 	s := newSystem(t)
 	s.orchestrator()
@@ -73,7 +73,8 @@ func TestRedelivery_AckLost_FinishedStageIsNotRepeated(t *testing.T) {
 	s.await(answered, event.Succeeded)
 	unanswered := operation(event.Provision, "i-2", "trial")
 	s.request(unanswered)
-	// The other comes again first if this has taken longer than the bus waits. What the dead give back it would send at once, again and again.
+	// The answered command arrives first if this has taken longer than the bus waits. If it were returned, the bus would send it again at
+	// once.
 	for c.Operation.ID != unanswered.ID {
 		c, dies = s.first(false)
 		dead = append(dead, dies)
@@ -95,17 +96,17 @@ func TestRedelivery_AckLost_FinishedStageIsNotRepeated(t *testing.T) {
 		return err == nil && stream.CachedInfo().State.Msgs == 0
 	})
 	if n := s.script.countOf(answered.ID, "First"); n != 0 {
-		t.Errorf("the second replica has executed the step %d times that the first has answered, want never", n)
+		t.Errorf("the second replica executed the answered step %d times, want never", n)
 	}
 	if n := s.script.countOf(unanswered.ID, "First"); n != 1 {
-		t.Errorf("the second replica has executed the step %d times that nobody has answered, want once", n)
+		t.Errorf("the second replica executed the unanswered step %d times, want once", n)
 	}
 	if n := ignored(t, registry, "outdated"); n < 1 {
 		t.Errorf("%g commands are counted as outdated, want one", n)
 	}
 }
 
-// ignored is how many commands a worker has not executed for a reason.
+// ignored returns how many commands a worker did not execute for a reason.
 func ignored(t *testing.T, registry *prometheus.Registry, reason string) float64 {
 	t.Helper()
 	families, err := registry.Gather()

@@ -13,11 +13,11 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// The limit of the step is an hour, and the clock of the orchestrators stands still: what goes on before that was published at a start.
+// The limit of the step is an hour, and the clock does not advance. What continues earlier was published at a start.
 func TestRestart_UnpublishedCommand_OperationContinues(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = withExecution(testProcesses, "1h")
-	clock := testkit.NewClock(time.Now().Add(time.Minute)) // the bus is not just starting
+	clock := testkit.NewClock(time.Now().Add(time.Minute)) // the bus has not just started
 	s.now = clock.Now
 	address, err := url.Parse(s.nats.URL())
 	require.NoError(t, err)
@@ -41,12 +41,12 @@ func TestRestart_UnpublishedCommand_OperationContinues(t *testing.T) {
 		})
 	}
 	is("the operation waits for its second try", "due_at")
-	testkit.Eventually(t, patience, "nothing is left on the bus that would come again", func() bool {
+	testkit.Eventually(t, patience, "the bus has nothing to redeliver", func() bool {
 		results, err := s.bus.JetStream().Stream(t.Context(), string(event.StreamResults))
 		require.NoError(t, err)
 		return results.CachedInfo().State.Msgs == 0
 	})
-	way.Cut() // for good: it does not come to publish any more, like one that is killed now
+	way.Cut() // like a killed process, it cannot publish any more
 	clock.Advance(time.Minute)
 	is("the second try is committed", "execute_before")
 

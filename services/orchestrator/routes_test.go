@@ -19,8 +19,7 @@ import (
 	"github.com/kyma-project/keb/libs/access"
 )
 
-// routes are all routes of the operator address. The ids are of operations and orchestrations that are there or are not; no route
-// here does anything, so that every caller finds the same.
+// routes lists all routes of the operator address. Its requests change nothing, so that every caller finds the same state.
 func routes(op string) []route {
 	none := uuid.Must(uuid.NewV7()).String()
 	return []route{
@@ -37,7 +36,7 @@ func routes(op string) []route {
 		{pattern: "GET /overview", role: access.Viewer, want: 200},
 		{pattern: "GET /stuck", role: access.Viewer, want: 200},
 		{pattern: "GET /throughput", role: access.Viewer, want: 200},
-		{pattern: "GET /stream", role: access.Viewer, want: 503}, // by then the orchestrator has been told to stop
+		{pattern: "GET /stream", role: access.Viewer, want: 503}, // the orchestrator has been stopped by then
 		{pattern: "GET /events", target: "/events?operation_ids=" + op, role: access.Viewer, want: 200},
 		{pattern: "POST /upgrade/kyma", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
 		{pattern: "POST /upgrade/cluster", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
@@ -60,7 +59,7 @@ func routes(op string) []route {
 	}
 }
 
-// registered finds the routes that the code adds to a mux: in the text of the program, for a mux does not tell.
+// registered returns the patterns that the source code adds to a mux, because a mux does not list its patterns.
 func registered(t *testing.T) []string {
 	t.Helper()
 	files := token.NewFileSet()
@@ -77,7 +76,7 @@ func registered(t *testing.T) []string {
 	found := map[string]bool{}
 	for path, file := range program {
 		if filepath.Dir(path) == "internal/console" {
-			continue // what is below its own route
+			continue // it has routes below its own
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
 			argument := patternOf(n)
@@ -89,7 +88,7 @@ func registered(t *testing.T) []string {
 				t.Errorf("%s: write the pattern with strings and constants, so that this test can read it", files.Position(n.Pos()))
 				return true
 			}
-			if pattern != "/" { // where the API is mounted; what it has no route for is tested by itself
+			if pattern != "/" { // the API is mounted there; unknown routes have a separate test
 				found[pattern] = true
 			}
 			return true
@@ -98,7 +97,7 @@ func registered(t *testing.T) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// patternOf is the pattern in a call that adds a route, nil in all others.
+// patternOf returns the pattern in a call that adds a route, and nil for other nodes.
 func patternOf(n ast.Node) ast.Expr {
 	call, ok := n.(*ast.CallExpr)
 	if !ok {
@@ -115,7 +114,7 @@ func patternOf(n ast.Node) ast.Expr {
 	return nil
 }
 
-// constantsOf are the string constants of packages, by "package.name".
+// constantsOf returns the string constants of packages, by "package.name".
 func constantsOf(program map[string]*ast.File) map[string]ast.Expr {
 	found := map[string]ast.Expr{}
 	for _, file := range program {
@@ -140,7 +139,7 @@ func constantsOf(program map[string]*ast.File) map[string]ast.Expr {
 	return found
 }
 
-// text is the value of a pattern in a package.
+// text returns the value of a pattern in a package.
 func text(e ast.Expr, in string, constants map[string]ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -164,7 +163,7 @@ func text(e ast.Expr, in string, constants map[string]ast.Expr) (string, bool) {
 	return "", false
 }
 
-// described are the routes of the OpenAPI document.
+// described returns the routes of the OpenAPI document.
 func described(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../api/openapi.yaml")
@@ -197,7 +196,7 @@ func TestRoutes_Every_DeclaresItsRole(t *testing.T) {
 			rt, ok = known["GET "+pattern]
 		}
 		if !ok {
-			t.Errorf("%s: who may use it? Add it to routes in access_test.go", pattern)
+			t.Errorf("%s: the required role is unknown; add the route to routes in access_test.go", pattern)
 			continue
 		}
 		reads := strings.HasPrefix(rt.pattern, "GET ")

@@ -29,7 +29,7 @@ func TestOperation_Steps_RunInOrderAndPublishFacts(t *testing.T) {
 		step + " First succeeded", step + " Second succeeded", step + " Poll succeeded", string(event.TypeStageFinished),
 		step + " Optional skipped", step + " Last succeeded", string(event.TypeStageFinished), string(event.TypeOperationSucceeded),
 	}
-	testkit.Eventually(t, patience, "all facts are told", func() bool { return len(s.factsOf(op.ID)) >= len(wantFacts) })
+	testkit.Eventually(t, patience, "all facts have arrived", func() bool { return len(s.factsOf(op.ID)) >= len(wantFacts) })
 	if diff := cmp.Diff(wantFacts, s.factsOf(op.ID)); diff != "" {
 		t.Errorf("facts (-want +got):\n%s", diff)
 	}
@@ -47,6 +47,6 @@ func TestOperations_Many_RunEveryStepOnce(t *testing.T) {
 		s.await(op, event.Succeeded)
 	}
 	if twice := repeats(s.script.runs); len(twice) > 0 {
-		t.Errorf("steps that ran twice: %v", twice)
+		t.Errorf("steps that ran more than once: %v", twice)
 	}
 }

@@ -29,19 +29,19 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
-// The load of the measurement.
+// Load of the measurement.
 const (
 	scaleOperations = 100_000
 	scaleSeconds    = 30
-	// scaleRate is how many operations begin in a second; each brings five results, and is changed six times.
+	// scaleRate is the number of operations that start per second. Each has five results and changes six times.
 	scaleRate  = 90
 	scaleFast  = 14
 	scaleSlow  = 4
 	scaleStall = 2
 )
 
-// populate stores operations in all states: 40 % have ended, the others wait for a retry, for a worker, for their turn, or are
-// with a worker.
+// populate stores operations in all states: 40% have ended; the others wait for a retry, for a worker or for another operation, or are
+// executing.
 func (s *system) populate(n int) {
 	s.t.Helper()
 	var hash string
@@ -80,7 +80,7 @@ WHERE $1::int > 0 AND $2 <> ''`} {
 	require.NoError(s.t, err)
 }
 
-// watcher is a client of the stream that keeps what it was told, and reads again when it is told to.
+// watcher is a client of the stream that stores the received states, and reads again after a resync.
 type watcher struct {
 	name     string
 	t        *testing.T
@@ -94,7 +94,7 @@ type watcher struct {
 	resyncs int
 }
 
-// run listens, and comes back when the stream ends, until ctx ends.
+// run listens until ctx ends, and reconnects when the stream ends.
 func (w *watcher) run(ctx context.Context) error {
 	last := ""
 	for ctx.Err() == nil {
@@ -115,7 +115,7 @@ func (w *watcher) listen(ctx context.Context, last string) (id string, err error
 	if id = last; last != "" {
 		request.Header.Set("Last-Event-ID", last)
 	}
-	// Small buffers, or the kernel reads for a slow client.
+	// Small buffers, because otherwise the kernel reads for a slow client.
 	dialer := &net.Dialer{}
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, addr)
@@ -142,7 +142,7 @@ func (w *watcher) listen(ctx context.Context, last string) (id string, err error
 		}
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return id, nil // the server has ended the stream
+			return id, nil // the server ended the stream
 		}
 		line = strings.TrimSuffix(line, "\n")
 		switch key, value, _ := strings.Cut(line, ": "); key {
@@ -181,7 +181,7 @@ func (w *watcher) see(ctx context.Context, name, data string) error {
 	return nil
 }
 
-// readAgain reads all operations since the beginning of the load, page by page.
+// readAgain reads all operations since the start of the load, page by page.
 func (w *watcher) readAgain(ctx context.Context) error {
 	next := ""
 	for {
@@ -231,7 +231,7 @@ func read(ctx context.Context, address string, into any) error {
 	return json.NewDecoder(response.Body).Decode(into)
 }
 
-// missed counts the operations of which a client does not know the last state.
+// missed counts the operations whose last state a client does not have.
 func (w *watcher) missed(last map[string]int64) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -244,7 +244,7 @@ func (w *watcher) missed(last map[string]int64) int {
 	return n
 }
 
-// served starts one more orchestrator behind a server such as the command has, and returns the address.
+// served starts another orchestrator behind a server like that of the command, and returns the address.
 func (s *system) served() string {
 	s.t.Helper()
 	b := testkit.Bus(s.t, s.nats.URL())
@@ -267,8 +267,8 @@ func heap() float64 {
 	return float64(m.HeapAlloc) / (1 << 20)
 }
 
-// TestOperatorAPI_Scale measures what the console needs with very many operations while hundreds of them change in a second, and
-// that no client misses a change. make bench SCENARIO=api runs it.
+// TestOperatorAPI_Scale measures the requests of the console with very many operations while hundreds of them change per second, and
+// checks that no client misses a change. make bench SCENARIO=api runs it.
 func TestOperatorAPI_Scale(t *testing.T) {
 	if os.Getenv("KEB_SCALE") == "" {
 		t.Skip("make bench SCENARIO=api runs this test: it takes minutes and measures time")
@@ -276,7 +276,7 @@ func TestOperatorAPI_Scale(t *testing.T) {
 	s := newSystem(t)
 	s.log = slog.New(slog.DiscardHandler)
 	s.cfg.SweepEvery = time.Second
-	addresses := []string{s.served(), s.served()} // changes are made by both
+	addresses := []string{s.served(), s.served()} // both orchestrators make changes
 	s.populate(scaleOperations)
 	s.worker("alpha")
 	s.worker("beta")
@@ -295,10 +295,10 @@ func TestOperatorAPI_Scale(t *testing.T) {
 		switch {
 		case i < scaleFast:
 			w.name = fmt.Sprintf("fast %d", i)
-		case i < scaleFast+scaleSlow: // about 150 events a second
+		case i < scaleFast+scaleSlow: // about 150 events per second
 			w.name = fmt.Sprintf("slow %d", i)
 			w.throttle = pauses(2 * time.Millisecond)
-		default: // stands still again and again, until the load is done
+		default: // stops repeatedly until the load has ended
 			w.name = fmt.Sprintf("stalling %d", i)
 			w.throttle = stalls(8*time.Second, 2*time.Second, &loaded)
 		}
@@ -317,7 +317,7 @@ func TestOperatorAPI_Scale(t *testing.T) {
 	}
 	before := heap()
 
-	// The load: operations through requests, workers and results.
+	// The load consists of requests, commands and results.
 	var loading sync.WaitGroup
 	began := time.Now()
 	var requested atomic.Int64
@@ -350,7 +350,7 @@ func TestOperatorAPI_Scale(t *testing.T) {
 	loading.Wait()
 	var made int64
 	last := map[string]int64{}
-	testkit.Eventually(t, 2*time.Minute, "the load is done", func() bool {
+	testkit.Eventually(t, 2*time.Minute, "the load has ended", func() bool {
 		var left int
 		require.NoError(t, s.db.Get(&left, `SELECT count(*) FROM orchestrator.operations WHERE instance_id LIKE 'new-%' AND state <> 'succeeded'`))
 		var all int64
@@ -383,13 +383,13 @@ func TestOperatorAPI_Scale(t *testing.T) {
 	after := heap()
 	stop()
 	took := done.Sub(began).Seconds()
-	t.Logf("operations: %d in the table, %d through the load; %d changes in %.1f s, %.0f a second", scaleOperations, len(last), made, took, float64(made)/took)
+	t.Logf("operations: %d in the table, %d through the load; %d changes in %.1f s, %.0f per second", scaleOperations, len(last), made, took, float64(made)/took)
 	for _, w := range watchers {
 		missed := w.missed(last)
-		t.Logf("client %-12s events %6d, told to read again %2d times, missed %d, knew everything %.1f s after the load",
+		t.Logf("client %-12s events %6d, told to read again %2d times, missed %d, up to date %.1f s after the load",
 			w.name, w.events, w.resyncs, missed, caughtUp[w.name].Seconds())
 		if missed > 0 {
-			t.Errorf("client %s does not know the last state of %d operations", w.name, missed)
+			t.Errorf("client %s lacks the last state of %d operations", w.name, missed)
 		}
 	}
 	t.Logf("heap: %.1f MiB before, %.1f MiB after the load, with the clients of the test", before, after)
@@ -403,7 +403,7 @@ func pauses(d time.Duration) func() {
 	return func() { <-tick.C }
 }
 
-// stalls lets a reader go on for a time and stand still for another.
+// stalls makes a reader alternately read and stop.
 func stalls(still, moving time.Duration, over *atomic.Bool) func() {
 	until := time.Now().Add(moving)
 	return func() {
@@ -416,7 +416,7 @@ func stalls(still, moving time.Duration, over *atomic.Bool) func() {
 	}
 }
 
-// latencies asks everything in turn for a time, and says how long the answers took.
+// latencies sends all requests in turn for a period, and returns their durations.
 func latencies(t *testing.T, base string, during time.Duration, paths map[string]string) map[string]string {
 	t.Helper()
 	taken := map[string][]time.Duration{}

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// gate lets a step wait until the test opens it.
+// gate blocks a step until the test opens it.
 type gate chan struct{}
 
 func (g gate) step(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -90,12 +90,12 @@ func TestDeprovision_RunningProvision_CancelledAtNextResult(t *testing.T) {
 	s.await(provision, event.Cancelled)
 	s.await(remove, event.Succeeded)
 	if n := s.script.count("Second"); n != 0 {
-		t.Errorf("the cancelled provisioning went on: Second ran %d times", n)
+		t.Errorf("the cancelled provisioning continued: Second ran %d times", n)
 	}
 	if seen["id"] != "made" {
-		t.Errorf("the deprovisioning sees details %v, want what the cancelled provisioning saved", seen)
+		t.Errorf("the deprovisioning has details %v, want those of the cancelled provisioning", seen)
 	}
-	testkit.Eventually(t, patience, "the instance is forgotten", func() bool {
+	testkit.Eventually(t, patience, "the instance is removed", func() bool {
 		var left int
 		require.NoError(t, s.db.Get(&left, `SELECT count(*) FROM orchestrator.instances`))
 		return left == 0
@@ -136,14 +136,14 @@ func TestAdmission_Limit_KeepsTheOrder(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Admission = map[event.OperationType]int{event.Update: 2}
 	s.start()
-	s.orchestrator() // the limit holds for all of them
+	s.orchestrator() // the limit applies to all orchestrators
 	open := make(gate)
 	s.script.set("Change", open.step)
 	var operations []event.Operation
 	for _, instance := range []string{"a", "b", "c", "d", "e", "f"} {
 		op := operation(event.Update, instance, "azure")
 		s.request(op)
-		testkit.Eventually(t, patience, "the request is taken in", func() bool { return s.state(op.ID) != "" })
+		testkit.Eventually(t, patience, "the request is accepted", func() bool { return s.state(op.ID) != "" })
 		operations = append(operations, op)
 	}
 	for range operations {
@@ -152,7 +152,7 @@ func TestAdmission_Limit_KeepsTheOrder(t *testing.T) {
 			_ = s.db.Get(&started, `SELECT count(*) FROM orchestrator.operations WHERE state = 'in progress'`)
 			_ = s.db.Get(&left, `SELECT count(*) FROM orchestrator.operations WHERE state IN ('in progress', 'pending')`)
 			if started > 2 {
-				t.Fatalf("%d operations are in progress, at most 2 are allowed", started)
+				t.Fatalf("%d operations are in progress, want at most 2", started)
 			}
 			return started == min(2, left)
 		})

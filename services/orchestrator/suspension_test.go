@@ -15,14 +15,14 @@ func suspension(instance string) event.Operation {
 	return op
 }
 
-// saving lets a step of the provisioning save what it has made.
+// saving is a step of the provisioning that saves what it created.
 func saving(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 	var own map[string]any
 	if err := op.Details("alpha", &own); err != nil {
 		return op, 0, err
 	}
 	if own["id"] != nil {
-		return worker.Skip(op, "it is there already")
+		return worker.Skip(op, "it already exists")
 	}
 	return op, 0, op.SaveDetails(map[string]any{"id": op.ID})
 }
@@ -34,13 +34,13 @@ func TestSuspension_Unsuspended_RunsEveryStepAgain(t *testing.T) {
 	s.run(by("me@example.org", operation(event.Provision, "i", "trial")))
 	s.run(suspension("i"))
 	if n := s.users("i"); n != 2 {
-		t.Errorf("%d requests name a user, want 2: the instance is only suspended", n)
+		t.Errorf("%d requests contain a user ID, want 2: the instance is only suspended", n)
 	}
 	back := operation(event.Provision, "i", "trial")
 	s.run(back)
 	for _, line := range s.history(back.ID) {
 		if line == "First skipped" {
-			t.Error("the provisioning takes what the suspension has removed for there")
+			t.Error("the provisioning assumes that resources exist which the suspension removed")
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestConsole_StuckOperation_IsFollowedToEnd(t *testing.T) {
 	p.shows(".callout", "Waiting: no live worker beta")
 	p.shows("tr.here", "Register", "beta")
 	p.click(".state-line a", "Register")
-	p.shows(".node.marked", "Register beta", "no live worker", "1 operation here", "1 waiting", `only when plan.name != "trial"`)
+	p.shows(".node.marked", "Register beta", "no live worker", "1 operation here", "1 waiting", `if plan.name != "trial"`)
 	p.do(chromedp.NavigateBack())
 	p.shows(".callout", "Waiting: no live worker beta")
 	p.until("the address can be shared", fmt.Sprintf(`location.pathname === '/console/operations/%s'`, op.ID))

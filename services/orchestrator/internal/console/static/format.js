@@ -41,7 +41,7 @@ export const reasons = {
 /** What an operator can do, by reason. @type {Record<string, string>} */
 export const advice = {
   no_worker: 'Start the worker; the operations then continue automatically.',
-  retry: 'Check the system in the error. The step is retried until its retry budget is used up.',
+  retry: 'Check the system in the error. The step is retried until its retry budget is exhausted.',
   executing: 'The worker has the command. If no result arrives in time, the command is sent again.',
   instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
   admission: 'The limit on operations of this type is reached. Wait, or raise KEB_ADMISSION.',

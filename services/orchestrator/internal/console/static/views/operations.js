@@ -149,7 +149,7 @@ export function operations(ctx) {
         h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter operations', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
           h('label', { class: 'field grow' }, h('span', null, 'Search'),
             h('input', {
-              type: 'search', name: 'q', value: search, placeholder: 'ID of operation, instance or account; shoot', autocomplete: 'off', spellcheck: 'false',
+              type: 'search', name: 'q', value: search, placeholder: 'ID, or name of the shoot', autocomplete: 'off', spellcheck: 'false',
               oninput: (/** @type {any} */ e) => {
                 search = e.target.value;
                 clearTimeout(typing);

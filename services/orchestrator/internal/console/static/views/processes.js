@@ -81,12 +81,12 @@ export function processes(ctx) {
       dead ? h('p', { class: 'text-bad' }, sign('missing'), 'no live worker') : null,
       here ? h('p', null, h('a', { href: operationsURL({ type: p.operation, step: s.name }) }, `${plural(here, 'operation')} here`)) : null,
       waiting ? h('p', null, h('a', { class: 'waiting', href: operationsURL({ type: p.operation, step: s.name, waiting: 'retry,no_worker' }) }, sign('retry'), `${count(waiting)} waiting`)) : null,
-      s.when ? h('p', { class: 'when' }, h('span', { class: 'muted' }, 'only when '), h('code', null, s.when)) : null,
+      s.when ? h('p', { class: 'when' }, h('span', { class: 'muted' }, 'if '), h('code', null, s.when)) : null,
       s.worker === builtIn ? null : h('dl', { class: 'limits' },
-        h('div', null, h('dt', null, 'retry'), h('dd', null, `${limit(s.retry)}${s.retry.scope === 'step' ? ', this step alone' : ''}`)),
+        h('div', null, h('dt', null, 'retry'), h('dd', null, `${limit(s.retry)}${s.retry.scope === 'step' ? ', only this step' : ''}`)),
         s.wait ? h('div', null, h('dt', null, 'wait'), h('dd', null, limit(s.wait))) : null,
         h('div', null, h('dt', null, 'execution'), h('dd', null, goDuration(s.execution))),
         s.onTimeout === 'skip' || s.onFailure === 'skip' ? h('div', null, h('dt', null, 'skipped'), h('dd', null,
-          [s.onFailure === 'skip' ? 'on failure' : '', s.onTimeout === 'skip' ? 'when a budget is used up' : ''].filter(Boolean).join(', '))) : null));
+          [s.onFailure === 'skip' ? 'on failure' : '', s.onTimeout === 'skip' ? 'when a budget is exhausted' : ''].filter(Boolean).join(', '))) : null));
   }
 }
