@@ -98,6 +98,31 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return filepath.Join(cfg.DataDir, name+".jsonl")
 	}
 
+	if err := buildSystems(cfg, deps, journal, add); err != nil {
+		return err
+	}
+	if err := buildKyma1(cfg, deps, journal, add); err != nil {
+		return err
+	}
+	if err := l.buildClusters(cfg, deps, journal, add); err != nil {
+		return err
+	}
+
+	api, err := admin.New(journal("admin"), entries, l.log)
+	if err != nil {
+		return err
+	}
+	l.closers = append(l.closers, api)
+	l.entries = entries
+	mux.Handle("/admin/", api.Handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer.JSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	l.handler = mux
+	return nil
+}
+
+func buildSystems(cfg Config, deps Deps, journal func(string) string, add func(string, string, system, http.Handler)) error {
 	avsSystem, err := avs.New(avs.Config{
 		ClientID: cfg.AvSClientID, Username: cfg.AvSUsername, Password: cfg.AvSPassword, LookUp: cfg.AvSLookUp,
 	}, journal(avs.Name), deps.Now)
@@ -135,24 +160,6 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return err
 	}
 	add(artifacts.Name, "/artifacts", artifactsSystem, artifactsSystem.Handler())
-	if err := buildKyma1(cfg, deps, journal, add); err != nil {
-		return err
-	}
-	if err := l.buildClusters(cfg, deps, journal, add); err != nil {
-		return err
-	}
-
-	api, err := admin.New(journal("admin"), entries, l.log)
-	if err != nil {
-		return err
-	}
-	l.closers = append(l.closers, api)
-	l.entries = entries
-	mux.Handle("/admin/", api.Handler())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		answer.JSON(w, http.StatusOK, map[string]string{"status": "ok"})
-	})
-	l.handler = mux
 	return nil
 }
 

@@ -106,38 +106,66 @@ func (b *Broker) Close() error {
 }
 
 func (b *Broker) open(ctx context.Context) error {
-	cfg, deps := b.cfg, b.deps
-	offers, err := catalog.New(cfg.catalog())
+	offers, err := catalog.New(b.cfg.catalog())
 	if err != nil {
 		return err
 	}
-	keys, err := seal.ParseKeyring(cfg.SealKeys)
+	keys, err := seal.ParseKeyring(b.cfg.SealKeys)
 	if err != nil {
 		return err
 	}
+	g, err := newGuards(ctx, b.cfg, b.deps)
+	if err != nil {
+		return err
+	}
+	m, err := newMetrics(b.deps.Registerer)
+	if err != nil {
+		return err
+	}
+	if err := b.openStore(ctx); err != nil {
+		return err
+	}
+	if err := b.newParts(keys, offers, m); err != nil {
+		return err
+	}
+	b.handler = b.newHandler(offers, g, m)
+	return nil
+}
+
+// guards authenticate and limit the clients of the broker.
+type guards struct {
+	platforms, viewers, actors osb.Authenticator
+	clients                    *access.Clients
+}
+
+func newGuards(ctx context.Context, cfg Config, deps Deps) (guards, error) {
 	authenticator, err := cfg.authenticator(ctx, deps.Now)
 	if err != nil {
-		return err
+		return guards{}, err
 	}
 	tokens, err := access.New(cfg.Access, access.Deps{Log: deps.Log, Now: deps.Now})
 	if err != nil {
-		return err
+		return guards{}, err
 	}
 	attempts, err := access.NewAttempts(cfg.Access, deps.Now)
 	if err != nil {
-		return err
+		return guards{}, err
 	}
 	clients, err := access.NewClients(cfg.Access, deps.Now)
 	if err != nil {
-		return err
+		return guards{}, err
 	}
-	platforms := auth.Limited(authenticator, attempts)
-	viewers := auth.Limited(auth.ForRole(authenticator, tokens, access.Viewer), attempts)
-	actors := auth.Limited(auth.ForRole(authenticator, tokens, access.Operator), attempts)
-	m, err := newMetrics(deps.Registerer)
-	if err != nil {
-		return err
-	}
+	return guards{
+		platforms: auth.Limited(authenticator, attempts),
+		viewers:   auth.Limited(auth.ForRole(authenticator, tokens, access.Viewer), attempts),
+		actors:    auth.Limited(auth.ForRole(authenticator, tokens, access.Operator), attempts),
+		clients:   clients,
+	}, nil
+}
+
+// openStore opens the database, migrates it and registers its readiness and counts.
+func (b *Broker) openStore(ctx context.Context) (err error) {
+	cfg, deps := b.cfg, b.deps
 	pool := cfg.Database.Pool("keb-broker")
 	pool.MaxOpen, pool.StatementTimeout = cfg.MaxConnections, cfg.StatementTimeout
 	if b.pool, err = postgres.Open(ctx, pool); err != nil {
@@ -150,9 +178,11 @@ func (b *Broker) open(ctx context.Context) error {
 	if deps.Health != nil {
 		deps.Health.Add("database", b.Ready)
 	}
-	if err := registerCounts(deps.Registerer, b.pool.DB, b.store, deps.Now, deps.Log); err != nil {
-		return err
-	}
+	return registerCounts(deps.Registerer, b.pool.DB, b.store, deps.Now, deps.Log)
+}
+
+func (b *Broker) newParts(keys *seal.Keyring, offers *catalog.Catalog, m *metrics) (err error) {
+	cfg, deps := b.cfg, b.deps
 	if b.remover, err = worker.New(
 		worker.Config{Name: removal.Worker, Version: "1"},
 		worker.Deps{
@@ -188,6 +218,11 @@ func (b *Broker) open(ctx context.Context) error {
 	})
 	b.repair = projection.NewRepair(
 		projection.RepairConfig{Every: cfg.RepairEvery, Silence: cfg.RepairSilence}, b.store, deps.Bus, deps.Log, deps.Now)
+	return nil
+}
+
+func (b *Broker) newHandler(offers *catalog.Catalog, g guards, m *metrics) http.Handler {
+	cfg, deps := b.cfg, b.deps
 	requests := api.New(api.Config{
 		EUAccounts: cfg.EUAccounts, EURejection: cfg.EURejection, RetryAfter: cfg.RetryAfter, MaximumPolling: cfg.MaximumPolling,
 		TrialLifetime: cfg.TrialLifetime, FreeLifetime: cfg.FreeLifetime, SingleTrial: cfg.SingleTrial,
@@ -196,18 +231,17 @@ func (b *Broker) open(ctx context.Context) error {
 	}, api.Deps{
 		Catalog: offers, Store: b.store, Sealer: b.vault, Bindings: b.bindings, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now,
 	})
-	b.runtimes = runtimes.New(runtimes.Deps{Reader: b.store, Remover: requests, Viewers: viewers, Operators: actors, Log: deps.Log})
+	b.runtimes = runtimes.New(runtimes.Deps{Reader: b.store, Remover: requests, Viewers: g.viewers, Operators: g.actors, Log: deps.Log})
 	b.upgrades = upgrade.New(upgrade.Deps{Store: b.store, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now})
 	operators := http.NewServeMux()
 	b.runtimes.Register(operators)
-	operators.Handle(api.ExpirePattern, requests.ExpireHandler(actors))
+	operators.Handle(api.ExpirePattern, requests.ExpireHandler(g.actors))
 	kubeconfig.New(kubeconfig.Deps{
 		Instances: b.store, Asker: deps.Bus, Log: deps.Log, Origins: cfg.KubeconfigOrigins,
 	}).Register(operators)
-	handler := tracing.Handler(deps.TracerProvider, first(operators, osb.NewHandler(requests, osb.WithAuth(platforms), osb.WithLogger(deps.Log),
+	handler := tracing.Handler(deps.TracerProvider, first(operators, osb.NewHandler(requests, osb.WithAuth(g.platforms), osb.WithLogger(deps.Log),
 		osb.WithObserver(m.observe), osb.WithObserver(traceRoute), osb.WithRequireOrgSpace(cfg.RequireOrgSpace))))
-	b.handler = clients.Limit(handler, nil, m.refuse)
-	return nil
+	return g.clients.Limit(handler, nil, m.refuse)
 }
 
 // first serves the routes of a mux, and passes every other path to rest unchanged: a mux would redirect some paths. Browsers

@@ -145,7 +145,9 @@ func either(target *bool, yes, allowed string) func(string, []string) error {
 	}
 }
 
-func boolean(target *bool) func(string, []string) error { return either(target, "true", "true or false") }
+func boolean(target *bool) func(string, []string) error {
+	return either(target, "true", "true or false")
+}
 
 func list(target *[]string) func(string, []string) error {
 	return func(name string, given []string) error {

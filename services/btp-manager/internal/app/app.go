@@ -101,24 +101,9 @@ func New(cfg Config, deps Deps) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	wait := stopTimeout
-	mgr, err := manager.New(deps.REST, manager.Options{
-		Scheme:                        scheme,
-		Logger:                        deps.Log,
-		Cache:                         cache.Options{ByObject: ours(made, cfg.Settings.ChartNamespace)},
-		Metrics:                       server.Options{BindAddress: cfg.Settings.MetricsBindAddress},
-		HealthProbeBindAddress:        cfg.Settings.HealthProbeBindAddress,
-		LeaderElection:                cfg.Settings.LeaderElect,
-		LeaderElectionID:              lease,
-		LeaderElectionNamespace:       cfg.Settings.ChartNamespace,
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 duration(cfg.LeaseDuration),
-		RenewDeadline:                 duration(cfg.RenewDeadline),
-		RetryPeriod:                   duration(cfg.RetryPeriod),
-		GracefulShutdownTimeout:       &wait,
-	})
+	mgr, err := newManager(cfg, deps, scheme, made)
 	if err != nil {
-		return nil, fmt.Errorf("make the manager: %w", err)
+		return nil, err
 	}
 	uncached, err := newClient(deps, scheme, mgr.GetRESTMapper(), requestTimeout)
 	if err != nil {
@@ -152,13 +137,36 @@ func New(cfg Config, deps Deps) (*App, error) {
 	if err := a.watch(reconciler, settings, found(cfg.Settings), made, cfg.Settings, deps.REST); err != nil {
 		return nil, err
 	}
+	return a, nil
+}
+
+func newManager(cfg Config, deps Deps, scheme *runtime.Scheme, made []kind) (manager.Manager, error) {
+	wait := stopTimeout
+	mgr, err := manager.New(deps.REST, manager.Options{
+		Scheme:                        scheme,
+		Logger:                        deps.Log,
+		Cache:                         cache.Options{ByObject: ours(made, cfg.Settings.ChartNamespace)},
+		Metrics:                       server.Options{BindAddress: cfg.Settings.MetricsBindAddress},
+		HealthProbeBindAddress:        cfg.Settings.HealthProbeBindAddress,
+		LeaderElection:                cfg.Settings.LeaderElect,
+		LeaderElectionID:              lease,
+		LeaderElectionNamespace:       cfg.Settings.ChartNamespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 duration(cfg.LeaseDuration),
+		RenewDeadline:                 duration(cfg.RenewDeadline),
+		RetryPeriod:                   duration(cfg.RetryPeriod),
+		GracefulShutdownTimeout:       &wait,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("add the liveness probe: %w", err)
 	}
 	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
 		return nil, fmt.Errorf("add the readiness probe: %w", err)
 	}
-	return a, nil
+	return mgr, nil
 }
 
 // newClient creates a client without a cache.
