@@ -1,36 +1,27 @@
 package steps_test
 
 import (
-	"bytes"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/test/internal/rehearsal"
-	"github.com/kyma-project/keb/test/internal/stepsdoc"
 )
 
-//go:generate go run ../internal/stepsdoc/cmd ../../docs/steps.md
+//go:generate go test -count=1 -run ^TestStepsPage_Content_IsUpToDate$ . -update
 
 func TestStepsPage_Content_IsUpToDate(t *testing.T) {
 	t.Parallel()
-	want, err := stepsdoc.Generate()
+	page, err := stepsPage()
 	require.NoError(t, err)
-	got, err := os.ReadFile("../../docs/steps.md")
-	if err != nil {
-		t.Fatalf("%v: run go generate ./steps", err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("docs/steps.md is out of date, run go generate ./steps (-file +generated):\n%s", cmp.Diff(string(got), string(want)))
-	}
+	testkit.Golden(t, "../../docs/steps.md", page)
 }
 
 // record contains the observed calls of the steps. It is safe for concurrent use.
@@ -44,7 +35,7 @@ type deeds struct {
 	step worker.Step
 	// described are the calls that the step describes in any world: some describe a look-up only where its system is configured.
 	described, calls map[worker.Call]bool
-	details, memory map[string]bool
+	details, memory  map[string]bool
 }
 
 func (r *record) look(w *rehearsal.World, run *rehearsal.Run) {

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/apidoc"
 )
 
-//go:generate go run ./cmd ../../../api ../../../docs
+//go:generate go test -count=1 -run ^TestPages_Generated_AreUpToDate$ . -update
 
 const (
 	contracts = "../../../api"
@@ -23,13 +23,9 @@ const (
 func TestPages_Generated_AreUpToDate(t *testing.T) {
 	t.Parallel()
 	for name, render := range apidoc.Pages() {
-		want, err := render(contracts)
+		page, err := render(contracts)
 		require.NoError(t, err)
-		got, err := os.ReadFile(filepath.Join(docs, name))
-		require.NoError(t, err)
-		if diff := cmp.Diff(string(got), string(want)); diff != "" {
-			t.Errorf("docs/%s is out of date: run go generate ./internal/apidoc in test/ (-file +generated):\n%.2000s", name, diff)
-		}
+		testkit.Golden(t, filepath.Join(docs, name), page)
 	}
 }
 

@@ -1,29 +1,24 @@
 package configdoc_test
 
 import (
-	"os"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/configdoc"
 )
 
-//go:generate go run ./cmd ../../.. ../../../docs/configuration.md
+//go:generate go test -count=1 -run ^TestConfigurationPage_Generated_IsUpToDate$ . -update
 
 const root = "../../.."
 
 func TestConfigurationPage_Generated_IsUpToDate(t *testing.T) {
 	t.Parallel()
-	want, err := configdoc.Page(root)
+	page, err := configdoc.Page(root)
 	require.NoError(t, err)
-	got, err := os.ReadFile(root + "/docs/configuration.md")
-	require.NoError(t, err)
-	if diff := cmp.Diff(string(got), string(want)); diff != "" {
-		t.Errorf("docs/configuration.md is out of date: run go generate ./internal/configdoc in test/ (-file +generated):\n%.2000s", diff)
-	}
+	testkit.Golden(t, root+"/docs/configuration.md", page)
 }
 
 // One variable of each kind: of the main, of an embedded struct of the same package and of another one, and with a prefix.

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-//go:generate go run ./cmd ../../.. ../../../../api
+//go:generate go test -count=1 -run ^TestDocuments_MatchTheGoTypes$ . -update
 
 const (
 	module  = "github.com/kyma-project/keb/libs"

@@ -1,5 +1,4 @@
-// Package stepsdoc writes docs/steps.md from the process files and from what the steps tell of themselves.
-package stepsdoc
+package steps_test
 
 import (
 	"fmt"
@@ -17,8 +16,8 @@ import (
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 )
 
-// Set is the processes under a title.
-type Set struct {
+// processSet is the processes under a title.
+type processSet struct {
 	Title, Intro string
 	Overlays     []fs.FS
 }
@@ -37,8 +36,8 @@ steps tell of themselves (` + "`go generate ./...` in `test`" + `); tests compar
 - **Calls**: the external systems; **Saves**: what stays in the operation's details, under the worker's key; **Stage memory**: what later steps of the stage get.
 `
 
-// Generate returns the page.
-func Generate() ([]byte, error) {
+// stepsPage returns the page.
+func stepsPage() ([]byte, error) {
 	described, err := descriptions()
 	if err != nil {
 		return nil, err
@@ -49,7 +48,7 @@ func Generate() ([]byte, error) {
 	}
 	var out strings.Builder
 	out.WriteString(head)
-	for _, set := range []Set{
+	for _, set := range []processSet{
 		{Title: "", Intro: ""},
 		{
 			Title: "With the overlay kyma-1",
@@ -94,7 +93,7 @@ var titles = map[event.OperationType]string{
 	event.UpgradeKyma: "Upgrade of Kyma", event.UpgradeCluster: "Upgrade of the cluster",
 }
 
-func write(out *strings.Builder, set Set, described map[string]worker.Description) error {
+func write(out *strings.Builder, set processSet, described map[string]worker.Description) error {
 	all, err := process.Load(processes.FS, set.Overlays...)
 	if err != nil {
 		return fmt.Errorf("load the processes: %w", err)
