@@ -113,9 +113,9 @@ type Config struct {
 	// KeepArchive is how long an archived operation is kept after its end. It must not be shorter than KeepOperations or eight days. If it
 	// is empty, it is two years, or KeepOperations if that is longer.
 	KeepArchive time.Duration `env:"KEB_ARCHIVE_KEEP"`
-	// LossPatience is how long to wait for workers before commands that the bus has lost are sent again, for tests; zero means as long as
+	// LossTimeout is how long to wait for workers before commands that the bus has lost are sent again, for tests; zero means as long as
 	// the bus waits for them.
-	LossPatience time.Duration `env:"-"`
+	LossTimeout time.Duration `env:"-"`
 	// ArchiveEvery is the interval of archiving, for tests; zero means ten minutes.
 	ArchiveEvery time.Duration `env:"-"`
 }
@@ -129,7 +129,7 @@ func (c Config) completed() Config {
 	c.AskWorkersEvery = cmp.Or(c.AskWorkersEvery, 3*time.Second)
 	c.OrchestrationsEvery = cmp.Or(c.OrchestrationsEvery, time.Second)
 	c.KeepArchive = cmp.Or(c.KeepArchive, max(2*365*24*time.Hour, c.KeepOperations))
-	c.LossPatience = cmp.Or(c.LossPatience, event.CommandsConsumer("").AckWait)
+	c.LossTimeout = cmp.Or(c.LossTimeout, event.CommandsConsumer("").AckWait)
 	c.ArchiveEvery = cmp.Or(c.ArchiveEvery, 10*time.Minute)
 	c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
 	return c
@@ -225,23 +225,23 @@ type Deps struct {
 
 // Orchestrator is the service.
 type Orchestrator struct {
-	cfg      Config
-	deps     Deps
-	pools    map[string]*sqlx.DB
-	store    *store.Store
-	set      process.Set
-	dispatch *dispatch.Dispatcher
-	purger   *dispatch.Purger
-	timer    *timer.Timer
-	archive  *retention.Retention
-	recovery *recovery.Recovery
-	workers  *liveness.Liveness
-	fleet    *orchestration.Controller
-	tally    *census.Tally
-	changes  *stream.Hub
-	api      *operatorapi.API
-	console  *console.Console
-	gate     *gate
+	cfg            Config
+	deps           Deps
+	pools          map[string]*sqlx.DB
+	store          *store.Store
+	set            process.Set
+	dispatch       *dispatch.Dispatcher
+	purger         *dispatch.Purger
+	timer          *timer.Timer
+	archive        *retention.Retention
+	recovery       *recovery.Recovery
+	workers        *liveness.Liveness
+	orchestrations *orchestration.Controller
+	tally          *census.Tally
+	changes        *stream.Hub
+	api            *operatorapi.API
+	console        *console.Console
+	gate           *gate
 }
 
 // Migrate migrates the database. Several processes may call it at the same time.
@@ -307,7 +307,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		return err
 	}
 	o.recovery = recovery.New(recovery.Config{
-		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, WorkerTimeout: o.cfg.LossPatience,
+		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, WorkerTimeout: o.cfg.LossTimeout,
 		Redelivery: event.ResultsConsumer().AckWait + time.Second, // plus the time to process them
 	}, recovery.Deps{Bus: o.deps.Bus, Workers: o.workers, Dispatcher: o.dispatch, Now: o.deps.Now, Log: o.deps.Log})
 	o.archive, err = retention.New(retention.Config{
@@ -329,7 +329,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	})
 	o.api = operatorapi.New(operatorapi.Deps{
 		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
-		Orchestrations: orchestrations, Wake: o.fleet.Wake, Now: o.deps.Now, Log: o.deps.Log,
+		Orchestrations: orchestrations, Wake: o.orchestrations.Wake, Now: o.deps.Now, Log: o.deps.Log,
 		Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,
 	})
@@ -374,7 +374,7 @@ func (o *Orchestrator) openOrchestrations(ctx context.Context, read *sqlx.DB) (*
 		return nil, err
 	}
 	orchestrations := store.NewOrchestrations(write, read)
-	o.fleet, err = orchestration.NewController(orchestration.Config{
+	o.orchestrations, err = orchestration.NewController(orchestration.Config{
 		Every: o.cfg.OrchestrationsEvery, Patience: o.cfg.BatchTimeout, Policy: policy,
 	}, orchestration.Deps{
 		Store: orchestrations, Asker: o.deps.Bus, Cancel: o.cancelPending, Now: o.deps.Now, Log: o.deps.Log, Registerer: o.deps.Registerer,
@@ -404,7 +404,7 @@ func (o *Orchestrator) wakeOrchestrations() (stop func(), err error) {
 	}
 	for _, operation := range []event.OperationType{event.UpgradeKyma, event.UpgradeCluster} {
 		for _, t := range []event.Type{event.TypeOperationSucceeded, event.TypeOperationFailed, event.TypeOperationCancelled} {
-			sub, err := o.deps.Bus.NATS().Subscribe(event.FactSubject(operation, t), func(*nats.Msg) { o.fleet.Wake() })
+			sub, err := o.deps.Bus.NATS().Subscribe(event.FactSubject(operation, t), func(*nats.Msg) { o.orchestrations.Wake() })
 			if err != nil {
 				stop()
 				return nil, fmt.Errorf("subscribe to the ends of upgrades: %w", err)
@@ -502,7 +502,9 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("results", func(ctx context.Context) error {
 		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
 			Consumer: event.ResultsConsumer(), MaxBatch: maxBatch, Handlers: handlers, Prefetch: 2 * maxBatch, Rank: rank,
-		}, func(ctx context.Context, batch []*bus.Delivery) { o.report("results", o.dispatch.Results(ctx, dispatch.Deliveries(batch))) })
+		}, func(ctx context.Context, batch []*bus.Delivery) {
+			o.report("results", o.dispatch.Results(ctx, dispatch.Deliveries(batch)))
+		})
 	})
 	group.Add("requests", func(ctx context.Context) error {
 		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
@@ -516,7 +518,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("recovery", o.recovery.Run)
 	group.Add("workers", o.workers.Run)
 	group.Add("purger", o.purger.Run)
-	group.Add("orchestrations", o.fleet.Run)
+	group.Add("orchestrations", o.orchestrations.Run)
 	group.Add("actions", o.gate.forget)
 	group.Add("archive", o.archive.Run)
 	group.Add("tally", o.tally.Run)

@@ -8,22 +8,23 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// askLimit bounds a question to the bus.
-const askLimit = 2 * time.Second
+// askTimeout bounds a request to the bus.
+const askTimeout = 2 * time.Second
 
-// Depth is how many commands wait for a worker.
+// Depth is the number of commands that wait for a worker.
 type Depth struct {
-	// Pending commands are not delivered yet; Unanswered ones are delivered and not acknowledged.
+	// Pending commands are not delivered yet; Unanswered ones are delivered but not acknowledged.
 	Pending, Unanswered int64
 }
 
-// depths is an answer of the bus. An error is kept like an answer: a bus that does not answer is not asked by each caller.
+// depths is an answer of the bus. It includes an error, so that callers share the error of an unavailable bus instead of asking again.
 type depths struct {
 	byWorker map[string]Depth
 	err      error
 }
 
-// Depths returns how many commands wait on the bus, by worker, as of at most some seconds ago. The map must not be modified.
+// Depths returns the numbers of commands that wait on the bus, by worker. They may be some seconds old (see Value). The map must not be
+// modified.
 func (c *Census) Depths(ctx context.Context) (map[string]Depth, error) {
 	d, err := c.depths.Get(ctx)
 	if err != nil {
@@ -33,7 +34,7 @@ func (c *Census) Depths(ctx context.Context) (map[string]Depth, error) {
 }
 
 func (c *Census) readDepths(ctx context.Context) (depths, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	byWorker, err := c.consumers(ctx)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package census counts what an orchestrator can find out: where unfinished
-// operations and orchestrations stand, which commands wait on the bus, and what
-// ended lately. It counts once for all callers: the operator API and the
-// metrics. Every orchestrator shows the same.
+// Package census counts unfinished operations and orchestrations by position,
+// commands that wait on the bus, and operations and steps that ended recently.
+// The operator API and the metrics share its results. The results are the same
+// in every orchestrator.
 package census
 
 import (
@@ -17,12 +17,12 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// Operations counts operations that have not ended.
+// Operations counts unfinished operations.
 type Operations interface {
 	Census(ctx context.Context) (store.Census, error)
 }
 
-// Orchestrations counts orchestrations that have not ended, and their operations.
+// Orchestrations counts unfinished orchestrations and their operations.
 type Orchestrations interface {
 	Census(ctx context.Context) (orchestrations, operations []store.Standing, err error)
 }
@@ -33,13 +33,13 @@ type Definitions interface {
 	Pinned(ctx context.Context, hash string) (*process.Process, error)
 }
 
-// Workers knows the live workers.
+// Workers tracks live workers.
 type Workers interface {
 	Serves(worker, step string) bool
 	Workers() []liveness.Worker
 }
 
-// Deps is what a Census counts with. All are required.
+// Deps are the dependencies of a Census. All are required.
 type Deps struct {
 	Operations     Operations
 	Orchestrations Orchestrations
@@ -50,7 +50,7 @@ type Deps struct {
 	Log            *slog.Logger
 }
 
-// Census is safe for concurrent use.
+// Census counts operations and commands. It is safe for concurrent use.
 type Census struct {
 	deps    Deps
 	counted *Value[store.Census]
@@ -64,22 +64,22 @@ func New(deps Deps) *Census {
 	return c
 }
 
-// Group is a number of operations at the same place, with what they wait for. Worker, Stage and Step are empty before an operation
-// has started, and Worker also at the end of a process.
+// Group counts operations at the same position, with the reason why they wait. Worker, Stage and Step are empty for pending operations and at
+// the end of a process.
 type Group struct {
 	store.Group
 	Reason              store.Reason
 	Worker, Stage, Step string
 }
 
-// Result is where operations stand.
+// Result holds the positions of unfinished operations.
 type Result struct {
 	Groups []Group
-	// FirstDue is the earliest time that an operation waits for; zero when none does.
+	// FirstDue is the earliest time that an operation waits for; zero if none waits.
 	FirstDue time.Time
 }
 
-// Read counts the operations, at most some seconds ago (see Value). Which workers live is looked up now.
+// Read returns the counts, which may be some seconds old (see Value). The reasons use the current live workers.
 func (c *Census) Read(ctx context.Context) (Result, error) {
 	counted, err := c.counted.Get(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Census) Read(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-// Group finds what a group waits for.
+// Group adds the reason and the names of the position to a group.
 func (c *Census) Group(ctx context.Context, g store.Group) (Group, error) {
 	out := Group{Group: g, Reason: store.WaitsForAdmission}
 	if g.State == event.Pending {

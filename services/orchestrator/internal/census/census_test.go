@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
 
-// fakes are a database with fixed groups, the built-in definitions, and workers that may be away.
+// fakes implements a database with fixed groups, the built-in definitions, and workers of which one may be missing.
 type fakes struct {
 	groups []store.Group
 	counts int
@@ -72,11 +72,11 @@ func TestTally_WaitReasons_UseCurrentWorkers(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	f.away = step.Worker
-	want[2] = here(store.WaitsForWorker) // a retry waits for its time, whoever is there
+	want[2] = here(store.WaitsForWorker) // a retry waits for its time, with or without a worker
 	if diff := cmp.Diff(want, read()); diff != "" {
 		t.Errorf("without the worker (-want +got):\n%s", diff)
 	}
 	if f.counts != 1 {
-		t.Errorf("the operations were counted %d times, want once for both", f.counts)
+		t.Errorf("operations were counted %d times, want once", f.counts)
 	}
 }

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// age is how old values may be: a step without a worker must be seen soon. A slow database is asked less often.
-	age = 2 * time.Second
-	// limit is enough to count 100,000 operations on a busy machine.
-	limit = 4 * time.Second
-	// instant is for what costs nothing to find out.
-	instant = 100 * time.Millisecond
-	// maxPlans, maxWorkers and maxConsumers bound labels that others choose.
+	// maxAge is the maximum age of values. It is short, so that a step without a worker is visible soon. A slow database is read less often.
+	maxAge = 2 * time.Second
+	// readTimeout is enough to count 100,000 operations on a busy machine.
+	readTimeout = 4 * time.Second
+	// localAge is the maximum age of values that are read from memory.
+	localAge = 100 * time.Millisecond
+	// maxPlans, maxWorkers and maxConsumers bound the values of labels that come from outside.
 	maxPlans, maxWorkers, maxConsumers = 64, 64, 128
 )
 
@@ -35,7 +35,7 @@ func (c *Census) Register(r prometheus.Registerer) error {
 }
 
 func (c *Census) config(source string, age time.Duration) scrape.Config {
-	return scrape.Config{Source: source, Age: age, Limit: limit, Log: c.deps.Log}
+	return scrape.Config{Source: source, Age: age, Limit: readTimeout, Log: c.deps.Log}
 }
 
 // steps calls f for the steps of the current definitions that workers execute.
@@ -70,7 +70,7 @@ func newOperations(c *Census) *scrape.Collector {
 			"How long the operation that has been at a step longest has been there.", "worker", "step", "condition").Remembered(),
 		lag: scrape.NewGauge("keb_sweep_lag_seconds", "How long the most overdue timer has been due."),
 	}
-	return scrape.New(c.config("operations", age), o.read, o.unfinished, o.waiting, o.oldest, o.atStep, o.longestAtStep, o.lag)
+	return scrape.New(c.config("operations", maxAge), o.read, o.unfinished, o.waiting, o.oldest, o.atStep, o.longestAtStep, o.lag)
 }
 
 func (o *operations) read(ctx context.Context, s *scrape.Sample) error {
@@ -88,7 +88,7 @@ func (o *operations) read(ctx context.Context, s *scrape.Sample) error {
 	return nil
 }
 
-// empty makes a series of everything that is known beforehand, so that nothing is missing while there is nothing.
+// empty adds all series that are known in advance, so that they exist with the value 0.
 func (o *operations) empty(s *scrape.Sample) {
 	set := o.c.deps.Definitions.Set()
 	for t := range set {
@@ -123,7 +123,7 @@ func (o *operations) add(s *scrape.Sample, g *Group, now time.Time) {
 	s.Max(o.longestAtStep, seconds(since, now), g.Worker, g.Step, string(g.Reason))
 }
 
-// seconds is the time from a to b, at least 0; 0 when a is not set.
+// seconds returns the time from a to b, at least 0; 0 if a is not set.
 func seconds(a, b time.Time) float64 {
 	if a.IsZero() {
 		return 0
@@ -142,7 +142,7 @@ func newOrchestrations(c *Census) *scrape.Collector {
 		active: scrape.NewGauge("keb_orchestrations", "Orchestrations that have not ended.", "type", "state"),
 		member: scrape.NewGauge("keb_orchestration_operations", "Operations of orchestrations that have not ended.", "type", "state"),
 	}
-	return scrape.New(c.config("orchestrations", age), o.read, o.active, o.member)
+	return scrape.New(c.config("orchestrations", maxAge), o.read, o.active, o.member)
 }
 
 func (o *orchestrations) read(ctx context.Context, s *scrape.Sample) error {
@@ -182,7 +182,7 @@ func newWorkers(c *Census) *scrape.Collector {
 		served: scrape.NewGauge("keb_worker_step_served",
 			"1 when a live replica serves a step of the processes, else 0.", "worker", "step"),
 	}
-	return scrape.New(c.config("workers", instant), w.read, w.replicas, w.served)
+	return scrape.New(c.config("workers", localAge), w.read, w.replicas, w.served)
 }
 
 func (w *workers) read(_ context.Context, s *scrape.Sample) error {
@@ -218,7 +218,7 @@ func newBus(c *Census) *scrape.Collector {
 		waiting: scrape.NewGauge("keb_bus_consumer_ack_pending",
 			"Messages of a consumer that are delivered and not acknowledged.", "stream", "consumer"),
 	}
-	return scrape.New(c.config("bus", age), b.read, b.messages, b.bytes, b.pending, b.waiting)
+	return scrape.New(c.config("bus", maxAge), b.read, b.messages, b.bytes, b.pending, b.waiting)
 }
 
 func (b *bus) read(ctx context.Context, s *scrape.Sample) error {
@@ -226,7 +226,7 @@ func (b *bus) read(ctx context.Context, s *scrape.Sample) error {
 		name := string(spec.Name)
 		stream, err := b.c.deps.JetStream.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // it is made again when something is published
+			continue // the next publication creates it again
 		}
 		if err != nil {
 			return fmt.Errorf("read stream %s: %w", name, err)
@@ -237,7 +237,7 @@ func (b *bus) read(ctx context.Context, s *scrape.Sample) error {
 		list := stream.ListConsumers(ctx)
 		for info := range list.Info() {
 			if info.Config.Durable == "" {
-				continue // an observer under a random name
+				continue // a temporary consumer with a random name
 			}
 			consumer := b.consumers.Value(info.Name)
 			s.Add(b.pending, float64(info.NumPending), name, consumer)

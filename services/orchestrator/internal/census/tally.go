@@ -12,46 +12,48 @@ import (
 )
 
 const (
-	// keepMinutes is how long minutes are kept, and forgetEvery how often older ones are removed.
+	// keepMinutes is the retention time of counters, and forgetEvery the interval in which old ones are deleted.
 	keepMinutes = 25 * time.Hour
 	forgetEvery = 10 * time.Minute
-	// flushLimit bounds a write.
-	flushLimit = 10 * time.Second
-	// maxPending bounds the counters of a database that cannot be reached; what is new beyond is not counted.
+	// flushTimeout bounds a write.
+	flushTimeout = 10 * time.Second
+	// maxPending is the maximum number of unwritten counters while the database is unavailable. Further counters are dropped.
 	maxPending = 50_000
 )
 
-// Counts keeps what a Tally has counted.
+// Counts stores the counters of a Tally.
 type Counts interface {
 	AddTally(ctx context.Context, counts map[store.TallyKey]int64) error
 	ForgetTally(ctx context.Context, before time.Time) error
 	Tally(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error)
 }
 
-// Tally counts what has ended, minute by minute. It counts what its orchestrator has committed in memory, and adds it to a table every few
-// seconds, so that no step costs a write. An orchestrator that is killed loses what it has not written yet. It is safe for concurrent use.
+// Tally counts started and ended operations and ended steps per minute. It counts the commits of its orchestrator in memory and adds the
+// counters to a table every few seconds, so that a step needs no extra write. A killed orchestrator loses its unwritten counters. Tally is
+// safe for concurrent use.
 type Tally struct {
 	every time.Duration
 	store Counts
 	now   func() time.Time
 	log   *slog.Logger
 
-	// table is held while what was counted moves to the table, so that no reader sees it twice or not at all.
+	// table is locked while counters move to the table, so that a reader sees each exactly once.
 	table sync.RWMutex
 
 	mu sync.Mutex
-	// pending is not yet written.
+	// pending holds the unwritten counters.
 	pending map[store.TallyKey]int64
-	// forgot is when old minutes were last removed.
+	// forgot is the time at which old counters were last deleted.
 	forgot time.Time
 }
 
-// NewTally returns a Tally that has counted nothing; every is the time between two writes.
+// NewTally returns an empty Tally; every is the time between two writes.
 func NewTally(every time.Duration, s Counts, now func() time.Time, log *slog.Logger) *Tally {
 	return &Tally{every: every, store: s, now: now, log: log, pending: map[store.TallyKey]int64{}}
 }
 
-// Started is what is counted when an operation begins; it is followed by the states in which operations end, and the outcomes of steps.
+// Started is the outcome that counts the start of an operation. The other outcomes are the final states of operations and the outcomes of
+// steps.
 const Started = "started"
 
 // Committed implements dispatch.Watcher.
@@ -81,7 +83,7 @@ func (t *Tally) count(minute time.Time, kind event.OperationType, worker, step, 
 	t.pending[k]++
 }
 
-// Run writes what was counted until ctx ends. Flush writes the rest, once nothing is committed any more.
+// Run writes the counters regularly until ctx ends. After the last commit the caller must call Flush.
 func (t *Tally) Run(ctx context.Context) error {
 	tick := time.NewTicker(t.every)
 	defer tick.Stop()
@@ -95,8 +97,8 @@ func (t *Tally) Run(ctx context.Context) error {
 	}
 }
 
-// Flush adds what was counted to the table. When nothing was it does nothing. What cannot be written stays; a write of which the
-// end is not known may count twice or not at all.
+// Flush adds the counters to the table. After an error the counters are kept. If the outcome of a write is unknown, its counters may count
+// twice or not at all.
 func (t *Tally) Flush(ctx context.Context) {
 	t.table.Lock()
 	defer t.table.Unlock()
@@ -114,7 +116,7 @@ func (t *Tally) Flush(ctx context.Context) {
 	}
 	t.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, flushLimit)
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if err := t.store.AddTally(ctx, counts); err != nil {
 		t.mu.Lock()
@@ -132,7 +134,7 @@ func (t *Tally) Flush(ctx context.Context) {
 	}
 }
 
-// Since returns what was counted in a minute and later: what is in the table, and what this process has not written yet.
+// Since returns the counters since a minute: those in the table, and the unwritten ones of this process.
 func (t *Tally) Since(ctx context.Context, since time.Time) (map[store.TallyKey]int64, error) {
 	t.table.RLock()
 	defer t.table.RUnlock()

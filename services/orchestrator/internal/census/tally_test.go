@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// fakeStore is the table.
+// fakeStore implements Counts.
 type fakeStore struct {
 	counts  map[store.TallyKey]int64
 	writes  int
@@ -83,7 +83,7 @@ func TestTally_Commits_AreCounted(t *testing.T) {
 	tl, f, clock := setup()
 	tl.Committed([]dispatch.Transition{begun, begun, ended})
 	want := map[store.TallyKey]int64{started: 2, failed: 1, one: 1, two: 1}
-	since(t, tl, minute, want) // not written yet, and seen
+	since(t, tl, minute, want) // includes unwritten counters
 	tl.Flush(t.Context())
 	since(t, tl, minute, want)
 	if diff := cmp.Diff(want, f.counts); diff != "" {
@@ -91,7 +91,7 @@ func TestTally_Commits_AreCounted(t *testing.T) {
 	}
 	tl.Flush(t.Context())
 	if f.writes != 1 {
-		t.Errorf("%d writes, want none when there is nothing to write", f.writes)
+		t.Errorf("%d writes, want no write without new counters", f.writes)
 	}
 	clock.Advance(time.Minute)
 	tl.Committed([]dispatch.Transition{begun})
@@ -99,10 +99,10 @@ func TestTally_Commits_AreCounted(t *testing.T) {
 	next := started
 	next.Minute = minute.Add(time.Minute)
 	if f.counts[next] != 1 || f.counts[started] != 2 {
-		t.Errorf("the next minute: %v", f.counts)
+		t.Errorf("counters are %v, want one start in the next minute", f.counts)
 	}
 	if len(f.forgot) != 1 || !f.forgot[0].Equal(epoch.Add(-25*time.Hour)) {
-		t.Errorf("forgot before %v, want it once in a while", f.forgot)
+		t.Errorf("deleted counters before %v, want one deletion of counters older than 25h", f.forgot)
 	}
 }
 

@@ -7,38 +7,38 @@ import (
 )
 
 const (
-	// freshness is how old an answer may always be. A slow answer may be older, so that at most one part in freshShare of the time goes
-	// into reading it; but none is older than stale.
-	freshness  = 2 * time.Second
-	freshShare = 10
-	stale      = 30 * time.Second
+	// minTTL is the minimum time to live of a value. A slow value lives longer, so that reading uses at most one part in loadShare of the
+	// time. No value lives longer than maxTTL.
+	minTTL    = 2 * time.Second
+	loadShare = 10
+	maxTTL    = 30 * time.Second
 )
 
-// Value is an answer that is expensive to read and is shared by all callers. The longer it takes to read, the older it may be. It is safe
-// for concurrent use.
+// Value caches an expensive value for all callers. Its time to live grows with the time that reading it takes. It is safe for concurrent
+// use.
 type Value[T any] struct {
 	read func(ctx context.Context) (T, error)
-	// turn holds one token for the caller that reads or looks: unlike a mutex it can be awaited with a deadline.
-	turn  chan struct{}
+	// lock is a mutex that can be acquired with a deadline.
+	lock  chan struct{}
 	value T
 	until time.Time
 }
 
-// NewValue returns a Value that read reads. No other caller gets an answer meanwhile, so read must end with its context.
+// NewValue returns a Value that calls read. All callers wait for read, so it must return when its context ends.
 func NewValue[T any](read func(ctx context.Context) (T, error)) *Value[T] {
-	return &Value[T]{read: read, turn: make(chan struct{}, 1)}
+	return &Value[T]{read: read, lock: make(chan struct{}, 1)}
 }
 
-// Get returns the answer, which the caller must not modify. A caller that waits for another one to read it waits no longer than ctx. The
-// caller that reads continues until its deadline even if its ctx is cancelled: the answer is for the others, too.
+// Get returns the value, which the caller must not modify. While another caller reads, Get waits until its ctx ends. The reading caller
+// continues until its deadline even if its ctx is cancelled, because other callers wait for the value.
 func (v *Value[T]) Get(ctx context.Context) (T, error) {
 	var none T
 	select {
-	case v.turn <- struct{}{}:
+	case v.lock <- struct{}{}:
 	case <-ctx.Done():
 		return none, fmt.Errorf("wait for an answer: %w", ctx.Err())
 	}
-	defer func() { <-v.turn }()
+	defer func() { <-v.lock }()
 	start := time.Now()
 	if start.Before(v.until) {
 		return v.value, nil
@@ -53,6 +53,6 @@ func (v *Value[T]) Get(ctx context.Context) (T, error) {
 		return none, err
 	}
 	end := time.Now()
-	v.value, v.until = value, end.Add(min(max(freshness, freshShare*end.Sub(start)), stale))
+	v.value, v.until = value, end.Add(min(max(minTTL, loadShare*end.Sub(start)), maxTTL))
 	return value, nil
 }

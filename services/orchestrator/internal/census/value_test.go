@@ -17,7 +17,7 @@ func TestCache_SlowSource_ExtendsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var found atomic.Int32
 		v := census.NewValue(func(context.Context) (int32, error) {
-			<-time.After(time.Second) // of the bubble: no time passes
+			<-time.After(time.Second) // fake time
 			return found.Add(1), nil
 		})
 		var all sync.WaitGroup
@@ -31,11 +31,11 @@ func TestCache_SlowSource_ExtendsTTL(t *testing.T) {
 		all.Wait()
 		<-time.After(9 * time.Second)
 		if n, _ := v.Get(t.Context()); n != 1 {
-			t.Errorf("what took a second to find is found again after 9")
+			t.Error("a value that took 1 s to read is read again after 9 s")
 		}
 		<-time.After(2 * time.Second)
 		if n, _ := v.Get(t.Context()); n != 2 {
-			t.Errorf("after 11 seconds it is still the old one")
+			t.Error("a value that took 1 s to read is still cached after 11 s")
 		}
 	})
 }
@@ -54,7 +54,7 @@ func TestCache_VerySlowSource_LimitsTTL(t *testing.T) {
 		}
 		<-time.After(31 * time.Second)
 		if n, _ := v.Get(t.Context()); n != 2 {
-			t.Error("an answer of 31 seconds is still given")
+			t.Error("a value is still cached after 31 s")
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestCache_FirstCallerCancels_OthersGetTheValue(t *testing.T) {
 		synctest.Wait()
 		wait.Go(func() {
 			if n, err := v.Get(t.Context()); n != 1 || err != nil {
-				t.Errorf("who waits gets %d, %v", n, err)
+				t.Errorf("the waiting caller gets %d, %v; want 1", n, err)
 			}
 		})
 		synctest.Wait()
@@ -108,7 +108,7 @@ func TestCache_FirstCallerCancels_OthersGetTheValue(t *testing.T) {
 		defer cancel()
 		<-time.After(time.Minute)
 		if _, err := v.Get(late); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("after its deadline somebody still looks for an answer: %v", err)
+			t.Errorf("error is %v, want the end of the deadline", err)
 		}
 	})
 }
