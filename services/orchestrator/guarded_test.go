@@ -112,7 +112,7 @@ func fromAnOldBrowser(c caller) caller {
 	}
 }
 
-func nobody(*http.Request) {}
+func anonymous(*http.Request) {}
 
 // route is a request to a route.
 type route struct {

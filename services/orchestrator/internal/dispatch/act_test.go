@@ -17,7 +17,7 @@ func TestAct_NextOperationCannotStart_Succeeds(t *testing.T) {
 	first, next := b.request(o, "i-1")[0], b.request(o, "i-1")[0]
 	for _, step := range []string{"One", "Two"} {
 		if step == "Two" {
-			o.bus.set(commandsOnly, false) // of the next operation
+			o.bus.set(commandsOnly, false) // rejects the command of the next operation
 		}
 		if err := o.Act(t.Context(), first, engine.SkipStep{Step: step, By: "me"}); err != nil {
 			t.Errorf("skip %s: %v", step, err)
@@ -45,24 +45,24 @@ func TestAct_UnknownOperation_ReturnsNotFound(t *testing.T) {
 		t.Errorf("skip of another step: %v", err)
 	}
 	if got := b.row(id).Version; got != before {
-		t.Errorf("a refused action has changed the row to version %d", got)
+		t.Errorf("a rejected action has changed the row to version %d", got)
 	}
 }
 
-// An instance that nobody keeps any more may be made by somebody else just then.
+// Another transaction may create the row of an instance at the same time.
 func TestAct_InstanceCreatedMeanwhile_IsRetried(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
 	b.exec(`DELETE FROM orchestrator.instances`)
 	rounds := 0
-	o.deps.Definitions = between{Definitions: o.deps.Definitions, do: func() {
+	o.deps.Definitions = hookedDefinitions{Definitions: o.deps.Definitions, do: func() {
 		if rounds++; rounds == 1 {
 			b.exec(`INSERT INTO orchestrator.instances (instance_id, running) VALUES ('i-1', $1)`, id)
 		}
 	}}
 	if err := o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
-		t.Errorf("error %v; want that it is done", err)
+		t.Errorf("error is %v, want none", err)
 	}
 	if row := b.row(id); row.Step != 1 || rounds != 2 {
 		t.Errorf("the operation is at step %d after %d rounds, want 1 after 2", row.Step, rounds)

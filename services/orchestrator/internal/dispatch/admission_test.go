@@ -36,7 +36,7 @@ func TestRequest_DeprovisioningPreempts_AdmitsTheNextOne(t *testing.T) {
 	b.states(map[string]event.OperationState{ids[0]: event.Cancelled, ids[1]: event.InProgress})
 }
 
-// waitForRetry lets the step that an operation executes ask for a later try.
+// waitForRetry answers the current command of an operation with a retry result.
 func (b *bundle) waitForRetry(o *orchestrator, id string) {
 	b.t.Helper()
 	cursor := b.row(id).Cursor

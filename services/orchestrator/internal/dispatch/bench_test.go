@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// BenchmarkStep is what the dispatcher does for one result, without the database and the bus: it folds it, and makes the next command
-// and the facts.
+// BenchmarkStep measures the work of the dispatcher for one result, without the database and the bus: it folds the result, and creates the
+// next command and the facts.
 func BenchmarkStep(b *testing.B) {
 	set, err := process.Load(processes)
 	require.NoError(b, err)

@@ -23,7 +23,7 @@ func TestCache_LimitReached_EvictsTheOldest(t *testing.T) {
 	}
 	for n, want := range map[int]bool{999: true, 990: true, 0: false, 970: false} {
 		if got := c.get(fmt.Sprint("op-", n)) != nil; got != want {
-			t.Errorf("row %d is there: %t, want %t", n, got, want)
+			t.Errorf("row %d is cached: %t, want %t", n, got, want)
 		}
 	}
 }
@@ -32,13 +32,13 @@ func TestCache_RowReplaced_ReturnsTheLatest(t *testing.T) {
 	c := newCache(2)
 	c.put(cached(1, 1))
 	c.put(cached(2, 1))
-	c.put(cached(3, 1)) // the first two are old now
+	c.put(cached(3, 1)) // moves the first two to the old generation
 	c.put(cached(1, 2))
 	if got := c.get("op-1"); got == nil || got.Version != 2 {
 		t.Errorf("row is %+v, want version 2", got)
 	}
 	c.drop("op-1")
 	if got := c.get("op-1"); got != nil {
-		t.Errorf("a dropped row is still there: version %d", got.Version)
+		t.Errorf("a dropped row is still cached: version %d", got.Version)
 	}
 }

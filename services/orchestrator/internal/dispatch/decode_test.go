@@ -18,7 +18,7 @@ import (
 
 const someID = "0193a3c5-0000-7000-8000-000000000001"
 
-// cloudEvent is an event as it comes from the bus.
+// cloudEvent returns an event as the bus delivers it.
 func cloudEvent(t testing.TB, kind event.Type, data string) cloudevents.Event {
 	t.Helper()
 	e := cloudevents.New()
@@ -93,23 +93,23 @@ func TestDecodeRequest_InvalidEvent_NamesTheField(t *testing.T) {
 	}
 	r, err := decodeRequest(cloudEvent(t, event.TypeOperationRequested, `{"operation":{"id":"`+strings.ToUpper(someID)+`","type":"update","instanceId":"i"}}`))
 	if err != nil || r.Operation.ID != someID {
-		t.Errorf("the id in capitals is read as %q, error %v", r.Operation.ID, err)
+		t.Errorf("an id in upper case is decoded as %q, error %v", r.Operation.ID, err)
 	}
 }
 
 func TestBound_LongText_IsCutBetweenCharacters(t *testing.T) {
 	if got := bound(strings.Repeat("x", maxText)); len(got) != maxText {
-		t.Errorf("a text of the greatest length has %d bytes", len(got))
+		t.Errorf("a text of the maximum length has %d bytes, want %d", len(got), maxText)
 	}
 	if got := bound("x" + strings.Repeat("日", maxText)); !utf8.ValidString(got) || len(got) > maxText+3 || !strings.HasSuffix(got, "日...") {
 		t.Errorf("a long text is cut to %d bytes, ending in %q", len(got), got[len(got)-10:])
 	}
 	if got := seconds(math.NaN()); got != 0 {
-		t.Errorf("no number of seconds is %s", got)
+		t.Errorf("NaN seconds are %s, want 0", got)
 	}
 }
 
-// FuzzDecode: whatever is on the bus is refused or read into something that can be folded.
+// FuzzDecode checks that every event is either rejected or decoded into a valid request or result.
 func FuzzDecode(f *testing.F) {
 	types := []event.Type{
 		event.TypeStepSucceeded, event.TypeStepRetry, event.TypeStepFailed, event.TypeStepSkipped, event.TypeStageLost, event.TypeOperationRequested,

@@ -18,10 +18,10 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// factReader collects the facts that are published, as cursor and kind.
+// factReader collects published facts as "cursor kind".
 type factReader struct {
 	b    *bundle
-	seen map[string][]string // by the ids of operations
+	seen map[string][]string // by operation id
 }
 
 func (b *bundle) readFacts() *factReader {
@@ -39,7 +39,7 @@ func (b *bundle) readFacts() *factReader {
 	return r
 }
 
-// want waits until the facts of an operation are published, each at least once and none besides.
+// want waits until exactly the wanted facts of an operation are published, each at least once.
 func (r *factReader) want(id string, want ...string) {
 	r.b.t.Helper()
 	var got []string
@@ -57,10 +57,10 @@ func (r *factReader) want(id string, want ...string) {
 	})
 }
 
-// nothing lets no message through.
-func nothing(string) bool { return true }
+// everything rejects all messages.
+func everything(string) bool { return true }
 
-// killed does something in which the orchestrator is killed, and lets the bus deliver the messages again.
+// killed runs do, in which the orchestrator must be killed, and requests redelivery of the messages.
 func killed(t *testing.T, batch []*bus.Delivery, do func() error) {
 	t.Helper()
 	defer func() {
@@ -82,7 +82,7 @@ func (b *bundle) factsAfter(id string) (after *int64) {
 	return after
 }
 
-// finish lets both steps of an update succeed.
+// finish answers both steps of an update with success.
 func (b *bundle) finish(o *orchestrator, id string) {
 	b.t.Helper()
 	for b.row(id).InFlight() {
@@ -112,7 +112,7 @@ func TestFacts_KilledBeforePublication_RedeliveryPublishes(t *testing.T) {
 	o = b.orchestrator()
 	require.NoError(t, o.Requests(t.Context(), b.take(b.requests, 1)))
 	facts.want(id, begun...)
-	for b.row(id).InFlight() { // with the second result the operation ends
+	for b.row(id).InFlight() { // the second result ends the operation
 		b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Step = []string{"One", "Two"}[b.row(id).Step] })
 		o.bus.set(func(string) bool { panic("killed") }, false)
 		batch = b.take(b.results, 1)
@@ -123,11 +123,11 @@ func TestFacts_KilledBeforePublication_RedeliveryPublishes(t *testing.T) {
 	facts.want(id, finished...)
 	b.inStream(event.StreamResults, 0)
 	if after := b.factsAfter(id); after != nil {
-		t.Errorf("facts after %d are said not to be published", *after)
+		t.Errorf("facts_after is %d, want NULL", *after)
 	}
 }
 
-// No message comes again for what the clock, an operator or the end of another operation has caused.
+// Transitions caused by the clock, an operator or the end of another operation have no message that is redelivered.
 func TestFacts_KilledBeforePublication_NextStartPublishes(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -167,26 +167,26 @@ func TestFacts_KilledBeforePublication_NextStartPublishes(t *testing.T) {
 			facts := b.readFacts()
 			o := b.orchestrator()
 			id := c.prepare(b, o)
-			o.bus.set(nothing, false)
+			o.bus.set(everything, false)
 			if err := c.do(b, o, id); err != nil && b.row(id).Status.Final() {
 				t.Fatalf("error %v", err)
 			}
 			if b.factsAfter(id) == nil {
-				t.Fatal("the row does not say that its facts may not be published")
+				t.Fatal("facts_after is NULL although the facts are not published")
 			}
 			started := b.orchestrator()
 			require.NoError(t, started.PublishFacts(t.Context()))
 			facts.want(id, c.want...)
 			if after := b.factsAfter(id); after != nil {
-				t.Errorf("facts after %d are said not to be published", *after)
+				t.Errorf("facts_after is %d, want NULL", *after)
 			}
 			published := len(facts.seen[id])
 			b.clock.Advance(factsEvery)
 			require.NoError(t, started.PublishFacts(t.Context()))
-			last := b.request(started, "i-2")[0] // what was published before it has been seen when it is
+			last := b.request(started, "i-2")[0] // its facts arrive after all earlier ones
 			facts.want(last, begun...)
 			if got := len(facts.seen[id]); got != published {
-				t.Errorf("%d facts published, and %d after another look", published, got)
+				t.Errorf("%d facts are published after another check, want %d", got, published)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ func TestFacts_Published_ClearTheRow(t *testing.T) {
 	require.NoError(t, o.Admit(t.Context()))
 	facts.want(id, begun...)
 	if after := b.factsAfter(id); after != nil {
-		t.Errorf("facts after %d are said not to be published", *after)
+		t.Errorf("facts_after is %d, want NULL", *after)
 	}
 }
 
@@ -216,9 +216,9 @@ func TestFacts_PublishFails_OperationContinues(t *testing.T) {
 	b.inStream(event.StreamResults, 0)
 	b.inStream(event.StreamFacts, 0)
 	if count(o.metrics.factsLost) == 0 {
-		t.Error("the facts that were not taken are not counted")
+		t.Error("unpublished facts are not counted")
 	}
-	require.NoError(t, b.orchestrator().PublishFacts(t.Context())) // of another process
+	require.NoError(t, b.orchestrator().PublishFacts(t.Context())) // another process
 	facts.want(id, finished...)
 	if err := o.PublishFacts(t.Context()); err != nil || b.factsAfter(id) != nil {
 		t.Errorf("error %v; want nothing left to publish", err)
@@ -232,7 +232,7 @@ func TestFacts_PublishFailsAgain_IsRetriedLater(t *testing.T) {
 	o.bus.set(factsOnly, false)
 	id := b.request(o, "i-1")[0]
 	if err := o.PublishFacts(t.Context()); err == nil {
-		t.Error("no error although the bus refuses them")
+		t.Error("no error although the bus rejects the facts")
 	}
 	o.bus.set(nil, false)
 	require.NoError(t, o.PublishFacts(t.Context())) // not yet
@@ -242,7 +242,7 @@ func TestFacts_PublishFailsAgain_IsRetriedLater(t *testing.T) {
 	facts.want(id, begun...)
 }
 
-// A result that comes twice has had its effect; only its own facts are published again.
+// A duplicate result has no effect; only the facts of its own transition are published again.
 func TestFacts_DuplicateResult_PublishesThemAgain(t *testing.T) {
 	b := setup(t)
 	facts := b.readFacts()

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// forge puts a result on the bus as a worker that was not asked; named is the worker that the result says it is of.
+// forge publishes a result as publisher, which was not asked; named is the worker in the result.
 func (b *bundle) forge(publisher, named, id string, cursor int64) {
 	b.t.Helper()
 	r := event.StepSucceeded{Result: event.Result{
@@ -47,13 +47,13 @@ func TestResult_OtherWorker_IsDropped(t *testing.T) {
 			t.Fatalf("the operation has changed (-before +after):\n%s", diff)
 		}
 		if foreign, stale := count(o.metrics.foreign), count(o.metrics.stale); foreign != 1 || stale != 2 {
-			t.Errorf("%d results are counted as foreign and %d as stale, want 1 and 2", foreign, stale)
+			t.Errorf("%d foreign and %d stale results counted, want 1 and 2", foreign, stale)
 		}
 	}
-	// What names another worker than its publisher is a dead letter.
+	// A result that names another worker than its publisher is a dead letter.
 	b.inStream(event.StreamResults, 0)
 	b.inStream(event.StreamDead, 2)
-	// The operation goes on with the result of the worker that was asked, although it comes with forged ones.
+	// The operation continues with the result of the worker that was asked, although the batch has forged results.
 	b.forge("mallory", "mallory", id, before.Cursor)
 	b.answer(id, before.Cursor, nil)
 	b.forge("mallory", "mallory", id, before.Cursor)
@@ -63,7 +63,7 @@ func TestResult_OtherWorker_IsDropped(t *testing.T) {
 	}
 }
 
-// The cached row of the one orchestrator would go on with another worker than that which the other orchestrator has asked.
+// The cached row of one orchestrator names another worker than the one that the other orchestrator has asked.
 func TestResult_AfterAStaleOneInABatch_IsApplied(t *testing.T) {
 	b := setup(t)
 	mine, other := b.orchestrator(), b.orchestrator()

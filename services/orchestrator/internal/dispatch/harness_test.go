@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -68,7 +69,7 @@ stages:
       - {name: One, worker: alpha}
 `)}}
 
-// bundle is a bus and a database, with nobody who consumes but the test.
+// bundle is a bus and a database; only the test consumes messages.
 type bundle struct {
 	t        *testing.T
 	bus      *bus.Bus
@@ -81,7 +82,7 @@ type bundle struct {
 	requests chan *bus.Delivery
 
 	mu       sync.Mutex
-	commands []string // message ids, as they were published
+	commands []string // published message ids
 	dead     []string
 }
 
@@ -122,7 +123,7 @@ func (b *bundle) listen(subject string, see func(m *nats.Msg)) {
 	b.t.Cleanup(func() { _ = sub.Unsubscribe() })
 }
 
-// consume hands every delivery of a consumer to the test.
+// consume sends every delivery of a consumer to a channel.
 func (b *bundle) consume(spec event.ConsumerSpec, to chan<- *bus.Delivery) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -151,47 +152,47 @@ func (b *bundle) take(from <-chan *bus.Delivery, n int) []*bus.Delivery {
 		case d := <-from:
 			batch = append(batch, d)
 		case <-limit.C:
-			b.t.Fatalf("%d messages have come, want %d", len(batch), n)
+			b.t.Fatalf("%d messages have arrived, want %d", len(batch), n)
 		}
 	}
 	return batch
 }
 
-// nobody is a stage memory without anything in it.
-type nobody struct{}
+// emptyMemory is an empty stage memory.
+type emptyMemory struct{}
 
-func (nobody) Purge(context.Context, string, string) error { return nil }
+func (emptyMemory) Purge(context.Context, string, string) error { return nil }
 
-// workers tells that all live, or none.
+// workers reports whether all workers are alive.
 type workers bool
 
 func (w workers) Serves(string, string) bool { return bool(w) }
 
-// faulty is a bus that does not take what the test does not let through.
-type faulty struct {
+// faultyBus is a bus that rejects messages.
+type faultyBus struct {
 	*bus.Bus
 	mu     sync.Mutex
-	refuse func(subject string) bool // nil lets everything through
-	// after tells that the messages are refused only after the stream has taken them.
+	reject func(subject string) bool // nil rejects nothing
+	// after means that a rejected message is stored, and only its confirmation is lost.
 	after bool
 }
 
-func (f *faulty) set(refuse func(subject string) bool, after bool) {
+func (f *faultyBus) set(reject func(subject string) bool, after bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.refuse, f.after = refuse, after
+	f.reject, f.after = reject, after
 }
 
-func (f *faulty) Publish(ctx context.Context, msgs ...bus.Message) error {
+func (f *faultyBus) Publish(ctx context.Context, msgs ...bus.Message) error {
 	f.mu.Lock()
-	refuse, after := f.refuse, f.after
+	reject, after := f.reject, f.after
 	f.mu.Unlock()
 	failed := bus.PublishError{Total: len(msgs)}
 	var good []bus.Message
 	for i, m := range msgs {
-		bad := refuse != nil && refuse(m.Subject)
+		bad := reject != nil && reject(m.Subject)
 		if bad {
-			failed.Failures = append(failed.Failures, bus.Failure{Index: i, Subject: m.Subject, EventID: m.Event.ID(), Err: errors.New("refused")})
+			failed.Failures = append(failed.Failures, bus.Failure{Index: i, Subject: m.Subject, EventID: m.Event.ID(), Err: errors.New("rejected")})
 		}
 		if !bad || after {
 			good = append(good, m)
@@ -212,7 +213,7 @@ func factsOnly(subject string) bool    { return strings.HasPrefix(subject, "keb.
 // orchestrator is one dispatcher with a bus of its own.
 type orchestrator struct {
 	*Dispatcher
-	bus *faulty
+	bus *faultyBus
 }
 
 func (b *bundle) orchestrator() *orchestrator {
@@ -221,9 +222,9 @@ func (b *bundle) orchestrator() *orchestrator {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	f := &faulty{Bus: b.bus}
+	f := &faultyBus{Bus: b.bus}
 	d, err := New(Config{}, Deps{
-		Store: Postgres{Store: b.store}, Publisher: f, Definitions: definitions, Workers: workers(true), Purger: NewPurger(nobody{}, testkit.Logger(b.t)),
+		Store: Postgres{Store: b.store}, Publisher: f, Definitions: definitions, Workers: workers(true), Purger: NewPurger(emptyMemory{}, testkit.Logger(b.t)),
 		Log: testkit.Logger(b.t), Metrics: NewMetrics(prometheus.NewRegistry()), Now: b.clock.Now, Wake: func(time.Time) {},
 	})
 	if err != nil {
@@ -232,7 +233,7 @@ func (b *bundle) orchestrator() *orchestrator {
 	return &orchestrator{Dispatcher: d, bus: f}
 }
 
-// Results and Requests take what the bus has delivered.
+// Results and Requests accept deliveries of the bus.
 func (o *orchestrator) Results(ctx context.Context, batch []*bus.Delivery) error {
 	return o.Dispatcher.Results(ctx, Deliveries(batch))
 }
@@ -243,7 +244,7 @@ func (o *orchestrator) Requests(ctx context.Context, batch []*bus.Delivery) erro
 
 func count(c prometheus.Counter) int { return int(testutil.ToFloat64(c)) }
 
-// request publishes requests for updates of the instances, and lets the orchestrator take them in.
+// request publishes requests for updates of the instances, and passes them to the orchestrator as one batch.
 func (b *bundle) request(o *orchestrator, instances ...string) []string {
 	b.t.Helper()
 	operations := make([]event.Operation, len(instances))
@@ -253,7 +254,7 @@ func (b *bundle) request(o *orchestrator, instances ...string) []string {
 	return b.requestAll(o, operations...)
 }
 
-// requestAll publishes requests, and lets the orchestrator take them in as one batch.
+// requestAll publishes requests, and passes them to the orchestrator as one batch.
 func (b *bundle) requestAll(o *orchestrator, operations ...event.Operation) []string {
 	b.t.Helper()
 	ids := b.publishRequests(operations...)
@@ -261,7 +262,7 @@ func (b *bundle) requestAll(o *orchestrator, operations ...event.Operation) []st
 	return ids
 }
 
-// publishRequests puts requests on the bus.
+// publishRequests publishes requests.
 func (b *bundle) publishRequests(operations ...event.Operation) []string {
 	b.t.Helper()
 	ids := make([]string, len(operations))
@@ -280,7 +281,7 @@ func (b *bundle) publishRequests(operations ...event.Operation) []string {
 	return ids
 }
 
-// answer puts a success on the bus, for the command with this cursor; change may make something else of it.
+// answer publishes a success for the command with a cursor; change may modify it.
 func (b *bundle) answer(id string, cursor int64, change func(r *event.StepSucceeded)) {
 	b.t.Helper()
 	r := event.StepSucceeded{Result: event.Result{
@@ -293,13 +294,13 @@ func (b *bundle) answer(id string, cursor int64, change func(r *event.StepSuccee
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	// Without a message id, so that a test can send a duplicate.
+	// The message has no id, so that a test can send duplicates.
 	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject("alpha", "One"), Event: e}); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// fold lets the orchestrator fold the next n results as one batch.
+// fold passes the next n results to the orchestrator as one batch.
 func (b *bundle) fold(o *orchestrator, n int) {
 	b.t.Helper()
 	if err := o.Results(b.t.Context(), b.take(b.results, n)); err != nil {
@@ -332,7 +333,7 @@ func (b *bundle) history(id string) []string {
 	return lines
 }
 
-// published waits until a command has been published a number of times.
+// published waits until a command was published exactly times times.
 func (b *bundle) published(id string, cursor int64, times int) {
 	b.t.Helper()
 	want := event.DispatchID(id, cursor, 1)
@@ -343,17 +344,15 @@ func (b *bundle) published(id string, cursor int64, times int) {
 	})
 }
 
-// inStream counts what the stream holds; acknowledged messages of a work queue are gone.
+// inStream waits until the stream holds want messages; a work queue does not hold acknowledged ones.
 func (b *bundle) inStream(s event.Stream, want uint64) {
 	b.t.Helper()
-	var n uint64
 	ok := func() bool {
 		stream, err := b.bus.JetStream().Stream(b.t.Context(), string(s))
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		n = stream.CachedInfo().State.Msgs
-		return n == want
+		return stream.CachedInfo().State.Msgs == want
 	}
-	testkit.Eventually(b.t, patience, "stream "+string(s)+" holds what it should", ok)
+	testkit.Eventually(b.t, patience, fmt.Sprintf("stream %s holds %d messages", s, want), ok)
 }

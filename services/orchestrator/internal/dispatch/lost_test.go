@@ -20,10 +20,10 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// none leaves no command to a worker.
-func none(string, string) bool { return false }
+// noneHeld reports that no worker has a command.
+func noneHeld(string, string) bool { return false }
 
-// inFlight is a bundle whose orchestrator takes up three rows at once, and operations whose commands went down with the streams.
+// inFlight returns a bundle with an orchestrator whose batches have three rows, and operations whose commands are lost.
 func inFlight(t *testing.T, n int) (*bundle, *orchestrator, []string) {
 	t.Helper()
 	b := setup(t)
@@ -34,13 +34,13 @@ func inFlight(t *testing.T, n int) (*bundle, *orchestrator, []string) {
 		instances[i] = "i-" + strconv.Itoa(i)
 	}
 	ids := b.request(o, instances...)
-	b.forgetCommands()
+	b.recreateCommands()
 	b.clock.Advance(10 * time.Second)
 	return b, o, ids
 }
 
-// forgetCommands deletes the stream of commands; the bus makes it anew with the next publication.
-func (b *bundle) forgetCommands() {
+// recreateCommands deletes the stream of commands and creates it again.
+func (b *bundle) recreateCommands() {
 	b.t.Helper()
 	if err := b.bus.JetStream().DeleteStream(b.t.Context(), string(event.StreamCommands)); err != nil {
 		b.t.Fatal(err)
@@ -57,7 +57,7 @@ func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
 	held := event.CommandID(ids[7], b.row(ids[7]).Cursor)
 	left := func(worker, command string) bool { return worker == "alpha" && command == held }
 
-	// A row that somebody is changing is left to him.
+	// A row that another transaction has locked is skipped.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	tx, err := b.db.BeginTxx(ctx, nil)
@@ -78,7 +78,7 @@ func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
 	}
 	racing.Wait()
 	require.NoError(t, tx.Rollback())
-	// What one has locked the other leaves out, so nothing is sent twice, and between them nothing is forgotten.
+	// Each skips the rows that the other has locked, and together they send all commands.
 	if got := sent[0] + sent[1]; got != len(ids)-2 {
 		t.Errorf("%v commands sent again, want %d in all", sent, len(ids)-2)
 	}
@@ -86,7 +86,7 @@ func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
 
 	n, _, err := other.AfterLoss(t.Context(), b.clock.Now(), false, left)
 	if n != 1 || err != nil {
-		t.Errorf("%d commands sent when the row is free again, error %v; want the one that was left out", n, err)
+		t.Errorf("%d commands sent after the unlock, error %v; want the skipped one", n, err)
 	}
 	b.inStream(event.StreamCommands, uint64(len(ids)-1))
 	for _, id := range ids {
@@ -104,21 +104,21 @@ func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
 func TestAfterLoss_CommandInNewStream_IsNotDuplicated(t *testing.T) {
 	b, o, ids := inFlight(t, 1)
 	cursor := b.row(ids[0]).Cursor
-	// The redelivery of its request publishes it, and then the loss is noticed.
+	// The redelivery of the request publishes the command before the loss is detected.
 	w, err := o.newWork(t.Context(), b.row(ids[0]), true)
 	require.NoError(t, err)
 	w.republish = true
 	_, err = o.outbox.send(t.Context(), []*work{w})
 	require.NoError(t, err)
-	if n, _, err := o.AfterLoss(t.Context(), b.clock.Now(), false, none); n != 1 || err != nil {
+	if n, _, err := o.AfterLoss(t.Context(), b.clock.Now(), false, noneHeld); n != 1 || err != nil {
 		t.Fatalf("%d commands sent again, error %v", n, err)
 	}
 	b.published(ids[0], cursor, 3)
 	b.inStream(event.StreamCommands, 1)
 
-	// The results alone are lost: the stream must not drop the command.
+	// Only the results are lost: the stream must not drop the command.
 	b.clock.Advance(time.Second)
-	if n, _, err := o.AfterLoss(t.Context(), b.clock.Now(), true, none); n != 1 || err != nil {
+	if n, _, err := o.AfterLoss(t.Context(), b.clock.Now(), true, noneHeld); n != 1 || err != nil {
 		t.Fatalf("%d commands sent again, error %v", n, err)
 	}
 	b.inStream(event.StreamCommands, 2)
@@ -127,12 +127,12 @@ func TestAfterLoss_CommandInNewStream_IsNotDuplicated(t *testing.T) {
 func TestAfterLoss_NoWorker_CountsUnservedCommands(t *testing.T) {
 	b, o, ids := inFlight(t, 5)
 	o.deps.Workers = workers(false)
-	sent, unserved, err := o.AfterLoss(t.Context(), b.clock.Now(), false, none)
+	sent, unserved, err := o.AfterLoss(t.Context(), b.clock.Now(), false, noneHeld)
 	if sent != 0 || unserved != len(ids) || err != nil {
 		t.Errorf("%d sent, %d without a worker, error %v; want none and %d", sent, unserved, err, len(ids))
 	}
 	if row := b.row(ids[0]); !row.ExecuteBefore.Equal(epoch.Add(time.Minute)) {
-		t.Errorf("the limit is %s, want that from before", row.ExecuteBefore)
+		t.Errorf("limit is %s, want it unchanged", row.ExecuteBefore)
 	}
 }
 
@@ -146,29 +146,29 @@ func TestAfterLoss_PublishFails_KeepsCommandsInOutbox(t *testing.T) {
 		}
 		return false
 	}, false)
-	b.lostInTwoLooks(o, ids)
+	b.loseInTwoCalls(o, ids)
 	if refused != 3 {
-		t.Errorf("%d were refused, want the first batch of three", refused)
+		t.Errorf("%d commands were rejected, want the first batch of three", refused)
 	}
 }
 
-// unsure is a database of which the answer to a commit may be lost.
-type unsure struct {
+// unsureDB is a database that can lose the answer to a commit.
+type unsureDB struct {
 	driver driver.Driver
 	url    string
 	lose   atomic.Bool
 }
 
-func (u *unsure) Driver() driver.Driver { return u.driver }
+func (u *unsureDB) Driver() driver.Driver { return u.driver }
 
-func (u *unsure) Connect(context.Context) (driver.Conn, error) {
+func (u *unsureDB) Connect(context.Context) (driver.Conn, error) {
 	c, err := u.driver.Open(u.url)
 	return unsureConn{c, u}, err
 }
 
 type unsureConn struct {
 	driver.Conn
-	database *unsure
+	database *unsureDB
 }
 
 func (c unsureConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
@@ -182,7 +182,7 @@ func (c unsureConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.
 
 type unsureTx struct {
 	driver.Tx
-	database *unsure
+	database *unsureDB
 }
 
 func (t unsureTx) Commit() error {
@@ -193,7 +193,7 @@ func (t unsureTx) Commit() error {
 }
 
 // loseAnswer makes the orchestrator lose the answer to its next commit.
-func (b *bundle) loseAnswer(o *orchestrator) *unsure {
+func (b *bundle) loseAnswer(o *orchestrator) *unsureDB {
 	b.t.Helper()
 	address, err := url.Parse(b.url)
 	if err != nil {
@@ -202,7 +202,7 @@ func (b *bundle) loseAnswer(o *orchestrator) *unsure {
 	settings := address.Query()
 	settings.Set("binary_parameters", "yes") // as in package postgres
 	address.RawQuery = settings.Encode()
-	database := &unsure{driver: b.db.Driver(), url: address.String()}
+	database := &unsureDB{driver: b.db.Driver(), url: address.String()}
 	db := sqlx.NewDb(sql.OpenDB(database), "postgres")
 	b.t.Cleanup(func() { _ = db.Close() })
 	unsure, err := store.New(b.t.Context(), db, b.db)
@@ -215,22 +215,22 @@ func (b *bundle) loseAnswer(o *orchestrator) *unsure {
 func TestAfterLoss_CommitAnswerLost_SendsCommands(t *testing.T) {
 	b, o, ids := inFlight(t, 5)
 	database := b.loseAnswer(o)
-	b.lostInTwoLooks(o, ids)
+	b.loseInTwoCalls(o, ids)
 	if database.lose.Load() {
 		t.Error("the answer to the commit was not lost")
 	}
 }
 
-// lostInTwoLooks looks twice for lost commands: the first look fails with its first batch of three, which goes out with the second.
-func (b *bundle) lostInTwoLooks(o *orchestrator, ids []string) {
+// loseInTwoCalls calls AfterLoss twice: the first call fails with its first batch of three, and the second call sends all commands.
+func (b *bundle) loseInTwoCalls(o *orchestrator, ids []string) {
 	b.t.Helper()
-	if n, _, err := o.AfterLoss(b.t.Context(), b.clock.Now(), false, none); n != 0 || err == nil {
+	if n, _, err := o.AfterLoss(b.t.Context(), b.clock.Now(), false, noneHeld); n != 0 || err == nil {
 		b.t.Errorf("%d commands sent again, error %v; want an error", n, err)
 	}
-	n, _, err := o.AfterLoss(b.t.Context(), b.clock.Now(), false, none)
+	n, _, err := o.AfterLoss(b.t.Context(), b.clock.Now(), false, noneHeld)
 	require.NoError(b.t, err)
 	if want := len(ids) - 3; n != want {
-		b.t.Errorf("%d commands sent again with the second look, want the other %d", n, want)
+		b.t.Errorf("%d commands sent again by the second call, want the other %d", n, want)
 	}
 	b.inStream(event.StreamCommands, uint64(len(ids)))
 }

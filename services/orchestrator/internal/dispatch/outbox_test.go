@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// notTaken is an operation that was taken up when its time had come, while the bus took no commands.
-func notTaken(t *testing.T) (*bundle, *orchestrator, string) {
+// unpublished returns a due operation that continued while the bus rejected commands.
+func unpublished(t *testing.T) (*bundle, *orchestrator, string) {
 	t.Helper()
 	b := setup(t)
 	o := b.orchestrator()
@@ -22,15 +22,15 @@ func notTaken(t *testing.T) (*bundle, *orchestrator, string) {
 	b.clock.Advance(time.Minute)
 	o.bus.set(commandsOnly, false)
 	if n, err := o.Due(t.Context()); err == nil || !b.row(id).InFlight() {
-		t.Fatalf("%d taken up, error %v; want one whose command is not out", n, err)
+		t.Fatalf("%d operations woken, error %v; want one with an unpublished command", n, err)
 	}
 	return b, o, id
 }
 
 func TestOutbox_BusReturns_PublishesDueCommands(t *testing.T) {
-	b, o, id := notTaken(t)
+	b, o, id := unpublished(t)
 	if err := o.Drain(t.Context()); err == nil {
-		t.Error("no error while the bus does not take it")
+		t.Error("no error while the bus rejects the command")
 	}
 	o.bus.set(nil, false)
 	before := b.row(id)
@@ -44,19 +44,19 @@ func TestOutbox_BusReturns_PublishesDueCommands(t *testing.T) {
 }
 
 func TestOutbox_OperationMovedOn_DropsOldCommand(t *testing.T) {
-	b, o, id := notTaken(t)
+	b, o, id := unpublished(t)
 	o.bus.set(nil, false)
 	cursor := b.row(id).Cursor
 	require.NoError(t, o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}))
 	require.NoError(t, o.Drain(t.Context()))
-	last := b.request(o, "i-2")[0] // whatever was published before it has been seen when it is
+	last := b.request(o, "i-2")[0] // its command arrives after all earlier ones
 	b.published(last, b.row(last).Cursor, 1)
 	b.published(id, cursor, 0)
 	b.published(id, b.row(id).Cursor, 1) // Two
 }
 
 func TestOutbox_SendWindowOver_DropsCommand(t *testing.T) {
-	b, o, id := notTaken(t)
+	b, o, id := unpublished(t)
 	o.bus.set(nil, false)
 	b.clock.Advance(event.DuplicateWindow + time.Second)
 	require.NoError(t, o.Drain(t.Context()))
@@ -73,7 +73,7 @@ func TestOutbox_AdmittedWhileBusAway_IsPublished(t *testing.T) {
 	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
 	o.bus.set(commandsOnly, false)
 	if err := o.Admit(t.Context()); err == nil || !b.row(id).InFlight() {
-		t.Fatalf("error %v; want one that has started and whose command is not out", err)
+		t.Fatalf("error %v; want an operation that started and whose command is not published", err)
 	}
 	o.bus.set(nil, false)
 	require.NoError(t, o.Drain(t.Context()))
@@ -89,14 +89,14 @@ func TestDispatcher_ContextEnds_FinishesStartedWork(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	o.bus.set(func(string) bool { stop(); return false }, false)
 	if n, err := o.Due(ctx); err != nil || n != 1 {
-		t.Fatalf("%d taken up, error %v", n, err)
+		t.Fatalf("%d operations woken, error %v; want 1", n, err)
 	}
 	b.published(id, b.row(id).Cursor, 1)
 	if ctx.Err() == nil {
-		t.Error("it was not stopped meanwhile")
+		t.Error("the context did not end during the call")
 	}
 	if _, err := o.Due(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v: what is not begun stays", err)
+		t.Errorf("error is %v, want that no work starts after the end of the context", err)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestDue_CommitAnswerLost_SendsCommand(t *testing.T) {
 	b.clock.Advance(time.Minute)
 	b.loseAnswer(o)
 	if _, err := o.Due(t.Context()); err == nil || !b.row(id).InFlight() {
-		t.Fatalf("error %v; want one that was taken up all the same", err)
+		t.Fatalf("error %v; want an error and a committed command", err)
 	}
 	require.NoError(t, o.Drain(t.Context()))
 	b.published(id, b.row(id).Cursor, 1)

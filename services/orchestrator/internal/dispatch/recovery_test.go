@@ -18,13 +18,13 @@ import (
 func TestResult_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		taken     bool // the stream has the command, but nobody was told
-		restarted bool // the result comes to an orchestrator that has just started
+		taken     bool // the stream has the command, but its confirmation was lost
+		restarted bool // the result is redelivered to a new orchestrator
 		times     int
 	}{
 		{"of the same orchestrator", false, false, 1},
 		{"of another one", false, true, 1},
-		{"with a command that is out already", true, true, 2},
+		{"with a published command", true, true, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
@@ -47,7 +47,7 @@ func TestResult_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 			b.fold(o, 1) // the redelivery
 			b.published(id, committed.Cursor, c.times)
 			b.inStream(event.StreamResults, 0)
-			b.inStream(event.StreamCommands, 2) // the first and the second, which the stream has once
+			b.inStream(event.StreamCommands, 2) // the first command, and the second one without a duplicate
 			if diff := cmp.Diff([]string{"-1 operation started", "0 succeeded"}, b.history(id)); diff != "" {
 				t.Errorf("history (-want +got):\n%s", diff)
 			}
@@ -89,15 +89,15 @@ func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 		conflicts int
 		step      int
 	}{
-		// The cursor stays, so that only the version tells.
-		{"when it was sent again", func(b *bundle, other *orchestrator, _ string) {
+		// The cursor is unchanged; only the version differs.
+		{"the command was sent again", func(b *bundle, other *orchestrator, _ string) {
 			b.clock.Advance(time.Minute)
 			if n, err := other.Due(t.Context()); n != 1 || err != nil {
 				t.Errorf("%d commands sent again, error %v", n, err)
 			}
 		}, 1, 1},
-		// The cursor is further on than that of the cached row.
-		{"when it has gone on", func(b *bundle, other *orchestrator, id string) {
+		// The cursor is higher than that of the cached row.
+		{"the operation moved on", func(b *bundle, other *orchestrator, id string) {
 			if err := other.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
 				t.Error(err)
 			}
@@ -144,7 +144,7 @@ func TestResult_TwoOrchestratorsFoldIt_OneIsApplied(t *testing.T) {
 	for _, id := range ids {
 		testkit.Eventually(t, patience, "the result counts", func() bool {
 			select {
-			case again := <-b.results: // a deadlock between the two gives a batch back
+			case again := <-b.results: // after a deadlock a batch is redelivered
 				require.NoError(t, orchestrators[0].Results(t.Context(), []*bus.Delivery{again}))
 			default:
 			}

@@ -13,19 +13,18 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// longUp is a time since which the bus has kept what it was given.
-func (b *bundle) longUp() time.Time { return b.clock.Now().Add(-time.Hour) }
+// hourAgo is used as the time since which the bus has kept all messages.
+func (b *bundle) hourAgo() time.Time { return b.clock.Now().Add(-time.Hour) }
 
-// republished lets an orchestrator that has just started publish once more, and wants a number of commands.
+// republished calls AfterStart of a new orchestrator, and checks the number of published commands.
 func (b *bundle) republished(after time.Time, want int) {
 	b.t.Helper()
 	if n, err := b.orchestrator().AfterStart(b.t.Context(), after); n != want || err != nil {
-		b.t.Errorf("%d commands published once more, error %v; want %d", n, err, want)
+		b.t.Errorf("%d commands published again, error %v; want %d", n, err, want)
 	}
 }
 
-// A bus that takes no commands stands for the kill: it comes after the commit as well. What such an orchestrator keeps in mind nobody asks
-// for any more.
+// A bus that rejects commands simulates a kill after the commit. The outbox of that orchestrator is not used again.
 func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -56,8 +55,8 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 		}, func(_ *bundle, o *orchestrator, id string) error {
 			return o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"})
 		}, 2, 1},
-		// When it was sent for the first time is long ago.
-		{"that nobody had answered", func(b *bundle, o *orchestrator) string {
+		// The command was first sent long ago.
+		{"that was not answered", func(b *bundle, o *orchestrator) string {
 			id := b.request(o, "i-1")[0]
 			b.clock.Advance(time.Minute)
 			return id
@@ -67,13 +66,13 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 		}, 2, 2},
 		{"that the bus had lost", func(b *bundle, o *orchestrator) string {
 			id := b.request(o, "i-1")[0]
-			b.forgetCommands()
+			b.recreateCommands()
 			b.clock.Advance(40 * time.Second)
 			return id
 		}, func(b *bundle, o *orchestrator, _ string) error {
 			ctx, kill := context.WithCancel(t.Context())
 			o.bus.set(func(subject string) bool { kill(); return commandsOnly(subject) }, false)
-			_, _, err := o.AfterLoss(ctx, b.clock.Now(), false, none)
+			_, _, err := o.AfterLoss(ctx, b.clock.Now(), false, noneHeld)
 			return err
 		}, 1, 1},
 	} {
@@ -83,13 +82,13 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 			id := c.prepare(b, o)
 			o.bus.set(commandsOnly, false)
 			if err := c.do(b, o, id); err == nil || !b.row(id).InFlight() {
-				t.Fatalf("error %v; want one whose command was committed", err)
+				t.Fatalf("error %v; want an error and a committed command", err)
 			}
 			b.inStream(event.StreamCommands, c.inStream-1)
 			b.clock.Advance(2 * time.Second) // a restart
 			before := b.row(id)
-			b.republished(b.longUp(), 1)
-			b.republished(b.longUp(), 1) // another one starts as well
+			b.republished(b.hourAgo(), 1)
+			b.republished(b.hourAgo(), 1) // another orchestrator starts
 			b.inStream(event.StreamCommands, c.inStream)
 			if row := b.row(id); row.Version != before.Version || row.Dispatch != c.dispatch {
 				t.Errorf("version %d and dispatch %d, want %d and %d", row.Version, row.Dispatch, before.Version, c.dispatch)
@@ -112,11 +111,11 @@ func TestAfterStart_PublishedCommand_IsNotDuplicated(t *testing.T) {
 	b.clock.Advance(time.Minute)
 	o.bus.set(commandsOnly, true)
 	if _, err := o.Due(t.Context()); err == nil {
-		t.Fatal("the bus has said that it has taken the command")
+		t.Fatal("the bus has confirmed the command")
 	}
-	b.republished(b.longUp(), 1)
+	b.republished(b.hourAgo(), 1)
 	b.published(id, b.row(id).Cursor, 2)
-	b.inStream(event.StreamCommands, 2) // with that of the first try
+	b.inStream(event.StreamCommands, 2) // including the first try
 }
 
 func TestAfterStart_OutsideDuplicateWindow_IsNotPublished(t *testing.T) {
@@ -127,38 +126,38 @@ func TestAfterStart_OutsideDuplicateWindow_IsNotPublished(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		age  time.Duration
-		// up is how long before the command the stream was made.
+		// up is the time from the creation of the stream to the command.
 		up time.Duration
-		// left is how long the worker still has.
+		// left is the time until the limit of the command.
 		left time.Duration
 		want int
 	}{
-		{"young enough", republishWithin - time.Millisecond, time.Hour, time.Minute - republishWithin, 1},
-		{"too old", republishWithin, time.Hour, time.Minute - republishWithin, 0},
+		{"recent", republishWithin - time.Millisecond, time.Hour, time.Minute - republishWithin, 1},
+		{"old", republishWithin, time.Hour, time.Minute - republishWithin, 0},
 		{"sent by a clock that is a little ahead", -clockSkew, time.Hour, time.Minute + clockSkew, 1},
 		{"sent by a clock that is wrong", -clockSkew - time.Millisecond, time.Hour, time.Minute + clockSkew, 0},
-		{"sent after the stream was made", 0, clockSkew + time.Millisecond, time.Minute, 1},
-		{"perhaps sent before the stream was made", 0, clockSkew, time.Minute, 0},
-		{"whose limit is over", time.Second, time.Hour, 0, 0},
-		{"that was sent shortly before the deadline of its operation", time.Second, time.Hour, time.Second, 1},
+		{"sent after the stream was created", 0, clockSkew + time.Millisecond, time.Minute, 1},
+		{"possibly sent before the stream was created", 0, clockSkew, time.Minute, 0},
+		{"limit passed", time.Second, time.Hour, 0, 0},
+		{"sent shortly before the deadline of its operation", time.Second, time.Hour, time.Second, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sent := now.Add(-c.age)
 			b.exec(`UPDATE orchestrator.operations SET sent_at = $1, execute_before = $2 WHERE id = $3`, sent, now.Add(c.left), id)
 			if n, err := o.AfterStart(t.Context(), sent.Add(-c.up)); n != c.want || err != nil {
-				t.Errorf("%d commands published once more, error %v; want %d", n, err, c.want)
+				t.Errorf("%d commands published again, error %v; want %d", n, err, c.want)
 			}
 		})
 	}
 }
 
-// between does something when the orchestrator looks for a definition.
-type between struct {
+// hookedDefinitions calls do before each lookup of a definition.
+type hookedDefinitions struct {
 	Definitions
 	do func()
 }
 
-func (d between) Pinned(ctx context.Context, hash string) (*process.Process, error) {
+func (d hookedDefinitions) Pinned(ctx context.Context, hash string) (*process.Process, error) {
 	d.do()
 	return d.Definitions.Pinned(ctx, hash)
 }
@@ -172,7 +171,7 @@ func TestAfterStart_OperationMovesOn_IsNotPublished(t *testing.T) {
 	cursor := b.row(id).Cursor
 	started := b.orchestrator()
 	moved := false
-	started.deps.Definitions = between{Definitions: started.deps.Definitions, do: func() {
+	started.deps.Definitions = hookedDefinitions{Definitions: started.deps.Definitions, do: func() {
 		if !moved {
 			moved = true
 			if err := o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}); err != nil {
@@ -180,8 +179,8 @@ func TestAfterStart_OperationMovesOn_IsNotPublished(t *testing.T) {
 			}
 		}
 	}}
-	if n, err := started.AfterStart(t.Context(), b.longUp()); n != 0 || err != nil || !moved {
-		t.Errorf("%d commands published once more, error %v; want none", n, err)
+	if n, err := started.AfterStart(t.Context(), b.hourAgo()); n != 0 || err != nil || !moved {
+		t.Errorf("%d commands published again, error %v; want none", n, err)
 	}
 	b.published(id, b.row(id).Cursor, 1) // Two
 	b.published(id, cursor, 0)
@@ -197,19 +196,19 @@ func TestAfterStart_ManyCommands_ArePublishedInPages(t *testing.T) {
 		instances[i] = "i-" + strconv.Itoa(i)
 	}
 	ids := b.request(o, instances...)
-	// One that nobody can take up any more must not hold up the others.
+	// An unreadable row must not block the others.
 	b.exec(`UPDATE orchestrator.requests SET definition = 'unknown' WHERE operation_id = $1`, ids[4])
 	started := b.orchestrator()
 	started.dueBatch = 3
 	taken := 0
 	started.bus.set(func(string) bool { taken++; return taken > 3 }, false)
-	if n, err := started.AfterStart(t.Context(), b.longUp()); n != 3 || err == nil {
-		t.Errorf("%d commands published once more, error %v; want the first page, and an error", n, err)
+	if n, err := started.AfterStart(t.Context(), b.hourAgo()); n != 3 || err == nil {
+		t.Errorf("%d commands published again, error %v; want the first page and an error", n, err)
 	}
 	b.inStream(event.StreamCommands, 3)
 	started.bus.set(nil, false)
-	if n, err := started.AfterStart(t.Context(), b.longUp()); n != 7 || err != nil {
-		t.Errorf("%d commands published once more, error %v; want all that can be read", n, err)
+	if n, err := started.AfterStart(t.Context(), b.hourAgo()); n != 7 || err != nil {
+		t.Errorf("%d commands published again, error %v; want all readable ones", n, err)
 	}
 	b.inStream(event.StreamCommands, 7)
 }

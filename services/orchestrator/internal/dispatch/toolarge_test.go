@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// numbers is 60 KB of JSON that has 3.1 MB once jsonb has written it out.
+// numbers is 60 KB of JSON; jsonb expands it to 3.1 MB.
 var numbers = json.RawMessage(`{"numbers":[` + strings.TrimSuffix(strings.Repeat("1e308,", 10_000), ",") + `]}`)
 
-// storedBefore is an operation whose next command no bus takes, stored by a release that did not look at sizes; its command is out.
+// storedBefore returns an operation in flight whose next command is too large for the bus, as stored by a release without size checks.
 func (b *bundle) storedBefore(o *orchestrator, instance, column string) string {
 	b.t.Helper()
 	id := b.request(o, instance)[0]
@@ -30,7 +30,7 @@ func (b *bundle) storedBefore(o *orchestrator, instance, column string) string {
 	return id
 }
 
-// failedForSize checks that an operation has ended and says why.
+// failedForSize checks that an operation has failed because of its size.
 func (b *bundle) failedForSize(id string) {
 	b.t.Helper()
 	row := b.row(id)
@@ -39,7 +39,7 @@ func (b *bundle) failedForSize(id string) {
 	}
 	for _, want := range []string{"step One", "bytes", "the order has", "the saved data"} {
 		if !strings.Contains(row.Error.Message, want) {
-			b.t.Errorf("the message %q does not say %q", row.Error.Message, want)
+			b.t.Errorf("message %q does not contain %q", row.Error.Message, want)
 		}
 	}
 }
@@ -76,13 +76,13 @@ func TestCommand_TooLargeInStoredRow_FailsOnlyItsOperation(t *testing.T) {
 			}
 			removal := b.requestAll(o, event.Operation{Type: event.Deprovision, InstanceID: "bad", Parameters: numbers})[0]
 			b.published(removal, b.row(removal).Cursor, 1)
-			b.orchestrated(removal)
+			b.finishDeprovisioning(removal)
 		})
 	}
 }
 
-// orchestrated lets the only step of a deprovisioning succeed, as a new orchestrator reads it from the database.
-func (b *bundle) orchestrated(id string) {
+// finishDeprovisioning answers the only step of a deprovisioning with success, with a new orchestrator that reads it from the database.
+func (b *bundle) finishDeprovisioning(id string) {
 	b.t.Helper()
 	o := b.orchestrator()
 	if _, err := o.AfterStart(b.t.Context(), time.Time{}); err != nil {
@@ -122,7 +122,7 @@ func TestRequest_TooLargeOnceStored_CanBeDeprovisioned(t *testing.T) {
 	b.published(ids[0], b.row(ids[0]).Cursor, 0)
 	removal := b.requestAll(o, event.Operation{Type: event.Deprovision, InstanceID: "i-1", Parameters: numbers})[0]
 	b.published(removal, b.row(removal).Cursor, 1)
-	b.orchestrated(removal)
+	b.finishDeprovisioning(removal)
 }
 
 func TestDetails_TooLargeOnceStored_FailTheStep(t *testing.T) {

@@ -45,7 +45,7 @@ finally:
   - {name: Five, worker: beta, execution: 1m, retry: {every: 10s, timeout: 5m}, onTimeout: skip, onFailure: skip}
 `)}}
 
-// walk is an operation that anything may happen to, and the spans that come of it.
+// walk applies random events to an operation and collects its spans.
 type walk struct {
 	t       *rapid.T
 	p       *process.Process
@@ -53,10 +53,10 @@ type walk struct {
 	row     *store.Row
 	now     time.Time
 	spans   []tracing.Span
-	parents map[trace.SpanID]string // what commands have named as their parent
+	parents map[trace.SpanID]string // the steps of commands, by parent span
 }
 
-func (w *walk) happens(e engine.Event) {
+func (w *walk) apply(e engine.Event) {
 	state, effects, err := engine.Apply(w.p, w.row.State, e, w.now)
 	if err != nil || !effects.Changed {
 		return
@@ -75,7 +75,7 @@ func (w *walk) happens(e engine.Event) {
 	}
 }
 
-// asStored is a state after the database has cut its times.
+// asStored cuts the times of a state as the database does.
 func asStored(s engine.State) engine.State {
 	for _, t := range []*time.Time{&s.FirstTriedAt, &s.ExecuteBefore, &s.DueAt, &s.StartedAt, &s.FinishedAt, &s.Deadline, &s.SentAt, &s.StageStartedAt} {
 		*t = t.Truncate(time.Microsecond)
@@ -99,30 +99,30 @@ func TestTracing_EverySchedule_SpansHaveParents(t *testing.T) {
 			result := engine.Result{Cursor: w.row.Cursor, StartedAt: w.now, FinishedAt: w.now}
 			switch rapid.IntRange(0, 12).Draw(t, "event") {
 			case 0, 1:
-				w.happens(engine.Start{})
+				w.apply(engine.Start{})
 			case 2, 3, 4:
 				result.Outcome = event.OutcomeSucceeded
-				w.happens(result)
+				w.apply(result)
 			case 5, 6:
 				result.Outcome = event.OutcomeRetry
-				w.happens(result)
+				w.apply(result)
 			case 7:
 				result.Outcome, result.Error = event.OutcomeFailed, &event.Error{Component: "alpha", Reason: "r", Message: "m"}
-				w.happens(result)
+				w.apply(result)
 			case 8:
 				result.Outcome = event.OutcomeStageLost
-				w.happens(result)
+				w.apply(result)
 			case 9, 10:
-				w.happens(engine.Due{WorkerAlive: rapid.Bool().Draw(t, "alive")})
+				w.apply(engine.Due{WorkerAlive: rapid.Bool().Draw(t, "alive")})
 			case 11:
 				if rapid.IntRange(0, 5).Draw(t, "cancel") == 0 {
-					w.happens(engine.Cancel{Reason: "enough"})
+					w.apply(engine.Cancel{Reason: "enough"})
 				} else {
-					w.happens(engine.Retry{By: "jane"})
+					w.apply(engine.Retry{By: "jane"})
 				}
 			case 12:
 				if p := w.row.Position(w.p); p != nil {
-					w.happens(engine.SkipStep{Step: p.Step, By: "jane"})
+					w.apply(engine.SkipStep{Step: p.Step, By: "jane"})
 				}
 			}
 		}
@@ -136,7 +136,7 @@ func TestTracing_EverySchedule_SpansHaveParents(t *testing.T) {
 	})
 }
 
-// end lets the operation come to its end, after which nothing may be open.
+// end completes the operation, which must end all spans.
 func (w *walk) end() {
 	for range 200 {
 		w.now = w.now.Add(time.Second)
@@ -144,12 +144,12 @@ func (w *walk) end() {
 		case w.row.Status.Final():
 			return
 		case w.row.Status == event.Pending:
-			w.happens(engine.Start{})
+			w.apply(engine.Start{})
 		case w.row.InFlight():
-			w.happens(engine.Result{Outcome: event.OutcomeSucceeded, Cursor: w.row.Cursor, StartedAt: w.now, FinishedAt: w.now})
+			w.apply(engine.Result{Outcome: event.OutcomeSucceeded, Cursor: w.row.Cursor, StartedAt: w.now, FinishedAt: w.now})
 		default:
 			w.now = w.now.Add(time.Minute)
-			w.happens(engine.Due{WorkerAlive: true})
+			w.apply(engine.Due{WorkerAlive: true})
 		}
 	}
 	w.t.Fatal("the operation does not end")
@@ -166,7 +166,7 @@ func (w *walk) check(runs int) {
 	}
 	for _, s := range w.spans {
 		if names[s.Parent.SpanID()] == "" || s.Parent.TraceID() != request.TraceID() {
-			w.t.Errorf("%q has a parent that is no span", s.Name)
+			w.t.Errorf("the parent of %q is not a span", s.Name)
 		}
 		if s.End.Before(s.Start) || s.Start.Before(epoch) {
 			w.t.Errorf("%q lasts from %s to %s", s.Name, s.Start, s.End)
@@ -174,15 +174,15 @@ func (w *walk) check(runs int) {
 	}
 	for id, step := range w.parents {
 		if names[id] != "step "+step {
-			w.t.Errorf("a command for %s names %q as its parent", step, names[id])
+			w.t.Errorf("the parent of a command for %s is %q", step, names[id])
 		}
 	}
 	if runs == 0 {
-		w.t.Errorf("no operation among %d spans", len(w.spans))
+		w.t.Errorf("%d spans, but none of an operation", len(w.spans))
 	}
 }
 
-// intake takes in one operation, of which the request brings a trace along, and returns its row.
+// intake sends a request with a trace context, and returns the row of its operation.
 func (b *bundle) intake(o *orchestrator, parent string) *store.Row {
 	b.t.Helper()
 	op := event.Operation{ID: uuid.Must(uuid.NewV7()).String(), Type: event.Update, InstanceID: uuid.NewString(), Plan: event.Plan{ID: "p", Name: "p"}}
@@ -210,26 +210,26 @@ func TestTracing_Sampling_IsDecidedAtIntake(t *testing.T) {
 	on.tracer = newTracer(tracing.TracerOf(tracing.NewProvider(spans), "x"))
 
 	if row := b.intake(on, requestSpan); row.TraceParent != requestSpan {
-		t.Errorf("of a sampled request the row keeps %q", row.TraceParent)
+		t.Errorf("trace context of a sampled request is stored as %q", row.TraceParent)
 	}
 	unwanted := requestSpan[:53] + "00"
 	row := b.intake(on, unwanted)
 	if row.TraceParent != unwanted || on.tracer.commandTrace(row) != unwanted {
-		t.Errorf("of a request that is not sampled the row keeps %q", row.TraceParent)
+		t.Errorf("trace context of an unsampled request is stored as %q", row.TraceParent)
 	}
 	row = b.intake(on, "")
 	own := tracing.ParseParent(row.TraceParent)
 	if got := own.TraceID().String(); got != without(row.Operation.ID, '-') || !own.IsSampled() {
-		t.Errorf("of a request without a trace the row keeps %q, want the operation's id %s", row.TraceParent, row.Operation.ID)
+		t.Errorf("trace context of a request without one is stored as %q, want the operation id %s", row.TraceParent, row.Operation.ID)
 	}
 	if row := b.intake(off, requestSpan); row.TraceParent != requestSpan {
-		t.Errorf("without tracing the row keeps %q", row.TraceParent)
+		t.Errorf("trace context without tracing is stored as %q", row.TraceParent)
 	}
 	if row := b.intake(off, ""); row.TraceParent != "" {
-		t.Errorf("without tracing and a trace the row keeps %q", row.TraceParent)
+		t.Errorf("trace context is %q without tracing and without one in the request, want none", row.TraceParent)
 	}
 	if ended := spans.Ended(); len(ended) != 2 || ended[1].SpanContext().SpanID() != own.SpanID() {
-		t.Errorf("there are %d spans of intakes, want 2", len(ended))
+		t.Errorf("%d spans of intakes, want 2", len(ended))
 	}
 }
 
@@ -242,12 +242,12 @@ func TestTracing_Off_AllocatesNothing(t *testing.T) {
 	works := []*work{{row: &store.Row{TraceParent: requestSpan}}}
 	allocations := testing.AllocsPerRun(100, func() {
 		if d.tracer.commandTrace(works[0].row) != requestSpan || d.tracer.factTrace(works[0].row) != requestSpan {
-			t.Error("the trace of the request is not handed on")
+			t.Error("the trace context of the request is not propagated")
 		}
 		d.trace(works)
 		d.traceFolds(t.Context(), works, epoch)
 	})
 	if allocations != 0 {
-		t.Errorf("there are %v allocations", allocations)
+		t.Errorf("%v allocations, want none", allocations)
 	}
 }

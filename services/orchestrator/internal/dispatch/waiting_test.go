@@ -13,7 +13,7 @@ func TestResults_OperationEndsInBatch_StartsTheWaitingOne(t *testing.T) {
 	old := b.row(first).Cursor
 	b.answer(first, old, nil)
 	b.fold(o, 1)
-	// A duplicate of the first result comes together with the last one.
+	// The batch has a duplicate of the first result and the last result.
 	b.answer(first, old, nil)
 	b.answer(first, b.row(first).Cursor, nil)
 	b.fold(o, 2)

@@ -9,12 +9,12 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// An unsuspension that overtakes the suspension before it is cancelled by it, or ends without a runtime.
+// An unsuspension that overtakes its suspension would be cancelled by it, or end without a runtime.
 func TestRequests_EarlierOneRedelivered_LaterOneWaits(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	running := b.request(o, "i-1")[0]
-	// Somebody else is at its row for a while.
+	// Another transaction locks the row for a while.
 	tx, err := b.db.BeginTxx(t.Context(), nil)
 	require.NoError(t, err)
 	if _, err := tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, running); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// breakDefinition lets an operation have a definition that nobody can read, as after a downgrade.
+// breakDefinition gives an operation a definition that does not exist, as after a downgrade.
 func (b *bundle) breakDefinition(id string) {
 	b.t.Helper()
 	if _, err := b.db.Exec(`UPDATE orchestrator.requests SET definition = 'gone' WHERE operation_id = $1`, id); err != nil {
@@ -45,7 +45,7 @@ func TestResults_UnreadableRow_FailsOnlyItsMessage(t *testing.T) {
 	})
 }
 
-// A full disk is nothing that a message could be blamed for.
+// A full disk is a transient error.
 func TestResults_DatabaseDiskFull_AreRedelivered(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
@@ -76,7 +76,7 @@ CREATE TRIGGER full_disk BEFORE INSERT ON orchestrator.history EXECUTE FUNCTION 
 func TestDue_UnreadableRow_OthersAreHandled(t *testing.T) {
 	b := setup(t)
 	ids := b.request(b.orchestrator(), "i-1", "i-2", "i-3", "i-4")
-	// The poisoned ones come first.
+	// The unreadable rows are found first.
 	for i, id := range ids[:2] {
 		b.breakDefinition(id)
 		if _, err := b.db.Exec(`UPDATE orchestrator.operations SET execute_before = $1 WHERE id = $2`, epoch.Add(time.Duration(i)*time.Second), id); err != nil {
@@ -93,7 +93,7 @@ func TestDue_UnreadableRow_OthersAreHandled(t *testing.T) {
 			t.Errorf("operation %d was sent %d times, want %d", i, got, want)
 		}
 	}
-	// The same for those that wait for a time.
+	// The same for operations that wait for a time.
 	if _, err := b.db.Exec(`UPDATE orchestrator.operations SET execute_before = NULL, due_at = $1`, epoch); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestAdmit_UnreadableRow_OthersStart(t *testing.T) {
 	for _, id := range first {
 		require.NoError(t, o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}))
 		if err := o.Act(t.Context(), id, engine.SkipStep{Step: "Two", By: "me"}); err != nil {
-			t.Logf("the poisoned one did not start: %v", err)
+			t.Logf("the operation with the unreadable row did not start: %v", err)
 		}
 	}
 	require.NoError(t, b.orchestrator().Admit(t.Context()))
