@@ -95,7 +95,8 @@ func TestTracing_EverySchedule_SpansHaveParents(t *testing.T) {
 		}
 		runs := 0
 		for range rapid.IntRange(5, 60).Draw(t, "events") {
-			w.now = w.now.Add(time.Duration(rapid.Int64Range(1, int64(3*time.Minute)).Draw(t, "pause")))
+			// Span ids have the precision of the database, so two runs must not start within one microsecond.
+			w.now = w.now.Add(time.Duration(rapid.Int64Range(int64(time.Microsecond), int64(3*time.Minute)).Draw(t, "pause")))
 			result := engine.Result{Cursor: w.row.Cursor, StartedAt: w.now, FinishedAt: w.now}
 			switch rapid.IntRange(0, 12).Draw(t, "event") {
 			case 0, 1:

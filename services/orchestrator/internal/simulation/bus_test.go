@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 )
 
-var errRefused = errors.New("the bus does not say that it has it")
+var errRefused = errors.New("the bus does not confirm the message")
 
 // Publish implements dispatch.Publisher: each command is one action, and the facts of a batch are one.
 func (w *world) Publish(_ context.Context, messages ...bus.Message) error {
@@ -45,7 +45,7 @@ func (w *world) Publish(_ context.Context, messages ...bus.Message) error {
 	return nil
 }
 
-// acknowledgeFirst is a bug: the messages of a task are acknowledged before their time.
+// acknowledgeFirst is a planted bug: it acknowledges the messages of a task too early.
 func (w *world) acknowledgeFirst(t *task, planted bug) {
 	if w.bug != planted || planted == bugAckBeforePublish && t.kind > taskResults2 {
 		return
@@ -57,13 +57,13 @@ func (w *world) acknowledgeFirst(t *task, planted bug) {
 	}
 }
 
-// forgets is a bug: a message that has come again does not publish the command again.
+// forgets is a planted bug: a redelivered message does not publish the command again.
 func (w *world) forgets(m *bus.Message) bool {
 	t := w.current
 	return w.bug == bugNoRepublish && t.kind <= taskRequests && strings.HasPrefix(m.Subject, "keb.command.") && !t.written[numberOf(m.Event.Subject())]
 }
 
-// store takes a command or a fact.
+// store stores a command or a fact.
 func (w *world) store(m *bus.Message) {
 	words := strings.Split(m.Subject, ".")
 	if words[1] == "fact" {
@@ -94,7 +94,7 @@ func (w *world) store(m *bus.Message) {
 	w.checkPut(sent, w.put(&w.commands, sent))
 }
 
-// delivery is a message in the hands of a task.
+// delivery is a message that a task handles.
 type delivery struct {
 	w *world
 	t *task
@@ -119,7 +119,7 @@ func (d *delivery) Message() (cloudevents.Event, string) {
 	return *m.event, m.subject
 }
 
-// event makes the event of a request or a result.
+// event returns the event of a request or a result.
 func (w *world) event(m *message) (cloudevents.Event, string) {
 	id := operationID(m.operation)
 	made := func(t event.Type, eventID, source string, data any) cloudevents.Event {
@@ -168,7 +168,7 @@ func (w *world) event(m *message) (cloudevents.Event, string) {
 	return e, event.ResultSubject(m.worker, m.command.Step)
 }
 
-// Ack implements dispatch.Delivery. Some of a batch may not reach the bus.
+// Ack implements dispatch.Delivery. Some acknowledgements of a batch may be lost.
 func (d *delivery) Ack() error {
 	w, t, m := d.w, d.t, d.m
 	if t.acks++; t.acks == 1 {
@@ -195,7 +195,7 @@ func (w *world) acknowledged(m *message) {
 	}
 }
 
-// Nak implements dispatch.Delivery: the message comes again at any time.
+// Nak implements dispatch.Delivery: the message may be redelivered at any time.
 func (d *delivery) Nak(time.Duration) error { return nil }
 
 // Dead implements dispatch.Delivery.

@@ -13,7 +13,7 @@ const idPrefix = "0193a3c5-0000-7000-8000-"
 
 func operationID(n int) string { return fmt.Sprintf("%s%012d", idPrefix, n) }
 
-// numberOf is the one in an id of operationID.
+// numberOf returns the number in an id from operationID.
 func numberOf(id string) int {
 	n, err := strconv.Atoi(id[len(idPrefix):])
 	if err != nil {
@@ -24,7 +24,7 @@ func numberOf(id string) int {
 
 func instanceID(n int) string { return "i-" + strconv.Itoa(n) }
 
-// committed holds a change that was made against the invariants.
+// committed checks the invariants of a committed change.
 func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 	n := numberOf(s.row.Operation.ID)
 	op := w.byID[n]
@@ -70,7 +70,7 @@ func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 		state = c.next
 	}
 	if state.Cursor != s.row.Cursor || state.Dispatch != s.row.Dispatch || state.Status != s.row.Status {
-		w.violate("operation %d is written as %s at cursor %d, and the engine has decided %s at %d", n, s.row.Status, s.row.Cursor, state.Status, state.Cursor)
+		w.violate("operation %d is written as %s at cursor %d, but the engine decided %s at %d", n, s.row.Status, s.row.Cursor, state.Status, state.Cursor)
 	}
 	admitted := started && before != nil // no message waits for its command
 	if t.owes[n] = -1; len(chain) > 0 && chain[len(chain)-1].effects.Dispatch && state.InFlight() && !admitted {
@@ -88,7 +88,7 @@ func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 	}
 }
 
-// seen notes a row that a task has read.
+// seen records a row that a task has read.
 func (w *world) seen(row *store.Row) *store.Row {
 	t, n := w.current, numberOf(row.Operation.ID)
 	if t == nil || t.kind > taskRequests {
@@ -101,7 +101,7 @@ func (w *world) seen(row *store.Row) *store.Row {
 		}
 		t.process.rows[n] = row
 	}
-	if _, known := t.owes[n]; !known { // of two reads the first one counts
+	if _, known := t.owes[n]; !known { // only the first read matters
 		if t.owes[n] = -1; row.InFlight() {
 			t.owes[n] = row.Cursor
 		}
@@ -109,7 +109,7 @@ func (w *world) seen(row *store.Row) *store.Row {
 	return row
 }
 
-// early is a bug: commands are published before they are committed.
+// early is a planted bug: it publishes commands before they are committed.
 func (w *world) early(changes []*store.Change) {
 	if w.bug != bugPublishBeforeCommit {
 		return
@@ -124,7 +124,7 @@ func (w *world) early(changes []*store.Change) {
 	}
 }
 
-// left notes what an operation that was in progress leaves to its instance.
+// left records the effect of an ended operation on its instance.
 func (w *world) left(op *operation, atOnce bool, c *store.Change) {
 	i, s := &w.instances[op.instance], &op.row.State
 	i.saved = op.model.saved
@@ -133,7 +133,7 @@ func (w *world) left(op *operation, atOnce bool, c *store.Change) {
 	}
 	if atOnce {
 		w.count(countNothingToDo)
-		return // what waits is left to the sweep
+		return // the sweep starts waiting operations
 	}
 	t := w.current
 	if c.Release != nil || t.kind == taskAction {
@@ -150,7 +150,7 @@ func (w *world) insert(n int, s *stored) *operation {
 	return op
 }
 
-// unfinished are the operations of an instance that have not ended, in order of arrival.
+// unfinished returns the unfinished operations of an instance, in order of arrival.
 func (w *world) unfinished(instance int) (found []*operation) {
 	for _, op := range w.operations {
 		if op.instance == instance && !op.row.Status.Final() {
@@ -178,7 +178,7 @@ func (w *world) running(kind event.OperationType) (n int) {
 	return n
 }
 
-// newer reports whether the instance has a later operation that counts: one that was not cancelled, or an update after an update.
+// newer reports whether the instance has a later operation, except cancelled ones that are not an update after an update.
 func (w *world) newer(op *operation) bool {
 	after := false
 	for _, other := range w.operations {

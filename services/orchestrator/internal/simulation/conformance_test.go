@@ -23,13 +23,13 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// looking is a store with what the sweep asks it.
-type looking interface {
+// fullStore is a store with the query of the sweep.
+type fullStore interface {
 	dispatch.Store
 	SweepStatus(ctx context.Context) (store.SweepStatus, error)
 }
 
-// TestStores_Conformance_Agree does the same to the store in memory and to the one in Postgres, and compares all that they answer.
+// TestStores_Conformance_Agree runs the same calls on the store in memory and on the one in Postgres, and compares all answers.
 func TestStores_Conformance_Agree(t *testing.T) {
 	t.Parallel()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Database(t, store.Migrate), MaxOpen: 4, ByIndex: true})
@@ -44,7 +44,7 @@ func TestStores_Conformance_Agree(t *testing.T) {
 	}
 }
 
-// TestStores_PlantedDifference_IsFound proves that the comparison can fail.
+// TestStores_PlantedDifference_IsFound checks that the comparison can fail.
 func TestStores_PlantedDifference_IsFound(t *testing.T) {
 	t.Parallel()
 	right := answers(t, newRAM())
@@ -60,17 +60,17 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 	}
 }
 
-// answers are all that a store answers to the same questions.
-func answers(t *testing.T, s looking) []string {
+// answers returns all answers of a store to a fixed sequence of calls.
+func answers(t *testing.T, s fullStore) []string {
 	t.Helper()
-	c := &conforming{t: t, s: s, p: (&pools{}).set(0, 1)[event.Update], rng: rand.New(rand.NewPCG(1, 2)), now: epoch}
+	c := &caller{t: t, s: s, p: (&pools{}).set(0, 1)[event.Update], rng: rand.New(rand.NewPCG(1, 2)), now: epoch}
 	for range 600 {
 		c.do()
 	}
-	return c.told
+	return c.answers
 }
 
-// differ returns the first answer that is different.
+// differ returns the first different answer.
 func differ(want, got []string) (n int, diff string) {
 	for i := range min(len(want), len(got)) {
 		if diff := cmp.Diff(want[i], got[i]); diff != "" {
@@ -80,18 +80,18 @@ func differ(want, got []string) (n int, diff string) {
 	return min(len(want), len(got)), cmp.Diff(len(want), len(got))
 }
 
-// conforming does something to a store, and notes what it answers.
-type conforming struct {
-	t    *testing.T
-	s    looking
-	p    *process.Process
-	rng  *rand.Rand
-	now  time.Time
-	ids  []string
-	told []string
+// caller calls a store and records its answers.
+type caller struct {
+	t       *testing.T
+	s       fullStore
+	p       *process.Process
+	rng     *rand.Rand
+	now     time.Time
+	ids     []string
+	answers []string
 }
 
-func (c *conforming) tell(what string, values ...any) {
+func (c *caller) tell(what string, values ...any) {
 	for i, v := range values {
 		if err, ok := v.(error); ok {
 			values[i] = fmt.Sprint(errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound))
@@ -99,10 +99,10 @@ func (c *conforming) tell(what string, values ...any) {
 	}
 	text, err := json.Marshal(values)
 	require.NoError(c.t, err)
-	c.told = append(c.told, what+" "+string(text))
+	c.answers = append(c.answers, what+" "+string(text))
 }
 
-func (c *conforming) some() []string {
+func (c *caller) some() []string {
 	var ids []string
 	for range 1 + c.rng.IntN(3) {
 		if len(c.ids) > 0 {
@@ -113,13 +113,13 @@ func (c *conforming) some() []string {
 	return slices.Compact(ids)
 }
 
-func (c *conforming) instances() []string {
+func (c *caller) instances() []string {
 	ids := []string{"i-" + string(rune('a'+c.rng.IntN(5))), "i-" + string(rune('a'+c.rng.IntN(5)))}
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
 
-// seen is what matters of a row.
+// seen returns the comparable parts of a row.
 func seen(rows map[string]*store.Row) map[string]any {
 	all := map[string]any{}
 	for id, r := range rows {
@@ -135,13 +135,13 @@ func seen(rows map[string]*store.Row) map[string]any {
 	return all
 }
 
-func (c *conforming) in(f func(ctx context.Context, tx dispatch.Tx) error) error {
+func (c *caller) in(f func(ctx context.Context, tx dispatch.Tx) error) error {
 	ctx := c.t.Context()
 	return c.s.InTx(ctx, func(tx dispatch.Tx) error { return f(ctx, tx) })
 }
 
-// do does one thing.
-func (c *conforming) do() {
+// do runs one random call.
+func (c *caller) do() {
 	ctx := c.t.Context()
 	c.now = c.now.Add(time.Duration(c.rng.IntN(20)) * time.Second)
 	switch n := c.rng.IntN(20); {
@@ -152,8 +152,8 @@ func (c *conforming) do() {
 	case n < 12:
 		c.admit()
 	case n == 12:
-		look, err := c.s.SweepStatus(ctx)
-		c.tell("look", look, err)
+		status, err := c.s.SweepStatus(ctx)
+		c.tell("sweep status", status, err)
 		any, err := c.s.AnyInFlight(ctx, c.now)
 		c.tell("any in flight", any, err)
 	case n == 13:
@@ -163,8 +163,8 @@ func (c *conforming) do() {
 		c.tell("pending types", types, err)
 		c.tell("drop", c.s.DropInstances(ctx, c.instances()))
 	case n == 15:
-		out, err := c.s.SentCommands(ctx, c.behind(), 3)
-		c.tell("out", out, err)
+		sent, err := c.s.SentCommands(ctx, c.behind(), 3)
+		c.tell("sent commands", sent, err)
 		active, err := c.s.ActiveSince(ctx, c.now.Add(-time.Minute), c.behind(), 3)
 		c.tell("active", active, err)
 	case n < 18:
@@ -183,13 +183,13 @@ func (c *conforming) do() {
 			}
 			_, err = tx.Lock(ctx, uuid.Max.String())
 			c.tell("lock", err)
-			return errRefused // what is not written is not there
+			return errRefused // rolls back
 		})
 		c.tell("transaction", errors.Is(err, errRefused))
 	}
 }
 
-func (c *conforming) behind() string {
+func (c *caller) behind() string {
 	if len(c.ids) == 0 || c.rng.IntN(2) == 0 {
 		return uuid.Nil.String()
 	}
@@ -207,7 +207,7 @@ func instancesOf(found map[string]*store.Instance) map[string]any {
 }
 
 // request adds an operation: it starts on a free instance, and waits otherwise.
-func (c *conforming) request() {
+func (c *caller) request() {
 	id := uuid.UUID{}
 	for i := range id {
 		id[i] = byte(c.rng.Uint32())
@@ -239,8 +239,8 @@ func (c *conforming) request() {
 	c.ids = append(c.ids, op.ID)
 }
 
-// move lets operations in progress go on. Some are changed twice, which only the first change must do.
-func (c *conforming) move() {
+// move continues operations in progress. Some changes have an old version and must be rejected.
+func (c *caller) move() {
 	ctx := c.t.Context()
 	rows, err := c.s.Load(ctx, c.some())
 	c.tell("load", seen(rows), err)
@@ -281,7 +281,7 @@ func (c *conforming) move() {
 			change.Release = store.NewRelease(&next.State, func() []string { return next.CompletedSteps(c.p) })
 		}
 		if c.rng.IntN(6) == 0 {
-			next.Version-- // another has changed it
+			next.Version-- // as if another orchestrator had changed the row
 		}
 		changes = append(changes, change)
 	}
@@ -305,8 +305,8 @@ func (c *conforming) move() {
 	c.tell("load", seen(rows), err)
 }
 
-// admit starts what may start.
-func (c *conforming) admit() {
+// admit starts an operation that may start.
+func (c *caller) admit() {
 	t := event.OperationTypes()[c.rng.IntN(len(event.OperationTypes()))]
 	of := c.rng.IntN(2) == 0
 	err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
@@ -343,8 +343,8 @@ func (c *conforming) admit() {
 	c.tell("admit", err)
 }
 
-// find asks for what is due. Where Postgres promises no order, none is compared.
-func (c *conforming) find() {
+// find queries due operations. The order is compared only where Postgres guarantees it.
+func (c *caller) find() {
 	err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
 		due, err := tx.Due(ctx, c.now, 100)
 		slices.Sort(due)
@@ -359,7 +359,7 @@ func (c *conforming) find() {
 	c.tell("find", err)
 }
 
-func (c *conforming) facts() {
+func (c *caller) facts() {
 	ctx := c.t.Context()
 	found, err := c.s.Unpublished(ctx, c.now.Add(-time.Hour), 100)
 	slices.SortFunc(found, func(a, b store.FactRange) int { return cmpText(a.OperationID, b.OperationID) })
@@ -376,7 +376,7 @@ func (c *conforming) facts() {
 	lines, err := c.s.EntriesAfter(ctx, ranges, 2)
 	for _, l := range lines {
 		for i := range l {
-			l[i].Took = 0 // it is not kept
+			l[i].Took = 0 // it is not stored
 			l[i].StartedAt, l[i].FinishedAt = l[i].StartedAt.UTC(), l[i].FinishedAt.UTC()
 		}
 	}

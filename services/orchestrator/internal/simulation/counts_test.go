@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// counted is something that may happen in a schedule. A run in which one of them never happens proves nothing about it.
+// counted is an event of a schedule. A run without an event proves nothing about it.
 type counted int
 
 const (
@@ -49,7 +49,7 @@ const (
 	countUnreadable
 	countSpent
 	countWaitSpent
-	countBegunAgain
+	countRetryBudgetReset
 	countDeadlines
 	countTimers
 	countJumps
@@ -62,13 +62,13 @@ var countNames = [countsEnd]string{
 	"transitions", "commits", "commands executed", "requests", "operations started", "operations with nothing to do", "operations that wait",
 	"operations admitted later", "cancelled by a deprovisioning", "actions of an operator", "actions refused", "crashes at work", "commits failed",
 	"commits without an answer", "publications failed", "publications without an answer", "conflicts",
-	"stale results", "commands published once more", "of these at a start", "messages doubled", "duplicates dropped by the bus",
+	"stale results", "commands published again", "of these at a start", "messages duplicated", "duplicates dropped by the bus",
 	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",
-	"commands sent again", "commands sent again after a loss", "workers came or went", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
-	"budgets spent", "wait budgets spent", "retry budgets begun again", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
+	"commands sent again", "commands sent again after a loss", "workers started or stopped", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
+	"budgets spent", "wait budgets spent", "retry budgets reset", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
 }
 
-// counts are the figures of a run.
+// counts are the counters of a run.
 type counts struct {
 	of          [countsEnd]int64
 	crashBefore [calls]int64
@@ -96,7 +96,7 @@ func (c *counts) add(other *counts) {
 	c.choices += other.choices
 }
 
-// never names what has not happened.
+// never returns the names of the events that did not happen.
 func (c *counts) never() (names []string) {
 	for i, n := range c.of {
 		if n == 0 {
@@ -116,7 +116,7 @@ func (c *counts) never() (names []string) {
 	return names
 }
 
-// String is a table of what has happened.
+// String returns a table of all counters.
 func (c *counts) String() string {
 	var b strings.Builder
 	line := func(name string, n int64) { fmt.Fprintf(&b, "  %-38s %12d\n", name, n) }

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// checkDatabase holds what is true after each transaction.
+// checkDatabase checks the invariants after each transaction.
 func (w *world) checkDatabase() {
 	for i := range w.instances {
 		running, waiting := "", 0
@@ -30,7 +30,7 @@ func (w *world) checkDatabase() {
 			in = &store.Instance{}
 		}
 		if in.Running != running || in.Waiting != waiting {
-			w.violate("instance %d says that %q is in progress and %d wait, and it is %q and %d", i, in.Running, in.Waiting, running, waiting)
+			w.violate("instance %d has %q in progress and %d waiting, but it should be %q and %d", i, in.Running, in.Waiting, running, waiting)
 		}
 	}
 	for t, limit := range w.limit {
@@ -40,14 +40,14 @@ func (w *world) checkDatabase() {
 	}
 }
 
-// checkOrder: the operations of an instance start in order of arrival.
+// checkOrder checks that the operations of an instance start in order of arrival.
 func (w *world) checkOrder(op *operation) {
 	if first := w.firstPending(op.instance); first != nil && first.row.Arrived < op.row.Arrived {
 		w.violate("operation %d overtakes operation %d", op.n, first.n)
 	}
 }
 
-// checkPreempted: a deprovisioning cancels every unfinished operation but another deprovisioning.
+// checkPreempted checks that a deprovisioning cancels every unfinished operation except another deprovisioning.
 func (w *world) checkPreempted(by *operation) {
 	if by.kind != event.Deprovision {
 		return
@@ -61,7 +61,7 @@ func (w *world) checkPreempted(by *operation) {
 	}
 }
 
-// checkAllowed: an operator can do what the state allows, and nothing else.
+// checkAllowed checks that an action succeeds exactly if the state of the operation allows it.
 func (w *world) checkAllowed(op *operation, e engine.Event, err error) {
 	if err != nil && !errors.Is(err, engine.ErrNotPossible) {
 		w.violate("%T: %v", e, err)
@@ -83,11 +83,11 @@ func (w *world) checkAllowed(op *operation, e engine.Event, err error) {
 		w.violate("%T of an operation that is %s is allowed: %t, want %t", e, s.Status, err == nil, allowed)
 	}
 	if _, retry := e.(engine.Retry); retry && err == nil && w.newer(op) {
-		w.violate("operation %d is retried although others have followed it", op.n)
+		w.violate("operation %d is retried although the instance has a newer one", op.n)
 	}
 }
 
-// checkCommand: what is published is a command that was committed.
+// checkCommand checks that a published command was committed.
 func (w *world) checkCommand(msg *message) {
 	op, c := w.byID[msg.operation], &msg.command
 	sent := op.model.commands[c.Cursor]
@@ -100,7 +100,7 @@ func (w *world) checkCommand(msg *message) {
 	}
 }
 
-// checkPut: a command that is sent again on purpose is not taken for a duplicate.
+// checkPut checks that the stream does not drop a command with a new dispatch number.
 func (w *world) checkPut(msg *message, dropped bool) {
 	op := w.byID[msg.operation]
 	sent := op.model.commands[msg.command.Cursor]
@@ -111,11 +111,11 @@ func (w *world) checkPut(msg *message, dropped bool) {
 	sent.out = sent.out || msg.command.Dispatch == op.row.Dispatch
 }
 
-// checkPublished: before a message is acknowledged, the command that it has led to is on the bus.
+// checkPublished checks that the command caused by a message is published before the message is acknowledged.
 func (w *world) checkPublished(t *task, m *message) {
 	op := w.byID[m.operation]
 	if op == nil {
-		return // checkAck says so
+		return // checkAck reports it
 	}
 	cursor, owes := t.owes[op.n]
 	if s := &op.row.State; owes && s.InFlight() && s.Cursor == cursor && op.model.commands[cursor].dispatch == 0 {
@@ -123,18 +123,18 @@ func (w *world) checkPublished(t *task, m *message) {
 	}
 }
 
-// checkAck: what is acknowledged has had its effect.
+// checkAck checks that an acknowledged message has had its effect.
 func (w *world) checkAck(m *message) {
 	op := w.byID[m.operation]
 	switch {
 	case op == nil:
-		w.violate("the request for operation %d is acknowledged before it is taken in", m.operation)
+		w.violate("the request for operation %d is acknowledged before it is accepted", m.operation)
 	case m.isResult && op.row.InFlight() && op.row.Cursor == m.result.Cursor:
-		w.violate("the result of cursor %d is acknowledged and does not count", m.result.Cursor)
+		w.violate("the result of cursor %d is acknowledged but not applied", m.result.Cursor)
 	}
 }
 
-// checkWoken: a task that frees an instance starts what waits for it, unless something fails.
+// checkWoken checks that a task that frees an instance starts the next operation, unless a call failed.
 func (w *world) checkWoken(t *task) {
 	for _, f := range t.freed {
 		i := w.db.instances[instanceID(f.instance)]
@@ -146,12 +146,12 @@ func (w *world) checkWoken(t *task) {
 			continue
 		}
 		if _, limited := w.limit[op.kind]; !limited {
-			w.violate("operation %d waits for instance %d, which was freed, and nobody starts it", op.n, f.instance)
+			w.violate("operation %d waits for instance %d, which was freed, and is not started", op.n, f.instance)
 		}
 	}
 }
 
-// checkEnd holds the durable history against the operations once all have ended.
+// checkEnd compares the stored histories with the operations after all have ended.
 func (w *world) checkEnd() {
 	w.checkDatabase()
 	for _, op := range w.operations {
@@ -183,8 +183,8 @@ func (w *world) checkEnd() {
 	}
 }
 
-// checkFacts: the facts that follow from the history are those that were decided. Only of a cancelled operation the last stage may be said to
-// be finished although it was not: the history does not tell whether the cancellation came just before or after its end.
+// checkFacts checks that the facts derived from the history are the decided ones. The only exception is a cancelled operation: its last stage
+// may be derived as finished, because the history does not show whether the cancellation came before or after its end.
 func (w *world) checkFacts(op *operation) {
 	for i := range op.facts {
 		f := &op.facts[i]
@@ -208,7 +208,7 @@ func (w *world) checkFacts(op *operation) {
 	}
 }
 
-// checkFact: what a fact says does not depend on whether it was decided or follows from the history.
+// checkFact checks that a derived fact has the same content as the decided one.
 func (w *world) checkFact(op *operation, decided, derived *engine.Fact) {
 	same := true
 	switch a := decided.Payload.(type) {
@@ -226,11 +226,11 @@ func (w *world) checkFact(op *operation, decided, derived *engine.Fact) {
 		same = ok && a.Reason == b.Reason
 	}
 	if !same {
-		w.violate("the fact %s of cursor %d of operation %d says %+v, and %+v was decided", derived.Type, derived.Cursor, op.n, derived.Payload, decided.Payload)
+		w.violate("the fact %s of cursor %d of operation %d is %+v, but %+v was decided", derived.Type, derived.Cursor, op.n, derived.Payload, decided.Payload)
 	}
 }
 
-// cancelledAfter reports whether the line of a cursor is followed by the end of a cancelled operation, or by its finally stage.
+// cancelledAfter reports whether the entry after a cursor is the cancellation of the operation, or the start of its finally stage.
 func (op *operation) cancelledAfter(cursor int64) bool {
 	for i := range op.history {
 		if e := &op.history[i]; e.Cursor > cursor {

@@ -11,17 +11,17 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// poolSize is how many sets of definitions the schedules of a pool choose from.
+// poolSize is the number of sets of definitions in a pool.
 const poolSize = 48
 
-// pools makes sets of process definitions when they are first asked for, and keeps those of the newest pool.
+// pools creates sets of process definitions on demand, and caches those of the newest pool.
 type pools struct {
 	mu   sync.Mutex
 	pool uint64
 	sets [poolSize]process.Set
 }
 
-// set is one set of a pool. The first two are the same in every pool: the smallest one, and one that has a bit of everything.
+// set returns one set of a pool. The first two are equal in every pool: the smallest one, and one with all features.
 func (p *pools) set(pool uint64, n uint16) process.Set {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,12 +83,12 @@ finally:
   - {name: G, worker: beta, when: 'plan.name != "trial"', retry: {every: 10s, timeout: 1m, scope: step}, wait: {timeout: 3m}}
 `
 
-// conditions are over what the operations of a schedule have; the last one cannot be evaluated.
+// conditions use the data of the operations in a schedule; the last one cannot be evaluated.
 var conditions = []string{
 	`plan.name != "trial"`, `plan.name == "trial"`, `has(details.alpha)`, `!has(details.beta)`, `details.gamma.missing == 1`,
 }
 
-// random draws a definition that process.Load takes.
+// random generates a valid definition.
 func random(rng *rand.Rand, t event.OperationType) string {
 	var b strings.Builder
 	one := func(in int) bool { return rng.IntN(in) == 0 }

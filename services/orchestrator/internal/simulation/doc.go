@@ -1,30 +1,29 @@
-// Package simulation drives the orchestrator that ships through schedules made
-// of numbers from a seed: two of them, each with its dispatcher, outbox, timer and
-// recovery, on one store in memory and one bus in memory. Each committed transition
-// is held against a model that knows nothing of the engine's own state. The package
-// has tests only.
+// Package simulation tests the production code of the orchestrator with random
+// schedules. A schedule has two orchestrators, each with its dispatcher, outbox,
+// timer and recovery, and a store and a bus in memory. Each committed transition is
+// compared with a model that is independent of the state of the engine. The package
+// contains only tests.
 //
-// A schedule is a list of choices. Most of them take one task of one orchestrator
-// to its next call of the store or the bus: load rows, write them, run a transaction,
-// publish one command, publish facts, note what is published, acknowledge. A task is
-// a coroutine that stops before each of these calls. A crash, a message that is
-// lost, duplicated or overtaken, a clock that jumps, another orchestrator or an
-// operator may come between any two of them, and the call itself may fail, or
-// succeed without an answer. A schedule that breaks an invariant is cut down to the
-// choices that it needs. When its choices are over nothing goes wrong any more, but
-// steps that wait still wait and make errors for a while, until one of their two
-// budgets is spent.
+// A schedule is a list of choices derived from a seed. Most choices run one task of
+// one orchestrator up to its next call of the store or the bus: load rows, write
+// rows, run a transaction, publish a command, publish facts, store which facts are
+// published, acknowledge. A task is a coroutine that stops before each call. A crash,
+// a lost, duplicated or reordered message, a clock jump, another orchestrator or an
+// operator can intervene between any two calls, and a call can fail, or succeed
+// without an answer. A schedule that violates an invariant is shrunk. After the last
+// choice there are no more faults, but steps with a wait still wait and fail for a
+// while, until one of their budgets is spent. Every operation must then end.
 //
-// TestSimulation_PlantedBugs_AreFound plants bugs into what the code is given: the
+// TestSimulation_PlantedBugs_AreFound plants bugs in the dependencies of the code: the
 // engine through dispatch.Deps, and the store, the bus and the messages through their
-// interfaces. TestStores_Conformance_Agree holds the store in memory against the one
+// interfaces. TestStores_Conformance_Agree compares the store in memory with the one
 // in Postgres.
 //
-// It does not simulate what happens inside a transaction of Postgres, which is one
-// action here (rows are locked there; the tests of package store hold that);
-// batches of more than three messages; orchestrations of many instances; more than
-// one definition of an operation type; workers that say what they execute, since a
-// worker executes a command at once; the acknowledgement timers of the bus, whose
-// messages come again at any time instead; what a step does to external systems. The
-// real thing is killed by make chaos and make soak SUITE=kill.
+// The simulation does not cover: the statements of a transaction, which is one action
+// here (the tests of package store cover row locks); batches of more than three
+// messages; orchestrations; several definitions of an operation type; workers that
+// report what they execute, because a worker here executes a command at once; the
+// acknowledgement timeouts of the bus, because messages are redelivered at any time;
+// and the effects of steps on external systems. make chaos and make soak SUITE=kill
+// kill real processes.
 package simulation

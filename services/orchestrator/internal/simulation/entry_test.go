@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// before tells the model of an event that is about to be recorded.
+// before updates the model for an event before its history is checked.
 func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now time.Time) {
 	switch e := e.(type) {
 	case engine.Start:
@@ -29,7 +29,7 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 		case m.restart && s.Waiting():
 			m.startStage()
 		case s.InFlight() && !e.WorkerAlive && s.StepAttempt == 1:
-			// Waiting for a worker uses up no budget.
+			// The time without a worker does not count against the budget.
 			name := p.Stages[s.Stage].Steps[s.Step].Name
 			t := m.tries[name]
 			t.first = now
@@ -38,15 +38,15 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 	}
 }
 
-// startStage goes back to the first step of the stage, with an empty memory.
+// startStage moves back to the first step of the stage, with an empty memory.
 func (m *model) startStage() {
 	m.step, m.restart, m.memory, m.fresh, m.done = 0, false, false, true, m.done[:0]
 }
 
-// rollOver goes on to the next stage when the current one is finished.
+// rollOver moves to the next stage if the current one is finished.
 func (m *model) rollOver(p *process.Process, now time.Time) {
 	for m.stage < len(p.Stages) && m.step == len(p.Stages[m.stage].Steps) {
-		if !p.Stages[m.stage].Finally { // which runs each time that the operation ends
+		if !p.Stages[m.stage].Finally { // the finally stage runs at every end of the operation
 			for _, step := range m.done {
 				m.succeeded[step] = true
 			}
@@ -68,20 +68,20 @@ func (m *model) enter(p *process.Process, stage int, now time.Time) {
 	}
 }
 
-// conclude goes to the finally stage before the others are finished.
+// conclude moves to the finally stage before the other stages are finished.
 func (m *model) conclude(p *process.Process, now time.Time) {
 	at := m.stage
 	m.enter(p, p.Finally(), now)
 	m.stoodAt = at
 }
 
-// runs tells that the operation is in progress, or goes in progress now.
+// runs reports whether the operation is in progress or starts with the event.
 func runs(before *engine.State, e engine.Event) bool {
 	_, start := e.(engine.Start)
 	return start || before.Status == event.InProgress
 }
 
-// checkEnding: an operation that fails or is cancelled ends after its finally stage, as it would have ended without one.
+// checkEnding checks that an operation fails or is cancelled after its finally stage, with the same status as without one.
 func (w *world) checkEnding(op *operation, before *engine.State, e engine.Event, next *engine.State, now time.Time) {
 	m, f := &op.model, op.p.Finally()
 	if f < 0 || !runs(before, e) {
@@ -96,7 +96,7 @@ func (w *world) checkEnding(op *operation, before *engine.State, e engine.Event,
 	case before.Ending != nil && next.Status.Final() && next.Error != nil && next.Error.Message != before.Ending.Error.Message:
 		w.violate("the reason %q has become %q", before.Ending.Error.Message, next.Error.Message)
 	case before.Ending != nil && !next.Status.Final() && next.Ending == nil:
-		w.violate("how the operation ends is forgotten")
+		w.violate("the ending of the operation is lost")
 	}
 	if !next.Status.Final() {
 		return
@@ -116,7 +116,7 @@ func (w *world) checkEnding(op *operation, before *engine.State, e engine.Event,
 	}
 }
 
-// checkEntry: steps come in the order of the process, and each is passed for a reason.
+// checkEntry checks that steps run in the order of the process, and that every skipped step has a reason.
 func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, h *engine.Entry, now time.Time) {
 	m := &op.model
 	f := op.p.Finally()
@@ -178,7 +178,7 @@ func (m *model) pass(step string, completed bool) {
 	}
 }
 
-// checkNotCompleted: only a worker or the process may let a step go.
+// checkNotCompleted checks that a worker or the process definition allows a step to be not completed.
 func (w *world) checkNotCompleted(m *model, e engine.Event, h *engine.Entry, step *process.Step, now time.Time) {
 	r, ok := e.(engine.Result)
 	_, unsendable := e.(engine.Unsendable)
@@ -191,6 +191,6 @@ func (w *world) checkNotCompleted(m *model, e engine.Event, h *engine.Entry, ste
 	case ok && r.Outcome == event.OutcomeFailed && step.OnFailure == process.Skip:
 	case ok && r.Outcome == event.OutcomeRetry && step.OnTimeout == process.Skip:
 	default:
-		w.violate("%s is passed over because of %+v", step.Name, e)
+		w.violate("%s is not completed because of %+v", step.Name, e)
 	}
 }

@@ -14,30 +14,30 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// errAway is the error of a connection that was lost: something may have been done.
+// errAway is the error of a lost connection: the call may have been executed.
 var errAway = driver.ErrBadConn
 
-// ram is a store in memory. A transaction is one action: nothing comes between its statements, and it is rolled back by forgetting what it
-// was to write. TestStores_Conformance_Agree holds it against the one in Postgres.
+// ram is a store in memory. A transaction is atomic: nothing happens between its statements, and a rollback discards its pending
+// writes. TestStores_Conformance_Agree compares it with the store in Postgres.
 type ram struct {
 	rows      []*stored // in order of arrival
 	byID      map[string]*stored
 	instances map[string]*store.Instance
 	arrived   int64
 
-	// at is called before something is done, and says what becomes of it; committed is called for each change that is made, with the row
-	// as it was, and done after each transaction. All may be nil.
+	// at is called before each call, and returns its fault; committed is called for each committed change, with the previous
+	// row, and done after each transaction. All may be nil.
 	at        func(call call) fault
 	committed func(s *stored, before *store.Row, c *store.Change)
 	done      func()
 	// conflict is called for each change whose row has another version.
 	conflict func(id string)
-	// seen may replace a row that was read, and early is told of changes before they are written.
+	// seen may replace a row that was read, and early is called with changes before they are written.
 	seen  func(row *store.Row) *store.Row
 	early func(changes []*store.Change)
-	// execution is how long the command that is out may take.
+	// execution returns the execution limit of the command in flight.
 	execution func(row *store.Row) time.Duration
-	// bug is a mistake that is made on purpose.
+	// bug is a planted bug.
 	bug bug
 }
 
@@ -143,7 +143,7 @@ func (r *ram) Write(_ context.Context, changes []*store.Change) (map[string]int,
 	return written, nil
 }
 
-// prepare notes what is to be written, and returns how many operations wait for each instance that is released.
+// prepare queues the writes, and returns the number of operations that wait for each released instance.
 func (tx *ramTx) prepare(changes []*store.Change) map[string]int {
 	written := make(map[string]int, len(changes))
 	for _, c := range changes {
@@ -192,7 +192,7 @@ func (r *ram) change(s *stored, next *store.Row, c *store.Change) {
 	}
 }
 
-// note keeps the earliest cursor behind which facts may not be published.
+// note keeps the lowest cursor after which facts may not be published.
 func (s *stored) note(after *int64) {
 	if after != nil && (s.factsAfter == nil || *after < *s.factsAfter) {
 		at := *after
@@ -232,8 +232,8 @@ func (tx *ramTx) Write(_ context.Context, changes []*store.Change) (map[string]i
 	return written, nil
 }
 
-func (tx *ramTx) Insert(_ context.Context, news []*store.Change) error {
-	for _, c := range news {
+func (tx *ramTx) Insert(_ context.Context, added []*store.Change) error {
+	for _, c := range added {
 		tx.arrived++
 		next := *c.Row
 		next.Version, next.Arrived = 0, tx.arrived
@@ -291,7 +291,7 @@ func (tx *ramTx) SaveInstances(_ context.Context, instances []*store.Instance) e
 	return nil
 }
 
-// ids are those of the operations that match, at most limit of them.
+// ids returns the ids of up to limit matching operations.
 func (r *ram) ids(limit int, matches func(row *store.Row) bool, order func(a, b *store.Row) int) []string {
 	var found []*store.Row
 	for _, s := range r.rows {
@@ -327,7 +327,7 @@ func (tx *ramTx) InFlight(_ context.Context, until time.Time, behind string, lim
 	return tx.ids(limit, func(row *store.Row) bool { return tx.inFlight(row, until) && row.Operation.ID > behind }, byID), nil
 }
 
-// next reports whether an operation is the next one on a free instance.
+// next reports whether an operation is the first pending one of a free instance.
 func (r *ram) next(row *store.Row) bool {
 	i := r.instances[row.Operation.InstanceID]
 	if row.Status != event.Pending || i == nil || i.Running != "" && r.bug != bugTwoOfAnInstance {

@@ -10,14 +10,14 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// model is what must be true of an operation, derived from what happened to it and not from the engine's own state.
+// model is the expected state of an operation, derived from its events and not from the state of the engine.
 type model struct {
 	stage, step  int
-	restart      bool            // the stage starts again when the operation is taken up
-	fresh        bool            // no command was sent since the stage has started
-	attempt      map[int]int     // the last attempt of each stage
-	tries        map[string]try  // of the steps of this stage that have not succeeded since
-	notCompleted map[string]bool // passed over
+	restart      bool           // the stage is repeated when the operation continues
+	fresh        bool           // no command was sent since the stage has started
+	attempt      map[int]int    // the last attempt of each stage
+	tries        map[string]try // of the steps of this stage that have not succeeded since
+	notCompleted map[string]bool
 	succeeded    map[string]bool // of finished stages
 	saved        []string        // members that the details must have
 	counted      map[int64]bool
@@ -27,7 +27,7 @@ type model struct {
 	done         []string // steps of this stage attempt that have succeeded
 	cancel       bool
 	deadline     time.Time
-	// ending tells that the finally stage runs, and where the operation stood when it began before all stages were finished.
+	// ending means that the finally stage runs, and stoodAt is the stage before it.
 	ending  bool
 	stoodAt int
 	started int
@@ -38,11 +38,11 @@ type model struct {
 type try struct {
 	first    time.Time
 	attempts int
-	// waiting is the first try of a step with a wait that ended without an error, failing the first since then that ended with one.
+	// waiting is the time of the first try of a step with a wait that ended without an error, and failing of the first error since then.
 	waiting, failing time.Time
 }
 
-// budget is what a try with the outcome retry may use: the time to the next one, and when the last one is; no end is zero.
+// budget returns the time to the next try and the time of the last try for an outcome retry; a zero end means no limit.
 func (w *world) budget(m *model, step *process.Step, r *engine.Result, now time.Time) (every time.Duration, end time.Time) {
 	t := m.tries[step.Name]
 	timeout, since := step.Retry.Timeout, t.first
@@ -57,7 +57,7 @@ func (w *world) budget(m *model, step *process.Step, r *engine.Result, now time.
 				t.waiting = begins
 			}
 			if !t.failing.IsZero() {
-				w.count(countBegunAgain)
+				w.count(countRetryBudgetReset)
 			}
 			t.failing = time.Time{}
 			every, timeout, since = step.Wait.Every, step.Wait.Timeout, t.waiting
@@ -75,11 +75,11 @@ func (w *world) budget(m *model, step *process.Step, r *engine.Result, now time.
 	return every, since.Add(timeout)
 }
 
-// sent is a command that was committed, and what the bus has of it.
+// sent is a committed command, and its state on the bus.
 type sent struct {
 	at       event.Position
 	dispatch int
-	// committed is when it was decided last to send it, and out tells that the bus was given it since then.
+	// committed is the time of the last decision to send it, and out means that it was published since then.
 	committed time.Time
 	out       bool
 }
@@ -91,7 +91,7 @@ func (m *model) reset() {
 	}
 }
 
-// emptied is a map without entries that was used before, or a new one.
+// emptied clears a map for reuse, or returns a new one.
 func emptied[K comparable, V any](m map[K]V) map[K]V {
 	if m == nil {
 		return map[K]V{}
@@ -100,10 +100,10 @@ func emptied[K comparable, V any](m map[K]V) map[K]V {
 	return m
 }
 
-// check holds one committed transition against the invariants.
+// check checks the invariants of one committed transition.
 func (w *world) check(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects, at time.Time) {
 	if !effects.Changed {
-		w.violate("%T: a transition that is not to be written", e)
+		w.violate("%T: a transition without Changed", e)
 	}
 	w.checkCursor(before, e, next, effects)
 	op.model.before(op.p, before, e, at)
@@ -127,7 +127,7 @@ func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.S
 	grows := true
 	switch e.(type) {
 	case engine.Cancel, engine.Due:
-		grows = !before.InFlight() || next.Status.Final() || next.Ending != nil && before.Ending == nil // otherwise the command that is out stays
+		grows = !before.InFlight() || next.Status.Final() || next.Ending != nil && before.Ending == nil // otherwise the command in flight stays
 	}
 	if grows && next.Cursor <= before.Cursor || !grows && next.Cursor != before.Cursor {
 		w.violate("%T: cursor %d after %d", e, next.Cursor, before.Cursor)
@@ -139,13 +139,13 @@ func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.S
 		}
 		cursor = effects.History[i].Cursor
 	}
-	// One transition may have no line: an operation that waited goes on.
+	// One transition may have no entry: a waiting operation continues.
 	if next.Cursor < cursor || next.Cursor > before.Cursor+int64(len(effects.History))+1 {
 		w.violate("the history is at cursor %d, the operation at %d", cursor, next.Cursor)
 	}
 }
 
-// checkShape: an operation is in flight, waiting, pending or final, and exactly one of them.
+// checkShape checks that an operation is exactly one of in flight, waiting, pending and final.
 func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
 	inProgress := next.Status == event.InProgress
 	switch {
@@ -168,16 +168,16 @@ func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, 
 	case effects.Finished != (next.Status.Final() && !before.Status.Final()):
 		w.violate("finished is %t for %s after %s", effects.Finished, next.Status, before.Status)
 	case next.Status == event.Failed && (next.Error == nil || next.Error.Message == ""):
-		w.violate("the operation has failed and nobody knows why")
+		w.violate("the operation has failed without a reason")
 	}
-	// A command that is new, or sent again, must be published. One that was lost may be repeated as it was.
+	// A new or repeated command must be published. A lost command may be repeated unchanged.
 	due, _ := e.(engine.Due)
 	if sent := next.InFlight() && (next.Cursor != before.Cursor || next.Dispatch != before.Dispatch || !due.LostBefore.IsZero()); sent != effects.Dispatch {
 		w.violate("dispatch is %t for command %d/%d after %d/%d", effects.Dispatch, next.Cursor, next.Dispatch, before.Cursor, before.Dispatch)
 	}
 }
 
-// checkResult: a result counts once, and does what the process says.
+// checkResult checks that a result is applied once, as the process definition requires.
 func (w *world) checkResult(
 	op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects, now time.Time,
 ) {
@@ -187,7 +187,7 @@ func (w *world) checkResult(
 	}
 	m := &op.model
 	if !before.InFlight() || r.Cursor != before.Cursor || m.counted[r.Cursor] {
-		w.violate("a result of cursor %d counts at cursor %d (in flight: %t)", r.Cursor, before.Cursor, before.InFlight())
+		w.violate("a result of cursor %d is applied at cursor %d (in flight: %t)", r.Cursor, before.Cursor, before.InFlight())
 	}
 	m.counted[r.Cursor] = true
 	m.memory = m.memory || r.StageMemory
@@ -234,7 +234,7 @@ func (w *world) checkResult(
 	}
 }
 
-// checkSpent: the error of a step whose budget is spent says which one it was.
+// checkSpent checks that the error of a spent budget names the budget.
 func (w *world) checkSpent(step *process.Step, r *engine.Result, effects *engine.Effects) {
 	reason, counted := " was retried for "+step.Retry.Timeout.String(), countSpent
 	if step.Wait != (process.Wait{}) && r.Error == nil {
@@ -242,14 +242,14 @@ func (w *world) checkSpent(step *process.Step, r *engine.Result, effects *engine
 	}
 	w.count(counted)
 	if h := effects.History; len(h) == 0 || h[0].Error == nil || !strings.Contains(h[0].Error.Message, reason) {
-		w.violate("%s has spent its budget, and its error does not say that it%s: %+v", step.Name, reason, h)
+		w.violate("%s has spent its budget, but its error does not contain %q: %+v", step.Name, reason, h)
 	}
 }
 
-// unreadable tells of details that are not a JSON object: the step has failed, whatever else the result says.
+// unreadable reports whether the details are not a JSON object, which fails the step for any outcome.
 func unreadable(r *engine.Result) bool { return len(r.Details) > 0 && r.Details[0] != '{' }
 
-// outcomeOf is how the operation ends, or where it is if that is open.
+// outcomeOf returns the final status of an ending operation, otherwise its current status.
 func outcomeOf(s *engine.State) event.OperationState {
 	if s.Ending != nil {
 		return s.Ending.Status
@@ -264,7 +264,7 @@ func policy(p process.Policy) (want event.Outcome, ends bool) {
 	return event.OutcomeFailed, true
 }
 
-// checkDue: a cancellation and the deadline take effect when the time has come.
+// checkDue checks that a due operation is cancelled or times out if it must be.
 func (w *world) checkDue(op *operation, before *engine.State, e engine.Event, next *engine.State, now time.Time) {
 	due, ok := e.(engine.Due)
 	switch {
@@ -284,15 +284,15 @@ func (w *world) checkDue(op *operation, before *engine.State, e engine.Event, ne
 			w.violate("the operation is %s after its deadline", next.Status)
 		}
 	case !due.LostBefore.IsZero() && (!due.WorkerAlive || next.ExecuteBefore.Before(before.ExecuteBefore)):
-		w.violate("command %d was lost: its limit %s becomes %s, a worker lives: %t", next.Cursor, before.ExecuteBefore, next.ExecuteBefore, due.WorkerAlive)
+		w.violate("command %d was lost: its limit %s becomes %s, worker alive: %t", next.Cursor, before.ExecuteBefore, next.ExecuteBefore, due.WorkerAlive)
 	case before.InFlight() && next.InFlight() && (next.Dispatch > before.Dispatch) != (due.WorkerAlive && (due.LostBefore.IsZero() || due.ResultsOnly)):
-		w.violate("command %d is sent again: %t, a worker lives: %t", next.Cursor, next.Dispatch > before.Dispatch, due.WorkerAlive)
+		w.violate("command %d is sent again: %t, worker alive: %t", next.Cursor, next.Dispatch > before.Dispatch, due.WorkerAlive)
 	case before.InFlight() && next.InFlight():
 		w.count(countSentAgain)
 	}
 }
 
-// checkState holds the new state against the model.
+// checkState compares the new state with the model.
 func (w *world) checkState(op *operation, before, next *engine.State, effects *engine.Effects, now time.Time) {
 	m, p := &op.model, op.p
 	if next.Status.Final() {
@@ -335,9 +335,9 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 	if next.StageMemory != m.memory {
 		w.violate("the stage memory of stage %d is used: %t, want %t", next.Stage, next.StageMemory, m.memory)
 	}
-	// What a stage has put into its memory is found under its attempt.
+	// The stage memory is kept by attempt.
 	if last := m.attempt[next.Stage]; m.fresh && next.StageAttempt <= last || !m.fresh && next.StageAttempt != last {
-		w.violate("attempt %d of stage %d after attempt %d, begun anew: %t", next.StageAttempt, next.Stage, last, m.fresh)
+		w.violate("attempt %d of stage %d after attempt %d, restarted: %t", next.StageAttempt, next.Stage, last, m.fresh)
 	}
 	m.attempt[next.Stage], m.fresh = next.StageAttempt, false
 	m.commands[next.Cursor] = &sent{at: event.Position{
@@ -346,7 +346,7 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 	w.checkSaved(m, next)
 }
 
-// checkStages: what a stage has put into its memory is purged when it ends, or when the operation does.
+// checkStages checks that the memory of a stage is purged at its end or at the end of the operation.
 func (w *world) checkStages(op *operation, before, next *engine.State, effects *engine.Effects, left bool) {
 	if left && (before.Stage != next.Stage || effects.Finished) &&
 		!slices.Contains(effects.PurgeStages, op.p.Stages[before.Stage].Name) && !slices.Contains(effects.PurgeStages, "") {

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// bug is a mistake of the shell that is made on purpose.
+// bug is a planted bug outside of the engine.
 type bug int
 
 const (
@@ -44,7 +44,7 @@ const (
 	bugNoFactsAgain
 )
 
-// spoiled is what a planted bug of the engine may spoil.
+// spoiled is a transition that a planted bug of the engine may change.
 type spoiled struct {
 	p      *process.Process
 	before engine.State
@@ -57,16 +57,16 @@ type spoiled struct {
 // planted is a bug that the simulation must find.
 type planted struct {
 	name string
-	// told may change what the engine is told, decided what it decides, and bug what the shell does; two of them are not set.
+	// told may change the input of the engine, decided its output, and bug selects a bug outside of the engine; only one of them is set.
 	told    func(s *engine.State, e engine.Event) engine.Event
 	decided func(t *spoiled)
 	bug     bug
-	// read may change the definition that the engine gets.
+	// read may change the process definition.
 	read func(p *process.Process) *process.Process
 	want string // the invariant that finds it; empty if several may
 }
 
-// withoutWaits is a definition whose steps have one budget for everything.
+// withoutWaits returns a function that removes the wait budgets from a definition.
 func withoutWaits() func(p *process.Process) *process.Process {
 	made := map[*process.Process]*process.Process{}
 	return func(p *process.Process) *process.Process {
@@ -85,7 +85,7 @@ func withoutWaits() func(p *process.Process) *process.Process {
 	}
 }
 
-// spoilTry changes what a step has used of its budgets, if its result asks for a retry.
+// spoilTry changes the budgets of a step after a result with the outcome retry.
 func (t *spoiled) spoilTry(change func(r *engine.Result, before engine.Try, next *engine.Try)) {
 	r, ok := t.event.(engine.Result)
 	if !ok || r.Outcome != event.OutcomeRetry {
@@ -101,17 +101,22 @@ func (t *spoiled) spoilTry(change func(r *engine.Result, before engine.Try, next
 	t.next.Tries[name] = next
 }
 
+// plantedBugs returns all bugs that the simulation must find.
 func plantedBugs() []planted {
+	return slices.Concat(transitionBugs(), budgetBugs(), endingBugs(), outsideBugs())
+}
+
+// transitionBugs are bugs in the transitions of the engine.
+func transitionBugs() []planted {
 	return []planted{
-		// Of the engine.
-		{name: "a result with an old cursor is taken", want: "counts at cursor", told: func(s *engine.State, e engine.Event) engine.Event {
+		{name: "a result with an old cursor is applied", want: "is applied at cursor", told: func(s *engine.State, e engine.Event) engine.Event {
 			if r, ok := e.(engine.Result); ok && s.InFlight() && r.Cursor < s.Cursor {
 				r.Cursor = s.Cursor
 				return r
 			}
 			return e
 		}},
-		{name: "a failure is passed over against the policy", want: "want failed", told: func(s *engine.State, e engine.Event) engine.Event {
+		{name: "a failed step is skipped against the policy", want: "want failed", told: func(s *engine.State, e engine.Event) engine.Event {
 			if r, ok := e.(engine.Result); ok && r.Outcome == event.OutcomeFailed {
 				r.Outcome = event.OutcomeNotCompleted
 				return r
@@ -128,12 +133,12 @@ func plantedBugs() []planted {
 				t.next.Stage, t.next.Step = t.next.Stage-1, 0
 			}
 		}},
-		{name: "the time to go on is lost", want: "must wait for a result or for a time", decided: func(t *spoiled) {
+		{name: "the due time is lost", want: "must wait for a result or for a time", decided: func(t *spoiled) {
 			if r, ok := t.event.(engine.Result); ok && r.Outcome == event.OutcomeStageLost {
 				t.next.DueAt = time.Time{}
 			}
 		}},
-		{name: "a command that nobody answers is forgotten", want: "must wait for a result or for a time", decided: func(t *spoiled) {
+		{name: "an unanswered command is dropped", want: "must wait for a result or for a time", decided: func(t *spoiled) {
 			if due, ok := t.event.(engine.Due); ok && !due.WorkerAlive && t.next.InFlight() {
 				t.next.ExecuteBefore = time.Time{}
 			}
@@ -143,49 +148,55 @@ func plantedBugs() []planted {
 				t.out.Dispatch = false
 			}
 		}},
-		{name: "a command is sent to nobody", want: "a worker lives: false", told: func(_ *engine.State, e engine.Event) engine.Event {
+		{name: "a command is sent without a worker", want: "worker alive: false", told: func(_ *engine.State, e engine.Event) engine.Event {
 			if due, ok := e.(engine.Due); ok {
 				due.WorkerAlive = true
 				return due
 			}
 			return e
 		}},
-		{name: "the deadline is forgotten", want: "the deadline is", decided: func(t *spoiled) {
+		{name: "the deadline is moved", want: "the deadline is", decided: func(t *spoiled) {
 			if _, ok := t.event.(engine.Due); ok && t.next.Status == event.InProgress {
 				t.next.Deadline = t.now.Add(time.Hour)
 			}
 		}},
-		{name: "a step is left out", want: "the command is for step", decided: func(t *spoiled) {
+		{name: "a step is omitted", want: "the command is for step", decided: func(t *spoiled) {
 			if t.next.InFlight() && t.next.Step == 1 && t.before.Step == 0 && len(t.p.Stages[t.next.Stage].Steps) > 2 {
 				t.next.Step++
 			}
 		}},
-		{name: "a stage begins before the last one is finished", want: "the command is for step", decided: func(t *spoiled) {
+		{name: "a stage starts before the last one is finished", want: "the command is for step", decided: func(t *spoiled) {
 			if t.next.InFlight() && t.next.Stage == 1 && t.next.Step == 2 && t.before.Step == 1 && len(t.p.Stages) == 3 {
 				t.next.Stage, t.next.Step = 2, 0
 			}
 		}},
-		{name: "a budget starts anew with every attempt", want: "first tried at", decided: func(t *spoiled) {
+	}
+}
+
+// budgetBugs are bugs in the budgets of steps.
+func budgetBugs() []planted {
+	return []planted{
+		{name: "a budget restarts with every attempt", want: "first tried at", decided: func(t *spoiled) {
 			if t.out.Dispatch && t.next.Dispatch == 1 {
 				t.next.FirstTriedAt = t.now
 			}
 		}},
 		{name: "waiting counts against the retry budget", read: withoutWaits()},
-		{name: "the retry budget does not begin again after waiting", decided: func(t *spoiled) {
+		{name: "the retry budget is not reset after waiting", decided: func(t *spoiled) {
 			t.spoilTry(func(_ *engine.Result, before engine.Try, next *engine.Try) {
 				if !before.FailingSince.IsZero() {
 					next.FailingSince = before.FailingSince
 				}
 			})
 		}},
-		{name: "the wait budget starts anew after an error", decided: func(t *spoiled) {
+		{name: "the wait budget restarts after an error", decided: func(t *spoiled) {
 			t.spoilTry(func(r *engine.Result, _ engine.Try, next *engine.Try) {
 				if r.Error != nil {
 					next.WaitingSince = time.Time{}
 				}
 			})
 		}},
-		{name: "waiting is forgotten when a stage starts again", decided: func(t *spoiled) {
+		{name: "the wait budget is lost when a stage is repeated", decided: func(t *spoiled) {
 			if _, ok := t.event.(engine.Due); ok && t.next.StageAttempt > t.before.StageAttempt {
 				t.next.Tries = maps.Clone(t.next.Tries)
 				for name, try := range t.next.Tries {
@@ -194,6 +205,17 @@ func plantedBugs() []planted {
 				}
 			}
 		}},
+		{name: "a budget restarts when an operator skips a step", want: "first tried at", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.SkipStep); ok && t.next.InFlight() {
+				t.next.FirstTriedAt = t.now.Add(time.Second)
+			}
+		}},
+	}
+}
+
+// endingBugs are bugs in the end of stages and operations, and in what they keep.
+func endingBugs() []planted {
+	return []planted{
 		{name: "a cursor is used twice", want: "cursor", decided: func(t *spoiled) {
 			if _, ok := t.event.(engine.Due); ok && t.before.Waiting() && t.next.InFlight() {
 				t.next.Cursor = t.before.Cursor
@@ -205,7 +227,7 @@ func plantedBugs() []planted {
 			}
 			return e
 		}},
-		{name: "the reason of a failure is lost", want: "nobody knows why", decided: func(t *spoiled) {
+		{name: "the reason of a failure is lost", want: "without a reason", decided: func(t *spoiled) {
 			if t.next.Status == event.Failed {
 				t.next.Error = nil
 			}
@@ -226,7 +248,7 @@ func plantedBugs() []planted {
 			}
 			return e
 		}},
-		{name: "the finally stage is left out", want: "without its finally stage", decided: func(t *spoiled) {
+		{name: "the finally stage is omitted", want: "without its finally stage", decided: func(t *spoiled) {
 			if e := t.next.Ending; e != nil && t.before.Ending == nil {
 				t.next.Status, t.next.Error, t.next.Stage, t.next.Step = e.Status, &e.Error, e.Stage, e.Step
 				t.next.Ending, t.next.FinishedAt = nil, t.now
@@ -234,22 +256,22 @@ func plantedBugs() []planted {
 				t.out.Dispatch, t.out.Finished = false, true
 			}
 		}},
-		{name: "how the operation ends is forgotten", want: "is forgotten", decided: func(t *spoiled) {
+		{name: "the ending of the operation is lost", want: "the ending of the operation is lost", decided: func(t *spoiled) {
 			if t.before.Ending != nil && t.next.Status == event.InProgress {
 				t.next.Ending = nil
 			}
 		}},
-		{name: "the finally stage shares a cursor with what was out", want: "cursor", decided: func(t *spoiled) {
+		{name: "the finally stage shares a cursor with the command in flight", want: "cursor", decided: func(t *spoiled) {
 			if t.next.Ending != nil && t.before.Ending == nil && t.before.InFlight() {
 				t.next.Cursor = t.before.Cursor
 			}
 		}},
-		{name: "the finally stage has no time", want: "the deadline is", decided: func(t *spoiled) {
+		{name: "the finally stage has no extra time", want: "the deadline is", decided: func(t *spoiled) {
 			if t.next.Status == event.InProgress {
 				t.next.Deadline = t.next.StartedAt.Add(t.p.Timeout)
 			}
 		}},
-		{name: "the reason is replaced by what the finally stage says", want: "has become", decided: func(t *spoiled) {
+		{name: "the finally stage replaces the reason", want: "has become", decided: func(t *spoiled) {
 			if t.before.Ending != nil && t.next.Status.Final() {
 				t.next.Error = &event.Error{Message: "the finally stage is done"}
 			}
@@ -262,40 +284,40 @@ func plantedBugs() []planted {
 		{name: "the memory of a finished stage is kept", want: "is not purged", decided: func(t *spoiled) {
 			t.out.PurgeStages = nil
 		}},
-		{name: "a budget starts anew when an operator skips a step", want: "first tried at", decided: func(t *spoiled) {
-			if _, ok := t.event.(engine.SkipStep); ok && t.next.InFlight() {
-				t.next.FirstTriedAt = t.now.Add(time.Second)
-			}
-		}},
-		{name: "the history forgets how an operation ended", want: "the history of operation", decided: func(t *spoiled) {
+		{name: "the history lacks the end of an operation", want: "the history of operation", decided: func(t *spoiled) {
 			if n := len(t.out.History); t.next.Status.Final() && n > 1 {
 				t.out.History = t.out.History[:n-1]
 			}
 		}},
-		// Of the shell.
-		{name: "a result is acknowledged before it is committed", want: "acknowledged and does not count", bug: bugAckBeforeCommit},
+	}
+}
+
+// outsideBugs are bugs in the code around the engine.
+func outsideBugs() []planted {
+	return []planted{
+		{name: "a result is acknowledged before it is committed", want: "acknowledged but not applied", bug: bugAckBeforeCommit},
 		{name: "a command is published before it is committed", want: "was never committed", bug: bugPublishBeforeCommit},
 		{name: "a result is acknowledged before its command is published", want: "are acknowledged before command", bug: bugAckBeforePublish},
-		{name: "a request is acknowledged before it is taken in", want: "is acknowledged before it is taken in", bug: bugRequestAckedFirst},
+		{name: "a request is acknowledged before it is accepted", want: "is acknowledged before it is accepted", bug: bugRequestAckedFirst},
 		{name: "a stale message does not publish the command again", want: "are acknowledged before command", bug: bugNoRepublish},
 		{name: "the dispatch count is not in the message id", want: "is dropped as a duplicate", bug: bugNoDispatchInID},
-		{name: "a row is written whatever its version", want: "", bug: bugNoCompareAndSet},
-		{name: "a row of the cache is believed to be the newest", want: "", bug: bugStaleFromTheCache},
-		{name: "the sweep does not look for pending operations", want: "do not come to their end", bug: bugNoSweepOfPending},
-		{name: "the sweep does not look for what is due", want: "do not come to their end", bug: bugNoSweepOfDue},
-		{name: "the sweep does not look for unanswered commands", want: "do not come to their end", bug: bugNoSweepOfUnanswered},
-		{name: "a freed instance wakes nobody", want: "and nobody starts it", bug: bugNoWakeUp},
-		{name: "an ended operation keeps its instance", want: "is in progress and", bug: bugInstanceNotFreed},
-		{name: "an ended operation leaves no details behind", want: "have lost", bug: bugDetailsNotLeft},
+		{name: "a row is written without a version check", want: "", bug: bugNoCompareAndSet},
+		{name: "a cached row is treated as current", want: "", bug: bugStaleFromTheCache},
+		{name: "the sweep does not find pending operations", want: "do not end", bug: bugNoSweepOfPending},
+		{name: "the sweep does not find due operations", want: "do not end", bug: bugNoSweepOfDue},
+		{name: "the sweep does not find unanswered commands", want: "do not end", bug: bugNoSweepOfUnanswered},
+		{name: "a freed instance starts no operation", want: "and is not started", bug: bugNoWakeUp},
+		{name: "an ended operation keeps its instance", want: "in progress and", bug: bugInstanceNotFreed},
+		{name: "an ended operation drops its details", want: "have lost", bug: bugDetailsNotLeft},
 		{name: "an instance has two operations in progress", want: "are in progress", bug: bugTwoOfAnInstance},
-		{name: "the limit of a type is forgotten", want: "at most", bug: bugNoLimit},
+		{name: "the limit of a type is ignored", want: "at most", bug: bugNoLimit},
 		{name: "an operation overtakes another of its instance", want: "overtakes", bug: bugOvertaking},
 		{name: "a deprovisioning cancels nothing", want: "waits for", bug: bugNoPreemption},
-		{name: "an old operation is retried", want: "although others have followed it", bug: bugRetryOfAnOldOne},
-		{name: "a start publishes nothing once more", want: "is not on the bus after a start", bug: bugNothingAtAStart},
-		{name: "a start goes by when commands were sent first", want: "is not on the bus after a start", bug: bugFirstSentAtAStart},
-		{name: "facts that no message guards are forgotten", want: "was never published", bug: bugNoFactsNote},
-		{name: "a message that comes again does not publish its facts again", want: "was never published", bug: bugNoFactsAgain},
+		{name: "an old operation is retried", want: "although the instance has a newer one", bug: bugRetryOfAnOldOne},
+		{name: "a start publishes nothing again", want: "is not on the bus after a start", bug: bugNothingAtAStart},
+		{name: "a start uses the first sending of commands", want: "is not on the bus after a start", bug: bugFirstSentAtAStart},
+		{name: "facts without a message are dropped", want: "was never published", bug: bugNoFactsNote},
+		{name: "a redelivered message does not publish its facts again", want: "was never published", bug: bugNoFactsAgain},
 	}
 }
 
@@ -314,7 +336,7 @@ func (b *planted) apply(p *process.Process, s engine.State, e engine.Event, now 
 	return next, out, err
 }
 
-// TestSimulation_PlantedBugs_AreFound proves that the simulation can fail.
+// TestSimulation_PlantedBugs_AreFound checks that the simulation can fail.
 func TestSimulation_PlantedBugs_AreFound(t *testing.T) {
 	t.Parallel()
 	if testkit.RaceDetector() {
@@ -334,7 +356,7 @@ func TestSimulation_PlantedBugs_AreFound(t *testing.T) {
 	t.Logf("planted bugs: schedules until it is found, choices before and after shrinking\n%s", strings.Join(lines, "\n"))
 }
 
-// plantedSchedules is how many schedules may pass a bug; far fewer than run without one.
+// plantedSchedules is the maximum number of schedules to find a bug; far fewer than run without one.
 const plantedSchedules = 10_000
 
 func findBug(t *testing.T, b *planted, shared *pools) string {

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// kind says what a choice does.
+// kind is the kind of a choice.
 type kind uint8
 
 const (
 	doTask      kind = iota // a: which orchestrator and task, b: which message, c: fault, d: how many messages
-	doWork                  // a: which command, b: outcome, c: what it brings, d: fault
-	doTimer                 // the clock goes to the next time that somebody waits for
-	doClock                 // a: how far the clock goes
-	doRequest               // a: instance, b: what is asked for
-	doAct                   // a: orchestrator, b: operation, c: what the operator asks for
+	doWork                  // a: which command, b: outcome, c: data of the result, d: fault
+	doTimer                 // the clock advances to the next time that an operation waits for
+	doClock                 // a: the advance of the clock
+	doRequest               // a: instance, b: operation type
+	doAct                   // a: orchestrator, b: operation, c: action
 	doCrash                 // a: orchestrator
 	doLose                  // a: which stream, b: which message
 	doDuplicate             // a: which stream, b: which message
-	doWindow                // the bus forgets which messages it has seen
+	doWindow                // the duplicate window of the bus is cleared
 	doStreams               // a: which streams are emptied
-	doSkew                  // a: whose clock, b: how wrong it is
-	doWorkers               // workers come or go
+	doSkew                  // a: clock, b: skew
+	doWorkers               // workers start or stop
 	doMemory                // the stage memory is lost
 	kinds
 )
@@ -31,33 +31,33 @@ var kindNames = [kinds]string{
 	"task", "work", "timer", "clock", "request", "operator", "crash", "lose", "duplicate", "window", "streams", "skew", "workers", "memory",
 }
 
-// choice is one thing that happens. An argument of zero is always the harmless one, so that a schedule shrinks towards it.
+// choice is one event of a schedule. An argument of zero is always harmless, so that shrinking can prefer it.
 type choice struct {
 	kind       kind
 	a, b, c, d uint16
 }
 
-// The numbers of a setup.
+// The indexes of a setup.
 const (
 	setDefinition = iota // of the five operation types
 	setPlan       = setDefinition + 5
 	setLimit      = setPlan + instances     // of the five operation types
 	setSkew       = setLimit + 5            // of the orchestrators
 	setWorker     = setSkew + orchestrators // the clock of the workers
-	setFirst      = setWorker + 1           // instances that are asked for at the beginning
-	setSlow       = setFirst + 1            // what steps that wait find in the end
+	setFirst      = setWorker + 1           // instances requested at the start
+	setSlow       = setFirst + 1            // results of steps with a wait after the last choice
 	setupSize     = setSlow + 1
 )
 
-// schedule is everything that is not the same in two runs.
+// schedule is the complete input of a run.
 type schedule struct {
-	// pool is which definitions the setup chooses from.
+	// pool selects the definitions of the setup.
 	pool    uint64
 	setup   [setupSize]uint16
 	choices []choice
 }
 
-// kindOf gives each kind its share of 256.
+// kindOf maps a byte to a kind, by the share of each kind.
 var kindOf = func() (table [256]kind) {
 	i := 0
 	for _, share := range []struct {
@@ -86,10 +86,10 @@ var kindOf = func() (table [256]kind) {
 	return table // the others are doTask
 }()
 
-// poolBits is how many seeds share their definitions: 1<<poolBits.
+// poolBits sets the number of seeds that share definitions: 1<<poolBits.
 const poolBits = 17
 
-// newSchedule makes the schedule of a seed.
+// newSchedule returns the schedule of a seed.
 func newSchedule(seed uint64) *schedule {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := &schedule{pool: seed >> poolBits, choices: make([]choice, 40+rng.IntN(160))}
@@ -127,7 +127,7 @@ func (s *schedule) clone() *schedule {
 	return &c
 }
 
-// String is short and exact: two schedules are the same if their texts are.
+// String returns a short and unique text form.
 func (s *schedule) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "pool %d, setup %v\n", s.pool, s.setup)

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 )
 
-// orchestrator is a process: what ships, with a clock of its own. Its tasks run beside each other.
+// orchestrator is a process: the production code with its own clock. Its tasks are interleaved.
 type orchestrator struct {
 	w        *world
 	skew     time.Duration
@@ -26,17 +26,17 @@ type orchestrator struct {
 	timer    *timer.Timer
 	recovery *recovery.Recovery
 	tasks    [taskKinds]task
-	rows     [maxOperations]*store.Row // as they were read first, for a bug
+	rows     [maxOperations]*store.Row // the rows as first read, for a planted bug
 }
 
 type taskKind int
 
 const (
-	taskResults  taskKind = iota // two committers fold results
+	taskResults  taskKind = iota // two handlers fold results
 	taskResults2                 //
-	taskRequests                 // takes in requests
-	taskTimer                    // looks for losses and sweeps
-	taskAction                   // carries out what an operator asks for
+	taskRequests                 // accepts requests
+	taskTimer                    // checks for losses and sweeps
+	taskAction                   // carries out an action of an operator
 	taskKinds
 )
 
@@ -45,7 +45,7 @@ var taskOf = [16]taskKind{
 	taskRequests, taskRequests, taskTimer, taskTimer, taskTimer, taskAction, taskAction,
 }
 
-// call is something that a task asks of the database or the bus. Between two of them anything else may happen.
+// call is a call of the database or the bus by a task. Between two calls other events can happen.
 type call int
 
 const (
@@ -62,17 +62,17 @@ const (
 
 var callNames = [calls]string{"load", "write", "transaction", "publish", "publish facts", "note facts", "acknowledge"}
 
-// fault is what becomes of a call.
+// fault is the fault of a call.
 type fault uint16
 
 const (
 	faultNone   fault = iota
-	faultFails        // what is asked for is not done
-	faultSilent       // it is done, and the answer is lost
-	faultLiar         // it is told of a worker that is not there, or of none although there is one
+	faultFails        // the call is not executed
+	faultSilent       // the call is executed, but its answer is lost
+	faultLiar         // the liveness of workers is wrong
 )
 
-// thread runs one task after the other, and stops before each call. It is a coroutine: nothing runs beside it.
+// thread runs tasks sequentially and stops before each call. It is a coroutine, so there is no concurrency.
 type thread struct {
 	next   func() (call, bool)
 	stop   func()
@@ -81,10 +81,10 @@ type thread struct {
 	killed bool
 }
 
-// threads are those of a runner that have nothing to do. A new one costs more than a task: its stack must grow.
+// threads holds the idle threads of a runner. They are reused, because growing the stack of a new one is expensive.
 type threads struct{ idle []*thread }
 
-// take returns a thread that runs something with its next step.
+// take returns a thread that starts run with its next step.
 func (p *threads) take(run func()) *thread {
 	if n := len(p.idle); n > 0 {
 		h := p.idle[n-1]
@@ -112,9 +112,9 @@ func (h *thread) once() {
 	h.run()
 }
 
-// step runs the task up to its next call; false means that it has ended.
+// step runs the task up to its next call; it returns false if the task has ended.
 func (p *threads) step(h *thread) (call, bool) {
-	at, _ := h.next() // a thread that violates an invariant panics, and is not used again
+	at, _ := h.next() // a thread panics on a violation, and is not reused
 	if at == callNone {
 		p.idle = append(p.idle, h)
 	}
@@ -134,18 +134,18 @@ func (p *threads) close() {
 	}
 }
 
-// task is what one goroutine of an orchestrator is at.
+// task is the work of one goroutine of an orchestrator.
 type task struct {
 	kind   taskKind
 	thread *thread // nil when it is idle
 	at     call
 
 	batch    []*message
-	decided  map[int][]transition // what the engine has decided and is not written
+	decided  map[int][]transition // unwritten decisions of the engine
 	owes     map[int]int64        // the cursors of commands that must be on the bus before the messages are acknowledged
 	written  map[int]bool         // operations that this task has changed
 	freed    []freed
-	faulted  bool // something has failed: what waits may be left to the sweep
+	faulted  bool // a call failed, so the sweep may have to start waiting operations
 	starting bool // publishes again after a start
 	begun    bool
 	process  *orchestrator
@@ -153,7 +153,7 @@ type task struct {
 	ackFault fault
 }
 
-// freed is an instance that an operation has left, with the commit that did it.
+// freed is an instance freed by an operation, with the commit.
 type freed struct{ instance, starts, commit int }
 
 // transition is one step of the engine.
@@ -164,7 +164,7 @@ type transition struct {
 	at      time.Time
 }
 
-// killed unwinds a task whose process is gone.
+// killed unwinds a task of a killed process.
 type killed struct{}
 
 func (t *task) working() bool { return t.thread != nil }
@@ -187,7 +187,7 @@ func (o *orchestrator) boot() {
 		recovery.Deps{Bus: w, Workers: w, Dispatcher: starter{o.dispatch, o}, Now: now, Log: silent})
 }
 
-// access lets a task stop before a call, and returns what becomes of it.
+// access stops the task before a call, and returns the fault of the call.
 func (w *world) access(c call) fault {
 	t := w.current
 	if t == nil {
@@ -212,7 +212,7 @@ func (w *world) access(c call) fault {
 	return w.fault
 }
 
-// step takes a task to its next call.
+// step runs a task up to its next call.
 func (w *world) step(o *orchestrator, t *task, c choice) {
 	if !t.working() && !w.start(o, t, c) {
 		return
@@ -236,7 +236,7 @@ func (w *world) index(o *orchestrator) int {
 	return 1
 }
 
-// start finds something to do for a task that is idle.
+// start gives work to an idle task.
 func (w *world) start(o *orchestrator, t *task, c choice) bool {
 	for i := range o.tasks {
 		o.tasks[i].kind, o.tasks[i].process = taskKind(i), o
@@ -270,13 +270,13 @@ func (w *world) start(o *orchestrator, t *task, c choice) bool {
 	return true
 }
 
-// launch prepares a task; it runs with the first step.
+// launch prepares a task; the first step starts it.
 func (w *world) launch(t *task, run func(ctx context.Context)) {
 	t.decided, t.owes, t.written = map[int][]transition{}, map[int]int64{}, map[int]bool{}
 	t.thread = w.threads.take(func() { run(context.Background()) })
 }
 
-// take takes messages from a stream; they stay there until they are acknowledged.
+// take delivers messages of a stream; they stay in the stream until they are acknowledged.
 func (w *world) take(batch, queue []*message, from, n int) []*message {
 	for i := range min(n, len(queue)) {
 		batch = append(batch, queue[(from+i)%len(queue)])
@@ -287,7 +287,7 @@ func (w *world) take(batch, queue []*message, from, n int) []*message {
 	return batch
 }
 
-// decide is engine.Apply, and notes what it decides.
+// decide calls engine.Apply and records its decision.
 func (w *world) decide(p *process.Process, s engine.State, e engine.Event, now time.Time) (engine.State, engine.Effects, error) {
 	next, effects, err := w.apply(p, s, e, now)
 	n := numberOf(s.Operation.ID)
@@ -316,19 +316,19 @@ func (w *world) decide(p *process.Process, s engine.State, e engine.Event, now t
 	return next, effects, err
 }
 
-// starter notes what a start must put on the bus.
+// starter checks which commands a start must publish.
 type starter struct {
 	*dispatch.Dispatcher
 	o *orchestrator
 }
 
 const (
-	// republishWithin is how long after it was sent a command is published again, and clocksDiffer how far clocks may be apart.
+	// republishWithin is the maximum age of a command that a start publishes, and clockSkew the maximum difference of clocks.
 	republishWithin = 20 * time.Second
-	clocksDiffer    = 5 * time.Second
+	clockSkew       = 5 * time.Second
 )
 
-// AfterStart implements recovery.Dispatcher. What was sent a moment ago and has not moved on must be on the bus after it.
+// AfterStart implements recovery.Dispatcher. It checks that recent commands whose operations have not moved on are published.
 func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, error) {
 	w := s.o.w
 	t := w.current
@@ -336,7 +336,7 @@ func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, erro
 		op      *operation
 		version int
 	}
-	young := func() (found []command) {
+	recent := func() (found []command) {
 		now := w.clock(s.o)
 		for _, op := range w.operations {
 			state := &op.row.State
@@ -347,20 +347,20 @@ func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, erro
 			if again := state.ExecuteBefore.Add(-op.p.Stages[state.Stage].Steps[state.Step].Execution); again.After(sent) {
 				sent = again
 			}
-			if sent.After(now.Add(-republishWithin)) && !sent.After(now.Add(clocksDiffer)) && sent.After(keptSince.Add(clocksDiffer)) {
+			if sent.After(now.Add(-republishWithin)) && !sent.After(now.Add(clockSkew)) && sent.After(keptSince.Add(clockSkew)) {
 				found = append(found, command{op, op.row.Version})
 			}
 		}
 		return found
 	}
-	before := young()
+	before := recent()
 	t.starting = true
 	n, err := s.Dispatcher.AfterStart(ctx, keptSince)
 	t.starting = false
 	if err != nil {
 		return n, err
 	}
-	after := young() // time may have passed
+	after := recent() // time may have passed
 	for _, c := range before {
 		if slices.Contains(after, c) && !c.op.model.commands[c.op.row.Cursor].out {
 			w.violate("command %d is not on the bus after a start", c.op.row.Cursor)
@@ -374,7 +374,7 @@ func (w *world) Created(_ context.Context, name event.Stream) (time.Time, error)
 	return w.made[name], nil
 }
 
-// Taken implements recovery.Workers: a worker executes a command at once, so none holds one.
+// Taken implements recovery.Workers. A worker executes a command at once, so no worker holds one.
 func (w *world) Taken(context.Context) (liveness.Taken, error) { return liveness.Taken{}, nil }
 
 // Serves implements dispatch.Workers.
@@ -405,7 +405,7 @@ func (w *world) Purge(operationID, stage string) {
 	w.count(countPurges)
 }
 
-// crash kills an orchestrator and starts it again: its memory and what its tasks were at are gone.
+// crash kills an orchestrator and starts it again without its memory and tasks.
 func (w *world) crash(n int) {
 	o := &w.orchestrators[n]
 	interrupted := false
@@ -424,7 +424,7 @@ func (w *world) crash(n int) {
 	o.boot()
 }
 
-// close ends what is still at work.
+// close kills the running tasks.
 func (w *world) close() {
 	broken := w.current // its thread has ended with the violation
 	for i := range w.orchestrators {
@@ -436,7 +436,7 @@ func (w *world) close() {
 	}
 }
 
-// begin lets an operator ask for something, or the bus refuse a command for good.
+// begin starts an action of an operator, or the permanent rejection of a command by the bus.
 func (w *world) begin(c choice) {
 	o := &w.orchestrators[c.a%orchestrators]
 	t := &o.tasks[taskAction]

@@ -1,7 +1,7 @@
 package simulation_test
 
-// shrink cuts a schedule that breaks an invariant down to one that breaks the same invariant with as little as possible: as few
-// choices, and as few of them harmful.
+// shrink reduces a schedule to a smaller one that violates the same invariant, with as few
+// choices and as few faults as possible.
 func (r *runner) shrink(s *schedule, broken *violation) *schedule {
 	scratch := &runner{apply: r.apply, bug: r.bug, pools: r.pools, counts: counts{ends: r.counts.ends}, metrics: r.metrics}
 	defer scratch.threads.close()

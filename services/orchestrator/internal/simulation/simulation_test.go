@@ -29,27 +29,27 @@ import (
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 const (
-	// many is how many schedules run without the race detector, and few with it.
+	// many is the number of schedules without the race detector, and few the number with it.
 	many = 100_000
 	few  = 1_000
-	// leastCoverage is the part of the engine's statements that the schedules reach at least, in percent.
-	leastCoverage = 95
+	// minCoverage is the minimum coverage of the engine's statements, in percent.
+	minCoverage = 95
 )
 
-// Variables that say what runs; docs/contributor.md has them.
+// Environment variables that select the schedules, documented in docs/contributor.md.
 const (
 	envSchedules = "KEB_SIMULATION_SCHEDULES"
 	envSeed      = "KEB_SIMULATION_SEED"
 	envFor       = "KEB_SIMULATION_FOR"
 )
 
-// runner runs schedules, one after the other.
+// runner runs schedules sequentially.
 type runner struct {
 	apply  applyFunc
 	bug    bug
 	pools  *pools
 	counts counts
-	// metrics and threads cost more to make than a schedule.
+	// metrics and threads are reused, because creating them is expensive.
 	metrics *dispatch.Metrics
 	threads threads
 }
@@ -58,7 +58,7 @@ func newRunner(p *pools) *runner {
 	return &runner{apply: engine.Apply, pools: p, counts: counts{ends: map[event.OperationState]int64{}}, metrics: dispatch.NewMetrics(nil)}
 }
 
-// run runs a schedule until it breaks an invariant; nil if it does not.
+// run runs a schedule and returns the first violation of an invariant; nil if there is none.
 func (r *runner) run(s *schedule, log *[]string) (broken *violation) {
 	w := r.newWorld(s, log != nil)
 	defer w.close()
@@ -85,7 +85,7 @@ func (r *runner) run(s *schedule, log *[]string) (broken *violation) {
 	return nil
 }
 
-// report shrinks a schedule that breaks an invariant, and says how to see it again.
+// report shrinks a schedule that violates an invariant, and returns a report with the seed.
 func (r *runner) report(seed uint64, s *schedule, v *violation) string {
 	small := r.shrink(s, v)
 	var log []string
@@ -97,10 +97,10 @@ func (r *runner) report(seed uint64, s *schedule, v *violation) string {
 		seed, v.text, len(s.choices), len(small.choices), again.text, strings.Join(log, "\n"), small, envSeed, seed)
 }
 
-// runAll runs the schedules of seeds from first on, on all processors, until there are enough of them or the time is over. The
-// problem is that of the first schedule which breaks an invariant.
+// runAll runs the schedules of the seeds from first on all processors, until their number or the time is reached. It returns the
+// report of the first schedule that violates an invariant.
 func runAll(first, schedules uint64, until time.Time) (total counts, took time.Duration, problem string) {
-	defer debug.SetGCPercent(debug.SetGCPercent(1000)) // many small schedules, little that stays
+	defer debug.SetGCPercent(debug.SetGCPercent(1000)) // many short-lived objects, small heap
 	shared, start := &pools{}, time.Now()
 	var next atomic.Uint64
 	var stop atomic.Bool
@@ -133,7 +133,7 @@ func runAll(first, schedules uint64, until time.Time) (total counts, took time.D
 	return total, time.Since(start), problem
 }
 
-// number is that of an environment variable, or the other one.
+// number returns the value of an environment variable, or otherwise if it is not set.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)
@@ -167,14 +167,14 @@ func TestSimulation_EverySchedule_KeepsInvariants(t *testing.T) {
 	}
 	t.Logf("%d schedules in %.1f s, %.0f a second\n%s", total.schedules, took.Seconds(), float64(total.schedules)/took.Seconds(), &total)
 	if never := total.never(); schedules >= many && len(never) > 0 {
-		t.Errorf("these never happened: %s", strings.Join(never, ", "))
+		t.Errorf("events that never happened: %s", strings.Join(never, ", "))
 	}
 }
 
 var coverage = regexp.MustCompile(`coverage: ([0-9.]+)% of statements`)
 
-// Under the race detector a schedule takes ten times as long and finds nothing more: nothing in it is concurrent. So the tests build
-// themselves without it, with the coverage of the engine.
+// The race detector makes a schedule ten times slower and finds nothing more, because schedules are not concurrent. So the test builds
+// its package without it, with the coverage of the engine.
 func TestSimulation_ManySchedules_KeepInvariants(t *testing.T) {
 	t.Parallel()
 	if testing.Short() || !testkit.RaceDetector() {
@@ -188,10 +188,10 @@ func TestSimulation_ManySchedules_KeepInvariants(t *testing.T) {
 	t.Logf("%s", output)
 	match := coverage.FindStringSubmatch(output)
 	if match == nil {
-		t.Fatal("the output says nothing about coverage")
+		t.Fatal("the output has no coverage")
 	}
-	if percent, err := strconv.ParseFloat(match[1], 64); err != nil || percent < leastCoverage {
-		t.Errorf("the schedules reach %s %% of the engine, want at least %d %%", match[1], leastCoverage)
+	if percent, err := strconv.ParseFloat(match[1], 64); err != nil || percent < minCoverage {
+		t.Errorf("the schedules reach %s %% of the engine, want at least %d %%", match[1], minCoverage)
 	}
 }
 
@@ -200,7 +200,7 @@ func command(t *testing.T, name string, args ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	// As the kube-apiserver is built, so that what both need is compiled once.
+	// The kube-apiserver is built with the same setting, so that shared packages are compiled once.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	output, err := cmd.CombinedOutput()
 	if err != nil {
@@ -209,7 +209,7 @@ func command(t *testing.T, name string, args ...string) string {
 	return string(output)
 }
 
-// TestSoak runs schedules that nobody has run before for as long as the environment says.
+// TestSoak runs schedules with new seeds for the time in the environment.
 func TestSoak(t *testing.T) {
 	text := os.Getenv(envFor)
 	if text == "" {
@@ -237,7 +237,7 @@ func TestSoak(t *testing.T) {
 	}
 	fmt.Print(&total)
 	if never := total.never(); total.schedules > many && len(never) > 0 {
-		t.Errorf("these never happened: %s", strings.Join(never, ", "))
+		t.Errorf("events that never happened: %s", strings.Join(never, ", "))
 	}
 }
 

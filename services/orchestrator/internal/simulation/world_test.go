@@ -25,16 +25,16 @@ var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
 type applyFunc func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
 
-// world is a database with a few instances and everything around it, all of it unreliable: the bus, two orchestrators, the
-// workers, the operator and the clocks.
+// world is the environment of a schedule: a database with a few instances, the bus, two orchestrators, the
+// workers, the operator and the clocks, all of them unreliable.
 type world struct {
 	apply applyFunc
 	bug   bug
 	set   process.Set
 	now   time.Time
-	// slow has two bits for each of the first tries of a step that waits, once nothing goes wrong any more: see slowly.
+	// slow has two bits for each of the first tries of a step with a wait after the last choice; see slowly.
 	slow uint16
-	// log is written if traced; a schedule is run again for that once it has failed.
+	// log is written if traced is set; a failed schedule runs again with it.
 	log    []string
 	traced bool
 	counts *counts
@@ -42,7 +42,7 @@ type world struct {
 	metrics *dispatch.Metrics
 	threads *threads
 
-	// The database, and the model of what is in it.
+	// The database and its model.
 	db         *ram
 	operations []*operation // in order of arrival
 	byID       [maxOperations]*operation
@@ -60,30 +60,30 @@ type world struct {
 	made                        map[event.Stream]time.Time
 
 	orchestrators [orchestrators]orchestrator
-	// current is the task that runs, and fault what becomes of its call.
+	// current is the running task, and fault the fault of its call.
 	current *task
 	fault   fault
-	// workerSkew is how far the clock of the workers is ahead.
+	// workerSkew is the skew of the clock of the workers.
 	workerSkew time.Duration
-	absent     bool // no worker lives
-	calm       bool // nothing goes wrong any more
+	absent     bool // no worker is alive
+	calm       bool // there are no more faults
 }
 
-// operation is a row, with the model of what it must look like.
+// operation is a row with its model.
 type operation struct {
 	*stored
 	request
 	p *process.Process
-	// since is the commit with which it became pending.
+	// since is the commit that made it pending.
 	since int
 	facts []engine.Fact // as they were decided
-	// published are the ids of facts that are on the bus, and excused tells that a message was lost that guarded some.
+	// published holds the ids of published facts, and excused means that a result was lost whose redelivery would publish facts.
 	published map[string]bool
 	excused   bool
 	model     model
 }
 
-// request is what the broker asks for.
+// request is a request of the broker.
 type request struct {
 	n         int // the id of the operation
 	kind      event.OperationType
@@ -116,7 +116,7 @@ type message struct {
 // memory is a part of the stage memory.
 type memory struct{ operation, stage, attempt int }
 
-// violation is what an invariant panics with. Its format says which one it is.
+// violation is the panic value of a violated invariant. Its format identifies the invariant.
 type violation struct{ format, text string }
 
 func (w *world) violate(format string, args ...any) {
@@ -129,7 +129,7 @@ func (w *world) trace(format string, args ...any) {
 	}
 }
 
-// skews are how wrong a clock may be.
+// skews are the possible clock skews.
 var skews = []time.Duration{0, 0, 0, 2 * time.Second, -2 * time.Second, 90 * time.Second, -5 * time.Minute, 20 * time.Minute}
 
 var plans = []event.Plan{{ID: "azure", Name: "azure"}, {ID: "trial", Name: "trial"}}
@@ -188,7 +188,7 @@ func (w *world) ask(instance int, t event.OperationType, temporary bool) {
 func (w *world) do(c choice) {
 	switch c.kind {
 	case doTask:
-		if c.a%4 > 0 && w.busy(c) { // mostly what has begun goes on
+		if c.a%4 > 0 && w.busy(c) { // mostly started tasks continue
 			return
 		}
 		o := &w.orchestrators[c.a/4%orchestrators]
@@ -201,7 +201,7 @@ func (w *world) do(c choice) {
 			w.count(countTimers)
 		}
 	case doClock:
-		// Mostly seconds, now and then minutes.
+		// Mostly seconds, sometimes minutes.
 		if by := time.Duration(c.a%5000) * time.Millisecond; c.b%4 != 1 {
 			w.now = w.now.Add(by)
 		} else {
@@ -235,20 +235,7 @@ func (w *world) do(c choice) {
 	case doWindow:
 		clear(w.taken)
 	case doStreams:
-		w.trace("streams are lost")
-		clear(w.taken)
-		w.count(countStreams)
-		if c.a&1 == 0 {
-			w.commands = w.commands[:0]
-			w.made[event.StreamCommands] = w.now
-		}
-		if c.a&2 == 0 {
-			for _, m := range w.results {
-				w.lost(m)
-			}
-			w.results = w.results[:0]
-			w.made[event.StreamResults] = w.now
-		}
+		w.loseStreams(c)
 	case doSkew:
 		skew := skews[int(c.b)%len(skews)]
 		if n := c.a % (orchestrators + 1); n < orchestrators {
@@ -273,14 +260,32 @@ func (w *world) do(c choice) {
 	}
 }
 
-// lost notes that nothing guards the facts of a result any more.
+// loseStreams empties streams and creates them again.
+func (w *world) loseStreams(c choice) {
+	w.trace("streams are lost")
+	clear(w.taken)
+	w.count(countStreams)
+	if c.a&1 == 0 {
+		w.commands = w.commands[:0]
+		w.made[event.StreamCommands] = w.now
+	}
+	if c.a&2 == 0 {
+		for _, m := range w.results {
+			w.lost(m)
+		}
+		w.results = w.results[:0]
+		w.made[event.StreamResults] = w.now
+	}
+}
+
+// lost records that a result is lost, so that nothing republishes its facts.
 func (w *world) lost(m *message) {
 	if m.isResult {
 		w.byID[m.operation].excused = true
 	}
 }
 
-// demand is the broker's customer: what can be asked for once there is an instance.
+// demand requests an operation that is possible for the instance.
 func (w *world) demand(c choice) {
 	i := int(c.a % instances)
 	asked := slices.ContainsFunc(w.operations, func(op *operation) bool { return op.instance == i })
@@ -332,7 +337,7 @@ func remove(queue *[]*message, seq int) {
 	}
 }
 
-// timer is the earliest time that an operation waits for; zero when there is none.
+// timer returns the earliest time that an operation waits for; zero if there is none.
 func (w *world) timer() (at time.Time) {
 	for _, op := range w.operations {
 		for _, t := range []time.Time{op.row.DueAt, op.row.ExecuteBefore} {
@@ -346,16 +351,16 @@ func (w *world) timer() (at time.Time) {
 
 var retryAfter = []time.Duration{0, time.Second, 30 * time.Second, 2 * time.Minute, 2 * time.Hour}
 
-// What may happen to a worker that executes a command.
+// Faults of a worker that executes a command.
 const (
 	workFine      = iota
-	workDead      // it dies before its result is out
-	workNotAcked  // it dies before the command is acknowledged, and somebody executes it again
+	workDead      // it dies before its result is published
+	workNotAcked  // it dies before it acknowledges the command, which is executed again
 	workDuplicate // its result is published twice, once after the duplicate window
 	workFaults
 )
 
-// work lets a worker execute a command.
+// work executes a command.
 func (w *world) work(c choice) {
 	if len(w.commands) == 0 {
 		w.busy(choice{a: c.a})
@@ -385,7 +390,7 @@ func (w *world) work(c choice) {
 	}
 	fault := c.d % workFaults
 	if fault == workDead {
-		w.trace("the worker dies before its result is out")
+		w.trace("the worker dies before its result is published")
 		w.count(countWorkerDied)
 		return
 	}
@@ -461,9 +466,9 @@ func (w *world) forget(operation, stage int) {
 	w.memory = kept
 }
 
-// settle lets everything work again. Every operation must then come to its end.
+// settle runs without faults until every operation has ended.
 func (w *world) settle() {
-	w.trace("from here on nothing goes wrong")
+	w.trace("from here on there are no faults")
 	w.calm, w.absent, w.workerSkew = true, false, 0
 	for i := range w.orchestrators {
 		w.orchestrators[i].skew = 0
@@ -489,11 +494,11 @@ func (w *world) settle() {
 			w.stepCalm(&w.orchestrators[0], taskTimer)
 		}
 	}
-	w.violate("the operations do not come to their end: %s", w.states())
+	w.violate("the operations do not end: %s", w.states())
 }
 
-// slowly is what a step finds in the end: it succeeds, or if it waits and is repeated alone, it may wait and make errors for a while.
-// Schedules are too short for the many tries that two budgets need.
+// slowly returns the result of a step after the last choice: it succeeds, but a step with a wait and the scope step may first wait and fail
+// for a while. Schedules are too short for the many tries that spend a budget.
 func (w *world) slowly(m *message) choice {
 	c := choice{kind: doWork}
 	p := w.byID[m.operation].p
@@ -524,7 +529,7 @@ func (w *world) over() bool {
 	return len(w.requests)+len(w.results) == 0 && !w.working()
 }
 
-// busy takes the next step of one of the tasks that are at work.
+// busy runs the next step of one of the running tasks.
 func (w *world) busy(c choice) bool {
 	n := 0
 	for i := range w.orchestrators {

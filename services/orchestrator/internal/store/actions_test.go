@@ -12,7 +12,7 @@ import (
 
 func (b *bundle) actions() *Actions { return NewActions(b.db, b.db) }
 
-// begun is an action by somebody.
+// begun returns an action of a user.
 func (b *bundle) begun(s *Actions, name string, at time.Time) *Action {
 	b.t.Helper()
 	a := &Action{

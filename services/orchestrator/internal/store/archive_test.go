@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// ended is a stored operation that has failed at that time, with all that a row can hold.
+// ended stores an operation that failed at a time, with every column set.
 func (b *bundle) ended(n int, at time.Time) *Row {
 	b.t.Helper()
 	r := b.row(n)
@@ -74,7 +74,7 @@ func TestArchive_Operation_ReadsAsBeforeWithoutUser(t *testing.T) {
 	b.archive(epoch.Add(time.Second), 1)
 
 	if found, err := b.Load(t.Context(), []string{old.Operation.ID}); err != nil || len(found) > 0 {
-		t.Errorf("the operation is still among the others: %v, %v", found, err)
+		t.Errorf("the archived operation is still in the table: %v, %v", found, err)
 	}
 	for _, table := range []string{"requests", "history"} {
 		if left := b.ids(`SELECT operation_id::text FROM orchestrator.` + table); len(left) > 0 {
@@ -85,10 +85,10 @@ func TestArchive_Operation_ReadsAsBeforeWithoutUser(t *testing.T) {
 	want := *before
 	want.Archived, want.Operation.Context.UserID = true, ""
 	if diff := cmp.Diff(&want, after); diff != "" {
-		t.Errorf("the operation (-before +after):\n%s", diff)
+		t.Errorf("operation (-before +after):\n%s", diff)
 	}
 	if diff := cmp.Diff(lines, archivedLines); diff != "" {
-		t.Errorf("its history (-before +after):\n%s", diff)
+		t.Errorf("history (-before +after):\n%s", diff)
 	}
 	if newest, err := b.History(t.Context(), old.Operation.ID, 1); err != nil || len(newest) != 1 || newest[0].Cursor != lines[len(lines)-1].Cursor {
 		t.Errorf("the newest line is %v, %v", newest, err)
@@ -115,11 +115,11 @@ SELECT $1::uuid, o.id, 'i-' || $3::int, '', '', '', '', '', '', 'failed', '', no
 	b.archive(epoch.Add(time.Minute), 1)
 	for name, row := range map[string]*Row{"in progress": busy, "ended lately": recent, "of an orchestration in progress": member} {
 		if got, _ := b.read(row.Operation.ID); got == nil || got.Archived {
-			t.Errorf("the operation that is %s is archived, or gone", name)
+			t.Errorf("the operation that is %s was archived or deleted", name)
 		}
 	}
 	if got, _ := b.read(over.Operation.ID); got == nil || !got.Archived {
-		t.Error("the operation of the orchestration that is over is not archived")
+		t.Error("the operation of the ended orchestration is not archived")
 	}
 }
 
@@ -149,6 +149,6 @@ func TestArchive_TwoOrchestrators_OneArchivesOldestFirst(t *testing.T) {
 		t.Error("the removed operation can still be read")
 	}
 	if got, _ := b.read(second.Operation.ID); got == nil {
-		t.Error("the younger operation was removed, too")
+		t.Error("the newer operation was removed as well")
 	}
 }

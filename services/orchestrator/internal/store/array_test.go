@@ -49,7 +49,7 @@ func TestUUID_TextAndBinary_AreRead(t *testing.T) {
 	}
 }
 
-// FuzzArraysRoundTrip: whatever text a worker or a platform sends comes back from Postgres as it was.
+// FuzzArraysRoundTrip checks that any text of a worker or platform is read from Postgres unchanged.
 func FuzzArraysRoundTrip(f *testing.F) {
 	for i, s := range nasty {
 		f.Add(s, nasty[len(nasty)-1-i])
@@ -61,7 +61,7 @@ func FuzzArraysRoundTrip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		a, b = clean(a), clean(b)
 		if !utf8.ValidString(a) {
-			t.Fatalf("clean has left %q", a)
+			t.Fatalf("clean returned invalid text %q", a)
 		}
 		var flat, nested array
 		flat.text(a)

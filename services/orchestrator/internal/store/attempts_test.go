@@ -7,7 +7,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// A day has 86,400 seconds, and a stage whose memory is lost is repeated after one.
+// A stage whose memory is lost is repeated after one second, which is 86,400 times a day.
 func TestAttempts_LargeNumber_IsStored(t *testing.T) {
 	b := setup(t)
 	r := b.started(1)

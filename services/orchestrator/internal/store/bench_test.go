@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// BenchmarkWrite is the cost of one commit of a batch of results, on a server without fsync: what the statement costs the
-// database and the driver. It reports the bytes of WAL that each row takes.
+// BenchmarkWrite measures one commit of a batch of results on a server without fsync: the cost of the statement for the
+// database and the driver. It reports the WAL bytes per row.
 func BenchmarkWrite(b *testing.B) {
 	for _, size := range []int{1, 12, 120} {
 		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
@@ -50,7 +50,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// serverCPU is the time that the server's process of the only connection has been busy; zero where that cannot be told.
+// serverCPU returns the CPU time of the server process of the only connection; zero if it is not available.
 func (b *bundle) serverCPU() time.Duration {
 	var pid int
 	if err := b.db.Get(&pid, `SELECT pg_backend_pid()`); err != nil {

@@ -47,7 +47,7 @@ func TestCensus_MixedOperations_CountsUnfinishedOnes(t *testing.T) {
 	}
 }
 
-// What has ended must cost nothing.
+// The census must not read ended operations.
 func TestCensus_Query_ReadsUnfinishedRowsOnly(t *testing.T) {
 	b := filled(t)
 	for _, query := range []string{
@@ -92,7 +92,7 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 	}
 }
 
-// A statement that nobody waits for any more must not go on.
+// A statement must end when its caller stops waiting.
 func TestCensus_ContextEnds_CancelsTheQuery(t *testing.T) {
 	b := setup(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -106,6 +106,6 @@ func TestCensus_ContextEnds_CancelsTheQuery(t *testing.T) {
 	}
 	if err := b.db.Select(&limits, `SELECT current_setting('statement_timeout') UNION ALL SELECT current_setting('enable_seqscan')`); err != nil ||
 		!slices.Equal(limits[len(limits)-2:], []string{"0", "on"}) {
-		t.Errorf("afterwards %v, %v; want the defaults again", limits, err)
+		t.Errorf("settings after the transaction are %v, %v; want the defaults", limits, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pgtest"
 )
 
-// The server must read from the binary form what it reads from the literal that people know.
+// The binary form must give the same values as the text literal.
 func TestColumns_Scan_MatchesLiterals(t *testing.T) {
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: pgtest.Database(t, nil), MaxOpen: 1})
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func FuzzUUID(f *testing.F) {
 			t.Errorf("%q became %x, want %x", s, c.b[columnHeader+4:], want)
 		}
 		if err != nil && wantErr == nil && s == strings.ToLower(want.String()) {
-			t.Errorf("%q is refused: %v", s, err)
+			t.Errorf("%q is rejected: %v", s, err)
 		}
 	})
 }

@@ -34,7 +34,7 @@ func TestFactsAfter_Publication_UpdatesTheRow(t *testing.T) {
 	change := b.apply(b.load(id), succeeded(b.load(id)), epoch)
 	written, err := b.Write(t.Context(), []*Change{change})
 	if err != nil || len(written) != 1 || before != row.Version {
-		t.Fatalf("%d written, error %v; a note must not change the version", len(written), err)
+		t.Fatalf("%d written, error %v; facts_after must not change the version", len(written), err)
 	}
 	want("a change keeps it", at(5)...)
 	later := int64(9)

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// several are operations in different places: pending, started, retrying, failed.
+// several stores operations in different states: pending, started, retrying, failed.
 func several(b *bundle) map[string]*Row {
 	b.t.Helper()
 	rows := map[string]*Row{}
@@ -117,14 +117,14 @@ func TestOperations_Filter_FindsMatches(t *testing.T) {
 			if list.Total != len(c.want) || list.Capped || list.Next != nil {
 				t.Errorf("%d in all, capped %t, next %v", list.Total, list.Capped, list.Next)
 			}
-			// Page by page it is the same.
+			// The pages together have the same operations.
 			c.f.Limit = 1
 			var walked []string
 			for range 10 {
 				list, err := b.List(t.Context(), c.f)
 				require.NoError(t, err)
 				if c.f.After == nil && list.Total != len(c.want) {
-					t.Errorf("the first page says %d in all", list.Total)
+					t.Errorf("total on the first page is %d", list.Total)
 				}
 				for _, r := range list.Rows {
 					walked = append(walked, name(r.Operation.ID))
@@ -152,7 +152,7 @@ func TestCount_ManyMatches_StopsAtTheLimit(t *testing.T) {
 	}
 }
 
-// Every question of the operator API is answered from indexes.
+// Every query of the operator API uses indexes.
 func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 	b := filled(t)
 	id := b.ids(`SELECT id::text FROM orchestrator.operations LIMIT 1`)[0]
@@ -205,7 +205,7 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 			check(fmt.Sprintf("count %+v", f), atMost(query), args)
 		}
 	}
-	// All operations of the test have ended just now.
+	// All operations of the test have just ended.
 	marker := mustMark(t, b)
 	marker.at = marker.at.Add(time.Hour)
 	var ids array
@@ -228,10 +228,10 @@ func TestChanges_Marker_ReturnsLaterChanges(t *testing.T) {
 	b := setup(t)
 	rows := several(b)
 	var mark Marker
-	// A transaction that began before the marker and ends after it is not lost.
+	// A transaction that started before the marker and ends after it is found.
 	tx, err := b.db.Beginx()
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback() }() // does nothing once it is committed
+	defer func() { _ = tx.Rollback() }() // no effect after the commit
 	slow := b.apply(rows["started"], succeeded(rows["started"]), epoch)
 	if _, err := (&Tx{s: b.Store, tx: tx}).Write(t.Context(), []*Change{slow}); err != nil {
 		t.Fatal(err)

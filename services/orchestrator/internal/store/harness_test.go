@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
 var epoch = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
-// bundle is a store on a database of its own.
+// bundle is a store with its own database.
 type bundle struct {
 	*Store
 	t  testing.TB
@@ -53,7 +53,7 @@ stages:
 	return b
 }
 
-// row is a pending operation on an instance of its own.
+// row returns a pending operation on its own instance.
 func (b *bundle) row(n int) *Row {
 	return &Row{
 		State: engine.New(event.Operation{
@@ -91,7 +91,7 @@ func (b *bundle) insert(changes ...*Change) {
 	}
 }
 
-// apply lets the engine decide on a row, without writing it.
+// apply applies an event with the engine, without writing the row.
 func (b *bundle) apply(r *Row, e engine.Event, now time.Time) *Change {
 	b.t.Helper()
 	state, effects, err := engine.Apply(b.p, r.State, e, now)
@@ -103,7 +103,7 @@ func (b *bundle) apply(r *Row, e engine.Event, now time.Time) *Change {
 	return &Change{Row: &next, History: effects.History, DetailsChanged: string(state.Details) != string(r.Details)}
 }
 
-// started is an operation whose first command is out, stored.
+// started stores an operation whose first command is in flight.
 func (b *bundle) started(n int) *Row {
 	b.t.Helper()
 	c := b.apply(b.row(n), engine.Start{}, epoch)

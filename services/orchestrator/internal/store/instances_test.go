@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two who take in requests for an instance that is new to both must not both believe that it is free.
+// Two transactions that create the same instance must not both find it free.
 func TestSaveInstances_CreatedTwice_OneConflicts(t *testing.T) {
 	b := setup(t)
 	id, running := uuid.NewString(), uuid.NewString()

@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 )
 
-// fleet stores an orchestration in progress with members that are due.
-func (b *bundle) fleet(members int) (*Orchestrations, *orchestration.Orchestration) {
+// activeOrchestration stores an orchestration in progress with due members.
+func (b *bundle) activeOrchestration(members int) (*Orchestrations, *orchestration.Orchestration) {
 	b.t.Helper()
 	p, err := orchestration.ParseParameters(event.UpgradeKyma, []byte(`{"targets": {"include": [{"target": "all"}]}}`))
 	if err != nil {
@@ -37,11 +37,11 @@ func (b *bundle) fleet(members int) (*Orchestrations, *orchestration.Orchestrati
 	return s, &next
 }
 
-// A round must not read all members: with 10,000 of them there are 10,000 rounds.
+// A round must not read all members, because 10,000 members have 10,000 rounds.
 func TestMembers_Round_ReadsOnlyItsMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s, o := b.fleet(5000)
+	s, o := b.activeOrchestration(5000)
 	if n, err := s.Claim(t.Context(), o.ID, 10, epoch); err != nil || n != 10 {
 		t.Fatalf("claimed %d, %v", n, err)
 	}
@@ -68,8 +68,8 @@ func TestMembers_Round_ReadsOnlyItsMembers(t *testing.T) {
 func TestMembers_DuplicateInstance_IsOneMember(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	s, o := b.fleet(3)
-	// What has begun gets no other members.
+	s, o := b.activeOrchestration(3)
+	// The members of a started orchestration cannot be replaced.
 	err := s.Assign(t.Context(), o, nil)
 	if err == nil || !strings.Contains(err.Error(), "the orchestration is in progress") {
 		t.Errorf("error %v", err)
@@ -84,6 +84,6 @@ INSERT INTO orchestrator.orchestration_members (operation_id, orchestration_id, 
 SELECT gen_random_uuid(), orchestration_id, instance_id, '', '', '', '', '', '', state, '', due_at, updated_at
 FROM orchestrator.orchestration_members LIMIT 1`)
 	if !postgres.IsUniqueViolation(err, "orchestration_members_current") {
-		t.Errorf("an instance is made a member twice: %v", err)
+		t.Errorf("an instance is a member twice: %v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// next are the pending operations of a type that may start.
+// next returns the pending operations of a type that may start.
 func (b *bundle) next(kind event.OperationType) []string {
 	b.t.Helper()
 	var ids []string
@@ -26,7 +26,7 @@ func (b *bundle) next(kind event.OperationType) []string {
 	return ids
 }
 
-// An unsuspension that starts before the suspension it waits for would end without a runtime.
+// An unsuspension that starts before its suspension would end without a runtime.
 func TestPending_MixedTypes_KeepsOrderOfArrival(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -48,7 +48,7 @@ func TestPending_MixedTypes_KeepsOrderOfArrival(t *testing.T) {
 				want = append(want, changes[i].Row.Operation.ID)
 			}
 			if kind == event.Provision {
-				want = append(want, other.Operation.ID) // another instance is not concerned
+				want = append(want, other.Operation.ID) // operations of other instances are independent
 			}
 			if diff := cmp.Diff(want, b.next(kind)); diff != "" {
 				t.Errorf("%d have ended, %s may start (-want +got):\n%s", i, kind, diff)

@@ -13,10 +13,10 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
-// finishedRows is how many operations have ended before a plan is looked at; a few are still busy.
+// finishedRows is the number of ended operations in the database; a few others are unfinished.
 const finishedRows = 20000
 
-// filled is a store with many finished operations, fewer that wait for a time or for their turn, and some in flight.
+// filled returns a store with many finished operations, fewer waiting and pending ones, and some in flight.
 func filled(t *testing.T) *bundle {
 	t.Helper()
 	b := setup(t)
@@ -90,7 +90,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"sentCommandsSQL", sentCommandsSQL, []any{"00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight", "requests_pkey"}},
 		{"pendingSQL", pendingSQL, []any{"update", 200}, []string{"operations_pending"}},
 		{"pendingOfSQL", pendingOfSQL, []any{&instances}, []string{"operations_instance"}},
-		// Both hold little else; which one is read depends on how many wait for their turn.
+		// Both indexes are small; the planner chooses one by the number of pending operations.
 		{"inProgressSQL", inProgressSQL, []any{"update"}, []string{"operations_in_progress|operations_unfinished"}},
 		{"pendingTypesSQL", pendingTypesSQL, []any{&types}, []string{"operations_pending"}},
 		{"unfinishedSQL", unfinishedSQL, []any{"i-1"}, []string{"operations_instance"}},
@@ -131,7 +131,7 @@ func (b *bundle) ids(query string) []string {
 	return found
 }
 
-// explain is the plan of a statement for these arguments.
+// explain returns the plan of a statement.
 func (b *bundle) explain(query string, args []any) string {
 	b.t.Helper()
 	var plan []string
@@ -144,14 +144,14 @@ func (b *bundle) explain(query string, args []any) string {
 	return strings.Join(plan, "\n")
 }
 
-// The row that changes with every step must not touch an index, or the table and its indexes bloat.
+// An update of a step must not change an index, because this would bloat the table and its indexes.
 func TestPlans_StepUpdates_AreHeapOnly(t *testing.T) {
 	b := setup(t)
 	rows := make([]*Row, 20)
 	for i := range rows {
 		rows[i] = b.started(i)
 	}
-	// A batch for every cursor: both steps, again and again.
+	// One batch per cursor, for both steps repeatedly.
 	const rounds = 25
 	for range rounds {
 		changes := make([]*Change, len(rows))

@@ -27,11 +27,11 @@ func TestRank_SeveralOrchestrators_AreDistinct(t *testing.T) {
 	release()
 	again, releaseAgain, err := b.Rank(t.Context(), 2)
 	if err != nil || again != 1 {
-		t.Errorf("rank %d, error %v; want the one that was given back", again, err)
+		t.Errorf("rank %d, error %v; want the released one", again, err)
 	}
 	releaseAgain()
 	if open := b.db.Stats().InUse; open != 1 {
-		t.Errorf("%d connections in use, want that of the second", open)
+		t.Errorf("%d connections in use, want only the connection of the second", open)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// nasty strings that must survive a round trip through array literals and JSON.
+// nasty contains strings that array literals and JSON must escape.
 var nasty = []string{
 	"", " ", "NULL", "null", `"`, `\`, `\\`, `"\""`, `{`, `}`, `{}`, `{"a",NULL}`, ",", "a,b", "'", "$1", "\t\n\r", "Ωμέγα", "日本語", "😀",
 	"\u2028", "%00", `\x00`, "a'; DROP TABLE orchestrator.operations; --",
@@ -25,7 +25,7 @@ func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 	r := b.row(1)
 	at := func(s int) time.Time { return epoch.Add(time.Duration(s)*time.Second + 123456*time.Microsecond) }
 	r.TraceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	r.Operation.InstanceID = `nasty "{\} NULL` // an instance id is the platform's own
+	r.Operation.InstanceID = `nasty "{\} NULL` // the platform chooses instance ids
 	op := r.Operation
 	b.insert(&Change{Row: r})
 	r.Status, r.Cursor, r.Stage, r.Step, r.StageAttempt, r.StepAttempt, r.Dispatch = event.InProgress, 7, 0, 1, 3, 4, 5
@@ -70,7 +70,7 @@ func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 func TestWrite_OtherVersion_IsNotWritten(t *testing.T) {
 	b := setup(t)
 	mine, others, missing := b.started(1), b.started(2), b.row(3)
-	// Somebody else is first with the second row.
+	// Another transaction changes the second row first.
 	if _, err := b.Write(t.Context(), []*Change{b.apply(b.load(others.Operation.ID), engine.Cancel{Reason: "first"}, epoch)}); err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestDefinition_Saved_IsFoundByHash(t *testing.T) {
 		t.Errorf("definition %v, error %v", got, err)
 	}
 	if _, err := b.Definition(t.Context(), "none"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("a definition that does not exist: %v", err)
+		t.Errorf("error for a missing definition is %v", err)
 	}
 }
 
