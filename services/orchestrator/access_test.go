@@ -47,7 +47,7 @@ func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 		// foreign marks a request that is rejected unless it only reads.
 		foreign bool
 	}{
-		{name: "no credentials", send: anonymous, unknown: 401},
+		{name: "nobody", send: nobody, unknown: 401},
 		{name: "a bad token", send: bearer("keb_CANARY-bad"), unknown: 401},
 		{name: "the platform", send: func(r *http.Request) { r.SetBasicAuth("keb", "keb") }, unknown: 401},
 		{name: "vera's token", send: bearer(veraToken), role: access.Viewer},
@@ -90,7 +90,7 @@ func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 				t.Errorf("%s by %s: %d %s, want %d", rt.pattern, c.name, got, text, want)
 			}
 			if strings.Contains(text, "CANARY") {
-				t.Errorf("%s by %s: the answer contains the token", rt.pattern, c.name)
+				t.Errorf("%s by %s: the answer has the token", rt.pattern, c.name)
 			}
 			if got >= 400 && rt.role != "" && text == "" {
 				t.Errorf("%s by %s: %d without a reason", rt.pattern, c.name, got)
@@ -106,11 +106,11 @@ func TestAccess_Roles_AllowTheirRoutes(t *testing.T) {
 		t.Errorf("the state has changed (-before +after)\n%s", diff)
 	}
 	if log := g.logged.String(); strings.Contains(log, "CANARY") || strings.Contains(log, otto.Value) {
-		t.Error("the log contains a token or a cookie")
+		t.Error("the log has a token or a cookie")
 	}
 	var recorded string
 	if err := g.db.Get(&recorded, `SELECT string_agg(a::text, ',') FROM orchestrator.actions a`); err != nil || strings.Contains(recorded, "CANARY") || recorded == "" {
-		t.Errorf("the record of actions is empty or contains a token: %v %s", err, recorded)
+		t.Errorf("the record of actions has a token, or nothing: %v %s", err, recorded)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestAccess_UnknownPath_RequiresCredentials(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
 	for _, pattern := range []string{"GET /nothing", "POST /operations", "DELETE /operations/x", "GET /operations/../operations", "GET //operations", "CONNECT /operations", "GET /console/../operations"} {
-		if got, _, _ := g.send(route{pattern: pattern}, anonymous); got != http.StatusUnauthorized && got != http.StatusMovedPermanently && got != http.StatusTemporaryRedirect {
+		if got, _, _ := g.send(route{pattern: pattern}, nobody); got != http.StatusUnauthorized && got != http.StatusMovedPermanently && got != http.StatusTemporaryRedirect {
 			t.Errorf("%s: %d", pattern, got)
 		}
 		if got, _, _ := g.send(route{pattern: pattern}, bearer(veraToken)); got == http.StatusOK || got >= 500 {
@@ -158,8 +158,8 @@ func TestAccess_TokenFileChanges_AppliesWithoutRestart(t *testing.T) {
 func TestAccess_ManyStreams_AreLimitedPerUser(t *testing.T) {
 	g := newGuarded(t)
 	g.orchestrator()
-	ctx, disconnect := context.WithCancel(t.Context())
-	defer disconnect()
+	ctx, hangUp := context.WithCancel(t.Context())
+	defer hangUp()
 	listen := func(token string) int {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.api.URL+"/stream", http.NoBody)
 		require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestAccess_ManyStreams_AreLimitedPerUser(t *testing.T) {
 	if got := listen(ottoToken); got != http.StatusOK {
 		t.Errorf("otto at the same time: %d", got)
 	}
-	disconnect()
+	hangUp()
 	ctx = t.Context()
 	testkit.Eventually(t, patience, "vera may open a stream again", func() bool { return listen(veraToken) == http.StatusOK })
 }
@@ -202,6 +202,6 @@ func TestAccess_InvalidSettings_AreNamed(t *testing.T) {
 		}
 	}
 	if err != nil && strings.Contains(err.Error(), "PUBLIC_URL") {
-		t.Errorf("a trailing slash is rejected: %v", err)
+		t.Errorf("a slash at the end: %v", err)
 	}
 }

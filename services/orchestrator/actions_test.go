@@ -111,7 +111,7 @@ func TestActions_Operator_IsRecordedByName(t *testing.T) {
 		t.Errorf("rejected actions of otto: %+v", refused)
 	}
 	if got, _, text := g.send(route{pattern: "GET /actions?outcome=maybe"}, bearer(veraToken)); got != http.StatusBadRequest || !strings.Contains(text, "allowed are") {
-		t.Errorf("an invalid outcome: %d %s", got, text)
+		t.Errorf("a bad outcome: %d %s", got, text)
 	}
 	var lines []string
 	require.NoError(t, g.db.Select(&lines, `SELECT message FROM orchestrator.history WHERE operation_id = $1 AND message LIKE '% by %'`, op.ID))

@@ -65,7 +65,7 @@ func TestRetention_OldOperation_IsArchivedThenRemoved(t *testing.T) {
 	s.request(old, next)
 	s.await(next, event.Succeeded)
 	if s.state(old.ID) != "" {
-		t.Errorf("the archived operation is %s, want it to stay archived", s.state(old.ID))
+		t.Errorf("the archived operation is %s again", s.state(old.ID))
 	}
 
 	shift("2 years")

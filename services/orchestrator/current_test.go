@@ -62,11 +62,11 @@ func TestCurrent_Worker_LearnsAwaitedCommands(t *testing.T) {
 		command(ended, -1), command(ended, 0), unknown,
 	}
 	if diff := cmp.Diff([]event.CommandRef{command(out, 0)}, s.current("alpha", all...)); diff != "" {
-		t.Errorf("answer for alpha, which has the command (-want +got):\n%s", diff)
+		t.Errorf("for alpha, which has the command (-want +got):\n%s", diff)
 	}
 	for _, other := range []string{"beta", "orchestrator", "broker"} {
 		if got := s.current(other, all...); len(got) > 0 {
-			t.Errorf("answer for %s is %v, want none", other, got)
+			t.Errorf("for %s: %v, want none", other, got)
 		}
 	}
 	// A command with a result is no longer current, although the operation continues.

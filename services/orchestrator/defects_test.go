@@ -26,17 +26,17 @@ func TestSuccess_Fact_FollowsTheCommit(t *testing.T) {
 		if err != nil {
 			return
 		}
-		fact, err := bus.Data[event.OperationSucceeded](e)
+		told, err := bus.Data[event.OperationSucceeded](e)
 		if err != nil {
 			return
 		}
 		var state string
-		if err := s.db.Get(&state, `SELECT state FROM orchestrator.operations WHERE id = $1`, fact.OperationID); err != nil {
+		if err := s.db.Get(&state, `SELECT state FROM orchestrator.operations WHERE id = $1`, told.OperationID); err != nil {
 			state = err.Error()
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		states[fact.OperationID] = event.OperationState(state)
+		states[told.OperationID] = event.OperationState(state)
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = sub.Unsubscribe() })

@@ -50,7 +50,7 @@ finally:
 	}
 	s.get("/operations/"+update.ID, &shown)
 	if shown.State != "in progress" || shown.Stage != "finally" || shown.Step != "First" || shown.Error == nil || shown.Error.Message != "it broke" {
-		t.Errorf("operation during its finally stage is %+v", shown)
+		t.Errorf("while it is ending: %+v", shown)
 	}
 	if shown.Stages[0].State != "failed" || shown.Stages[1].State != "current" {
 		t.Errorf("stages: %+v", shown.Stages)

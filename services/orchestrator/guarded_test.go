@@ -112,7 +112,7 @@ func fromAnOldBrowser(c caller) caller {
 	}
 }
 
-func anonymous(*http.Request) {}
+func nobody(*http.Request) {}
 
 // route is a request to a route.
 type route struct {

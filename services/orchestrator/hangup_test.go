@@ -16,14 +16,14 @@ func TestClient_Disconnects_IsNotAServerError(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	g.orchestrator()
-	for n, c := range []struct{ target, query string }{
+	for n, c := range []struct{ target, asks string }{
 		{"/operations", "o.arrived"}, {"/events?instance_ids=x", "JOIN orchestrator.history"},
 	} {
 		tx, err := g.db.BeginTx(t.Context(), nil)
 		require.NoError(t, err)
 		_, err = tx.Exec(`LOCK TABLE orchestrator.operations IN ACCESS EXCLUSIVE MODE`)
 		require.NoError(t, err)
-		ctx, disconnect := context.WithCancel(t.Context())
+		ctx, hangUp := context.WithCancel(t.Context())
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.api.URL+c.target, nil)
 		require.NoError(t, err)
 		bearer(veraToken)(r)
@@ -38,10 +38,10 @@ func TestClient_Disconnects_IsNotAServerError(t *testing.T) {
 		testkit.Eventually(t, patience, "the request waits for the lock", func() bool { // excludes requests that are sent continuously
 			var waiting int
 			err := g.db.Get(&waiting, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-AND application_name = 'keb-orchestrator-read' AND wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'`, c.query)
+AND application_name = 'keb-orchestrator-read' AND wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'`, c.asks)
 			return err == nil && waiting > 0
 		})
-		disconnect()
+		hangUp()
 		if err := <-done; err == nil {
 			t.Errorf("%s was answered", c.target)
 		}

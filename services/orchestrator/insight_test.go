@@ -32,7 +32,7 @@ func (s *system) found(query string) []string {
 	return ids
 }
 
-// waits is the wait reason of an operation.
+// waits is what an operation waits for.
 type waits struct {
 	Reason, Worker, Step, Operation string
 	Since                           time.Time
@@ -86,13 +86,13 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	s.await(busy, event.Pending)
 
 	if w := s.waiting(retry.ID); w.Worker != "alpha" || w.Step != "First" || w.Until == nil || w.Since.IsZero() {
-		t.Errorf("the retrying operation waits for %+v", w)
+		t.Errorf("the retrying one: %+v", w)
 	}
 	if w := s.waiting(stranded.ID); w.Worker != "beta" || w.Step != "Second" || w.Since.IsZero() || time.Since(w.Since) > time.Hour {
-		t.Errorf("the operation without a worker waits for %+v", w)
+		t.Errorf("the one without a worker: %+v", w)
 	}
 	if w := s.waiting(busy.ID); w.Reason != "instance_busy" || w.Operation != retry.ID {
-		t.Errorf("the operation on the busy instance waits for %+v", w)
+		t.Errorf("the one whose instance is busy: %+v", w)
 	}
 	for query, want := range map[string][]string{
 		"waiting=retry": {retry.ID}, "waiting=no_worker": {stranded.ID}, "waiting=executing": {executing.ID}, "waiting=instance_busy": {busy.ID},

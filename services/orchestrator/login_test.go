@@ -65,14 +65,14 @@ func TestLogin_Issuer_CreatesASession(t *testing.T) {
 	// The redirect must stay in the console.
 	for _, next := range []string{"https://evil.example.org/", "//evil.example.org", "/console/../../evil", "/console/\\evil", "/operations"} {
 		if visit("/console/login/oidc?next=" + url.QueryEscape(next)); len(places) == 0 || places[len(places)-1] != "/console/" {
-			t.Errorf("next %q redirects to %v", next, places)
+			t.Errorf("next %q leads to %v", next, places)
 		}
 	}
 	if code, text := visit("/console/login/oidc/callback?state=%3Cscript%3E&code=x&error=%3Cscript%3E"); code != http.StatusUnauthorized || strings.Contains(text, "<script") {
 		t.Errorf("a forged callback: %d %s", code, text)
 	}
 	if log := g.logged.String(); strings.Contains(log, accesstest.Secret) || strings.Contains(log, "code=") {
-		t.Error("the log contains a secret")
+		t.Error("the log has a secret")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestLogin_Token_CreatesASession(t *testing.T) {
 		"no role":      {jsonBody, `{"token":"` + g.issuer.Token(map[string]any{"groups": "others"}) + `"}`, 403},
 		"the issuer's": {jsonBody, `{"token":"` + g.issuer.Token(map[string]any{"groups": "viewers"}) + `"}`, 200},
 	} {
-		got, header, text := g.send(route{pattern: "POST /console/login", contentType: tc.kind, body: tc.body}, anonymous)
+		got, header, text := g.send(route{pattern: "POST /console/login", contentType: tc.kind, body: tc.body}, nobody)
 		if got != tc.want || (header.Get("Set-Cookie") != "") != (tc.want == 200) || strings.Contains(text, "CANARY") {
 			t.Errorf("%s: %d %s, cookie %v, want %d", name, got, text, header.Get("Set-Cookie") != "", tc.want)
 		}
@@ -104,6 +104,6 @@ func TestLogin_Token_CreatesASession(t *testing.T) {
 		t.Errorf("a login from another site: %d", got)
 	}
 	if strings.Contains(g.logged.String(), "CANARY") {
-		t.Error("the log contains a token")
+		t.Error("the log has a token")
 	}
 }

@@ -99,7 +99,7 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		return op, 0, ctx.Err()
 	})
 	s.orchestrator()
-	s.worker("alpha") // beta is missing
+	s.worker("alpha") // and no beta
 	stuck, next := operation(event.Provision, "stuck", "aws"), operation(event.Update, "stuck", "aws")
 	running, queued := operation(event.Update, "runs", "azure"), operation(event.Update, "queues", "azure")
 	s.request(stuck, next, operation(event.Provision, "retries", "azure"))

@@ -95,7 +95,7 @@ func TestOpenAPI_Examples_AreValid(t *testing.T) {
 	walk("/paths", c.Root["paths"])
 	walk("/components", c.Root["components"])
 	if n < 10 {
-		t.Errorf("%d examples found", n)
+		t.Errorf("%d examples are found", n)
 	}
 }
 

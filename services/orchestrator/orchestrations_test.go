@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// upgradableProcesses are testProcesses with upgrades.
-func upgradableProcesses() fstest.MapFS {
+// fleetProcesses are testProcesses with upgrades.
+func fleetProcesses() fstest.MapFS {
 	files := maps.Clone(testProcesses)
 	for _, t := range []string{"upgradeKyma", "upgradeCluster"} {
 		files[t+".yaml"] = &fstest.MapFile{Data: []byte(`
@@ -56,8 +56,8 @@ type fleet struct {
 // newFleet starts the fake services, without orchestrators and workers.
 func newFleet(t *testing.T, instances int) *fleet {
 	t.Helper()
-	f := &fakeBroker{system: newSystem(t), refuse: map[string]string{}, recorded: map[string]event.UpgradeOrder{}}
-	f.cfg.Processes = upgradableProcesses()
+	f := &fleet{system: newSystem(t), refuse: map[string]string{}, recorded: map[string]event.UpgradeOrder{}}
+	f.cfg.Processes = fleetProcesses()
 	f.cfg.OrchestrationsEvery = 50 * time.Millisecond
 	for i := range instances {
 		f.instances = append(f.instances, event.InstanceSummary{
@@ -72,14 +72,14 @@ func newFleet(t *testing.T, instances int) *fleet {
 	return f
 }
 
-func (f *fakeBroker) answer(subject string, handle func(ctx context.Context, data []byte) (any, error)) {
+func (f *fleet) answer(subject string, handle func(ctx context.Context, data []byte) (any, error)) {
 	f.t.Helper()
 	stop, err := f.bus.Answer(subject, "broker", handle)
 	require.NoError(f.t, err)
 	f.t.Cleanup(stop)
 }
 
-func (f *fakeBroker) answerInstances(_ context.Context, data []byte) (any, error) {
+func (f *fleet) answerInstances(_ context.Context, data []byte) (any, error) {
 	var request event.InstancesRequest
 	if err := json.Unmarshal(data, &request); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (f *fakeBroker) answerInstances(_ context.Context, data []byte) (any, error
 	return answer, nil
 }
 
-func (f *fakeBroker) answerUpgrade(ctx context.Context, data []byte) (any, error) {
+func (f *fleet) answerUpgrade(ctx context.Context, data []byte) (any, error) {
 	var request event.UpgradeRequest
 	if err := json.Unmarshal(data, &request); err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (f *fleet) upgrade(what, body string) string {
 	return answer.OrchestrationID
 }
 
-func (f *fakeBroker) upgradeAll(workers int) string {
+func (f *fleet) upgradeAll(workers int) string {
 	f.t.Helper()
 	return f.upgrade("kyma", fmt.Sprintf(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"parallel": {"workers": %d}}}`, workers))
 }
@@ -194,13 +194,13 @@ type shownOrchestration struct {
 	OperationStats           map[string]int
 }
 
-func (f *fakeBroker) orchestration(id string) (o shownOrchestration) {
+func (f *fleet) orchestration(id string) (o shownOrchestration) {
 	f.t.Helper()
 	f.get("/orchestrations/"+id, &o)
 	return o
 }
 
-func (f *fakeBroker) awaitOrchestration(id, state string) shownOrchestration {
+func (f *fleet) awaitOrchestration(id, state string) shownOrchestration {
 	f.t.Helper()
 	var o shownOrchestration
 	testkit.Eventually(f.t, patience, "the orchestration is "+state, func() bool {
@@ -210,7 +210,7 @@ func (f *fakeBroker) awaitOrchestration(id, state string) shownOrchestration {
 	return o
 }
 
-func (f *fakeBroker) awaitStats(id string, want map[string]int) {
+func (f *fleet) awaitStats(id string, want map[string]int) {
 	f.t.Helper()
 	testkit.Eventually(f.t, patience, fmt.Sprintf("the operations are %v", want), func() bool {
 		return maps.Equal(f.orchestration(id).OperationStats, want)
@@ -225,7 +225,7 @@ type shownMember struct {
 	KymaConfig, ClusterConfig                                                          map[string]string
 }
 
-func (f *fakeBroker) members(id, query string) []shownMember {
+func (f *fleet) members(id, query string) []shownMember {
 	f.t.Helper()
 	var list struct {
 		Data              []shownMember
@@ -259,7 +259,7 @@ func (f *fleet) eachOnce() {
 }
 
 func TestOrchestration_Concurrency_IsLimited(t *testing.T) {
-	f := newFakeBroker(t, 40)
+	f := newFleet(t, 40)
 	f.start()
 	var mu sync.Mutex
 	running, most := 0, 0
@@ -294,7 +294,7 @@ func TestOrchestration_Concurrency_IsLimited(t *testing.T) {
 }
 
 func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
-	f := newFakeBroker(t, 2)
+	f := newFleet(t, 2)
 	f.start()
 	id := f.upgrade("cluster", `{"targets": {"include": [{"target": "all"}], "exclude": [{"instanceID": "i-00001"}]}, "dryRun": true,
 		"notification": true, "kubernetes": {"kubernetesVersion": "1.31.4", "machineImage": "gardenlinux", "machineImageVersion": "1592.4.0"}}`)
@@ -340,11 +340,11 @@ func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
 }
 
 func TestOrchestration_OrchestratorStops_OtherContinues(t *testing.T) {
-	f := newFakeBroker(t, 60)
+	f := newFleet(t, 60)
 	first, second := f.start(), f.orchestrator()
 	id := f.upgradeAll(4)
 	for i := range 4 {
-		testkit.Eventually(t, patience, "more instances are upgraded", func() bool { return f.script.count("Upgrade") > 10*i })
+		testkit.Eventually(t, patience, "some more are upgraded", func() bool { return f.script.count("Upgrade") > 10*i })
 		first.stop()
 		first, second = second, f.orchestrator()
 	}
@@ -356,7 +356,7 @@ func TestOrchestration_OrchestratorStops_OtherContinues(t *testing.T) {
 }
 
 func TestOrchestration_AnswerLost_OperationIsRecordedOnce(t *testing.T) {
-	f := newFakeBroker(t, 6)
+	f := newFleet(t, 6)
 	asked := map[string]int{}
 	lost := make(chan struct{}, 100)
 	f.after = func(orders []event.UpgradeOrder) error {
@@ -384,7 +384,7 @@ func TestOrchestration_AnswerLost_OperationIsRecordedOnce(t *testing.T) {
 }
 
 func TestOrchestration_ConnectionsDropped_Continues(t *testing.T) {
-	f := newFakeBroker(t, 60)
+	f := newFleet(t, 60)
 	f.start()
 	cuts := 0
 	f.after = func([]event.UpgradeOrder) error {
@@ -410,7 +410,7 @@ func TestOrchestration_ConnectionsDropped_Continues(t *testing.T) {
 
 func TestOrchestration_ManyMembers_ArePaged(t *testing.T) {
 	const members = 10_000
-	f := newFakeBroker(t, members)
+	f := newFleet(t, members)
 	f.start()
 	id := f.upgrade("cluster", `{"targets": {"include": [{"target": "all"}]}, "strategy": {"schedule": "2099-01-01T00:00:00Z"}}`)
 	f.awaitStats(id, map[string]int{"pending": members})
@@ -439,7 +439,7 @@ func TestOrchestration_ManyMembers_ArePaged(t *testing.T) {
 }
 
 func TestOrchestration_NoTargets_SucceedsWithMessage(t *testing.T) {
-	f := newFakeBroker(t, 3)
+	f := newFleet(t, 3)
 	f.start()
 	for _, i := range f.instances {
 		f.refuse[i.InstanceID] = "the instance is suspended"
@@ -455,7 +455,7 @@ func TestOrchestration_NoTargets_SucceedsWithMessage(t *testing.T) {
 }
 
 func TestOrchestration_RequestRejected_SkipsTheMember(t *testing.T) {
-	f := newFakeBroker(t, 10)
+	f := newFleet(t, 10)
 	for i := range 9 {
 		f.refuse[fmt.Sprintf("i-%05d", i)] = "the instance is suspended"
 	}
@@ -473,7 +473,7 @@ func TestOrchestration_RequestRejected_SkipsTheMember(t *testing.T) {
 }
 
 func TestOrchestration_InstanceNotProvisioned_IsSkipped(t *testing.T) {
-	f := newFakeBroker(t, 7)
+	f := newFleet(t, 7)
 	for i, state := range []event.InstanceState{
 		event.InstanceProvisioning, event.InstanceFailed, event.InstanceSuspended, event.InstanceDeprovisioning, event.InstanceDeleted,
 	} {
@@ -492,7 +492,7 @@ func TestOrchestration_InstanceNotProvisioned_IsSkipped(t *testing.T) {
 }
 
 func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
-	f := newFakeBroker(t, 20)
+	f := newFleet(t, 20)
 	f.start()
 	open := make(gate)
 	f.script.set("Upgrade", open.step)
@@ -530,7 +530,7 @@ func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
 	}
 	f.call(http.MethodPut, "/orchestrations/"+id+"/cancel", "", "", http.StatusOK, nil)
 	if o := f.orchestration(id); o.State != "canceled" {
-		t.Errorf("a cancelled orchestration becomes %s after another cancel", o.State)
+		t.Errorf("a canceled orchestration becomes %s when it is canceled again", o.State)
 	}
 	close(busy)
 	f.await(update, event.Succeeded)
@@ -540,7 +540,7 @@ func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
 }
 
 func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
-	f := newFakeBroker(t, 5)
+	f := newFleet(t, 5)
 	f.start()
 	broken := func(instances ...string) {
 		f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -596,7 +596,7 @@ func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
 	f.awaitOrchestration(id, "failed")
 	f.awaitStats(id, map[string]int{"succeeded": 3, "failed": 2})
 
-	// An operation is not retried if its instance has a newer upgrade.
+	// A newer upgrade of an instance makes the older one old.
 	newer := f.upgrade("kyma", `{"targets": {"include": [{"instanceID": "i-00002"}]}}`)
 	f.awaitOrchestration(newer, "succeeded")
 	got = retry("")
@@ -617,7 +617,7 @@ func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
 }
 
 func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
-	f := newFakeBroker(t, 2)
+	f := newFleet(t, 2)
 	f.start()
 	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
@@ -649,7 +649,7 @@ func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
 }
 
 func TestOrchestrationAPI_InvalidRequest_IsRejected(t *testing.T) {
-	f := newFakeBroker(t, 1)
+	f := newFleet(t, 1)
 	f.start()
 	id := f.upgradeAll(1)
 	f.awaitOrchestration(id, "succeeded")
@@ -699,7 +699,7 @@ func TestOrchestrationAPI_InvalidRequest_IsRejected(t *testing.T) {
 }
 
 func TestEvents_Operations_AreReported(t *testing.T) {
-	f := newFakeBroker(t, 0)
+	f := newFleet(t, 0)
 	f.start()
 	f.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
@@ -729,7 +729,7 @@ func TestEvents_Operations_AreReported(t *testing.T) {
 		t.Errorf("events of the operation (-want +got):\n%s", diff)
 	}
 	want = append(want, "info operation started", "info change/Change succeeded", "info operation succeeded")
-	if diff := cmp.Diff(want, read("instance_ids=unknown,i-1")); diff != "" {
+	if diff := cmp.Diff(want, read("instance_ids=nobody,i-1")); diff != "" {
 		t.Errorf("events of the instance (-want +got):\n%s", diff)
 	}
 	if got := read("instance_ids=i-1&operation_ids=" + other.ID); len(got) != 3 {

@@ -163,7 +163,7 @@ func TestAction_DataAfterBody_IsRejected(t *testing.T) {
 	s.await(op, event.Succeeded)
 	for _, tail := range []string{"x", "}", "{}"} {
 		if code, text := s.post("/operations/"+op.ID+"/cancel", `{"by":"me"}`+tail); code != http.StatusBadRequest || !strings.Contains(text, "unexpected data after the JSON object") {
-			t.Errorf("a body followed by %q: %d %s, want 400", tail, code, text)
+			t.Errorf("a body with %q after it: %d %s, want 400", tail, code, text)
 		}
 	}
 }

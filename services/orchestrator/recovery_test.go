@@ -78,7 +78,7 @@ func TestRecovery_JetStreamStoreLost_ContinuesInSeconds(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = withExecution(testProcesses, "10m")
 	// A slow machine must neither make workers appear missing nor exceed the time to report what they execute.
-	s.cfg.AskWorkersEvery, s.cfg.LossPatience = 2*time.Second, 5*time.Minute
+	s.cfg.AskWorkersEvery, s.cfg.LossTimeout = 2*time.Second, 5*time.Minute
 	s.orchestrator()
 	s.orchestrator()
 	alpha := s.worker("alpha")
