@@ -448,8 +448,8 @@ func TestOrchestration_NoTargets_SucceedsWithMessage(t *testing.T) {
 	if o := f.awaitOrchestration(refused, "succeeded"); o.Description != "3 skipped" {
 		t.Errorf("all are rejected: %q", o.Description)
 	}
-	nobody := f.upgrade("kyma", `{"targets": {"include": [{"planName": "trial"}]}, "strategy": {"schedule": "2020-01-01T00:00:00Z"}}`)
-	if o := f.awaitOrchestration(nobody, "succeeded"); o.Description != "no instance matches the targets" {
+	empty := f.upgrade("kyma", `{"targets": {"include": [{"planName": "trial"}]}, "strategy": {"schedule": "2020-01-01T00:00:00Z"}}`)
+	if o := f.awaitOrchestration(empty, "succeeded"); o.Description != "no instance matches the targets" {
 		t.Errorf("none matches: %q", o.Description)
 	}
 }

@@ -102,7 +102,7 @@ capabilities:
 {{- end -}}
 {{- end -}}
 
-{{- /* The address of the console in browsers, if anybody has said it. */ -}}
+{{- /* The configured address of the console in browsers, or nothing. */ -}}
 {{- define "keb.consoleURL" -}}
 {{- if .Values.access.publicURL -}}{{ .Values.access.publicURL }}
 {{- else if and .Values.ingress.console.enabled .Values.ingress.console.host -}}https://{{ .Values.ingress.console.host }}

@@ -37,7 +37,7 @@ func TestPolicy_Window(t *testing.T) {
 		"days of a rule, times of the shoot": {policy, "ga", "azure", "eastus", "c-1", `{"days":["Mon","Tue"],` + own + `}`},
 		"the first rule that matches":        {policy, "ga", "aws", "eu-central-1", "c-1", `{"days":["Wed"],` + own + `}`},
 		"no rule, days of the default":       {policy, "", "aws", "eu-central-1", "c-1", `{"days":["Sat"],` + own + `}`},
-		"nobody gives times":                 {policy, "ga", "azure", "eastus", "c-2", `null`},
+		"no rule or default has times":       {policy, "ga", "azure", "eastus", "c-2", `null`},
 		"a rule gives times":                 {policy, "ga", "free", "eastus", "c-2", `{"days":["Sat"],"begin":"100000+0000","end":"180000+0000"}`},
 		"no policy":                          {nil, "ga", "azure", "eastus", "c-1", `{` + own + `}`},
 		"no policy and no shoot window":      {nil, "ga", "azure", "eastus", "c-2", `null`},
