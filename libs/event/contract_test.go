@@ -18,6 +18,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/event/internal/contractgen"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 const apiFolder = "../../api"
@@ -26,15 +27,8 @@ func TestContract_GeneratedFiles_AreUpToDate(t *testing.T) {
 	t.Parallel()
 	files, err := contractgen.Generate(".")
 	require.NoError(t, err)
-	for name, want := range files {
-		got, err := os.ReadFile(filepath.Join(apiFolder, name))
-		if err != nil {
-			t.Errorf("%v: run go generate ./event", err)
-			continue
-		}
-		if !bytes.Equal(got, want) {
-			t.Errorf("api/%s is out of date, run go generate ./event (-file +generated):\n%s", name, cmp.Diff(string(got), string(want)))
-		}
+	for name, content := range files {
+		testkit.Golden(t, filepath.Join(apiFolder, filepath.FromSlash(name)), content)
 	}
 	onDisk, err := filepath.Glob(filepath.Join(apiFolder, "events", "*"))
 	require.NoError(t, err)

@@ -1,3 +1,3 @@
 package event
 
-//go:generate go run ./internal/contractgen/cmd ../../api
+//go:generate go test -count=1 -run ^TestContract_GeneratedFiles_AreUpToDate$ . -update
