@@ -212,6 +212,9 @@ func TestFacts_PublishFails_OperationContinues(t *testing.T) {
 	o := b.orchestrator()
 	o.bus.set(factsOnly, false)
 	id := b.request(o, "i-1")[0]
+	b.answer(id, b.row(id).Cursor, nil)
+	b.fold(o, 1)
+	b.published(id, b.row(id).Cursor, 1)
 	b.finish(o, id)
 	b.inStream(event.StreamResults, 0)
 	b.inStream(event.StreamFacts, 0)

@@ -67,21 +67,6 @@ func TestRequest_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 	b.inStream(event.StreamRequests, 0)
 }
 
-func TestFacts_PublishFails_CommandsAreSent(t *testing.T) {
-	b := setup(t)
-	o := b.orchestrator()
-	o.bus.set(factsOnly, false)
-	id := b.request(o, "i-1")[0]
-	b.answer(id, b.row(id).Cursor, nil)
-	b.fold(o, 1)
-	b.published(id, b.row(id).Cursor, 1)
-	b.inStream(event.StreamResults, 0)
-	b.inStream(event.StreamFacts, 0)
-	if count(o.metrics.factsLost) == 0 {
-		t.Error("the lost facts are not counted")
-	}
-}
-
 func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 	for _, c := range []struct {
 		name      string
