@@ -14,13 +14,13 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Case is a command whose answer a team knows.
+// Case is a command with its expected answer.
 type Case struct {
-	// Name says what it shows.
+	// Name describes the case.
 	Name string `yaml:"name"`
-	// Step is what the command is for.
+	// Step is the step of the command.
 	Step string `yaml:"step"`
-	// Operation is the type of the operation; provision if empty. Plan names its plan; azure if empty.
+	// Operation is the type of the operation; empty means provision. Plan is the name of its plan; empty means azure.
 	Operation event.OperationType `yaml:"operation"`
 	Plan      string              `yaml:"plan"`
 	// Context, Runtime, Update and Upgrade are those of event.Operation, with their names in JSON.
@@ -28,35 +28,35 @@ type Case struct {
 	Runtime map[string]any `yaml:"runtime"`
 	Update  map[string]any `yaml:"update"`
 	Upgrade map[string]any `yaml:"upgrade"`
-	// Parameters are those of the order, Details what workers have saved before, by worker.
+	// Parameters are the parameters of the order, Details the saved details by worker.
 	Parameters map[string]any `yaml:"parameters"`
 	Details    map[string]any `yaml:"details"`
-	// Credentials are what the worker can claim, by name. They count as secret: the worker must not repeat their values.
+	// Credentials are the credentials that the worker can claim, by name. They are secret: the worker must not repeat their values.
 	Credentials map[string]any `yaml:"credentials"`
-	// Remembered is what earlier steps of the stage have put into the stage memory with the SDK. It counts as secret, too.
+	// Remembered holds the stage memory of earlier steps, written with the SDK. It is secret, too.
 	Remembered map[string]string `yaml:"remembered"`
-	// Takes is about how long the step runs. More than the ack wait (10 s) is needed for the checks of long steps.
+	// Takes is the approximate duration of the step. The checks of long steps need more than the ack wait (10 s).
 	Takes Duration `yaml:"takes"`
-	// Only keeps the case out of the other checks.
+	// Only excludes the case from the other checks.
 	Only bool `yaml:"only"`
-	// Expect is what the answer must be; an empty one takes any.
+	// Expect is the expected answer; empty means any.
 	Expect Expectation `yaml:"expect"`
 }
 
-// Expectation says what the answer to a case must be. What is empty is not looked at.
+// Expectation describes the expected answer. Empty fields are not compared.
 type Expectation struct {
 	// Outcome is one of succeeded, retry, failed, skipped, "not completed" and "stage lost".
 	Outcome event.Outcome `yaml:"outcome"`
-	// RetryAfter is the wait that a retry asks for.
+	// RetryAfter is the delay of a retry.
 	RetryAfter Duration `yaml:"retryAfter"`
-	// Component and Reason are those of the error.
+	// Component and Reason are the fields of the error.
 	Component string `yaml:"component"`
 	Reason    string `yaml:"reason"`
-	// Details are members that the patch must have.
+	// Details are the required members of the patch.
 	Details map[string]any `yaml:"details"`
 }
 
-// Duration is a time.Duration that YAML writes as "15s".
+// Duration is a time.Duration in the YAML format "15s".
 type Duration time.Duration
 
 // UnmarshalYAML reads "15s".
@@ -75,7 +75,7 @@ const (
 	maxCases     = 200
 )
 
-// ReadCases reads a file of cases: YAML with the one key "cases". An error names the line or the field.
+// ReadCases reads a YAML file with the only key "cases". Errors contain the line or the field.
 func ReadCases(r io.Reader) ([]Case, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxCasesFile+1))
 	if err != nil {

@@ -76,7 +76,7 @@ func TestBadConfigurationIsRefusedWithItsFields(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"worker name", `step "A.B"`, `check "everything"`, "concurrency -1", "commands 1048576", "port 1048576", "patience", "nobody starts"} {
+	for _, want := range []string{"worker name", `step "A.B"`, `check "everything"`, "concurrency -1", "commands 1048576", "port 1048576", "patience", "not started"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: want %s", err, want)
 		}

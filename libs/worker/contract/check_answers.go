@@ -18,7 +18,7 @@ import (
 func checkRegistration(ctx context.Context, k *kit) {
 	info := k.registered(ctx, k.cfg.Patience)
 	if info == nil {
-		k.bad("nobody answered $SRV.INFO for %s%s within %s; the last that the worker printed:\n%s",
+		k.bad("no answer to $SRV.INFO for %s%s within %s; the last that the worker printed:\n%s",
 			worker.ServicePrefix, k.cfg.Worker, k.cfg.Patience, k.output.last(8))
 		return
 	}
@@ -56,7 +56,7 @@ func checkRegistration(ctx context.Context, k *kit) {
 	}
 	ping := "$SRV.PING." + worker.ServicePrefix + k.cfg.Worker
 	if k.service(ctx, k.cfg.Patience, ping, func(*nats.Msg) bool { return true }) == nil {
-		k.bad("nobody answered %s within %s", ping, k.cfg.Patience)
+		k.bad("no answer to %s within %s", ping, k.cfg.Patience)
 	}
 }
 

@@ -30,7 +30,7 @@ func checkLate(ctx context.Context, k *kit) {
 				k.bad("%s: the worker did not take a command whose executeBefore has passed within %s", step, k.cfg.Patience)
 				return
 			}
-			k.bad("%s: a command whose executeBefore has passed is not acknowledged within %s: it would come again and again", step, k.cfg.Patience)
+			k.bad("%s: a command whose executeBefore has passed is not acknowledged within %s: it would be redelivered endlessly", step, k.cfg.Patience)
 		}
 		k.wire.look(func() {
 			if len(o.outcomes) > 0 {
@@ -110,7 +110,7 @@ func checkUnreadable(ctx context.Context, k *kit) {
 			return
 		}
 		if !k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.taken() }) {
-			k.bad("%s: neither terminated nor acknowledged within %s: it would come again for ever", bad.what, k.cfg.Patience)
+			k.bad("%s: neither terminated nor acknowledged within %s: it would be redelivered endlessly", bad.what, k.cfg.Patience)
 			return // the others would be no better, and each takes its time
 		}
 		before++
@@ -119,7 +119,7 @@ func checkUnreadable(ctx context.Context, k *kit) {
 				k.bad("%s: was answered with %q", bad.what, o.outcomes[0].outcome())
 				before--
 			} else if !k.gone() && k.wire.dead < before {
-				k.bad("%s: was taken off the stream without a copy on %s: nobody will ever know", bad.what, event.DeadSubject(event.StreamCommands))
+				k.bad("%s: was removed from the stream without a copy on %s", bad.what, event.DeadSubject(event.StreamCommands))
 				before--
 			}
 		})

@@ -155,8 +155,8 @@ func checkConcurrency(ctx context.Context, k *kit) {
 	k.twice(orders)
 }
 
-// neglected tells that a message came again because nothing was heard of it for too long. Who says something every third of the ack wait
-// is not to blame when this process heard nothing for longer, as it did not run.
+// neglected reports whether a message was redelivered because the worker was silent for too long. A worker that reports progress every
+// third of the ack wait is not at fault if this process was paused.
 func (k *kit) neglected(d *delivery) bool { return d.count > 1 && d.silent >= k.cfg.AckWait/2 }
 
 // twice notes commands that were delivered again although the worker had not given them back: they waited too long.

@@ -103,7 +103,7 @@ func (k *kit) holds() (n int) {
 	return n
 }
 
-const attached = "somebody else runs the worker: let the check start it to have this checked"
+const attached = "the worker runs externally: let the check start it to run this check"
 
 func checkStop(ctx context.Context, k *kit) {
 	if k.instance == nil {

@@ -58,7 +58,7 @@ func checkRepeated(ctx context.Context, k *kit) {
 	}
 }
 
-// again sends a command with a higher dispatch, as the orchestrator does when nobody has answered, and notes when it gets no answer of its
+// again sends a command with a higher dispatch, as the orchestrator does without an answer, and reports if it gets no answer of its
 // own. A worker that is slow may not be done with the one before for a moment after it has acknowledged it, and then needs no other
 // answer: it gets another chance.
 func (k *kit) again(ctx context.Context, o *order, step string) error {
@@ -154,13 +154,13 @@ func checkOutdated(ctx context.Context, k *kit) {
 		return
 	}
 	k.rig.states.refusals()
-	// First with nobody to answer.
+	// First without answers to questions.
 	k.rig.mute()
 	k.wire.forget()
 	k.door.restore()
 	given := func() bool { return k.gone() || len(current.given) > 0 && len(outdated.given) > 0 }
 	if !k.wire.await(ctx, k.cfg.Patience, given) {
-		k.bad("%s: the worker did not take commands that were delivered to another before within %s", step, k.cfg.Patience)
+		k.bad("%s: the worker did not take redelivered commands within %s", step, k.cfg.Patience)
 	}
 	guessed := false
 	k.wire.await(ctx, k.cfg.Patience, func() bool {
@@ -173,16 +173,16 @@ func checkOutdated(ctx context.Context, k *kit) {
 	}
 	if guessed {
 		outdated.quiet, current.quiet = true, true // said once
-		k.bad("%s: nobody said whether a command that was delivered before is still waited for, and the worker executed or acknowledged it", step)
+		k.bad("%s: without an answer whether a redelivered command is current, the worker executed or acknowledged it", step)
 		return
 	}
 	if k.settled(ctx, current, step+", delivered before and still waited for") &&
 		!k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || outdated.acknowledged() }) {
-		k.bad("%s: a command that was delivered before and is not waited for any more is not acknowledged within %s: it comes again and again", step, k.cfg.Patience)
+		k.bad("%s: a redelivered command that is not current is not acknowledged within %s: it is redelivered endlessly", step, k.cfg.Patience)
 	}
 	k.wire.look(func() {
 		if len(outdated.outcomes) > 0 {
-			k.bad("%s: a command that was delivered before and is not waited for any more was executed, and answered with %q", step, outdated.outcomes[0].outcome())
+			k.bad("%s: a redelivered command that is not current was executed, and answered with %q", step, outdated.outcomes[0].outcome())
 		}
 	})
 	for _, refused := range k.rig.states.refusals() {
@@ -213,7 +213,7 @@ func checkResultFirst(ctx context.Context, k *kit) {
 		if !tried {
 			k.bad("%s: the worker did not answer within %s", step, k.cfg.Patience)
 		}
-		// Whoever does not acknowledge gives it back, answers once more, or lets it come again.
+		// Without acknowledging, a worker can return the command, answer again, or wait for its redelivery.
 		k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.early() || o.left() || len(o.outcomes) > 1 })
 	}
 	if err := restore(); err != nil {

@@ -51,39 +51,39 @@ func checks() []check {
 			checkDocs, true, checkCases,
 		},
 		{
-			"repeated", "stands the same command twice, and again with a higher dispatch",
+			"repeated", "tolerates the same command twice, and again with a higher dispatch",
 			"look before you create, and answer a repeated command as the first time; each dispatch wants an answer of its own unless it came while the step ran",
 			stepDocs, true, checkRepeated,
 		},
 		{
-			"redelivery", "stands that its acknowledgement was lost",
+			"redelivery", "tolerates the loss of its acknowledgement",
 			"the command comes again after the ack wait: execute it again, if it is still waited for, and answer again under the same ids", stepDocs, true, checkRedelivery,
 		},
 		{
-			"result-first", "acknowledges a command only when the stream has taken its result",
+			"result-first", "acknowledges a command only after the stream has stored its result",
 			"publish to JetStream with a reply subject, wait for its answer, and only then acknowledge; on an error do not acknowledge", wireDocs, true, checkResultFirst,
 		},
 		{
-			"late", "drops a command whose time is over, and does not execute it",
+			"late", "drops a late command without executing it",
 			"compare executeBefore with the clock right before the step starts; if it has passed, acknowledge and do nothing", wireDocs, true, checkLate,
 		},
 		{
-			"unknown-step", "leaves a command for a step that it does not have to others",
+			"unknown-step", "leaves a command for an unknown step to other versions",
 			"give it back with a delay (-NAK), and neither answer nor acknowledge it: another version may have the step", wireDocs, true, checkUnknownStep,
 		},
 		{
-			"unreadable", "puts aside what is no command, and goes on",
+			"unreadable", "moves an unreadable command to the dead letters, and continues",
 			"copy it to keb.dead.KEB_COMMANDS with the header Keb-Dead-Reason, then terminate it (+TERM)", wireDocs, true, checkUnreadable,
 		},
 		{
-			"unknown-members", "ignores members, headers and attributes that it does not know",
+			"unknown-members", "ignores unknown members, headers and attributes",
 			"within a version members are only added: decode what you know, and refuse nothing", wireDocs, true, checkUnknownMembers,
 		},
 		{
-			"large", "stands details of 700 KiB from other workers", "a message may have up to 1 MiB", stepDocs, true, checkLarge,
+			"large", "accepts details of 700 KiB from other workers", "a message may have up to 1 MiB", stepDocs, true, checkLarge,
 		},
 		{
-			"unicode", "stands any text in parameters, names and details", "bodies are JSON in UTF-8", stepDocs, true, checkUnicode,
+			"unicode", "accepts any text in parameters, names and details", "bodies are JSON in UTF-8", stepDocs, true, checkUnicode,
 		},
 		{
 			"stage-lost", "reports a lost stage memory, or does not need it",
@@ -94,7 +94,7 @@ func checks() []check {
 			wireDocs, true, checkLongStep,
 		},
 		{
-			"time-limit", "gives a step up when its time is over", "end the step at executeBefore, and answer with a retry", stepDocs, true, checkTimeLimit,
+			"time-limit", "abandons a step at its deadline", "end the step at executeBefore, and answer with a retry", stepDocs, true, checkTimeLimit,
 		},
 		{
 			"concurrency", "takes no more commands than it can run soon",
@@ -105,25 +105,25 @@ func checks() []check {
 			runDocs, true, checkThroughput,
 		},
 		{
-			"reconnect", "comes back by itself when the connection is cut and when NATS restarts, and loses no command",
+			"reconnect", "reconnects after a cut connection and a restart of NATS, and loses no command",
 			"reconnect for ever, with a pause; pull again and register again", wireDocs, true, checkReconnect,
 		},
 		{
-			"consumer-again", "goes on when its consumer was deleted and made again",
+			"consumer-again", "continues after its consumer was deleted and created again",
 			"watch the heartbeats of the pull (idle_heartbeat), and look for the consumer again when they stay away", wireDocs, true, checkConsumer,
 		},
 		{
-			"outdated", "asks about a command that was delivered before, and executes it only if it is still waited for",
+			"outdated", "asks about a redelivered command, and executes it only if it is current",
 			"when the count of deliveries is above 1, ask keb.ask.orchestrator.current.<worker>; acknowledge what is not in the answer, and without an answer give it back (-NAK) for a second",
 			wireDocs, true, checkOutdated,
 		},
 		{
-			"stop", "ends well on SIGTERM: finishes what runs, gives back the rest, exit code 0",
+			"stop", "stops on SIGTERM: finishes running steps, returns other commands, exit code 0",
 			"stop pulling, give back (-NAK) what has not begun, wait for what runs and its result, close the connection, end; without a shell or npm in front",
 			runDocs, true, checkStop,
 		},
 		{
-			"kill", "loses nothing when it is killed: the next one executes it", "keep no state in the worker, and acknowledge last", stepDocs, true, checkKill,
+			"kill", "loses nothing when it is killed: the next instance executes the command", "keep no state in the worker, and acknowledge last", stepDocs, true, checkKill,
 		},
 	}, invariants()...)
 }

@@ -18,38 +18,38 @@ const (
 	DefaultDrain       = 20 * time.Second
 )
 
-// Config says what is checked, and how.
+// Config configures Run.
 type Config struct {
 	// Worker is the name of the worker, as in the process files.
 	Worker string
-	// Steps are those that are checked; empty means all that the worker registers.
+	// Steps lists the steps to check; empty means all registered steps.
 	Steps []string
 	// Cases are commands that a team knows the answers to; optional. The first case of a step that says neither Takes nor Only is also
 	// what the other checks send.
 	Cases []Case
-	// Starter starts the worker; nil means that somebody else does, see Attach.
+	// Starter starts the worker; nil means that the worker is started externally, see Attach.
 	Starter Starter
-	// Attach is called once with what the worker needs to connect, if there is no Starter.
+	// Attach is called once with the worker's environment if there is no Starter.
 	Attach func(Environment)
-	// Checks names the checks to run; empty means all. The worker has to register whatever is named.
+	// Checks lists the checks to run; empty means all. The check of the registration always runs.
 	Checks []string
-	// Concurrency is how many steps the worker runs at once; it is told so by KEB_WORKER_CONCURRENCY. 0 means 8.
+	// Concurrency is the maximum number of steps in parallel, set by KEB_WORKER_CONCURRENCY; 0 means 8.
 	Concurrency int
-	// Commands is how many commands the check "throughput" sends; 0 means 300.
+	// Commands is the number of commands in the check "throughput"; 0 means 300.
 	Commands int
-	// Patience is how long the worker may take to register, and to answer one command; 0 means 30 s.
+	// Patience is the time limit for the worker to register and to answer a command; 0 means 30 s.
 	Patience time.Duration
-	// Drain is how long running steps may go on when the worker is told to stop; it is told so by KEB_WORKER_DRAIN_TIMEOUT. 0 means 20 s.
+	// Drain is the time limit for running steps when the worker stops, set by KEB_WORKER_DRAIN_TIMEOUT; 0 means 20 s.
 	Drain time.Duration
-	// AckWait replaces that of the contract, to save time in a test; 0 means the contract's, 10 s.
+	// AckWait replaces the ack wait of the contract in tests; 0 means 10 s, the value of the contract.
 	AckWait time.Duration
-	// Port is where the bus listens, on the loopback address; 0 means any.
+	// Port is the port of the bus on the loopback address; 0 means any.
 	Port int
 	// Progress is called after each check; optional.
 	Progress func(Finding)
 }
 
-// Validate names each field that cannot be used.
+// Validate reports every invalid field.
 func (c *Config) Validate() error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -88,7 +88,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.Starter == nil && c.Attach == nil {
-		bad("nobody starts the worker: give a starter, or attach one")
+		bad("the worker is not started: set Starter or Attach")
 	}
 	return errors.Join(problems...)
 }

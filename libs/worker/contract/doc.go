@@ -1,6 +1,6 @@
-// Package contract runs a worker against the contract of the bus: it plays the orchestrator and the broker on a NATS server of
-// its own, with the streams, the consumer and the users of production, sends commands, breaks connections, stops and kills the
-// worker, and reports what the worker did wrong, check by check. It knows nothing of the language that the worker is written in.
+// Package contract checks a worker against the contract of the bus. It acts as orchestrator and broker on its own NATS server,
+// with the streams, consumers and users of production. It sends commands, breaks connections, stops and kills the
+// worker, and reports violations by check. The worker may be written in any language.
 //
 // The command line is keb worker check. A Go test uses package contracttest.
 package contract

@@ -11,8 +11,8 @@ import (
 
 const dialTimeout = 5 * time.Second
 
-// door is the address at which a worker finds the bus. It passes on what both sides say, shows it to tap first, and can be shut.
-// So the worker is watched without a subscription of ours, which the server would take for interest in what nobody reads.
+// door is a proxy between a worker and the bus. It passes each frame to tap before it forwards it, and can be closed.
+// So the kit observes the worker without a subscription, which the server would count as interest.
 type door struct {
 	ln     net.Listener
 	target func() string
@@ -25,10 +25,10 @@ type door struct {
 	conns map[net.Conn]struct{}
 }
 
-// tap is shown each frame before it is passed on, and says whether it is.
+// tap receives each frame, and reports whether to forward it.
 type tap func(fromWorker bool, f *frame) (pass bool)
 
-// openDoor listens on a loopback port; target is asked for each connection.
+// openDoor listens on a loopback port. It calls target for each connection.
 func openDoor(port int, target func() string, show tap) (*door, error) {
 	ln, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 	if err != nil {
@@ -42,7 +42,7 @@ func openDoor(port int, target func() string, show tap) (*door, error) {
 
 func (d *door) url() string { return "nats://" + d.ln.Addr().String() }
 
-// close shuts the door for good.
+// close closes the door permanently.
 func (d *door) close() {
 	d.cancel()
 	_ = d.ln.Close() // it ends accept
@@ -50,7 +50,7 @@ func (d *door) close() {
 	d.wg.Wait()
 }
 
-// cut breaks every connection and lets nobody in until restore.
+// cut breaks every connection and rejects new ones until restore.
 func (d *door) cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,7 +70,7 @@ func (d *door) restore() {
 	d.shut = false
 }
 
-// keep remembers a connection to cut; false when the door is shut.
+// keep records a connection for cut. It returns false if the door is closed.
 func (d *door) keep(c net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,7 +88,7 @@ func (d *door) drop(c net.Conn) {
 	_ = c.Close()
 }
 
-// idle tells that nobody is connected, and that all that was said has been shown.
+// idle reports whether there is no connection and all frames were passed to tap.
 func (d *door) idle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

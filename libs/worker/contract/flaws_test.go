@@ -38,7 +38,7 @@ const (
 	neverReconnects      flaw = "never reconnects"
 	missesItsConsumer    flaw = "does not notice that its consumer is gone"
 	neverAsks            flaw = "executes what was delivered before without a question"
-	guesses              flaw = "executes what was delivered before when nobody answers"
+	guesses              flaw = "executes redelivered commands without an answer"
 	ignoresTheAnswer     flaw = "executes what is not waited for any more although it was told so"
 	asksWrongly          flaw = "asks about commands in another form"
 	dropsWhatItHolds     flaw = "holds commands when it is stopped"

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// Environment is what a worker gets to know when it is started, and all that it needs.
+// Environment is the complete configuration of a started worker.
 type Environment struct {
-	// URL, User and Password are the bus.
+	// URL, User and Password are for the connection to the bus.
 	URL, User, Password string
 	// StageKeys is the keyring of the stage memory.
 	StageKeys string
-	// Concurrency and Drain are the settings that the checks count on.
+	// Concurrency and Drain are settings that the checks rely on.
 	Concurrency int
 	Drain       time.Duration
 }
 
-// Variables is the environment as the variables that every worker has.
+// Variables returns the environment as variables in the form NAME=value.
 func (e Environment) Variables() []string {
 	return []string{
 		"KEB_NATS_URL=" + e.URL,
@@ -40,17 +40,17 @@ func (e Environment) Variables() []string {
 
 // Starter starts instances of a worker.
 type Starter interface {
-	// Start starts one. What it prints goes to output.
+	// Start starts an instance, whose output is written to output.
 	Start(env Environment, output io.Writer) (Instance, error)
 }
 
-// Instance is a worker that runs.
+// Instance is a running worker.
 type Instance interface {
-	// Stop asks it to end, as Kubernetes does: SIGTERM.
+	// Stop sends SIGTERM, as Kubernetes does.
 	Stop() error
-	// Kill ends it at once, and waits until it has ended.
+	// Kill kills the instance and waits for its end.
 	Kill()
-	// Done is closed when it has ended; Err then says how, nil being well.
+	// Done is closed when the instance has ended. Err then returns its error.
 	Done() <-chan struct{}
 	Err() error
 }
@@ -64,7 +64,7 @@ type command struct {
 	args    []string
 }
 
-// Start starts the program in a process group of its own: a Ctrl-C is for whoever checks.
+// Start starts the program in its own process group, so that Ctrl-C stops only the check.
 func (c command) Start(env Environment, output io.Writer) (Instance, error) {
 	cmd := exec.Command(c.program, c.args...)
 	for _, variable := range os.Environ() {
@@ -74,7 +74,7 @@ func (c command) Start(env Environment, output io.Writer) (Instance, error) {
 	}
 	cmd.Env = append(cmd.Env, env.Variables()...)
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.WaitDelay = time.Second // for what the program has left running
+	cmd.WaitDelay = time.Second // for processes that the program leaves running
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the worker: %w", err)
@@ -90,7 +90,7 @@ func (c command) Start(env Environment, output io.Writer) (Instance, error) {
 	return p, nil
 }
 
-// ours tells the variables that the kit sets, or that are credentials of whoever runs it.
+// ours reports whether the kit sets the variable, or the variable contains credentials of the user.
 func ours(name string) bool {
 	for _, prefix := range []string{"KEB_NATS_", "KEB_STAGE_KEYS"} {
 		if strings.HasPrefix(name, prefix) {
@@ -171,10 +171,10 @@ func (r *routine) Err() error {
 	return r.err
 }
 
-// keepOutput is how much of what a worker prints is kept, from its end.
+// keepOutput is the number of bytes that are kept of the end of a worker's output.
 const keepOutput = 16 << 10
 
-// output is what the instances of a worker print. It looks for secrets as it comes.
+// output records the output of the instances of a worker, and searches it for secrets.
 type output struct {
 	mu      sync.Mutex
 	secrets map[string]string // what it is, by value
@@ -208,7 +208,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// leaks names the secrets that were printed.
+// leaks returns the names of the printed secrets.
 func (o *output) leaks() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -219,7 +219,7 @@ func (o *output) leaks() []string {
 	return leaks
 }
 
-// last is the last lines, without secrets.
+// last returns the last lines, without secrets.
 func (o *output) last(lines int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -61,11 +61,11 @@ func invariants() []check {
 			stepDocs, false, each(checkDetails),
 		},
 		{
-			"errors", "says component, reason and message of what went wrong", "an operator sorts errors by component and reason", stepDocs, false, each(checkError),
+			"errors", "reports component, reason and message of an error", "an operator sorts errors by component and reason", stepDocs, false, each(checkError),
 		},
 		{"retry-after", "asks for a wait of 0 seconds to a day", "retryAfter is in seconds", stepDocs, false, each(checkRetryAfter)},
 		{
-			"secrets", "tells nobody what it was trusted with", "keep credentials, keys and the stage memory out of results, details, errors and logs",
+			"secrets", "keeps secrets out of everything that it sends and prints", "keep credentials, keys and the stage memory out of results, details, errors and logs",
 			stepDocs, false, checkSecrets,
 		},
 		{"permissions", "tries nothing that its user on the bus may not do", "look at libs/event/permissions.go for what a worker may", wireDocs, false, checkPermissions},

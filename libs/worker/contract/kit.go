@@ -36,7 +36,7 @@ type kit struct {
 	wire   *wire
 	output *output
 	door   *door
-	// instance is nil when somebody else runs the worker.
+	// instance is nil if the worker runs externally.
 	instance Instance
 	version  string
 	steps    []string
@@ -47,8 +47,8 @@ type kit struct {
 	sent     int
 }
 
-// Run checks a worker. The error is about the checks themselves, such as a worker that cannot be started, or a Config that cannot
-// be used; what the worker does wrong is in the report. Run waits until what it has started has ended.
+// Run checks a worker. It returns an error if the checks cannot run, for example because of an invalid Config or a worker that does
+// not start. The report contains the violations of the worker. Run waits for the end of everything that it has started.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			cfg.Progress(f)
 		}
 		if c.name == registration && f.Status == Failed && len(k.steps) == 0 {
-			break // there is nobody to check
+			break // there is no worker to check
 		}
 	}
 	report.Version, report.Steps, report.Took = k.version, k.steps, time.Since(began).Seconds()
@@ -93,7 +93,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
-// check runs one check, and leaves a worker that works for the next one.
+// check runs one check, and leaves a working worker for the next one.
 func (k *kit) check(ctx context.Context, c check) Finding {
 	k.problems, k.skipped, k.figure = nil, "", ""
 	began := time.Now()
@@ -122,7 +122,7 @@ func (k *kit) check(ctx context.Context, c check) Finding {
 	return f
 }
 
-// few bounds what is shown of problems, each once.
+// few limits the number of reported problems and removes duplicates.
 func few(problems []string) []string {
 	const most = 5
 	problems = slices.Compact(problems)
@@ -145,7 +145,7 @@ func (k *kit) bad(format string, args ...any) {
 
 func (k *kit) skip(format string, args ...any) { k.skipped = fmt.Sprintf(format, args...) }
 
-// begin opens the door, and starts the worker or tells how.
+// begin opens the door, and starts the worker or prints its environment.
 func (k *kit) begin() error {
 	var err error
 	if k.door, err = openDoor(k.cfg.Port, k.rig.target, k.wire.see); err != nil {
@@ -179,9 +179,9 @@ func (k *kit) another() error {
 	return k.begin()
 }
 
-// kill ends the instance at once.
+// kill kills the instance.
 func (k *kit) kill() {
-	k.door.cut() // also for an instance that cannot be killed: nobody hears of it any more
+	k.door.cut() // disconnects an instance that cannot be killed
 	k.instance.Kill()
 }
 
@@ -379,7 +379,7 @@ func (k *kit) settledWithin(ctx context.Context, within time.Duration, o *order,
 	return false
 }
 
-// gone tells that the worker has ended by itself. The lock of the wire may be held.
+// gone reports whether the worker has ended unexpectedly. The caller may hold the lock of the wire.
 func (k *kit) gone() bool {
 	if k.instance == nil {
 		return false
@@ -449,7 +449,7 @@ func (k *kit) allSettledWithin(ctx context.Context, within time.Duration, orders
 	return good
 }
 
-// outcome is what a result says of the step; empty for no result.
+// outcome returns the outcome of a result; empty without a result.
 func (r *result) outcome() event.Outcome {
 	if r == nil {
 		return ""
@@ -472,12 +472,12 @@ func (r *result) outcome() event.Outcome {
 	return ""
 }
 
-// done tells an outcome that lets the operation go on.
+// done reports whether the operation continues after the outcome.
 func done(o event.Outcome) bool {
 	return o == event.OutcomeSucceeded || o == event.OutcomeSkipped
 }
 
-// first is the first good result of an order.
+// first returns the first valid result of an order.
 func (k *kit) first(o *order) (r *result) {
 	k.wire.look(func() { r = o.good() })
 	return r
@@ -521,7 +521,7 @@ const (
 	answerPatience = 300 * time.Millisecond
 	statsPatience  = 3 * time.Second
 	// askAgainAfter is the time after which a question is asked once more, as the worker may have come in between; lookEvery is the
-	// pause when nobody listens.
+	// pause when there is no responder.
 	askAgainAfter = time.Second
 	lookEvery     = 100 * time.Millisecond
 )

@@ -225,7 +225,7 @@ func (r *rig) refuseResults(ctx context.Context) (restore func() error, err erro
 	}, nil
 }
 
-// purge forgets all commands that nobody has settled.
+// purge removes all unsettled commands.
 func (r *rig) purge(ctx context.Context) error {
 	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamCommands))
 	if err != nil {

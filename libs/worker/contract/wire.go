@@ -271,7 +271,7 @@ func (w *wire) seeResult(m *frame, now time.Time) {
 
 func (w *wire) seeStored(r *result, m *frame) {
 	if m.header.Get("Status") != "" {
-		r.refused = "nobody takes it: " + m.header.Get("Status")
+		r.refused = "no stream accepts it: " + m.header.Get("Status")
 		return
 	}
 	var answer struct {
@@ -342,7 +342,7 @@ func (o *order) good() *result {
 	return nil
 }
 
-// taken tells that an order was answered, or taken off the stream; the caller holds the lock.
+// taken reports whether an order was answered or removed from the stream. The caller holds the lock.
 func (o *order) taken() bool {
 	return len(o.outcomes) > 0 || slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack || d.settled == term })
 }
@@ -352,7 +352,7 @@ func (o *order) left() bool {
 	return len(o.given) > 1 || len(o.given) > 0 && o.given[0].settled == nak
 }
 
-// early tells that an order was acknowledged when the stream had no answer to it; the caller holds the lock.
+// early reports whether an order was acknowledged before the stream had its result. The caller holds the lock.
 func (o *order) early() bool {
 	good := o.good()
 	return slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack && (good == nil || d.settle < good.stored) })
