@@ -159,7 +159,7 @@ func TestOutage_Deprovisioning_SkipsSystem(t *testing.T) {
 	if diff := cmp.Diff(harness.Footprint{"avs/evaluation": 2}, sys.Footprints(orders)[0].WithoutAccount()); diff != "" {
 		t.Errorf("left after the deprovisioning (-want +got):\n%s", diff)
 	}
-	// The instance is gone for the platform; what was not completed is the business of whoever cleans up.
+	// The instance is deleted for the platform; a clean-up job completes the rest.
 	if _, err := sys.Platform().Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID); harness.StatusOf(err) != harness.Gone {
 		t.Errorf("a second deprovisioning is answered %v, want 410", err)
 	}

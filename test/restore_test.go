@@ -77,7 +77,7 @@ func TestRestore_Backup_ContinuesWithoutDuplicates(t *testing.T) {
 	checkOnce(t, sys, orders, ids, before)
 }
 
-// copyFolder copies a folder that nobody writes to, with its owners and modes. Sockets stay behind.
+// copyFolder copies an unused folder with owners and modes, but without sockets.
 func copyFolder(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(path string, entry os.DirEntry, err error) error {

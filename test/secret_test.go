@@ -25,7 +25,7 @@ func TestSecrets_AtRest_AreEncrypted(t *testing.T) {
 
 	azure, own := harness.Azure(), harness.Azure()
 	azure.ClientID, azure.ClientSecret = id.String(), secret.String()
-	// Nobody could bring credentials into a cluster that is not there.
+// There is no cluster that could receive credentials.
 	own.PlanID, own.ClientID = harness.PlanOwnCluster, ""
 	own.Parameters = map[string]any{
 		"name": "own", "shootName": "own-cluster", "shootDomain": "own-cluster.example.com", "kubeconfig": kubeconfig(t, token),

@@ -82,7 +82,7 @@ func TestTracing_Restart_KeepsOneTrace(t *testing.T) {
 	}
 	for _, s := range spans {
 		if !known[s.ParentID] {
-			t.Errorf("%q of %s has a parent that nobody has sent", s.Name, s.Service)
+			t.Errorf("%q of %s has an unknown parent", s.Name, s.Service)
 		}
 	}
 	for _, s := range collector.Spans() {

@@ -18,7 +18,7 @@ import (
 
 const skip = "kyma-project.io/skip-reconciliation"
 
-// change changes the Secret of KEB as somebody in the cluster does.
+// change changes the Secret of KEB as a user of the cluster.
 func (c *cluster) change(how func(s *corev1.Secret)) {
 	c.t.Helper()
 	var s corev1.Secret
@@ -67,7 +67,7 @@ func TestCredentials_OfCustomers_ReachOperandAndStay(t *testing.T) {
 	c.remove()
 }
 
-// Kubernetes lets nobody change such a Secret.
+// Kubernetes rejects changes of such a Secret.
 func TestCredentials_ImmutableSecret_IsReplaced(t *testing.T) {
 	c := start(t)
 	c.order()

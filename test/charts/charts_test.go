@@ -28,7 +28,7 @@ const (
 )
 
 const (
-	// production is what somebody with a database, a bus and external systems of their own sets.
+	// production holds the values for an existing database, bus and external systems.
 	production = `
 postgres: {existingSecret: database}
 nats: {url: "tls://nats-0.example:4222,tls://nats-1.example:4222", existingSecret: nats}

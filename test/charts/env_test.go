@@ -168,7 +168,7 @@ func TestEnv_ExternalSystems_AreListed(t *testing.T) {
 				}
 				for _, n := range alternatives {
 					if _, ok := vars[n]; !ok {
-						t.Errorf("%s: nobody reads %s", who, n)
+						t.Errorf("%s: no service reads %s", who, n)
 					}
 					delete(want, n)
 				}
@@ -209,7 +209,7 @@ func TestEnv_EachWorker_HasDeployment(t *testing.T) {
 			for _, step := range stage.Steps {
 				looked = append(looked, step.Worker)
 				if !deployed[step.Worker] {
-					t.Errorf("%s: nobody is deployed for step %s of worker %s", operation, step.Name, step.Worker)
+					t.Errorf("%s: no deployment serves step %s of worker %s", operation, step.Name, step.Worker)
 				}
 			}
 		}

@@ -337,7 +337,7 @@ func TestImages_Values_AreUsed(t *testing.T) {
 	}
 }
 
-// A Secret that nobody makes must be named in the values; a key that nobody has keeps a pod from starting.
+// A Secret that the chart does not create must be in the values. A missing key prevents a pod from starting.
 func TestSecretsAndConfigMaps_References_Exist(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {

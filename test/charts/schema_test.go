@@ -129,7 +129,7 @@ func TestSchema_Closed_HasEachValue(t *testing.T) {
 		walk = func(path string, s map[string]any) {
 			properties, ok := s["properties"].(map[string]any)
 			if ok && s["additionalProperties"] != false {
-				t.Errorf("%s%s takes properties that nobody knows", dir, path)
+				t.Errorf("%s%s accepts unknown properties", dir, path)
 			}
 			for name, p := range properties {
 				if under, ok := p.(map[string]any); ok {

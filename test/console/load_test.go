@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flood stands in for the stream: every 20 ms ten changes, nine of operations that nobody looks at and one of a row. What the API
+// flood stands in for the stream: every 20 ms ten changes, nine of invisible operations and one of a row. What the API
 // does under such a load is tested with the orchestrator; this is about the page.
 const flood = `
 window.sent = 0;

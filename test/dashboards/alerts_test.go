@@ -95,7 +95,7 @@ func TestRules_Records_AreUsed(t *testing.T) {
 	}
 	for _, r := range rules(t) {
 		if r.Record != "" && !strings.Contains(used.String(), r.Record) {
-			t.Errorf("nobody uses %s", r.Record)
+			t.Errorf("no alert or dashboard uses %s", r.Record)
 		}
 	}
 }

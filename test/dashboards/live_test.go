@@ -248,7 +248,7 @@ func action(t *testing.T, sys *harness.System, id, name string, want ...int) {
 	}
 }
 
-// deadLetter publishes what nobody can read.
+// deadLetter publishes an unreadable message.
 func deadLetter(t *testing.T, sys *harness.System) {
 	t.Helper()
 	nc, err := nats.Connect(sys.NATS())

@@ -25,7 +25,7 @@ func (c catalog) check(expr string) (problems []string) {
 		case *parser.VectorSelector:
 			m, ok := c[n.Name]
 			if !ok {
-				problem("nobody exports %s", n.Name)
+				problem("no service exports %s", n.Name)
 				return nil
 			}
 			maps.Copy(available, m.labels)
@@ -117,7 +117,7 @@ func TestChecks_PlantedErrors_AreReported(t *testing.T) {
 		{`sum(max by (type) (keb_operations_unfinished))`, ""},
 		{`sum by (job) (keb_worker_steps_running)`, ""},
 		{`max(go_goroutines) + max(keb_worker_replicas)`, ""},
-		{`sum(keb_operations_made_total)`, "nobody exports keb_operations_made_total"},
+		{`sum(keb_operations_made_total)`, "no service exports keb_operations_made_total"},
 		{`sum(rate(keb_operations_created_total{reason="x"}[5m]))`, "keb_operations_created_total has no label reason"},
 		{`sum by (worker) (rate(keb_operations_created_total[5m]))`, "nothing in it has a label worker"},
 		{`max(keb_worker_replicas) by (worker) and on (step) max(keb_worker_replicas) by (worker)`, "nothing in it has a label step"},

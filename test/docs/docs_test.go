@@ -114,7 +114,7 @@ var (
 	inCode       = regexp.MustCompile(`"(KEB_[A-Z0-9_]*[A-Z0-9])"|\$\{?(KEB_[A-Z0-9_]*[A-Z0-9])|\b(KEB_[A-Z0-9_]*[A-Z0-9])=|os\.Getenv\("(KEB_[A-Z0-9_]+)"\)|\((KEB_[A-Z0-9_]+)\)`)
 )
 
-// known are the variables that somebody reads: services, the command line, Docker Compose, scripts and tests.
+// known lists the variables that services, the command line, Docker Compose, scripts and tests read.
 func known(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

@@ -34,7 +34,7 @@ const (
 	patience = 8 * time.Minute
 )
 
-// needed skips a test that nobody asked for.
+// needed skips a test that was not requested.
 func needed(t *testing.T) {
 	t.Helper()
 	testkit.Suite(t, "charts")

@@ -160,7 +160,7 @@ func (s *System) logTail() string {
 	return tail(string(content))
 }
 
-// stopLeftover ends the Postgres that a kill has left behind when nobody was started after it.
+// stopLeftover stops the Postgres of a killed process if no other process was started after it.
 func (s *System) stopLeftover() {
 	file := filepath.Join(s.DataDir, "postgres", "postmaster.pid")
 	content, err := os.ReadFile(file)

@@ -273,7 +273,7 @@ var (
 	tokenOf  = regexp.MustCompile(`token:\s*"?([^"\s]+)`)
 )
 
-// useBTP makes a service instance and a binding in the runtime, with finalizers that nobody takes away.
+// useBTP creates a service instance and a binding in the runtime, with finalizers that no controller removes.
 func useBTP(w *World, left Left) {
 	w.t.Helper()
 	var details struct {

@@ -213,7 +213,7 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 		}
 		result, lost := w.execute(run, name, command, memory, hook)
 		if lost {
-			// Nobody answers, so the command is sent again when its time is over.
+// Without an answer, the command is sent again after its deadline.
 			w.advance(run.Due())
 			require.NoError(w.t, run.Wake(w.Now()))
 			continue
@@ -239,7 +239,7 @@ func (w *World) execute(run *Run, name string, c event.StepExecute, m *workertes
 	step := w.Step(name, c.Step)
 	if step == nil {
 		if name != "broker" && name != "kyma" {
-			w.t.Fatalf("nobody serves step %s of worker %s", c.Step, name)
+			w.t.Fatalf("no worker serves step %s of worker %s", c.Step, name)
 		}
 		step = done(c.Step)
 	}
