@@ -107,7 +107,7 @@ func TestParallel_Updates_GetOneOperation(t *testing.T) {
 		return platform.Update(t.Context(), o.InstanceID, machines(types[client%2]))
 	}
 
-// Two types of operations: the first request wins.
+	// Two types of operations: the first request wins.
 	sys.Fault("provisioner", hanging)
 	answers, operations := crowd(t, update)
 	if diff := cmp.Diff(map[string]int{accepted: clients / 2, busy: clients / 2}, answers); diff != "" || len(operations) != 1 {

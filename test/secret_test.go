@@ -25,7 +25,7 @@ func TestSecrets_AtRest_AreEncrypted(t *testing.T) {
 
 	azure, own := harness.Azure(), harness.Azure()
 	azure.ClientID, azure.ClientSecret = id.String(), secret.String()
-// There is no cluster that could receive credentials.
+	// There is no cluster that could receive credentials.
 	own.PlanID, own.ClientID = harness.PlanOwnCluster, ""
 	own.Parameters = map[string]any{
 		"name": "own", "shootName": "own-cluster", "shootDomain": "own-cluster.example.com", "kubeconfig": kubeconfig(t, token),

@@ -111,7 +111,7 @@ func TestConsole_RejectedAction_IsShown(t *testing.T) {
 	p.open("/console/operations/" + op.ID)
 	p.click("button", "Skip step…")
 	p.enter(`dialog input`, "Register")
-// Meanwhile another operator has done it.
+	// Meanwhile another operator has done it.
 	if code := s.ask(http.MethodPost, "/operations/"+op.ID+"/cancel", "", "", nil); code != http.StatusNoContent {
 		t.Fatalf("cancel: %d", code)
 	}
@@ -385,7 +385,7 @@ func TestConsole_LongList_HasStablePages(t *testing.T) {
 	p.do(chromedp.NavigateBack(), chromedp.NavigateBack())
 	p.until("the way back leads to the first page", ids+` === '`+first+`'`)
 
-// New rows are announced and do not move the visible ones.
+	// New rows are announced and do not move the visible ones.
 	s.request(provision("trial"), provision("trial"))
 	p.shows(".fresh", "Show 2 new operations")
 	if got := eval[string](p, ids); got != first {

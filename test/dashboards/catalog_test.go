@@ -21,7 +21,7 @@ const (
 type metric struct {
 	kind   string // counter, gauge or histogram
 	labels map[string]bool
-// shared reports that all replicas of a service have the same value, which must not be summed.
+	// shared reports that all replicas of a service have the same value, which must not be summed.
 	shared bool
 }
 

@@ -213,7 +213,7 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 		}
 		result, lost := w.execute(run, name, command, memory, hook)
 		if lost {
-// Without an answer, the command is sent again after its deadline.
+			// Without an answer, the command is sent again after its deadline.
 			w.advance(run.Due())
 			require.NoError(w.t, run.Wake(w.Now()))
 			continue
