@@ -211,7 +211,7 @@ func (c *Document) Checked(t testing.TB, next http.Handler, skip func(*http.Requ
 			return
 		}
 		if seen.status == statusHungUp {
-return // it has no receiver
+			return // it has no receiver
 		}
 		body := seen.body.Bytes()
 		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
