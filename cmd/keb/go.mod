@@ -117,3 +117,5 @@ replace github.com/kyma-project/keb/services/jobs => ../../services/jobs
 replace github.com/kyma-project/keb/libs/postgres => ../../libs/postgres
 
 replace github.com/kyma-project/keb/libs/worker/contract => ../../libs/worker/contract
+
+replace github.com/kyma-project/keb/libs/osb/osbtest => ../../libs/osb/osbtest
