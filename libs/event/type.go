@@ -100,4 +100,6 @@ const (
 	OutcomeNotCompleted Outcome = "not completed"
 	// OutcomeStageLost means that the stage memory was lost, and the stage starts again.
 	OutcomeStageLost Outcome = "stage lost"
+	// OutcomeNoAnswer means that the execution limit passed without a result of a live worker. The command is sent again.
+	OutcomeNoAnswer Outcome = "no answer"
 )

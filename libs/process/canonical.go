@@ -35,6 +35,7 @@ type (
 		Execution wireDuration `json:"execution"`
 		OnTimeout Policy       `json:"onTimeout"`
 		OnFailure Policy       `json:"onFailure"`
+		NoWorker  NoWorker     `json:"noWorker,omitzero"`
 	}
 	wireRetry struct {
 		Every   wireDuration `json:"every"`
@@ -84,7 +85,7 @@ func wireOf(s *Step) wireStep {
 		Name: s.Name, Worker: s.Worker, When: s.When, Execution: wireDuration(s.Execution),
 		Retry:     wireRetry{Every: wireDuration(s.Retry.Every), Timeout: wireDuration(s.Retry.Timeout), Scope: s.Retry.Scope},
 		Wait:      wireWait{Every: wireDuration(s.Wait.Every), Timeout: wireDuration(s.Wait.Timeout)},
-		OnTimeout: s.OnTimeout, OnFailure: s.OnFailure,
+		OnTimeout: s.OnTimeout, OnFailure: s.OnFailure, NoWorker: s.NoWorker,
 	}
 }
 
@@ -93,7 +94,7 @@ func (w wireStep) step() Step {
 		Name: w.Name, Worker: w.Worker, When: w.When, Execution: time.Duration(w.Execution),
 		Retry:     Retry{Every: time.Duration(w.Retry.Every), Timeout: time.Duration(w.Retry.Timeout), Scope: w.Retry.Scope},
 		Wait:      Wait{Every: time.Duration(w.Wait.Every), Timeout: time.Duration(w.Wait.Timeout)},
-		OnTimeout: w.OnTimeout, OnFailure: w.OnFailure,
+		OnTimeout: w.OnTimeout, OnFailure: w.OnFailure, NoWorker: w.NoWorker,
 	}
 }
 

@@ -113,13 +113,13 @@ func (s *draftStep) checkBuiltIn(out *problems) {
 		out.add(s.at, "step %q: the orchestrator has no built-in step with this name; built-in: %s",
 			s.Name, strings.Join(BuiltInSteps(), ", "))
 	}
-	for _, key := range []string{keyRetryEvery, keyRetryTimeout, keyRetryScope, keyWaitEvery, keyWaitTimeout, keyExecution, keyOnTimeout, keyOnFailure} {
+	for _, key := range []string{keyRetryEvery, keyRetryTimeout, keyRetryScope, keyWaitEvery, keyWaitTimeout, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker} {
 		if at, ok := s.given[key]; ok {
 			out.add(at, "step %q: %s has no effect on a built-in step", s.Name, key)
 		}
 	}
 	s.Retry, s.Wait, s.Execution = Retry{Scope: ScopeStage}, Wait{}, 0
-	s.OnTimeout, s.OnFailure = Fail, Fail
+	s.OnTimeout, s.OnFailure, s.NoWorker = Fail, Fail, ""
 }
 
 // fill sets the defaults of missing settings.

@@ -43,6 +43,7 @@ const (
 	keyExecution = "execution"
 	keyOnTimeout = "onTimeout"
 	keyOnFailure = "onFailure"
+	keyNoWorker  = "noWorker"
 
 	keyRetryEvery   = "retry.every"
 	keyRetryTimeout = "retry.timeout"
@@ -141,7 +142,7 @@ func readStage(n node) *draftStage {
 
 // readStep returns nil if the step has no valid name.
 func readStep(n node) *draftStep {
-	fields := n.object(keyName, keyWorker, keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure)
+	fields := n.object(keyName, keyWorker, keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker)
 	if fields == nil {
 		return nil
 	}
@@ -201,6 +202,11 @@ func (s *draftStep) set(fields map[string]node) {
 	}
 	s.setPolicy(&s.OnTimeout, keyOnTimeout, fields)
 	s.setPolicy(&s.OnFailure, keyOnFailure, fields)
+	if n, ok := fields[keyNoWorker]; ok {
+		if v, ok := n.word(string(NoWorkerWait)); ok {
+			s.NoWorker, s.given[keyNoWorker] = NoWorker(v), n.at()
+		}
+	}
 }
 
 func (s *draftStep) setDuration(into *time.Duration, key string, n node) {

@@ -50,6 +50,12 @@ const (
 	ScopeStep Scope = "step"
 )
 
+// NoWorker is what becomes of a step while no worker serves it.
+type NoWorker string
+
+// NoWorkerWait stops the retry budget of a step that was never tried until a worker is live.
+const NoWorkerWait NoWorker = "wait"
+
 // Process is the definition of an operation type. It is immutable after Load, and safe for concurrent use.
 type Process struct {
 	Operation event.OperationType
@@ -86,6 +92,8 @@ type Step struct {
 	Wait Wait
 	// Execution is how long a command may have no result before it is sent again. It is zero for a built-in step.
 	Execution time.Duration
+	// NoWorker says whether the retry budget runs while no worker is live. Empty means that it does.
+	NoWorker NoWorker
 	// OnTimeout applies when the retry budget or the wait budget is exhausted.
 	OnTimeout Policy
 	// OnFailure applies when the worker reports a failure.

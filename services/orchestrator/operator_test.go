@@ -79,7 +79,7 @@ func TestWorker_Absent_StepIsShownAndResumes(t *testing.T) {
 	// The command on the bus expires; the operation must not depend on it.
 	testkit.Eventually(t, patience, "the command has expired", func() bool {
 		var late bool
-		_ = s.db.Get(&late, `SELECT first_tried_at > created_at + interval '1 second' FROM orchestrator.operations WHERE id = $1`, op.ID)
+		_ = s.db.Get(&late, `SELECT execute_before > created_at + interval '2 seconds' FROM orchestrator.operations WHERE id = $1`, op.ID)
 		return late
 	})
 	s.worker("alpha")

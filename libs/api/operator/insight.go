@@ -22,6 +22,7 @@ type StepCounts struct {
 	Skipped      int64 `json:"skipped"`
 	NotCompleted int64 `json:"notCompleted"`
 	StageLost    int64 `json:"stageLost"`
+	NoAnswer     int64 `json:"noAnswer"`
 }
 
 // Overview counts operations by state, the reasons that they wait for, and the results of the last hour.

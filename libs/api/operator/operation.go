@@ -166,7 +166,7 @@ type HistoryLine struct {
 	Step          string       `json:"step,omitempty"`
 	Worker        string       `json:"worker,omitempty"`
 	WorkerVersion string       `json:"workerVersion,omitempty"`
-	Outcome       string       `json:"outcome" jsonschema:"enum=succeeded,enum=retry,enum=failed,enum=skipped,enum=not completed,enum=stage lost,enum=operation started,enum=operation succeeded,enum=operation failed,enum=operation cancelled,enum=operation ending,enum=retried by operator"`
+	Outcome       string       `json:"outcome" jsonschema:"enum=succeeded,enum=retry,enum=failed,enum=skipped,enum=not completed,enum=stage lost,enum=no answer,enum=operation started,enum=operation succeeded,enum=operation failed,enum=operation cancelled,enum=operation ending,enum=retried by operator"`
 	StageAttempt  int          `json:"stageAttempt,omitempty"`
 	StepAttempt   int          `json:"stepAttempt,omitempty"`
 	Message       string       `json:"message,omitempty"`

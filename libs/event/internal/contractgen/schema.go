@@ -68,7 +68,7 @@ func mapper(t reflect.Type) *jsonschema.Schema {
 		return enum(event.OperationTypes()...)
 	case reflect.TypeFor[event.Outcome]():
 		return enum(event.OutcomeSucceeded, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeSkipped,
-			event.OutcomeNotCompleted, event.OutcomeStageLost)
+			event.OutcomeNotCompleted, event.OutcomeStageLost, event.OutcomeNoAnswer)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func Started(f event.OperationStarted) Change {
 func StepFinished(f event.StepFinished) Change {
 	c := Change{OperationID: f.OperationID, Progress: Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
 	switch f.Outcome {
-	case event.OutcomeRetry, event.OutcomeFailed, event.OutcomeStageLost:
+	case event.OutcomeRetry, event.OutcomeFailed, event.OutcomeStageLost, event.OutcomeNoAnswer:
 		c.Message, c.Error = Public(f.Message), public(f.Error)
 	case event.OutcomeNotCompleted:
 		c.Message, c.Error = Public(f.Message), public(f.Error)

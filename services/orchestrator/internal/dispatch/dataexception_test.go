@@ -39,7 +39,7 @@ func TestResult_EscapedNULText_IsSaved(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
-	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Details = json.RawMessage(`{"regexp":"\\u0000"}`) })
+	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.Details = json.RawMessage(`{"regexp":"\\u0000"}`) })
 	b.fold(o, 1)
 	if got, want := string(b.row(id).Details), `{"alpha": {"regexp": "\\u0000"}}`; got != want {
 		t.Errorf("details are %s, want %s", got, want)
@@ -50,7 +50,7 @@ func TestResult_NoTimes_IsApplied(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
-	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.StartedAt, r.FinishedAt = time.Time{}, time.Time{} })
+	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.StartedAt, r.FinishedAt = time.Time{}, time.Time{} })
 	b.fold(o, 1)
 	if got := b.row(id).Step; got != 1 {
 		t.Fatalf("the operation is at step %d, want 1", got)
@@ -65,7 +65,7 @@ func TestResult_InvalidTimeForDatabase_FailsItsStep(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
-	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.StartedAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) })
+	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.StartedAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) })
 	b.fold(o, 1)
 	if got := b.row(id); got.Status != event.Failed || !strings.Contains(got.Error.Message, "timestamp out of range") {
 		t.Errorf("the operation is %s with error %+v", got.Status, got.Error)

@@ -135,10 +135,16 @@ func logStuck(log *slog.Logger, row *store.Row, cause error) {
 }
 
 func (d *Dispatcher) wake(w *work, now time.Time) error {
-	alive := true
-	if w.row.InFlight() {
-		worker, command := engine.Command(w.process, &w.row.State)
-		alive = d.deps.Workers.Serves(worker, command.Step)
+	if !w.row.InFlight() {
+		return w.wakeWith(engine.Due{WorkerAlive: true}, now)
+	}
+	worker, command := engine.Command(w.process, &w.row.State)
+	alive := d.deps.Workers.Serves(worker, command.Step)
+	if alive && !now.Before(w.row.ExecuteBefore) {
+		d.rareLog.Do(func() {
+			d.log.Warn("worker has not answered", "operation_id", w.row.Operation.ID, "instance_id", w.row.Operation.InstanceID,
+				"worker", worker, "step", command.Step, "dispatch", command.Dispatch, "sent_at", w.row.SentAt)
+		})
 	}
 	return w.wakeWith(engine.Due{WorkerAlive: alive}, now)
 }

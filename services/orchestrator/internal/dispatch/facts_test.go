@@ -86,7 +86,7 @@ func (b *bundle) factsAfter(id string) (after *int64) {
 func (b *bundle) finish(o *orchestrator, id string) {
 	b.t.Helper()
 	for b.row(id).InFlight() {
-		b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Step = []string{"One", "Two"}[b.row(id).Step] })
+		b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.Step = []string{"One", "Two"}[b.row(id).Step] })
 		b.fold(o, 1)
 	}
 	if got := b.row(id).Status; got != event.Succeeded {
@@ -113,7 +113,7 @@ func TestFacts_KilledBeforePublication_RedeliveryPublishes(t *testing.T) {
 	require.NoError(t, o.Requests(t.Context(), b.take(b.requests, 1)))
 	facts.want(id, begun...)
 	for b.row(id).InFlight() { // the second result ends the operation
-		b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Step = []string{"One", "Two"}[b.row(id).Step] })
+		b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.Step = []string{"One", "Two"}[b.row(id).Step] })
 		o.bus.set(func(string) bool { panic("killed") }, false)
 		batch = b.take(b.results, 1)
 		killed(t, batch, func() error { return o.Results(t.Context(), batch) })
@@ -212,7 +212,7 @@ func TestFacts_PublishFails_OperationContinues(t *testing.T) {
 	o := b.orchestrator()
 	o.bus.set(factsOnly, false)
 	id := b.request(o, "i-1")[0]
-	b.answer(id, b.row(id).Cursor, nil)
+	b.answer(id, b.row(id).AwaitedCursor(), nil)
 	b.fold(o, 1)
 	b.published(id, b.row(id).Cursor, 1)
 	b.finish(o, id)

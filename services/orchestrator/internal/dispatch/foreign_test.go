@@ -31,7 +31,7 @@ func TestResult_OtherWorker_IsDropped(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
-	b.answer(id, b.row(id).Cursor, nil)
+	b.answer(id, b.row(id).AwaitedCursor(), nil)
 	b.fold(o, 1)
 	before := b.row(id)
 	for _, cached := range []bool{true, false} {

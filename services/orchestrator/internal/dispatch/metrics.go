@@ -163,7 +163,7 @@ func (m *Metrics) step(t string, s *process.Step) *stepMetrics {
 	if !s.BuiltIn() {
 		ready.duration = m.stepTime.WithLabelValues(t, s.Name, s.Worker)
 		ready.attempts = m.attempts.WithLabelValues(t, s.Name)
-		outcomes = append(outcomes, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeNotCompleted, event.OutcomeStageLost)
+		outcomes = append(outcomes, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeNotCompleted, event.OutcomeStageLost, event.OutcomeNoAnswer)
 	}
 	for _, o := range outcomes {
 		ready.plain[o] = m.steps.WithLabelValues(t, s.Name, s.Worker, string(o), "")
@@ -240,7 +240,7 @@ func (s *stepMetrics) observe(m *Metrics, w *work, e *engine.Entry) {
 	s.counter(m, w, e).Inc()
 	switch {
 	case e.Took == 0 && e.StepAttempt == 0: // the step was never tried
-	case s.duration == nil || e.Outcome == event.OutcomeRetry || e.Outcome == event.OutcomeStageLost:
+	case s.duration == nil || e.Outcome == event.OutcomeRetry || e.Outcome == event.OutcomeStageLost || e.Outcome == event.OutcomeNoAnswer:
 	default:
 		s.duration.Observe(e.Took.Seconds())
 		s.attempts.Observe(float64(e.StepAttempt))

@@ -74,7 +74,7 @@ func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 		conflicts int
 		step      int
 	}{
-		// The cursor is unchanged; only the version differs.
+		// The command keeps its cursor; only the version differs.
 		{"the command was sent again", func(b *bundle, other *orchestrator, _ string) {
 			b.clock.Advance(time.Minute)
 			if n, err := other.Due(t.Context()); n != 1 || err != nil {
@@ -93,7 +93,7 @@ func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 			mine, other := b.orchestrator(), b.orchestrator()
 			id := b.request(mine, "i-1")[0]
 			c.other(b, other, id)
-			b.answer(id, b.row(id).Cursor, nil)
+			b.answer(id, b.row(id).AwaitedCursor(), nil)
 			b.fold(mine, 1)
 			if got := b.row(id); got.Step+2*got.Stage != c.step || count(mine.metrics.conflicts) != c.conflicts {
 				t.Errorf("step %d, %d conflicts; want %d, %d", got.Step, count(mine.metrics.conflicts), c.step, c.conflicts)
@@ -113,7 +113,7 @@ func TestResult_TwoOrchestratorsFoldIt_OneIsApplied(t *testing.T) {
 	ids := b.request(orchestrators[0], instances...)
 	for range 2 {
 		for _, id := range ids {
-			b.answer(id, b.row(id).Cursor, nil)
+			b.answer(id, b.row(id).AwaitedCursor(), nil)
 		}
 	}
 	var racing sync.WaitGroup

@@ -34,7 +34,7 @@ type item struct {
 
 // isForeign reports whether a current result comes from another worker than the one that the operation awaits.
 func (it *item) isForeign(w *work) bool {
-	if !w.row.InFlight() || it.result.Cursor != w.row.Cursor {
+	if !w.row.InFlight() || it.result.Cursor != w.row.AwaitedCursor() {
 		return false // the result is stale
 	}
 	return it.worker != engine.Awaited(w.process, &w.row.State)
@@ -321,7 +321,7 @@ func (d *Dispatcher) rows(ctx context.Context, items []item) (map[string]*work, 
 		if err != nil {
 			return nil, err
 		}
-		w.hasMessage = true
+		w.hasMessage = row.CommandCursor == 0
 		byID[it.operationID] = w
 	}
 	loaded, err := d.deps.Store.Load(ctx, missing)
@@ -333,7 +333,7 @@ func (d *Dispatcher) rows(ctx context.Context, items []item) (map[string]*work, 
 		if err != nil {
 			return nil, err
 		}
-		w.hasMessage = true
+		w.hasMessage = row.CommandCursor == 0 // else the cursor of the result does not lead to the facts of its transition
 		byID[id] = w
 	}
 	return byID, nil

@@ -93,7 +93,7 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 			if row := b.row(id); row.Version != before.Version || row.Dispatch != c.dispatch {
 				t.Errorf("version %d and dispatch %d, want %d and %d", row.Version, row.Dispatch, before.Version, c.dispatch)
 			}
-			want := event.DispatchID(id, before.Cursor, c.dispatch)
+			want := event.DispatchID(id, before.AwaitedCursor(), c.dispatch)
 			testkit.Eventually(t, patience, "the command is published", func() bool {
 				b.mu.Lock()
 				defer b.mu.Unlock()

@@ -89,7 +89,7 @@ func (b *bundle) finishDeprovisioning(id string) {
 		b.t.Fatal(err)
 	}
 	b.published(id, b.row(id).Cursor, 2)
-	b.answer(id, b.row(id).Cursor, func(r *event.StepSucceeded) { r.Stage = "remove" })
+	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.Stage = "remove" })
 	b.fold(o, 1)
 	if got := b.row(id).Status; got != event.Succeeded {
 		b.t.Errorf("the deprovisioning is %s", got)

@@ -28,7 +28,7 @@ func TestResults_UnreadableRow_FailsOnlyItsMessage(t *testing.T) {
 	b.breakDefinition(ids[1])
 	o = b.orchestrator() // without a cache
 	for _, id := range ids {
-		b.answer(id, b.row(id).Cursor, nil)
+		b.answer(id, b.row(id).AwaitedCursor(), nil)
 	}
 	b.fold(o, 3)
 	for i, want := range []int{1, 0, 1} {
@@ -56,7 +56,7 @@ CREATE TRIGGER full_disk BEFORE INSERT ON orchestrator.history EXECUTE FUNCTION 
 		t.Fatal(err)
 	}
 	for _, id := range ids {
-		b.answer(id, b.row(id).Cursor, nil)
+		b.answer(id, b.row(id).AwaitedCursor(), nil)
 	}
 	b.fold(o, len(ids))
 	b.inStream(event.StreamDead, 0)

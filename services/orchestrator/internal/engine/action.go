@@ -20,7 +20,7 @@ func (m *machine) unsendable(e Unsendable) error {
 	if m.s.Details, removed = event.FitDetails(m.s.Details); len(removed) > 0 {
 		reason.Message += "; left out of the saved data: " + strings.Join(removed, ", ")
 	}
-	m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, 0
+	m.clearCommand()
 	stage, step := m.s.current(m.p)
 	if stage.Finally {
 		m.giveUpFinally(step, reason)
@@ -84,7 +84,8 @@ func (m *machine) skipStep(e SkipStep) error {
 	if step.Name != e.Step {
 		return fmt.Errorf("%w: the operation is at step %s, not %s", ErrNotPossible, step.Name, e.Step)
 	}
-	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	m.s.DueAt = time.Time{}
+	m.clearCommand()
 	m.recordStep(Result{Message: "skipped by " + e.By, StartedAt: m.now, FinishedAt: m.now}, event.OutcomeSkipped, nil)
 	m.markNotCompleted(step)
 	m.leaveStep()

@@ -27,6 +27,8 @@ const (
 	reasonTooLarge    = "err_keb_too_large"
 	reasonUnspecified = "err_keb_internal"
 	reasonCancelled   = "err_keb_cancelled"
+	reasonNoAnswer    = "err_keb_no_answer"
+	reasonNoWorker    = "err_keb_no_worker"
 )
 
 // Errors returned by Apply. The state is unchanged with each of them.
@@ -103,7 +105,7 @@ func (m *machine) start(e Start) error {
 
 // result applies the result of a worker. A result without the cursor of the command in flight is stale.
 func (m *machine) result(r Result) error {
-	if !m.s.InFlight() || r.Cursor != m.s.Cursor {
+	if !m.s.InFlight() || r.Cursor != m.s.AwaitedCursor() {
 		return ErrStale
 	}
 	stage, step := m.s.current(m.p)
@@ -113,7 +115,7 @@ func (m *machine) result(r Result) error {
 	if r.FinishedAt.IsZero() {
 		r.FinishedAt = m.now
 	}
-	m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, 0
+	m.clearCommand()
 	m.s.StageMemory = m.s.StageMemory || r.StageMemory
 	m.s.Message, m.s.Error = r.Message, r.Error
 
@@ -158,6 +160,11 @@ func (m *machine) result(r Result) error {
 	return nil
 }
 
+// clearCommand records that no command is in flight.
+func (m *machine) clearCommand() {
+	m.s.ExecuteBefore, m.s.Dispatch, m.s.CommandCursor = time.Time{}, 0, 0
+}
+
 // leaveStep moves to the next step and drops the budget of the current one.
 func (m *machine) leaveStep() {
 	_, step := m.s.current(m.p)
@@ -192,6 +199,9 @@ func (m *machine) markNotCompleted(step *process.Step) {
 }
 
 func (m *machine) nextStep() {
+	if m.s.Step == m.s.ConditionStep {
+		m.clearCondition()
+	}
 	m.s.Step++
 	m.s.StepAttempt = 0
 	m.s.FirstTriedAt = time.Time{}
@@ -282,7 +292,7 @@ func (m *machine) dispatch(step *process.Step) {
 		}
 	}
 	m.s.StepAttempt++
-	m.s.Dispatch, m.s.SentAt = 1, m.now
+	m.s.Dispatch, m.s.CommandCursor, m.s.SentAt = 1, 0, m.now
 	m.s.ExecuteBefore = earlier(m.now.Add(step.Execution), m.s.Deadline)
 	m.out.Dispatch = true
 }

@@ -18,14 +18,20 @@ type budget struct {
 	earlier *event.Error
 }
 
+// spent reports whether the time of the budget is over.
+func (b budget) spent(now time.Time) bool {
+	return b.timeout > 0 && !now.Before(b.since.Add(b.timeout))
+}
+
 // budgetOf returns the budget that a try with the outcome retry counts against. A step without a wait has one budget, which starts
 // with its first try. A step with a wait has two: the retry budget covers the errors since the step last waited, and the wait budget
 // starts with the first try that ended with waiting and includes the time of all errors.
-func (m *machine) budgetOf(r *Result, step *process.Step) budget {
+// begun is the start of the try.
+func (m *machine) budgetOf(r *Result, step *process.Step, begun time.Time) budget {
 	if !step.Waits() {
 		return budget{every: step.Retry.Every, timeout: step.Retry.Timeout, since: m.s.FirstTriedAt}
 	}
-	since := m.now
+	since := begun
 	if m.s.StepAttempt <= 1 {
 		since = m.s.FirstTriedAt
 	}

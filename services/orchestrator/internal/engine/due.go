@@ -29,7 +29,7 @@ func (m *machine) due(e Due) error {
 	case m.s.Waiting():
 		m.resume()
 	default:
-		m.sendAgain(e)
+		m.unanswered(e)
 	}
 	return nil
 }
@@ -81,21 +81,53 @@ func (m *machine) resume() {
 	}
 }
 
-// sendAgain repeats an unanswered command if a live worker serves its step.
-func (m *machine) sendAgain(e Due) {
-	m.out.Changed = true
+// unanswered handles a command whose execution limit has passed without a result. With a live worker it is a failed try: it counts
+// against the retry budget, and the command is sent again. The command keeps its cursor, so the late result of a slow worker is still
+// applied.
+func (m *machine) unanswered(e Due) {
 	_, step := m.s.current(m.p)
 	if !e.WorkerAlive {
-		// The time without a worker does not count against the budget of a step that was never tried.
-		if m.s.StepAttempt == 1 {
-			m.s.FirstTriedAt = m.now
-		}
-		m.s.ExecuteBefore = earlier(m.now.Add(min(noWorkerRecheck, step.Execution)), m.s.Deadline)
+		m.awaitWorker(step)
 		return
 	}
+	r := Result{
+		Error:     &event.Error{Component: step.Worker, Reason: reasonNoAnswer, Message: fmt.Sprintf("the worker has not answered within %s", step.Execution)},
+		StartedAt: m.s.SentAt, FinishedAt: m.now,
+	}
+	m.s.Message, m.s.Error = "", r.Error
+	if b := m.budgetOf(&r, step, m.s.SentAt); b.spent(m.now) {
+		m.clearCommand()
+		m.endRetries(r, step, b)
+		return
+	}
+	m.s.CommandCursor = m.s.AwaitedCursor()
+	m.recordStep(r, event.OutcomeNoAnswer, nil)
+	m.setCondition(NoAnswer, m.s.SentAt)
 	m.s.Dispatch++
 	m.s.ExecuteBefore = earlier(m.now.Add(step.Execution), m.s.Deadline)
 	m.out.Dispatch = true
+}
+
+// awaitWorker handles an unanswered command of a step without a live worker. The command is not sent again, because it would be too
+// late when a worker returns. The retry budget runs, unless the step waits for its worker.
+func (m *machine) awaitWorker(step *process.Step) {
+	m.out.Changed = true
+	if step.NoWorker == process.NoWorkerWait {
+		if m.s.StepAttempt == 1 {
+			m.s.FirstTriedAt = m.now
+		}
+	} else {
+		r := Result{
+			Error:     &event.Error{Component: component, Reason: reasonNoWorker, Message: fmt.Sprintf("no live worker %s serves the step", step.Worker)},
+			StartedAt: m.s.SentAt, FinishedAt: m.now,
+		}
+		if b := m.budgetOf(&r, step, m.s.SentAt); b.spent(m.now) {
+			m.clearCommand()
+			m.endRetries(r, step, b)
+			return
+		}
+	}
+	m.s.ExecuteBefore = earlier(m.now.Add(min(noWorkerRecheck, step.Execution)), m.s.Deadline)
 }
 
 func (m *machine) timeOut() {

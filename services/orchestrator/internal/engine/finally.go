@@ -21,7 +21,8 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 		return
 	}
 	m.s.Ending = &Ending{Status: status, Error: reason, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt}
-	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	m.s.DueAt = time.Time{}
+	m.clearCommand()
 	// The entry has its own cursor, so that a late result of the previous command is not applied to the finally stage.
 	m.record(Entry{Kind: KindEnding, Stage: -1, Step: -1, Error: &reason, StartedAt: m.now, FinishedAt: m.now})
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
@@ -30,6 +31,7 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = f, 0, 0, time.Time{}
 	m.s.StageAttempt, m.s.StageMemory, m.s.StageStartedAt = m.nextFinallyAttempt(), false, m.now
 	m.dropTries()
+	m.clearCondition()
 	m.extendDeadlineForFinally()
 	m.advance()
 }
@@ -82,7 +84,8 @@ func (m *machine) finishProcess() {
 // giveUpFinally ends an operation whose finally stage cannot continue. Its remaining steps are recorded as not completed.
 func (m *machine) giveUpFinally(step *process.Step, reason event.Error) {
 	r := Result{StartedAt: m.now, FinishedAt: m.now, Error: &reason}
-	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	m.s.DueAt = time.Time{}
+	m.clearCommand()
 	for step != nil {
 		m.recordStep(r, event.OutcomeNotCompleted, nil)
 		m.markNotCompleted(step)
@@ -126,7 +129,9 @@ func (m *machine) finish(status event.OperationState, reason event.Error) {
 func (m *machine) end(status event.OperationState) {
 	m.s.Status = status
 	m.s.FinishedAt = m.now
-	m.s.DueAt, m.s.ExecuteBefore, m.s.Dispatch = time.Time{}, time.Time{}, 0
+	m.s.DueAt = time.Time{}
+	m.clearCommand()
+	m.clearCondition()
 	m.out.Finished = true
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, "")

@@ -81,7 +81,17 @@ func TestFinally_FailedOperation_KeepsPositionAndReason(t *testing.T) {
 }
 
 func TestFinally_TimeLimitReached_SkipsTheRest(t *testing.T) {
-	r := atC(t)
+	r := started(t, `
+operation: provision
+timeout: 1h
+stages:
+  - {name: a, steps: [{name: A, worker: alpha, execution: 30s}]}
+finally:
+  - {name: F1, worker: alpha, retry: {timeout: 5m}}
+  - {name: F2, worker: alpha, retry: {timeout: 5m}}
+  - {name: F3, worker: alpha, retry: {timeout: 5m}}
+  - {name: F4, worker: alpha, retry: {timeout: 5m}}
+`)
 	r.now = r.s.Deadline
 	r.sleep(0)
 	if want := r.now.Add(process.MaxFinally); !r.s.Deadline.Equal(want) {
@@ -95,7 +105,7 @@ func TestFinally_TimeLimitReached_SkipsTheRest(t *testing.T) {
 	if want := epoch.Add(time.Hour + process.MaxFinally); !r.now.Equal(want) {
 		t.Errorf("finally stage ended at %s, want %s", r.now, want)
 	}
-	if diff := cmp.Diff([]string{"Restore", "Notify"}, r.s.NotCompleted); diff != "" {
+	if diff := cmp.Diff([]string{"F1", "F2", "F3", "F4"}, r.s.NotCompleted); diff != "" {
 		t.Errorf("not completed (-want +got):\n%s", diff)
 	}
 }

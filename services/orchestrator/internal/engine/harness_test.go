@@ -176,7 +176,7 @@ func (r *run) check(next engine.State, effects engine.Effects) {
 // result applies a result of the command in flight.
 func (r *run) result(res engine.Result) {
 	r.t.Helper()
-	res.Cursor, res.StartedAt, res.FinishedAt = r.s.Cursor, r.now, r.now
+	res.Cursor, res.StartedAt, res.FinishedAt = r.s.AwaitedCursor(), r.now, r.now
 	r.must(res)
 }
 

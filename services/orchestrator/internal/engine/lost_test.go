@@ -64,7 +64,7 @@ func TestLoss_ResultsOnly_RaisesTheDispatchNumber(t *testing.T) {
 
 // The deadline cuts off the limit of the command, which makes the command look older than it is.
 func TestLoss_ShortlyBeforeDeadline_KeepsTheDispatchNumber(t *testing.T) {
-	r := started(t, provision)
+	r := started(t, unlimited)
 	r.now = r.s.Deadline.Add(-40 * time.Second)
 	r.must(engine.Due{WorkerAlive: true}) // sent again, until the deadline
 	sent := r.s.Dispatch

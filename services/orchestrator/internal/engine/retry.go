@@ -10,26 +10,42 @@ import (
 
 // retryStep makes the operation wait for a retry, unless the budget of the step is spent or the operation was cancelled.
 func (m *machine) retryStep(r Result, step *process.Step) {
-	b := m.budgetOf(&r, step)
+	b := m.budgetOf(&r, step, m.now)
 	after := r.RetryAfter
 	if after <= 0 {
 		after = b.every
 	}
 	at := m.now.Add(after)
 	if b.timeout > 0 {
-		end := b.since.Add(b.timeout)
-		if !m.now.Before(end) {
+		if b.spent(m.now) {
 			m.endRetries(r, step, b)
 			return
 		}
-		at = earlier(at, end) // the last try is at the end of the budget
+		at = earlier(at, b.since.Add(b.timeout)) // the last try is at the end of the budget
 	}
 	at = earlier(at, m.s.Deadline)
 	m.recordStep(r, event.OutcomeRetry, &at)
 	if m.cancelIfRequested() {
 		return
 	}
+	if r.Error != nil {
+		m.setCondition(Failing, m.now)
+	} else {
+		m.setCondition(Polling, m.now)
+	}
 	m.s.DueAt = at
+}
+
+// setCondition sets the condition of the current step.
+func (m *machine) setCondition(c Condition, since time.Time) {
+	m.s.ConditionStep = m.s.Step
+	if m.s.Condition != c {
+		m.s.Condition, m.s.ConditionSince = c, since
+	}
+}
+
+func (m *machine) clearCondition() {
+	m.s.Condition, m.s.ConditionStep, m.s.ConditionSince = "", 0, time.Time{}
 }
 
 // endRetries ends the retries of a step whose budget is spent. The error names the last error of the external system.
@@ -41,6 +57,9 @@ func (m *machine) endRetries(r Result, step *process.Step, b budget) {
 	timeout := event.Error{Component: step.Worker, Reason: reasonTimeout}
 	if r.Error != nil && r.Error.Component != "" {
 		timeout.Component = r.Error.Component
+	}
+	if r.Error != nil && (r.Error.Reason == reasonNoAnswer || r.Error.Reason == reasonNoWorker) {
+		timeout.Reason = r.Error.Reason
 	}
 	verb := "was retried"
 	if b.waiting {
@@ -79,6 +98,7 @@ func (m *machine) stageLost(r Result, stage *process.Stage) {
 	if m.cancelIfRequested() {
 		return
 	}
+	m.setCondition(Failing, m.now)
 	m.restartStage()
 	m.s.DueAt = at
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -15,8 +16,10 @@ type State struct {
 	Operation event.Operation
 	Status    event.OperationState
 
-	// Cursor is the fencing token: it grows by one with every transition, and only a result with the same cursor is applied.
+	// Cursor is the fencing token: it grows by one with every transition. A command carries the cursor at which it was first sent.
 	Cursor int64
+	// CommandCursor is the cursor of the command in flight if the command was sent again and the cursor has grown since; 0 otherwise.
+	CommandCursor int64
 	// Stage and Step are indexes into the process; Stage is len(Stages) once all are finished.
 	Stage, Step int
 	// StageAttempt and StepAttempt count the attempts of the current stage and step from 1.
@@ -27,8 +30,7 @@ type State struct {
 	FirstTriedAt time.Time
 	// ExecuteBefore is the limit after which the current command counts as unanswered; set exactly while a command is in flight.
 	ExecuteBefore time.Time
-	// SentAt is the time at which the current or last command was first sent. Unlike FirstTriedAt it does not move while no
-	// worker serves the step.
+	// SentAt is the time at which the current or last command was first sent.
 	SentAt time.Time
 	// DueAt is the time at which a waiting operation continues; set exactly while it waits for a time.
 	DueAt time.Time
@@ -53,6 +55,11 @@ type State struct {
 	// Message and Error belong to the last step result; after a failure Error is its reason.
 	Message string
 	Error   *event.Error
+	// Condition is how the last try of the step ConditionStep of the current stage went; empty if no step is tried again. It is kept
+	// while earlier steps of the stage are repeated. ConditionSince is the time of its last change.
+	Condition      Condition
+	ConditionStep  int
+	ConditionSince time.Time
 	// CancelReason is set once cancellation was requested; the next result cancels the operation.
 	CancelReason string
 	// Ending is set while the finally stage of a failed or cancelled operation runs.
@@ -81,6 +88,19 @@ type Try struct {
 	LastError *event.Error `json:"lastError,omitempty"`
 }
 
+// Condition describes the last try of a step that is not done. It does not change while the next try is executing.
+type Condition string
+
+// The conditions besides the empty one, which means that the first try has not ended.
+const (
+	// Polling means that the last try ended without an error and asked for another one.
+	Polling Condition = "polling"
+	// Failing means that the last try ended with an error.
+	Failing Condition = "failing"
+	// NoAnswer means that the execution limit of the last try has passed without a result, although a worker is live.
+	NoAnswer Condition = "no_answer"
+)
+
 // New returns the state of a pending operation.
 func New(op event.Operation) State {
 	return State{Operation: op, Status: event.Pending}
@@ -91,6 +111,9 @@ func (s *State) InFlight() bool { return s.Status == event.InProgress && !s.Exec
 
 // Waiting reports whether the operation waits for a time.
 func (s *State) Waiting() bool { return s.Status == event.InProgress && !s.DueAt.IsZero() }
+
+// AwaitedCursor is the cursor of the command in flight: only a result with it is applied.
+func (s *State) AwaitedCursor() int64 { return cmp.Or(s.CommandCursor, s.Cursor) }
 
 // Position returns the current stage and step of an operation in progress; nil otherwise.
 func (s *State) Position(p *process.Process) *event.Position {
@@ -151,7 +174,7 @@ func Command(p *process.Process, s *State) (worker string, command event.StepExe
 		Details:       s.Details,
 		Stage:         stage.Name,
 		Step:          step.Name,
-		Cursor:        s.Cursor,
+		Cursor:        s.AwaitedCursor(),
 		Dispatch:      s.Dispatch,
 		StageAttempt:  s.StageAttempt,
 		StepAttempt:   s.StepAttempt,

@@ -64,24 +64,6 @@ func TestDurations_SkippedStep_IsZero(t *testing.T) {
 	r.equal("D", r.took(), map[string]time.Duration{"C succeeded": time.Minute, "D skipped": 0})
 }
 
-// The time that a step waits for a worker must be visible, although it does not count against the budget.
-func TestDue_NoWorker_KeepsSentAt(t *testing.T) {
-	r := started(t, provision)
-	for range 5 {
-		r.now = r.s.ExecuteBefore
-		r.must(engine.Due{WorkerAlive: false})
-	}
-	r.now = r.s.ExecuteBefore
-	r.must(engine.Due{WorkerAlive: true}) // sent again
-	if !r.s.SentAt.Equal(epoch) || !r.s.FirstTriedAt.After(epoch) {
-		t.Errorf("sent at %s, first tried at %s; want %s, and later", r.s.SentAt, r.s.FirstTriedAt, epoch)
-	}
-	r.succeed()
-	if !r.s.SentAt.Equal(r.now) {
-		t.Errorf("the next command was sent at %s, want now, %s", r.s.SentAt, r.now)
-	}
-}
-
 // The clock of the orchestrator that tried the step first is ahead.
 func TestDurations_ClockBehind_AreNotNegative(t *testing.T) {
 	r := started(t, provision)

@@ -38,7 +38,7 @@ func (a *API) Current(ctx context.Context, subject string, data []byte) (any, er
 			return nil, errors.New("a process definition cannot be read now")
 		}
 		if engine.Awaited(p, &row.State) == worker {
-			awaited[event.CommandRef{OperationID: row.Operation.ID, Cursor: row.Cursor}] = true
+			awaited[event.CommandRef{OperationID: row.Operation.ID, Cursor: row.AwaitedCursor()}] = true
 		}
 	}
 	answer := event.CurrentAnswer{Current: []event.CommandRef{}}

@@ -54,6 +54,8 @@ func addSteps(c *operator.StepCounts, outcome string, n int64) {
 		c.NotCompleted += n
 	case event.OutcomeStageLost:
 		c.StageLost += n
+	case event.OutcomeNoAnswer:
+		c.NoAnswer += n
 	}
 }
 

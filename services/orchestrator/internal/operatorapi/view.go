@@ -195,7 +195,7 @@ func viewLine(h *store.Line, p *process.Process) operator.HistoryLine {
 // addLine updates a step with a history line.
 func addLine(s *operator.Step, h *store.Line) {
 	s.State = h.Kind
-	if h.Kind == string(event.OutcomeRetry) || h.Kind == string(event.OutcomeStageLost) {
+	if slices.Contains([]event.Outcome{event.OutcomeRetry, event.OutcomeStageLost, event.OutcomeNoAnswer}, event.Outcome(h.Kind)) {
 		s.State = operator.StateRetrying
 	}
 	s.Attempts = h.StepAttempt

@@ -126,6 +126,9 @@ func random(rng *rand.Rand, t event.OperationType) string {
 		if wait != "" {
 			fmt.Fprintf(&b, ", wait: %s", wait)
 		}
+		if one(4) {
+			b.WriteString(", noWorker: wait")
+		}
 		fmt.Fprintf(&b, ", retry: {every: %s%s, scope: %s}}\n", pick("1s", "10s", "1m"), budget, pick("stage", "stage", "step"))
 	}
 	stages := 1 + rng.IntN(4)

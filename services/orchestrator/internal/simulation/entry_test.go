@@ -28,7 +28,7 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 		case late:
 		case m.restart && s.Waiting():
 			m.startStage()
-		case s.InFlight() && !e.WorkerAlive && s.StepAttempt == 1:
+		case s.InFlight() && !e.WorkerAlive && s.StepAttempt == 1 && p.Stages[s.Stage].Steps[s.Step].NoWorker == process.NoWorkerWait:
 			// The time without a worker does not count against the budget.
 			name := p.Stages[s.Stage].Steps[s.Step].Name
 			t := m.tries[name]
@@ -182,6 +182,7 @@ func (m *model) pass(step string, completed bool) {
 func (w *world) checkNotCompleted(m *model, e engine.Event, h *engine.Entry, step *process.Step, now time.Time) {
 	r, ok := e.(engine.Result)
 	_, unsendable := e.(engine.Unsendable)
+	_, isDue := e.(engine.Due)
 	switch {
 	case m.ending && !now.Before(m.deadline):
 	case m.ending && unsendable:
@@ -190,6 +191,7 @@ func (w *world) checkNotCompleted(m *model, e engine.Event, h *engine.Entry, ste
 	case h.Error != nil && h.Error.Reason == "err_keb_condition" && step.OnFailure == process.Skip:
 	case ok && r.Outcome == event.OutcomeFailed && step.OnFailure == process.Skip:
 	case ok && r.Outcome == event.OutcomeRetry && step.OnTimeout == process.Skip:
+	case isDue && step.OnTimeout == process.Skip: // checkUnanswered checks when
 	default:
 		w.violate("%s is not completed because of %+v", step.Name, e)
 	}

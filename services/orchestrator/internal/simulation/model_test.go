@@ -26,7 +26,11 @@ type model struct {
 	remembers    bool     // a step of any attempt of this stage has
 	done         []string // steps of this stage attempt that have succeeded
 	cancel       bool
-	deadline     time.Time
+	// condition describes the last try of the step conditionOf.
+	condition      engine.Condition
+	conditionOf    string
+	conditionSince time.Time
+	deadline       time.Time
 	// ending means that the finally stage runs, and stoodAt is the stage before it.
 	ending  bool
 	stoodAt int
@@ -43,12 +47,13 @@ type try struct {
 }
 
 // budget returns the time to the next try and the time of the last try for an outcome retry; a zero end means no limit.
-func (w *world) budget(m *model, step *process.Step, r *engine.Result, now time.Time) (every time.Duration, end time.Time) {
+// begun is the time from which the try counts, if it is not the first one.
+func (w *world) budget(m *model, step *process.Step, r *engine.Result, begun time.Time) (every time.Duration, end time.Time) {
 	t := m.tries[step.Name]
 	timeout, since := step.Retry.Timeout, t.first
 	every = step.Retry.Every
 	if step.Wait != (process.Wait{}) {
-		begins := now
+		begins := begun
 		if t.attempts == 1 {
 			begins = t.first
 		}
@@ -108,17 +113,18 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 	w.checkCursor(before, e, next, effects)
 	op.model.before(op.p, before, e, at)
 	w.checkResult(op, before, e, next, effects, at)
-	w.checkDue(op, before, e, next, at)
+	w.checkDue(op, before, e, next, effects, at)
 	left := op.model.remembers
 	for i := range effects.History {
 		w.checkEntry(op, before, e, &effects.History[i], at)
 	}
 	w.checkEnding(op, before, e, next, at)
 	w.checkShape(op, before, e, next, effects)
+	w.checkCondition(op, before, e, next, effects, at)
 	w.checkState(op, before, next, effects, at)
 	w.checkStages(op, before, next, effects, left)
 	if effects.Dispatch && next.InFlight() {
-		c := op.model.commands[next.Cursor]
+		c := op.model.commands[next.AwaitedCursor()]
 		c.committed, c.out = at, false
 	}
 }
@@ -126,8 +132,10 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
 	grows := true
 	switch e.(type) {
-	case engine.Cancel, engine.Due:
+	case engine.Cancel:
 		grows = !before.InFlight() || next.Status.Final() || next.Ending != nil && before.Ending == nil // otherwise the command in flight stays
+	case engine.Due:
+		grows = !before.InFlight() || len(effects.History) > 0 // checkDue checks when an entry is due
 	}
 	if grows && next.Cursor <= before.Cursor || !grows && next.Cursor != before.Cursor {
 		w.violate("%T: cursor %d after %d", e, next.Cursor, before.Cursor)
@@ -186,7 +194,7 @@ func (w *world) checkResult(
 		return
 	}
 	m := &op.model
-	if !before.InFlight() || r.Cursor != before.Cursor || m.counted[r.Cursor] {
+	if !before.InFlight() || r.Cursor != before.AwaitedCursor() || m.counted[r.Cursor] {
 		w.violate("a result of cursor %d is applied at cursor %d (in flight: %t)", r.Cursor, before.Cursor, before.InFlight())
 	}
 	m.counted[r.Cursor] = true
@@ -265,7 +273,7 @@ func policy(p process.Policy) (want event.Outcome, ends bool) {
 }
 
 // checkDue checks that a due operation is cancelled or times out if it must be.
-func (w *world) checkDue(op *operation, before *engine.State, e engine.Event, next *engine.State, now time.Time) {
+func (w *world) checkDue(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects, now time.Time) {
 	due, ok := e.(engine.Due)
 	switch {
 	case !ok:
@@ -285,10 +293,86 @@ func (w *world) checkDue(op *operation, before *engine.State, e engine.Event, ne
 		}
 	case !due.LostBefore.IsZero() && (!due.WorkerAlive || next.ExecuteBefore.Before(before.ExecuteBefore)):
 		w.violate("command %d was lost: its limit %s becomes %s, worker alive: %t", next.Cursor, before.ExecuteBefore, next.ExecuteBefore, due.WorkerAlive)
-	case before.InFlight() && next.InFlight() && (next.Dispatch > before.Dispatch) != (due.WorkerAlive && (due.LostBefore.IsZero() || due.ResultsOnly)):
-		w.violate("command %d is sent again: %t, worker alive: %t", next.Cursor, next.Dispatch > before.Dispatch, due.WorkerAlive)
-	case before.InFlight() && next.InFlight():
+	case !due.LostBefore.IsZero():
+		if (next.Dispatch > before.Dispatch) != due.ResultsOnly {
+			w.violate("command %d has a new dispatch number: %t, only results are lost: %t", next.Cursor, next.Dispatch > before.Dispatch, due.ResultsOnly)
+		}
 		w.count(countSentAgain)
+	case before.InFlight():
+		w.checkUnanswered(op, before, due, next, effects, now)
+	}
+}
+
+// checkUnanswered checks a command without a result: it is a failed try if a worker is live, and both spend the budget, unless the step
+// waits for its worker.
+func (w *world) checkUnanswered(op *operation, before *engine.State, due engine.Due, next *engine.State, effects *engine.Effects, now time.Time) {
+	m, step := &op.model, &op.p.Stages[before.Stage].Steps[before.Step]
+	if due.WorkerAlive || step.NoWorker != process.NoWorkerWait {
+		_, end := w.budget(m, step, &engine.Result{Error: &event.Error{}}, before.SentAt)
+		if !end.IsZero() && !now.Before(end) {
+			want, ends := policy(step.OnTimeout)
+			if h := effects.History; len(h) == 0 || h[0].Outcome != want || ends && outcomeOf(next) != event.Failed {
+				w.violate("%s has no answer and no time left, and the operation is %s: %+v", step.Name, next.Status, h)
+			}
+			if due.WorkerAlive {
+				w.count(countHangSpent)
+			} else {
+				w.count(countNoWorkerSpent)
+			}
+			return
+		}
+	}
+	again := next.InFlight() && next.Dispatch == before.Dispatch+1 && next.AwaitedCursor() == before.AwaitedCursor()
+	switch h := effects.History; {
+	case due.WorkerAlive != again:
+		w.violate("command %d is sent again: %t, worker alive: %t", before.AwaitedCursor(), again, due.WorkerAlive)
+	case due.WorkerAlive && (len(h) != 1 || h[0].Outcome != event.OutcomeNoAnswer || next.Error == nil || next.Condition != engine.NoAnswer):
+		w.violate("command %d has no answer, and the state does not show it: %+v", before.AwaitedCursor(), h)
+	case !due.WorkerAlive && (len(h) != 0 || next.Dispatch != before.Dispatch):
+		w.violate("command %d has no worker: %+v", before.AwaitedCursor(), h)
+	case due.WorkerAlive:
+		w.count(countSentAgain)
+	}
+}
+
+// checkCondition checks that the state shows how the last try of a step went until the step is done, also while the next try is
+// executing and while the steps before it are repeated.
+func (w *world) checkCondition(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects, at time.Time) {
+	m := &op.model
+	set := func(c engine.Condition, step string, since time.Time) {
+		if m.condition != c {
+			m.conditionSince = since
+		}
+		m.condition, m.conditionOf = c, step
+	}
+	for i := range effects.History {
+		h := &effects.History[i]
+		if h.Kind != engine.KindStep {
+			continue
+		}
+		step := op.p.Stages[h.Stage].Steps[h.Step].Name
+		switch h.Outcome {
+		case event.OutcomeRetry:
+			if h.Error == nil {
+				set(engine.Polling, step, at)
+			} else {
+				set(engine.Failing, step, at)
+			}
+		case event.OutcomeStageLost:
+			set(engine.Failing, step, at)
+		case event.OutcomeNoAnswer:
+			set(engine.NoAnswer, step, before.SentAt)
+		default:
+			if step == m.conditionOf {
+				set("", "", time.Time{})
+			}
+		}
+	}
+	if next.Status != event.InProgress || next.Ending != nil && before.Ending == nil {
+		m.condition, m.conditionOf, m.conditionSince = "", "", time.Time{}
+	}
+	if next.Condition != m.condition || !next.ConditionSince.Equal(m.conditionSince) {
+		w.violate("%T: condition %q since %s, want %q since %s", e, next.Condition, next.ConditionSince, m.condition, m.conditionSince)
 	}
 }
 
@@ -311,7 +395,7 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 			w.violate("not completed: %v, want %v", next.NotCompleted, m.notCompleted)
 		}
 	}
-	if !next.InFlight() || next.Cursor == before.Cursor {
+	if !next.InFlight() || before.InFlight() && next.AwaitedCursor() == before.AwaitedCursor() {
 		return
 	}
 	m.rollOver(p, now)
@@ -340,7 +424,7 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 		w.violate("attempt %d of stage %d after attempt %d, restarted: %t", next.StageAttempt, next.Stage, last, m.fresh)
 	}
 	m.attempt[next.Stage], m.fresh = next.StageAttempt, false
-	m.commands[next.Cursor] = &sent{at: event.Position{
+	m.commands[next.AwaitedCursor()] = &sent{at: event.Position{
 		Stage: p.Stages[next.Stage].Name, Step: step, StageAttempt: next.StageAttempt, StepAttempt: next.StepAttempt,
 	}}
 	w.checkSaved(m, next)

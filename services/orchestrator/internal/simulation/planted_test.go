@@ -68,6 +68,16 @@ type planted struct {
 
 // withoutWaits returns a function that removes the wait budgets from a definition.
 func withoutWaits() func(p *process.Process) *process.Process {
+	return changedSteps(func(s *process.Step) { s.Wait = process.Wait{} })
+}
+
+// withNoWorkerWait returns a function that makes all steps of a definition wait for their workers.
+func withNoWorkerWait() func(p *process.Process) *process.Process {
+	return changedSteps(func(s *process.Step) { s.NoWorker = process.NoWorkerWait })
+}
+
+// changedSteps returns a function that changes the steps of a definition.
+func changedSteps(change func(s *process.Step)) func(p *process.Process) *process.Process {
 	made := map[*process.Process]*process.Process{}
 	return func(p *process.Process) *process.Process {
 		if made[p] == nil {
@@ -76,7 +86,7 @@ func withoutWaits() func(p *process.Process) *process.Process {
 			for i := range c.Stages {
 				c.Stages[i].Steps = slices.Clone(c.Stages[i].Steps)
 				for j := range c.Stages[i].Steps {
-					c.Stages[i].Steps[j].Wait = process.Wait{}
+					change(&c.Stages[i].Steps[j])
 				}
 			}
 			made[p] = &c
@@ -103,15 +113,52 @@ func (t *spoiled) spoilTry(change func(r *engine.Result, before engine.Try, next
 
 // plantedBugs returns all bugs that the simulation must find.
 func plantedBugs() []planted {
-	return slices.Concat(transitionBugs(), budgetBugs(), endingBugs(), outsideBugs())
+	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs())
+}
+
+// answerBugs are bugs with commands that are not answered.
+func answerBugs() []planted {
+	return []planted{
+		{name: "a hang leaves no entry in the history", want: "the state does not show it", decided: func(t *spoiled) {
+			if h := t.out.History; len(h) == 1 && h[0].Outcome == event.OutcomeNoAnswer {
+				t.out.History, t.out.Facts, t.next.Cursor, t.next.CommandCursor = nil, nil, t.before.Cursor, t.before.CommandCursor
+			}
+		}},
+		{name: "a hang does not spend the budget", told: func(s *engine.State, e engine.Event) engine.Event {
+			if due, ok := e.(engine.Due); ok && due.WorkerAlive && s.InFlight() {
+				s.FirstTriedAt, s.SentAt, s.Tries = s.ExecuteBefore, s.ExecuteBefore, nil
+			}
+			return e
+		}},
+		{name: "a missing worker does not spend the budget", want: "no time left", read: withNoWorkerWait()},
+		{name: "the late result of a slow worker is rejected", want: "acknowledged but not applied", told: func(s *engine.State, e engine.Event) engine.Event {
+			if _, ok := e.(engine.Result); ok {
+				s.CommandCursor = 0
+			}
+			return e
+		}},
+		{name: "a command that is sent again has a new cursor", decided: func(t *spoiled) {
+			t.next.CommandCursor = 0
+		}},
+		{name: "a failing step appears as polling", want: "condition", decided: func(t *spoiled) {
+			if t.next.Condition == engine.Failing {
+				t.next.Condition = engine.Polling
+			}
+		}},
+		{name: "the condition flickers", want: "condition", decided: func(t *spoiled) {
+			if t.next.Condition != "" && t.next.Condition != engine.NoAnswer && t.out.Dispatch {
+				t.next.Condition, t.next.ConditionSince = "", time.Time{}
+			}
+		}},
+	}
 }
 
 // transitionBugs are bugs in the transitions of the engine.
 func transitionBugs() []planted {
 	return []planted{
 		{name: "a result with an old cursor is applied", want: "is applied at cursor", told: func(s *engine.State, e engine.Event) engine.Event {
-			if r, ok := e.(engine.Result); ok && s.InFlight() && r.Cursor < s.Cursor {
-				r.Cursor = s.Cursor
+			if r, ok := e.(engine.Result); ok && s.InFlight() && r.Cursor < s.AwaitedCursor() {
+				r.Cursor = s.AwaitedCursor()
 				return r
 			}
 			return e
@@ -128,7 +175,7 @@ func transitionBugs() []planted {
 				t.next.Details = t.before.Details
 			}
 		}},
-		{name: "a finished stage runs again", want: "the command is for step", decided: func(t *spoiled) {
+		{name: "a finished stage runs again", decided: func(t *spoiled) {
 			if _, ok := t.event.(engine.Due); ok && t.next.Stage > 1 && t.next.InFlight() && t.next.Dispatch == 1 {
 				t.next.Stage, t.next.Step = t.next.Stage-1, 0
 			}
@@ -144,7 +191,7 @@ func transitionBugs() []planted {
 			}
 		}},
 		{name: "a command that is sent again is not published", want: "dispatch is false", decided: func(t *spoiled) {
-			if t.next.Cursor == t.before.Cursor {
+			if t.next.AwaitedCursor() == t.before.AwaitedCursor() {
 				t.out.Dispatch = false
 			}
 		}},

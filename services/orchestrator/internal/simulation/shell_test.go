@@ -362,7 +362,7 @@ func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, erro
 	}
 	after := recent() // time may have passed
 	for _, c := range before {
-		if slices.Contains(after, c) && !c.op.model.commands[c.op.row.Cursor].out {
+		if slices.Contains(after, c) && !c.op.model.commands[c.op.row.AwaitedCursor()].out {
 			w.violate("command %d is not on the bus after a start", c.op.row.Cursor)
 		}
 	}

@@ -63,6 +63,22 @@ var operationFields = []field[Change]{
 		}
 		c.time(v.Row.SentAt)
 	}),
+	plain("command_cursor", typeInt4, func(c *column, v *Change) {
+		if v.Row.CommandCursor == 0 {
+			c.null()
+			return
+		}
+		c.int(int(v.Row.CommandCursor))
+	}),
+	plain("condition", typeText, func(c *column, v *Change) { c.textOrNull(string(v.Row.Condition)) }),
+	plain("condition_step", typeInt4, func(c *column, v *Change) {
+		if v.Row.Condition == "" {
+			c.null()
+			return
+		}
+		c.int(v.Row.ConditionStep)
+	}),
+	plain("condition_since", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.ConditionSince) }),
 	plain("facts_after", typeInt4, func(c *column, v *Change) {
 		if v.FactsAfter == nil {
 			c.null()

@@ -19,7 +19,7 @@ const rowColumns = `
     o.id::text, o.arrived, o.created_at, o.state, o.version, o.cursor, o.stage, o.step, o.stage_attempt, o.step_attempt, o.dispatch,
     o.stage_memory, o.first_tried_at, o.execute_before, o.due_at, o.started_at, o.finished_at, o.deadline,
     o.tries, o.not_completed, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
-    o.stage_started_at, o.sent_at,
+    o.stage_started_at, o.sent_at, COALESCE(o.command_cursor, 0), COALESCE(o.condition, ''), COALESCE(o.condition_step, 0), o.condition_since,
     r.body, r.definition, COALESCE(r.traceparent, '')`
 
 const (
@@ -97,13 +97,14 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		r                                                    Row
 		id                                                   string
 		firstTried, executeBefore, due, started, ended, dead sql.NullTime
-		stageStarted, sent                                   sql.NullTime
+		stageStarted, sent, condition                        sql.NullTime
 		tries, failure, details, ending, body                []byte
 		notCompleted, completed                              textList
 	)
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
 		&tries, &notCompleted, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &stageStarted, &sent,
+		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition,
 		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	if r.StageStartedAt, r.SentAt = utc(stageStarted), utc(sent); r.SentAt.IsZero() {
 		r.SentAt = r.FirstTriedAt
 	}
-	r.CreatedAt = r.CreatedAt.UTC()
+	r.CreatedAt, r.ConditionSince = r.CreatedAt.UTC(), utc(condition)
 	r.NotCompleted, r.Completed = notCompleted, completed
 	r.Details = details
 	if len(tries) > 0 {
