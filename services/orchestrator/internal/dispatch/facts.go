@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -16,7 +17,8 @@ import (
 //
 //   - A transition that was caused by a message needs no cursor: the message is acknowledged after the facts are on the bus. If it is
 //     redelivered, the facts are published again from the history.
-//   - Any other transition sets facts_after, the cursor after which facts may not be on the bus. It is cleared after the publication.
+//   - Any other transition sets facts_after, the cursor after which facts may not be on the bus. The sweep after the publication clears it
+//     for all operations at once: an operation does not wait for this commit, and a crash before it only publishes the facts again.
 //   - If the bus accepts commands but no facts, operations continue: facts_after is set, and the message is acknowledged.
 //   - PublishFacts, which runs at the end of every sweep, publishes the facts of rows with facts_after: after a start, after a failure,
 //     and once a minute, because another orchestrator may have been killed.
@@ -82,11 +84,44 @@ func (o *outbox) settleFacts(ctx context.Context, works []*work, failed map[*wor
 	if len(unpublished) > 0 || len(failed) > 0 {
 		o.scheduleFacts(o.deps.Now().Add(factsPause))
 	}
-	if err := o.deps.Store.FactsPublished(ctx, published); err != nil {
-		o.deps.Log.Warn("publication of facts not recorded; they will be published again", "err", err)
-		o.scheduleFacts(o.deps.Now().Add(factsPause))
-	}
+	o.mu.Lock()
+	o.published = append(o.published, published...)
+	o.mu.Unlock()
 	return o.deps.Store.FactsUnpublished(ctx, merged(unpublished))
+}
+
+// recordPublished clears facts_after of operations whose facts were published since the last sweep.
+func (d *Dispatcher) recordPublished(ctx context.Context) {
+	d.outbox.mu.Lock()
+	published := d.outbox.published
+	d.outbox.published = nil
+	d.outbox.mu.Unlock()
+	for page := range slices.Chunk(joined(published), factsPage) {
+		err := d.withBatchTimeout(ctx, func(ctx context.Context) error { return d.deps.Store.FactsPublished(ctx, page) })
+		if err != nil {
+			d.log.Warn("publication of facts not recorded; they will be published again", "err", err)
+			d.outbox.scheduleFacts(d.deps.Now().Add(factsPause))
+			return
+		}
+	}
+}
+
+// joined joins the ranges of each operation that follow each other without a gap, from its first one on. Another orchestrator may have
+// failed to publish what is in a gap, so the ranges behind it are left to the next check.
+func joined(ranges []store.FactRange) []store.FactRange {
+	first := map[string]int{}
+	var kept []store.FactRange
+	for _, r := range ranges {
+		i, ok := first[r.OperationID]
+		switch {
+		case !ok:
+			first[r.OperationID] = len(kept)
+			kept = append(kept, r)
+		case kept[i].Through == r.After:
+			kept[i].Through = r.Through
+		}
+	}
+	return kept
 }
 
 // merged merges the ranges of each operation into one that starts with the earliest.
@@ -105,8 +140,9 @@ func merged(ranges []store.FactRange) []store.FactRange {
 	return kept
 }
 
-// PublishFacts publishes the facts of rows with facts_after, if a check is due.
+// PublishFacts records which facts are published. If a check is due, it publishes the facts of rows with facts_after.
 func (d *Dispatcher) PublishFacts(ctx context.Context) error {
+	d.recordPublished(ctx)
 	now := d.deps.Now()
 	if !d.outbox.factsDue(now) {
 		return nil

@@ -201,8 +201,15 @@ func TestFacts_Published_ClearTheRow(t *testing.T) {
 	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
 	require.NoError(t, o.Admit(t.Context()))
 	facts.want(id, begun...)
+	published := len(facts.seen[id])
+	require.NoError(t, o.PublishFacts(t.Context())) // the sweep
 	if after := b.factsAfter(id); after != nil {
 		t.Errorf("facts_after is %d, want NULL", *after)
+	}
+	last := b.request(o, "i-2")[0] // its facts arrive after all earlier ones
+	facts.want(last, begun...)
+	if got := len(facts.seen[id]); got != published {
+		t.Errorf("%d facts are published after the sweep, want %d", got, published)
 	}
 }
 

@@ -46,6 +46,8 @@ type outbox struct {
 
 	mu      sync.Mutex
 	entries map[string]entry // by operation id
+	// published holds the facts whose publication is not recorded yet.
+	published []store.FactRange
 	// nextFacts is the time of the next check for unpublished facts.
 	nextFacts time.Time
 }

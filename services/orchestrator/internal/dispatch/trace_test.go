@@ -77,7 +77,7 @@ func (w *walk) apply(e engine.Event) {
 
 // asStored cuts the times of a state as the database does.
 func asStored(s engine.State) engine.State {
-	for _, t := range []*time.Time{&s.FirstTriedAt, &s.ExecuteBefore, &s.DueAt, &s.StartedAt, &s.FinishedAt, &s.Deadline, &s.SentAt, &s.StageStartedAt} {
+	for _, t := range []*time.Time{&s.FirstTriedAt, &s.ExecuteBefore, &s.DueAt, &s.StartedAt, &s.FinishedAt, &s.Deadline, &s.SentAt, &s.StageStartedAt, &s.ConditionSince} {
 		*t = t.Truncate(time.Microsecond)
 	}
 	return s
@@ -97,7 +97,7 @@ func TestTracing_EverySchedule_SpansHaveParents(t *testing.T) {
 		for range rapid.IntRange(5, 60).Draw(t, "events") {
 			// Span ids have the precision of the database, so two runs must not start within one microsecond.
 			w.now = w.now.Add(time.Duration(rapid.Int64Range(int64(time.Microsecond), int64(3*time.Minute)).Draw(t, "pause")))
-			result := engine.Result{Cursor: w.row.Cursor, StartedAt: w.now, FinishedAt: w.now}
+			result := engine.Result{Cursor: w.row.AwaitedCursor(), StartedAt: w.now, FinishedAt: w.now}
 			switch rapid.IntRange(0, 12).Draw(t, "event") {
 			case 0, 1:
 				w.apply(engine.Start{})
@@ -147,7 +147,7 @@ func (w *walk) end() {
 		case w.row.Status == event.Pending:
 			w.apply(engine.Start{})
 		case w.row.InFlight():
-			w.apply(engine.Result{Outcome: event.OutcomeSucceeded, Cursor: w.row.Cursor, StartedAt: w.now, FinishedAt: w.now})
+			w.apply(engine.Result{Outcome: event.OutcomeSucceeded, Cursor: w.row.AwaitedCursor(), StartedAt: w.now, FinishedAt: w.now})
 		default:
 			w.now = w.now.Add(time.Minute)
 			w.apply(engine.Due{WorkerAlive: true})
