@@ -198,7 +198,7 @@ func TestFacts_Published_ClearTheRow(t *testing.T) {
 	o := b.orchestrator()
 	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
 	id := b.request(o, "i-1")[0]
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 2}
 	require.NoError(t, o.Admit(t.Context()))
 	facts.want(id, begun...)
 	published := len(facts.seen[id])
