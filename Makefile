@@ -84,9 +84,10 @@ test: envtest ## run all tests with the race detector, against real PostgreSQL, 
 	-- $(RACE) -pgo=off -p 4 -timeout $(TEST_TIMEOUT) $(if $(TEST_EVENTS),-count=1) $(TESTFLAGS)
 
 .PHONY: envtest
-envtest: ## build the kube-apiserver and etcd that tests run against, unless they are there
+envtest: ## build the kube-apiserver, etcd and nats-server that tests run against, unless they are there
 	$(call server,etcd)
 	$(call server,kube-apiserver)
+	@cd tools/nats && GOWORK=off GOFLAGS= CGO_ENABLED=0 go tool -n nats-server >/dev/null
 
 # make e2e runs a folder of test/, and the packages that belong to it. servers_FOLDER are the Kubernetes servers that it needs, prepare_FOLDER
 # is a shell command that runs before it. Lines of test loggers are left out, as they hide the figures.
