@@ -64,7 +64,7 @@ func (e *Error) answer() answer {
 		if description == "" {
 			description = http.StatusText(e.Status)
 		}
-		a.body = errorBody{
+		a.body = ErrorAnswer{
 			Code: e.Code, Description: description, InstanceUsable: e.InstanceUsable, UpdateRepeatable: e.UpdateRepeatable,
 		}
 	}
@@ -77,54 +77,69 @@ func (e *Error) answer() answer {
 	return a
 }
 
-type errorBody struct {
-	Code             string `json:"error,omitempty"`
-	Description      string `json:"description"`
-	InstanceUsable   *bool  `json:"instance_usable,omitempty"`
-	UpdateRepeatable *bool  `json:"update_repeatable,omitempty"`
+// ErrorAnswer is the body of an error.
+type ErrorAnswer struct {
+	// Code is AsyncRequired, ConcurrencyError, MaintenanceInfoConflict or RequiresApp, or empty.
+	Code string `json:"error,omitempty"`
+	// Description is for people.
+	Description string `json:"description"`
+	// InstanceUsable reports whether the instance can be used after a failed update or deprovisioning.
+	InstanceUsable *bool `json:"instance_usable,omitempty"`
+	// UpdateRepeatable reports whether the same update can succeed later.
+	UpdateRepeatable *bool `json:"update_repeatable,omitempty"`
 }
 
 // seconds rounds up, so that clients do not retry too early.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
-// instanceAnswer is the body of an answer about an instance that is being created or changed.
-type instanceAnswer struct {
-	DashboardURL string    `json:"dashboard_url,omitempty"`
-	Operation    string    `json:"operation,omitempty"`
-	Metadata     *Metadata `json:"metadata,omitempty"`
+// InstanceAnswer is the body of an answer about an instance that is being created or changed.
+type InstanceAnswer struct {
+	DashboardURL string `json:"dashboard_url,omitempty"`
+	// Operation is the value with which to poll the last operation. It is set if the operation is asynchronous.
+	Operation string    `json:"operation,omitempty"`
+	Metadata  *Metadata `json:"metadata,omitempty"`
 }
 
-type operationAnswer struct {
+// OperationAnswer is the body of an answer about something that is being removed.
+type OperationAnswer struct {
+	// Operation is the value with which to poll the last operation. It is set if the operation is asynchronous.
 	Operation string `json:"operation,omitempty"`
 }
 
-type bindingAnswer struct {
-	Metadata        *bindingMetadata `json:"metadata,omitempty"`
-	Credentials     json.RawMessage  `json:"credentials,omitempty"`
-	SyslogDrainURL  string           `json:"syslog_drain_url,omitempty"`
-	RouteServiceURL string           `json:"route_service_url,omitempty"`
-	VolumeMounts    json.RawMessage  `json:"volume_mounts,omitempty"`
-	Endpoints       []Endpoint       `json:"endpoints,omitempty"`
-	Parameters      json.RawMessage  `json:"parameters,omitempty"`
+// BindingAnswer is the body of an answer about a binding.
+type BindingAnswer struct {
+	Metadata *BindingMetadata `json:"metadata,omitempty"`
+	// Credentials is a JSON object, and a secret.
+	Credentials     json.RawMessage `json:"credentials,omitempty"`
+	SyslogDrainURL  string          `json:"syslog_drain_url,omitempty"`
+	RouteServiceURL string          `json:"route_service_url,omitempty"`
+	// VolumeMounts is a JSON array.
+	VolumeMounts json.RawMessage `json:"volume_mounts,omitempty"`
+	Endpoints    []Endpoint      `json:"endpoints,omitempty"`
+	// Parameters is a JSON object. Only an answer to a GET request has it.
+	Parameters json.RawMessage `json:"parameters,omitempty"`
 }
 
-type bindingMetadata struct {
-	ExpiresAt   string `json:"expires_at,omitempty"`
-	RenewBefore string `json:"renew_before,omitempty"`
+// BindingMetadata has the times of a binding, in UTC.
+type BindingMetadata struct {
+	// ExpiresAt is when the credentials expire.
+	ExpiresAt string `json:"expires_at,omitempty" jsonschema:"format=date-time"`
+	// RenewBefore is when they should be rotated.
+	RenewBefore string `json:"renew_before,omitempty" jsonschema:"format=date-time"`
 }
 
 // bindingTime is the format of the specification: UTC with a fraction.
 const bindingTime = "2006-01-02T15:04:05.0Z"
 
-func (b *Binding) answer(parameters json.RawMessage) bindingAnswer {
-	a := bindingAnswer{
+func (b *Binding) answer(parameters json.RawMessage) BindingAnswer {
+	a := BindingAnswer{
 		Credentials: b.Credentials, SyslogDrainURL: b.SyslogDrainURL, RouteServiceURL: b.RouteServiceURL,
 		VolumeMounts: b.VolumeMounts, Endpoints: b.Endpoints, Parameters: parameters,
 	}
 	if b.ExpiresAt.IsZero() && b.RenewBefore.IsZero() {
 		return a
 	}
-	a.Metadata = &bindingMetadata{}
+	a.Metadata = &BindingMetadata{}
 	if !b.ExpiresAt.IsZero() {
 		a.Metadata.ExpiresAt = b.ExpiresAt.UTC().Format(bindingTime)
 	}

@@ -49,7 +49,7 @@ func bind(ctx context.Context, x *exchange) (answer, error) {
 	}
 	switch r := result.(type) {
 	case Accepted:
-		return ok(http.StatusAccepted, operationAnswer{Operation: r.Operation})
+		return ok(http.StatusAccepted, OperationAnswer{Operation: r.Operation})
 	case Bound:
 		status := http.StatusCreated
 		if r.Existed {
@@ -112,7 +112,7 @@ func unbind(ctx context.Context, x *exchange) (answer, error) {
 	}
 	switch r := result.(type) {
 	case Accepted:
-		return ok(http.StatusAccepted, operationAnswer{Operation: r.Operation})
+		return ok(http.StatusAccepted, OperationAnswer{Operation: r.Operation})
 	case Unbound:
 		return ok(http.StatusOK, struct{}{})
 	}

@@ -30,6 +30,9 @@ type handler struct {
 	catalogs catalogCache
 }
 
+// prefixes are the paths before /v2, as the servers in api/osb.yaml.
+func prefixes() []string { return []string{"", "/oauth", "/oauth/{region}"} }
+
 // NewHandler serves a broker under "/", "/oauth" and "/oauth/{region}". It answers other paths with 404. Without WithAuth it answers every
 // request with 401.
 func NewHandler(b Broker, options ...Option) http.Handler {
@@ -44,7 +47,7 @@ func NewHandler(b Broker, options ...Option) http.Handler {
 	h.mux.HandleFunc("/", h.lost)
 	for path, methods := range routes() {
 		allow := strings.Join(sortedMethods(methods), ", ")
-		for _, prefix := range []string{"", "/oauth", "/oauth/{region}"} {
+		for _, prefix := range prefixes() {
 			for method, r := range methods {
 				r.path = path
 				h.mux.HandleFunc(method+" "+prefix+path, h.serve(r))

@@ -84,11 +84,11 @@ func provision(ctx context.Context, x *exchange) (answer, error) {
 	}
 	switch r := result.(type) {
 	case Accepted:
-		return ok(http.StatusAccepted, instanceAnswer{DashboardURL: r.DashboardURL, Operation: r.Operation, Metadata: r.Metadata})
+		return ok(http.StatusAccepted, InstanceAnswer{DashboardURL: r.DashboardURL, Operation: r.Operation, Metadata: r.Metadata})
 	case Created:
-		return ok(http.StatusCreated, instanceAnswer{DashboardURL: r.DashboardURL, Metadata: r.Metadata})
+		return ok(http.StatusCreated, InstanceAnswer{DashboardURL: r.DashboardURL, Metadata: r.Metadata})
 	case Exists:
-		return ok(http.StatusOK, instanceAnswer{DashboardURL: r.DashboardURL, Metadata: r.Metadata})
+		return ok(http.StatusOK, InstanceAnswer{DashboardURL: r.DashboardURL, Metadata: r.Metadata})
 	}
 	return unexpected(result)
 }
@@ -123,9 +123,9 @@ func update(ctx context.Context, x *exchange) (answer, error) {
 	}
 	switch r := result.(type) {
 	case Accepted:
-		return ok(http.StatusAccepted, instanceAnswer{DashboardURL: r.DashboardURL, Operation: r.Operation, Metadata: r.Metadata})
+		return ok(http.StatusAccepted, InstanceAnswer{DashboardURL: r.DashboardURL, Operation: r.Operation, Metadata: r.Metadata})
 	case Updated:
-		return ok(http.StatusOK, instanceAnswer{DashboardURL: r.DashboardURL, Metadata: r.Metadata})
+		return ok(http.StatusOK, InstanceAnswer{DashboardURL: r.DashboardURL, Metadata: r.Metadata})
 	}
 	return unexpected(result)
 }
@@ -143,7 +143,7 @@ func deprovision(ctx context.Context, x *exchange) (answer, error) {
 	}
 	switch r := result.(type) {
 	case Accepted:
-		return ok(http.StatusAccepted, operationAnswer{Operation: r.Operation})
+		return ok(http.StatusAccepted, OperationAnswer{Operation: r.Operation})
 	case Deprovisioned:
 		return ok(http.StatusOK, struct{}{})
 	}

@@ -26,7 +26,6 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/libs/testkit/openapi"
 	"github.com/kyma-project/keb/services/broker"
 )
 
@@ -132,11 +131,7 @@ func (b *bench) prepare() {
 	})
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = srv.Close() }) // a broker that was replaced without a stop
-	document, err := openapi.Read("../../api/broker.yaml")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	h := document.Checked(b.t, srv.Handler(), func(r *http.Request) bool { return !document.Has(r) }) // without the Open Service Broker API
+	h := documented(b.t, srv.Handler())
 	b.handler.Store(&h)
 	b.broker = srv
 	b.stop = func() { b.closeBroker(srv) }

@@ -1,12 +1,10 @@
 package orchestrator_test
 
 import (
-	"encoding/json"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -53,48 +51,7 @@ func TestOpenAPI_Examples_AreValid(t *testing.T) {
 	t.Parallel()
 	c, err := theDocument()
 	require.NoError(t, err)
-	n := 0
-	var walk func(where string, value any)
-	check := func(where string, example any) {
-		data, err := json.Marshal(example)
-		require.NoError(t, err)
-		n++
-		if text, ok := example.(string); ok && strings.Contains(where, "event-stream") {
-			if err := c.Events(where+"/x-events", []byte(text)); err != nil {
-				t.Errorf("%s: %v", where, err)
-			}
-			return
-		}
-		if err := c.Validate(where+"/schema", data); err != nil {
-			t.Errorf("%s: %v", where, err)
-		}
-	}
-	walk = func(where string, value any) {
-		switch v := value.(type) {
-		case map[string]any:
-			if _, media := v["schema"]; media {
-				if example, ok := v["example"]; ok {
-					check(where, example)
-				}
-				examples, _ := v["examples"].(map[string]any)
-				for _, example := range examples {
-					check(where, example.(map[string]any)["value"])
-				}
-			}
-			for key, child := range v {
-				if key != "example" && key != "examples" {
-					walk(where+openapi.Pointer(key), child)
-				}
-			}
-		case []any:
-			for i, child := range v {
-				walk(where+"/"+strconv.Itoa(i), child)
-			}
-		}
-	}
-	walk("/paths", c.Root["paths"])
-	walk("/components", c.Root["components"])
-	if n < 10 {
+	if n := c.Examples(t); n < 10 {
 		t.Errorf("%d examples are found", n)
 	}
 }

@@ -1,5 +1,5 @@
 // Package broker is the operator-facing API of the broker: its client and the types on the wire, which the server, the command line, the
-// jobs and the tests share. The OSB API is package osb. The schemas in api/broker.yaml are generated from the types and their comments.
+// jobs and the tests share. The OSB API is package osb, and its page api/osb.yaml. The schemas in api/broker.yaml are generated from the types and their comments.
 package broker
 
 import (

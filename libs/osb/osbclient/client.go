@@ -98,10 +98,8 @@ type Change struct {
 // Answer is the broker's answer to a request that changes an instance.
 type Answer struct {
 	// Async reports whether the operation is asynchronous: poll for Operation.
-	Async        bool          `json:"-"`
-	Operation    string        `json:"operation"`
-	DashboardURL string        `json:"dashboard_url"`
-	Metadata     *osb.Metadata `json:"metadata"`
+	Async bool `json:"-"`
+	osb.InstanceAnswer
 }
 
 // Catalog reads the catalog.
@@ -242,12 +240,7 @@ func (c *Client) setHeaders(request *http.Request, hasBody bool) {
 }
 
 func answerError(response *http.Response, raw []byte) *osb.Error {
-	var body struct {
-		Code             string `json:"error"`
-		Description      string `json:"description"`
-		InstanceUsable   *bool  `json:"instance_usable"`
-		UpdateRepeatable *bool  `json:"update_repeatable"`
-	}
+	var body osb.ErrorAnswer
 	// A proxy may send an answer that is not JSON. The error then contains only the status.
 	_ = json.Unmarshal(raw, &body)
 	if body.Description == "" {

@@ -74,7 +74,7 @@ func TestProvision_Request_IsSentAndAnswered(t *testing.T) {
 		ServiceID: "s", PlanID: "p", Parameters: map[string]any{"name": "n"},
 	})
 	require.NoError(t, err)
-	want := &osbclient.Answer{Async: true, Operation: "op", DashboardURL: "http://d"}
+	want := &osbclient.Answer{Async: true, InstanceAnswer: osb.InstanceAnswer{Operation: "op", DashboardURL: "http://d"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

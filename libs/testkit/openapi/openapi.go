@@ -29,6 +29,8 @@ type Document struct {
 	mu       sync.Mutex
 	compiled map[string]*jsonschema.Schema
 	patterns *http.ServeMux
+	// paths are the paths of the patterns without the path of a server.
+	paths map[string]string
 }
 
 // Read reads a document.
@@ -50,15 +52,36 @@ func Read(file string) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Document{file: file, Root: document.(map[string]any), compiler: jsonschema.NewCompiler(), compiled: map[string]*jsonschema.Schema{}, patterns: http.NewServeMux()}
+	c := &Document{file: file, Root: document.(map[string]any), compiler: jsonschema.NewCompiler(), compiled: map[string]*jsonschema.Schema{}, patterns: http.NewServeMux(), paths: map[string]string{}}
 	c.compiler.AssertFormat()
 	if err := c.compiler.AddResource("openapi.json", document); err != nil {
 		return nil, err
 	}
 	for _, route := range c.Routes() {
-		c.patterns.Handle(route, http.NotFoundHandler())
+		method, path, _ := strings.Cut(route, " ")
+		for _, prefix := range c.Prefixes() {
+			pattern := method + " " + prefix + path
+			c.patterns.Handle(pattern, http.NotFoundHandler())
+			c.paths[pattern] = path
+		}
 	}
 	return c, nil
+}
+
+// Prefixes are the paths of the servers of the document, with their variables as a mux has them.
+func (c *Document) Prefixes() []string {
+	servers, _ := c.Root["servers"].([]any)
+	var out []string
+	for _, server := range servers {
+		address, _ := server.(map[string]any)["url"].(string)
+		_, host, _ := strings.Cut(address, "://")
+		_, path, found := strings.Cut(host, "/")
+		if found {
+			path = "/" + path
+		}
+		out = append(out, path)
+	}
+	return out
 }
 
 // at finds what a pointer leads to, through references.
@@ -127,10 +150,62 @@ func (c *Document) Validate(where string, data []byte) error {
 	return schema.Validate(value)
 }
 
+// Examples validates every example of the document, and returns their number.
+func (c *Document) Examples(t testing.TB) int {
+	t.Helper()
+	return c.examples(t, "/paths", c.Root["paths"]) + c.examples(t, "/components", c.Root["components"])
+}
+
+func (c *Document) examples(t testing.TB, where string, value any) int {
+	t.Helper()
+	n := 0
+	switch v := value.(type) {
+	case map[string]any:
+		if _, media := v["schema"]; media {
+			all, _ := v["examples"].(map[string]any)
+			if example, ok := v["example"]; ok {
+				n += c.example(t, where, example)
+			}
+			for _, example := range all {
+				n += c.example(t, where, example.(map[string]any)["value"])
+			}
+		}
+		for key, child := range v {
+			if key != "example" && key != "examples" {
+				n += c.examples(t, where+Pointer(key), child)
+			}
+		}
+	case []any:
+		for i, child := range v {
+			n += c.examples(t, where+"/"+strconv.Itoa(i), child)
+		}
+	}
+	return n
+}
+
+func (c *Document) example(t testing.TB, where string, example any) int {
+	t.Helper()
+	text, isText := example.(string)
+	var err error
+	if isText && strings.Contains(where, "event-stream") {
+		err = c.Events(where+"/x-events", []byte(text))
+	} else {
+		var data []byte
+		if data, err = json.Marshal(example); err == nil {
+			err = c.Validate(where+"/schema", data)
+		}
+	}
+	if err != nil {
+		t.Errorf("%s: %v", where, err)
+	}
+	return 1
+}
+
 // Answer validates an answer.
 func (c *Document) Answer(r *http.Request, status int, header http.Header, body []byte) error {
 	_, pattern := c.patterns.Handler(r)
-	method, path, _ := strings.Cut(pattern, " ")
+	method, _, _ := strings.Cut(pattern, " ")
+	path := c.paths[pattern]
 	if pattern == "" || method == http.MethodGet && r.Method == http.MethodHead {
 		switch status {
 		case http.StatusNotFound, http.StatusMethodNotAllowed,

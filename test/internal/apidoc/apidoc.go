@@ -220,5 +220,5 @@ func anchor(heading string) string {
 
 // Pages are the pages by file name, each with what renders it from the folder of the contracts.
 func Pages() map[string]func(dir string) ([]byte, error) {
-	return map[string]func(string) ([]byte, error){"operator-api.md": OpenAPI, "broker-api.md": BrokerAPI, "events.md": AsyncAPI}
+	return map[string]func(string) ([]byte, error){"operator-api.md": OpenAPI, "broker-api.md": BrokerAPI, "osb-api.md": OSBAPI, "events.md": AsyncAPI}
 }

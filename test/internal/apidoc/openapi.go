@@ -21,6 +21,9 @@ func BrokerAPI(dir string) ([]byte, error) {
 	return openAPI(dir, "broker.yaml", "Runtimes API of the broker")
 }
 
+// OSBAPI renders osb.yaml in the folder dir.
+func OSBAPI(dir string) ([]byte, error) { return openAPI(dir, "osb.yaml", "Open Service Broker API") }
+
 func openAPI(dir, file, title string) ([]byte, error) {
 	docs := &documents{dir: dir, read: map[string]*yaml.Node{}}
 	api, err := docs.open(file)

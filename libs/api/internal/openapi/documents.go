@@ -9,14 +9,16 @@ import (
 	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/libs/osb/osbclient"
 )
 
 // Documents returns the generated documents.
-func Documents() []*Document { return []*Document{operatorAPI(), brokerAPI()} }
+func Documents() []*Document { return []*Document{operatorAPI(), brokerAPI(), osbAPI()} }
 
 func operatorAPI() *Document {
 	return &Document{
-		File: "openapi.yaml", Folder: "api/operator",
+		File: "openapi.yaml", Folders: []string{"api/operator", "event"},
 		Types: []any{
 			operator.Error{}, operator.OperationList{}, operator.OperationDetail{}, operator.HistoryLines{}, operator.LiveWorkers{}, operator.Resync{},
 			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.ActionRequest{},
@@ -57,7 +59,7 @@ func adjustOperatorAPI(all map[string]*jsonschema.Schema) error {
 
 func brokerAPI() *Document {
 	return &Document{
-		File: "broker.yaml", Folder: "api/broker",
+		File: "broker.yaml", Folders: []string{"api/broker", "event"},
 		Types: []any{
 			broker.RuntimeList{}, broker.Info{}, broker.InfoFailure{}, broker.Retriggered{}, broker.Expired{}, broker.OSBFailure{},
 			broker.Failure{}, broker.KubeconfigFailure{},
@@ -65,6 +67,30 @@ func brokerAPI() *Document {
 		Enums: map[reflect.Type][]string{
 			reflect.TypeFor[event.OperationType](): texts(event.OperationTypes()),
 			reflect.TypeFor[broker.RuntimeState](): texts(broker.RuntimeStates()),
+		},
+	}
+}
+
+func osbAPI() *Document {
+	return &Document{
+		File: "osb.yaml", Folders: []string{"osb", "osb/osbclient"},
+		Types: []any{
+			osb.Catalog{}, osb.Instance{}, osb.LastOperation{}, osb.InstanceAnswer{}, osb.OperationAnswer{}, osb.BindingAnswer{}, osb.ErrorAnswer{},
+			osbclient.Provisioning{}, osbclient.Change{}, osbclient.Bind{},
+		},
+		Enums: map[reflect.Type][]string{
+			reflect.TypeFor[osb.State](): texts([]osb.State{osb.StateInProgress, osb.StateSucceeded, osb.StateFailed}),
+		},
+		Adjust: func(all map[string]*jsonschema.Schema) error {
+			for _, request := range []string{"Provisioning", "Change", "Bind", "MaintenanceInfo"} {
+				all[request].AdditionalProperties = nil // the broker ignores unknown members
+			}
+			mounts, err := property(all, "BindingAnswer", "volume_mounts")
+			if err != nil {
+				return err
+			}
+			mounts.Type = "array"
+			return nil
 		},
 	}
 }

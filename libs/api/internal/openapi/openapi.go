@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -29,8 +30,10 @@ const (
 
 // Document is a file in api/.
 type Document struct {
-	// File is the file name, and Folder the folder of the package with the types, relative to libs.
-	File, Folder string
+	// File is the file name.
+	File string
+	// Folders lists the folders of the packages with the types, relative to libs.
+	Folders []string
 	// Types lists the types that the paths use. Types that they refer to are added.
 	Types []any
 	// Enums maps named string types to their values.
@@ -89,15 +92,16 @@ func (d *Document) schemas(libs string) ([]byte, error) {
 func (d *Document) reflector(libs string) (*jsonschema.Reflector, error) {
 	r := &jsonschema.Reflector{Anonymous: true, Namer: name, Mapper: d.mapped}
 	comments := map[string]string{}
-	for _, folder := range []string{d.Folder, "event"} {
+	for _, folder := range d.Folders {
 		found := &jsonschema.Reflector{}
 		if err := found.AddGoComments(module, filepath.Join(libs, folder), jsonschema.WithFullComment()); err != nil {
 			return nil, fmt.Errorf("read comments: %w", err)
 		}
 		for key, text := range found.CommentMap {
-			// The key ends with the package's folder, a dot and the name.
-			if at := strings.LastIndex(key, "/"); at >= 0 {
-				_, key, _ = strings.Cut(key[at:], ".")
+			// The key ends with the package's folder, a dot and the name. Folders below are found, too.
+			in, key, _ := strings.Cut(key[strings.LastIndex(key, "/")+1:], ".")
+			if in != path.Base(folder) {
+				continue
 			}
 			comments[folder+"."+key] = strings.Join(strings.Fields(text), " ")
 		}
@@ -129,7 +133,7 @@ func (d *Document) mapped(t reflect.Type) *jsonschema.Schema {
 	if _, ok := d.Enums[t]; ok {
 		return &jsonschema.Schema{Ref: schemas + t.Name()}
 	}
-	if t == reflect.TypeFor[json.RawMessage]() {
+	if t == reflect.TypeFor[json.RawMessage]() || t == reflect.TypeFor[any]() {
 		return &jsonschema.Schema{Type: "object"}
 	}
 	return nil
