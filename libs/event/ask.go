@@ -107,6 +107,14 @@ type CommandRef struct {
 	Cursor      int64  `json:"cursor"`
 }
 
+// CancelNotice names a command that should end early. The worker ends the step that executes it and publishes its result as usual: the
+// result may hold ids that are needed later.
+type CancelNotice struct {
+	CommandRef
+	// Reason is a human-readable reason.
+	Reason string `json:"reason"`
+}
+
 // CredentialsRequest claims one kind of sealed credentials of an instance, for the step whose command the worker has.
 type CredentialsRequest struct {
 	InstanceID  string `json:"instanceId"`

@@ -102,7 +102,7 @@ func orchestratorUser() User {
 		consumeSubjects(RequestsConsumer()),
 		consumeSubjects(ResultsConsumer()),
 		[]string{
-			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
+			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, CancelSubject("*"), AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
 		},
 	)
@@ -150,9 +150,9 @@ func consumeSubjects(c ConsumerSpec) []string {
 	return []string{"$JS.API.CONSUMER.INFO." + of, "$JS.API.CONSUMER.MSG.NEXT." + of, "$JS.ACK." + of + ".>", DeadSubject(c.Stream)}
 }
 
-// servedSubjects returns the subjects on which a worker listens: its micro service, its ping and its requests.
+// servedSubjects returns the subjects on which a worker listens: its micro service, its ping, notices about its commands and its requests.
 func servedSubjects(name string) []string {
-	subjects := []string{"keb.worker." + name + ".ping", "keb.ask." + name + ".*"}
+	subjects := []string{"keb.worker." + name + ".ping", CancelSubject(name), "keb.ask." + name + ".*"}
 	for _, verb := range []string{"PING", "INFO", "STATS"} {
 		// The IDs of the replicas follow the name.
 		of := "$SRV." + verb + ".keb-worker-" + name

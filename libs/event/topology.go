@@ -164,6 +164,11 @@ func FactSubject(o OperationType, t Type) string { return "keb.fact." + string(o
 // changed. The payload is an OperationsRequest. A notice may be lost, so listeners also poll the database.
 const NoticeOperations = "keb.notice.operations"
 
+// CancelSubject returns the subject on which the orchestrator notifies all replicas of a worker, outside of any stream, that a command of
+// theirs should end early: "keb.worker.<worker>.cancel". The payload is a CancelNotice. A notice may be lost; the command then ends at its
+// ExecuteBefore.
+func CancelSubject(worker string) string { return "keb.worker." + worker + ".cancel" }
+
 // DeadSubject returns the subject of unreadable messages of a stream.
 func DeadSubject(s Stream) string { return "keb.dead." + string(s) }
 
