@@ -16,6 +16,8 @@ const (
 	ReasonInternal = "err_keb_internal"
 	// ReasonTimeout is the reason of a step that did not end before its command's ExecuteBefore.
 	ReasonTimeout = "err_keb_timeout"
+	// ReasonCancelled is the reason of a step whose command was cancelled before it ended.
+	ReasonCancelled = "err_keb_cancelled"
 	// ReasonState is for steps: an external system is in a state that the step does not expect.
 	ReasonState = "err_unexpected_state"
 )
@@ -40,6 +42,29 @@ var (
 	// ErrNoSession means that an Operation was not created by the SDK. In tests, workertest creates operations.
 	ErrNoSession = errors.New("operation was not created by the worker SDK: use workertest.Run in tests")
 )
+
+// Causes of the end of the context of Run, see context.Cause. They wrap the error of the context, because clients return the cause instead.
+var (
+	// ErrCancelled means that the operation is to be cancelled, or no longer needs the command. The text of the cause contains the reason.
+	ErrCancelled error = &cause{"the command was cancelled", context.Canceled}
+	// ErrTimeLimit means that the command's ExecuteBefore has passed.
+	ErrTimeLimit error = &cause{"the time limit of the step has passed", context.DeadlineExceeded}
+	// ErrStopping means that the worker stops.
+	ErrStopping error = &cause{"the worker stops", context.Canceled}
+)
+
+// cause is the cause of the end of a context.
+type cause struct {
+	text string
+	err  error
+}
+
+func (c *cause) Error() string { return c.text }
+
+func (c *cause) Unwrap() error { return c.err }
+
+// Timeout makes the errors of clients report a timeout, as they do for context.DeadlineExceeded.
+func (c *cause) Timeout() bool { return errors.Is(c.err, context.DeadlineExceeded) }
 
 // maxMessage is the maximum length of a message or an error message in a result, in bytes.
 const maxMessage = 4 << 10

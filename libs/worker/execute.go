@@ -30,6 +30,9 @@ type Execution struct {
 	Log *slog.Logger
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+
+	// wanted reports, after Run has returned, whether the result still counts; nil means that it does.
+	wanted func() bool
 }
 
 // Result is the outcome of an execution.
@@ -43,7 +46,9 @@ type Result struct {
 
 	// interrupted is true if the worker stopped before the step was done, so there is no result to publish.
 	interrupted bool
-	panicked    bool
+	// unwanted is true if the orchestrator no longer waits for the result, so it is not published.
+	unwanted bool
+	panicked bool
 }
 
 // Payload returns the type and payload of the result's event.
@@ -80,10 +85,14 @@ func Execute(ctx context.Context, step Step, x Execution) Result {
 		Worker: x.Worker, StartedAt: s.now(),
 	}}
 
-	ctx, cancel := context.WithTimeout(ctx, c.ExecuteBefore.Sub(r.StartedAt))
+	ctx, cancel := context.WithTimeoutCause(ctx, c.ExecuteBefore.Sub(r.StartedAt), ErrTimeLimit)
 	defer cancel()
 	after, err := s.run(ctx, step, &r)
-	stopped := ctx.Err()
+	stopped := context.Cause(ctx)
+	if x.wanted != nil && !x.wanted() {
+		r.unwanted = true
+		return r
+	}
 
 	var invalid error
 	r.Details, invalid = s.close()
@@ -126,14 +135,20 @@ func (s *session) operation() Operation {
 	}
 }
 
-// judge sets the outcome from the return values of Run. stopped is the error of its context at that moment.
+// judge sets the outcome from the return values of Run. stopped is the cause of the end of its context at that moment.
 func (r *Result) judge(after time.Duration, err, stopped error) {
 	if after < 0 {
 		r.Outcome = event.OutcomeFailed
 		r.Error = report(fmt.Errorf("invalid result: the step's retry delay %s is negative", after))
 		return
 	}
-	if errors.Is(stopped, context.Canceled) && isStop(err) {
+	switch {
+	case !errors.Is(stopped, context.Canceled) || !isStop(err):
+	case errors.Is(stopped, ErrCancelled):
+		r.Outcome = event.OutcomeRetry
+		r.Error = &event.Error{Component: ComponentKEB, Reason: ReasonCancelled, Message: cleanMessage(stopped.Error())}
+		return
+	default:
 		r.interrupt(err)
 		return
 	}

@@ -13,6 +13,9 @@ func SetAckWait(w *Worker, d time.Duration) { w.spec.AckWait = d }
 // SetSlotPatience sets how long commands wait in a busy process. A question about them gets half of it.
 func SetSlotPatience(w *Worker, d time.Duration) { w.slotPatience = d }
 
+// SetOverdueGrace sets how long a step may run after its deadline before it is abandoned.
+func SetOverdueGrace(w *Worker, d time.Duration) { w.overdueGrace = d }
+
 // AskCurrent asks the orchestrator about any number of commands.
 func AskCurrent(ctx context.Context, w *Worker, patience time.Duration, refs []event.CommandRef) map[event.CommandRef]bool {
 	p := &pool{w: w}

@@ -19,6 +19,8 @@ const (
 	// ignoredOutdated is a redelivered command that is no longer current, ignoredUnchecked one without an answer about that.
 	ignoredOutdated  = "outdated"
 	ignoredUnchecked = "unchecked"
+	// ignoredOverdue is a command whose earlier dispatch has not returned in time and still runs in this process.
+	ignoredOverdue = "overdue"
 )
 
 // metrics of one worker. All label combinations exist from the start, so that a rate includes the first
@@ -26,6 +28,7 @@ const (
 type metrics struct {
 	steps       map[string]stepMetrics
 	running     prometheus.Gauge
+	abandoned   prometheus.Gauge
 	concurrency prometheus.Gauge
 	panics      prometheus.Counter
 	unpublished prometheus.Counter
@@ -49,6 +52,9 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 	running := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "keb_worker_steps_running", Help: "Steps that run now.",
 	}, []string{"worker"})
+	abandoned := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "keb_worker_steps_abandoned", Help: "Steps that have not returned although their time limit has passed, and that no longer hold a slot.",
+	}, []string{"worker"})
 	concurrency := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "keb_worker_concurrency", Help: "The most steps that run at once.",
 	}, []string{"worker"})
@@ -63,7 +69,7 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 	}, []string{"worker", "reason"})
 
 	if r != nil {
-		err := errors.Join(register(r, &total), register(r, &duration), register(r, &running), register(r, &concurrency), register(r, &panics),
+		err := errors.Join(register(r, &total), register(r, &duration), register(r, &running), register(r, &abandoned), register(r, &concurrency), register(r, &panics),
 			register(r, &unpublished), register(r, &ignored))
 		if err != nil {
 			return nil, err
@@ -72,11 +78,11 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 
 	m := &metrics{
 		steps:   make(map[string]stepMetrics, len(steps)),
-		running: running.WithLabelValues(worker), concurrency: concurrency.WithLabelValues(worker), panics: panics.WithLabelValues(worker),
+		running: running.WithLabelValues(worker), abandoned: abandoned.WithLabelValues(worker), concurrency: concurrency.WithLabelValues(worker), panics: panics.WithLabelValues(worker),
 		unpublished: unpublished.WithLabelValues(worker),
 		ignored:     map[string]prometheus.Counter{},
 	}
-	for _, reason := range []string{ignoredLate, ignoredDuplicate, ignoredUnknown, ignoredUnreadable, ignoredOutdated, ignoredUnchecked} {
+	for _, reason := range []string{ignoredLate, ignoredDuplicate, ignoredUnknown, ignoredUnreadable, ignoredOutdated, ignoredUnchecked, ignoredOverdue} {
 		m.ignored[reason] = ignored.WithLabelValues(worker, reason)
 	}
 	for _, step := range steps {

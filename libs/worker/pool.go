@@ -23,8 +23,12 @@ const (
 	slotPatience = 2 * time.Second
 	// busyDelay is the redelivery delay of a command that found no free slot.
 	busyDelay = time.Second
-	// stopGrace is the time limit for steps to return after their context has ended.
+	// stopGrace is the time limit for steps to return after their context has ended because the worker stops.
 	stopGrace = 2 * time.Second
+	// overdueGrace is the time limit for a step to return after the ExecuteBefore of its command. After that it is abandoned.
+	overdueGrace = 3 * time.Second
+	// overdueDelay is the redelivery delay of a command whose earlier dispatch still runs in this process after its limit.
+	overdueDelay = time.Second
 	// resultQueue is the maximum number of results that wait for publication. When it is full, finished steps wait and keep
 	// their slots.
 	resultQueue = 1024
@@ -38,7 +42,7 @@ type pool struct {
 	w *Worker
 	// stepsCtx is the context of steps. It outlives the context of Run until the end of the drain.
 	stepsCtx  context.Context
-	stopSteps context.CancelFunc
+	stopSteps context.CancelCauseFunc
 	// publishCtx never ends; each publish has its own deadline.
 	publishCtx context.Context
 
@@ -64,6 +68,13 @@ type taken struct {
 	command  event.StepExecute
 	step     Step
 	since    time.Time
+
+	// The fields below are protected by the mutex of the pool.
+
+	// cancel ends the context of the step; nil before the step has begun and after it has returned.
+	cancel context.CancelCauseFunc
+	// left means that the command no longer holds a slot. It is abandoned if its step has not returned.
+	left bool
 }
 
 func (t *taken) dispatchID() string {
@@ -78,7 +89,7 @@ func (w *Worker) startPool(ctx context.Context) *pool {
 		closed: make(chan struct{}), taken: map[string]*taken{}, unknown: map[string]bool{},
 		unchecked: rate.Sometimes{Interval: uncheckedLog},
 	}
-	p.stepsCtx, p.stopSteps = context.WithCancel(base)
+	p.stepsCtx, p.stopSteps = context.WithCancelCause(base)
 	for range publishers {
 		p.helpers.Go(p.publish)
 	}
@@ -117,7 +128,8 @@ func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 			p.giveBackAll(admitted[i:], after)
 			return
 		}
-		p.steps.Go(func() { p.run(ctx, t) })
+		p.steps.Add(1)
+		go p.run(ctx, t) // leave is its end for p.steps
 	}
 }
 
@@ -170,6 +182,12 @@ func (p *pool) admit(ctx context.Context, d *bus.Delivery) *taken {
 	p.mu.Unlock()
 	if !running {
 		return t
+	}
+	if !p.w.now().Before(other.command.ExecuteBefore) {
+		// The step should have returned. This process does not execute the command a second time beside it, but another replica may.
+		p.w.metrics.ignored[ignoredOverdue].Inc()
+		p.settle(t, d.Nak(overdueDelay))
+		return nil
 	}
 	p.w.metrics.ignored[ignoredDuplicate].Inc()
 	// A redelivery of the same message stays open: the acknowledgement of the running one settles both, and without it the message
@@ -235,8 +253,7 @@ func (p *pool) settle(t *taken, err error) {
 	}
 }
 
-// heartbeat reports long-running commands to the bus as in progress, with one timer for all of them. A
-// step that runs past its deadline is abandoned.
+// heartbeat reports long-running commands to the bus as in progress until their deadline, with one timer for all of them.
 func (p *pool) heartbeat() {
 	every := p.w.spec.AckWait / 3
 	ticker := time.NewTicker(every)
@@ -248,7 +265,7 @@ func (p *pool) heartbeat() {
 		case <-ticker.C:
 		}
 		for _, t := range p.olderThan(every) {
-			if p.w.now().Before(t.command.ExecuteBefore.Add(p.w.spec.AckWait)) {
+			if p.w.now().Before(t.command.ExecuteBefore) {
 				p.settle(t, t.delivery.InProgress())
 			}
 		}
@@ -273,8 +290,10 @@ func (p *pool) commands() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ids := make([]string, 0, len(p.taken))
-	for id := range p.taken {
-		ids = append(ids, id)
+	for id, t := range p.taken {
+		if t.cancel == nil || !t.left { // it is not abandoned
+			ids = append(ids, id)
+		}
 	}
 	return ids
 }
@@ -287,16 +306,17 @@ func (p *pool) drain(timeout time.Duration) error {
 		p.steps.Wait()
 		close(idle)
 	}()
-	var err error
 	if !within(idle, timeout) {
-		p.stopSteps()
-		if !within(idle, stopGrace) {
-			err = fmt.Errorf("worker %s: steps did not stop when their context ended: %s", p.w.cfg.Name, p.stillRunning())
-		}
+		p.stopSteps(ErrStopping)
+		within(idle, stopGrace)
+	}
+	var err error
+	if steps := p.stillRunning(); steps != "" {
+		err = fmt.Errorf("worker %s: steps did not stop when their context ended: %s", p.w.cfg.Name, steps)
 	}
 	close(p.closed)
 	p.helpers.Wait()
-	p.stopSteps()
+	p.stopSteps(ErrStopping)
 	return err
 }
 
@@ -316,7 +336,9 @@ func (p *pool) stillRunning() string {
 	defer p.mu.Unlock()
 	names := map[string]bool{}
 	for _, t := range p.taken {
-		names[t.command.Step] = true
+		if t.cancel != nil {
+			names[t.command.Step] = true
+		}
 	}
 	return strings.Join(slices.Sorted(maps.Keys(names)), ", ")
 }

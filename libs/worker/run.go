@@ -12,7 +12,7 @@ import (
 
 // run executes one command in a slot of the pool. stop ends when the worker stops.
 func (p *pool) run(stop context.Context, t *taken) {
-	defer func() { <-p.slots }()
+	defer p.leave(t)
 	if p.w.limiter != nil {
 		if err := p.w.limiter.Wait(stop); err != nil {
 			p.giveBack(t, 0)
@@ -24,9 +24,10 @@ func (p *pool) run(stop context.Context, t *taken) {
 			return
 		}
 	}
-	p.w.metrics.running.Inc()
-	defer p.w.metrics.running.Dec()
 	ctx, span := p.startSpan(t)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer p.begin(t, cancel).Stop()
 	r := Execute(ctx, t.step, Execution{
 		Command: t.command,
 		Worker:  event.Worker{Name: p.w.cfg.Name, Version: p.w.cfg.Version},
@@ -36,8 +37,13 @@ func (p *pool) run(stop context.Context, t *taken) {
 		Kept:    p.w.kept,
 		Log:     p.logOf(t, span),
 		Now:     p.w.deps.Now,
+		wanted:  func() bool { return !p.returned(t) || p.awaitWanted(t) },
 	})
 	endSpan(span, &r)
+	if r.unwanted {
+		p.forget(t)
+		return
+	}
 	if r.interrupted {
 		p.w.log.Info("step interrupted, its command is returned", t.logArgs()...)
 		p.giveBack(t, 0)

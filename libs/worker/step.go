@@ -21,8 +21,12 @@ type Step interface {
 	//	(op, 0, err)  failed; an *Error in err's chain says component and reason
 	//
 	// An error that no helper of this package created means failed, whatever the duration is. ctx ends at
-	// op.ExecuteBefore, and when the worker stops and the step does not end in time. An error returned after
-	// that, unless it is an *Error of another cause, does not fail the operation: the step runs again.
+	// op.ExecuteBefore, when the command is cancelled, and when the worker stops and the step does not end in
+	// time; context.Cause is then ErrTimeLimit, ErrCancelled or ErrStopping. An error returned after that, unless
+	// it is an *Error of another cause, does not fail the operation: the step runs again, or the operation is cancelled.
+	//
+	// Run must return soon after ctx has ended. If it does not return within a few seconds after op.ExecuteBefore, the worker
+	// abandons it: its slot is used for other commands, and its result counts only if the orchestrator still waits for it.
 	//
 	// log has the operation, instance, stage, step and attempt as attributes. If Run panics, the step has failed.
 	Run(ctx context.Context, op Operation, log *slog.Logger) (Operation, time.Duration, error)

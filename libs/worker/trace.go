@@ -48,8 +48,11 @@ func endSpan(span trace.Span, r *Result) {
 		return
 	}
 	outcome := string(r.Outcome)
-	if r.interrupted {
+	switch {
+	case r.interrupted:
 		outcome = "interrupted"
+	case r.unwanted:
+		outcome = "abandoned"
 	}
 	span.SetAttributes(attribute.String("keb.outcome", outcome))
 	if r.RetryAfter > 0 {

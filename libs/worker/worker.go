@@ -100,13 +100,15 @@ type Worker struct {
 	spec    event.ConsumerSpec
 	// slotPatience is the constant of that name, unless a test changes it.
 	slotPatience time.Duration
+	// overdueGrace is the constant of that name, unless a test changes it.
+	overdueGrace time.Duration
 }
 
 // New creates a worker with at least one step or question. It reports all invalid and duplicate names.
 func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, tracer: tracing.TracerOf(deps.TracerProvider, "libs/worker"), steps: make(map[string]Step, len(steps)),
-		spec: event.CommandsConsumer(cfg.Name), slotPatience: slotPatience,
+		spec: event.CommandsConsumer(cfg.Name), slotPatience: slotPatience, overdueGrace: overdueGrace,
 	}
 	if err := check(cfg, steps); err != nil {
 		return nil, fmt.Errorf("new worker: %w", err)
@@ -192,6 +194,15 @@ func (w *Worker) Run(ctx context.Context) error {
 		return nil
 	}
 
+	stopCancels, err := w.hearCancels(func(n event.CancelNotice) {
+		if p := running.Load(); p != nil {
+			p.cancelCommand(n)
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("worker %s: %w", w.cfg.Name, err)
+	}
+	defer stopCancels()
 	p := w.startPool(ctx)
 	running.Store(p)
 	consumeErr := w.deps.Bus.Consume(ctx, bus.ConsumeConfig{

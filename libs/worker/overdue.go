@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// begin records that the step of a command runs. Unless the timer is stopped, the step is abandoned when it has not returned overdueGrace
+// after the deadline of its command.
+func (p *pool) begin(t *taken, cancel context.CancelCauseFunc) *time.Timer {
+	p.w.metrics.running.Inc()
+	p.mu.Lock()
+	t.cancel = cancel
+	p.mu.Unlock()
+	return time.AfterFunc(t.command.ExecuteBefore.Sub(p.w.now())+p.w.overdueGrace, func() { p.abandon(t) })
+}
+
+// returned records that the step of a command has returned, and reports whether it was abandoned before.
+func (p *pool) returned(t *taken) (abandoned bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.cancel = nil
+	if t.left {
+		p.w.metrics.abandoned.Dec()
+	} else {
+		p.w.metrics.running.Dec()
+	}
+	return t.left
+}
+
+// leave frees the slot of a command, unless it was abandoned before.
+func (p *pool) leave(t *taken) {
+	p.mu.Lock()
+	left := t.left
+	t.left = true
+	p.mu.Unlock()
+	if !left {
+		<-p.slots
+		p.steps.Done()
+	}
+}
+
+// abandon frees the slot of a step that did not return. Its goroutine cannot be ended: it is counted until it returns.
+func (p *pool) abandon(t *taken) {
+	p.mu.Lock()
+	runs := t.cancel != nil && !t.left
+	if runs {
+		t.left = true
+		p.w.metrics.running.Dec()
+		p.w.metrics.abandoned.Inc()
+	}
+	p.mu.Unlock()
+	if !runs {
+		return
+	}
+	p.w.log.Error("step did not return after its time limit and is abandoned", append(t.logArgs(),
+		"worker", p.w.cfg.Name, "running_since", t.since, "execute_before", t.command.ExecuteBefore)...)
+	<-p.slots
+	p.steps.Done()
+}
+
+// awaitWanted reports whether the orchestrator still waits for the result of an abandoned step that has returned. It asks until there is an
+// answer or the worker stops.
+func (p *pool) awaitWanted(t *taken) bool {
+	for {
+		if current, answered := p.askCurrent(p.publishCtx, publishTimeout, []*taken{t})[t.ref()]; answered {
+			p.w.log.Warn("abandoned step returned", append(t.logArgs(), "ran_for", time.Since(t.since), "result_counts", current)...)
+			return current
+		}
+		if within(p.closed, uncheckedDelay) {
+			return false
+		}
+	}
+}
+
+// cancelCommand ends the context of the step that executes the command of a notice, if this process has it.
+func (p *pool) cancelCommand(n event.CancelNotice) {
+	p.mu.Lock()
+	t := p.taken[event.CommandID(n.OperationID, n.Cursor)]
+	var cancel context.CancelCauseFunc
+	if t != nil {
+		cancel = t.cancel
+	}
+	p.mu.Unlock()
+	if cancel == nil {
+		return
+	}
+	p.w.log.Info("step cancelled", append(t.logArgs(), "text", n.Reason)...)
+	cancel(fmt.Errorf("%w: %s", ErrCancelled, n.Reason))
+}
+
+// hearCancels passes notices of cancelled commands to cancel until stop is called.
+func (w *Worker) hearCancels(cancel func(event.CancelNotice)) (stop func(), err error) {
+	subject := event.CancelSubject(w.cfg.Name)
+	sub, err := w.deps.Bus.NATS().Subscribe(subject, func(m *nats.Msg) {
+		var n event.CancelNotice
+		if err := json.Unmarshal(m.Data, &n); err != nil {
+			w.log.Warn("notice of a cancelled command is unreadable", "worker", w.cfg.Name, "err", err)
+			return
+		}
+		cancel(n)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("subscribe to %s: %w", subject, err)
+	}
+	return func() {
+		if err := sub.Unsubscribe(); err != nil {
+			w.log.Debug("unsubscribe failed", "subject", subject, "err", err)
+		}
+	}, nil
+}
