@@ -7,6 +7,7 @@ import { count, duration } from "./settings.mjs";
 const WORKER = "node-greeter"; // as in overlay/node-greeting.yaml
 const VERSION = "1.0.0";
 const ACK_WAIT = 10_000; // of the consumer, in milliseconds
+const GRACE = 3000; // for a step to end after its deadline, in milliseconds
 const DEAD_HEADERS = 8192; // space for the headers of a dead letter, in bytes
 
 const env = process.env;
@@ -19,7 +20,7 @@ try {
   process.exit(1);
 }
 
-// A step receives its command and a signal that aborts at its deadline. It returns an outcome (succeeded, retry, failed or skipped) with its
+// A step receives its command and a signal that aborts at its deadline and when the command is cancelled. It returns an outcome (succeeded, retry, failed or skipped) with its
 // data. A step may run again at any time, so it first checks the saved details.
 const steps = {
   async Node_Greeting({ operation, details }, signal) {
@@ -48,7 +49,9 @@ const nc = await connect({
 });
 const js = nc.jetstream({ timeout: 5000 });
 
-const running = new Map(); // by operation and cursor: the dispatch, its abort controller, and a promise of its end
+// By operation and cursor: the dispatch, its deadline and abort controller, a promise of its end, and whether it holds no slot any more.
+const running = new Map();
+const inSlots = () => [...running.values()].filter(({ abandoned }) => !abandoned);
 let stopping = false;
 
 // The orchestrator identifies a worker by this service. The statistics list the running commands (docs/decisions/0028-lost-streams.md).
@@ -56,11 +59,23 @@ const service = await nc.services.add({
   name: `keb-worker-${WORKER}`,
   version: VERSION,
   metadata: { worker: WORKER, version: VERSION, steps: Object.keys(steps).join(",") },
-  statsHandler: async () => ({ commands: [...running.keys()] }),
+  statsHandler: async () => ({ commands: [...running].filter(([, { abandoned }]) => !abandoned).map(([id]) => id) }),
 });
 service.addEndpoint("ping", {
   subject: `keb.worker.${WORKER}.ping`,
   handler: (_, m) => m?.respond(JSON.stringify({ worker: WORKER, version: VERSION, steps: Object.keys(steps) })),
+});
+
+// All replicas hear of a cancelled command. Its step ends, and its result is published as usual.
+nc.subscribe(`keb.worker.${WORKER}.cancel`, {
+  callback: (_, m) => {
+    try {
+      const { operationId, cursor, reason } = m.json();
+      running.get(`${operationId}/${cursor}`)?.end.abort(new Error(`the command was cancelled: ${reason}`));
+    } catch (error) {
+      console.error(`notice not understood: ${error.message}`);
+    }
+  },
 });
 
 function accept(m) {
@@ -75,17 +90,33 @@ function accept(m) {
   const { operation, cursor, dispatch, step } = command;
   if (stopping) return m.nak();
   if (!steps[step]) return m.nak(1000); // another version of the worker may have it
-  const left = Date.parse(command.executeBefore) - Date.now();
+  const deadline = Date.parse(command.executeBefore);
+  const left = deadline - Date.now();
   if (!(left > 0)) return m.ack(); // the orchestrator sends it again if it still needs the result
   const id = `${operation.id}/${cursor}`;
   const other = running.get(id);
+  if (other && other.deadline <= Date.now()) return m.nak(1000); // it should have ended: another replica may execute the command
   if (other) return other.dispatch === dispatch ? undefined : m.ack(); // the running execution answers for both
-  const end = new AbortController();
-  running.set(id, { dispatch, end, done: execute(m, command, AbortSignal.any([end.signal, AbortSignal.timeout(left)])).finally(() => running.delete(id)) });
+  const run = { dispatch, deadline, end: new AbortController(), abandoned: false };
+  running.set(id, run);
+  run.done = new Promise((resolve) => {
+    // A step that ignores its signal cannot be stopped, but it must not keep its slot.
+    const timer = setTimeout(() => {
+      run.abandoned = true;
+      console.error(`${id}: ${step} has not ended ${GRACE} ms after its deadline, and is abandoned`);
+      resolve();
+    }, left + GRACE);
+    execute(m, command, run, left).finally(() => {
+      clearTimeout(timer);
+      running.delete(id);
+      resolve();
+    });
+  });
 }
 
-async function execute(m, command, signal) {
-  const progress = setInterval(() => m.working(), ACK_WAIT / 4);
+async function execute(m, command, run, left) {
+  const signal = AbortSignal.any([run.end.signal, AbortSignal.timeout(left)]);
+  const progress = setInterval(() => Date.now() < run.deadline && m.working(), ACK_WAIT / 4);
   const startedAt = new Date().toISOString();
   try {
     if (m.redelivered) {
@@ -97,10 +128,18 @@ async function execute(m, command, signal) {
     try {
       result = await steps[command.step](command, signal);
     } catch (error) {
-      if (signal.aborted && stopping) return m.nak(); // for another worker
+      const ended = run.end.signal.aborted ? run.end.signal.reason : undefined;
+      if (ended === STOP) return m.nak(); // for another worker
+      const reason = ended ? "err_keb_cancelled" : "err_timeout";
       result = signal.aborted
-        ? { outcome: "retry", retryAfter: 0, error: { component: WORKER, reason: "err_timeout", message: "the step exceeded its deadline" } }
+        ? { outcome: "retry", retryAfter: 0, error: { component: WORKER, reason, message: ended?.message ?? "the step exceeded its deadline" } }
         : failed(error.message);
+    }
+    while (run.abandoned) {
+      const current = await isCurrent(command);
+      if (current === false) return;
+      if (current) break;
+      await sleep(1000);
     }
     await publish(m, command, startedAt, result);
     m.ack(); // only after the result is in the stream
@@ -158,9 +197,10 @@ async function dead(m, reason) {
   }
 }
 
+const STOP = new Error("the worker stops");
 const stop = () => {
   stopping = true;
-  setTimeout(() => running.forEach(({ end }) => end.abort()), DRAIN).unref();
+  setTimeout(() => running.forEach(({ end }) => end.abort(STOP)), DRAIN).unref();
 };
 process.once("SIGTERM", stop);
 process.once("SIGINT", stop);
@@ -168,9 +208,9 @@ console.log(`${WORKER} ${VERSION} serves ${Object.keys(steps)}`);
 
 // Fetch only as many commands as can run now, so that no command waits here. The fetch is short, so that the worker can stop quickly.
 while (!stopping) {
-  const free = CONCURRENCY - running.size;
+  const free = CONCURRENCY - inSlots().length;
   if (free <= 0) {
-    await Promise.race([...running.values()].map(({ done }) => done));
+    await Promise.race(inSlots().map(({ done }) => done));
     continue;
   }
   try {
@@ -182,5 +222,6 @@ while (!stopping) {
   }
 }
 await service.stop();
-await Promise.all([...running.values()].map(({ done }) => done));
+await Promise.all(inSlots().map(({ done }) => done));
 await nc.drain();
+process.exit(0); // an abandoned step would keep the process alive
