@@ -14,6 +14,10 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
+const operationID = "6f7d1f7e-0000-4000-8000-000000000001"
+
+var now = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
+
 // decoders contains the reader of each type's payload.
 var decoders = map[event.Type]func(*bus.Delivery) (any, error){
 	event.TypeOperationRequested: decode[event.OperationRequested], event.TypeStepExecute: decode[event.StepExecute],
@@ -68,7 +72,7 @@ func TestStreams_EveryType_IsDelivered(t *testing.T) {
 	var msgs []bus.Message
 	for _, e := range event.Contract() {
 		id := event.DispatchID(operationID, 7, 1)
-		ev, err := bus.New(e.Type, id, event.WorkerSource("edp"), operationID, now, examples()[e.Type])
+		ev, err := bus.New(e.Type, id, event.WorkerSource("edp"), operationID, now, testkit.Payloads()[e.Type])
 		require.NoError(t, err)
 		msgs = append(msgs, bus.Message{Subject: subject.Replace(e.Subject), Event: ev})
 	}
@@ -78,7 +82,7 @@ func TestStreams_EveryType_IsDelivered(t *testing.T) {
 		case a := <-arrivals:
 			if a.err != nil {
 				t.Errorf("%s: %v", a.typ, a.err)
-			} else if diff := cmp.Diff(examples()[a.typ], a.payload); diff != "" {
+			} else if diff := cmp.Diff(testkit.Payloads()[a.typ], a.payload); diff != "" {
 				t.Errorf("%s (-sent +arrived):\n%s", a.typ, diff)
 			}
 		case <-time.After(time.Minute):
@@ -90,7 +94,7 @@ func TestStreams_EveryType_IsDelivered(t *testing.T) {
 // FuzzPayload checks that no payload makes a reader panic, and that accepted payloads can be sent again.
 func FuzzPayload(f *testing.F) {
 	for _, e := range event.Contract() {
-		ev, err := bus.New(e.Type, "1", "/s", "", now, examples()[e.Type])
+		ev, err := bus.New(e.Type, "1", "/s", "", now, testkit.Payloads()[e.Type])
 		require.NoError(f, err)
 		f.Add(string(e.Type), ev.Data())
 	}

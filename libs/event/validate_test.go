@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func TestValidate_InvalidMember_IsNamed(t *testing.T) {
 	t.Parallel()
-	for typ, payload := range examples() {
+	for typ, payload := range testkit.Payloads() {
 		if err := payload.(interface{ Validate() error }).Validate(); err != nil {
 			t.Errorf("example of %s: %v", typ, err)
 		}
 	}
-	ex := examples()
+	ex := testkit.Payloads()
 	with := func(typ event.Type, change func(p any) any) any { return change(ex[typ]) }
 	for field, payload := range map[string]any{
 		"operation.id": with(event.TypeOperationRequested, func(p any) any {

@@ -4,6 +4,7 @@ package contractgen
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 )
+
+//go:generate go test -count=1 -run ^TestContract_GeneratedFiles_AreUpToDate$ . -update
 
 const (
 	module   = "github.com/kyma-project/keb/libs/event"
@@ -50,9 +53,10 @@ func reflector(dir string) (*jsonschema.Reflector, error) {
 	}
 	comments := make(map[string]string, len(r.CommentMap))
 	for name, text := range r.CommentMap {
-		// The library returns the package name as the module and the folder, "." or a path.
-		name = module + name[strings.LastIndex(name, "/event")+len("/event"):]
-		comments[strings.Replace(name, "/.", "", 1)] = strings.Join(strings.Fields(text), " ")
+		// The library joins the module and the folder.
+		if name, in := strings.CutPrefix(name, path.Join(module, dir)+"."); in {
+			comments[module+"."+name] = strings.Join(strings.Fields(text), " ")
+		}
 	}
 	r.CommentMap = comments
 	return r, nil

@@ -1,4 +1,4 @@
-package event_test
+package testkit
 
 import (
 	"encoding/json"
@@ -7,15 +7,10 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-const (
-	operationID = "6f7d1f7e-0000-4000-8000-000000000001"
-	instanceID  = "6f7d1f7e-0000-4000-8000-000000000002"
-)
-
-var now = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
-
-// examples returns a complete payload for each type.
-func examples() map[event.Type]any {
+// Payloads returns a complete payload for each type of event.
+func Payloads() map[event.Type]any {
+	const operationID, instanceID = "6f7d1f7e-0000-4000-8000-000000000001", "6f7d1f7e-0000-4000-8000-000000000002"
+	now := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	operation := event.Operation{
 		ID: operationID, Type: event.Provision, InstanceID: instanceID,
 		Plan:    event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"},
