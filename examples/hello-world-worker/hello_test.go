@@ -3,17 +3,13 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
@@ -86,25 +82,6 @@ func TestHelloWorld_PermanentError_Fails(t *testing.T) {
 		if strings.Contains(r.Error.Message, "s3cret") {
 			t.Errorf("the error contains the token: %s", r.Error.Message)
 		}
-	}
-}
-
-func TestOverlay_WorkerAndStep_MatchTheCode(t *testing.T) {
-	t.Parallel()
-	base := fstest.MapFS{"provision.yaml": {Data: []byte(`
-operation: provision
-timeout: 24h
-stages:
-  - name: create_runtime
-    steps:
-      - {name: EDP_Registration, worker: edp}
-      - {name: Create_Cluster_Configuration, worker: reconciler}
-`)}}
-	set, err := process.Load(base, os.DirFS("overlay"))
-	require.NoError(t, err)
-	step := set[event.Provision].Stages[0].Steps[1]
-	if step.Name != (&HelloWorldStep{}).Name() || step.Worker != workerName {
-		t.Errorf("step %q of worker %q", step.Name, step.Worker)
 	}
 }
 
