@@ -41,6 +41,9 @@ type (
 		Every   wireDuration `json:"every"`
 		Timeout wireDuration `json:"timeout"`
 		Scope   Scope        `json:"scope"`
+		Factor  float64      `json:"factor,omitzero"`
+		Max     wireDuration `json:"max,omitzero"`
+		Jitter  float64      `json:"jitter,omitzero"`
 	}
 	wireWait struct {
 		Every   wireDuration `json:"every"`
@@ -83,7 +86,10 @@ func (p *Process) seal() error {
 func wireOf(s *Step) wireStep {
 	return wireStep{
 		Name: s.Name, Worker: s.Worker, When: s.When, Execution: wireDuration(s.Execution),
-		Retry:     wireRetry{Every: wireDuration(s.Retry.Every), Timeout: wireDuration(s.Retry.Timeout), Scope: s.Retry.Scope},
+		Retry: wireRetry{
+			Every: wireDuration(s.Retry.Every), Timeout: wireDuration(s.Retry.Timeout), Scope: s.Retry.Scope,
+			Factor: s.Retry.Factor, Max: wireDuration(s.Retry.Max), Jitter: s.Retry.Jitter,
+		},
 		Wait:      wireWait{Every: wireDuration(s.Wait.Every), Timeout: wireDuration(s.Wait.Timeout)},
 		OnTimeout: s.OnTimeout, OnFailure: s.OnFailure, NoWorker: s.NoWorker,
 	}
@@ -92,7 +98,10 @@ func wireOf(s *Step) wireStep {
 func (w wireStep) step() Step {
 	return Step{
 		Name: w.Name, Worker: w.Worker, When: w.When, Execution: time.Duration(w.Execution),
-		Retry:     Retry{Every: time.Duration(w.Retry.Every), Timeout: time.Duration(w.Retry.Timeout), Scope: w.Retry.Scope},
+		Retry: Retry{
+			Every: time.Duration(w.Retry.Every), Timeout: time.Duration(w.Retry.Timeout), Scope: w.Retry.Scope,
+			Factor: w.Retry.Factor, Max: time.Duration(w.Retry.Max), Jitter: w.Retry.Jitter,
+		},
 		Wait:      Wait{Every: time.Duration(w.Wait.Every), Timeout: time.Duration(w.Wait.Timeout)},
 		OnTimeout: w.OnTimeout, OnFailure: w.OnFailure, NoWorker: w.NoWorker,
 	}

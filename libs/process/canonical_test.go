@@ -51,9 +51,9 @@ stages:
 func TestHash_EverySetting_Counts(t *testing.T) {
 	t.Parallel()
 	const format = "operation: provision\ntimeout: %s\nstages:\n  - name: %s\n    steps:\n" +
-		"      - {name: %s, worker: %s, when: %s, retry: {every: %s, timeout: %s, scope: %s}, wait: {every: %s, timeout: %s}, execution: %s, onTimeout: %s, onFailure: %s}\n"
-	base := []any{"24h", "s", "A", "a", "'true'", "10s", "1h", "stage", "10s", "1h", "1m", "fail", "fail"}
-	other := []any{"23h", "z", "B", "b", "'false'", "11s", "2h", "step", "11s", "2h", "2m", "skip", "skip"}
+		"      - {name: %s, worker: %s, when: %s, retry: {every: %s, timeout: %s, scope: %s, factor: %s, max: %s, jitter: %s}, wait: {every: %s, timeout: %s}, execution: %s, onTimeout: %s, onFailure: %s}\n"
+	base := []any{"24h", "s", "A", "a", "'true'", "10s", "1h", "stage", "2", "1m", "0.2", "10s", "1h", "1m", "fail", "fail"}
+	other := []any{"23h", "z", "B", "b", "'false'", "11s", "2h", "step", "2.5", "2m", "0.3", "11s", "2h", "2m", "skip", "skip"}
 	seen := map[string]int{single(t, fmt.Sprintf(format, base...)).Hash(): -1}
 	for i := range base {
 		values := append([]any(nil), base...)
@@ -94,6 +94,31 @@ func TestParse_Canonical_RoundTrips(t *testing.T) {
 		if !parsed.Equal(p) || !bytes.Equal(parsed.Canonical(), p.Canonical()) {
 			t.Errorf("%s: hash %s, want %s", operation, parsed.Hash(), p.Hash())
 		}
+	}
+}
+
+func TestCanonical_RetryWithoutGrowth_HasTheOldForm(t *testing.T) {
+	t.Parallel()
+	const format = "operation: provision\nstages:\n  - {name: s, steps: [{name: A, worker: a, retry: {every: 10s%s}}]}\n"
+	old := single(t, fmt.Sprintf(format, ""))
+	for _, settings := range []string{", factor: 1", ", factor: 1, max: 1m", ", jitter: 0", ", jitter: -0.0"} {
+		if p := single(t, fmt.Sprintf(format, settings)); !p.Equal(old) {
+			t.Errorf("%s has another hash: %s", settings, p.Canonical())
+		}
+	}
+}
+
+func TestCanonical_Growth_RoundTrips(t *testing.T) {
+	t.Parallel()
+	p := single(t, "operation: provision\nstages:\n"+
+		"  - {name: s, steps: [{name: A, worker: a, retry: {every: 10s, max: 1m, factor: 1.5, jitter: 0.2}}]}\n")
+	if want := `"retry":{"every":"10s","timeout":"0s","scope":"stage","factor":1.5,"max":"1m0s","jitter":0.2}`; !strings.Contains(string(p.Canonical()), want) {
+		t.Errorf("canonical form %s does not contain %s", p.Canonical(), want)
+	}
+	parsed, err := process.Parse(p.Canonical())
+	require.NoError(t, err)
+	if diff := cmp.Diff(p.Stages, parsed.Stages, ignoreCondition); diff != "" || !parsed.Equal(p) {
+		t.Errorf("the parsed definition differs:\n%s", diff)
 	}
 }
 

@@ -53,6 +53,7 @@ func (d *draft) checkStep(s *draftStep, finally bool, out *problems) {
 		s.checkFinally(out)
 	}
 	s.fill()
+	s.checkGrowth(out)
 	if s.Retry.Timeout > d.timeout {
 		out.add(s.where(keyRetryTimeout), "step %q: retry.timeout %s is longer than the operation's timeout %s",
 			s.Name, s.Retry.Timeout, d.timeout)
@@ -77,6 +78,22 @@ func (d *draft) checkStep(s *draftStep, finally bool, out *problems) {
 		out.add(s.where(keyRetryTimeout),
 			"step %q: retry.timeout %s is too long; a deprovisioning step with onTimeout: skip allows at most %s",
 			s.Name, s.Retry.Timeout, MaxSkipBudget)
+	}
+}
+
+// checkGrowth validates how the time between tries grows. Definitions in which it does not grow have one form, whatever their files contain.
+func (s *draftStep) checkGrowth(out *problems) {
+	_, limited := s.given[keyRetryMax]
+	_, grows := s.given[keyRetryFactor]
+	switch r := &s.Retry; {
+	case limited && !grows:
+		out.add(s.where(keyRetryMax), "step %q: retry.max has no effect without a retry.factor", s.Name)
+	case r.Factor > 1 && !limited:
+		out.add(s.where(keyRetryFactor), "step %q: retry.factor needs a retry.max", s.Name)
+	case r.Factor > 1 && r.Max < r.Every:
+		out.add(s.where(keyRetryMax), "step %q: retry.max %s is shorter than retry.every %s", s.Name, r.Max, r.Every)
+	case r.Factor <= 1:
+		r.Factor, r.Max = 0, 0
 	}
 }
 
@@ -113,7 +130,10 @@ func (s *draftStep) checkBuiltIn(out *problems) {
 		out.add(s.at, "step %q: the orchestrator has no built-in step with this name; built-in: %s",
 			s.Name, strings.Join(BuiltInSteps(), ", "))
 	}
-	for _, key := range []string{keyRetryEvery, keyRetryTimeout, keyRetryScope, keyWaitEvery, keyWaitTimeout, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker} {
+	for _, key := range []string{
+		keyRetryEvery, keyRetryMax, keyRetryFactor, keyRetryJitter, keyRetryTimeout, keyRetryScope, keyWaitEvery, keyWaitTimeout, keyExecution,
+		keyOnTimeout, keyOnFailure, keyNoWorker,
+	} {
 		if at, ok := s.given[key]; ok {
 			out.add(at, "step %q: %s has no effect on a built-in step", s.Name, key)
 		}

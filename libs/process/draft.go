@@ -46,6 +46,9 @@ const (
 	keyNoWorker  = "noWorker"
 
 	keyRetryEvery   = "retry.every"
+	keyRetryMax     = "retry.max"
+	keyRetryFactor  = "retry.factor"
+	keyRetryJitter  = "retry.jitter"
 	keyRetryTimeout = "retry.timeout"
 	keyRetryScope   = "retry.scope"
 	keyWaitEvery    = "wait.every"
@@ -172,10 +175,17 @@ func (s *draftStep) set(fields map[string]node) {
 		}
 	}
 	if n, ok := fields[keyRetry]; ok {
-		retry := n.object("every", "timeout", "scope")
+		retry := n.object("every", "max", "factor", "jitter", "timeout", "scope")
 		if n, ok := retry["every"]; ok {
 			s.setDuration(&s.Retry.Every, keyRetryEvery, n)
+			// An overlay that changes only the first interval must not have to know about the longest one.
+			s.Retry.Max = max(s.Retry.Max, s.Retry.Every)
 		}
+		if n, ok := retry["max"]; ok {
+			s.setDuration(&s.Retry.Max, keyRetryMax, n)
+		}
+		s.setNumber(&s.Retry.Factor, keyRetryFactor, retry, 1, MaxFactor)
+		s.setNumber(&s.Retry.Jitter, keyRetryJitter, retry, 0, 1)
 		if n, ok := retry["timeout"]; ok {
 			s.setDuration(&s.Retry.Timeout, keyRetryTimeout, n)
 		}
@@ -212,6 +222,15 @@ func (s *draftStep) set(fields map[string]node) {
 func (s *draftStep) setDuration(into *time.Duration, key string, n node) {
 	if v, ok := n.duration(); ok {
 		*into, s.given[key] = v, n.at()
+	}
+}
+
+// setNumber reads the member of retry that the key names.
+func (s *draftStep) setNumber(into *float64, key string, retry map[string]node, least, most float64) {
+	if n, ok := retry[strings.TrimPrefix(key, keyRetry+".")]; ok {
+		if v, ok := n.number(least, most); ok {
+			*into, s.given[key] = v, n.at()
+		}
 	}
 }
 

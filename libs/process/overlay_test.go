@@ -105,6 +105,38 @@ changes:
 	}
 }
 
+func TestOverlay_RetimeOfGrowth_KeepsOtherSettings(t *testing.T) {
+	t.Parallel()
+	const grows = "operation: provision\nchanges:\n  - retime: {step: One, retry: {max: 1m, factor: 2, jitter: 0.5}}\n"
+	for name, tc := range map[string]struct {
+		retime string
+		want   process.Retry
+	}{
+		"a longer first interval raises the longest one": {
+			"{every: 3m}", process.Retry{Every: 3 * time.Minute, Max: 3 * time.Minute, Factor: 2, Jitter: 0.5},
+		},
+		"a shorter first interval keeps the longest one": {
+			"{every: 1s}", process.Retry{Every: time.Second, Max: time.Minute, Factor: 2, Jitter: 0.5},
+		},
+		"the factor 1 stops the growth": {
+			"{factor: 1, jitter: 0}", process.Retry{Every: 5 * time.Second},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set, err := process.Load(os.DirFS("testdata/base"), fstest.MapFS{
+				"a.yaml": {Data: []byte(grows)},
+				"b.yaml": {Data: []byte("operation: provision\nchanges:\n  - retime: {step: One, retry: " + tc.retime + "}\n")},
+			})
+			require.NoError(t, err)
+			tc.want.Timeout, tc.want.Scope = 10*time.Minute, process.ScopeStage
+			if diff := cmp.Diff(tc.want, step(t, set, "One").Retry); diff != "" {
+				t.Errorf("retry differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestOverlay_SeveralFiles_ApplyInOrder(t *testing.T) {
 	t.Parallel()
 	retime := func(execution string) []byte {

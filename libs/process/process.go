@@ -26,6 +26,8 @@ const (
 	// MaxSkipBudget is the longest retry budget of a deprovisioning step with onTimeout: skip (docs/contracts/processes.md#timeouts).
 	// Waiting without an error is not a retry: only the operation's timeout limits it.
 	MaxSkipBudget = 5 * time.Minute
+	// MaxFactor is the largest retry.factor.
+	MaxFactor = 10
 )
 
 // Policy is what happens to the operation when a step does not succeed.
@@ -106,6 +108,12 @@ type Step struct {
 type Retry struct {
 	// Every is the time to the next try if the worker gives none.
 	Every time.Duration
+	// Factor is above 1 if the time grows: each error in a row multiplies it by Factor, up to Max. Zero means that it does not grow; Max is
+	// zero then. Polling without an error does not grow the time.
+	Factor float64
+	Max    time.Duration
+	// Jitter is the fraction, from 0 to 1, by which the time after an error is randomly longer or shorter.
+	Jitter float64
 	// Timeout is the retry budget, from the first try of the step; zero means until the operation's timeout. For a step with a Wait it
 	// limits only retries after errors, and starts again once the step has waited without an error.
 	Timeout time.Duration

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -209,6 +210,20 @@ func (n node) duration() (time.Duration, bool) {
 		return 0, false
 	}
 	return d, true
+}
+
+// number reads a number from least to most.
+func (n node) number(least, most float64) (float64, bool) {
+	s, ok := n.text()
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(v >= least && v <= most) { // NaN is in no range
+		n.problem("%q is not allowed; write a number from %g to %g", s, least, most)
+		return 0, false
+	}
+	return math.Abs(v), true // not -0, which JSON writes in another way
 }
 
 // kind returns a description of the node's type, for messages.

@@ -12,3 +12,11 @@ func Positive(variable string, d time.Duration) error {
 	}
 	return nil
 }
+
+// NotNegative returns an error with the name of the variable if the duration is negative. It is for Validate methods.
+func NotNegative(variable string, d time.Duration) error {
+	if d < 0 {
+		return fmt.Errorf("%s: %s must not be negative", variable, d)
+	}
+	return nil
+}

@@ -176,6 +176,33 @@ func TestProvisioning_OnlyEDP_IsNotRequired(t *testing.T) {
 	}
 }
 
+// After an outage the operations must not return together, and every step must still be tried several times within its budget.
+func TestProcesses_CallsToSystems_BackOffWithinTheirBudgets(t *testing.T) {
+	t.Parallel()
+	for operation, p := range load(t) {
+		for _, stage := range p.Stages {
+			for _, s := range stage.Steps {
+				if s.BuiltIn() || s.Worker == "broker" {
+					continue
+				}
+				if s.Retry.Jitter == 0 {
+					t.Errorf("%s: %s has no jitter", operation, s.Name)
+				}
+				tries, after := 1, s.Retry.Every
+				for at := time.Duration(0); at < s.Retry.Timeout; tries++ {
+					at += time.Duration(float64(after) * (1 + s.Retry.Jitter)) // the longest possible interval
+					if s.Retry.Factor > 1 {
+						after = min(s.Retry.Max, time.Duration(float64(after)*s.Retry.Factor))
+					}
+				}
+				if tries < 5 {
+					t.Errorf("%s: %s is tried only %d times within %s", operation, s.Name, tries, s.Retry.Timeout)
+				}
+			}
+		}
+	}
+}
+
 // skipped returns the steps that do not run.
 func skipped(t *testing.T, p *process.Process, plan string, credentials ...string) []string {
 	t.Helper()

@@ -102,7 +102,7 @@ func TestPlaceOf_TrialIDsComplete_AreForInternalEvaluations(t *testing.T) {
 
 func TestConfig_GroupOrParentMissing_IsRefused(t *testing.T) {
 	t.Parallel()
-	c := Config{URL: "http://avs", TokenURL: "http://avs/token", RetryInterval: 1, CleanUpInterval: 1, RuntimeInterval: 1}
+	c := Config{URL: "http://avs", TokenURL: "http://avs/token", RetryInterval: 1, RuntimeInterval: 1}
 	c.ProvisionerURL = "http://provisioner"
 	err := c.Validate()
 	for _, name := range []string{"KEB_AVS_GROUP_ID", "KEB_AVS_PARENT_ID"} {

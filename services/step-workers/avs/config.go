@@ -38,12 +38,12 @@ type Config struct {
 	Trial Place `envPrefix:"KEB_AVS_TRIAL_"`
 
 	// TagsEnabled enables AVS_Tags. The class ids define the meaning of each tag.
-	TagsEnabled     bool          `env:"KEB_AVS_TAGS_ENABLED" envDefault:"false"`
-	ShootTagClass   int           `env:"KEB_AVS_TAG_CLASS_SHOOT" envDefault:"1"`
-	SeedTagClass    int           `env:"KEB_AVS_TAG_CLASS_SEED" envDefault:"2"`
-	RegionTagClass  int           `env:"KEB_AVS_TAG_CLASS_REGION" envDefault:"3"`
-	RetryInterval   time.Duration `env:"KEB_PACE" envDefault:"30s"`
-	CleanUpInterval time.Duration `env:"KEB_PACE" envDefault:"10s"`
+	TagsEnabled    bool `env:"KEB_AVS_TAGS_ENABLED" envDefault:"false"`
+	ShootTagClass  int  `env:"KEB_AVS_TAG_CLASS_SHOOT" envDefault:"1"`
+	SeedTagClass   int  `env:"KEB_AVS_TAG_CLASS_SEED" envDefault:"2"`
+	RegionTagClass int  `env:"KEB_AVS_TAG_CLASS_REGION" envDefault:"3"`
+	// RetryInterval is the delay after an error; 0 means that of the process file. RuntimeInterval is that after a failed look-up of the runtime.
+	RetryInterval   time.Duration `env:"KEB_PACE" envDefault:"0s"`
 	RuntimeInterval time.Duration `env:"KEB_PACE" envDefault:"1m"`
 }
 
@@ -101,6 +101,6 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("%s is %d: want the id of the group or parent of all evaluations", id.variable, id.value))
 		}
 	}
-	errs = append(errs, service.Positive("KEB_PACE", min(c.RetryInterval, c.CleanUpInterval, c.RuntimeInterval)))
+	errs = append(errs, service.Positive("KEB_PACE", c.RuntimeInterval))
 	return errors.Join(errs...)
 }

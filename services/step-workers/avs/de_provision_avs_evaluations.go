@@ -34,7 +34,7 @@ func (s *shared) deprovisionEvaluations(ctx context.Context, op worker.Operation
 		log.Info("evaluations removed")
 		return op, 0, nil
 	case extclient.IsTemporary(errInternal), extclient.IsTemporary(errExternal), ctx.Err() != nil:
-		return worker.Retry(op, s.cfg.CleanUpInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	return op, 0, err
 }

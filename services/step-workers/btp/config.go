@@ -14,7 +14,8 @@ type Config struct {
 	provisioner.ClientConfig
 	// RuntimeTimeout is the timeout of one call to the Kubernetes API of a runtime.
 	RuntimeTimeout time.Duration `env:"KEB_BTP_RUNTIME_TIMEOUT" envDefault:"30s"`
-	RetryInterval  time.Duration `env:"KEB_PACE" envDefault:"10s"`
+	// RetryInterval is the delay after an error and between two checks; 0 means that of the process file.
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"0s"`
 	// SoftDeleteAfter is how long BTPOperator_Cleanup waits for the BTP operator before it removes the finalizers. It must be
 	// shorter than the step's wait.timeout in the process file.
 	SoftDeleteAfter time.Duration `env:"KEB_BTP_SOFT_DELETE_AFTER" envDefault:"30m"`
@@ -22,6 +23,6 @@ type Config struct {
 
 // Validate reports every invalid field.
 func (c Config) Validate() error {
-	return errors.Join(extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL), service.Positive("KEB_PACE", c.RetryInterval),
+	return errors.Join(extclient.CheckURL("KEB_PROVISIONER_URL", c.ProvisionerURL), service.NotNegative("KEB_PACE", c.RetryInterval),
 		service.Positive("KEB_BTP_RUNTIME_TIMEOUT", c.RuntimeTimeout), service.Positive("KEB_BTP_SOFT_DELETE_AFTER", c.SoftDeleteAfter))
 }

@@ -18,8 +18,9 @@ type Config struct {
 	Secret    string        `env:"KEB_EDP_SECRET" envDefault:"keb"`
 	Timeout   time.Duration `env:"KEB_EDP_TIMEOUT" envDefault:"30s"`
 	// Environment is the environment of the data tenants, for example "prod".
-	Environment      string        `env:"KEB_EDP_ENVIRONMENT" envDefault:"prod"`
-	RetryInterval    time.Duration `env:"KEB_PACE" envDefault:"10s"`
+	Environment string `env:"KEB_EDP_ENVIRONMENT" envDefault:"prod"`
+	// RetryInterval is the delay after an error; 0 means that of the process file.
+	RetryInterval    time.Duration `env:"KEB_PACE" envDefault:"0s"`
 	ConflictInterval time.Duration `env:"KEB_PACE" envDefault:"1s"`
 }
 
@@ -32,6 +33,6 @@ func (c Config) Validate() error {
 	if c.Namespace == "" || c.Environment == "" {
 		errs = append(errs, errors.New("KEB_EDP_NAMESPACE and KEB_EDP_ENVIRONMENT must not be empty"))
 	}
-	errs = append(errs, service.Positive("KEB_PACE", min(c.RetryInterval, c.ConflictInterval)))
+	errs = append(errs, service.Positive("KEB_PACE", c.ConflictInterval))
 	return errors.Join(errs...)
 }

@@ -20,8 +20,9 @@ type Config struct {
 	// DefaultVersion is the Kyma version for orders without a version whose accounts have none either.
 	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
 	// ArtifactsURL is the address of the published component lists of Kyma; the real store is https://storage.googleapis.com. It is required.
-	ArtifactsURL  string        `env:"KEB_KYMA_ARTIFACTS_URL"`
-	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"5s"`
+	ArtifactsURL string `env:"KEB_KYMA_ARTIFACTS_URL"`
+	// RetryInterval is the delay after an error; 0 means that of the process file.
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"0s"`
 }
 
 // Validate reports every invalid field.
@@ -31,6 +32,6 @@ func (c Config) Validate() error {
 		errs = append(errs, errors.New("KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSIONS_CONFIGMAP must not be empty"))
 	}
 	errs = append(errs, checkVersion("KEB_KYMA_VERSION", c.DefaultVersion))
-	errs = append(errs, service.Positive("KEB_PACE", c.RetryInterval))
+	errs = append(errs, service.NotNegative("KEB_PACE", c.RetryInterval))
 	return errors.Join(errs...)
 }

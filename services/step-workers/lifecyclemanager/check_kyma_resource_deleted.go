@@ -19,7 +19,7 @@ func (s *shared) checkKymaResourceDeleted(ctx context.Context, op worker.Operati
 	namespace := cmp.Or(d.Namespace, s.cfg.Namespace)
 	names, err := s.find(ctx, kube.Kymas, namespace, op.InstanceID, cmp.Or(d.Resource, resourceName(runtimeID)))
 	if err != nil {
-		return op, s.cfg.PollInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	if len(names) > 0 {
 		return worker.Wait(op, s.cfg.PollInterval, "the Kyma resource is being deleted")

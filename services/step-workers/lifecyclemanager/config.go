@@ -17,11 +17,10 @@ type Config struct {
 	ConfigNamespace string `env:"KEB_OVERRIDES_NAMESPACE" envDefault:"kcp-system"`
 	// DefaultVersion is the Kyma version whose template is used for versions of pull requests and commits without a template.
 	DefaultVersion string `env:"KEB_KYMA_VERSION" envDefault:"2.20.0"`
-	// RetryInterval is the delay after a failed call for a Kyma resource, KubeconfigInterval for the Secret with a kubeconfig.
-	// PollInterval is the interval between two checks of a deletion.
-	RetryInterval      time.Duration `env:"KEB_PACE" envDefault:"1s"`
-	KubeconfigInterval time.Duration `env:"KEB_PACE" envDefault:"1m"`
-	PollInterval       time.Duration `env:"KEB_PACE" envDefault:"15s"`
+	// RetryInterval is the delay after an error; 0 means that of the process file. PollInterval is the interval between two checks of a
+	// deletion.
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"0s"`
+	PollInterval  time.Duration `env:"KEB_PACE" envDefault:"15s"`
 }
 
 // Validate reports every invalid field.
@@ -30,6 +29,6 @@ func (c Config) Validate() error {
 	if c.Namespace == "" || c.ConfigNamespace == "" || c.DefaultVersion == "" {
 		errs = append(errs, errors.New("KEB_KYMA_RESOURCE_NAMESPACE, KEB_OVERRIDES_NAMESPACE and KEB_KYMA_VERSION must not be empty"))
 	}
-	errs = append(errs, service.Positive("KEB_PACE", min(c.RetryInterval, c.KubeconfigInterval, c.PollInterval)))
+	errs = append(errs, service.Positive("KEB_PACE", c.PollInterval))
 	return errors.Join(errs...)
 }

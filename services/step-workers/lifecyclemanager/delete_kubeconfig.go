@@ -20,11 +20,11 @@ func (s *shared) deleteKubeconfig(ctx context.Context, op worker.Operation, log 
 	namespace := cmp.Or(d.SecretNamespace, s.cfg.Namespace)
 	names, err := s.find(ctx, kube.Secrets, namespace, op.InstanceID, d.Secret)
 	if err != nil {
-		return op, s.cfg.KubeconfigInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	for _, n := range names {
 		if err := s.kube.Delete(ctx, kube.Secrets, namespace, n); err != nil {
-			return op, s.cfg.KubeconfigInterval, err
+			return op, s.cfg.RetryInterval, err
 		}
 	}
 	if err := op.SaveDetails(map[string]any{"secretNamespace": nil, "secretName": nil, "kymaTemplate": nil}); err != nil {

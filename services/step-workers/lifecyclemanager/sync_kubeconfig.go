@@ -32,18 +32,18 @@ func (s *shared) syncKubeconfig(ctx context.Context, op worker.Operation, log *s
 		return worker.Fail(op, &worker.Error{Component: "keb", Message: "no kubeconfig: Get_Kubeconfig has not run in this stage"})
 	}
 	if err != nil {
-		return worker.Retry(op, s.cfg.KubeconfigInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	namespace, err := s.namespace(ctx, op, d, runtimeID)
 	if err != nil {
-		return op, s.cfg.KubeconfigInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	err = s.removeFormer(ctx, op, kube.Secrets, cmp.Or(d.SecretNamespace, s.cfg.Namespace), secretName(runtimeID), log)
 	if err != nil {
-		return op, s.cfg.KubeconfigInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	if err := s.putSecret(ctx, op, runtimeID, namespace, kubeconfig); err != nil {
-		return op, s.cfg.KubeconfigInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	log.Info("kubeconfig synchronised", "secret", namespace+"/"+secretName(runtimeID))
 	return op, 0, op.SaveDetails(Details{SecretNamespace: namespace, Secret: secretName(runtimeID)})

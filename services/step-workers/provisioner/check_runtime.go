@@ -23,7 +23,7 @@ func (s *shared) checkRuntime(ctx context.Context, op worker.Operation, log *slo
 	}
 	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.OperationID, d.Kyma)
 	if err != nil {
-		return op, s.cfg.ErrorInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	if status.Running() {
 		return worker.Wait(op, s.cfg.PollInterval, "the runtime is being created")

@@ -28,7 +28,7 @@ func (s *shared) checkRuntimeRemoval(ctx context.Context, op worker.Operation, l
 		return s.start(ctx, op, d, log)
 	}
 	if err != nil {
-		return op, s.cfg.ErrorInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	switch {
 	case status.State == StateSucceeded:
@@ -46,7 +46,7 @@ func (s *shared) start(ctx context.Context, op worker.Operation, d Details, log 
 	r, err := s.remove(ctx, op, &d)
 	switch {
 	case err != nil:
-		return op, s.cfg.ErrorInterval, err
+		return op, s.cfg.RetryInterval, err
 	case r.gone:
 		return op, 0, forget(op)
 	case r.waiting:

@@ -49,9 +49,8 @@ type Config struct {
 	// secretName and type. Without a file, runtimes use Gardener's own providers.
 	DNSProvidersFile string `env:"KEB_RUNTIME_DNS_PROVIDERS_FILE"`
 
-	// RetryInterval is the delay after a failed creation or removal of a runtime, ErrorInterval after a failed check.
-	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"5s"`
-	ErrorInterval time.Duration `env:"KEB_PACE" envDefault:"1m"`
+	// RetryInterval is the delay after an error, and while another operation of the runtime runs; 0 means that of the process file.
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"0s"`
 	// The interval between two checks is PollInterval during a creation, UpgradePollInterval during an upgrade, RemovalPollInterval during
 	// a removal, and KubeconfigInterval for a missing kubeconfig.
 	PollInterval        time.Duration `env:"KEB_PACE" envDefault:"2m"`
@@ -89,6 +88,6 @@ func (c Config) Validate() error {
 	if c.KubernetesVersion == "" {
 		errs = append(errs, errors.New("KEB_RUNTIME_KUBERNETES_VERSION is empty: want a version such as 1.33.2"))
 	}
-	errs = append(errs, service.Positive("KEB_PROVISIONER_TIMEOUT", c.ProvisionerTimeout), service.Positive("KEB_PACE", min(c.RetryInterval, c.ErrorInterval, c.PollInterval, c.UpgradePollInterval, c.RemovalPollInterval, c.KubeconfigInterval)))
+	errs = append(errs, service.Positive("KEB_PROVISIONER_TIMEOUT", c.ProvisionerTimeout), service.Positive("KEB_PACE", min(c.PollInterval, c.UpgradePollInterval, c.RemovalPollInterval, c.KubeconfigInterval)))
 	return errors.Join(errs...)
 }

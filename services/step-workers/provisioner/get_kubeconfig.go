@@ -33,7 +33,7 @@ func (s *shared) getKubeconfig(ctx context.Context, op worker.Operation, log *sl
 	}
 	status, err := s.runtimes.RuntimeStatus(ctx, op.Context.GlobalAccountID, d.RuntimeID)
 	if err != nil {
-		return op, s.cfg.ErrorInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	kubeconfig := status.Configuration.Kubeconfig
 	if len(kubeconfig) < minKubeconfig {
@@ -49,7 +49,7 @@ func (s *shared) own(ctx context.Context, op worker.Operation) (worker.Operation
 		Kubeconfig string `json:"kubeconfig"`
 	}
 	if err := op.ClaimCredentials(ctx, event.CredentialsKubeconfig, &given); err != nil {
-		return worker.Retry(op, s.cfg.ErrorInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	if err := op.SaveDetails(Details{RuntimeID: OwnRuntimeID(op.InstanceID)}); err != nil {
 		return op, 0, err

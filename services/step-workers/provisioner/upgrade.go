@@ -105,7 +105,7 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 	}
 	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, u.OperationID, d.Kyma)
 	if err != nil {
-		return op, s.cfg.ErrorInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	if status.Running() {
 		return worker.Wait(op, s.cfg.UpgradePollInterval, "the cluster is being upgraded")

@@ -31,7 +31,7 @@ func (s *shared) check(ctx context.Context, op worker.Operation, d Details, doin
 		return worker.Fail(op, &worker.Error{Component: system, Reason: "err_cluster_not_found", Err: err})
 	}
 	if err != nil {
-		return op, s.cfg.ErrorInterval, err
+		return op, s.cfg.RetryInterval, err
 	}
 	switch got.Status {
 	case statusReady:

@@ -29,7 +29,7 @@ func (s *shared) checkClusterDeregistration(ctx context.Context, op worker.Opera
 	case err != nil && !extclient.IsTemporary(err) && ctx.Err() == nil:
 		return s.end(op, err)
 	case err != nil:
-		return worker.Retry(op, s.cfg.ErrorInterval, err)
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	switch got.Status {
 	case statusDeleted:
@@ -48,7 +48,7 @@ func (s *shared) start(ctx context.Context, op worker.Operation, d Details) (wor
 	gone, err := s.deregister(ctx, op, d)
 	switch {
 	case err != nil:
-		return op, s.cfg.ErrorInterval, err
+		return op, s.cfg.RetryInterval, err
 	case gone:
 		return op, 0, nil
 	}

@@ -14,9 +14,10 @@ type Config struct {
 	URL     string        `env:"KEB_RECONCILER_URL"`
 	Timeout time.Duration `env:"KEB_RECONCILER_TIMEOUT" envDefault:"30s"`
 
-	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"5s"`
-	// PollInterval is the interval between two checks of a cluster. ErrorInterval is the delay after a failed check, and ProblemInterval
-	// after a check with a problem that the Reconciler will retry.
+	// RetryInterval is the delay after a failed call; 0 means that of the process file.
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"0s"`
+	// PollInterval is the interval between two checks of a cluster. ErrorInterval is the delay after a check with a surprising status, and
+	// ProblemInterval after one with a problem that the Reconciler will retry.
 	PollInterval    time.Duration `env:"KEB_PACE" envDefault:"30s"`
 	ErrorInterval   time.Duration `env:"KEB_PACE" envDefault:"1m"`
 	ProblemInterval time.Duration `env:"KEB_PACE" envDefault:"10m"`
@@ -28,5 +29,5 @@ type Config struct {
 // Validate reports every invalid field.
 func (c Config) Validate() error {
 	return errors.Join(extclient.CheckURL("KEB_RECONCILER_URL", c.URL), service.Positive("KEB_RECONCILER_CHECK_TIMEOUT", c.CheckTimeout),
-		service.Positive("KEB_PACE", min(c.RetryInterval, c.PollInterval, c.ErrorInterval, c.ProblemInterval)))
+		service.Positive("KEB_PACE", min(c.PollInterval, c.ErrorInterval, c.ProblemInterval)))
 }

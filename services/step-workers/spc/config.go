@@ -13,8 +13,9 @@ type Config struct {
 	// URL is the address of SPC. Without it the worker does not call SPC and skips its steps.
 	URL string `env:"KEB_SPC_URL"`
 	// Timeout is the timeout of one call.
-	Timeout       time.Duration `env:"KEB_SPC_TIMEOUT" envDefault:"60s"`
-	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"5s"`
+	Timeout time.Duration `env:"KEB_SPC_TIMEOUT" envDefault:"60s"`
+	// RetryInterval is the delay after an error; 0 means that of the process file.
+	RetryInterval time.Duration `env:"KEB_PACE" envDefault:"0s"`
 }
 
 // Validate reports every invalid setting. Without a URL, all settings are valid.
@@ -23,5 +24,5 @@ func (c Config) Validate() error {
 		return nil
 	}
 	err := extclient.CheckURL("KEB_SPC_URL", c.URL)
-	return errors.Join(err, service.Positive("KEB_PACE", c.RetryInterval))
+	return errors.Join(err, service.NotNegative("KEB_PACE", c.RetryInterval))
 }

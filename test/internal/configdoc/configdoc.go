@@ -110,7 +110,7 @@ func merged(variables []Variable) []Variable {
 		case v.Name != pace:
 			all = append(all, v)
 		case at < 0:
-			v.Text = "The time between two looks at the system, and after an error, for all steps of the process; without it each step has its own"
+			v.Text = "The time between two looks at the system, and after an error, for all steps of the process; without it each step has its own, and 0s is that of the process file"
 			all = append(all, v)
 		case !slices.Contains(strings.Split(all[at].Default, ", "), v.Default):
 			all[at].Default += ", " + v.Default

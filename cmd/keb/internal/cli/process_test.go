@@ -22,12 +22,13 @@ func TestProcessCheck_Diff_ShowsWhatAnOverlayChanges(t *testing.T) {
 operation: deprovision
 changes:
   - disable: EDP_Deregistration
-  - retime: {step: IAS_Deregistration, retry: {timeout: 2m}}
+  - retime: {step: IAS_Deregistration, retry: {timeout: 2m, factor: 3}}
 `)
 	got := run(t, "", "process", "check", "--diff", "--overlays", dir)
 	for _, want := range []string{
 		"\n--- deprovision (built in)\n+++ deprovision (with overlays)\n", "\n-stage edp_deregistration\n-  EDP_Deregistration: worker edp,",
-		"\n-  IAS_Deregistration: worker ias, retry every 5s for 5m0s,", "\n+  IAS_Deregistration: worker ias, retry every 5s for 2m0s,",
+		"\n-  IAS_Deregistration: worker ias, retry every 5s to 30s by factor 2 with jitter 0.5 for 5m0s,",
+		"\n+  IAS_Deregistration: worker ias, retry every 5s to 30s by factor 3 with jitter 0.5 for 2m0s,",
 	} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("output lacks %q:\n%s", want, got.out)

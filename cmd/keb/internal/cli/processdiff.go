@@ -46,6 +46,12 @@ func stepLine(s *process.Step) string {
 	fmt.Fprintf(&b, "%s: worker %s", s.Name, s.Worker)
 	if !s.BuiltIn() {
 		fmt.Fprintf(&b, ", retry every %s", s.Retry.Every)
+		if s.Retry.Factor > 1 {
+			fmt.Fprintf(&b, " to %s by factor %g", s.Retry.Max, s.Retry.Factor)
+		}
+		if s.Retry.Jitter > 0 {
+			fmt.Fprintf(&b, " with jitter %g", s.Retry.Jitter)
+		}
 		if s.Retry.Timeout > 0 {
 			fmt.Fprintf(&b, " for %s", s.Retry.Timeout)
 		}

@@ -100,6 +100,7 @@ func (m *machine) unanswered(e Due) {
 		m.endRetries(r, step, b)
 		return
 	}
+	m.countFailure(step, true)
 	m.s.CommandCursor = m.s.AwaitedCursor()
 	m.recordStep(r, event.OutcomeNoAnswer, nil)
 	m.setCondition(NoAnswer, m.s.SentAt)

@@ -11,9 +11,13 @@ import (
 // retryStep makes the operation wait for a retry, unless the budget of the step is spent or the operation was cancelled.
 func (m *machine) retryStep(r Result, step *process.Step) {
 	b := m.budgetOf(&r, step, m.now)
+	failures := m.countFailure(step, r.Error != nil)
 	after := r.RetryAfter
 	if after <= 0 {
 		after = b.every
+		if r.Error != nil {
+			after = m.backOff(step, failures)
+		}
 	}
 	at := m.now.Add(after)
 	if b.timeout > 0 {

@@ -80,6 +80,8 @@ type Ending struct {
 type Try struct {
 	FirstTriedAt time.Time `json:"firstTriedAt"`
 	Attempts     int       `json:"attempts"`
+	// Failures counts the failed tries in a row, for a step whose retry interval grows with them.
+	Failures int `json:"failures,omitzero"`
 	// WaitingSince is the time of the first try that ended with waiting.
 	WaitingSince time.Time `json:"waitingSince,omitzero"`
 	// FailingSince is the time of the first try that ended with an error since the step last waited.

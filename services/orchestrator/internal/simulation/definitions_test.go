@@ -72,7 +72,7 @@ stages:
   - name: create
     steps:
       - {name: A, worker: alpha, retry: {every: 10s, timeout: 5m}}
-      - {name: B, worker: beta, retry: {every: 10s, timeout: 5m}}
+      - {name: B, worker: beta, retry: {every: 10s, max: 1m, factor: 2, jitter: 0.2, timeout: 5m}}
       - {name: C, worker: beta, retry: {every: 30s, timeout: 2m, scope: step}, wait: {every: 1m, timeout: 10m}}
   - name: finish
     steps:
@@ -87,6 +87,9 @@ finally:
 var conditions = []string{
 	`plan.name != "trial"`, `plan.name == "trial"`, `has(details.alpha)`, `!has(details.beta)`, `details.gamma.missing == 1`,
 }
+
+// growths are the settings of growing retry intervals; the ones without any are the most frequent.
+var growths = []string{"", "", ", jitter: 1", ", max: 2m, factor: 2", ", max: 1m, factor: 3.5, jitter: 0.5"}
 
 // random generates a valid definition.
 func random(rng *rand.Rand, t event.OperationType) string {
@@ -129,7 +132,8 @@ func random(rng *rand.Rand, t event.OperationType) string {
 		if one(4) {
 			b.WriteString(", noWorker: wait")
 		}
-		fmt.Fprintf(&b, ", retry: {every: %s%s, scope: %s}}\n", pick("1s", "10s", "1m"), budget, pick("stage", "stage", "step"))
+		growth := growths[b.Len()%len(growths)]
+		fmt.Fprintf(&b, ", retry: {every: %s%s%s, scope: %s}}\n", pick("1s", "10s", "1m"), growth, budget, pick("stage", "stage", "step"))
 	}
 	stages := 1 + rng.IntN(4)
 	first := one(2)

@@ -44,6 +44,23 @@ type try struct {
 	attempts int
 	// waiting is the time of the first try of a step with a wait that ended without an error, and failing of the first error since then.
 	waiting, failing time.Time
+	failures         int // in a row
+}
+
+// backOff counts the failures of a step in a row, and returns the shortest and longest time to the next try after the last one.
+func (m *model) backOff(step *process.Step, failed bool) (shortest, longest time.Duration) {
+	t := m.tries[step.Name]
+	t.failures++
+	if !failed {
+		t.failures = 0
+	}
+	m.tries[step.Name] = t
+	after := step.Retry.Every
+	for n := 1; n < t.failures && step.Retry.Factor > 1; n++ {
+		after = min(step.Retry.Max, time.Duration(float64(after)*step.Retry.Factor))
+	}
+	part := time.Duration(float64(after) * step.Retry.Jitter)
+	return after - part, after + part
 }
 
 // budget returns the time to the next try and the time of the last try for an outcome retry; a zero end means no limit.
@@ -205,15 +222,22 @@ func (w *world) checkResult(
 	}
 	step := &op.p.Stages[before.Stage].Steps[before.Step]
 	want, ends := r.Outcome, false
-	var every time.Duration
+	var shortest, longest time.Duration // to the next try
 	var end time.Time
 	switch r.Outcome {
 	case event.OutcomeFailed:
 		want, ends = policy(step.OnFailure)
 	case event.OutcomeRetry:
+		var every time.Duration
 		if every, end = w.budget(m, step, &r, now); !end.IsZero() && !now.Before(end) {
 			w.checkSpent(step, &r, effects)
 			want, ends = policy(step.OnTimeout)
+		}
+		if shortest, longest = m.backOff(step, r.Error != nil); r.Error == nil {
+			shortest, longest = every, every
+		}
+		if r.RetryAfter > 0 {
+			shortest, longest = r.RetryAfter, r.RetryAfter
 		}
 	}
 	if len(effects.History) == 0 || effects.History[0].Outcome != want {
@@ -225,19 +249,21 @@ func (w *world) checkResult(
 	case !ends && m.cancel && !m.ending && outcomeOf(next) != event.Cancelled:
 		w.violate("the operation is %s although it was cancelled", next.Status)
 	case want == event.OutcomeRetry && (!m.cancel || m.ending):
-		after := r.RetryAfter
-		if after == 0 {
-			after = every
+		limited := func(at time.Time) time.Time {
+			for _, limit := range []time.Time{end, next.Deadline} {
+				if !limit.IsZero() && limit.Before(at) {
+					at = limit
+				}
+			}
+			return at
 		}
-		at := now.Add(after)
-		if !end.IsZero() && end.Before(at) {
-			at = end
+		// Both compute with fractions of nanoseconds.
+		from, to := limited(now.Add(shortest-time.Microsecond)), limited(now.Add(longest+time.Microsecond))
+		if next.DueAt.Before(from) || next.DueAt.After(to) {
+			w.violate("%s is retried at %s, want from %s to %s", step.Name, next.DueAt, from, to)
 		}
-		if next.Deadline.Before(at) {
-			at = next.Deadline
-		}
-		if !next.DueAt.Equal(at) {
-			w.violate("%s is retried at %s, want %s", step.Name, next.DueAt, at)
+		if r.Error != nil && r.RetryAfter == 0 && m.tries[step.Name].failures > 2 && step.Retry.Factor > 1 {
+			w.count(countBackOff)
 		}
 	}
 }
@@ -321,6 +347,9 @@ func (w *world) checkUnanswered(op *operation, before *engine.State, due engine.
 			}
 			return
 		}
+	}
+	if due.WorkerAlive {
+		m.backOff(step, true)
 	}
 	again := next.InFlight() && next.Dispatch == before.Dispatch+1 && next.AwaitedCursor() == before.AwaitedCursor()
 	switch h := effects.History; {

@@ -252,6 +252,25 @@ func budgetBugs() []planted {
 				}
 			}
 		}},
+		{name: "an outage does not make the retry interval grow", want: "is retried at", decided: func(t *spoiled) {
+			t.spoilTry(func(_ *engine.Result, _ engine.Try, next *engine.Try) { next.Failures = min(next.Failures, 1) })
+		}},
+		{name: "the retry interval stays long after a poll", want: "is retried at", decided: func(t *spoiled) {
+			t.spoilTry(func(r *engine.Result, before engine.Try, next *engine.Try) {
+				if r.Error == nil {
+					next.Failures = before.Failures
+				}
+			})
+		}},
+		{name: "the jitter exceeds its bound", want: "is retried at", read: changedSteps(func(s *process.Step) { s.Retry.Jitter *= 2 })},
+		{name: "the retry interval exceeds its maximum", want: "is retried at", read: changedSteps(func(s *process.Step) { s.Retry.Max *= 2 })},
+		{name: "the back-off overrides the worker's retry-after", want: "is retried at", told: func(_ *engine.State, e engine.Event) engine.Event {
+			if r, ok := e.(engine.Result); ok && r.Outcome == event.OutcomeRetry && r.Error != nil {
+				r.RetryAfter = 0
+				return r
+			}
+			return e
+		}},
 		{name: "a budget restarts when an operator skips a step", want: "first tried at", decided: func(t *spoiled) {
 			if _, ok := t.event.(engine.SkipStep); ok && t.next.InFlight() {
 				t.next.FirstTriedAt = t.now.Add(time.Second)
