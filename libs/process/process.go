@@ -150,6 +150,14 @@ func (p *Process) Equal(other *Process) bool {
 	return p.hash == other.hash
 }
 
+// At returns the step with these indexes of stage and step; nil if there is none.
+func (p *Process) At(stage, step int) *Step {
+	if stage < 0 || stage >= len(p.Stages) || step < 0 || step >= len(p.Stages[stage].Steps) {
+		return nil
+	}
+	return &p.Stages[stage].Steps[step]
+}
+
 // Find returns the indexes of a step and its stage.
 func (p *Process) Find(step string) (stageIndex, stepIndex int, ok bool) {
 	for i := range p.Stages {

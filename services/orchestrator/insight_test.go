@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -56,8 +57,11 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	})
 	s.orchestrator()
 	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		if op.InstanceID == "i-retry" {
+		switch op.InstanceID {
+		case "i-polls":
 			return worker.Wait(op, time.Hour, "creating")
+		case "i-fails":
+			return worker.Retry(op, time.Hour, errors.New("the system is closed"))
 		}
 		return op, 0, nil
 	})
@@ -70,10 +74,11 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 		}
 		return op, 0, nil
 	})
-	retry, stranded := operation(event.Provision, "i-retry", "azure"), operation(event.Provision, "i-stranded", "aws")
-	busy, executing := operation(event.Update, "i-retry", "azure"), operation(event.Update, "i-update", "azure")
-	s.request(retry, stranded, executing)
-	for id, reason := range map[string]string{retry.ID: "retry", stranded.ID: "no_worker", executing.ID: "executing"} {
+	polls, fails := operation(event.Provision, "i-polls", "azure"), operation(event.Provision, "i-fails", "azure")
+	stranded := operation(event.Provision, "i-stranded", "aws")
+	busy, executing := operation(event.Update, "i-polls", "azure"), operation(event.Update, "i-update", "azure")
+	s.request(polls, fails, stranded, executing)
+	for id, reason := range map[string]string{polls.ID: "polling", fails.ID: "failing", stranded.ID: "no_worker", executing.ID: "executing"} {
 		testkit.Eventually(t, patience, "an operation waits for "+reason, func() bool {
 			if s.state(id) != event.InProgress {
 				return false
@@ -85,19 +90,19 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	s.request(busy)
 	s.await(busy, event.Pending)
 
-	if w := s.waiting(retry.ID); w.Worker != "alpha" || w.Step != "First" || w.Until == nil || w.Since.IsZero() {
-		t.Errorf("the retrying one: %+v", w)
+	if w := s.waiting(polls.ID); w.Worker != "alpha" || w.Step != "First" || w.Until == nil || w.Since.IsZero() {
+		t.Errorf("the polling one: %+v", w)
 	}
 	if w := s.waiting(stranded.ID); w.Worker != "beta" || w.Step != "Second" || w.Since.IsZero() || time.Since(w.Since) > time.Hour {
 		t.Errorf("the one without a worker: %+v", w)
 	}
-	if w := s.waiting(busy.ID); w.Reason != "instance_busy" || w.Operation != retry.ID {
+	if w := s.waiting(busy.ID); w.Reason != "instance_busy" || w.Operation != polls.ID {
 		t.Errorf("the one whose instance is busy: %+v", w)
 	}
 	for query, want := range map[string][]string{
-		"waiting=retry": {retry.ID}, "waiting=no_worker": {stranded.ID}, "waiting=executing": {executing.ID}, "waiting=instance_busy": {busy.ID},
-		"waiting=admission": {}, "waiting=retry,no_worker": {retry.ID, stranded.ID}, "step=Second": {stranded.ID},
-		"worker=alpha": {retry.ID, executing.ID}, "worker=alpha&waiting=retry": {retry.ID}, "worker=gamma": {},
+		"waiting=polling": {polls.ID}, "waiting=failing": {fails.ID}, "waiting=no_worker": {stranded.ID}, "waiting=executing": {executing.ID},
+		"waiting=instance_busy": {busy.ID}, "waiting=admission": {}, "waiting=no_answer": {}, "waiting=failing,no_worker": {fails.ID, stranded.ID},
+		"step=Second": {stranded.ID}, "worker=alpha": {polls.ID, fails.ID, executing.ID}, "worker=alpha&waiting=failing": {fails.ID}, "worker=gamma": {},
 		"q=" + busy.ID: {busy.ID}, "q=i-str": {stranded.ID}, "q=c-1234567&state=pending": {busy.ID},
 		"plan=aws": {stranded.ID}, "type=update&state=in+progress": {executing.ID},
 	} {
@@ -122,29 +127,32 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 		s.get("/overview", &overview)
 		return overview.Waiting["instance_busy"] == 1
 	})
-	if diff := cmp.Diff(map[string]int{"retry": 1, "no_worker": 1, "instance_busy": 1, "admission": 0, "executing": 1}, overview.Waiting); diff != "" {
+	counts := map[string]int{"executing": 1, "polling": 1, "failing": 1, "no_answer": 0, "no_worker": 1, "instance_busy": 1, "admission": 0}
+	if diff := cmp.Diff(counts, overview.Waiting); diff != "" {
 		t.Errorf("waiting (-want +got):\n%s", diff)
 	}
-	if len(overview.Oldest) != 2 || overview.LastHour["started"] != 3 || len(overview.Operations) != 3 {
+	if len(overview.Oldest) != 2 || overview.LastHour["started"] != 4 || len(overview.Operations) != 3 {
 		t.Errorf("overview: %+v", overview)
 	}
 
 	var stuck struct {
 		Data []struct {
-			Reason, Type, Worker, Step, Stage, Message string
-			Count                                      int
-			Operations                                 []string
-			Since                                      time.Time
+			Reason, Type, Worker, Step, Stage string
+			Count                             int
+			Operations, BlockedBy             []string
+			Error                             struct{ Message string }
+			Since                             time.Time
 		}
 	}
-	s.get("/stuck?type=provision", &stuck)
+	s.get("/stuck", &stuck)
 	seen := map[string]string{}
 	for _, g := range stuck.Data {
-		seen[g.Reason] = fmt.Sprintf("%d %s/%s/%s %v %s", g.Count, g.Worker, g.Stage, g.Step, g.Operations, g.Message)
+		seen[g.Reason] = fmt.Sprintf("%d %s/%s/%s %v %v %s", g.Count, g.Worker, g.Stage, g.Step, g.Operations, g.BlockedBy, g.Error.Message)
 	}
-	want := map[string]string{
-		"retry":     fmt.Sprintf("1 alpha/create/First [%s] creating", retry.ID),
-		"no_worker": fmt.Sprintf("1 beta/create/Second [%s] ", stranded.ID),
+	want := map[string]string{ // without the operation that polls
+		"failing":       fmt.Sprintf("1 alpha/create/First [%s] [] the system is closed", fails.ID),
+		"no_worker":     fmt.Sprintf("1 beta/create/Second [%s] [] ", stranded.ID),
+		"instance_busy": fmt.Sprintf("1 // [%s] [%s] ", busy.ID, polls.ID),
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {
 		t.Errorf("stuck (-want +got):\n%s", diff)
@@ -164,7 +172,7 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	}
 	s.get("/workers", &workers)
 	alpha, beta := workers.Data[0], workers.Data[1]
-	if !alpha.Alive || alpha.LastSeen == nil || alpha.OperationsWaiting != 1 || alpha.OperationsExecuting != 1 || len(alpha.MissingSteps) != 0 || alpha.StepsPerMinute <= 0 {
+	if !alpha.Alive || alpha.LastSeen == nil || alpha.OperationsWaiting != 2 || alpha.OperationsExecuting != 1 || len(alpha.MissingSteps) != 0 || alpha.StepsPerMinute <= 0 {
 		t.Errorf("alpha: %+v", alpha)
 	}
 	if beta.Alive || beta.LastSeen != nil || beta.OperationsWaiting != 1 || beta.Pending == nil || *beta.Pending != 1 || len(beta.MissingSteps) == 0 {
@@ -183,8 +191,8 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	for _, b := range throughput.Data {
 		started, succeeded, retried = started+b.Operations.Started, succeeded+b.Steps.Succeeded, retried+b.Steps.Retry
 	}
-	// Starting ran twice, First once; First is retried once.
-	if throughput.BucketSeconds != 300 || started != 3 || succeeded != 3 || retried != 1 {
+	// Starting ran three times, First once; two operations try First again.
+	if throughput.BucketSeconds != 300 || started != 4 || succeeded != 4 || retried != 2 {
 		t.Errorf("throughput: %d started, %d steps succeeded, %d retried: %+v", started, succeeded, retried, throughput)
 	}
 }

@@ -112,13 +112,13 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		"keb_operations_unfinished|azure|pending|update":        1,
 		"keb_operations_unfinished|azure|in progress|update":    1,
 		"keb_operations_waiting|no_worker|provision":            1,
-		"keb_operations_waiting|retry|provision":                1,
+		"keb_operations_waiting|polling|provision":              1,
 		"keb_operations_waiting|executing|provision":            0,
 		"keb_operations_waiting|executing|update":               1,
 		"keb_operations_waiting|instance_busy|update":           1,
 		"keb_operations_waiting|admission|update":               1,
 		"keb_step_operations|no_worker|Second|beta":             1,
-		"keb_step_operations|retry|First|alpha":                 1,
+		"keb_step_operations|polling|First|alpha":               1,
 		"keb_step_operations|executing|Change|alpha":            1,
 		"keb_step_operations|executing|Second|beta":             0,
 		"keb_worker_replicas|alpha":                             1,
@@ -133,7 +133,7 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		"keb_operation_waiting_seconds|update":                  1,
 	})
 	for _, series := range []string{
-		"keb_step_oldest_seconds|no_worker|Second|beta", "keb_step_oldest_seconds|retry|First|alpha",
+		"keb_step_oldest_seconds|no_worker|Second|beta", "keb_step_oldest_seconds|polling|First|alpha",
 		"keb_operations_oldest_seconds|pending|update", "keb_operations_oldest_seconds|in progress|provision",
 	} {
 		parts := strings.Split(series, "|")
@@ -267,8 +267,8 @@ func TestMetrics_DatabaseAway_ScrapeSucceeds(t *testing.T) {
 	if longest > patience {
 		t.Errorf("a scrape took %s", longest)
 	}
-	s.shows(map[string]float64{"keb_gauges_fresh|operations": 0, "keb_operations_waiting|retry|update": -1, "keb_gauges_fresh|workers": 1})
+	s.shows(map[string]float64{"keb_gauges_fresh|operations": 0, "keb_operations_waiting|failing|update": -1, "keb_gauges_fresh|workers": 1})
 	proxy.Restore()
 	// A failed read is repeated after four times its duration, which was at least one second.
-	s.shows(map[string]float64{"keb_gauges_fresh|operations": 1, "keb_operations_waiting|retry|update": 0})
+	s.shows(map[string]float64{"keb_gauges_fresh|operations": 1, "keb_operations_waiting|failing|update": 0})
 }

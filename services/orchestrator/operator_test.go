@@ -106,7 +106,7 @@ func TestOperator_Actions_ChangeTheOperation(t *testing.T) {
 	waits := func() bool {
 		var shown struct{ Step, WaitingFor string }
 		s.get("/operations/"+op.ID, &shown)
-		return shown.Step == "Poll" && strings.HasPrefix(shown.WaitingFor, "retry at ")
+		return shown.Step == "Poll" && strings.HasPrefix(shown.WaitingFor, "step Poll, polling since ")
 	}
 	testkit.Eventually(t, patience, "the retried operation waits in Poll", waits)
 	if code, text := s.post("/operations/"+op.ID+"/skip", `{"step":"First","by":"me"}`); code != http.StatusConflict || !strings.Contains(text, "at step Poll") {

@@ -341,7 +341,7 @@ func TestOperatorAPI_Scale(t *testing.T) {
 		"q=operation": "/operations?q=" + sample.ID[:8], "q=instance": "/operations?q=" + sample.InstanceID, "q=old-": "/operations?q=old-",
 		"q=subaccount": "/operations?q=sa-77777", "q=nothing": "/operations?q=nothing-at-all",
 		"step": "/operations?step=Second", "worker": "/operations?worker=alpha", "step of no operation": "/operations?step=Last",
-		"waiting=retry": "/operations?waiting=retry", "waiting=no_worker": "/operations?waiting=no_worker", "waiting=executing": "/operations?waiting=executing",
+		"waiting=polling": "/operations?waiting=polling", "waiting=failing": "/operations?waiting=failing", "waiting=no_worker": "/operations?waiting=no_worker", "waiting=executing": "/operations?waiting=executing",
 		"waiting=instance_busy": "/operations?waiting=instance_busy", "waiting=admission": "/operations?waiting=admission",
 		"since": "/operations?since=" + begin.Format(time.RFC3339), "until": "/operations?until=" + begin.Add(-20*time.Hour).Format(time.RFC3339),
 		"/operations/{id}": "/operations/" + sample.ID,

@@ -35,7 +35,7 @@ type Overview struct {
 	Waiting map[WaitingReason]int `json:"waiting"`
 	// Oldest contains, for each type, the oldest operation that has not ended.
 	Oldest []Oldest `json:"oldest"`
-	// Steps counts operations in progress by current step.
+	// Steps counts operations in progress by step, as in the object waiting.
 	Steps    []StepCount     `json:"steps"`
 	LastHour OperationCounts `json:"lastHour"`
 }
@@ -65,12 +65,13 @@ type Oldest struct {
 	CreatedAt time.Time            `json:"createdAt"`
 }
 
-// Stuck is a group of operations that wait for the same reason.
+// Stuck is a group of operations that wait for the same reason. Operations that poll are stuck once they have polled for half of the time
+// that their step may take.
 type Stuck struct {
 	// Reason is never executing.
 	Reason WaitingReason       `json:"reason"`
 	Type   event.OperationType `json:"type"`
-	// Worker, Stage and Step are set only for the reasons retry and no_worker.
+	// Worker, Stage and Step are absent for the reasons instance_busy and admission.
 	Worker string `json:"worker,omitempty"`
 	Step   string `json:"step,omitempty"`
 	Stage  string `json:"stage,omitempty"`
@@ -83,6 +84,8 @@ type Stuck struct {
 	Message string `json:"message,omitempty"`
 	// Operations lists the longest-waiting operations, at most 5.
 	Operations []string `json:"operations"`
+	// BlockedBy lists the operations in progress on the instances of these operations, for the reason instance_busy.
+	BlockedBy []string `json:"blockedBy,omitempty"`
 	// Text is a human-readable summary.
 	Text string `json:"text"`
 }
@@ -136,9 +139,9 @@ type Worker struct {
 	StepsPerMinute float64 `json:"stepsPerMinute"`
 	// FailuresPerMinute is the number of these executions that failed or were not completed.
 	FailuresPerMinute float64 `json:"failuresPerMinute"`
-	// OperationsWaiting is the number of operations at the worker's steps that wait for a retry or for the worker.
+	// OperationsWaiting is the number of operations at the worker's steps that poll, fail, get no answer or have no live worker.
 	OperationsWaiting int `json:"operationsWaiting"`
-	// OperationsExecuting is the number of operations at the worker's steps whose command has been sent.
+	// OperationsExecuting is the number of operations at the worker's steps whose first try runs.
 	OperationsExecuting int `json:"operationsExecuting"`
 }
 

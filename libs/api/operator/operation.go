@@ -8,25 +8,31 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// WaitingReason is why an operation that has not ended waits. retry: the step will run again at a set time. no_worker: no live worker
-// serves the step. instance_busy: another operation of the instance is in progress. admission: the instance is free but the operation has
-// not started, for example because the limit on operations of its type is reached. executing: a worker has the step's command; the
-// operation is not stuck.
+// WaitingReason is why an operation that has not ended stands where it stands. executing: the first try of the step runs. polling: the last
+// try ended without an error, and the step asked to run again. failing: the last try ended with an error. no_answer: a live worker has not
+// answered within the execution limit of the step. no_worker: no live worker serves the step. instance_busy: another operation of the
+// instance is in progress. admission: the instance is free but the operation has not started, for example because the limit on operations
+// of its type is reached. polling, failing and no_answer do not change while the next try runs.
 type WaitingReason string
 
-// Reasons to wait.
+// The reasons. Only InstanceBusy and Admission are of pending operations.
 const (
-	WaitsForRetry     WaitingReason = "retry"
-	WaitsForWorker    WaitingReason = "no_worker"
-	WaitsForInstance  WaitingReason = "instance_busy"
-	WaitsForAdmission WaitingReason = "admission"
-	Executing         WaitingReason = "executing"
+	Executing    WaitingReason = "executing"
+	Polling      WaitingReason = "polling"
+	Failing      WaitingReason = "failing"
+	NoAnswer     WaitingReason = "no_answer"
+	NoWorker     WaitingReason = "no_worker"
+	InstanceBusy WaitingReason = "instance_busy"
+	Admission    WaitingReason = "admission"
 )
 
-// WaitingReasons returns all reasons.
-func WaitingReasons() []WaitingReason {
-	return []WaitingReason{WaitsForRetry, WaitsForWorker, WaitsForInstance, WaitsForAdmission, Executing}
+// StepReasons returns the reasons of operations that are at a step of a worker.
+func StepReasons() []WaitingReason {
+	return []WaitingReason{Executing, Polling, Failing, NoAnswer, NoWorker}
 }
+
+// WaitingReasons returns all reasons.
+func WaitingReasons() []WaitingReason { return append(StepReasons(), InstanceBusy, Admission) }
 
 // Operation is an operation in a list.
 type Operation struct {
@@ -47,10 +53,12 @@ type Operation struct {
 	Error   *event.Error `json:"error,omitempty"`
 	// NotCompleted lists the steps that were not completed and that the operation continued without.
 	NotCompleted []string `json:"notCompleted"`
-	// WaitingFor is a human-readable form of waiting. It is absent while a worker executes the step.
+	// WaitingFor is a human-readable form of waiting. It is absent during the first try of a step.
 	WaitingFor string `json:"waitingFor,omitempty"`
 	// Waiting is absent once the operation has ended.
 	Waiting *Waiting `json:"waiting,omitempty"`
+	// Budget is the limit of the step in waiting. It is absent unless the operation is at a step of a worker.
+	Budget *Budget `json:"budget,omitempty"`
 	// CancelRequested is why the operation will be cancelled when its current step returns a result.
 	CancelRequested string     `json:"cancelRequested,omitempty"`
 	DueAt           *time.Time `json:"dueAt,omitempty"`
@@ -76,35 +84,54 @@ func (o *Operation) Final() bool { return o.State.Final() }
 // Waiting describes why an operation that has not ended waits.
 type Waiting struct {
 	Reason WaitingReason `json:"reason"`
-	// Since depends on the reason. For retry and executing, it is when the step was first tried. For no_worker, it is when the operation
-	// reached the step or when the worker was last seen, whichever is later. For instance_busy and admission, it is when the operation was
-	// requested, or retried by an operator.
-	Since  time.Time `json:"since"`
-	Worker string    `json:"worker,omitempty"`
-	Step   string    `json:"step,omitempty"`
-	// Until is when the step runs again (retry), or when its command is sent again if no result arrives (executing).
+	// Since depends on the reason. For polling, failing and no_answer, it is since when the reason holds. For executing, it is when the
+	// command was sent. For no_worker, it is also when the worker was last seen, if that was later. For instance_busy and admission, it is
+	// when the operation was requested, or retried by an operator.
+	Since time.Time `json:"since"`
+	// Step is the step that the reason belongs to, and Worker its worker. While a stage is repeated, the current step may be an earlier one.
+	Worker string `json:"worker,omitempty"`
+	Step   string `json:"step,omitempty"`
+	// Until is when the next try starts, or, while a try runs, when its execution limit ends. It is absent for no_worker.
 	Until *time.Time `json:"until,omitempty"`
 	// Operation is the operation in progress on the instance (instance_busy).
 	Operation string `json:"operation,omitempty" jsonschema:"format=uuid"`
 }
 
-// String returns a human-readable sentence. It is empty while a worker executes the step.
+// String returns a human-readable sentence. It is empty during the first try of a step.
 func (w *Waiting) String() string {
 	if w == nil {
 		return ""
 	}
+	since := w.Since.Format(time.RFC3339)
 	switch w.Reason {
-	case WaitsForInstance:
+	case InstanceBusy:
 		return "instance busy with operation " + w.Operation
-	case WaitsForAdmission:
+	case Admission:
 		return "admission"
-	case WaitsForRetry:
-		return "retry at " + w.Until.Format(time.RFC3339)
-	case WaitsForWorker:
-		return fmt.Sprintf("no live worker %s for step %s since %s", w.Worker, w.Step, w.Since.Format(time.RFC3339))
+	case Polling:
+		return fmt.Sprintf("step %s, polling since %s", w.Step, since)
+	case Failing:
+		return fmt.Sprintf("step %s, failing since %s", w.Step, since)
+	case NoAnswer:
+		return fmt.Sprintf("worker %s, which has not answered for step %s since %s", w.Worker, w.Step, since)
+	case NoWorker:
+		return fmt.Sprintf("no live worker %s for step %s since %s", w.Worker, w.Step, since)
 	default:
 		return ""
 	}
+}
+
+// Budget is how long a step is tried, and what happens then.
+type Budget struct {
+	// Attempts is the number of tries of the step so far, including the running one.
+	Attempts int `json:"attempts"`
+	// EndsAt is when the budget is spent, or when the time of the operation ends, if that is earlier.
+	EndsAt time.Time `json:"endsAt"`
+	// SecondsLeft is the time until endsAt when the answer was made; 0 if it is over.
+	SecondsLeft int `json:"secondsLeft"`
+	// OnTimeout is what happens if the step has not succeeded by then. fail: the operation fails. skip: the step is not completed, and the
+	// operation continues with the next one.
+	OnTimeout string `json:"onTimeout" jsonschema:"enum=fail,enum=skip"`
 }
 
 // OperationDetail is an operation with its stages and its history.
@@ -119,12 +146,11 @@ type OperationDetail struct {
 	Details json.RawMessage `json:"details,omitempty"`
 }
 
-// States of stages and steps. The state of a step may also be an event.Outcome other than retry.
+// States of stages and steps. The state of a step may also be an event.Outcome that ends it, or one of StepReasons other than executing.
 const (
 	StateWaiting      = "waiting"
 	StateCurrent      = "current"
 	StateFinished     = "finished"
-	StateRetrying     = "retrying"
 	StateSucceeded    = "succeeded"
 	StateFailed       = "failed"
 	StateSkipped      = "skipped"
@@ -146,7 +172,7 @@ type Step struct {
 	Name string `json:"name"`
 	// Worker is "orchestrator" for steps that the orchestrator runs itself.
 	Worker string `json:"worker"`
-	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=retrying,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
+	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=polling,enum=failing,enum=no_answer,enum=no_worker,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
 	// Attempts is the number of executions in all attempts of the stage.
 	Attempts     int        `json:"attempts"`
 	FirstTriedAt *time.Time `json:"firstTriedAt,omitempty"`

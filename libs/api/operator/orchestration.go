@@ -14,10 +14,11 @@ type OrchestrationState string
 // MemberState is the state of an operation of an orchestration.
 type MemberState string
 
-// States of orchestrations and their operations besides StateRetrying, StateSucceeded, StateFailed and StateSkipped.
+// States of orchestrations and their operations besides StateSucceeded, StateFailed and StateSkipped.
 const (
 	StatePending    = "pending"
 	StateInProgress = "in progress"
+	StateRetrying   = "retrying"
 	StateCanceling  = "canceling"
 	StateCanceled   = "canceled"
 )

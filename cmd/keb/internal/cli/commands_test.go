@@ -12,7 +12,7 @@ import (
 
 const operations = `200 {"data":[
  {"id":"op-2","type":"deprovision","state":"in progress","instanceId":"inst-2","plan":"aws","stage":"edp_deregistration","step":"EDP_Deregistration",
-  "waitingFor":"retry until 10:00:00","createdAt":"2020-01-01T00:00:00Z"},
+  "waitingFor":"step EDP_Deregistration, failing since 10:00:00","createdAt":"2020-01-01T00:00:00Z"},
  {"id":"op-1","type":"provision","state":"failed","instanceId":"inst-1","plan":"azure","stage":"create_runtime","step":"Check_Runtime",
   "error":{"component":"provisioner","reason":"err_timeout","message":"gave\nup"},"createdAt":"2020-01-01T00:00:00Z"}],
  "count":2,"totalCount":7}`
@@ -27,7 +27,7 @@ func TestOperations_List_IsATable(t *testing.T) {
 		"--instance", "inst-1", "--page", "2", "--page-size", "2")
 	got.out = strings.Join(strings.Fields(age.ReplaceAllString(got.out, "AGE")), " ")
 	want := `OPERATION TYPE STATE PLAN INSTANCE AGE WHERE ` +
-		`op-2 deprovision in progress aws inst-2 AGE edp_deregistration/EDP_Deregistration waits for: retry until 10:00:00 ` +
+		`op-2 deprovision in progress aws inst-2 AGE edp_deregistration/EDP_Deregistration waits for: step EDP_Deregistration, failing since 10:00:00 ` +
 		`op-1 provision failed azure inst-1 AGE create_runtime/Check_Runtime provisioner: err_timeout: gave up ` +
 		`2 of 7 operations; see --page`
 	expect(t, got, 0, want, "")

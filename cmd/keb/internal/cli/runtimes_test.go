@@ -244,7 +244,7 @@ func TestStuck_Groups_AreATable(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /stuck": {`200 {"data":[{"reason":"no_worker","type":"provision","worker":"avs","step":"AVS_Create_Internal_Eval_Step",
  "since":"2020-01-01T00:00:00Z","count":3,"operations":["op-1"]},
- {"reason":"retry","type":"provision","worker":"edp","step":"EDP_Registration","since":"2020-01-01T00:00:00Z","count":1,
+ {"reason":"failing","type":"provision","worker":"edp","step":"EDP_Registration","since":"2020-01-01T00:00:00Z","count":1,
   "error":{"component":"edp","reason":"unavailable","message":"503"},"operations":["op-2"]}],"count":2,"totalCount":2}`, "200 " + notFound}})
 	got := run(t, "", "stuck", "--operator-addr", addr)
 	lines := strings.Split(got.out, "\n")
@@ -276,7 +276,7 @@ func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
 		want string
 	}{
 		"since":           {[]string{"operations", "--since", "yesterday"}, `--since "yesterday": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h`},
-		"waiting":         {[]string{"operations", "--waiting", "godot"}, `--waiting "godot" is not a waiting reason; allowed: retry, no_worker`},
+		"waiting":         {[]string{"operations", "--waiting", "godot"}, `--waiting "godot" is not a waiting reason; allowed: executing, polling, failing, no_answer, no_worker, instance_busy, admission`},
 		"one of states":   {[]string{"operations", "--state", "failed,fine"}, `--state "fine" is not a state`},
 		"state":           {[]string{"runtimes", "-S", "fine"}, `--state "fine" is not a runtime state; allowed: succeeded, provisioning,`},
 		"events":          {[]string{"runtimes", "--events=some"}, `--events "some" is not allowed; allowed: all, info, error, none`},
@@ -309,9 +309,9 @@ func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
 func TestOperations_Filters_BecomeQuery(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /operations": {"200 " + notFound}})
-	expect(t, run(t, "", "operations", "-q", "0d7e", "--step", "EDP_Registration", "--worker", "edp", "--waiting", "retry", "--state", "pending,in-progress",
+	expect(t, run(t, "", "operations", "-q", "0d7e", "--step", "EDP_Registration", "--worker", "edp", "--waiting", "failing", "--state", "pending,in-progress",
 		"--since", "2026-11-21T22:00:00+01:00", "--operator-addr", addr), 0, "no operations\n", "")
-	want := []string{"GET /operations?page=1&page_size=50&q=0d7e&since=2026-11-21T21%3A00%3A00Z&state=pending%2Cin+progress&step=EDP_Registration&waiting=retry&worker=edp"}
+	want := []string{"GET /operations?page=1&page_size=50&q=0d7e&since=2026-11-21T21%3A00%3A00Z&state=pending%2Cin+progress&step=EDP_Registration&waiting=failing&worker=edp"}
 	if diff := cmp.Diff(want, api.asked); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

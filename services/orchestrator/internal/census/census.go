@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
@@ -64,11 +65,10 @@ func New(deps Deps) *Census {
 	return c
 }
 
-// Group counts operations at the same position, with the reason why they wait. Worker, Stage and Step are empty for pending operations and at
-// the end of a process.
+// Group is a store.Group with the names of the step that its reason belongs to. The reason may be operator.NoWorker. Worker, Stage and Step
+// are empty for pending operations and at the end of a process.
 type Group struct {
 	store.Group
-	Reason              store.Reason
 	Worker, Stage, Step string
 }
 
@@ -94,30 +94,22 @@ func (c *Census) Read(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-// Group adds the reason and the names of the position to a group.
+// Group adds the names to a group, and sets the reason operator.NoWorker if no live worker serves the step of its commands.
 func (c *Census) Group(ctx context.Context, g store.Group) (Group, error) {
-	out := Group{Group: g, Reason: store.WaitsForAdmission}
+	out := Group{Group: g}
 	if g.State == event.Pending {
-		if g.Held {
-			out.Reason = store.WaitsForInstance
-		}
 		return out, nil
 	}
 	p, err := c.deps.Definitions.Pinned(ctx, g.Definition)
 	if err != nil {
 		return out, err
 	}
-	out.Reason = store.Executing
-	if g.Held {
-		out.Reason = store.WaitsForRetry
+	step := p.At(g.Stage, g.ReasonStep)
+	if current := p.At(g.Stage, g.Step); g.InFlight && current != nil && !c.deps.Workers.Serves(current.Worker, current.Name) {
+		out.Reason, step = operator.NoWorker, current
 	}
-	if g.Stage < 0 || g.Stage >= len(p.Stages) || g.Step < 0 || g.Step >= len(p.Stages[g.Stage].Steps) {
-		return out, nil
-	}
-	step := &p.Stages[g.Stage].Steps[g.Step]
-	out.Worker, out.Stage, out.Step = step.Worker, p.Stages[g.Stage].Name, step.Name
-	if !g.Held && !c.deps.Workers.Serves(step.Worker, step.Name) {
-		out.Reason = store.WaitsForWorker
+	if step != nil {
+		out.Worker, out.Stage, out.Step = step.Worker, p.Stages[g.Stage].Name, step.Name
 	}
 	return out, nil
 }

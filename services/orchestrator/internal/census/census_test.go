@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
@@ -42,16 +43,17 @@ func TestTally_WaitReasons_UseCurrentWorkers(t *testing.T) {
 	require.NoError(t, err)
 	p := set[event.Provision]
 	step := p.Stages[1].Steps[0]
-	at := func(state event.OperationState, held bool, stage, step int) store.Group {
-		return store.Group{Type: event.Provision, State: state, Held: held, Stage: stage, Step: step, Count: 1}
-	}
 	f := &fakes{p: p, groups: []store.Group{
-		at(event.Pending, false, 0, 0), at(event.Pending, true, 0, 0), at(event.InProgress, false, 1, 0), at(event.InProgress, true, 1, 0),
-		at(event.InProgress, false, len(p.Stages), 0),
+		{State: event.Pending, Reason: operator.Admission},
+		{State: event.Pending, Reason: operator.InstanceBusy},
+		{State: event.InProgress, Reason: operator.Executing, InFlight: true, Stage: 1},
+		{State: event.InProgress, Reason: operator.Polling, Stage: 1},
+		{State: event.InProgress, Reason: operator.Failing, InFlight: true, Stage: 1, ReasonStep: 1},
+		{State: event.InProgress, Reason: operator.Executing, InFlight: true, Stage: len(p.Stages)},
 	}}
 	c := census.New(census.Deps{Operations: f, Definitions: f, Workers: f})
 	type seen struct {
-		Reason              store.Reason
+		Reason              operator.WaitingReason
 		Worker, Stage, Step string
 	}
 	read := func() []seen {
@@ -64,15 +66,19 @@ func TestTally_WaitReasons_UseCurrentWorkers(t *testing.T) {
 		}
 		return out
 	}
-	here := func(reason store.Reason) seen { return seen{reason, step.Worker, p.Stages[1].Name, step.Name} }
+	here := func(reason operator.WaitingReason, s process.Step) seen {
+		return seen{reason, s.Worker, p.Stages[1].Name, s.Name}
+	}
 	want := []seen{
-		{Reason: store.WaitsForAdmission}, {Reason: store.WaitsForInstance}, here(store.Executing), here(store.WaitsForRetry), {Reason: store.Executing},
+		{Reason: operator.Admission}, {Reason: operator.InstanceBusy}, here(operator.Executing, step), here(operator.Polling, step),
+		here(operator.Failing, p.Stages[1].Steps[1]), {Reason: operator.Executing},
 	}
 	if diff := cmp.Diff(want, read()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	f.away = step.Worker
-	want[2] = here(store.WaitsForWorker) // a retry waits for its time, with or without a worker
+	// Polling waits for its time, with or without a worker. The repeated stage needs its first step.
+	want[2], want[4] = here(operator.NoWorker, step), here(operator.NoWorker, step)
 	if diff := cmp.Diff(want, read()); diff != "" {
 		t.Errorf("without the worker (-want +got):\n%s", diff)
 	}

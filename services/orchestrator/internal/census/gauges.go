@@ -9,19 +9,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/scrape"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
-	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 const (
-	// maxAge is the maximum age of values. It is short, so that a step without a worker is visible soon. A slow database is read less often.
+	// maxAge is the maximum age of values that are read from the database for metrics only.
 	maxAge = 2 * time.Second
 	// readTimeout is enough to count 100,000 operations on a busy machine.
 	readTimeout = 4 * time.Second
-	// localAge is the maximum age of values that are read from memory.
+	// localAge is the maximum age of values that are read from memory, or that a Value caches.
 	localAge = 100 * time.Millisecond
 	// maxPlans, maxWorkers and maxConsumers bound the values of labels that come from outside.
 	maxPlans, maxWorkers, maxConsumers = 64, 64, 128
@@ -63,14 +63,14 @@ func newOperations(c *Census) *scrape.Collector {
 		c: c, plans: scrape.NewBound(maxPlans),
 		unfinished: scrape.NewGauge("keb_operations_unfinished", "Operations that have not ended.", "type", "plan", "state").Remembered(),
 		waiting: scrape.NewGauge("keb_operations_waiting",
-			"Operations that have not ended, by why they do not move; executing is for those that do.", "type", "reason").Remembered(),
+			"Operations that have not ended, by why they stand where they stand; executing and polling are healthy.", "type", "reason").Remembered(),
 		oldest: scrape.NewGauge("keb_operations_oldest_seconds", "Age of the oldest operation that has not ended.", "type", "state").Remembered(),
-		atStep: scrape.NewGauge("keb_step_operations", "Operations at a step.", "worker", "step", "condition").Remembered(),
+		atStep: scrape.NewGauge("keb_step_operations", "Operations at a step, by the condition that they are in.", "worker", "step", "condition").Remembered(),
 		longestAtStep: scrape.NewGauge("keb_step_oldest_seconds",
-			"How long the operation that has been at a step longest has been there.", "worker", "step", "condition").Remembered(),
+			"How long the operation that has been in a condition at a step longest has been in it.", "worker", "step", "condition").Remembered(),
 		lag: scrape.NewGauge("keb_sweep_lag_seconds", "How long the most overdue timer has been due."),
 	}
-	return scrape.New(c.config("operations", maxAge), o.read, o.unfinished, o.waiting, o.oldest, o.atStep, o.longestAtStep, o.lag)
+	return scrape.New(c.config("operations", localAge), o.read, o.unfinished, o.waiting, o.oldest, o.atStep, o.longestAtStep, o.lag)
 }
 
 func (o *operations) read(ctx context.Context, s *scrape.Sample) error {
@@ -92,7 +92,7 @@ func (o *operations) read(ctx context.Context, s *scrape.Sample) error {
 func (o *operations) empty(s *scrape.Sample) {
 	set := o.c.deps.Definitions.Set()
 	for t := range set {
-		for _, reason := range store.Reasons() {
+		for _, reason := range operator.WaitingReasons() {
 			s.Add(o.waiting, 0, string(t), string(reason))
 		}
 		for _, state := range []event.OperationState{event.Pending, event.InProgress} {
@@ -100,7 +100,7 @@ func (o *operations) empty(s *scrape.Sample) {
 		}
 	}
 	steps(set, func(_ event.OperationType, step *process.Step) {
-		for _, condition := range []store.Reason{store.Executing, store.WaitsForRetry, store.WaitsForWorker} {
+		for _, condition := range operator.StepReasons() {
 			s.Add(o.atStep, 0, step.Worker, step.Name, string(condition))
 			s.Add(o.longestAtStep, 0, step.Worker, step.Name, string(condition))
 		}
@@ -115,12 +115,8 @@ func (o *operations) add(s *scrape.Sample, g *Group, now time.Time) {
 	if g.Worker == "" {
 		return
 	}
-	since := g.TriedAt
-	if g.Reason == store.WaitsForWorker {
-		since = g.SentAt
-	}
 	s.Add(o.atStep, n, g.Worker, g.Step, string(g.Reason))
-	s.Max(o.longestAtStep, seconds(since, now), g.Worker, g.Step, string(g.Reason))
+	s.Max(o.longestAtStep, seconds(g.Since, now), g.Worker, g.Step, string(g.Reason))
 }
 
 // seconds returns the time from a to b, at least 0; 0 if a is not set.

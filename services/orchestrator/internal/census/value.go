@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// minTTL is the minimum time to live of a value. A slow value lives longer, so that reading uses at most one part in loadShare of the
+	// minTTL is the minimum time to live of a value: a hang or a missing worker is visible soon. A slow value lives longer, so that reading uses at most one part in loadShare of the
 	// time. No value lives longer than maxTTL.
-	minTTL    = 2 * time.Second
+	minTTL    = time.Second
 	loadShare = 10
 	maxTTL    = 30 * time.Second
 )

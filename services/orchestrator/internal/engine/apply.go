@@ -117,7 +117,9 @@ func (m *machine) result(r Result) error {
 	}
 	m.clearCommand()
 	m.s.StageMemory = m.s.StageMemory || r.StageMemory
-	m.s.Message, m.s.Error = r.Message, r.Error
+	if !m.comesBackTo(r) {
+		m.s.Message, m.s.Error = r.Message, r.Error
+	}
 
 	details, err := mergeDetails(m.s.Details, step.Worker, r.Details)
 	if err != nil {
@@ -158,6 +160,12 @@ func (m *machine) result(r Result) error {
 	}
 	m.advance()
 	return nil
+}
+
+// comesBackTo reports whether r is of a step that is repeated on the way to the step that fails. It does not replace the error of that step.
+func (m *machine) comesBackTo(r Result) bool {
+	failing := m.s.Condition == Failing || m.s.Condition == NoAnswer
+	return failing && m.s.Step < m.s.ConditionStep && (r.Outcome == event.OutcomeSucceeded || r.Outcome == event.OutcomeSkipped)
 }
 
 // clearCommand records that no command is in flight.

@@ -52,7 +52,8 @@ type State struct {
 	NotCompleted []string
 	// Completed holds the names of the steps that an earlier operation of the same type completed on this instance.
 	Completed []string
-	// Message and Error belong to the last step result; after a failure Error is its reason.
+	// Message and Error belong to the last step result; after a failure Error is its reason. While a stage is repeated because a step
+	// failed, they belong to that step.
 	Message string
 	Error   *event.Error
 	// Condition is how the last try of the step ConditionStep of the current stage went; empty if no step is tried again. It is kept
@@ -113,6 +114,14 @@ func (s *State) InFlight() bool { return s.Status == event.InProgress && !s.Exec
 
 // Waiting reports whether the operation waits for a time.
 func (s *State) Waiting() bool { return s.Status == event.InProgress && !s.DueAt.IsZero() }
+
+// StandsAt returns the index of the step that Condition belongs to, or of the current step.
+func (s *State) StandsAt() int {
+	if s.Condition != "" {
+		return s.ConditionStep
+	}
+	return s.Step
+}
 
 // AwaitedCursor is the cursor of the command in flight: only a result with it is applied.
 func (s *State) AwaitedCursor() int64 { return cmp.Or(s.CommandCursor, s.Cursor) }

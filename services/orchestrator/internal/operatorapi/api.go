@@ -46,7 +46,7 @@ type Operations interface {
 	History(ctx context.Context, operationID string, limit int) ([]store.Line, error)
 	HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]store.Line, error)
 	Recorded(ctx context.Context, ids []string) (map[string]time.Time, error)
-	Samples(ctx context.Context) ([]store.Sample, error)
+	Samples(ctx context.Context, polls []store.PollsSince) ([]store.Sample, error)
 	Ended(ctx context.Context) ([]store.Ended, error)
 	Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]store.Oldest, error)
 }
@@ -126,11 +126,12 @@ type API struct {
 func New(deps Deps) *API {
 	a := &API{
 		deps: deps, mux: http.NewServeMux(), actions: map[string]string{},
-		samples: census.NewValue(deps.Operations.Samples), ended: census.NewValue(deps.Operations.Ended),
+		ended: census.NewValue(deps.Operations.Ended),
 		counts: census.NewValue(func(ctx context.Context) (map[store.TallyKey]int64, error) {
 			return deps.Counts.Since(ctx, minuteBefore(deps.Now().UTC()))
 		}),
 	}
+	a.samples = census.NewValue(a.stuckSamples)
 	a.routes(a.mux)
 	a.metrics = newMetrics(deps.Registerer, a.actions)
 	return a

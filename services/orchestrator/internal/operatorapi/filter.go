@@ -45,7 +45,7 @@ func parseQuestion(q url.Values) (*question, error) {
 	}
 	set(func() (err error) { w.States, err = oneOf(q, "state", event.OperationStates()); return })
 	set(func() (err error) { w.Types, err = oneOf(q, "type", event.OperationTypes()); return })
-	set(func() (err error) { w.Waiting, err = oneOf(q, "waiting", store.Reasons()); return })
+	set(func() (err error) { w.Waiting, err = oneOf(q, "waiting", operator.WaitingReasons()); return })
 	set(func() (err error) { w.Plans, err = several(q, "plan"); return })
 	set(func() (err error) { w.InstanceID, err = name(q, "instance"); return })
 	set(func() (err error) { w.step, err = name(q, "step"); return })

@@ -19,7 +19,8 @@ func TestParseQuestion_Filters(t *testing.T) {
 		"state=pending,in+progress&state=":   "",
 		"state=sleeping":                     `state "sleeping": allowed are pending, in progress, succeeded, failed, cancelled`,
 		"type=provision&type=create":         `type "create": allowed are provision, `,
-		"waiting=no_worker,nobody":           `waiting "nobody": allowed are retry, no_worker, `,
+		"waiting=no_worker,nobody":           `waiting "nobody": allowed are executing, polling, failing, no_answer, no_worker, instance_busy, admission`,
+		"waiting=retry":                      `waiting "retry": allowed are executing, polling, failing, `,
 		"plan=" + strings.Repeat("a,b", 100): "",
 		"plan=" + strings.Repeat("x", 300):   `plan "xxx`,
 		"step=" + strings.Repeat("x", 300):   `step "xxx`,
@@ -68,7 +69,7 @@ func TestParseQuestion_Cursor_RoundTrips(t *testing.T) {
 func FuzzParseQuestion(f *testing.F) {
 	at := &store.Position{CreatedAt: time.Now(), Arrived: 77, Operation: "019aa7a0-5e0a-7c1c-9d43-0c5f0a4d3b11"}
 	for _, seed := range []string{
-		"state=pending,failed&type=provision&plan=azure&q=abc&page=2&page_size=10", "waiting=retry&step=a&worker=b&since=2026-11-21T08:00:00Z",
+		"state=pending,failed&type=provision&plan=azure&q=abc&page=2&page_size=10", "waiting=failing&step=a&worker=b&since=2026-11-21T08:00:00Z",
 		"cursor=" + new(question).cursor(at), "orchestration=019aa7a0-5e0a-7c1c-9d43-0c5f0a4d3b11&until=2026-11-21T08:00:00%2B01:00",
 	} {
 		f.Add(seed)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -90,7 +91,7 @@ func (a *API) summary(ctx context.Context) (*operator.Overview, error) {
 	since := map[event.OperationType]time.Time{}
 	for i := range standing.Groups {
 		g := &standing.Groups[i]
-		out.Waiting[operator.WaitingReason(g.Reason)] += g.Count
+		out.Waiting[g.Reason] += g.Count
 		unfinished[kind{g.Type, g.State}] += g.Count
 		if g.Step != "" {
 			places[operator.StepCount{Type: g.Type, Stage: g.Stage, Step: g.Step}] += g.Count
@@ -160,7 +161,7 @@ func parseStuck(q url.Values) (*question, error) {
 	if w.Types, err = oneOf(q, "type", event.OperationTypes()); err != nil {
 		return nil, err
 	}
-	if w.Waiting, err = oneOf(q, "waiting", store.Reasons()); err != nil {
+	if w.Waiting, err = oneOf(q, "waiting", operator.WaitingReasons()); err != nil {
 		return nil, err
 	}
 	w.worker, err = name(q, "worker")
@@ -168,29 +169,35 @@ func parseStuck(q url.Values) (*question, error) {
 }
 
 func (a *API) stuckGroups(ctx context.Context, q *question) (views []*operator.Stuck, total int, err error) {
-	standing, err := a.deps.Census.Read(ctx)
+	samples, err := a.samples.Get(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
+	samples = slices.Clone(samples)
+	slices.SortFunc(samples, func(a, b store.Sample) int { return a.Since.Compare(b.Since) })
 	byKey := map[key]*operator.Stuck{}
 	views = []*operator.Stuck{}
-	for i := range standing.Groups {
-		g := &standing.Groups[i]
-		if g.Reason == store.Executing || q.worker != "" && g.Worker != q.worker ||
+	for i := range samples {
+		g, err := a.deps.Census.Group(ctx, samples[i].Group)
+		if err != nil {
+			return nil, 0, err
+		}
+		if g.Reason == operator.Executing || q.worker != "" && g.Worker != q.worker ||
 			len(q.Types) > 0 && !slices.Contains(q.Types, g.Type) || len(q.Waiting) > 0 && !slices.Contains(q.Waiting, g.Reason) {
 			continue
 		}
-		v := byKey[keyOf(g)]
+		if g.Reason == operator.NoWorker {
+			g.Since = a.withoutWorker(g.Worker, g.Since)
+		}
+		v := byKey[keyOf(&g)]
 		if v == nil {
-			v = &operator.Stuck{
-				Reason: operator.WaitingReason(g.Reason), Type: g.Type, Worker: g.Worker, Step: g.Step, Stage: g.Stage, Since: a.since(g), Operations: []string{},
-			}
-			byKey[keyOf(g)] = v
+			v = &operator.Stuck{Reason: g.Reason, Type: g.Type, Worker: g.Worker, Step: g.Step, Stage: g.Stage, Since: g.Since}
+			byKey[keyOf(&g)] = v
 			views = append(views, v)
 		}
 		v.Count += g.Count
-		if at := a.since(g); at.Before(v.Since) {
-			v.Since = at
+		if len(v.Operations) < maxNamed {
+			v.Operations = append(v.Operations, samples[i].ID)
 		}
 	}
 	slices.SortFunc(views, func(a, b *operator.Stuck) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step)) })
@@ -199,64 +206,96 @@ func (a *API) stuckGroups(ctx context.Context, q *question) (views []*operator.S
 	for _, v := range views {
 		v.Text = stuckText(v)
 	}
-	if total == 0 {
-		return views, 0, nil
-	}
-	return views, total, a.name(ctx, byKey, views)
+	return views, total, a.explain(ctx, views)
 }
 
 // stuckText returns what a group waits for as text.
 func stuckText(v *operator.Stuck) string {
 	switch v.Reason {
-	case operator.WaitsForRetry:
-		return fmt.Sprintf("step %s of worker %s is being retried", v.Step, v.Worker)
-	case operator.WaitsForWorker:
+	case operator.Polling:
+		return fmt.Sprintf("step %s of worker %s has polled for more than half of its time", v.Step, v.Worker)
+	case operator.Failing:
+		return fmt.Sprintf("step %s of worker %s fails and is tried again", v.Step, v.Worker)
+	case operator.NoAnswer:
+		return fmt.Sprintf("worker %s is alive and does not answer for step %s", v.Worker, v.Step)
+	case operator.NoWorker:
 		return fmt.Sprintf("no live worker %s for step %s", v.Worker, v.Step)
-	case operator.WaitsForInstance:
+	case operator.InstanceBusy:
 		return "another operation of the instance is in progress"
 	default:
 		return "waiting for admission"
 	}
 }
 
-// name adds some operations of each group, and the message of the longest-waiting one.
-func (a *API) name(ctx context.Context, byKey map[key]*operator.Stuck, views []*operator.Stuck) error {
-	loadOrchestration, err := a.samples.Get(ctx)
-	if err != nil {
-		return err
-	}
-	loadOrchestration = slices.Clone(loadOrchestration)
-	slices.SortFunc(loadOrchestration, func(a, b store.Sample) int { return a.Since.Compare(b.Since) })
-	for i := range loadOrchestration {
-		s := &loadOrchestration[i]
-		g, err := a.deps.Census.Group(ctx, store.Group{
-			Type: s.Type, State: s.State, Held: s.Held, Definition: s.Definition, Stage: s.Stage, Step: s.Step,
-		})
-		if err != nil {
-			return err
-		}
-		if v := byKey[keyOf(&g)]; v != nil && len(v.Operations) < maxNamed {
-			v.Operations = append(v.Operations, s.ID)
-		}
-	}
-	byFirst := map[string]*operator.Stuck{}
+// explain adds to each group the last error of the longest-waiting operation, or the operations that block it.
+func (a *API) explain(ctx context.Context, views []*operator.Stuck) error {
 	var ids []string
 	for _, v := range views {
-		if len(v.Operations) > 0 {
-			byFirst[v.Operations[0]] = v
+		if v.Reason == operator.InstanceBusy {
+			ids = append(ids, v.Operations...)
+		} else {
 			ids = append(ids, v.Operations[0])
 		}
+	}
+	if len(ids) == 0 {
+		return nil
 	}
 	rows, err := a.deps.Operations.Read(ctx, ids)
 	if err != nil {
 		return err
 	}
+	byID := make(map[string]*store.Row, len(rows))
 	for _, r := range rows {
-		if v := byFirst[r.Operation.ID]; v.Worker != "" {
+		byID[r.Operation.ID] = r
+	}
+	shown, err := a.extras(ctx, rows)
+	if err != nil {
+		return err
+	}
+	for _, v := range views {
+		if r := byID[v.Operations[0]]; r != nil && v.Worker != "" {
 			v.Error, v.Message = r.Error, r.Message
+		}
+		if v.Reason != operator.InstanceBusy {
+			continue
+		}
+		for _, id := range v.Operations {
+			if r := byID[id]; r != nil && r.Status == event.Pending {
+				if w := a.waiting(r, nil, shown); w.Operation != "" && !slices.Contains(v.BlockedBy, w.Operation) {
+					v.BlockedBy = append(v.BlockedBy, w.Operation)
+				}
+			}
 		}
 	}
 	return nil
+}
+
+// stuckSamples reads the samples of the operations that may be stuck.
+func (a *API) stuckSamples(ctx context.Context) ([]store.Sample, error) {
+	all, err := a.deps.Definitions.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := a.deps.Now()
+	var polls []store.PollsSince
+	for _, p := range all {
+		for i := range p.Stages {
+			for j := range p.Stages[i].Steps {
+				place := store.Place{Definition: p.Hash(), Stage: i, Step: j}
+				polls = append(polls, store.PollsSince{Place: place, Since: now.Add(-pollsLong(p, &p.Stages[i].Steps[j]))})
+			}
+		}
+	}
+	return a.deps.Operations.Samples(ctx, polls)
+}
+
+// pollsLong is half of the time that a step may poll.
+func pollsLong(p *process.Process, s *process.Step) time.Duration {
+	limit := s.Retry.Timeout
+	if s.Waits() {
+		limit = s.Wait.Timeout
+	}
+	return cmp.Or(limit, p.Timeout) / 2
 }
 
 func (a *API) throughput(w http.ResponseWriter, r *http.Request) {

@@ -85,11 +85,12 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 	}
 	if at := r.Position(p); at != nil {
 		o.Stage, o.Step, o.StageAttempt, o.StepAttempt = at.Stage, at.Step, at.StageAttempt, at.StepAttempt
-	} else if r.Status == event.Failed && r.Stage < len(p.Stages) && r.Step < len(p.Stages[r.Stage].Steps) {
-		o.Stage, o.Step = p.Stages[r.Stage].Name, p.Stages[r.Stage].Steps[r.Step].Name
+	} else if step := p.At(r.Stage, r.Step); r.Status == event.Failed && step != nil {
+		o.Stage, o.Step = p.Stages[r.Stage].Name, step.Name
 	}
 	o.Waiting = a.waiting(r, p, s)
 	o.WaitingFor = o.Waiting.String()
+	o.Budget = a.budget(r, p)
 	if !r.Status.Final() {
 		o.CancelRequested = r.CancelReason
 	}
@@ -99,38 +100,44 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 // waiting returns what an operation waits for; nil once it has ended.
 func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Waiting {
 	if r.Status == event.Pending {
-		w := &operator.Waiting{Reason: operator.WaitsForAdmission, Since: r.CreatedAt}
+		w := &operator.Waiting{Reason: operator.Admission, Since: r.CreatedAt}
 		if again, ok := s.recorded[r.Operation.ID]; ok {
 			w.Since = again // retried by an operator
 		}
 		// The operation in progress is read after the row, so it may be this operation, which waited for admission until then.
 		if running := s.running[r.Operation.InstanceID]; running != "" && running != r.Operation.ID {
-			w.Reason, w.Operation = operator.WaitsForInstance, running
+			w.Reason, w.Operation = operator.InstanceBusy, running
 		}
 		return w
 	}
 	if !r.InFlight() && !r.Waiting() {
 		return nil
 	}
-	worker, command := engine.Command(p, &r.State)
-	w := &operator.Waiting{Reason: operator.Executing, Since: r.FirstTriedAt, Worker: worker, Step: command.Step, Until: optional(r.ExecuteBefore)}
-	switch {
-	case r.Waiting():
-		w.Reason, w.Until = operator.WaitsForRetry, optional(r.DueAt)
-		if w.Since.IsZero() { // the stage starts again after its memory was lost
-			w.Since = r.SentAt
-		}
-	case !a.deps.Workers.Serves(worker, command.Step):
-		w.Reason, w.Until = operator.WaitsForWorker, nil
-		// The first try is delayed while no worker is live.
-		if w.Since = r.SentAt; w.Since.IsZero() {
-			w.Since = r.FirstTriedAt
-		}
-		if seen := a.deps.Workers.Seen(worker).UTC(); seen.After(w.Since) {
-			w.Since = seen
-		}
+	w := &operator.Waiting{Reason: operator.Executing, Since: r.SentAt, Until: optional(r.ExecuteBefore)}
+	if r.Condition != "" {
+		w.Reason, w.Since = operator.WaitingReason(r.Condition), r.ConditionSince
 	}
+	if r.Waiting() {
+		w.Until = optional(r.DueAt)
+	}
+	step := p.At(r.Stage, r.StandsAt())
+	if current := p.At(r.Stage, r.Step); r.InFlight() && !a.deps.Workers.Serves(current.Worker, current.Name) {
+		step = current
+		w.Reason, w.Since, w.Until = operator.NoWorker, a.withoutWorker(current.Worker, w.Since), nil
+	}
+	w.Worker, w.Step = step.Worker, step.Name
 	return w
+}
+
+// budget returns the budget of the step that an operation stands at; nil if it is not at a step.
+func (a *API) budget(r *store.Row, p *process.Process) *operator.Budget {
+	left := engine.Left(p, &r.State)
+	if left == nil {
+		return nil
+	}
+	return &operator.Budget{
+		Attempts: left.Attempts, EndsAt: left.EndsAt, SecondsLeft: max(0, int(left.EndsAt.Sub(a.deps.Now())/time.Second)), OnTimeout: string(left.OnTimeout),
+	}
 }
 
 // details converts a row with its history.
@@ -159,20 +166,21 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 		}
 		d.History = append(d.History, viewLine(h, p))
 	}
-	if r.Status == event.InProgress && r.Stage < len(p.Stages) && r.Step < len(p.Stages[r.Stage].Steps) {
+	if r.Status == event.InProgress && p.At(r.Stage, r.Step) != nil {
 		current := &d.Stages[r.Stage]
 		current.Attempt = r.StageAttempt
 		for j := range current.Steps {
-			switch s := &current.Steps[j]; {
-			case j == r.Step && r.Waiting():
-				s.State = operator.StateRetrying
-			case j == r.Step:
+			s := &current.Steps[j]
+			if j == r.Step && !r.Waiting() {
 				s.State = operator.StateCurrent
 				s.Attempts = max(s.Attempts, r.StepAttempt)
 				s.FirstTriedAt = optional(r.FirstTriedAt)
 				s.FinishedAt, s.DurationMS = nil, nil
-			case j > r.Step:
+			} else if j > r.Step {
 				s.State = operator.StateWaiting
+			}
+			if w := d.Waiting; w != nil && w.Step == s.Name && w.Reason != operator.Executing {
+				s.State = string(w.Reason)
 			}
 		}
 	}
@@ -185,8 +193,7 @@ func viewLine(h *store.Line, p *process.Process) operator.HistoryLine {
 		Cursor: h.Cursor, WorkerVersion: h.WorkerVersion, Outcome: h.Kind, StageAttempt: h.StageAttempt, StepAttempt: h.StepAttempt,
 		Message: h.Message, Error: h.Error, StartedAt: h.StartedAt, FinishedAt: h.FinishedAt,
 	}
-	if h.Stage >= 0 && h.Stage < len(p.Stages) && h.Step >= 0 && h.Step < len(p.Stages[h.Stage].Steps) {
-		s := &p.Stages[h.Stage].Steps[h.Step]
+	if s := p.At(h.Stage, h.Step); s != nil {
 		l.Stage, l.Step, l.Worker = p.Stages[h.Stage].Name, s.Name, s.Worker
 	}
 	return l
@@ -194,9 +201,16 @@ func viewLine(h *store.Line, p *process.Process) operator.HistoryLine {
 
 // addLine updates a step with a history line.
 func addLine(s *operator.Step, h *store.Line) {
-	s.State = h.Kind
-	if slices.Contains([]event.Outcome{event.OutcomeRetry, event.OutcomeStageLost, event.OutcomeNoAnswer}, event.Outcome(h.Kind)) {
-		s.State = operator.StateRetrying
+	switch s.State = h.Kind; event.Outcome(h.Kind) {
+	case event.OutcomeRetry:
+		s.State = string(operator.Polling)
+		if h.Error != nil {
+			s.State = string(operator.Failing)
+		}
+	case event.OutcomeStageLost:
+		s.State = string(operator.Failing)
+	case event.OutcomeNoAnswer:
+		s.State = string(operator.NoAnswer)
 	}
 	s.Attempts = h.StepAttempt
 	if s.FirstTriedAt == nil {

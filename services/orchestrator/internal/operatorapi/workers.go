@@ -2,7 +2,6 @@ package operatorapi
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -15,7 +14,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
-	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // liveWorkers returns the live workers and the workers that the processes name, by name.
@@ -105,7 +103,7 @@ func (a *API) workerViews(ctx context.Context) ([]*operator.Worker, error) {
 		v := byName[g.Worker]
 		switch {
 		case v == nil:
-		case g.Reason == store.Executing:
+		case g.Reason == operator.Executing:
 			v.OperationsExecuting += g.Count
 		default:
 			v.OperationsWaiting += g.Count
@@ -149,25 +147,17 @@ func perMinute(n int64, minutes float64) float64 {
 
 // key identifies a group in the answer. Plans and versions of a definition are not distinguished.
 type key struct {
-	reason              store.Reason
+	reason              operator.WaitingReason
 	kind                event.OperationType
 	worker, stage, step string
 }
 
 func keyOf(g *census.Group) key { return key{g.Reason, g.Type, g.Worker, g.Stage, g.Step} }
 
-// since returns when the first operation of a group began to wait.
-func (a *API) since(g *census.Group) time.Time {
-	switch g.Reason {
-	case store.WaitsForRetry, store.Executing:
-		return cmp.Or(g.TriedAt, g.Oldest)
-	case store.WaitsForWorker:
-		at := cmp.Or(g.SentAt, g.TriedAt, g.Oldest)
-		if seen := a.deps.Workers.Seen(g.Worker).UTC(); seen.After(at) {
-			return seen
-		}
-		return at
-	default:
-		return g.Oldest
+// withoutWorker returns since when an operation has had no live worker, if it has waited since a time for any reason.
+func (a *API) withoutWorker(worker string, since time.Time) time.Time {
+	if seen := a.deps.Workers.Seen(worker).UTC(); seen.After(since) {
+		return seen
 	}
+	return since
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
@@ -22,14 +23,18 @@ const (
 	// censusSQL relies on operations_pending, operations_in_progress or operations_unfinished, and on the primary key of requests. The
 	// definition is read with a subquery, because a join could become a scan of the table.
 	censusSQL = `
-SELECT o.type, o.plan, o.state, '' AS definition, 0 AS stage, 0 AS step, r.instance_id IS NOT NULL AS held,
-    count(*), min(o.created_at), NULL::timestamptz, NULL::timestamptz
+SELECT o.type, o.plan, o.state, CASE WHEN r.instance_id IS NULL THEN 'admission' ELSE 'instance_busy' END AS reason,
+    '' AS definition, 0 AS stage, 0 AS step, 0 AS reason_step, false AS in_flight, count(*), min(o.created_at), min(o.created_at)
 FROM orchestrator.operations o LEFT JOIN orchestrator.operations r ON r.instance_id = o.instance_id AND r.state = 'in progress'
-WHERE o.state = 'pending' GROUP BY o.type, o.plan, o.state, held
+WHERE o.state = 'pending' GROUP BY o.type, o.plan, o.state, reason
 UNION ALL
-SELECT o.type, o.plan, o.state, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id) AS definition, o.stage, o.step,
-    o.due_at IS NOT NULL AS held, count(*), min(o.created_at), min(o.first_tried_at), min(COALESCE(o.sent_at, o.first_tried_at))
-FROM orchestrator.operations o WHERE o.state = 'in progress' GROUP BY o.type, o.plan, o.state, definition, o.stage, o.step, held`
+SELECT o.type, o.plan, o.state, ` + reasonSQL + ` AS reason,
+    (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id) AS definition, o.stage, o.step,
+    COALESCE(o.condition_step, o.step) AS reason_step, o.due_at IS NULL AS in_flight, count(*), min(o.created_at), min(` + reasonSinceSQL + `)
+FROM orchestrator.operations o WHERE o.state = 'in progress'
+GROUP BY o.type, o.plan, o.state, reason, definition, o.stage, o.step, reason_step, in_flight`
+	// reasonSinceSQL is since when the reason of an operation in progress holds, or when its command was sent.
+	reasonSinceSQL = `COALESCE(o.condition_since, CASE WHEN o.due_at IS NULL THEN o.sent_at END, o.first_tried_at, o.sent_at, o.created_at)`
 	// firstDueSQL relies on operations_due.
 	firstDueSQL = `SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL`
 	// activeSQL relies on orchestrations_active, and activeMembersSQL also on an index of the members by orchestration.
@@ -42,20 +47,23 @@ FROM orchestrator.orchestrations o JOIN orchestrator.orchestration_members m ON 
 WHERE o.state IN ('pending', 'in progress', 'retrying', 'canceling') GROUP BY o.type, m.state`
 )
 
-// Group counts unfinished operations at the same position.
+// Group counts unfinished operations at the same position that wait for the same reason.
 type Group struct {
 	Type  event.OperationType
 	Plan  string
 	State event.OperationState
-	// Held means for pending operations that another operation runs on their instances, and for others that they wait for a time.
-	Held bool
-	// Definition, Stage and Step are the position of operations in progress.
-	Definition  string
-	Stage, Step int
-	Count       int
-	// Oldest is the earliest arrival, TriedAt the earliest first try of the step, and SentAt the earliest sending of a command. Zero if
-	// there is none.
-	Oldest, TriedAt, SentAt time.Time
+	// Reason is never operator.NoWorker, which depends on the live workers.
+	Reason operator.WaitingReason
+	// Definition, Stage and Step are the position of operations in progress. ReasonStep is the step of the stage that Reason belongs to;
+	// Step is an earlier one while the stage is repeated.
+	Definition              string
+	Stage, Step, ReasonStep int
+	// InFlight reports whether the command of Step is in flight.
+	InFlight bool
+	Count    int
+	// Oldest is the earliest arrival. Since is the earliest time since which the reason holds; for operator.Executing the command was sent
+	// then.
+	Oldest, Since time.Time
 }
 
 // Census holds the positions of unfinished operations.
@@ -82,12 +90,12 @@ func (s *Store) Census(ctx context.Context) (Census, error) {
 		for rows.Next() {
 			var g Group
 			var definition sql.NullString
-			var tried, sent sql.NullTime
-			err := rows.Scan(&g.Type, &g.Plan, &g.State, &definition, &g.Stage, &g.Step, &g.Held, &g.Count, &g.Oldest, &tried, &sent)
+			err := rows.Scan(&g.Type, &g.Plan, &g.State, &g.Reason, &definition, &g.Stage, &g.Step, &g.ReasonStep, &g.InFlight, &g.Count,
+				&g.Oldest, &g.Since)
 			if err != nil {
 				return err
 			}
-			g.Definition, g.Oldest, g.TriedAt, g.SentAt = definition.String, g.Oldest.UTC(), utc(tried), utc(sent)
+			g.Definition, g.Oldest, g.Since = definition.String, g.Oldest.UTC(), g.Since.UTC()
 			c.Groups = append(c.Groups, g)
 		}
 		return rows.Err()

@@ -10,6 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -18,24 +19,24 @@ func TestCensus_MixedOperations_CountsUnfinishedOnes(t *testing.T) {
 	c, err := b.Census(t.Context())
 	require.NoError(t, err)
 	type place struct {
-		plan  string
-		state event.OperationState
-		held  bool
+		plan   string
+		state  event.OperationState
+		reason operator.WaitingReason
 	}
 	got := map[place]int{}
 	for _, g := range c.Groups {
-		got[place{g.Plan, g.State, g.Held}] += g.Count
+		got[place{g.Plan, g.State, g.Reason}] += g.Count
 		if g.Type != event.Update || g.Oldest.IsZero() || g.State == event.InProgress && g.Definition == "" {
 			t.Errorf("group %+v", g)
 		}
-		if g.Plan == "azure" && g.State == event.InProgress && !g.Held && (g.TriedAt != epoch || g.SentAt != epoch || g.Definition != b.p.Hash()) {
-			t.Errorf("in flight: %+v, want tried and sent at %s", g, epoch)
+		if g.Plan == "azure" && g.Reason == operator.Executing && (g.Since != epoch || !g.InFlight || g.Definition != b.p.Hash()) {
+			t.Errorf("in flight: %+v, want sent at %s", g, epoch)
 		}
 	}
 	want := map[place]int{
-		{"azure", event.Pending, false}:    finishedRows / 20,
-		{"azure", event.InProgress, true}:  finishedRows / 20,
-		{"azure", event.InProgress, false}: 30,
+		{"azure", event.Pending, operator.Admission}:    finishedRows / 20,
+		{"azure", event.InProgress, operator.Polling}:   finishedRows / 20,
+		{"azure", event.InProgress, operator.Executing}: 30,
 	}
 	for p, n := range want {
 		if got[p] != n {

@@ -11,29 +11,15 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
 
 // MaxCount is the maximum total that is counted for a list.
 const MaxCount = 10_000
 
-// Reason is the reason why an unfinished operation waits.
-type Reason string
-
-// The reasons.
-const (
-	WaitsForRetry     Reason = "retry"
-	WaitsForWorker    Reason = "no_worker"
-	WaitsForInstance  Reason = "instance_busy"
-	WaitsForAdmission Reason = "admission"
-	// Executing means that a worker executes the command.
-	Executing Reason = "executing"
-)
-
-// Reasons returns all reasons.
-func Reasons() []Reason {
-	return []Reason{WaitsForRetry, WaitsForWorker, WaitsForInstance, WaitsForAdmission, Executing}
-}
+// reasonSQL is the reason of an operation in progress if a live worker serves its step. An earlier release did not store the condition.
+const reasonSQL = `COALESCE(o.condition, CASE WHEN o.due_at IS NULL THEN 'executing' WHEN o.error IS NULL THEN 'polling' ELSE 'failing' END)`
 
 // Place is a step of a definition, by its hash and the indexes of stage and step.
 type Place struct {
@@ -68,9 +54,9 @@ type Filter struct {
 	// Since and Until bound the time of creation; Until is exclusive.
 	Since, Until time.Time
 	// Waiting selects unfinished operations by reason.
-	Waiting []Reason
+	Waiting []operator.WaitingReason
 	// At, unless it is nil, selects operations in progress at one of these places. Unserved are the places of steps without a live worker;
-	// they distinguish WaitsForWorker from Executing.
+	// they distinguish operator.NoWorker from the other reasons.
 	At, Unserved Places
 	// After is the position after which the page starts; nil means the first page.
 	After *Position
@@ -181,24 +167,20 @@ func (w *where) at(places Places) string {
 	return "(" + strings.Join(alternatives, " OR ") + ")"
 }
 
-func (w *where) waiting(reasons []Reason, unserved Places) {
+func (w *where) waiting(reasons []operator.WaitingReason, unserved Places) {
 	const busy = "EXISTS (SELECT FROM orchestrator.instances n WHERE n.instance_id = o.instance_id AND n.running <> o.id)"
 	var alternatives []string
 	for _, reason := range reasons {
 		var c string
 		switch reason {
-		case WaitsForRetry:
-			c = "o.state = 'in progress' AND o.due_at IS NOT NULL"
-		case WaitsForWorker:
+		case operator.NoWorker:
 			c = "o.state = 'in progress' AND o.due_at IS NULL AND " + w.at(unserved)
-		case Executing:
-			c = "o.state = 'in progress' AND o.due_at IS NULL AND NOT " + w.at(unserved)
-		case WaitsForInstance:
+		case operator.InstanceBusy:
 			c = "o.state = 'pending' AND " + busy
-		case WaitsForAdmission:
+		case operator.Admission:
 			c = "o.state = 'pending' AND NOT " + busy
 		default:
-			c = "false"
+			c = w.bind("o.state = 'in progress' AND "+reasonSQL+" = %s AND NOT (o.due_at IS NULL AND ", string(reason)) + w.at(unserved) + ")"
 		}
 		alternatives = append(alternatives, c)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
@@ -83,14 +84,14 @@ func TestOperations_Filter_FindsMatches(t *testing.T) {
 		{"at one of two steps", Filter{At: Places{one, {Type: event.Update, Step: 1, Always: true}}}, []string{"retrying", "second", "started"}},
 		{"at no step", Filter{At: Places{}}, nil},
 		{"at a step of another definition", Filter{At: Places{{Definition: "other", Step: 1}}}, nil},
-		{"retry", Filter{Waiting: []Reason{WaitsForRetry}}, []string{"retrying"}},
-		{"no worker", Filter{Waiting: []Reason{WaitsForWorker}, Unserved: Places{two}}, []string{"second"}},
-		{"executing", Filter{Waiting: []Reason{Executing}, Unserved: Places{two}}, []string{"started"}},
-		{"executing, and every step is served", Filter{Waiting: []Reason{Executing}}, []string{"second", "started"}},
-		{"instance busy", Filter{Waiting: []Reason{WaitsForInstance}}, []string{"behind"}},
-		{"admission", Filter{Waiting: []Reason{WaitsForAdmission}}, []string{"pending"}},
-		{"two reasons", Filter{Waiting: []Reason{WaitsForAdmission, WaitsForRetry}}, []string{"pending", "retrying"}},
-		{"a worker and a reason", Filter{At: Places{one, two}, Waiting: []Reason{WaitsForWorker}, Unserved: Places{one}}, []string{"started"}},
+		{"polling", Filter{Waiting: []operator.WaitingReason{operator.Polling}}, []string{"retrying"}},
+		{"no worker", Filter{Waiting: []operator.WaitingReason{operator.NoWorker}, Unserved: Places{two}}, []string{"second"}},
+		{"executing", Filter{Waiting: []operator.WaitingReason{operator.Executing}, Unserved: Places{two}}, []string{"started"}},
+		{"executing, and every step is served", Filter{Waiting: []operator.WaitingReason{operator.Executing}}, []string{"second", "started"}},
+		{"instance busy", Filter{Waiting: []operator.WaitingReason{operator.InstanceBusy}}, []string{"behind"}},
+		{"admission", Filter{Waiting: []operator.WaitingReason{operator.Admission}}, []string{"pending"}},
+		{"two reasons", Filter{Waiting: []operator.WaitingReason{operator.Admission, operator.Polling}}, []string{"pending", "retrying"}},
+		{"a worker and a reason", Filter{At: Places{one, two}, Waiting: []operator.WaitingReason{operator.NoWorker}, Unserved: Places{one}}, []string{"started"}},
 		{"the beginning of an id", Filter{Query: id[:35]}, []string{"failed"}},
 		{"an id in capitals", Filter{Query: strings.ToUpper(id)}, []string{"failed"}},
 		{"more than an id", Filter{Query: id + "0"}, nil},
@@ -186,14 +187,16 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 		{Orchestration: id},
 		{At: places},
 		{At: always},
-		{Waiting: []Reason{Executing}, Unserved: always},
-		{Waiting: []Reason{WaitsForWorker}, Unserved: always},
-		{Waiting: []Reason{WaitsForRetry}},
-		{Waiting: []Reason{WaitsForWorker}, Unserved: places},
-		{Waiting: []Reason{Executing}, Unserved: places},
-		{Waiting: []Reason{WaitsForInstance}},
-		{Waiting: []Reason{WaitsForAdmission}},
-		{Waiting: []Reason{WaitsForAdmission, WaitsForRetry}},
+		{Waiting: []operator.WaitingReason{operator.Executing}, Unserved: always},
+		{Waiting: []operator.WaitingReason{operator.NoWorker}, Unserved: always},
+		{Waiting: []operator.WaitingReason{operator.Polling}},
+		{Waiting: []operator.WaitingReason{operator.Failing}, Unserved: places},
+		{Waiting: []operator.WaitingReason{operator.NoAnswer}, Unserved: always},
+		{Waiting: []operator.WaitingReason{operator.NoWorker}, Unserved: places},
+		{Waiting: []operator.WaitingReason{operator.Executing}, Unserved: places},
+		{Waiting: []operator.WaitingReason{operator.InstanceBusy}},
+		{Waiting: []operator.WaitingReason{operator.Admission}},
+		{Waiting: []operator.WaitingReason{operator.Admission, operator.Polling}},
 	} {
 		for _, after := range []*Position{nil, {CreatedAt: time.Now(), Arrived: 1000, Operation: id}} {
 			f.Limit, f.After = 100, after
@@ -219,7 +222,7 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 	check("endedSQL", endedSQL, nil)
 	check("oldestSQL", oldestSQL, []any{&types, &created})
 	check("tallySQL", tallySQL, []any{epoch})
-	if _, err := b.Samples(t.Context()); err != nil {
+	if _, err := b.Samples(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -28,18 +28,23 @@ LATERAL (SELECT o.type FROM orchestrator.operations o
 GROUP BY s.state, c.type`, MaxEnded+1)
 	// samplesSQL relies on the indexes of censusSQL. It partitions operations by id into as many parts as there are samples, and finds the
 	// oldest operation of each part as a minimum over time and id, without sorting.
+	// Polling operations count only if they poll since the time of their step or longer.
 	samplesSQL = fmt.Sprintf(`
-SELECT state, type, definition, stage, step, held, min((extract(epoch FROM since) * 1000000)::bigint::text || ' ' || id COLLATE "C") FROM (
-    SELECT o.id::text AS id, o.state, o.type, '' AS definition, 0 AS stage, 0 AS step,
-        (SELECT n.running FROM orchestrator.instances n WHERE n.instance_id = o.instance_id) IS NOT NULL AS held, o.created_at AS since,
-        get_byte(uuid_send(o.id), 15) %% %[1]d AS part
+SELECT v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, v.in_flight, count(*),
+    min((extract(epoch FROM v.since) * 1000000)::bigint::text || ' ' || v.id COLLATE "C")
+FROM (
+    SELECT o.id::text AS id, o.state, o.type, CASE WHEN (SELECT n.running FROM orchestrator.instances n WHERE n.instance_id = o.instance_id) IS NULL
+        THEN 'admission' ELSE 'instance_busy' END AS reason, '' AS definition, 0 AS stage, 0 AS step, 0 AS reason_step, false AS in_flight,
+        o.created_at AS since, get_byte(uuid_send(o.id), 15) %% %[1]d AS part
     FROM orchestrator.operations o WHERE o.state = 'pending'
     UNION ALL
-    SELECT o.id::text, o.state, o.type, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id), o.stage, o.step,
-        o.due_at IS NOT NULL, COALESCE(CASE WHEN o.due_at IS NULL THEN o.sent_at END, o.first_tried_at, o.created_at),
-        get_byte(uuid_send(o.id), 15) %% %[1]d
+    SELECT o.id::text, o.state, o.type, %[2]s, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id), o.stage, o.step,
+        COALESCE(o.condition_step, o.step), o.due_at IS NULL, %[3]s, get_byte(uuid_send(o.id), 15) %% %[1]d
     FROM orchestrator.operations o WHERE o.state = 'in progress'
-) v GROUP BY state, type, definition, stage, step, held, part`, samples)
+) v LEFT JOIN unnest($1::text[], $2::int4[], $3::int4[], $4::timestamptz[]) AS p(definition, stage, step, since)
+    ON v.reason = 'polling' AND p.definition = v.definition AND p.stage = v.stage AND p.step = v.reason_step
+WHERE v.reason <> 'polling' OR v.since <= p.since
+GROUP BY v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, v.in_flight, v.part`, samples, reasonSQL, reasonSinceSQL)
 )
 
 // Ended counts ended operations by state and type.
@@ -74,24 +79,33 @@ func (s *Store) Ended(ctx context.Context) ([]Ended, error) {
 	return ended, rows.Err()
 }
 
-// Sample is one of the operations of a Group that have been at their position for the longest time.
+// Sample is a part of the operations at the same position that wait for the same reason. Plan and Oldest are not set.
 type Sample struct {
-	Type        event.OperationType
-	State       event.OperationState
-	Held        bool
-	Definition  string
-	Stage, Step int
-	// Since is the first try of the step, or the sending of the command in flight; for a pending operation its arrival.
-	Since time.Time
-	ID    string
+	Group
+	// ID is the operation that has waited longest, since Since.
+	ID string
 }
 
-// Samples returns a few operations of each Group of the Census, including the one that has been there longest.
-func (s *Store) Samples(ctx context.Context) ([]Sample, error) {
+// PollsSince selects the operations that poll at a place since a time or longer.
+type PollsSince struct {
+	Place
+	Since time.Time
+}
+
+// Samples returns the unfinished operations in a few parts of each Group. Operations that poll are included only if they are selected by
+// polls.
+func (s *Store) Samples(ctx context.Context, polls []PollsSince) ([]Sample, error) {
 	var found []Sample
+	var definitions, stages, steps, times array
+	for _, p := range polls {
+		definitions.text(p.Definition)
+		stages.int(int64(p.Stage))
+		steps.int(int64(p.Step))
+		times.time(p.Since)
+	}
 	err := census(ctx, s.read, func(tx *sqlx.Tx) error {
 		found = nil
-		rows, err := tx.QueryContext(ctx, samplesSQL)
+		rows, err := tx.QueryContext(ctx, samplesSQL, &definitions, &stages, &steps, &times)
 		if err != nil {
 			return err
 		}
@@ -100,7 +114,8 @@ func (s *Store) Samples(ctx context.Context) ([]Sample, error) {
 			var sample Sample
 			var definition sql.NullString
 			var text string
-			err := rows.Scan(&sample.State, &sample.Type, &definition, &sample.Stage, &sample.Step, &sample.Held, &text)
+			err := rows.Scan(&sample.State, &sample.Type, &sample.Reason, &definition, &sample.Stage, &sample.Step, &sample.ReasonStep,
+				&sample.InFlight, &sample.Count, &text)
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
 const rowColumns = `
@@ -136,7 +137,22 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	if err := json.Unmarshal(body, &r.Operation); err != nil {
 		return nil, fmt.Errorf("operation %s: decode the request: %w", id, err)
 	}
+	addCondition(&r)
 	return &r, nil
+}
+
+// addCondition sets the condition of a waiting operation that an earlier release has written, as reasonSQL does.
+func addCondition(r *Row) {
+	if r.Condition != "" || !r.Waiting() {
+		return
+	}
+	r.Condition, r.ConditionStep, r.ConditionSince = engine.Polling, r.Step, r.FirstTriedAt
+	if r.Error != nil {
+		r.Condition = engine.Failing
+	}
+	if r.ConditionSince.IsZero() { // the stage starts again after its memory was lost
+		r.ConditionSince = r.SentAt
+	}
 }
 
 func utc(t sql.NullTime) time.Time {

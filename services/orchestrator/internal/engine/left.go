@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/kyma-project/keb/libs/process"
+)
+
+// BudgetLeft is how long the step of an operation is tried, and what happens then.
+type BudgetLeft struct {
+	// Attempts counts the tries of the step, including the running one.
+	Attempts int
+	// EndsAt is the end of the budget, or of the time of the operation if that is earlier.
+	EndsAt    time.Time
+	OnTimeout process.Policy
+}
+
+// Left returns the budget of the step that the operation stands at; nil if it is not at a step. It is the budget that budgetOf counts
+// another try like the last one against.
+func Left(p *process.Process, s *State) *BudgetLeft {
+	step := p.At(s.Stage, s.StandsAt())
+	if step == nil || !s.InFlight() && !s.Waiting() {
+		return nil
+	}
+	try := s.Tries[step.Name]
+	if s.StandsAt() == s.Step && s.StepAttempt > 0 {
+		try.FirstTriedAt, try.Attempts = s.FirstTriedAt, s.StepAttempt
+	}
+	timeout, since := step.Retry.Timeout, try.FirstTriedAt
+	switch {
+	case !step.Waits():
+	case s.Condition == Polling:
+		timeout, since = step.Wait.Timeout, try.WaitingSince
+	case !try.FailingSince.IsZero():
+		since = try.FailingSince
+	}
+	left := BudgetLeft{Attempts: try.Attempts, EndsAt: s.Deadline, OnTimeout: process.Fail}
+	if p.Stages[s.Stage].Finally {
+		left.OnTimeout = process.Skip
+	}
+	if end := since.Add(timeout); timeout > 0 && !since.IsZero() && end.Before(s.Deadline) {
+		left.EndsAt, left.OnTimeout = end, step.OnTimeout
+	}
+	return &left
+}
