@@ -17,7 +17,6 @@ import (
 	"github.com/kyma-project/keb/services/jobs/internal/batch"
 	"github.com/kyma-project/keb/services/jobs/internal/broker"
 	"github.com/kyma-project/keb/services/jobs/internal/cis"
-	"github.com/kyma-project/keb/services/jobs/internal/retry"
 )
 
 // Job is the name of a job.
@@ -87,7 +86,7 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	r := &runner{job: job, cfg: cfg, deps: deps.withDefaults()}
-	again := retry.Policy{More: cfg.Retries, Pause: cmp.Or(cfg.RetryPause, 2*time.Second)}
+	again := extclient.Retry{More: cfg.Retries, Pause: cmp.Or(cfg.RetryPause, 2*time.Second)}
 	external := extclient.Deps{Registerer: r.deps.Registerer, Now: r.deps.Now, Log: r.deps.Log}
 	agent := "keb-job/" + string(job)
 	if job == SubaccountCleanup {

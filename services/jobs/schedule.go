@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/services/jobs/internal/retry"
 )
 
 // firstAfter is the longest delay before the first run of a scheduled job. Without it, a process that often restarts would never run a job.
@@ -52,7 +52,7 @@ func (s *Schedule) Run(ctx context.Context) error {
 }
 
 func (e entry) loop(ctx context.Context) error {
-	for wait := min(e.every, firstAfter); retry.Wait(ctx, wait); wait = e.every {
+	for wait := min(e.every, firstAfter); extclient.Wait(ctx, wait); wait = e.every {
 		if _, err := e.run(ctx); err != nil && ctx.Err() == nil {
 			e.deps.Log.WarnContext(ctx, "job failed and will be repeated", "job", e.job, "again_in", e.every, "err", err)
 		}

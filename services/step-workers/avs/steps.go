@@ -9,7 +9,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -80,7 +79,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		}),
 	}
 	if cfg.URL == "" {
-		return setup.Without(component, "KEB_AVS_URL", steps, deps), nil
+		return worker.WithoutSystem(deps.Log, component, "KEB_AVS_URL", steps), nil
 	}
 	var err, errRuntimes error
 	s.avs, err = newClient(cfg, deps)

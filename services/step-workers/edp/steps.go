@@ -6,7 +6,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Name is the name of the worker and of its details.
@@ -44,7 +43,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		}),
 	}
 	if cfg.URL == "" {
-		return setup.Without(component, "KEB_EDP_URL", steps, deps), nil
+		return worker.WithoutSystem(deps.Log, component, "KEB_EDP_URL", steps), nil
 	}
 	var err error
 	s.edp, err = newClient(cfg, deps)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -46,7 +45,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		}),
 	}
 	if cfg.URL == "" {
-		without := setup.Without(component, "KEB_AZURE_URL", steps, deps)
+		without := worker.WithoutSystem(deps.Log, component, "KEB_AZURE_URL", steps)
 		d, _ := worker.Describe(steps[0])
 		return []worker.Step{worker.NewStep(steps[0].Name(), component, orTrial(without[0].Run), d), without[1]}, nil
 	}

@@ -3,7 +3,6 @@ package ias
 import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -33,7 +32,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		}),
 	}
 	if cfg.URL == "" {
-		return setup.Without(component, "KEB_IAS_URL", steps, deps), nil
+		return worker.WithoutSystem(deps.Log, component, "KEB_IAS_URL", steps), nil
 	}
 	var err error
 	s.ias, err = newClient(cfg, deps)

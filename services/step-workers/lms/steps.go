@@ -7,7 +7,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
@@ -58,7 +57,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		}),
 	}
 	if cfg.URL == "" {
-		return setup.Without(component, "KEB_LMS_URL", steps, deps), nil
+		return worker.WithoutSystem(deps.Log, component, "KEB_LMS_URL", steps), nil
 	}
 	var err error
 	s.lms, err = newClient(cfg, deps)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/services/step-workers/internal/setup"
 )
 
 // Name is the name of the worker and of its details.
@@ -47,7 +46,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		}),
 	}
 	if cfg.URL == "" {
-		return setup.Without(component, "KEB_SPC_URL", steps, deps), nil
+		return worker.WithoutSystem(deps.Log, component, "KEB_SPC_URL", steps), nil
 	}
 	var err error
 	s.spc, err = newClient(cfg, deps)

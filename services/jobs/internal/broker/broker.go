@@ -15,7 +15,6 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
-	"github.com/kyma-project/keb/services/jobs/internal/retry"
 )
 
 // The errors of a request for an instance with nothing left to do.
@@ -43,7 +42,7 @@ type Config struct {
 	// (docs/contracts/broker.md#list-of-runtimes).
 	PageSize int
 	// Retry is the policy for temporary errors.
-	Retry retry.Policy
+	Retry extclient.Retry
 	// PollEvery is the interval between two checks of an operation unless the broker requests another one; default 2 s.
 	PollEvery time.Duration
 	// PollAtMost limits the interval that the broker requests; default none.
@@ -231,7 +230,7 @@ func (c *Client) Expire(ctx context.Context, instanceID string) (string, error) 
 }
 
 func (c *Client) do(ctx context.Context, req extclient.Request, into any) error {
-	return retry.Do(ctx, c.cfg.Retry, func(ctx context.Context) error { return c.api.Do(ctx, req, into) })
+	return c.cfg.Retry.Do(ctx, func(ctx context.Context) error { return c.api.Do(ctx, req, into) })
 }
 
 // settled converts an answer that leaves nothing to do into an error of this package.
@@ -249,7 +248,7 @@ func settled(err error) error {
 // instance does not exist.
 func (c *Client) Deprovision(ctx context.Context, r brokerapi.Runtime) (string, error) {
 	var answer *osbclient.Answer
-	err := retry.Do(ctx, c.cfg.Retry, func(ctx context.Context) (err error) {
+	err := c.cfg.Retry.Do(ctx, func(ctx context.Context) (err error) {
 		answer, err = c.osb.Deprovision(ctx, r.InstanceID, r.ServiceID, r.ServicePlanID)
 		return classify(err)
 	})

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/jobs/internal/retry"
 )
 
 // Version is a version of the inventory's API.
@@ -46,7 +45,7 @@ type Config struct {
 	// Timeout is the timeout of one request.
 	Timeout time.Duration
 	// Retry is the policy for temporary errors.
-	Retry retry.Policy
+	Retry extclient.Retry
 	// Pause is the pause between two pages, which the inventory requires.
 	Pause time.Duration
 }
@@ -106,7 +105,7 @@ func (c *Client) DeletedSubaccounts(ctx context.Context) ([]string, error) {
 		if n+1 >= p.total {
 			return gone, nil
 		}
-		if !retry.Wait(ctx, c.cfg.Pause) {
+		if !extclient.Wait(ctx, c.cfg.Pause) {
 			return nil, fmt.Errorf("read the deleted sub-accounts: %w", ctx.Err())
 		}
 	}
@@ -181,7 +180,7 @@ func subaccountOf(raw json.RawMessage) (string, error) {
 }
 
 func (c *Client) get(ctx context.Context, route string, query url.Values, into any) error {
-	return retry.Do(ctx, c.cfg.Retry, func(ctx context.Context) error {
+	return c.cfg.Retry.Do(ctx, func(ctx context.Context) error {
 		return c.api.Do(ctx, extclient.Request{
 			Method: http.MethodGet, Route: route, Accept: []int{http.StatusOK}, Query: query,
 		}, into)
