@@ -43,6 +43,18 @@ func (b *Bus) Ask(ctx context.Context, subject string, request, answer any) erro
 	return b.AskWithTimeout(ctx, b.cfg.Timeout, subject, request, answer)
 }
 
+// Notify publishes notice as JSON outside of any stream. It reaches all current subscribers of the subject, and may be lost.
+func (b *Bus) Notify(subject string, notice any) error {
+	body, err := json.Marshal(notice)
+	if err == nil {
+		err = b.nc.Publish(subject, body)
+	}
+	if err != nil {
+		return fmt.Errorf("notify %s: %w", subject, err)
+	}
+	return nil
+}
+
 // AskWithTimeout is like Ask with a timeout other than Config.Timeout, at most a minute.
 func (b *Bus) AskWithTimeout(ctx context.Context, wait time.Duration, subject string, request, answer any) error {
 	body, err := json.Marshal(request)

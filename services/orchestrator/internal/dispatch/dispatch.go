@@ -35,7 +35,7 @@ type Config struct {
 	BatchTimeout time.Duration
 }
 
-// Deps are the dependencies of a Dispatcher. Metrics, Log, Apply, Watcher and TracerProvider may be nil.
+// Deps are the dependencies of a Dispatcher. Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
 type Deps struct {
 	Store       Store
 	Publisher   Publisher
@@ -51,6 +51,8 @@ type Deps struct {
 	TracerProvider trace.TracerProvider
 	// Watcher is notified of commits; it may be nil.
 	Watcher Watcher
+	// Notifier notifies workers of cancelled commands; nil means that they are not notified.
+	Notifier Notifier
 	// Apply replaces engine.Apply in simulations; nil means engine.Apply.
 	Apply func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
 	// Wake is called with the time at which a sweep must run.
@@ -139,6 +141,7 @@ func (d *Dispatcher) runToCompletion(ctx context.Context, f func(ctx context.Con
 func (d *Dispatcher) committed(works []*work) {
 	d.metrics.observe(works)
 	d.watch(works)
+	d.notifyWorkers(works)
 	d.trace(works)
 	for _, w := range works {
 		if w.row.InFlight() {

@@ -135,6 +135,11 @@ type Publisher interface {
 	Publish(ctx context.Context, msgs ...bus.Message) error
 }
 
+// Notifier publishes a notice, which may be lost, outside of any stream.
+type Notifier interface {
+	Notify(subject string, notice any) error
+}
+
 // Definitions finds process definitions.
 type Definitions interface {
 	// Current returns the definition for a new operation of a type; nil if there is none.

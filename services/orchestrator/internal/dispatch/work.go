@@ -49,6 +49,8 @@ type work struct {
 	tracer *tracer
 	spans  []tracing.Span
 	folds  []folded
+	// cancelled are the commands that this change cancels.
+	cancelled []cancelled
 }
 
 func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*work, error) {
@@ -147,6 +149,7 @@ func (w *work) applyOne(e engine.Event, now time.Time) error {
 	if !effects.Changed {
 		return nil
 	}
+	w.noteCancel(e, &state)
 	changed := !bytes.Equal(state.Details, w.row.Details)
 	next := *w.row
 	next.State = state
