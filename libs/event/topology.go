@@ -169,6 +169,10 @@ const NoticeOperations = "keb.notice.operations"
 // ExecuteBefore.
 func CancelSubject(worker string) string { return "keb.worker." + worker + ".cancel" }
 
+// NoticeHolds is the subject on which orchestrators notify each other, outside of any stream, that the holds have changed. It has no
+// payload. A notice may be lost, so listeners also poll the database.
+const NoticeHolds = "keb.notice.holds"
+
 // DeadSubject returns the subject of unreadable messages of a stream.
 func DeadSubject(s Stream) string { return "keb.dead." + string(s) }
 

@@ -35,6 +35,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
@@ -62,6 +63,8 @@ const (
 	// changesEvery is the interval of reads of changed operations. reconcileEvery is the delay of a change whose notice was lost.
 	changesEvery   = 200 * time.Millisecond
 	reconcileEvery = 5 * time.Second
+	// holdsEvery is the interval of reads of the holds. A hold applies everywhere within a second, also if its notice was lost.
+	holdsEvery = 500 * time.Millisecond
 	// clientBuffer limits the changed operations that wait for a slow client, and maxClients the number of clients.
 	clientBuffer = 2000
 	maxClients   = 500
@@ -236,6 +239,7 @@ type Orchestrator struct {
 	archive        *retention.Retention
 	recovery       *recovery.Recovery
 	workers        *liveness.Liveness
+	holds          *hold.Cache
 	orchestrations *orchestration.Controller
 	tally          *census.Tally
 	changes        *stream.Hub
@@ -293,6 +297,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Every: o.cfg.AskWorkersEvery, Timeout: o.cfg.AskWorkersEvery / 4, Grace: 2 * o.cfg.AskWorkersEvery,
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
 	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, o.store, o.deps.Now, o.deps.Log)
+	o.holds = hold.NewCache(hold.Config{Every: holdsEvery, Timeout: o.cfg.BatchTimeout}, o.store, o.deps.Bus.NATS(), o.deps.Now, o.timer.Wake, o.deps.Log)
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
 	o.changes = stream.New(stream.Config{
@@ -300,7 +305,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
 	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission, BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: dispatch.Postgres{Store: o.store}, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
-		Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
+		Holds: o.holds, Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
 		TracerProvider: o.deps.TracerProvider, Watcher: dispatch.Watchers{o.tally, o.changes}, Notifier: o.deps.Bus,
 	})
 	if err != nil {
@@ -487,6 +492,10 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return err
 	}
 	defer unsubscribe()
+	// Holds apply from the first command on.
+	if err := o.holds.Refresh(ctx); err != nil {
+		return err
+	}
 	// Discover live workers before checking for unanswered commands.
 	if err := o.workers.Round(ctx); errors.Is(err, liveness.ErrNotConnected) {
 		o.deps.Log.Warn("workers not asked", "err", err) // the next round asks again
@@ -517,6 +526,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
 	group.Add("recovery", o.recovery.Run)
 	group.Add("workers", o.workers.Run)
+	group.Add("holds", o.holds.Run)
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.orchestrations.Run)
 	group.Add("actions", o.gate.forget)

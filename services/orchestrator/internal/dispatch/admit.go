@@ -87,7 +87,7 @@ func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error
 // picker returns candidates whose instances it has locked.
 type picker func(ctx context.Context, tx Tx) ([]store.Candidate, error)
 
-// admit starts the operations that pick returns, and returns their number.
+// admit starts the operations that pick returns, or holds them, and returns their number.
 func (d *Dispatcher) admit(ctx context.Context, pick picker) (started int, err error) {
 	err = d.runToCompletion(ctx, func(ctx context.Context) (err error) {
 		started, err = d.admitAll(ctx, pick)
@@ -125,7 +125,7 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 		var save []*store.Instance
 		for _, c := range candidates {
 			row, instance := rows[c.ID], instances[c.InstanceID]
-			if row == nil || row.Status != event.Pending || instance.Running != "" {
+			if row == nil || row.Status != event.Pending || row.Held() || instance.Running != "" {
 				continue
 			}
 			w, err := d.newWork(ctx, row, true)
@@ -134,6 +134,14 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 					return err
 				}
 				logStuck(d.log, row, err)
+				continue
+			}
+			held, err := d.holdStart(w)
+			if err != nil {
+				return err
+			}
+			if held {
+				works = append(works, w)
 				continue
 			}
 			instance.Waiting--

@@ -15,12 +15,14 @@ type cancelled struct {
 // operation no longer waits for the command. A result has ended its own execution, but not that of another dispatch of the command.
 func (w *work) noteCancel(e engine.Event, after *engine.State) {
 	before := &w.row.State
-	if !before.InFlight() || w.effects.Dispatch { // a command of this batch is not sent yet
+	if !before.Awaits() || w.effects.Dispatch { // a command of this batch is not sent yet
 		return
 	}
-	left := !after.InFlight() || after.AwaitedCursor() != before.AwaitedCursor()
+	left := !after.Awaits() || after.AwaitedCursor() != before.AwaitedCursor()
 	var reason string
 	switch e := e.(type) {
+	case engine.Hold, engine.Release:
+		return
 	case engine.Cancel:
 		reason = after.CancelReason
 	case engine.SkipStep:

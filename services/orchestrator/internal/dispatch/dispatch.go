@@ -35,13 +35,15 @@ type Config struct {
 	BatchTimeout time.Duration
 }
 
-// Deps are the dependencies of a Dispatcher. Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
+// Deps are the dependencies of a Dispatcher. Holds, Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
 type Deps struct {
 	Store       Store
 	Publisher   Publisher
 	Definitions Definitions
 	Workers     Workers
 	Purger      Cleaner
+	// Holds knows the holds; nil means that there are none.
+	Holds Holds
 	// Metrics are the metrics to update; nil means metrics that are not registered.
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -84,6 +86,9 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	if deps.Metrics == nil {
 		deps.Metrics = NewMetrics(nil)
 	}
+	if deps.Holds == nil {
+		deps.Holds = noHolds{}
+	}
 	if deps.Apply == nil {
 		deps.Apply = engine.Apply
 	}
@@ -97,7 +102,7 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
 	d.metrics.prepare(deps.Definitions, cfg.Admission)
 	d.outbox = &outbox{
-		deps: &d.deps, metrics: d.metrics, message: d.command, fact: d.fact, fail: d.failUnsendable,
+		deps: &d.deps, metrics: d.metrics, message: d.command, fact: d.fact, fail: d.failUnsendable, hold: d.holdUnpublished,
 		newWork: func(ctx context.Context, row *store.Row) (*work, error) { return d.newWork(ctx, row, true) },
 	}
 	return d, nil

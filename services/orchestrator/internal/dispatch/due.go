@@ -20,13 +20,13 @@ const dueBatch = 500
 func (d *Dispatcher) Due(ctx context.Context) (taken int, err error) {
 	taken, err = d.wakeBatches(ctx, "take up due operations", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
 		return tx.Due(ctx, now, limit)
-	})
+	}, d.wake)
 	if publish, ok := errors.AsType[*bus.PublishError](err); ok && publish.Away() || ctx.Err() != nil {
 		return taken, err
 	}
 	unanswered, problem := d.wakeBatches(ctx, "take up unanswered commands", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
 		return tx.Unanswered(ctx, now, limit)
-	})
+	}, d.wake)
 	if unanswered > 0 {
 		d.log.Info("unanswered commands taken up", "commands", unanswered)
 	}
@@ -36,10 +36,10 @@ func (d *Dispatcher) Due(ctx context.Context) (taken int, err error) {
 type finder func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error)
 
 // wakeBatches wakes the operations that find returns, batch by batch.
-func (d *Dispatcher) wakeBatches(ctx context.Context, what string, find finder) (int, error) {
+func (d *Dispatcher) wakeBatches(ctx context.Context, what string, find finder, wake waker) (int, error) {
 	total := 0
 	for {
-		found, err := d.wakeBatch(ctx, find, d.wake)
+		found, err := d.wakeBatch(ctx, find, wake)
 		total += found
 		if err != nil {
 			return total, fmt.Errorf("%s: %w", what, err)

@@ -43,6 +43,8 @@ type outbox struct {
 	newWork func(ctx context.Context, row *store.Row) (*work, error)
 	// fail commits the failure of an operation whose command can never be sent; it returns nil if the operation has moved on.
 	fail func(ctx context.Context, u unsendable) (*work, error)
+	// hold commits the hold of an operation whose command was never published.
+	hold func(ctx context.Context, w *work, id string) error
 
 	mu      sync.Mutex
 	entries map[string]entry // by operation id
@@ -106,8 +108,15 @@ func (o *outbox) publish(ctx context.Context, works []*work) (never []unsendable
 	first := o.deps.Now()
 	messages := make([]bus.Message, 0, 4*len(works))
 	sent := make([]*work, 0, len(works)) // by the index of the command
+	var kept []*work                     // their commands may be published when their holds are released
 	for _, w := range works {
 		if (w.effects.Dispatch || w.republish) && w.row.InFlight() {
+			if id := heldBy(o.deps.Holds, w); id != "" { // the hold is newer than the decision
+				if w.republish || o.hold(ctx, w, id) != nil {
+					kept = append(kept, w)
+				}
+				continue
+			}
 			m, err := o.message(w)
 			if err != nil {
 				never = append(never, unsendable{w, err.Error()})
@@ -130,7 +139,7 @@ func (o *outbox) publish(ctx context.Context, works []*work) (never []unsendable
 	}
 	failures, err := o.classify(sent, owners, o.deps.Publisher.Publish(ctx, messages...))
 	o.confirm(sent, failures.unconfirmed)
-	o.add(failures.unconfirmed, first)
+	o.add(append(kept, failures.unconfirmed...), first)
 	if problem := o.settleFacts(ctx, works, failures.facts, err != nil); problem != nil {
 		err = errors.Join(err, problem)
 	}
@@ -248,7 +257,8 @@ func (o *outbox) remove(commands map[string]command) {
 	maps.DeleteFunc(o.entries, func(id string, e entry) bool { return commands[id] == e.command })
 }
 
-// currentWorks reads the rows of commands, and returns works for the operations that have not moved on.
+// currentWorks reads the rows of commands, and returns works for the operations that have not moved on. It removes commands in the scope
+// of a hold from the map.
 func (o *outbox) currentWorks(ctx context.Context, commands map[string]command, ids []string) (works []*work, err error) {
 	rows, err := o.deps.Store.Load(ctx, ids)
 	if err != nil {
@@ -265,6 +275,10 @@ func (o *outbox) currentWorks(ctx context.Context, commands map[string]command, 
 				return nil, err
 			}
 			logStuck(o.deps.Log, row, err)
+			continue
+		}
+		if heldBy(o.deps.Holds, w) != "" {
+			delete(commands, id) // it stays in the outbox
 			continue
 		}
 		w.republish = true

@@ -87,6 +87,7 @@ type Finder interface {
 	Due(ctx context.Context, now time.Time, limit int) ([]string, error)
 	Unanswered(ctx context.Context, now time.Time, limit int) ([]string, error)
 	InFlight(ctx context.Context, until time.Time, after string, limit int) ([]string, error)
+	Releasable(ctx context.Context, active []string, limit int) ([]string, error)
 }
 
 // Candidates finds and locks operations that may start.

@@ -300,13 +300,17 @@ func (in *intake) add(ctx context.Context, r *incoming) error {
 	if err := encodeOnce(row); err != nil {
 		return err
 	}
-	w := &work{row: row, process: r.process, fresh: true, inserted: true, hasMessage: true, decide: in.d.deps.Apply, tracer: in.d.tracer}
+	w := &work{row: row, process: r.process, fresh: true, inserted: true, hasMessage: true, decide: in.d.deps.Apply, holds: in.d.deps.Holds, tracer: in.d.tracer}
 	in.added = append(in.added, w)
 	in.works = append(in.works, w)
 	if _, limited := in.d.cfg.Admission[op.Type]; limited || instance.Running != "" || instance.Waiting > 0 {
 		in.limited = in.limited || limited
 		instance.Waiting++
 		return nil
+	}
+	if held, err := in.d.holdStart(w); held {
+		instance.Waiting++
+		return err
 	}
 	return startOn(w, instance, in.d)
 }

@@ -34,7 +34,7 @@ type item struct {
 
 // isForeign reports whether a current result comes from another worker than the one that the operation awaits.
 func (it *item) isForeign(w *work) bool {
-	if !w.row.InFlight() || it.result.Cursor != w.row.AwaitedCursor() {
+	if !w.row.Awaits() || it.result.Cursor != w.row.AwaitedCursor() {
 		return false // the result is stale
 	}
 	return it.worker != engine.Awaited(w.process, &w.row.State)

@@ -44,8 +44,9 @@ type work struct {
 	// redelivered is the range of facts to publish again because their message was redelivered; nil for none.
 	redelivered *store.FactRange
 
-	// decide is Deps.Apply. tracer, if not nil, records the ended steps as spans; folds are the results that caused the changes.
+	// decide is Deps.Apply, and holds is Deps.Holds. tracer, if not nil, records the ended steps as spans; folds are the results that caused the changes.
 	decide func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
+	holds  Holds
 	tracer *tracer
 	spans  []tracing.Span
 	folds  []folded
@@ -63,7 +64,7 @@ func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*
 			return nil, err
 		}
 	}
-	return &work{row: row, process: p, fresh: fresh, decide: d.deps.Apply, tracer: d.tracer}, nil
+	return &work{row: row, process: p, fresh: fresh, decide: d.deps.Apply, holds: d.deps.Holds, tracer: d.tracer}, nil
 }
 
 // encodeOnce encodes the operation for all its commands. It removes large parameters of a deprovisioning that would not fit into a
@@ -103,7 +104,7 @@ func withoutLarge(parameters json.RawMessage) json.RawMessage {
 }
 
 // apply applies an event with the engine. Repeated calls accumulate into one write. If the next command would be too large for the
-// bus, apply fails the operation.
+// bus, apply fails the operation. A command in the scope of a hold is decided, but not sent.
 func (w *work) apply(e engine.Event, now time.Time) error {
 	if err := w.applyOne(e, now); err != nil {
 		return err
@@ -117,6 +118,12 @@ func (w *work) apply(e engine.Event, now time.Time) error {
 		if err != nil {
 			return err
 		}
+	}
+	if !w.effects.Dispatch || !w.row.InFlight() {
+		return nil
+	}
+	if id := heldBy(w.holds, w); id != "" {
+		return w.applyOne(engine.Hold{ID: id, Cursor: w.row.Cursor, Dispatch: w.row.Dispatch}, now)
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ func (m *machine) cancel(e Cancel) error {
 	if m.s.InFlight() {
 		return nil // the result of the command in flight may hold ids that the next operation needs
 	}
+	m.endHold()
 	m.cancelIfRequested()
 	return nil
 }
@@ -84,6 +85,7 @@ func (m *machine) skipStep(e SkipStep) error {
 	if step.Name != e.Step {
 		return fmt.Errorf("%w: the operation is at step %s, not %s", ErrNotPossible, step.Name, e.Step)
 	}
+	m.endHold()
 	m.s.DueAt = time.Time{}
 	m.clearCommand()
 	m.recordStep(Result{Message: "skipped by " + e.By, StartedAt: m.now, FinishedAt: m.now}, event.OutcomeSkipped, nil)

@@ -71,6 +71,10 @@ func (m *machine) apply(e Event) error {
 		return m.due(e)
 	case Unsendable:
 		return m.unsendable(e)
+	case Hold:
+		return m.hold(e)
+	case Release:
+		return m.release()
 	case Cancel:
 		return m.cancel(e)
 	case Retry:
@@ -85,6 +89,9 @@ func (m *machine) apply(e Event) error {
 func (m *machine) start(e Start) error {
 	if m.s.Status != event.Pending {
 		return fmt.Errorf("%w: the operation is %s, only a pending one can start", ErrNotPossible, m.s.Status)
+	}
+	if m.s.Held() {
+		return fmt.Errorf("%w: the operation is held", ErrNotPossible)
 	}
 	m.s.Status = event.InProgress
 	m.s.StartedAt, m.s.StageStartedAt = m.now, m.now
@@ -105,9 +112,10 @@ func (m *machine) start(e Start) error {
 
 // result applies the result of a worker. A result without the cursor of the command in flight is stale.
 func (m *machine) result(r Result) error {
-	if !m.s.InFlight() || r.Cursor != m.s.AwaitedCursor() {
+	if !m.s.Awaits() || r.Cursor != m.s.AwaitedCursor() {
 		return ErrStale
 	}
+	m.endHold()
 	stage, step := m.s.current(m.p)
 	if r.StartedAt.IsZero() {
 		r.StartedAt = m.now

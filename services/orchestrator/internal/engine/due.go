@@ -13,6 +13,9 @@ func (m *machine) due(e Due) error {
 	if m.s.Status != event.InProgress {
 		return fmt.Errorf("%w: the operation is %s", ErrNotPossible, m.s.Status)
 	}
+	if m.s.Held() {
+		return fmt.Errorf("%w: the operation is held", ErrNotPossible)
+	}
 	at := m.s.DueAt
 	if m.s.InFlight() {
 		at = m.s.ExecuteBefore

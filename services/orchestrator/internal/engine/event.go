@@ -57,6 +57,18 @@ type Unsendable struct {
 	Reason string
 }
 
+// Hold holds an operation that is pending, or whose command is decided and not yet sent. For a held operation it replaces the hold.
+type Hold struct {
+	// ID is the id of the hold; it must not be empty.
+	ID string
+	// Cursor and Dispatch are those of the decided command; 0 for a pending operation.
+	Cursor   int64
+	Dispatch int
+}
+
+// Release ends the hold of an operation. A pending operation may start again; the decided command of another one is sent.
+type Release struct{}
+
 // Cancel requests the end of the operation. It takes effect at once, or with the next result while a command is in flight.
 type Cancel struct {
 	// Reason is shown to operators and must not be empty.
@@ -81,6 +93,8 @@ func (Start) isEvent()      {}
 func (Result) isEvent()     {}
 func (Due) isEvent()        {}
 func (Unsendable) isEvent() {}
+func (Hold) isEvent()       {}
+func (Release) isEvent()    {}
 func (Cancel) isEvent()     {}
 func (Retry) isEvent()      {}
 func (SkipStep) isEvent()   {}

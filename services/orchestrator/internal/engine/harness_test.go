@@ -162,8 +162,12 @@ func (r *run) check(next engine.State, effects engine.Effects) {
 		r.t.Errorf("a finished stage is repeated: stage %d after %d", next.Stage, r.s.Stage)
 	}
 	switch {
-	case next.Status == event.InProgress && next.InFlight() == next.Waiting():
-		r.t.Errorf("an operation in progress must either await a result or wait: %+v", next)
+	case next.Held() == next.HeldSince.IsZero():
+		r.t.Errorf("held is %t since %s", next.Held(), next.HeldSince)
+	case next.Status == event.InProgress && count(next.InFlight(), next.Waiting(), next.Held()) != 1:
+		r.t.Errorf("an operation in progress must either await a result, wait or be held: %+v", next)
+	case next.Status.Final() && next.Held():
+		r.t.Errorf("an operation that is %s must not be held", next.Status)
 	case next.Status != event.InProgress && (next.InFlight() || next.Waiting()):
 		r.t.Errorf("an operation that is %s must not wait", next.Status)
 	case effects.Dispatch && !next.InFlight():
@@ -171,6 +175,15 @@ func (r *run) check(next engine.State, effects engine.Effects) {
 	case effects.Finished != (next.Status.Final() && !r.s.Status.Final()):
 		r.t.Errorf("finished is %t for %s after %s", effects.Finished, next.Status, r.s.Status)
 	}
+}
+
+func count(conditions ...bool) (n int) {
+	for _, is := range conditions {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // result applies a result of the command in flight.

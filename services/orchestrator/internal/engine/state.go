@@ -24,7 +24,7 @@ type State struct {
 	Stage, Step int
 	// StageAttempt and StepAttempt count the attempts of the current stage and step from 1.
 	StageAttempt, StepAttempt int
-	// Dispatch counts how often the current command was sent, from 1; 0 if no command is in flight.
+	// Dispatch counts how often the current command was sent, from 1; 0 if no command is decided. A held command counts as sent.
 	Dispatch int
 	// FirstTriedAt is the time of the first try of the current step since it last succeeded.
 	FirstTriedAt time.Time
@@ -61,6 +61,10 @@ type State struct {
 	Condition      Condition
 	ConditionStep  int
 	ConditionSince time.Time
+	// HoldID is the hold that keeps the operation from starting or from sending its command, and HeldSince the time since which it is
+	// held; both are empty if none does.
+	HoldID    string
+	HeldSince time.Time
 	// CancelReason is set once cancellation was requested; the next result cancels the operation.
 	CancelReason string
 	// Ending is set while the finally stage of a failed or cancelled operation runs.
@@ -102,6 +106,8 @@ const (
 	Failing Condition = "failing"
 	// NoAnswer means that the execution limit of the last try has passed without a result, although a worker is live.
 	NoAnswer Condition = "no_answer"
+	// Held means that a hold keeps the operation from continuing. It is not stored as State.Condition, see State.Standing.
+	Held Condition = "held"
 )
 
 // New returns the state of a pending operation.
@@ -175,6 +181,12 @@ func (s *State) current(p *process.Process) (*process.Stage, *process.Step) {
 func Awaited(p *process.Process, s *State) string {
 	_, step := s.current(p)
 	return step.Worker
+}
+
+// Next returns the worker and the step of the decided command, which is in flight or held. Call it only while InFlight or Held.
+func Next(p *process.Process, s *State) (worker, name string) {
+	_, step := s.current(p)
+	return step.Worker, step.Name
 }
 
 // Command derives the command in flight from the state, and returns it with its worker. Call it only while InFlight.

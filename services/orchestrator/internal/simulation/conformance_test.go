@@ -51,6 +51,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 	for _, planted := range []bug{
 		bugNoCompareAndSet, bugInstanceNotFreed, bugDetailsNotLeft, bugTwoOfAnInstance, bugNoLimit, bugOvertaking, bugNoPreemption,
 		bugRetryOfAnOldOne, bugNothingAtAStart, bugNoSweepOfPending, bugNoSweepOfDue, bugNoSweepOfUnanswered, bugNoWakeUp, bugNoFactsNote, bugNoFactsAgain,
+		bugNoSweepOfHeld,
 	} {
 		wrong := newRAM()
 		wrong.bug = planted
@@ -64,7 +65,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 func answers(t *testing.T, s fullStore) []string {
 	t.Helper()
 	c := &caller{t: t, s: s, p: (&pools{}).set(0, 1)[event.Update], rng: rand.New(rand.NewPCG(1, 2)), now: epoch}
-	for range 600 {
+	for range 1200 {
 		c.do()
 	}
 	return c.answers
@@ -263,7 +264,12 @@ func (c *caller) move() {
 			r.Details = json.RawMessage(`{"n":` + fmt.Sprint(c.rng.IntN(9)) + `}`)
 		}
 		var e engine.Event = r
-		if row.Waiting() {
+		switch {
+		case row.Held() && c.rng.IntN(4) > 0:
+			e = engine.Release{}
+		case row.Held(), c.rng.IntN(20) == 0:
+			e = engine.Hold{ID: holdIDs[c.rng.IntN(len(holdIDs))], Cursor: row.Cursor, Dispatch: row.Dispatch}
+		case row.Waiting():
 			e = engine.Due{WorkerAlive: true}
 		}
 		state, out, err := engine.Apply(c.p, row.State, e, c.now)
@@ -304,6 +310,9 @@ func (c *caller) move() {
 	rows, err = c.s.Load(ctx, c.some())
 	c.tell("load", seen(rows), err)
 }
+
+// holdIDs are the ids of holds.
+var holdIDs = []string{operationID(101), operationID(102)}
 
 // admit starts an operation that may start.
 func (c *caller) admit() {
@@ -354,6 +363,9 @@ func (c *caller) find() {
 		c.tell("unanswered", len(unanswered), unanswered, err)
 		inFlight, err := tx.InFlight(ctx, c.now.Add(time.Hour), c.behind(), 2)
 		c.tell("in flight", len(inFlight), inFlight, err)
+		held, err := tx.Releasable(ctx, holdIDs[:c.rng.IntN(2)], 100)
+		slices.Sort(held)
+		c.tell("held", len(held), held, err)
 		return err
 	})
 	c.tell("find", err)

@@ -316,7 +316,7 @@ func (tx *ramTx) Due(_ context.Context, now time.Time, limit int) ([]string, err
 }
 
 func (r *ram) inFlight(row *store.Row, until time.Time) bool {
-	return row.Status == event.InProgress && row.DueAt.IsZero() && !row.ExecuteBefore.After(until)
+	return row.InFlight() && row.DueAt.IsZero() && !row.ExecuteBefore.After(until)
 }
 
 func (tx *ramTx) Unanswered(_ context.Context, now time.Time, limit int) ([]string, error) {
@@ -325,6 +325,10 @@ func (tx *ramTx) Unanswered(_ context.Context, now time.Time, limit int) ([]stri
 
 func (tx *ramTx) InFlight(_ context.Context, until time.Time, behind string, limit int) ([]string, error) {
 	return tx.ids(limit, func(row *store.Row) bool { return tx.inFlight(row, until) && row.Operation.ID > behind }, byID), nil
+}
+
+func (tx *ramTx) Releasable(_ context.Context, active []string, limit int) ([]string, error) {
+	return tx.ids(limit, func(row *store.Row) bool { return row.Held() && !slices.Contains(active, row.HoldID) }, byID), nil
 }
 
 // next reports whether an operation is the first pending one of a free instance.
@@ -343,7 +347,7 @@ func (r *ram) next(row *store.Row) bool {
 
 func (tx *ramTx) Pending(_ context.Context, t event.OperationType, limit int) (found []store.Candidate, err error) {
 	for _, s := range tx.rows {
-		if len(found) < limit && s.row.Operation.Type == t && tx.next(&s.row) {
+		if len(found) < limit && s.row.Operation.Type == t && !s.row.Held() && tx.next(&s.row) {
 			found = append(found, store.Candidate{ID: s.row.Operation.ID, InstanceID: s.row.Operation.InstanceID, Type: t})
 		}
 	}
@@ -381,10 +385,11 @@ func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
 		}
 	}
 	for _, s := range r.rows {
+		l.Held = l.Held || s.row.Held() && r.bug != bugNoSweepOfHeld
 		switch row := &s.row; {
 		case !row.DueAt.IsZero():
 			earlier(&l.NextDue, row.DueAt)
-		case row.Status == event.InProgress:
+		case row.InFlight():
 			earlier(&l.NextUnanswered, row.ExecuteBefore)
 		case row.Status == event.Pending:
 			l.Pending = r.bug != bugNoSweepOfPending
@@ -395,7 +400,7 @@ func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
 
 func (r *ram) SentCommands(_ context.Context, behind string, limit int) (found []store.SentCommand, err error) {
 	for _, id := range r.ids(limit, func(row *store.Row) bool {
-		return row.Status == event.InProgress && row.DueAt.IsZero() && row.Operation.ID > behind && r.bug != bugNothingAtAStart
+		return row.InFlight() && row.DueAt.IsZero() && row.Operation.ID > behind && r.bug != bugNothingAtAStart
 	}, byID) {
 		row := &r.byID[id].row
 		o := store.SentCommand{
@@ -419,7 +424,7 @@ func (r *ram) AnyInFlight(_ context.Context, until time.Time) (bool, error) {
 
 func (r *ram) PendingTypes(_ context.Context, types []event.OperationType) (found []event.OperationType, err error) {
 	for _, t := range types {
-		if slices.ContainsFunc(r.rows, func(s *stored) bool { return s.row.Operation.Type == t && r.next(&s.row) }) {
+		if slices.ContainsFunc(r.rows, func(s *stored) bool { return s.row.Operation.Type == t && !s.row.Held() && r.next(&s.row) }) {
 			found = append(found, t)
 		}
 	}

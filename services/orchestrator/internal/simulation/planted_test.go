@@ -42,6 +42,7 @@ const (
 	bugFirstSentAtAStart
 	bugNoFactsNote
 	bugNoFactsAgain
+	bugNoSweepOfHeld
 )
 
 // spoiled is a transition that a planted bug of the engine may change.

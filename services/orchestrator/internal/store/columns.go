@@ -79,6 +79,14 @@ var operationFields = []field[Change]{
 		c.int(v.Row.ConditionStep)
 	}),
 	plain("condition_since", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.ConditionSince) }),
+	{name: "hold_id", typ: typeUUID, add: func(c *column, v *Change) error {
+		if v.Row.HoldID == "" {
+			c.null()
+			return nil
+		}
+		return c.uuid(v.Row.HoldID)
+	}},
+	plain("held_since", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.HeldSince) }),
 	plain("facts_after", typeInt4, func(c *column, v *Change) {
 		if v.FactsAfter == nil {
 			c.null()

@@ -21,6 +21,7 @@ const rowColumns = `
     o.stage_memory, o.first_tried_at, o.execute_before, o.due_at, o.started_at, o.finished_at, o.deadline,
     o.tries, o.not_completed, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
     o.stage_started_at, o.sent_at, COALESCE(o.command_cursor, 0), COALESCE(o.condition, ''), COALESCE(o.condition_step, 0), o.condition_since,
+    COALESCE(o.hold_id::text, ''), o.held_since,
     r.body, r.definition, COALESCE(r.traceparent, '')`
 
 const (
@@ -98,14 +99,14 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		r                                                    Row
 		id                                                   string
 		firstTried, executeBefore, due, started, ended, dead sql.NullTime
-		stageStarted, sent, condition                        sql.NullTime
+		stageStarted, sent, condition, held                  sql.NullTime
 		tries, failure, details, ending, body                []byte
 		notCompleted, completed                              textList
 	)
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
 		&tries, &notCompleted, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &stageStarted, &sent,
-		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition,
+		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.HoldID, &held,
 		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
 		return nil, err
@@ -115,7 +116,7 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	if r.StageStartedAt, r.SentAt = utc(stageStarted), utc(sent); r.SentAt.IsZero() {
 		r.SentAt = r.FirstTriedAt
 	}
-	r.CreatedAt, r.ConditionSince = r.CreatedAt.UTC(), utc(condition)
+	r.CreatedAt, r.ConditionSince, r.HeldSince = r.CreatedAt.UTC(), utc(condition), utc(held)
 	r.NotCompleted, r.Completed = notCompleted, completed
 	r.Details = details
 	if len(tries) > 0 {

@@ -16,7 +16,7 @@ const (
 	pendingSQL = `
 SELECT o.id::text, o.instance_id
 FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
-WHERE o.state = 'pending' AND o.type = $1 AND n.running IS NULL AND ` + firstSQL + `
+WHERE o.state = 'pending' AND o.type = $1 AND o.hold_id IS NULL AND n.running IS NULL AND ` + firstSQL + `
 ORDER BY o.arrived LIMIT $2 FOR UPDATE OF n SKIP LOCKED`
 	// pendingOfSQL relies on operations_instance.
 	pendingOfSQL = `
@@ -30,7 +30,7 @@ ORDER BY o.arrived FOR UPDATE OF n SKIP LOCKED`
 	pendingTypesSQL = `
 SELECT t.type FROM unnest($1::text[]) AS t(type)
 WHERE (SELECT o.arrived FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
-    WHERE o.state = 'pending' AND o.type = t.type AND n.running IS NULL AND ` + firstSQL + ` ORDER BY o.arrived LIMIT 1) IS NOT NULL`
+    WHERE o.state = 'pending' AND o.type = t.type AND o.hold_id IS NULL AND n.running IS NULL AND ` + firstSQL + ` ORDER BY o.arrived LIMIT 1) IS NOT NULL`
 )
 
 // Candidate is a pending operation whose instance is free and locked.
@@ -39,8 +39,8 @@ type Candidate struct {
 	Type           event.OperationType
 }
 
-// Pending returns pending operations of a type whose instances are free, in order of arrival, and locks the instances. It returns only the
-// first pending operation of an instance, counting all types.
+// Pending returns pending operations of a type that are not held and whose instances are free, in order of arrival, and locks the instances.
+// It returns only the first pending operation of an instance, counting all types and held ones.
 func (x *Tx) Pending(ctx context.Context, t event.OperationType, limit int) ([]Candidate, error) {
 	rows, err := x.tx.QueryContext(ctx, pendingSQL, string(t), limit)
 	if err != nil {

@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	// sweepStatusSQL relies on operations_due, operations_in_flight and operations_pending. It is the only statement of an idle
-	// orchestrator. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
+	// sweepStatusSQL relies on operations_due, operations_in_flight, operations_pending and operations_held. An idle orchestrator has only
+	// this statement and the one that reads holds. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
 	sweepStatusSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
     (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
-    (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, arrived LIMIT 1) IS NOT NULL`
+    (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, arrived LIMIT 1) IS NOT NULL,
+    EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL)`
 	dueSQL = `
 SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`
 	unansweredSQL = `
@@ -35,7 +36,7 @@ ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED`
 	sentCommandsSQL = `
 SELECT o.id::text, o.cursor, o.dispatch, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id),
     o.stage, o.step, COALESCE(o.sent_at, o.first_tried_at), o.execute_before
-FROM orchestrator.operations o WHERE o.state = 'in progress' AND o.due_at IS NULL AND o.id > $1
+FROM orchestrator.operations o WHERE o.state = 'in progress' AND o.due_at IS NULL AND o.execute_before IS NOT NULL AND o.id > $1
 ORDER BY o.id LIMIT $2`
 )
 
@@ -46,13 +47,15 @@ type SweepStatus struct {
 	NextDue, NextUnanswered time.Time
 	// Pending reports whether there are pending operations.
 	Pending bool
+	// Held reports whether there are held operations.
+	Held bool
 }
 
 // SweepStatus reads the work of the next sweep with one statement.
 func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	var due, unanswered sql.NullTime
 	var status SweepStatus
-	if err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(&due, &unanswered, &status.Pending); err != nil {
+	if err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(&due, &unanswered, &status.Pending, &status.Held); err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}
 	status.NextDue, status.NextUnanswered = utc(due), utc(unanswered)

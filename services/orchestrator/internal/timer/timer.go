@@ -24,6 +24,7 @@ type Store interface {
 // Dispatcher carries out the parts of a sweep.
 type Dispatcher interface {
 	Drain(ctx context.Context) error
+	ReleaseHeld(ctx context.Context) error
 	Due(ctx context.Context) (int, error)
 	Admit(ctx context.Context) error
 	PublishFacts(ctx context.Context) error
@@ -129,6 +130,9 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		return ok && publish.Away()
 	}
 	if fails(d.Drain(ctx)) {
+		return fmt.Errorf("sweep: %w", errors.Join(failed...))
+	}
+	if status.Held && fails(d.ReleaseHeld(ctx)) {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
 	now := t.now()

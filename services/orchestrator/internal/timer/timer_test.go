@@ -29,6 +29,7 @@ type fakeStore struct {
 	due        []time.Time
 	unanswered []time.Time
 	pending    bool
+	held       bool
 	failing    map[string]bool
 	away       bool // whether drain fails because the bus is unavailable
 	calls      []string
@@ -59,7 +60,7 @@ func (f *fakeStore) SweepStatus(context.Context) (store.SweepStatus, error) {
 	if f.failing["status"] {
 		return store.SweepStatus{}, errors.New("status is broken")
 	}
-	return store.SweepStatus{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending}, nil
+	return store.SweepStatus{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending, Held: f.held}, nil
 }
 
 func (f *fakeStore) Drain(context.Context) error {
@@ -73,6 +74,13 @@ func (f *fakeStore) Drain(context.Context) error {
 		return fmt.Errorf("publish: %w", &bus.PublishError{Total: 1, Failures: []bus.Failure{{Err: cause}}})
 	}
 	return nil
+}
+
+func (f *fakeStore) ReleaseHeld(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = false
+	return f.call("release")
 }
 
 func (f *fakeStore) Due(context.Context) (n int, err error) {
@@ -281,6 +289,18 @@ func TestSweep_BusIsAway_NothingIsTakenUp(t *testing.T) {
 		pass(3 * every)
 		if len(f.calls) > 0 {
 			t.Errorf("calls %v, want none while the bus is unavailable", f.calls)
+		}
+	})
+}
+
+func TestSweep_HeldOperations_AreReleasedBeforeDueOnes(t *testing.T) {
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
+		pass(300 * time.Millisecond)
+		f.change(func() { f.held, f.due = true, []time.Time{time.Now()} })
+		tm.Wake(time.Now())
+		pass(10 * time.Millisecond)
+		if want := []string{"release at 302ms", "due at 302ms"}; !slices.Equal(f.calls, want) {
+			t.Errorf("calls %v, want %v", f.calls, want)
 		}
 	})
 }

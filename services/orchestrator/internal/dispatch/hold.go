@@ -1,0 +1,67 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// Holds knows the holds. The check is where a command is decided, before its commit, and again before it is published.
+type Holds interface {
+	// Match returns the id of a hold whose scope contains the next command of an operation; empty if there is none. Worker and step are
+	// empty for an operation that has not started.
+	Match(op *event.Operation, worker, step string) string
+	// Active returns the ids of all holds.
+	Active() []string
+}
+
+// noHolds is used without Deps.Holds.
+type noHolds struct{}
+
+func (noHolds) Match(*event.Operation, string, string) string { return "" }
+func (noHolds) Active() []string                              { return nil }
+
+// heldBy returns the id of a hold whose scope contains the start or the decided command of the operation; empty if there is none.
+func heldBy(holds Holds, w *work) string {
+	if w.row.Status != event.InProgress {
+		return holds.Match(&w.row.Operation, "", "")
+	}
+	worker, step := engine.Next(w.process, &w.row.State)
+	return holds.Match(&w.row.Operation, worker, step)
+}
+
+// holdStart holds a pending operation that must not start, and reports whether it did.
+func (d *Dispatcher) holdStart(w *work) (held bool, err error) {
+	id := heldBy(d.deps.Holds, w)
+	if id == "" {
+		return false, nil
+	}
+	return true, w.apply(engine.Hold{ID: id}, d.deps.Now())
+}
+
+// holdUnpublished commits the hold of an operation whose command is committed and was never published, unless it has moved on.
+func (d *Dispatcher) holdUnpublished(ctx context.Context, w *work, id string) error {
+	_, _, err := d.decide(ctx, w.row.Operation.ID, engine.Hold{ID: id, Cursor: w.row.Cursor, Dispatch: w.row.Dispatch})
+	if errors.Is(err, engine.ErrNotPossible) || errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// ReleaseHeld releases the operations whose hold has gone: it sends their commands, unless another hold contains them. Pending operations
+// can start with the next admission.
+func (d *Dispatcher) ReleaseHeld(ctx context.Context) error {
+	_, err := d.wakeBatches(ctx, "release held operations", func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
+		return tx.Releasable(ctx, d.deps.Holds.Active(), limit)
+	}, func(w *work, now time.Time) error {
+		if id := heldBy(d.deps.Holds, w); id != "" {
+			return w.apply(engine.Hold{ID: id}, now)
+		}
+		return w.apply(engine.Release{}, now)
+	})
+	return err
+}

@@ -1,0 +1,146 @@
+package hold
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// Store reads holds.
+type Store interface {
+	// Holds returns all holds, oldest first.
+	Holds(ctx context.Context) ([]Hold, error)
+	// DropEndedHolds deletes the holds that have ended by themselves.
+	DropEndedHolds(ctx context.Context, now time.Time) error
+}
+
+// Config is the configuration of a Cache.
+type Config struct {
+	// Every is the time between two reads. It is less than a second, so that a hold applies within one although its notice was lost.
+	Every time.Duration
+	// Timeout bounds a read.
+	Timeout time.Duration
+}
+
+// Cache keeps the holds in memory. It is safe for concurrent use.
+type Cache struct {
+	cfg   Config
+	store Store
+	nats  *nats.Conn
+	now   func() time.Time
+	// wake is called with the time at which held operations may be released.
+	wake func(at time.Time)
+	log  *slog.Logger
+
+	holds atomic.Pointer[[]Hold]
+	// stale is signalled by a notice.
+	stale chan struct{}
+}
+
+// NewCache returns an empty Cache. The caller must call Refresh before the holds apply, and Run.
+func NewCache(cfg Config, s Store, nc *nats.Conn, now func() time.Time, wake func(at time.Time), log *slog.Logger) *Cache {
+	c := &Cache{cfg: cfg, store: s, nats: nc, now: now, wake: wake, log: log, stale: make(chan struct{}, 1)}
+	c.holds.Store(&[]Hold{})
+	return c
+}
+
+// Match returns the id of the oldest hold whose scope contains the next command of an operation; empty if there is none. Worker and step are
+// empty for an operation that has not started.
+func (c *Cache) Match(op *event.Operation, worker, step string) string {
+	holds := *c.holds.Load()
+	if len(holds) == 0 {
+		return ""
+	}
+	now := c.now()
+	for i := range holds {
+		if h := &holds[i]; h.Active(now) && h.Scope.Matches(op, worker, step) {
+			return h.ID
+		}
+	}
+	return ""
+}
+
+// Active returns the ids of the holds that have not ended.
+func (c *Cache) Active() []string {
+	now := c.now()
+	ids := []string{}
+	for _, h := range *c.holds.Load() {
+		if h.Active(now) {
+			ids = append(ids, h.ID)
+		}
+	}
+	return ids
+}
+
+// Refresh reads the holds, and wakes the timer if a hold has gone, and when one ends by itself.
+func (c *Cache) Refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	found, err := c.store.Holds(ctx)
+	if err != nil {
+		return fmt.Errorf("read holds: %w", err)
+	}
+	now := c.now()
+	if slices.ContainsFunc(found, func(h Hold) bool { return !h.Active(now) }) {
+		if err := c.store.DropEndedHolds(ctx, now); err != nil {
+			return err
+		}
+	}
+	present := make(map[string]bool, len(found))
+	for i := range found {
+		h := &found[i]
+		present[h.ID] = true
+		if !h.Until.IsZero() && h.Active(now) {
+			c.wake(h.Until)
+		}
+	}
+	for _, h := range *c.holds.Swap(&found) {
+		if !present[h.ID] {
+			c.wake(now)
+		}
+	}
+	return nil
+}
+
+// Changed applies a change of this orchestrator: it reads the holds, and notifies the other orchestrators.
+func (c *Cache) Changed(ctx context.Context) error {
+	err := c.Refresh(ctx)
+	if problem := c.nats.Publish(event.NoticeHolds, nil); problem != nil {
+		c.log.Debug("change of holds not announced", "err", problem)
+	}
+	return err
+}
+
+// Run reads the holds until ctx ends.
+func (c *Cache) Run(ctx context.Context) error {
+	sub, err := c.nats.Subscribe(event.NoticeHolds, func(*nats.Msg) {
+		select {
+		case c.stale <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("subscribe to changes of holds: %w", err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	tick := time.NewTicker(c.cfg.Every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-c.stale:
+		}
+		if err := c.Refresh(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("holds not read; the last known ones apply", "err", err)
+		}
+	}
+}
