@@ -41,7 +41,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 	waiting, done := provision("azure"), provision("trial")
 	s.request(waiting, done)
 	s.await(done, "", "succeeded")
-	s.awaitWaiting(waiting, "", "retry")
+	s.awaitWaiting(waiting, "", "failing")
 
 	axe := axeFile(t)
 	p := openTab(t, s)

@@ -33,7 +33,7 @@ func TestConsole_StuckOperation_IsFollowedToEnd(t *testing.T) {
 	p.shows(".callout", "Waiting: no live worker beta")
 	p.shows("tr.here", "Register", "beta")
 	p.click(".state-line a", "Register")
-	p.shows(".node.marked", "Register beta", "no live worker", "1 operation here", "1 waiting", `if plan.name != "trial"`)
+	p.shows(".node.marked", "Register beta", "no live worker", "1 operation here", "1 no worker", `if plan.name != "trial"`)
 	p.do(chromedp.NavigateBack())
 	p.shows(".callout", "Waiting: no live worker beta")
 	p.until("the address can be shared", fmt.Sprintf(`location.pathname === '/console/operations/%s'`, op.ID))
@@ -73,7 +73,7 @@ func TestConsole_Operator_RetriesSkipsCancels(t *testing.T) {
 	p.click("button", "Retry…")
 	p.click("dialog button", "Retry")
 	p.shows(".notice", "The operation runs again.")
-	p.shows(".callout", "Waiting: retrying for", "beta is closed")
+	p.shows(".callout", "Waiting: failing for", "beta is closed")
 
 	p.click("button", "Skip step…")
 	p.shows("dialog", "Step Register is recorded as not completed")
@@ -83,7 +83,7 @@ func TestConsole_Operator_RetriesSkipsCancels(t *testing.T) {
 	p.enter(`dialog input`, "Register")
 	p.click("dialog button", "Skip the step")
 	p.shows(".callout", "Not completed: Register")
-	p.shows(".callout", "Waiting: retrying for", "not yet")
+	p.shows(".callout", "Waiting: failing for", "not yet")
 	p.shows("tr.here", "Finish")
 
 	p.click("button", "Cancel…")
@@ -105,7 +105,7 @@ func TestConsole_RejectedAction_IsShown(t *testing.T) {
 	s.start()
 	op := provision("azure")
 	s.request(op)
-	s.awaitWaiting(op, "", "retry")
+	s.awaitWaiting(op, "", "failing")
 	p := openTab(t, s)
 	p.forgive("409 (Conflict)")
 	p.open("/console/operations/" + op.ID)
@@ -130,7 +130,7 @@ func TestConsole_Viewer_CannotAct(t *testing.T) {
 	s.start()
 	op := provision("azure")
 	s.request(op)
-	s.awaitWaiting(op, viewer, "retry")
+	s.awaitWaiting(op, viewer, "failing")
 
 	p := openTab(t, s)
 	p.forgive("403 (Forbidden)")
@@ -190,7 +190,7 @@ func TestConsole_ForeignTexts_AreNotExecuted(t *testing.T) {
 	op.Runtime.Name, op.Runtime.ShootName, op.Runtime.Region = evil, evil, `javascript:window.ran=1`
 	op.Context.GlobalAccountID, op.Context.SubaccountID = evil, evil
 	s.request(op)
-	s.awaitWaiting(op, "", "retry")
+	s.awaitWaiting(op, "", "failing")
 	if code := s.ask(http.MethodPost, "/operations/"+op.ID+"/skip", "", `{"by": "`+strings.ReplaceAll(evil, `"`, `\"`)+`", "step": "No_Such_Step"}`, nil); code != http.StatusConflict {
 		t.Fatalf("skip: %d", code)
 	}
@@ -230,7 +230,7 @@ func TestConsole_Keyboard_ReachesEverything(t *testing.T) {
 	s.start()
 	op := provision("azure")
 	s.request(op, provision("trial"))
-	s.awaitWaiting(op, "", "retry")
+	s.awaitWaiting(op, "", "failing")
 
 	p := openTab(t, s)
 	p.open("/console/")
@@ -291,7 +291,7 @@ func TestConsole_ServerRestarts_Reconnects(t *testing.T) {
 	s.worker("beta")
 	op := provision("azure")
 	s.request(op)
-	s.awaitWaiting(op, "", "retry")
+	s.awaitWaiting(op, "", "failing")
 
 	p := openTab(t, s)
 	p.forgive("net::ERR_")
@@ -352,7 +352,7 @@ func TestConsole_LongList_HasStablePages(t *testing.T) {
 	}
 	s.request(all...)
 	last := all[len(all)-1]
-	s.awaitWaiting(last, "", "retry")
+	s.awaitWaiting(last, "", "failing")
 
 	p := openTab(t, s)
 	p.open("/console/operations")
@@ -408,7 +408,7 @@ func TestConsole_AddressWithFilters_IsShareable(t *testing.T) {
 	stuck, fine := provision("azure"), provision("trial")
 	s.request(stuck, fine)
 	s.await(fine, "", "succeeded")
-	s.awaitWaiting(stuck, "", "retry")
+	s.awaitWaiting(stuck, "", "failing")
 	p := openTab(t, s)
 	p.open("/console/operations")
 	p.shows("main", "2 operations")

@@ -151,8 +151,10 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		}
 	}
 	// Due operations that were not found are locked by another orchestrator.
-	if !locked && !status.NextDue.IsZero() && status.NextDue.Before(now.Add(t.cfg.Every)) {
-		t.Wake(status.NextDue)
+	for _, next := range []time.Time{status.NextDue, status.NextUnanswered} {
+		if !locked && !next.IsZero() && next.Before(now.Add(t.cfg.Every)) {
+			t.Wake(next)
+		}
 	}
 	if status.Pending {
 		fails(d.Admit(ctx))

@@ -185,6 +185,16 @@ func TestTimer_NoWake_FoundByRegularSweep(t *testing.T) {
 	})
 }
 
+func TestTimer_UnansweredCommand_IsFoundAtItsLimit(t *testing.T) {
+	runTimer(t, func(f *fakeStore, _ *timer.Timer) {
+		f.change(func() { f.unanswered = []time.Time{f.start.Add(2300 * time.Millisecond)} })
+		pass(10 * time.Second)
+		if diff := cmp.Diff([]string{"due at 2.3s"}, f.calls); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestTimer_FarWake_KeepsTheInterval(t *testing.T) {
 	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 		pass(500 * time.Millisecond)

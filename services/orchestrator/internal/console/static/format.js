@@ -6,10 +6,11 @@ import { h } from './vdom.js';
 /**
  * @typedef {{component?: string, reason?: string, message?: string}} OperationError
  * @typedef {{reason: string, since?: string, until?: string, worker?: string, step?: string, operation?: string}} Waiting
+ * @typedef {{attempts: number, endsAt: string, secondsLeft: number, onTimeout: string}} Budget
  * @typedef {{
  *   id: string, type: string, state: string, instanceId: string, plan: string, stage?: string, step?: string,
  *   stageAttempt?: number, stepAttempt?: number, cursor: number, message?: string, error?: OperationError, notCompleted: string[],
- *   waitingFor?: string, waiting?: Waiting, cancelRequested?: string, dueAt?: string, createdAt: string, startedAt?: string,
+ *   waitingFor?: string, waiting?: Waiting, budget?: Budget, cancelRequested?: string, dueAt?: string, createdAt: string, startedAt?: string,
  *   finishedAt?: string, globalAccountId?: string, subaccountId?: string, runtimeName?: string, shootName?: string, region?: string,
  *   orchestrationId?: string
  * }} Operation
@@ -33,15 +34,17 @@ export const typeNames = {
   provision: 'provisioning', deprovision: 'deprovisioning', update: 'update', upgradeKyma: 'Kyma upgrade', upgradeCluster: 'cluster upgrade',
 };
 
-/** Why operations wait. @type {Record<string, string>} */
+/** Why operations stand where they stand. @type {Record<string, string>} */
 export const reasons = {
-  no_worker: 'No worker', retry: 'Retrying', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
+  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', polling: 'Polling', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
 };
 
 /** What an operator can do, by reason. @type {Record<string, string>} */
 export const advice = {
   no_worker: 'Start the worker; the operations then continue automatically.',
-  retry: 'Check the system in the error. The step is retried until its retry budget is exhausted.',
+  failing: 'Check the system in the error. The step is tried again until its budget is spent.',
+  no_answer: 'Look for the step in the log of the worker. The command is sent again until the budget of the step is spent.',
+  polling: 'The step has polled for more than half of its time. Check the system that it waits for.',
   executing: 'The worker has the command. If no result arrives in time, the command is sent again.',
   instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
   admission: 'The limit on operations of this type is reached. Wait, or raise KEB_ADMISSION.',
@@ -69,14 +72,20 @@ const looks = {
   skipped: ['idle', 'M5.4 5.4L8 8l-2.6 2.6M9 5.4L11.600 8 9 10.600'],
   'not completed': ['wait', 'M8 4.4v4.4M8 11v.4'],
   retrying: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
-  retry: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
+  failing: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
+  polling: ['run', 'M4 8s1.500-2.700 4-2.700S12 8 12 8 10.500 10.700 8 10.700 4 8 4 8zM8 7.900v.200'],
+  no_answer: ['bad', 'M4.900 8v.100M8 8v.100M11.100 8v.100'],
+  'no answer': ['bad', 'M4.900 8v.100M8 8v.100M11.100 8v.100'],
   'stage lost': ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
   instance_busy: ['idle', 'M6.2 5v6M9.8 5v6'],
   admission: ['idle', 'M6.2 5v6M9.8 5v6'],
 };
 
 /** Returns a state in the spelling of the console: the API has canceled orchestrations and cancelled operations. @param {string} state */
-export const spelled = (state) => state?.replace(/^cancel(?=ed|ing)/, 'cancell');
+export const spelled = (state) => state?.replace(/^cancel(?=ed|ing)/, 'cancell').replace('_', ' ');
+
+/** Returns the outcome of a try: the API calls polls and failed tries that are repeated both retry. @param {Line} l */
+export const tried = (l) => (l.outcome !== 'retry' ? l.outcome : l.error ? 'failing' : 'polling');
 
 /** Returns the color token of a state. @param {string} state */
 export const colour = (state) => looks[state]?.[0] ?? 'idle';
@@ -223,12 +232,33 @@ export function waitingWords(o, now) {
   if (!w) return o.waitingFor ?? null;
   switch (w.reason) {
     case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), ' for ', elapsed(w.since ?? '', now)];
-    case 'retry': return ['retrying for ', elapsed(w.since ?? '', now), ', next try ', w.until && Date.parse(w.until) > now + 1000 ? time(w.until, now) : 'now'];
+    case 'failing': return ['failing for ', elapsed(w.since ?? '', now), nextTry(o, now)];
+    case 'polling': return ['polling for ', elapsed(w.since ?? '', now), nextTry(o, now)];
+    case 'no_answer': return ['no answer of worker ', h('b', null, w.worker ?? ''), ' for ', elapsed(w.since ?? '', now)];
     case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance is in progress'];
     case 'admission': return ['admission: the limit for operations of this type is reached'];
     case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' has been executing the step for ', elapsed(w.since ?? '', now)];
     default: return o.waitingFor ?? w.reason;
   }
+}
+
+/**
+ * @param {Operation} o
+ * @param {number} now
+ */
+const nextTry = (o, now) => [', next try ', o.dueAt && Date.parse(o.dueAt) > now + 1000 ? time(o.dueAt, now) : 'now'];
+
+/**
+ * Renders how often the step was tried, how long it may be tried, and what happens then.
+ * @param {Budget | undefined} b
+ * @param {number} now
+ * @returns {import('./vdom.js').Child}
+ */
+export function budgetWords(b, now) {
+  if (!b) return null;
+  const end = Date.parse(b.endsAt);
+  return [b.attempts > 1 ? `Tried ${count(b.attempts)} times. ` : '', b.onTimeout === 'skip' ? 'The step is skipped' : 'The operation fails', ' if it has not succeeded by ',
+    h('time', { datetime: b.endsAt, title: absolute(b.endsAt) }, clock(b.endsAt)), end > now ? ` (${lasting(end - now)} left).` : '.'];
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 /** A timeline of stages, steps and attempts. The bars are in the last column of a table with the same data. */
 
-import { absolute, badge, clock, colour, duration, errorLine, firstStart, lasting, name, plural, sign } from './format.js';
+import { absolute, badge, clock, colour, duration, errorLine, firstStart, lasting, name, plural, sign, spelled, tried } from './format.js';
 import { h } from './vdom.js';
 
 /**
@@ -82,7 +82,7 @@ function took(lines) {
   const last = lines[lines.length - 1];
   if (!last) return '';
   let first = last;
-  for (let i = lines.length - 2; i >= 0 && lines[i].outcome === 'retry'; i--) first = lines[i];
+  for (let i = lines.length - 2; i >= 0 && (lines[i].outcome === 'retry' || lines[i].outcome === 'no answer'); i--) first = lines[i];
   return duration(Date.parse(last.finishedAt) - Date.parse(first.startedAt));
 }
 
@@ -112,18 +112,19 @@ function attempts(lines, step, o, now) {
     const before = shown[i - 1];
     if (before && before.outcome === 'retry') {
       const gap = Date.parse(before.finishedAt);
-      bars.push({ from: gap, to: from, colour: 'wait', thin: true, title: `waited ${duration(from - gap)} for the next attempt` });
+      bars.push({ from: gap, to: from, colour: colour(tried(before)), thin: true, title: `waited ${duration(from - gap)} for the next attempt` });
     }
     const text = errorLine(l.error) || l.message;
-    bars.push({ from, to, colour: colour(l.outcome), title: `${l.outcome} at ${clock(l.finishedAt)} after ${duration(to - from)}${text ? ': ' + text : ''}` });
+    bars.push({ from, to, colour: colour(tried(l)), title: `${tried(l)} at ${clock(l.finishedAt)} after ${duration(to - from)}${text ? ': ' + text : ''}` });
   });
   if (o.state === 'in progress' && o.step === step.name) {
     const last = lines[lines.length - 1];
     const since = last ? Date.parse(last.finishedAt) : Date.parse(o.waiting?.since ?? step.firstTriedAt ?? o.createdAt);
     const reason = o.waiting?.reason ?? 'executing';
+    const runs = !o.dueAt && reason !== 'no_worker' && reason !== 'no_answer';
     bars.push({
-      from: since, to: now, colour: colour(reason), thin: reason !== 'executing', running: true,
-      title: reason === 'executing' ? `executing for ${lasting(now - since)}` : reason === 'no_worker' ? `no live worker for ${lasting(now - since)}` : `waiting for ${lasting(now - since)}`,
+      from: since, to: now, colour: colour(runs ? 'executing' : reason), thin: !runs, running: true,
+      title: `${runs ? 'executing' : reason === 'no_worker' ? 'no live worker' : spelled(reason)} for ${lasting(now - since)}`,
     });
   }
   return bars;

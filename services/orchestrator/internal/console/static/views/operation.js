@@ -3,7 +3,7 @@
 
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
-import { absolute, badge, clock, colour, count, duration, errorLine, firstStart, lasting, operationsURL, plural, relative, sign, time, typeNames, waitingWords } from '../format.js';
+import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstStart, lasting, operationsURL, plural, relative, sign, time, tried, typeNames, waitingWords } from '../format.js';
 import { shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { timeline } from '../timeline.js';
@@ -83,7 +83,7 @@ export function operation(ctx) {
 
   /** @param {Detail} o */
   function askCancel(o) {
-    const inFlight = o.waiting?.reason === 'executing' || o.waiting?.reason === 'no_worker';
+    const inFlight = o.state === 'in progress' && !o.dueAt;
     ask({
       title: 'Cancel this operation?',
       body: [
@@ -149,8 +149,6 @@ export function operation(ctx) {
     const words = waitingWords(o, now);
     const stuck = o.waiting && o.waiting.reason !== 'executing';
     const failure = errorLine(o.error);
-    // A repeated stage runs its other steps first; meanwhile, keep the reason of the repetition visible.
-    const again = stuck || final.has(o.state) ? undefined : o.stages.flatMap((stage) => stage.steps).find((s) => s.state === 'retrying');
     return [
       h('div', { class: 'title-row' },
         h('div', null, h('p', { class: 'crumb' }, h('a', { href: '/console/operations' }, 'Operations')),
@@ -159,13 +157,11 @@ export function operation(ctx) {
             o.step && o.state !== 'succeeded' ? h('span', null, o.state === 'failed' ? 'at ' : '', h('a', { href: `/console/processes/${encodeURIComponent(o.type)}?step=${encodeURIComponent(o.step)}` }, o.step), h('span', { class: 'muted' }, ` in ${o.stage}`)) : null)),
         buttons(o)),
       stuck ? h('div', { class: `callout edge-${colour(o.waiting?.reason ?? '')}` }, sign(o.waiting?.reason ?? ''), h('div', null,
-        h('p', null, h('b', null, 'Waiting: '), words),
-        failure || o.message ? h('p', { class: 'message' }, failure || o.message) : null)) : null,
-      again ? h('div', { class: 'callout edge-wait' }, sign('retry'), h('div', null,
-        h('p', null, h('b', null, 'Retrying: '), 'step ', h('code', null, again.name), again.firstTriedAt ? [', first tried ', time(again.firstTriedAt, now)] : null),
-        again.error || again.message ? h('p', { class: 'message' }, errorLine(again.error) || again.message) : null)) : null,
+        h('p', null, h('b', null, 'Waiting: '), o.waiting?.step && o.waiting.step !== o.step ? ['step ', h('code', null, o.waiting.step), ' '] : null, words),
+        failure || o.message ? h('p', { class: 'message' }, failure || o.message) : null,
+        o.budget ? h('p', { class: 'muted' }, budgetWords(o.budget, now)) : null)) : null,
       o.cancelRequested ? h('div', { class: 'callout edge-gone' }, sign('cancelled'), h('p', null, h('b', null, 'Cancellation requested: '), o.cancelRequested, '. It takes effect with the next result of the step.')) : null,
-      !stuck && !again && failure && o.state !== 'succeeded' ? h('div', { class: 'callout edge-bad' }, sign('failed'), h('div', null,
+      !stuck && failure && o.state !== 'succeeded' ? h('div', { class: 'callout edge-bad' }, sign('failed'), h('div', null,
         h('p', null, h('b', null, final.has(o.state) ? 'Failed' : 'Last error'), o.step ? [' at ', h('code', null, o.step)] : null),
         h('dl', { class: 'inline' }, o.error?.component ? [h('dt', null, 'Component'), h('dd', null, o.error.component)] : null,
           o.error?.reason ? [h('dt', null, 'Reason'), h('dd', null, o.error.reason)] : null,
@@ -189,7 +185,7 @@ export function operation(ctx) {
       table('History, newest first', [th('At'), th('Outcome'), th('Step'), th('Attempt', 'number'), th('Took', 'number'), th('Worker'), th('Message')],
         h('tbody', null, list.map((l) => h('tr', { key: l.cursor },
           h('td', { class: 'nowrap' }, h('time', { datetime: l.finishedAt, title: absolute(l.finishedAt) }, clock(l.finishedAt))),
-          h('td', { class: 'nowrap' }, badge(l.outcome.replace(/^operation /, '').replace('started', 'in progress').replace('retried by operator', 'pending'), l.outcome)),
+          h('td', { class: 'nowrap' }, badge(tried(l).replace(/^operation /, '').replace('started', 'in progress').replace('retried by operator', 'pending'), tried(l))),
           h('td', null, l.step ?? ''), h('td', { class: 'number', 'data-label': l.stepAttempt ? 'attempt' : undefined }, l.stepAttempt || ''),
           h('td', { class: 'number nowrap' }, l.step ? duration(Date.parse(l.finishedAt) - Date.parse(l.startedAt)) : ''),
           h('td', { class: 'nowrap' }, l.worker ?? '', l.workerVersion ? h('span', { class: 'muted' }, ` ${l.workerVersion}`) : null),
@@ -228,7 +224,7 @@ export function operation(ctx) {
 /** Resets the fields that a change of an operation omits when they no longer apply. */
 const cleared = {
   stage: undefined, step: undefined, stageAttempt: undefined, stepAttempt: undefined, message: undefined, error: undefined, waitingFor: undefined,
-  waiting: undefined, cancelRequested: undefined, dueAt: undefined, finishedAt: undefined,
+  waiting: undefined, budget: undefined, cancelRequested: undefined, dueAt: undefined, finishedAt: undefined,
 };
 
 /** @param {string} text */

@@ -285,9 +285,8 @@ export function row(o, now) {
 
 /** Renders the state; for an operation in progress, the reason why it waits. @param {Operation} o */
 function label(o) {
-  const reason = o.state === 'in progress' ? o.waiting?.reason : '';
-  if (reason === 'no_worker') return badge(reason, 'no worker');
-  return reason === 'retry' ? badge(reason, 'retrying') : badge(o.state);
+  const reason = o.waiting?.reason;
+  return badge(o.state === 'in progress' && reason && reason !== 'executing' ? reason : o.state);
 }
 
 /**
@@ -296,7 +295,7 @@ function label(o) {
  */
 function what(o, now) {
   const words = waitingWords(o, now);
-  const failure = errorLine(o.error) || (o.waiting?.reason === 'retry' || o.state === 'cancelled' ? o.message : '');
+  const failure = errorLine(o.error) || (o.waiting?.reason === 'polling' || o.waiting?.reason === 'failing' || o.state === 'cancelled' ? o.message : '');
   return [
     o.step ? h('span', { class: 'step' }, o.step, o.stepAttempt && o.stepAttempt > 1 ? h('span', { class: 'muted' }, ` attempt ${o.stepAttempt}`) : null) : null,
     words && o.waiting?.reason !== 'executing' ? h('span', { class: 'words' }, words) : null,

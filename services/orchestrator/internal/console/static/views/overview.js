@@ -42,7 +42,7 @@ export function overview(ctx) {
 }
 
 /** Reports whether a group needs an action. @param {any} g */
-const needsHelp = (g) => g.reason === 'no_worker' || (g.reason === 'retry' && g.error);
+const needsHelp = (g) => ['no_worker', 'no_answer', 'failing'].includes(g.reason);
 
 /**
  * @param {any[]} data
@@ -63,6 +63,7 @@ function group(g, now) {
     h('div', { class: 'group-head' }, badge(g.reason, reasons[g.reason] ?? g.reason), h('h3', null, headline(g)),
       h('span', { class: 'since' }, 'for ', h('time', { datetime: g.since, title: absolute(g.since) }, lasting(now - Date.parse(g.since))))),
     g.error || g.message ? h('p', { class: 'message' }, errorLine(g.error) || g.message) : null,
+    g.blockedBy?.length ? h('p', null, 'Blocked by ', g.blockedBy.map((/** @type {string} */ id) => [operationLink(id), ' '])) : null,
     h('p', { class: 'group-foot' },
       h('a', { href: operationsURL(filter) }, plural(g.count, 'operation')), ' ',
       (g.operations ?? []).slice(0, 3).map((/** @type {string} */ id) => [operationLink(id), ' ']),
@@ -74,7 +75,9 @@ function headline(g) {
   const type = h('span', { class: 'muted' }, ` ${typeNames[g.type] ?? g.type}`);
   switch (g.reason) {
     case 'no_worker': return ['No live worker ', h('code', null, g.worker), ' for step ', h('code', null, g.step), type];
-    case 'retry': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' is being retried', type];
+    case 'failing': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' fails and is tried again', type];
+    case 'no_answer': return ['Worker ', h('code', null, g.worker), ' is alive and does not answer for step ', h('code', null, g.step), type];
+    case 'polling': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' has polled for more than half of its time', type];
     case 'instance_busy': return ['Another operation of the instance is in progress', type];
     case 'admission': return ['The admission limit is reached', type];
     default: return [g.text, type];
@@ -86,7 +89,7 @@ function missing(data) {
   const gone = data.filter((w) => !w.alive || w.missingSteps?.length);
   if (!gone.length) return h('p', { class: 'line' }, badge('alive', `All ${data.length} workers are alive`), ' ', h('a', { href: '/console/workers' }, 'Rates and lag'));
   return h('ul', { class: 'plain-list' }, gone.map((w) => h('li', { key: w.name, class: 'line' },
-    badge(w.alive ? 'retrying' : 'missing', w.alive ? 'Incomplete' : 'Missing'), ' ', h('a', { href: `/console/workers?worker=${encodeURIComponent(w.name)}` }, w.name),
+    badge(w.alive ? 'not completed' : 'missing', w.alive ? 'Incomplete' : 'Missing'), ' ', h('a', { href: `/console/workers?worker=${encodeURIComponent(w.name)}` }, w.name),
     h('span', { class: 'muted' }, ` no replica serves ${(w.missingSteps ?? []).join(', ')}`))));
 }
 

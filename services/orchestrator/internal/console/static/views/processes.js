@@ -2,7 +2,7 @@
 /** The view of a process as a diagram: its stages, their steps and workers, and the operations that wait there. */
 
 import { Resource } from '../api.js';
-import { count, goDuration, name as named, operationsURL, plural, sign, typeNames } from '../format.js';
+import { colour, count, goDuration, name as named, operationsURL, plural, sign, spelled, typeNames } from '../format.js';
 import { shown } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -68,7 +68,6 @@ export function processes(ctx) {
   function node(p, s) {
     const dead = s.worker !== builtIn && (workers.data?.data ?? []).some((/** @type {any} */ w) => w.name === s.worker && w.missingSteps.includes(s.name));
     const groups = (stuck.data?.data ?? []).filter((/** @type {any} */ g) => g.step === s.name);
-    const waiting = groups.reduce((/** @type {number} */ n, /** @type {any} */ g) => n + g.count, 0);
     const here = (figures.data?.steps ?? []).filter((/** @type {any} */ x) => x.type === p.operation && x.step === s.name)
       .reduce((/** @type {number} */ n, /** @type {any} */ x) => n + x.count, 0);
     const marked = params.get('step') === s.name;
@@ -80,7 +79,8 @@ export function processes(ctx) {
       h('p', { class: 'who' }, s.worker === builtIn ? 'the orchestrator' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
       dead ? h('p', { class: 'text-bad' }, sign('missing'), 'no live worker') : null,
       here ? h('p', null, h('a', { href: operationsURL({ type: p.operation, step: s.name }) }, `${plural(here, 'operation')} here`)) : null,
-      waiting ? h('p', null, h('a', { class: 'waiting', href: operationsURL({ type: p.operation, step: s.name, waiting: 'retry,no_worker' }) }, sign('retry'), `${count(waiting)} waiting`)) : null,
+      groups.map((/** @type {any} */ g) => h('p', { key: g.reason }, h('a', { class: `text-${colour(g.reason)}`, href: operationsURL({ type: p.operation, step: s.name, waiting: g.reason }) },
+        sign(g.reason), `${count(g.count)} ${spelled(g.reason)}`))),
       s.when ? h('p', { class: 'when' }, h('span', { class: 'muted' }, 'if '), h('code', null, s.when)) : null,
       s.worker === builtIn ? null : h('dl', { class: 'limits' },
         h('div', null, h('dt', null, 'retry'), h('dd', null, `${limit(s.retry)}${s.retry.scope === 'step' ? ', only this step' : ''}`)),

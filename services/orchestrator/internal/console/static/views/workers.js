@@ -36,7 +36,7 @@ export function workers(ctx) {
     render: () => [
       h('div', { class: 'head' }, h('h1', null, 'Workers'), list.at ? h('p', { class: 'muted small' }, `as of ${clock(list.at)}`) : null),
       shown(list, (d) => (d.data.length ? rows(d.data, params.get('worker') ?? '', ctx.now()) : h('div', { class: 'empty' }, h('p', null, 'No process uses a worker, and no worker responds.')))),
-      h('p', { class: 'muted small' }, 'Rates are per minute. ', h('b', null, 'Lag'), ' is the number of commands on the bus; ', h('b', null, 'in progress'), ' is the number of commands at replicas; ', h('b', null, 'waiting'), ' is the number of operations that wait for the worker or for a retry of its steps.'),
+      h('p', { class: 'muted small' }, 'Rates are per minute. ', h('b', null, 'Lag'), ' is the number of commands on the bus; ', h('b', null, 'in progress'), ' is the number of commands at replicas; ', h('b', null, 'waiting'), ' is the number of operations at its steps that poll, fail, get no answer or have no live worker.'),
     ],
   };
 }
@@ -60,7 +60,7 @@ function rows(data, wanted, now) {
     lag('lag', w.pending), lag('in progress', w.deliveredNotAcked),
     h('td', { class: 'number', 'data-label': 'steps / min' }, rate(w.stepsPerMinute)),
     h('td', { class: 'number', 'data-label': 'failures / min' }, w.failuresPerMinute ? h('b', { class: 'text-bad' }, rate(w.failuresPerMinute)) : '0'),
-    h('td', { class: 'number', 'data-label': 'waiting' }, w.operationsWaiting ? h('a', { href: operationsURL({ worker: w.name, waiting: 'no_worker,retry' }), title: plural(w.operationsWaiting, 'operation') }, count(w.operationsWaiting)) : '0'),
+    h('td', { class: 'number', 'data-label': 'waiting' }, w.operationsWaiting ? h('a', { href: operationsURL({ worker: w.name, waiting: 'failing,no_answer,no_worker,polling' }), title: plural(w.operationsWaiting, 'operation') }, count(w.operationsWaiting)) : '0'),
     h('td', { class: 'nowrap', 'data-label': 'last seen' }, w.lastSeen ? (w.alive ? h('span', { title: absolute(w.lastSeen) }, 'now') : time(w.lastSeen, now)) : h('span', { class: 'muted' }, 'not yet')),
     h('td', { class: 'wide' },
       w.missingSteps.length ? h('span', { class: 'failure' }, `no replica serves ${w.missingSteps.join(', ')}`) : null,
