@@ -11,14 +11,16 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-// Bind is an order for a binding. Empty or nil members are omitted.
+// Bind is an order for a binding.
 type Bind struct {
 	ServiceID string `json:"service_id,omitempty"`
 	PlanID    string `json:"plan_id,omitempty"`
-	// Context, BindResource and Parameters are encoded as JSON.
-	Context      any `json:"context,omitempty"`
+	// Context is an object that describes the platform.
+	Context any `json:"context,omitempty"`
+	// BindResource is an object that names the application.
 	BindResource any `json:"bind_resource,omitempty"`
-	Parameters   any `json:"parameters,omitempty"`
+	// Parameters is an object that matches the schema of the plan in the catalog.
+	Parameters any `json:"parameters,omitempty"`
 	// PredecessorBindingID is the binding that a rotation replaces. A rotation needs no other member.
 	PredecessorBindingID string `json:"predecessor_binding_id,omitempty"`
 }

@@ -75,23 +75,29 @@ func New(cfg Config, client *http.Client) (*Client, error) {
 	return &Client{cfg: cfg, base: strings.TrimRight(cfg.BaseURL, "/"), http: &own}, nil
 }
 
-// Provisioning is an order for an instance. Context and Parameters are encoded as JSON; nil omits them.
+// Provisioning is an order for an instance.
 type Provisioning struct {
-	ServiceID        string               `json:"service_id"`
-	PlanID           string               `json:"plan_id"`
-	OrganizationGUID string               `json:"organization_guid,omitempty"`
-	SpaceGUID        string               `json:"space_guid,omitempty"`
-	Context          any                  `json:"context,omitempty"`
-	Parameters       any                  `json:"parameters,omitempty"`
-	MaintenanceInfo  *osb.MaintenanceInfo `json:"maintenance_info,omitempty"`
+	ServiceID        string `json:"service_id"`
+	PlanID           string `json:"plan_id"`
+	OrganizationGUID string `json:"organization_guid,omitempty"`
+	SpaceGUID        string `json:"space_guid,omitempty"`
+	// Context is an object that describes the platform, its account and its user.
+	Context any `json:"context,omitempty"`
+	// Parameters is an object that matches the schema of the plan in the catalog.
+	Parameters any `json:"parameters,omitempty"`
+	// MaintenanceInfo is that of the plan in the catalog.
+	MaintenanceInfo *osb.MaintenanceInfo `json:"maintenance_info,omitempty"`
 }
 
-// Change is an update of an instance. Empty or nil members do not change.
+// Change is an update of an instance. Missing members do not change.
 type Change struct {
-	ServiceID       string               `json:"service_id"`
-	PlanID          string               `json:"plan_id,omitempty"`
-	Context         any                  `json:"context,omitempty"`
-	Parameters      any                  `json:"parameters,omitempty"`
+	ServiceID string `json:"service_id"`
+	PlanID    string `json:"plan_id,omitempty"`
+	// Context is an object with the changed members.
+	Context any `json:"context,omitempty"`
+	// Parameters is an object with the changed members. It matches the schema of the plan in the catalog.
+	Parameters any `json:"parameters,omitempty"`
+	// MaintenanceInfo is that of the plan in the catalog, for an upgrade.
 	MaintenanceInfo *osb.MaintenanceInfo `json:"maintenance_info,omitempty"`
 }
 
