@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -61,18 +62,32 @@ func (m *machine) cancelIfRequested() bool {
 	return true
 }
 
-// retryOperation makes a failed operation pending again, at the first step of the stage that failed.
+// skipForOperator skips the current step, which an operator has skipped in this attempt of the stage or in an earlier one.
+func (m *machine) skipForOperator(step *process.Step) {
+	m.recordStep(Result{Message: "skipped by " + m.s.Skipped[step.Name], StartedAt: m.now, FinishedAt: m.now}, event.OutcomeSkipped, nil)
+	m.markNotCompleted(step)
+	m.leaveStep()
+}
+
+// retryOperation makes a failed operation pending again, at the first step of the stage that failed or of an earlier one.
 func (m *machine) retryOperation(e Retry) error {
-	if m.s.Status != event.Failed {
-		return fmt.Errorf("%w: the operation is %s, only a failed one can be retried", ErrNotPossible, m.s.Status)
+	stage, err := retryStage(m.p, &m.s, e.Stage)
+	if err != nil {
+		return err
+	}
+	message := "retried by " + e.By
+	if stage < m.s.Stage {
+		message += " from the stage " + m.p.Stages[stage].Name + "; run again: " + stageNames(m.p.Stages[stage:m.s.Stage+1])
+		m.repeatStages()
+		m.s.Stage = stage
 	}
 	m.s.Status = event.Pending
 	m.s.FinishedAt = time.Time{}
 	m.dropTries() // a retry by an operator grants new budgets
+	m.s.Skipped = nil
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
 	m.s.StageMemory = false
 	m.s.CancelReason = ""
-	message := "retried by " + e.By
 	m.record(Entry{Kind: KindRetried, Stage: -1, Step: -1, Message: message, StartedAt: m.now, FinishedAt: m.now})
 	return nil
 }
@@ -88,9 +103,13 @@ func (m *machine) skipStep(e SkipStep) error {
 	m.endHold()
 	m.s.DueAt = time.Time{}
 	m.clearCommand()
-	m.recordStep(Result{Message: "skipped by " + e.By, StartedAt: m.now, FinishedAt: m.now}, event.OutcomeSkipped, nil)
-	m.markNotCompleted(step)
-	m.leaveStep()
+	skipped := maps.Clone(m.s.Skipped)
+	if skipped == nil {
+		skipped = map[string]string{}
+	}
+	skipped[step.Name] = e.By
+	m.s.Skipped = skipped
+	m.skipForOperator(step)
 	if m.cancelIfRequested() {
 		return nil
 	}

@@ -102,6 +102,9 @@ func (m *machine) start(e Start) error {
 		message = "left out of the saved data, which was too large: " + strings.Join(removed, ", ")
 	}
 	m.s.Completed = e.Completed
+	if _, repeated := m.s.Tries[repeatedTries]; repeated {
+		m.s.Completed = withoutStages(e.Completed, m.p.Stages[m.s.Stage:])
+	}
 	m.s.StageAttempt++
 	m.s.Error = nil
 	m.record(Entry{Kind: KindStarted, Stage: -1, Step: -1, Message: message, StartedAt: m.now, FinishedAt: m.now})
@@ -236,9 +239,13 @@ func (m *machine) advance() {
 			m.finishStage(stage)
 			continue
 		}
+		if _, skipped := m.s.Skipped[step.Name]; skipped {
+			m.skipForOperator(step)
+			continue
+		}
 		local := Result{StartedAt: m.now, FinishedAt: m.now}
 		if slices.Contains(m.s.Completed, step.Name) {
-			local.Message = "completed by an earlier operation"
+			local.Message = reasonCompleted
 			m.skipLocally(local)
 			continue
 		}
@@ -254,7 +261,7 @@ func (m *machine) advance() {
 			}
 			m.skipNotCompleted(local)
 		case !runs:
-			local.Message = "condition is false: " + step.When
+			local.Message = reasonFalse + step.When
 			m.skipLocally(local)
 		case step.Worker == process.WorkerOrchestrator:
 			m.s.StepAttempt++
@@ -282,20 +289,16 @@ func (m *machine) finishStage(stage *process.Stage) {
 		m.out.Stages = append(m.out.Stages, StageEnd{Stage: m.s.Stage, Took: since(m.s.StageStartedAt, m.now)})
 	}
 	m.s.StageStartedAt = m.now
-	if stage.Finally {
-		m.keepFinallyAttempts()
-	}
+	m.keepAttempts(stage)
 	m.s.Stage++
 	if m.s.Stage == m.p.Finally() {
 		m.extendDeadlineForFinally()
 	}
 	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
-	m.s.StageAttempt = 1
-	if m.s.Stage == m.p.Finally() {
-		m.s.StageAttempt = m.nextFinallyAttempt()
-	}
+	m.s.StageAttempt = m.nextAttempt()
 	m.s.StageMemory = false
 	m.dropTries()
+	m.s.Skipped = nil
 }
 
 // dispatch starts the next attempt of a step and sends its first command.

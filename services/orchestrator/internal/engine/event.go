@@ -75,10 +75,13 @@ type Cancel struct {
 	Reason string
 }
 
-// Retry runs a failed operation again from its failed stage. The operation becomes pending.
+// Retry runs a failed operation again, from its failed stage or from an earlier one. The operation becomes pending.
 type Retry struct {
 	// By is the name of the operator.
 	By string
+	// Stage is the name of the stage to start with: the failed stage or one before it, which has finished and runs again. Empty means the
+	// failed stage.
+	Stage string
 }
 
 // SkipStep continues the operation without its current step.

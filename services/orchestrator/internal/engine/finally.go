@@ -29,34 +29,12 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 		m.out.PurgeStages = append(m.out.PurgeStages, m.p.Stages[m.s.Stage].Name)
 	}
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = f, 0, 0, time.Time{}
-	m.s.StageAttempt, m.s.StageMemory, m.s.StageStartedAt = m.nextFinallyAttempt(), false, m.now
+	m.s.StageAttempt, m.s.StageMemory, m.s.StageStartedAt = m.nextAttempt(), false, m.now
 	m.dropTries()
+	m.s.Skipped = nil
 	m.clearCondition()
 	m.extendDeadlineForFinally()
 	m.advance()
-}
-
-// finallyTries is the key in State.Tries for the attempts of a finished finally stage; no step can have this name.
-const finallyTries = "/finally"
-
-// nextFinallyAttempt returns an attempt number that the finally stage has not used yet, so that it does not read its own earlier
-// memory.
-func (m *machine) nextFinallyAttempt() int { return m.s.Tries[finallyTries].Attempts + 1 }
-
-// keepFinallyAttempts stores the attempts of the finally stage, because an operator may retry the operation.
-func (m *machine) keepFinallyAttempts() {
-	if m.s.Ending != nil {
-		m.s.Tries = map[string]Try{finallyTries: {Attempts: m.s.StageAttempt}}
-	}
-}
-
-// dropTries removes the budgets of all steps.
-func (m *machine) dropTries() {
-	if last, ok := m.s.Tries[finallyTries]; ok {
-		m.s.Tries = map[string]Try{finallyTries: last}
-		return
-	}
-	m.s.Tries = nil
 }
 
 // extendDeadlineForFinally makes sure that the finally stage has at least process.MaxFinally.
@@ -95,7 +73,9 @@ func (m *machine) giveUpFinally(step *process.Step, reason event.Error) {
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, process.StageFinally)
 	}
-	m.keepFinallyAttempts()
+	stage, _ := m.s.current(m.p)
+	m.keepAttempts(stage)
+	m.dropTries()
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt, m.s.StageMemory = m.s.Stage+1, 0, 0, time.Time{}, false
 	m.advance()
 }
@@ -132,6 +112,7 @@ func (m *machine) end(status event.OperationState) {
 	m.s.DueAt = time.Time{}
 	m.clearCommand()
 	m.clearCondition()
+	m.s.Skipped = nil
 	m.out.Finished = true
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, "")

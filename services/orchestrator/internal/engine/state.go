@@ -43,13 +43,16 @@ type State struct {
 
 	// StageMemory reports whether a step of this stage attempt has written to the stage memory.
 	StageMemory bool
-	// Tries holds the budgets of the steps of the current stage that were tried and have not succeeded since, by step name, and the
-	// attempts of the finally stage of a retried operation. The values of the current step are FirstTriedAt and StepAttempt.
+	// Tries holds the budgets of the steps of the current stage that were tried and have not succeeded since, by step name, and attempts
+	// of stages; see stageTries. The values of the current step are FirstTriedAt and StepAttempt.
 	Tries map[string]Try
 	// Details is the saved data: a JSON object with one key per worker; nil if empty.
 	Details json.RawMessage
 	// NotCompleted holds the names of the steps that were not completed, in the order of the process.
 	NotCompleted []string
+	// Skipped holds the steps of the current stage that an operator has skipped, with the name of the operator. They are skipped again
+	// when the stage is repeated.
+	Skipped map[string]string
 	// Completed holds the names of the steps that an earlier operation of the same type completed on this instance.
 	Completed []string
 	// Message and Error belong to the last step result; after a failure Error is its reason. While a stage is repeated because a step
@@ -83,7 +86,7 @@ type Ending struct {
 
 // Try is the used part of the budgets of one step. The last three fields are used only for a step with a wait.
 type Try struct {
-	FirstTriedAt time.Time `json:"firstTriedAt"`
+	FirstTriedAt time.Time `json:"firstTriedAt,omitzero"`
 	Attempts     int       `json:"attempts"`
 	// Failures counts the failed tries in a row, for a step whose retry interval grows with them.
 	Failures int `json:"failures,omitzero"`

@@ -264,11 +264,13 @@ func (c *caller) move() {
 			r.Details = json.RawMessage(`{"n":` + fmt.Sprint(c.rng.IntN(9)) + `}`)
 		}
 		var e engine.Event = r
-		switch {
+		switch at := row.Position(c.p); {
 		case row.Held() && c.rng.IntN(4) > 0:
 			e = engine.Release{}
 		case row.Held(), c.rng.IntN(20) == 0:
 			e = engine.Hold{ID: holdIDs[c.rng.IntN(len(holdIDs))], Cursor: row.Cursor, Dispatch: row.Dispatch}
+		case row.Waiting() && row.Cursor%3 == 0:
+			e = engine.SkipStep{Step: at.Step, By: "me"}
 		case row.Waiting():
 			e = engine.Due{WorkerAlive: true}
 		}

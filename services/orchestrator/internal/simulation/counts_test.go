@@ -51,6 +51,8 @@ const (
 	countWaitSpent
 	countHangSpent
 	countBackOff
+	countSkippedAgain
+	countFromEarlierStage
 	countNoWorkerSpent
 	countRetryBudgetReset
 	countDeadlines
@@ -68,7 +70,7 @@ var countNames = [countsEnd]string{
 	"stale results", "commands published again", "of these at a start", "messages duplicated", "duplicates dropped by the bus",
 	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",
 	"commands sent again", "commands sent again after a loss", "workers started or stopped", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
-	"budgets spent", "wait budgets spent", "budgets spent by a hang", "tries after a longer interval", "budgets spent without a worker", "retry budgets reset", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
+	"budgets spent", "wait budgets spent", "budgets spent by a hang", "tries after a longer interval", "steps skipped again", "retries from an earlier stage", "budgets spent without a worker", "retry budgets reset", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
 }
 
 // counts are the counters of a run.

@@ -72,7 +72,10 @@ func (w *world) checkAllowed(op *operation, e engine.Event, err error) {
 	case engine.Cancel:
 		allowed = !s.Status.Final() && (s.Status != event.InProgress || f < 0 || s.Stage < f)
 	case engine.Retry:
-		allowed = s.Status == event.Failed
+		allowed = s.Status == event.Failed && (e.Stage == "" || stageOf(op.p, e.Stage) <= s.Stage)
+		if allowed && err == nil && e.Stage != "" && stageOf(op.p, e.Stage) < s.Stage {
+			w.count(countFromEarlierStage)
+		}
 	case engine.SkipStep:
 		at := s.Position(op.p)
 		allowed = at != nil && at.Step == e.Step

@@ -19,9 +19,20 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 		m.cancel = true
 	case engine.Retry:
 		m.cancel, m.ending, m.remembers = false, false, false
+		if e.Stage != "" {
+			m.stage = stageOf(p, e.Stage)
+			for i := range p.Stages[m.stage:] {
+				for j := range p.Stages[m.stage+i].Steps {
+					delete(m.succeeded, p.Stages[m.stage+i].Steps[j].Name)
+				}
+			}
+		}
 		m.startStage()
 		clear(m.tries)
+		clear(m.skipped)
 		m.retried++
+	case engine.SkipStep:
+		m.skipped[e.Step] = true
 	case engine.Due:
 		late := m.cancel && !m.ending && e.LostBefore.IsZero() || !now.Before(m.deadline)
 		switch {
@@ -36,6 +47,10 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 			m.tries[name] = t
 		}
 	}
+}
+
+func stageOf(p *process.Process, name string) int {
+	return slices.IndexFunc(p.Stages, func(s process.Stage) bool { return s.Name == name })
 }
 
 // startStage moves back to the first step of the stage, with an empty memory.
@@ -59,6 +74,7 @@ func (m *model) enter(p *process.Process, stage int, now time.Time) {
 	m.stage, m.remembers = stage, false
 	m.startStage()
 	clear(m.tries)
+	clear(m.skipped)
 	if stage == p.Finally() {
 		m.ending = true
 		m.stoodAt = stage
@@ -141,8 +157,7 @@ func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, 
 		w.violate("step %d/%d is recorded, want %d/%d", h.Stage, h.Step, m.stage, m.step)
 	}
 	step := &op.p.Stages[h.Stage].Steps[h.Step]
-	_, byOperator := e.(engine.SkipStep)
-	byOperator = byOperator && e.(engine.SkipStep).Step == step.Name && h.Message == "skipped by me"
+	byOperator := m.skipped[step.Name] && h.Message == "skipped by me"
 	switch h.Outcome {
 	case event.OutcomeSucceeded:
 		m.done = append(m.done, step.Name)
@@ -161,6 +176,9 @@ func (w *world) checkEntry(op *operation, before *engine.State, e engine.Event, 
 	}
 	if byOperator {
 		m.restart = false
+		if _, now := e.(engine.SkipStep); !now {
+			w.count(countSkippedAgain)
+		}
 	}
 	if slices.Contains(op.row.Completed, step.Name) && h.Outcome != event.OutcomeSkipped {
 		w.violate("%s runs although an earlier operation has completed it", step.Name)

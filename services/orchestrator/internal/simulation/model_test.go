@@ -18,6 +18,7 @@ type model struct {
 	attempt      map[int]int    // the last attempt of each stage
 	tries        map[string]try // of the steps of this stage that have not succeeded since
 	notCompleted map[string]bool
+	skipped      map[string]bool // by an operator, in this stage
 	succeeded    map[string]bool // of finished stages
 	saved        []string        // members that the details must have
 	counted      map[int64]bool
@@ -109,6 +110,7 @@ type sent struct {
 func (m *model) reset() {
 	*m = model{
 		fresh: true, attempt: emptied(m.attempt), tries: emptied(m.tries), notCompleted: emptied(m.notCompleted),
+		skipped:   emptied(m.skipped),
 		succeeded: emptied(m.succeeded), counted: emptied(m.counted), commands: emptied(m.commands), done: m.done[:0],
 	}
 }
@@ -170,6 +172,12 @@ func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.S
 	}
 }
 
+// fromStage reports whether an operator has chosen the stage from which the operation runs again.
+func fromStage(e engine.Event) bool {
+	r, ok := e.(engine.Retry)
+	return ok && r.Stage != ""
+}
+
 // checkShape checks that an operation is exactly one of in flight, waiting, pending and final.
 func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
 	inProgress := next.Status == event.InProgress
@@ -186,7 +194,7 @@ func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, 
 		w.violate("the start has moved from %s to %s", before.StartedAt, next.StartedAt)
 	case next.Status.Final() == next.FinishedAt.IsZero():
 		w.violate("finished at %s as %s", next.FinishedAt, next.Status)
-	case next.Stage < before.Stage && before.Ending == nil:
+	case next.Stage < before.Stage && before.Ending == nil && !fromStage(e):
 		w.violate("stage %d runs again after stage %d", next.Stage, before.Stage)
 	case before.Status.Final() && (before.Status != event.Failed || next.Status != event.Pending):
 		w.violate("an operation that is %s becomes %s", before.Status, next.Status)
@@ -434,6 +442,9 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 	step := p.Stages[next.Stage].Steps[next.Step].Name
 	if m.succeeded[step] {
 		w.violate("%s of a finished stage runs again", step)
+	}
+	if m.skipped[step] {
+		w.violate("%s runs although an operator has skipped it", step)
 	}
 	t := m.tries[step]
 	if t.first.IsZero() {

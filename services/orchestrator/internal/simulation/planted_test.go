@@ -272,6 +272,38 @@ func budgetBugs() []planted {
 			}
 			return e
 		}},
+		{name: "a repetition of the stage undoes a skip", want: "although an operator has skipped it", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.SkipStep); ok {
+				t.next.Skipped = nil
+			}
+		}},
+		{name: "a skip outlives the retry by an operator", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.Retry); ok {
+				t.next.Skipped = map[string]string{t.p.Stages[t.next.Stage].Steps[0].Name: "me"}
+			}
+		}},
+		{name: "a step that was skipped again counts as completed", want: "not completed", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.SkipStep); !ok && len(t.next.Skipped) > 0 && t.next.StageAttempt > t.before.StageAttempt {
+				t.next.NotCompleted = nil
+			}
+		}},
+		{name: "a retry ignores the chosen stage", decided: func(t *spoiled) {
+			if e, ok := t.event.(engine.Retry); ok && e.Stage != "" {
+				t.next.Stage = t.before.Stage
+			}
+		}},
+		{name: "an operation is retried from a stage that it has not reached", want: "is allowed", told: func(s *engine.State, e engine.Event) engine.Event {
+			if r, ok := e.(engine.Retry); ok && s.Stage == 0 {
+				r.Stage = ""
+				return r
+			}
+			return e
+		}},
+		{name: "a stage that runs again uses the memory of an earlier attempt", decided: func(t *spoiled) {
+			if _, ok := t.event.(engine.Retry); ok && t.next.Stage < t.before.Stage {
+				t.next.Tries, t.next.StageAttempt = nil, 0
+			}
+		}},
 		{name: "a budget restarts when an operator skips a step", want: "first tried at", decided: func(t *spoiled) {
 			if _, ok := t.event.(engine.SkipStep); ok && t.next.InFlight() {
 				t.next.FirstTriedAt = t.now.Add(time.Second)

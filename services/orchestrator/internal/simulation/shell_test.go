@@ -451,7 +451,11 @@ func (w *world) begin(c choice) {
 	case n%3 == 0:
 		e = engine.Cancel{Reason: "not wanted"}
 	case n%3 == 1:
-		e = engine.Retry{By: "me"}
+		retry := engine.Retry{By: "me"}
+		if c.c>>4&1 == 1 {
+			retry.Stage = op.p.Stages[int(c.c>>5)%len(op.p.Stages)].Name
+		}
+		e = retry
 	default:
 		step := "none"
 		if at := op.row.Position(op.p); at != nil {

@@ -50,6 +50,7 @@ var operationFields = []field[Change]{
 	plain("deadline", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.Deadline) }),
 	encoded("tries", "jsonb", func(c *column, v *Change) error { return c.json(v.Row.Tries, len(v.Row.Tries) == 0) }),
 	encoded("not_completed", "text[]", func(c *column, v *Change) error { c.list(v.Row.NotCompleted); return nil }),
+	encoded("skipped", "jsonb", func(c *column, v *Change) error { return c.json(v.Row.Skipped, len(v.Row.Skipped) == 0) }),
 	encoded("completed", "text[]", func(c *column, v *Change) error { c.list(v.Row.Completed); return nil }),
 	plain("cancel_reason", typeText, func(c *column, v *Change) { c.textOrNull(clean(v.Row.CancelReason)) }),
 	plain("message", typeText, func(c *column, v *Change) { c.textOrNull(clean(v.Row.Message)) }),

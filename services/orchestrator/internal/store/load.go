@@ -19,7 +19,7 @@ import (
 const rowColumns = `
     o.id::text, o.arrived, o.created_at, o.state, o.version, o.cursor, o.stage, o.step, o.stage_attempt, o.step_attempt, o.dispatch,
     o.stage_memory, o.first_tried_at, o.execute_before, o.due_at, o.started_at, o.finished_at, o.deadline,
-    o.tries, o.not_completed, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
+    o.tries, o.not_completed, o.skipped, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
     o.stage_started_at, o.sent_at, COALESCE(o.command_cursor, 0), COALESCE(o.condition, ''), COALESCE(o.condition_step, 0), o.condition_since,
     COALESCE(o.hold_id::text, ''), o.held_since,
     r.body, r.definition, COALESCE(r.traceparent, '')`
@@ -100,12 +100,12 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		id                                                   string
 		firstTried, executeBefore, due, started, ended, dead sql.NullTime
 		stageStarted, sent, condition, held                  sql.NullTime
-		tries, failure, details, ending, body                []byte
+		tries, skipped, failure, details, ending, body       []byte
 		notCompleted, completed                              textList
 	)
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
-		&tries, &notCompleted, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &stageStarted, &sent,
+		&tries, &notCompleted, &skipped, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &stageStarted, &sent,
 		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.HoldID, &held,
 		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
@@ -122,6 +122,11 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	if len(tries) > 0 {
 		if err := json.Unmarshal(tries, &r.Tries); err != nil {
 			return nil, fmt.Errorf("operation %s: decode tries: %w", id, err)
+		}
+	}
+	if len(skipped) > 0 {
+		if err := json.Unmarshal(skipped, &r.Skipped); err != nil {
+			return nil, fmt.Errorf("operation %s: decode skipped steps: %w", id, err)
 		}
 	}
 	if len(failure) > 0 {

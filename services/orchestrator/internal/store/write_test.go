@@ -38,6 +38,8 @@ func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 	}
 	r.Details = json.RawMessage(`{"alpha": {"nasty": "\"\\{}NULL,日本語"}}`)
 	r.NotCompleted, r.Completed = nasty, nasty[1:]
+	r.Skipped = map[string]string{"One": nasty[5], nasty[12]: "me"}
+	r.Condition, r.ConditionStep, r.ConditionSince = engine.NoAnswer, 1, at(10)
 	r.Message, r.CancelReason = nasty[10], nasty[22]
 	r.Error = &event.Error{Component: nasty[5], Reason: nasty[8], Message: nasty[12]}
 	history := []engine.Entry{{

@@ -1,0 +1,97 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+)
+
+// Keys in State.Tries for attempts of stages; no step can have such a name. An attempt number is used once for each stage of an operation,
+// because the stage memory is kept by attempt.
+const (
+	// finallyTries has the attempts of the finally stage of an operation that did not succeed; an operator may retry it.
+	finallyTries = "/finally"
+	// finishedTries has the highest attempt of a finished stage, if one was repeated.
+	finishedTries = "/finished"
+	// repeatedTries has the attempt above which stages start since an operator has retried the operation from an earlier stage.
+	repeatedTries = "/repeated"
+)
+
+// nextAttempt returns the first attempt of the current stage.
+func (m *machine) nextAttempt() int {
+	used := m.s.Tries[repeatedTries].Attempts
+	if m.s.Stage == m.p.Finally() {
+		used = m.s.Tries[finallyTries].Attempts
+	}
+	return used + 1
+}
+
+// keepAttempts stores the attempts of the current stage at its end.
+func (m *machine) keepAttempts(stage *process.Stage) {
+	switch {
+	case stage.Finally && m.s.Ending != nil:
+		m.setTry(finallyTries, Try{Attempts: m.s.StageAttempt})
+	case !stage.Finally && m.s.StageAttempt > max(m.s.Tries[finishedTries].Attempts, 1):
+		m.setTry(finishedTries, Try{Attempts: m.s.StageAttempt})
+	}
+}
+
+// repeatStages makes stages that have finished start with attempts that no stage has used.
+func (m *machine) repeatStages() {
+	m.s.StageAttempt = max(m.s.StageAttempt, m.s.Tries[finishedTries].Attempts)
+	m.setTry(repeatedTries, Try{Attempts: m.s.StageAttempt})
+}
+
+// dropTries removes the budgets of all steps, and keeps the attempts of stages.
+func (m *machine) dropTries() {
+	var kept map[string]Try
+	for key, try := range m.s.Tries {
+		if !strings.HasPrefix(key, "/") {
+			continue
+		}
+		if kept == nil {
+			kept = map[string]Try{}
+		}
+		kept[key] = try
+	}
+	m.s.Tries = kept
+}
+
+// withoutStages returns the names of steps that are in none of the stages.
+func withoutStages(steps []string, stages []process.Stage) []string {
+	var others []string
+	for _, name := range steps {
+		if !slices.ContainsFunc(stages, func(stage process.Stage) bool {
+			return slices.ContainsFunc(stage.Steps, func(step process.Step) bool { return step.Name == name })
+		}) {
+			others = append(others, name)
+		}
+	}
+	return others
+}
+
+// retryStage returns the stage from which an operator may retry a failed operation; an empty name is its failed stage.
+func retryStage(p *process.Process, s *State, name string) (int, error) {
+	if s.Status != event.Failed {
+		return 0, fmt.Errorf("%w: the operation is %s, only a failed one can be retried", ErrNotPossible, s.Status)
+	}
+	if name == "" {
+		return s.Stage, nil
+	}
+	reached := p.Stages[:min(s.Stage+1, len(p.Stages))]
+	if i := slices.IndexFunc(reached, func(stage process.Stage) bool { return stage.Name == name }); i >= 0 {
+		return i, nil
+	}
+	return 0, fmt.Errorf("%w: stage %s is not one of those that the operation has reached: %s", ErrNotPossible, name, stageNames(reached))
+}
+
+func stageNames(stages []process.Stage) string {
+	names := make([]string, len(stages))
+	for i := range stages {
+		names[i] = stages[i].Name
+	}
+	return strings.Join(names, ", ")
+}
