@@ -52,7 +52,7 @@ func TestContract_ExampleWorker_Passes(t *testing.T) {
 			Expect: contract.Expectation{Outcome: event.OutcomeSucceeded, Details: map[string]any{"helloWorlds": "hello"}},
 		}},
 	})
-	noFailure(t, report, 3)
+	noFailure(t, report, 4)
 }
 
 func TestContract_EachWorker_Passes(t *testing.T) {
@@ -74,7 +74,7 @@ func TestContract_EachWorker_Passes(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			report := contracttest.Steps(t, contract.Config{Worker: s.Name, AckWait: 4 * time.Second, Commands: 100, Patience: limit}, s.Steps...)
-			noFailure(t, report, 4)
+			noFailure(t, report, 5)
 			fmt.Println(report.Summary())
 		})
 	}

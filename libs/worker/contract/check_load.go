@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/kyma-project/keb/libs/event"
 )
 
 // slow is the team's case of a step that takes at least so long.
@@ -59,10 +61,15 @@ func checkTimeLimit(ctx context.Context, k *kit) {
 		k.skip("no case takes %s or longer", least)
 		return
 	}
-	// A worker that does not give up does so each time, and one that the machine has held up once does not.
+	k.always(func() (problem string) { return k.outlasts(ctx, c) })
+}
+
+// always reports a problem that occurs at each try: the machine may have held up a worker once.
+func (k *kit) always(try func() (problem string)) {
 	const tries = 3
 	for range tries {
-		problem := k.outlasts(ctx, c)
+		k.problems = nil
+		problem := try()
 		if problem == "" {
 			return
 		}
@@ -75,7 +82,6 @@ func checkTimeLimit(ctx context.Context, k *kit) {
 
 // outlasts sends a command whose time is over before the step is, and says what is wrong with what the worker does with it.
 func (k *kit) outlasts(ctx context.Context, c *Case) (problem string) {
-	k.problems = nil
 	takes := time.Duration(c.Takes)
 	limit, grace := takes/3, min(takes/3, 5*time.Second)
 	o, err := k.orderOf(c)
@@ -110,6 +116,52 @@ func (k *kit) outlasts(ctx context.Context, c *Case) (problem string) {
 	if err := k.rig.purge(ctx); err != nil {
 		problem = err.Error()
 	}
+	return problem
+}
+
+func checkCancel(ctx context.Context, k *kit) {
+	const least = 3 * time.Second
+	c := k.slow(least)
+	if c == nil {
+		k.skip("no case takes %s or longer", least)
+		return
+	}
+	k.always(func() (problem string) { return k.ignoresCancel(ctx, c) })
+}
+
+// ignoresCancel cancels a command whose step runs, and returns what is wrong with what the worker does.
+func (k *kit) ignoresCancel(ctx context.Context, c *Case) (problem string) {
+	takes := time.Duration(c.Takes)
+	o, err := k.orderOf(c)
+	if err == nil {
+		o.command.ExecuteBefore = o.command.ExecuteBefore.Add(2 * takes)
+		err = k.send(ctx, o)
+	}
+	if err != nil {
+		return fmt.Sprintf("%s: %v", c.Name, err)
+	}
+	if !k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || len(o.given) > 0 }) {
+		return fmt.Sprintf("%s: the worker did not take the command within %s", c.Name, k.cfg.Patience)
+	}
+	// The step runs by then.
+	k.wire.await(ctx, takes/4, func() bool { return k.gone() || o.answered() })
+	err = k.rig.bus.Notify(event.CancelSubject(k.cfg.Worker), event.CancelNotice{
+		CommandRef: event.CommandRef{OperationID: o.command.Operation.ID, Cursor: o.command.Cursor}, Reason: "cancelled by the check",
+	})
+	if err != nil {
+		return fmt.Sprintf("%s: %v", c.Name, err)
+	}
+	cancelled := time.Now()
+	ended := k.wire.await(ctx, takes/2, func() bool { return k.gone() || o.good() != nil })
+	if !ended {
+		problem = fmt.Sprintf("%s: the step went on for %s after its command was cancelled", c.Name, takes/2)
+	}
+	k.wire.look(func() {
+		if r := o.good(); r != nil && ended {
+			k.figure = fmt.Sprintf("%s after %s", r.outcome(), r.at.Sub(cancelled).Round(time.Millisecond))
+		}
+	})
+	k.wire.await(ctx, takes+k.cfg.Patience, func() bool { return k.gone() || o.good() != nil && o.acknowledged() })
 	return problem
 }
 

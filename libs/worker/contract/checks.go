@@ -97,6 +97,11 @@ func checks() []check {
 			"time-limit", "abandons a step at its deadline", "end the step at executeBefore, and answer with a retry", stepDocs, true, checkTimeLimit,
 		},
 		{
+			"cancel", "ends a step whose command is cancelled",
+			"listen on keb.worker.<worker>.cancel in every replica, without a queue group; end the step that has the operation id and the cursor, and publish its result",
+			wireDocs, true, checkCancel,
+		},
+		{
 			"concurrency", "takes no more commands than it can run soon",
 			"bound the batch of a pull by the free slots; what waits too long in the worker is delivered a second time", runDocs, true, checkConcurrency,
 		},

@@ -33,6 +33,8 @@ const (
 	failsWithoutMemory   flaw = "fails when the stage memory is lost"
 	keepsSilent          flaw = "reports no progress"
 	goesOnTooLong        flaw = "goes on after executeBefore"
+	reportsTooLong       flaw = "reports progress after executeBefore"
+	ignoresCancels       flaw = "does not hear that a command is cancelled"
 	takesTooMany         flaw = "takes more than it can run"
 	losesSome            flaw = "loses every 40th command"
 	neverReconnects      flaw = "never reconnects"
@@ -97,6 +99,8 @@ var flaws = []planted{
 	{flaw: failsWithoutMemory, check: "stage-lost"},
 	{flaw: keepsSilent, check: "long-step", also: []string{"concurrency", "time-limit"}, slow: true},
 	{flaw: goesOnTooLong, check: "time-limit", slow: true},
+	{flaw: reportsTooLong, check: "late-progress", slow: true},
+	{flaw: ignoresCancels, check: "cancel", slow: true},
 	{flaw: takesTooMany, check: "concurrency", also: []string{"long-step", "stop", "throughput", "time-limit"}, slow: true},
 	{flaw: losesSome, check: "throughput", also: []string{"stop"}},
 	{flaw: neverReconnects, check: "reconnect", also: []string{"outdated"}, silent: true},

@@ -43,6 +43,10 @@ func invariants() []check {
 			"acknowledged-last", "never acknowledges before its result is in the stream", "wait for the answer of the stream, then acknowledge", wireDocs, false,
 			func(_ context.Context, k *kit) { k.unanswered() },
 		},
+		{
+			"late-progress", "reports no progress after the executeBefore of a command", "stop +WPI at executeBefore, also if the step does not end: the bus then delivers the command again",
+			wireDocs, false, checkLateProgress,
+		},
 		{"subject", "publishes results on keb.result.<worker>.<step>", "take the step from the command", wireDocs, false, each(checkSubject)},
 		{
 			"attributes", "sends CloudEvents 1.0 in binary mode, with the type, source, id and time of the contract",
@@ -70,6 +74,17 @@ func invariants() []check {
 		},
 		{"permissions", "tries nothing that its user on the bus may not do", "look at libs/event/permissions.go for what a worker may", wireDocs, false, checkPermissions},
 	}
+}
+
+// checkLateProgress tolerates one late report of a delivery, which may have been held up on its way.
+func checkLateProgress(_ context.Context, k *kit) {
+	k.wire.look(func() {
+		for _, d := range k.wire.deliveries {
+			if d.late > 1 {
+				k.bad("%s: the worker reported progress %d times more than %s after executeBefore", d.order.command.Step, d.late, lateGrace)
+			}
+		}
+	})
 }
 
 // each makes a check of one that looks at one result; an order is never nil there.

@@ -34,6 +34,7 @@ type raw struct {
 
 	mu       sync.Mutex
 	answered map[string]bool
+	cancels  map[string]chan struct{} // of running commands, by operation and cursor
 	count    int
 }
 
@@ -64,6 +65,7 @@ func rawWorker(f flaw) contract.Starter {
 	return contract.Func(func(ctx context.Context, env contract.Environment, out io.Writer) error {
 		r := &raw{
 			flaw: f, env: env, out: out, fatal: make(chan error, 1), slots: make(chan struct{}, env.Concurrency), answered: map[string]bool{},
+			cancels: map[string]chan struct{}{},
 		}
 		return r.run(ctx)
 	})
@@ -97,6 +99,11 @@ func (r *raw) run(ctx context.Context) error {
 	}
 	if r.flaw == triesMore {
 		if _, err := r.nc.SubscribeSync("keb.result.>"); err != nil {
+			return err
+		}
+	}
+	if r.flaw != ignoresCancels {
+		if _, err := r.nc.Subscribe("keb.worker."+rawName+".cancel", r.cancel); err != nil {
 			return err
 		}
 	}
@@ -299,6 +306,24 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 	}
 }
 
+// cancel ends the step of a cancelled command.
+func (r *raw) cancel(m *nats.Msg) {
+	var notice struct {
+		OperationID string `json:"operationId"`
+		Cursor      int    `json:"cursor"`
+	}
+	if json.Unmarshal(m.Data, &notice) != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id := fmt.Sprintf("%s/%d", notice.OperationID, notice.Cursor)
+	if end, ok := r.cancels[id]; ok {
+		close(end)
+		delete(r.cancels, id)
+	}
+}
+
 // work is the step itself.
 func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand) (outcome string) {
 	take, _ := time.ParseDuration(c.Operation.Parameters.Take)
@@ -311,16 +336,30 @@ func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand) (outcome
 	defer limit.Stop()
 	progress := time.NewTicker(200 * time.Millisecond)
 	defer progress.Stop()
+	end, id := make(chan struct{}), fmt.Sprintf("%s/%d", c.Operation.ID, c.Cursor)
+	r.mu.Lock()
+	r.cancels[id] = end
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.cancels, id)
+	}()
 	for take > 0 {
 		select {
+		case <-end:
+			return "retry"
 		case <-until.C:
 			take = 0
 		case <-limit.C:
+			if r.flaw == reportsTooLong {
+				r.report(m, 2*time.Second)
+			}
 			if r.flaw != goesOnTooLong && r.flaw != executesLate {
 				return "retry"
 			}
 		case <-progress.C:
-			if r.flaw != keepsSilent {
+			if r.flaw != keepsSilent && (time.Now().Before(c.ExecuteBefore) || r.flaw == reportsTooLong) {
 				_ = m.InProgress()
 			}
 		}
@@ -333,6 +372,15 @@ func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand) (outcome
 		return "retry"
 	}
 	return "succeeded"
+}
+
+// report reports progress for a while after the step has ended.
+func (r *raw) report(m jetstream.Msg, last time.Duration) {
+	r.running.Go(func() {
+		for end := time.Now().Add(last); time.Now().Before(end); <-time.After(100 * time.Millisecond) {
+			_ = r.nc.Publish(m.Reply(), []byte("+WPI"))
+		}
+	})
 }
 
 func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Time, outcome string) {

@@ -78,6 +78,7 @@ type delivery struct {
 	// told is how often the worker has reported progress, lastTold when it last did; settled is how it answered: ack, nak or term.
 	told     int
 	lastTold time.Time
+	late     int           // how often it reported progress long after the executeBefore of the command
 	longest  time.Duration // the longest silence
 	settled  string
 	settle   int
@@ -109,6 +110,9 @@ type result struct {
 	refused   string
 	duplicate bool
 }
+
+// lateGrace is how long after the executeBefore of a command progress is not counted as late.
+const lateGrace = time.Second
 
 func newWire(worker string, p *pulse) *wire {
 	return &wire{
@@ -228,6 +232,9 @@ func (w *wire) seeAck(m *frame, now time.Time) {
 	if kind == inProgress {
 		d.longest = max(d.longest, now.Sub(d.lastTold))
 		d.told, d.lastTold = d.told+1, now
+		if d.order != nil && now.After(d.order.command.ExecuteBefore.Add(lateGrace)) {
+			d.late++
+		}
 		w.heard[d.seq] = w.pulse.now()
 		return
 	}
