@@ -292,8 +292,28 @@ func (c *Client) guarded(ctx context.Context, req Request, target string, payloa
 	return nil, err
 }
 
+// limited returns the context of one call. A call that may change something is completed, within its timeout, when the command of the step
+// is cancelled meanwhile (worker.ErrCancelled): its answer may hold the id of an object that the system has just created.
+func (c *Client) limited(ctx context.Context, method string) (context.Context, context.CancelFunc) {
+	if method == http.MethodGet || method == http.MethodHead || ctx.Err() != nil {
+		return context.WithTimeout(ctx, c.cfg.Timeout)
+	}
+	until := time.Now().Add(c.cfg.Timeout)
+	if deadline, ok := ctx.Deadline(); ok && deadline.Before(until) {
+		until = deadline
+	}
+	call, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	stop := context.AfterFunc(ctx, func() {
+		var cause interface{ Cancelled() bool }
+		if errors.Is(ctx.Err(), context.Canceled) && !(errors.As(context.Cause(ctx), &cause) && cause.Cancelled()) {
+			cancel()
+		}
+	})
+	return call, func() { stop(); cancel() }
+}
+
 func (c *Client) send(ctx context.Context, req Request, target string, payload []byte, contentType, token string, attempt int) (got *answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := c.limited(ctx, req.Method)
 	defer cancel()
 	var body io.Reader
 	if payload != nil {

@@ -285,3 +285,62 @@ func TestDo_LinkToOtherHost_IsRejected(t *testing.T) {
 		}
 	}
 }
+
+// cancelled is a cause like worker.ErrCancelled.
+type cancelled struct{ bool }
+
+func (c cancelled) Error() string   { return "the command was cancelled" }
+func (c cancelled) Cancelled() bool { return c.bool }
+func (c cancelled) Unwrap() error   { return context.Canceled }
+
+func TestDo_CommandCancelled_CompletesWrites(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		method string
+		cause  error
+		early  bool
+		want   bool
+	}{
+		"write":                           {http.MethodPost, cancelled{true}, false, true},
+		"write after the cancel":          {http.MethodPost, cancelled{true}, true, false},
+		"read":                            {http.MethodGet, cancelled{true}, false, false},
+		"write while the worker stops":    {http.MethodPost, cancelled{false}, false, false},
+		"write with an unspecified cause": {http.MethodPost, nil, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			arrived, release := make(chan struct{}), make(chan struct{})
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				close(arrived)
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+				_, _ = io.WriteString(w, `{"id":"made"}`)
+			}))
+			defer server.Close()
+			client, err := extclient.New(extclient.Config{System: "avs", BaseURL: server.URL, Timeout: time.Minute}, nil, extclient.Deps{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			if c.early {
+				cancel(c.cause)
+			} else {
+				go func() {
+					<-arrived
+					cancel(c.cause)
+					if c.want {
+						close(release)
+					}
+				}()
+			}
+			var answer struct{ ID string }
+			err = client.Do(ctx, extclient.Request{Method: c.method, Route: "/x"}, &answer)
+			if got := err == nil && answer.ID == "made"; got != c.want {
+				t.Errorf("the call is completed: %v (%v), want %v", got, err, c.want)
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v, want that of the context", err)
+			}
+		})
+	}
+}

@@ -63,6 +63,9 @@ func (c *cause) Error() string { return c.text }
 
 func (c *cause) Unwrap() error { return c.err }
 
+// Cancelled lets libs/extclient complete calls that change something when the command is cancelled.
+func (c *cause) Cancelled() bool { return errors.Is(c, ErrCancelled) }
+
 // Timeout makes the errors of clients report a timeout, as they do for context.DeadlineExceeded.
 func (c *cause) Timeout() bool { return errors.Is(c.err, context.DeadlineExceeded) }
 
