@@ -102,6 +102,21 @@ func TestNoAnswer_OnTimeoutSkip_GoesOn(t *testing.T) {
 	}
 }
 
+// A single loss, for example of a killed worker, must not fail a step with a short budget.
+func TestNoAnswer_ShortBudget_IsSentTwice(t *testing.T) {
+	r := started(t, `
+operation: provision
+stages:
+  - {name: a, steps: [{name: A, worker: alpha, execution: 1m, retry: {timeout: 1m}}]}
+`)
+	r.hang(true)
+	if !r.last.Dispatch || r.s.Dispatch != 2 {
+		t.Fatalf("dispatch %d, sent %t; want dispatch 2", r.s.Dispatch, r.last.Dispatch)
+	}
+	r.hang(true)
+	r.wantStatus(event.Failed)
+}
+
 func TestNoAnswer_StepWithWait_CountsAsError(t *testing.T) {
 	r := started(t, waiting)
 	r.wait()

@@ -98,7 +98,8 @@ func (m *machine) unanswered(e Due) {
 		StartedAt: m.s.SentAt, FinishedAt: m.now,
 	}
 	m.s.Message, m.s.Error = "", r.Error
-	if b := m.budgetOf(&r, step, m.s.SentAt); b.spent(m.now) {
+	// A command that was sent only once may have been lost, or its worker killed. The step gets one more try, whatever its budget is.
+	if b := m.budgetOf(&r, step, m.s.SentAt); b.spent(m.now) && m.s.Dispatch > 1 {
 		m.clearCommand()
 		m.endRetries(r, step, b)
 		return

@@ -343,7 +343,7 @@ func (w *world) checkUnanswered(op *operation, before *engine.State, due engine.
 	m, step := &op.model, &op.p.Stages[before.Stage].Steps[before.Step]
 	if due.WorkerAlive || step.NoWorker != process.NoWorkerWait {
 		_, end := w.budget(m, step, &engine.Result{Error: &event.Error{}}, before.SentAt)
-		if !end.IsZero() && !now.Before(end) {
+		if !end.IsZero() && !now.Before(end) && (!due.WorkerAlive || before.Dispatch > 1) {
 			want, ends := policy(step.OnTimeout)
 			if h := effects.History; len(h) == 0 || h[0].Outcome != want || ends && outcomeOf(next) != event.Failed {
 				w.violate("%s has no answer and no time left, and the operation is %s: %+v", step.Name, next.Status, h)
