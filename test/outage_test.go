@@ -79,7 +79,7 @@ func TestOutage_BudgetSpentAcrossRestart_Fails(t *testing.T) {
 	}
 	told := watch.Output()
 	for _, want := range []string{
-		`create_runtime/` + step + ` retrying \(try \d+\) after .*status 503`, `create_runtime starts again \(attempt \d+\)`,
+		`create_runtime/` + step + ` failing \(try \d+\) after .*status 503`, `create_runtime starts again \(attempt \d+\)`,
 		`create_runtime/` + step + ` failed \(try \d+\)`,
 	} {
 		if !regexp.MustCompile(want).MatchString(told) {

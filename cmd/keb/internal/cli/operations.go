@@ -73,7 +73,7 @@ func newOperations(o *options) *cobra.Command {
 	flags.StringVarP(&filter.Search, "search", "q", "", "only operations whose id or instance id has this prefix")
 	flags.StringVar(&filter.Step, "step", "", "only operations that are currently at this step")
 	flags.StringVar(&filter.Worker, "worker", "", "only operations that are currently at a step of this worker")
-	flags.StringVar(&filter.Waiting, "waiting", "", "only operations that wait for this reason: "+strings.Join(waitingReasons(), ", "))
+	flags.StringVar(&filter.Waiting, "waiting", "", "only operations that wait for one of these reasons: "+strings.Join(waitingReasons(), ", "))
 	flags.StringVar(&filter.Orchestration, "orchestration", "", "only operations of this orchestration")
 	flags.StringVar(&since, "since", "", "only operations requested since this time, such as 2026-11-21T22:00:00Z, or a duration such as 2h")
 	flags.StringVar(&until, "until", "", "only operations requested until this time")
@@ -109,9 +109,10 @@ func checkFilter(f *operator.Filter) error {
 	if unknown := other(f.Type, types()); unknown != "" {
 		return usageError("--type %q is not an operation type; allowed: %s", unknown, strings.Join(types(), ", "))
 	}
+	if unknown := other(f.Waiting, waitingReasons()); unknown != "" {
+		return usageError("--waiting %q is not a waiting reason; allowed: %s", unknown, strings.Join(waitingReasons(), ", "))
+	}
 	switch {
-	case f.Waiting != "" && !slices.Contains(waitingReasons(), f.Waiting):
-		return usageError("--waiting %q is not a waiting reason; allowed: %s", f.Waiting, strings.Join(waitingReasons(), ", "))
 	case f.Page < 1:
 		return usageError("--page must be at least 1, not %d", f.Page)
 	case f.PageSize < 1:

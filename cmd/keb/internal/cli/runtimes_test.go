@@ -245,11 +245,12 @@ func TestStuck_Groups_AreATable(t *testing.T) {
 	_, addr := newAPI(t, map[string][]string{"GET /stuck": {`200 {"data":[{"reason":"no_worker","type":"provision","worker":"avs","step":"AVS_Create_Internal_Eval_Step",
  "since":"2020-01-01T00:00:00Z","count":3,"operations":["op-1"]},
  {"reason":"failing","type":"provision","worker":"edp","step":"EDP_Registration","since":"2020-01-01T00:00:00Z","count":1,
-  "error":{"component":"edp","reason":"unavailable","message":"503"},"operations":["op-2"]}],"count":2,"totalCount":2}`, "200 " + notFound}})
+  "error":{"component":"edp","reason":"unavailable","message":"503"},"operations":["op-2"]},
+ {"reason":"instance_busy","type":"update","since":"2020-01-01T00:00:00Z","count":1,"operations":["op-3"],"blockedBy":["op-2"]}],"count":3,"totalCount":3}`, "200 " + notFound}})
 	got := run(t, "", "stuck", "--operator-addr", addr)
 	lines := strings.Split(got.out, "\n")
-	if got.code != 0 || len(lines) != 4 || !strings.HasPrefix(lines[1], "no_worker  3           provision  AVS_Create_Internal_Eval_Step  avs ") ||
-		!strings.Contains(lines[2], "edp: unavailable: 503") {
+	if got.code != 0 || len(lines) != 5 || !strings.HasPrefix(lines[1], "no_worker      3           provision  AVS_Create_Internal_Eval_Step  avs ") ||
+		!strings.Contains(lines[2], "edp: unavailable: 503") || !strings.HasSuffix(lines[3], "op-3   op-2") {
 		t.Errorf("%+v", got)
 	}
 	expect(t, run(t, "", "stuck", "--operator-addr", addr), 0, "no operation is stuck\n", "")
@@ -276,7 +277,7 @@ func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
 		want string
 	}{
 		"since":           {[]string{"operations", "--since", "yesterday"}, `--since "yesterday": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h`},
-		"waiting":         {[]string{"operations", "--waiting", "godot"}, `--waiting "godot" is not a waiting reason; allowed: executing, polling, failing, no_answer, no_worker, instance_busy, admission`},
+		"waiting":         {[]string{"operations", "--waiting", "failing,godot"}, `--waiting "godot" is not a waiting reason; allowed: executing, polling, failing, no_answer, no_worker, instance_busy, admission`},
 		"one of states":   {[]string{"operations", "--state", "failed,fine"}, `--state "fine" is not a state`},
 		"state":           {[]string{"runtimes", "-S", "fine"}, `--state "fine" is not a runtime state; allowed: succeeded, provisioning,`},
 		"events":          {[]string{"runtimes", "--events=some"}, `--events "some" is not allowed; allowed: all, info, error, none`},
@@ -309,9 +310,9 @@ func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
 func TestOperations_Filters_BecomeQuery(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /operations": {"200 " + notFound}})
-	expect(t, run(t, "", "operations", "-q", "0d7e", "--step", "EDP_Registration", "--worker", "edp", "--waiting", "failing", "--state", "pending,in-progress",
+	expect(t, run(t, "", "operations", "-q", "0d7e", "--step", "EDP_Registration", "--worker", "edp", "--waiting", "failing,no_answer", "--state", "pending,in-progress",
 		"--since", "2026-11-21T22:00:00+01:00", "--operator-addr", addr), 0, "no operations\n", "")
-	want := []string{"GET /operations?page=1&page_size=50&q=0d7e&since=2026-11-21T21%3A00%3A00Z&state=pending%2Cin+progress&step=EDP_Registration&waiting=failing&worker=edp"}
+	want := []string{"GET /operations?page=1&page_size=50&q=0d7e&since=2026-11-21T21%3A00%3A00Z&state=pending%2Cin+progress&step=EDP_Registration&waiting=failing%2Cno_answer&worker=edp"}
 	if diff := cmp.Diff(want, api.asked); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -19,8 +19,8 @@ func newStuck(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stuck",
 		Short: "Show stuck operations, the reason, and since when",
-		Long: `Show stuck operations, the reason, and since when. Operations that wait for the same reason share one line; "keb operations --waiting REASON"
-lists them.`,
+		Long: `Show operations that fail, get no answer, have no live worker or have not started, the reason, and since when. Operations that poll are shown
+once they have polled for half of their time. Operations that wait for the same reason share one line; "keb operations --waiting REASON" lists them.`,
 		Annotations: map[string]string{listAnnotation: "stuck"},
 		Args:        exactly(),
 		RunE:        func(cmd *cobra.Command, _ []string) error { return o.stuck(cmd.Context()) },
@@ -45,7 +45,7 @@ func (o *options) stuck(ctx context.Context) error {
 	}
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "REASON\tOPERATIONS\tTYPE\tSTEP\tWORKER\tSINCE\tFOR\tLAST ERROR\tFIRST\t")
+	fmt.Fprintln(table, "REASON\tOPERATIONS\tTYPE\tSTEP\tWORKER\tSINCE\tFOR\tLAST ERROR\tFIRST\tBLOCKED BY\t")
 	for i := range list.Data {
 		g := list.Data[i]
 		told, first := "", ""
@@ -55,8 +55,8 @@ func (o *options) stuck(ctx context.Context) error {
 		if len(g.Operations) > 0 {
 			first = g.Operations[0]
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", g.Reason, g.Count, g.Type, g.Step, g.Worker,
-			g.Since.Local().Format(time.DateTime), view.Duration(time.Since(g.Since)), told, first)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", g.Reason, g.Count, g.Type, g.Step, g.Worker,
+			g.Since.Local().Format(time.DateTime), view.Duration(time.Since(g.Since)), told, first, strings.Join(g.BlockedBy, ", "))
 	}
 	if err := table.Flush(); err != nil {
 		return err

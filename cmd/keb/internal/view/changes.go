@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,10 +73,12 @@ func (c *Changes) isNews(name string, old, s *operator.Step) bool {
 	case operator.StateWaiting, "":
 		return false
 	case operator.StateCurrent:
-		// The reason was printed when the step began to wait.
-		return !c.done[name] && old.State != s.State && old.State != operator.StateRetrying && s.Attempts <= 1
+		return !c.done[name] && old.State != s.State && s.Attempts <= 1
 	case operator.StateSucceeded, operator.StateSkipped:
 		return !c.done[name]
+	}
+	if triedAgain(s.State) { // a try is news when it has ended
+		return old.State != s.State || s.FinishedAt != nil && (old.FinishedAt == nil || !old.FinishedAt.Equal(*s.FinishedAt))
 	}
 	return old.State != s.State || old.Attempts != s.Attempts || told(old) != told(s)
 }
@@ -84,7 +87,7 @@ func stepNews(s *operator.Step, now time.Time) string {
 	if s.State == operator.StateCurrent {
 		return "runs"
 	}
-	text := s.State
+	text := words(s.State)
 	if s.Attempts > 1 {
 		text += fmt.Sprintf(" (try %d)", s.Attempts)
 	}
@@ -123,9 +126,9 @@ func (c *Changes) stateNews(op *operator.OperationDetail, now time.Time) string 
 	return text
 }
 
-// waits returns the waiting reason, except for the retry of a step, which the line of the step shows.
+// waits returns the waiting reason, except for a step that is tried again, which the line of the step shows.
 func waits(op *operator.OperationDetail) string {
-	if strings.HasPrefix(op.WaitingFor, "retry") {
+	if w := op.Waiting; w != nil && slices.Contains([]operator.WaitingReason{operator.Polling, operator.Failing, operator.NoAnswer}, w.Reason) {
 		return ""
 	}
 	return op.WaitingFor

@@ -4,6 +4,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -39,6 +40,9 @@ func render(op *operator.OperationDetail, now time.Time, fold bool) []string {
 	lines := []string{
 		fmt.Sprintf("%s %s  plan %s  instance %s", op.Type, op.ID, op.Plan, op.InstanceID),
 		headline(op, now),
+	}
+	if b := op.Budget; b != nil && op.Waiting != nil && op.Waiting.Reason != operator.Executing {
+		lines = append(lines, budgetLine(op.Waiting.Step, b, now))
 	}
 	width, workers := 0, 0
 	for _, stage := range op.Stages {
@@ -81,6 +85,15 @@ func headline(op *operator.OperationDetail, now time.Time) string {
 	return text
 }
 
+// budgetLine describes how long a step is tried, and what happens then.
+func budgetLine(step string, b *operator.Budget, now time.Time) string {
+	then := "the operation fails"
+	if b.OnTimeout == "skip" {
+		then = "the operation continues without it"
+	}
+	return fmt.Sprintf("%s, try %d: %s unless it succeeds within %s", step, b.Attempts, then, Duration(max(0, b.EndsAt.Sub(now))))
+}
+
 func began(op *operator.OperationDetail) time.Time {
 	if op.StartedAt != nil {
 		return *op.StartedAt
@@ -108,14 +121,14 @@ func stepLine(s *operator.Step, op *operator.OperationDetail, now time.Time, wid
 	if s.State == operator.StateWaiting {
 		return strings.TrimRight(line, " ")
 	}
-	line += "  " + s.State
+	line += "  " + words(s.State)
 	if s.Attempts > 1 {
 		line += fmt.Sprintf(", %d tries", s.Attempts)
 	}
 	if spent := spent(s, now); spent != "" {
 		line += ", " + spent
 	}
-	if s.State == operator.StateRetrying && op.DueAt != nil && op.Step == s.Name {
+	if triedAgain(s.State) && op.DueAt != nil && op.Step == s.Name {
 		line += ", again in " + Duration(max(0, op.DueAt.Sub(now)))
 	}
 	if text := told(s); text != "" {
@@ -130,8 +143,6 @@ func mark(state string) string {
 		return "✓"
 	case operator.StateCurrent:
 		return "▶"
-	case operator.StateRetrying:
-		return "↻"
 	case operator.StateFailed:
 		return "✗"
 	case operator.StateSkipped:
@@ -139,8 +150,19 @@ func mark(state string) string {
 	case operator.StateNotCompleted:
 		return "!"
 	}
+	if triedAgain(state) {
+		return "↻"
+	}
 	return " "
 }
+
+// triedAgain reports whether a step in this state was tried and is not done.
+func triedAgain(state string) bool {
+	return slices.Contains(operator.StepReasons(), operator.WaitingReason(state))
+}
+
+// words returns a state as text.
+func words(state string) string { return strings.ReplaceAll(state, "_", " ") }
 
 // spent returns the duration of a step: of its last try if it succeeded at the first, otherwise of all tries.
 func spent(s *operator.Step, now time.Time) string {
@@ -151,7 +173,7 @@ func spent(s *operator.Step, now time.Time) string {
 	switch {
 	case s.State == operator.StateSkipped:
 		return ""
-	case s.State == operator.StateCurrent || s.State == operator.StateRetrying:
+	case s.State == operator.StateCurrent || triedAgain(s.State):
 		if start != nil {
 			return Duration(now.Sub(*start))
 		}

@@ -28,7 +28,9 @@ func running() *operator.OperationDetail {
 		Operation: operator.Operation{
 			ID: "op-1", Type: "provision", State: "in progress", InstanceID: "inst-1", Plan: "azure",
 			Stage: "create_runtime", Step: "EDP_Registration", StageAttempt: 2, StepAttempt: 2, CreatedAt: t0, StartedAt: at(time.Second),
-			WaitingFor: "retry until 10:01:20", DueAt: at(80 * time.Second),
+			WaitingFor: "step EDP_Registration, failing since 10:00:03", DueAt: at(80 * time.Second),
+			Waiting: &operator.Waiting{Reason: operator.Failing, Step: "EDP_Registration"},
+			Budget:  &operator.Budget{Attempts: 2, EndsAt: t0.Add(30 * time.Minute), OnTimeout: "skip"},
 		},
 		Stages: []operator.Stage{
 			{Name: "start", State: operator.StateFinished, Attempt: 1, Steps: []operator.Step{
@@ -40,8 +42,9 @@ func running() *operator.OperationDetail {
 					FirstTriedAt: at(time.Second), FinishedAt: at(40 * time.Second),
 				},
 				{
-					Name: "EDP_Registration", Worker: "edp", State: operator.StateRetrying, Attempts: 2, FirstTriedAt: at(3 * time.Second),
-					Error: &event.Error{Component: "edp", Reason: "err_http_status_code", Message: "create tenant:\n\x1b[2J503 Service Unavailable"},
+					Name: "EDP_Registration", Worker: "edp", State: string(operator.Failing), Attempts: 2, FirstTriedAt: at(3 * time.Second),
+					FinishedAt: at(13 * time.Second),
+					Error:      &event.Error{Component: "edp", Reason: "err_http_status_code", Message: "create tenant:\n\x1b[2J503 Service Unavailable"},
 				},
 				{Name: "BTPOperatorOverrides", Worker: "btp", State: operator.StateSkipped, Message: "the condition is false"},
 				{Name: "Check_Runtime", Worker: "provisioner", State: operator.StateWaiting},
@@ -67,7 +70,7 @@ func pending() *operator.OperationDetail {
 
 func failed() *operator.OperationDetail {
 	op := running()
-	op.State, op.WaitingFor, op.DueAt, op.FinishedAt = "failed", "", nil, at(31*time.Minute)
+	op.State, op.WaitingFor, op.Waiting, op.Budget, op.DueAt, op.FinishedAt = "failed", "", nil, nil, nil, at(31*time.Minute)
 	op.Error = op.Stages[1].Steps[1].Error
 	op.Stages[1].Steps[1].State = operator.StateFailed
 	op.Stages[1].Steps[1].Attempts = 180
@@ -145,13 +148,14 @@ func TestChanges_EachChange_IsListedOnce(t *testing.T) {
 	}
 	// The operation waits for another one, starts, and its first step runs.
 	waiting := running()
-	waiting.State, waiting.WaitingFor, waiting.StartedAt = "pending", "instance busy with operation op-0", nil
+	waiting.State, waiting.WaitingFor, waiting.Waiting, waiting.StartedAt = "pending", "instance busy with operation op-0", nil, nil
 	waiting.Stages = []operator.Stage{{Name: "create_runtime", State: operator.StateWaiting, Steps: []operator.Step{
 		{Name: "Resolve_Target_Secret", State: operator.StateWaiting}, {Name: "EDP_Registration", State: operator.StateWaiting},
 	}}}
 	say(waiting, 0)
 	say(waiting, time.Second)
 	first := running()
+	first.Waiting = nil
 	first.WaitingFor, first.Stages = "", []operator.Stage{{Name: "create_runtime", State: operator.StateCurrent, Attempt: 1, Steps: []operator.Step{
 		{Name: "Resolve_Target_Secret", State: operator.StateCurrent, Attempts: 1, StartedAt: at(time.Second)},
 		{Name: "EDP_Registration", State: operator.StateWaiting},
@@ -160,19 +164,20 @@ func TestChanges_EachChange_IsListedOnce(t *testing.T) {
 	// EDP requests a retry and the stage is repeated: steps that succeeded before are not listed again.
 	retry := running()
 	retry.Stages = retry.Stages[1:2]
-	retry.Stages[0].Attempt, retry.Stages[0].Steps[1].Attempts = 1, 1
+	retry.Stages[0].Attempt, retry.Stages[0].Steps[1].Attempts, retry.Stages[0].Steps[1].FinishedAt = 1, 1, at(4*time.Second)
 	say(retry, 4*time.Second)
 	say(retry, 5*time.Second)
 	again := running()
 	again.Stages = again.Stages[1:2]
-	again.WaitingFor = ""
 	again.Stages[0].Steps[0].State = operator.StateCurrent
-	again.Stages[0].Steps[1].State = operator.StateWaiting
-	say(again, 14*time.Second)
+	again.Stages[0].Steps[1] = retry.Stages[0].Steps[1]
+	say(again, 12*time.Second)
+	again.Stages[0].Steps[1].Attempts, again.Stages[0].Steps[1].FinishedAt = 2, nil // the second try runs
+	say(again, 13*time.Second)
 	say(running(), 15*time.Second)
 	// The next step has no live worker for a while.
 	lost := running()
-	lost.WaitingFor = "no live worker for provisioner"
+	lost.WaitingFor, lost.Waiting = "no live worker for provisioner", &operator.Waiting{Reason: operator.NoWorker}
 	say(lost, 16*time.Second)
 	say(failed(), 17*time.Second)
 	say(failed(), 18*time.Second)
