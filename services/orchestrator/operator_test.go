@@ -283,6 +283,53 @@ func TestConfig_InvalidField_IsNamed(t *testing.T) {
 	}
 }
 
+func TestRetry_EarlierStage_IsPreviewedAndRuns(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("Last", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+	})
+	failed := operation(event.Provision, "i-1", "trial")
+	s.request(failed)
+	s.await(failed, event.Failed)
+	s.script.set("Last", done)
+	path := "/operations/" + failed.ID + "/retry"
+	for body, want := range map[string]int{
+		`{"stage": "nowhere"}`:                 http.StatusConflict,
+		`{"stage": "nowhere", "dryRun": true}`: http.StatusConflict,
+		`{"dryRun": 1}`:                        http.StatusBadRequest,
+	} {
+		if code, text := s.post(path, body); code != want {
+			t.Errorf("%s: %d %s, want %d", body, code, text, want)
+		}
+	}
+	for _, action := range []string{"cancel", "skip"} {
+		body := `{"step": "Last", "dryRun": true}`
+		if code, text := s.post("/operations/"+failed.ID+"/"+action, body); code != http.StatusBadRequest || !strings.Contains(text, "only for a retry") {
+			t.Errorf("%s with a dry run: %d %s", action, code, text)
+		}
+	}
+	code, text := s.post(path, `{"stage": "create", "dryRun": true}`)
+	const want = `{"steps":[{"stage":"create","step":"First","plan":"again"},{"stage":"create","step":"Second","plan":"again"},` +
+		`{"stage":"create","step":"Poll","plan":"again"},` +
+		`{"stage":"finish","step":"Optional","plan":"skipped","reason":"condition is false: plan.name != \"trial\""},` +
+		`{"stage":"finish","step":"Last","plan":"again"}]}`
+	if code != http.StatusOK || strings.TrimSpace(text) != want {
+		t.Errorf("preview: %d %s, want %s", code, text, want)
+	}
+	if state := s.state(failed.ID); state != event.Failed {
+		t.Errorf("the preview has made it %s", state)
+	}
+	runs := s.script.count("Second")
+	if code, text := s.post(path, `{"by": "ann", "stage": "create"}`); code != http.StatusNoContent {
+		t.Fatalf("retry: %d %s", code, text)
+	}
+	s.await(failed, event.Succeeded)
+	if got := s.script.count("Second"); got != runs+1 {
+		t.Errorf("Second was executed %d times, want %d", got, runs+1)
+	}
+}
+
 func TestRetry_NewerOperationExists_IsRejected(t *testing.T) {
 	s := newSystem(t)
 	s.start()

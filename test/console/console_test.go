@@ -65,7 +65,7 @@ func TestConsole_Operator_RetriesSkipsCancels(t *testing.T) {
 	p.open("/console/operations/" + op.ID)
 	p.shows(".callout", "Failed at Prepare", "the quota is spent")
 	p.click("button", "Retry…")
-	p.shows("dialog", "Retry this operation?", "Completed stages are not repeated")
+	p.shows("dialog", "Retry this operation?", "Completed stages are not repeated", "runs again")
 	p.click("dialog button", "Close")
 	p.until("the dialog is closed", `document.querySelector('dialog') === null`)
 	s.script.set("Prepare", nil)

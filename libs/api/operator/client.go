@@ -141,16 +141,32 @@ func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error
 
 // Act cancels, retries or skips. The action is "cancel", "retry" or "skip"; skip needs the current step. The error is ErrNotFound if there
 // is no such operation.
-func (c *Client) Act(ctx context.Context, id, action, by, step string) error {
-	body, err := json.Marshal(ActionRequest{By: by, Step: step})
+func (c *Client) Act(ctx context.Context, id, action string, request ActionRequest) error {
+	_, err := c.act(ctx, id, action, request, nil)
+	return err
+}
+
+// PreviewRetry returns what becomes of the steps of an operation if it is retried from a stage, and the raw answer. An empty stage is the
+// failed one.
+func (c *Client) PreviewRetry(ctx context.Context, id, stage string) (*RetryPreview, json.RawMessage, error) {
+	var out RetryPreview
+	raw, err := c.act(ctx, id, "retry", ActionRequest{Stage: stage, DryRun: true}, &out)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	path := "/operations/" + url.PathEscape(id) + "/" + action
-	if _, err := c.send(ctx, http.MethodPost, path, "application/json", body, nil); err != nil {
-		return fmt.Errorf("%s operation %s: %w", action, id, err)
+	return &out, raw, nil
+}
+
+func (c *Client) act(ctx context.Context, id, action string, request ActionRequest, out any) (json.RawMessage, error) {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	raw, err := c.send(ctx, http.MethodPost, "/operations/"+url.PathEscape(id)+"/"+action, "application/json", body, out)
+	if err != nil {
+		return nil, fmt.Errorf("%s operation %s: %w", action, id, err)
+	}
+	return raw, nil
 }
 
 // Stuck returns the stuck operations, grouped by reason, and the raw answer.

@@ -227,4 +227,26 @@ type ActionRequest struct {
 	By string `json:"by,omitempty"`
 	// Step is the current step. It is required for skip; the request is rejected if the operation is at another step.
 	Step string `json:"step,omitempty"`
+	// Stage is the stage to retry from: the failed one or an earlier one. Without it a retry begins with the failed stage. It is allowed
+	// only for retry.
+	Stage string `json:"stage,omitempty"`
+	// DryRun returns a preview of a retry and changes nothing. It is allowed only for retry.
+	DryRun bool `json:"dryRun,omitempty"`
+}
+
+// RetryPreview lists what becomes of the steps of an operation if it is retried.
+type RetryPreview struct {
+	// Steps are in the order in which they run.
+	Steps []PlannedStep `json:"steps"`
+}
+
+// PlannedStep is what becomes of a step after a retry, as far as it is known before.
+type PlannedStep struct {
+	Stage string `json:"stage"`
+	Step  string `json:"step"`
+	// Plan is again (the step has run already), first, skipped, or unknown if its condition needs data that the operation does not have
+	// yet.
+	Plan string `json:"plan"`
+	// Reason explains why a step is skipped or why its plan is unknown.
+	Reason string `json:"reason,omitempty"`
 }

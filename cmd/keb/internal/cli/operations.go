@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,6 +209,8 @@ type acting struct {
 	*options
 	history bool
 	step    string
+	from    string
+	preview bool
 }
 
 func newOperation(o *options) *cobra.Command {
@@ -218,11 +221,12 @@ func newOperation(o *options) *cobra.Command {
 		Long: `Show one operation with its stages and steps, or act on it:
 
   cancel  cancel it when its current step answers
-  retry   retry a failed operation from its failed stage
+  retry   retry a failed operation from its failed stage, or from the earlier
+          stage in --from, whose steps then run again; --preview lists them
   skip    skip its current step, which --step must name
 
 The history of the operation records who did it.`,
-		Example:           "  keb operation ID --history\n  keb operation ID skip --step EDP_Registration",
+		Example:           "  keb operation ID --history\n  keb operation ID skip --step EDP_Registration\n  keb operation ID retry --from create_runtime --preview",
 		ValidArgsFunction: a.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch len(args) {
@@ -238,12 +242,14 @@ The history of the operation records who did it.`,
 	}
 	cmd.Flags().BoolVar(&a.history, "history", false, "also list every execution of a step")
 	cmd.Flags().StringVar(&a.step, "step", "", "the step to skip")
+	cmd.Flags().StringVar(&a.from, "from", "", "the stage to retry from, at or before the failed one")
+	cmd.Flags().BoolVar(&a.preview, "preview", false, "list the steps that a retry would run, and change nothing")
 	return cmd
 }
 
 func (a *acting) show(ctx context.Context, id string) error {
-	if a.step != "" {
-		return usageError("--step is only allowed with skip")
+	if err := a.onlyFlagsOf(""); err != nil {
+		return err
 	}
 	client, err := a.operatorClient()
 	if err != nil {
@@ -273,8 +279,9 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 		return usageError("--history is not allowed with an action")
 	case action == actionSkip && a.step == "":
 		return usageError("skip needs --step with the name of the current step; keb operation %s shows it", id)
-	case action != actionSkip && a.step != "":
-		return usageError("--step is only allowed with skip")
+	}
+	if err := a.onlyFlagsOf(action); err != nil {
+		return err
 	}
 	client, err := a.operatorClient()
 	if err != nil {
@@ -284,7 +291,10 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	if a.token == "" {
 		by = env("USER", "")
 	}
-	if err := client.Act(ctx, id, action, by, a.step); err != nil {
+	if a.preview {
+		return a.previewRetry(ctx, client, id)
+	}
+	if err := client.Act(ctx, id, action, operator.ActionRequest{By: by, Step: a.step, Stage: a.from}); err != nil {
 		return explainUnknown(err, id)
 	}
 	op, raw, err := client.Operation(ctx, id)
@@ -300,6 +310,38 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	}
 	_, err = fmt.Fprintf(a.Out, "operation %s: %s accepted, state: %s\n", id, action, told)
 	return err
+}
+
+// onlyFlagsOf rejects the flags of other actions.
+func (a *acting) onlyFlagsOf(action string) error {
+	switch {
+	case action != actionSkip && a.step != "":
+		return usageError("--step is only allowed with skip")
+	case action != actionRetry && (a.from != "" || a.preview):
+		return usageError("--from and --preview are only allowed with retry")
+	}
+	return nil
+}
+
+// previewRetry prints what becomes of the steps of an operation if it is retried.
+func (a *acting) previewRetry(ctx context.Context, client *operator.Client, id string) error {
+	preview, raw, err := client.PreviewRetry(ctx, id, a.from)
+	if err != nil {
+		return explainUnknown(err, id)
+	}
+	if a.json() {
+		return printJSON(a.Out, raw)
+	}
+	plans := map[string]string{"again": "runs again", "first": "runs for the first time", "unknown": "condition not known yet"}
+	table := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	for _, s := range preview.Steps {
+		plan := cmp.Or(plans[s.Plan], s.Plan)
+		if s.Reason != "" {
+			plan += ": " + s.Reason
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Stage, s.Step, plan)
+	}
+	return table.Flush()
 }
 
 // historyText lists every execution in the order of cursors, which is the order in which they took effect.

@@ -131,6 +131,27 @@ func TestToken_Rejected_ExplainsWhy(t *testing.T) {
 		"keb: cancel operation op-1: the operator API rejected the request: jane is a viewer; cancel needs the role operator\n")
 }
 
+func TestOperation_RetryFromStage_IsPreviewedAndSent(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{
+		"POST /operations/op-1/retry": {
+			`200 {"steps":[{"stage":"create","step":"A","plan":"again"},{"stage":"create","step":"B","plan":"skipped","reason":"condition is false: x"},
+				{"stage":"finish","step":"C","plan":"first"},{"stage":"finish","step":"D","plan":"unknown","reason":"no such key: alpha"}]}`, "204 ",
+		},
+		"GET /operations/op-1": {`200 {"id":"op-1","state":"pending"}`},
+	})
+	got := run(t, "", "operation", "op-1", "retry", "--from", "create", "--preview", "--operator-addr", addr)
+	want := "create A runs again\ncreate B skipped: condition is false: x\nfinish C runs for the first time\nfinish D condition not known yet: no such key: alpha"
+	if diff := cmp.Diff(want, cells(got.out)); diff != "" || got.code != 0 {
+		t.Errorf("%+v (-want +got):\n%s", got, diff)
+	}
+	expect(t, run(t, "", "operation", "op-1", "retry", "--from", "create", "--operator-addr", addr), 0,
+		"operation op-1: retry accepted, state: pending\n", "")
+	if !strings.Contains(api.asked[0], `"stage":"create","dryRun":true`) || !strings.Contains(api.asked[1], `"stage":"create"}`) {
+		t.Errorf("asked %q", api.asked)
+	}
+}
+
 func TestOperation_Actions_CallAPI(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{
@@ -289,6 +310,8 @@ func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
 		"action":          {[]string{"operation", "x", "kill"}, `operation: unknown action "kill"; allowed: cancel, retry, skip`},
 		"skip what":       {[]string{"operation", "x", "skip"}, `skip needs --step with the name of the current step; keb operation x shows it`},
 		"retry a step":    {[]string{"operation", "x", "retry", "--step", "A"}, `--step is only allowed with skip`},
+		"cancel from":     {[]string{"operation", "x", "cancel", "--from", "s"}, `--from and --preview are only allowed with retry`},
+		"preview alone":   {[]string{"operation", "x", "--preview"}, `--from and --preview are only allowed with retry`},
 		"which runtime":   {[]string{"kubeconfig", "-g", "ga"}, `no runtime selected: give its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot`},
 		"both":            {[]string{"deprovision", "i", "-c", "c-1"}, `give either the instance or flags that select the runtime, not both`},
 		"no target":       {[]string{"taskrun", "true"}, `taskrun needs -t TARGET, for example -t all`},

@@ -21,7 +21,7 @@ func operatorAPI() *Document {
 		File: "openapi.yaml", Folders: []string{"api/operator", "event"},
 		Types: []any{
 			operator.Error{}, operator.OperationList{}, operator.OperationDetail{}, operator.HistoryLines{}, operator.LiveWorkers{}, operator.Resync{},
-			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.ActionRequest{},
+			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.ActionRequest{}, operator.RetryPreview{},
 			operator.OrchestrationID{}, operator.List[operator.Orchestration]{}, operator.List[operator.Member]{}, operator.RetryAnswer{},
 			operator.Event{}, operator.Me{}, operator.Replay{}, operator.ReplayAnswer{}, operator.List[operator.Action]{},
 		},

@@ -38,6 +38,32 @@ func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event
 	return nil
 }
 
+// PreviewRetry returns what becomes of the steps of an operation if an operator retries it. It changes nothing. The errors are those of Act.
+func (d *Dispatcher) PreviewRetry(ctx context.Context, operationID string, e engine.Retry) (steps []engine.Planned, err error) {
+	if _, err := uuid.Parse(operationID); err != nil {
+		return nil, store.ErrNotFound
+	}
+	found, err := d.deps.Store.Load(ctx, []string{operationID})
+	if err != nil {
+		return nil, err
+	}
+	row, ok := found[operationID]
+	if !ok {
+		return nil, store.ErrNotFound
+	}
+	p, err := d.deps.Definitions.Pinned(ctx, row.Definition)
+	if err != nil {
+		return nil, err
+	}
+	if steps, err = engine.Preview(p, &row.State, e); err == nil {
+		err = d.deps.Store.InTx(ctx, func(tx Tx) error { return d.checkNewest(ctx, tx, row) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("operation %s: %w", operationID, err)
+	}
+	return steps, nil
+}
+
 // decide applies an event that was not caused by a message, and commits the result. It also returns the previous state of the operation.
 func (d *Dispatcher) decide(ctx context.Context, operationID string, e engine.Event) (w *work, before event.OperationState, err error) {
 	for range maxRounds {

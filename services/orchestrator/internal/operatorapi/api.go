@@ -85,6 +85,7 @@ type Workers interface {
 // Actor applies the actions of operators.
 type Actor interface {
 	Act(ctx context.Context, operationID string, e engine.Event) error
+	PreviewRetry(ctx context.Context, operationID string, e engine.Retry) ([]engine.Planned, error)
 }
 
 // Deps contains the dependencies of the API. All are required except Registerer.
@@ -190,30 +191,34 @@ func parsePage(q url.Values) (limit, offset int, err error) {
 }
 
 func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
-	a.act(w, r, func(by, _ string) (engine.Event, error) { return engine.Cancel{Reason: "cancelled by " + by}, nil })
-}
-
-func (a *API) retry(w http.ResponseWriter, r *http.Request) {
-	a.act(w, r, func(by, _ string) (engine.Event, error) { return engine.Retry{By: by}, nil })
-}
-
-func (a *API) skip(w http.ResponseWriter, r *http.Request) {
-	a.act(w, r, func(by, step string) (engine.Event, error) {
-		if step == "" {
-			return nil, errors.New("step: must name the current step of the operation")
-		}
-		return engine.SkipStep{Step: step, By: by}, nil
+	a.act(w, r, func(body *operator.ActionRequest) (engine.Event, error) {
+		return engine.Cancel{Reason: "cancelled by " + body.By}, nil
 	})
 }
 
-// act applies an action. The optional body is {"by": name of the caller, "step": the step to skip}.
-func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step string) (engine.Event, error)) {
+func (a *API) retry(w http.ResponseWriter, r *http.Request) {
+	a.act(w, r, func(body *operator.ActionRequest) (engine.Event, error) {
+		return engine.Retry{By: body.By, Stage: body.Stage}, nil
+	})
+}
+
+func (a *API) skip(w http.ResponseWriter, r *http.Request) {
+	a.act(w, r, func(body *operator.ActionRequest) (engine.Event, error) {
+		if body.Step == "" {
+			return nil, errors.New("step: must name the current step of the operation")
+		}
+		return engine.SkipStep{Step: body.Step, By: body.By}, nil
+	})
+}
+
+// act applies an action.
+func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *operator.ActionRequest) (engine.Event, error)) {
 	var body operator.ActionRequest
 	if r.ContentLength != 0 {
 		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&body); err != nil {
-			a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "by" and "step": %w`, err))
+			a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "by", "step", "stage" and "dryRun": %w`, err))
 			return
 		}
 		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
@@ -222,8 +227,12 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 		}
 	}
 	body.By = by(r.Context(), body.By)
-	note(r.Context(), func(a *store.Action) { a.Detail = body.Step })
-	e, err := decide(body.By, body.Step)
+	note(r.Context(), func(a *store.Action) { a.Detail = detail(&body) })
+	e, err := decide(&body)
+	retry, isRetry := e.(engine.Retry)
+	if err == nil && !isRetry && (body.Stage != "" || body.DryRun) {
+		err = errors.New("stage, dryRun: are allowed only for a retry")
+	}
 	if err != nil {
 		a.fail(w, http.StatusBadRequest, err)
 		return
@@ -233,7 +242,19 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", r.PathValue("id")))
 		return
 	}
-	switch err := a.deps.Actor.Act(r.Context(), id.String(), e); {
+	var preview []engine.Planned
+	if body.DryRun {
+		preview, err = a.deps.Actor.PreviewRetry(r.Context(), id.String(), retry)
+	} else {
+		err = a.deps.Actor.Act(r.Context(), id.String(), e)
+	}
+	switch {
+	case err == nil && body.DryRun:
+		answer := operator.RetryPreview{Steps: make([]operator.PlannedStep, len(preview))}
+		for i, p := range preview {
+			answer.Steps[i] = operator.PlannedStep{Stage: p.Stage, Step: p.Step, Plan: string(p.Plan), Reason: p.Reason}
+		}
+		a.write(w, http.StatusOK, answer)
 	case err == nil:
 		a.deps.Log.Info("operator action", "operation_id", id.String(), "action", fmt.Sprintf("%T", e), "by", body.By)
 		w.WriteHeader(http.StatusNoContent)
@@ -244,6 +265,19 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(by, step s
 	default:
 		a.internalError(w, r, err)
 	}
+}
+
+// detail returns what the record of an action has besides its operation.
+func detail(body *operator.ActionRequest) string {
+	switch {
+	case body.DryRun && body.Stage == "":
+		return "preview"
+	case body.DryRun:
+		return "preview from " + body.Stage
+	case body.Stage != "":
+		return "from " + body.Stage
+	}
+	return body.Step
 }
 
 // answerMissing answers a request for an action on an operation that is archived or does not exist.

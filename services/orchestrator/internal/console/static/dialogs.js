@@ -12,13 +12,15 @@ const root = /** @type {HTMLElement} */ (document.getElementById('dialogs'));
  */
 function open(content, label) {
   const before = /** @type {HTMLElement | null} */ (document.activeElement);
+  let closed = false;
   const close = () => {
+    closed = true;
     const dialog = root.querySelector('dialog');
     dialog?.close();
     render(root);
     before?.focus?.();
   };
-  const update = () => render(root, h('dialog', {
+  const update = () => !closed && render(root, h('dialog', {
     'aria-labelledby': label,
     oncancel: (/** @type {Event} */ e) => {
       e.preventDefault();
@@ -34,8 +36,8 @@ function open(content, label) {
 export const isOpen = () => root.querySelector('dialog[open]') !== null;
 
 /**
- * Asks for a confirmation. If the action fails, the dialog stays open and shows the error.
- * @param {{title: string, body: import('./vdom.js').Child, action: string, danger?: boolean, typed?: string,
+ * Asks for a confirmation. A body that changes is a function, which is given a function that draws it again. If the action fails, the dialog stays open and shows the error.
+ * @param {{title: string, body: import('./vdom.js').Child | ((update: () => void) => import('./vdom.js').Child), action: string, danger?: boolean, typed?: string,
  *   run: () => Promise<void>}} question the user must type `typed` first
  */
 export function ask(question) {
@@ -68,7 +70,7 @@ export function ask(question) {
       },
     },
       h('h2', { id: 'dialog-title' }, question.title),
-      h('div', { class: 'dialog-body' }, question.body),
+      h('div', { class: 'dialog-body' }, typeof question.body === 'function' ? question.body(update) : question.body),
       question.typed && h('label', { class: 'field' },
         h('span', null, 'Type ', h('code', null, question.typed), ' to continue'),
         h('input', {

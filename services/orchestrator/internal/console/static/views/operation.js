@@ -4,7 +4,7 @@
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
 import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstStart, lasting, operationsURL, plural, relative, sign, time, tried, typeNames, waitingWords } from '../format.js';
-import { shown, table, th, viewerNote } from '../parts.js';
+import { select, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { timeline } from '../timeline.js';
 import { h } from '../vdom.js';
@@ -16,6 +16,9 @@ const pace = 500;
 /** The refresh interval in addition to the stream, in case a change was lost, in milliseconds. */
 const every = 20_000;
 const linesPerPage = 50;
+
+/** What becomes of a step after a retry. @type {Record<string, string>} */
+const plans = { again: 'runs again', first: 'runs for the first time', unknown: 'condition not known yet' };
 
 const final = new Set(['succeeded', 'failed', 'cancelled']);
 
@@ -117,14 +120,48 @@ export function operation(ctx) {
 
   /** @param {Detail} o */
   function askRetry(o) {
+    const failed = o.stages.findIndex((s) => s.name === o.stage);
+    const reached = o.stages.slice(0, failed + 1).map((s) => s.name);
+    let stage = o.stage ?? '';
+    /** @type {{stage: string, step: string, plan: string, reason?: string}[] | undefined} */
+    let steps;
+    let problem = '';
+    const preview = async (/** @type {() => void} */ update) => {
+      const wanted = stage;
+      steps = undefined;
+      problem = '';
+      update();
+      try {
+        const answer = await ctx.api.send('POST', `${url}/retry`, { stage, dryRun: true });
+        if (stage === wanted) steps = answer.steps;
+      } catch (error) {
+        if (stage === wanted) problem = /** @type {Error} */ (error).message;
+      }
+      update();
+    };
+    let begun = false;
     ask({
       title: 'Retry this operation?',
-      body: [
-        h('p', null, 'It becomes pending and runs again from its failed stage', o.stage ? [' ', h('code', null, o.stage)] : null, ', from the first step of that stage.'),
-        h('ul', null, h('li', null, 'Completed stages are not repeated.'),
-          h('li', null, 'It is rejected if the instance has a newer operation.')),
-      ],
-      action: 'Retry', run: act('retry', {}, 'The operation runs again.'),
+      body: (update) => {
+        if (!begun) {
+          begun = true;
+          queueMicrotask(() => preview(update));
+        }
+        return [
+          h('p', null, 'It becomes pending and runs again from the first step of a stage.'),
+          reached.length > 1 && select('Stage', 'stage', reached.map((name) => [name, name === o.stage ? `${name} (failed)` : name]), stage, (v) => {
+            stage = v;
+            preview(update);
+          }),
+          h('ul', null,
+            stage === (o.stage ?? '') ? h('li', null, 'Completed stages are not repeated.') : h('li', null, 'The stages from ', h('code', null, stage), ' on are repeated, although they are finished.'),
+            h('li', null, 'It is rejected if the instance has a newer operation.')),
+          problem ? h('p', { class: 'refusal' }, problem) : h('details', null,
+            h('summary', null, steps ? `${plural(steps.filter((s) => s.plan === 'again').length, 'step runs', 'steps run')} again` : 'Looking up the steps…'),
+            h('ul', null, (steps ?? []).map((s) => h('li', { key: s.step }, h('code', null, s.step), ' ', plans[s.plan] ?? s.plan, s.reason ? `: ${s.reason}` : '')))),
+        ];
+      },
+      action: 'Retry', run: () => act('retry', stage === (o.stage ?? '') ? {} : { stage }, 'The operation runs again.')(),
     });
   }
 
