@@ -295,10 +295,12 @@ function label(o) {
  */
 function what(o, now) {
   const words = waitingWords(o, now);
-  const failure = errorLine(o.error) || (o.waiting?.reason === 'polling' || o.waiting?.reason === 'failing' || o.state === 'cancelled' ? o.message : '');
+  const polls = o.waiting?.reason === 'polling';
+  const failure = polls ? '' : errorLine(o.error) || (o.waiting?.reason === 'failing' || o.state === 'cancelled' ? o.message : '');
   return [
     o.step ? h('span', { class: 'step' }, o.step, o.stepAttempt && o.stepAttempt > 1 ? h('span', { class: 'muted' }, ` attempt ${o.stepAttempt}`) : null) : null,
     words && o.waiting?.reason !== 'executing' ? h('span', { class: 'words' }, words) : null,
+    polls && o.message ? h('span', { class: 'words', title: o.message }, o.message) : null,
     failure ? h('span', { class: 'failure', title: failure }, failure) : null,
     o.cancelRequested ? h('span', { class: 'words' }, 'cancellation requested') : null,
     o.notCompleted?.length ? h('span', { class: 'words' }, `not completed: ${o.notCompleted.join(', ')}`) : null,
