@@ -70,7 +70,8 @@ type Process struct {
 	hash      string
 }
 
-// Stage is a group of steps that share the stage memory and are repeated together. A finished stage never runs again.
+// Stage is a group of steps that share the stage memory and are repeated together. A finished stage never runs again, unless an operator
+// retries a failed operation from it.
 type Stage struct {
 	// Name is unique in the process.
 	Name string

@@ -50,6 +50,38 @@ func TestConsole_StuckOperation_IsFollowedToEnd(t *testing.T) {
 	p.shows("tbody tr", "beta alive 1 1.4.0")
 }
 
+func TestConsole_RetryFromEarlierStage_ShowsTheSteps(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	s.script.set("Finish", fail("the quota is spent"))
+	s.start()
+	op := provision("azure")
+	s.request(op)
+	s.await(op, "", "failed")
+	s.script.set("Finish", nil)
+
+	p := openTab(t, s)
+	p.open("/console/operations/" + op.ID)
+	p.click("button", "Retry…")
+	p.shows("dialog", "Completed stages are not repeated", "1 step runs again")
+	choose := func(stage string) {
+		p.until("the stage can be chosen", `document.querySelector('dialog select') !== null`)
+		eval[bool](p, `(() => {
+			const stages = document.querySelector('dialog select');
+			stages.value = '`+stage+`';
+			return stages.dispatchEvent(new Event('change', { bubbles: true }));
+		})()`)
+	}
+	choose("create")
+	p.shows("dialog", "The stages from create on are repeated", "3 steps run again")
+	p.click("dialog summary", "3 steps run again")
+	p.shows("dialog", "Prepare runs again", "Register runs again", "Finish runs again")
+	p.click("dialog button", "Retry")
+	p.shows(".notice", "The operation runs again.")
+	s.await(op, "", "succeeded")
+}
+
 func TestConsole_Operator_RetriesSkipsCancels(t *testing.T) {
 	t.Parallel()
 	thorough(t)

@@ -123,6 +123,30 @@ func TestRun_Provision_StepsInTheOrderOfTheProcess(t *testing.T) {
 	}
 }
 
+// Operations that met the same outage go on at different times, and within the budget of the step.
+func TestRun_Outage_OperationsReturnSpread(t *testing.T) {
+	t.Parallel()
+	p := load(t, "")[event.Provision]
+	const step = "AVS_Create_Internal_Eval_Step" // every 30 s, at most 1 m, for 10 m
+	script := rehearsal.Script{step: {
+		rehearsal.Retry(0, "down"), rehearsal.Retry(0, "down"), rehearsal.Retry(0, "down"), rehearsal.Retry(0, "down"), rehearsal.Succeed(),
+	}}
+	seconds := map[time.Duration]bool{}
+	const operations = 100
+	for i := range operations {
+		op := event.Operation{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", i), InstanceID: "i", Plan: event.Plan{Name: "azure"}}
+		trace, err := rehearsal.Run(p, op, script)
+		require.NoError(t, err)
+		if want := 30*time.Second + 3*time.Minute; trace.State != event.Succeeded || trace.Took < want/2 || trace.Took > want*3/2 {
+			t.Fatalf("the operation ends as %s after %s, want success after %s, give or take a half:\n%s", trace.State, trace.Took, want, trace)
+		}
+		seconds[trace.Took.Truncate(time.Second)] = true
+	}
+	if len(seconds) < operations/4 {
+		t.Errorf("%d operations return in only %d different seconds", operations, len(seconds))
+	}
+}
+
 // Skipped steps of a deprovisioning are bounded by their budgets, and the removal of the runtime is not skipped.
 func TestRun_Deprovision_AllSystemsDown(t *testing.T) {
 	t.Parallel()
