@@ -335,6 +335,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.api = operatorapi.New(operatorapi.Deps{
 		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.orchestrations.Wake, Now: o.deps.Now, Log: o.deps.Log,
+		Holds: o.store, HoldsChanged: o.holds.Changed,
 		Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,
 	})
@@ -360,6 +361,12 @@ func (o *Orchestrator) observe(standing *census.Census) error {
 		if err := r.Register(collectors.NewDBStatsCollector(db.DB, name)); err != nil {
 			return fmt.Errorf("register the metrics of pool %s: %w", name, err)
 		}
+	}
+	holds := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keb_holds", Help: "Holds that have not ended."}, func() float64 {
+		return float64(len(o.holds.Active()))
+	})
+	if err := r.Register(holds); err != nil {
+		return fmt.Errorf("register the gauge of holds: %w", err)
 	}
 	if err := standing.Register(r); err != nil {
 		return fmt.Errorf("register the gauges: %w", err)

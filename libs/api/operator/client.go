@@ -285,6 +285,38 @@ func (c *Client) RetryOrchestration(ctx context.Context, id string, operations [
 
 func orchestrationPath(id, rest string) string { return "/orchestrations/" + url.PathEscape(id) + rest }
 
+// Holds returns the holds, and the raw answer.
+func (c *Client) Holds(ctx context.Context) (*List[Hold], json.RawMessage, error) {
+	var out List[Hold]
+	raw, err := c.get(ctx, "/holds", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list holds: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// CreateHold creates a hold, and returns it with the raw answer.
+func (c *Client) CreateHold(ctx context.Context, h HoldRequest) (*Hold, json.RawMessage, error) {
+	body, err := json.Marshal(h)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out Hold
+	raw, err := c.send(ctx, http.MethodPost, "/holds", "application/json", body, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create hold: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// ReleaseHold releases a hold. The error is ErrNotFound if there is no such hold.
+func (c *Client) ReleaseHold(ctx context.Context, id string) error {
+	if _, err := c.send(ctx, http.MethodDelete, "/holds/"+url.PathEscape(id), "", nil, nil); err != nil {
+		return fmt.Errorf("release hold %s: %w", id, err)
+	}
+	return nil
+}
+
 // ReplayFacts publishes facts again for a few seconds. The answer contains the position for the next request.
 func (c *Client) ReplayFacts(ctx context.Context, r Replay) (ReplayAnswer, error) {
 	var out ReplayAnswer

@@ -71,7 +71,7 @@ type Stuck struct {
 	// Reason is never executing.
 	Reason WaitingReason       `json:"reason"`
 	Type   event.OperationType `json:"type"`
-	// Worker, Stage and Step are absent for the reasons instance_busy and admission.
+	// Worker, Stage and Step are absent for the reasons instance_busy and admission, and for pending operations that are held.
 	Worker string `json:"worker,omitempty"`
 	Step   string `json:"step,omitempty"`
 	Stage  string `json:"stage,omitempty"`
@@ -164,7 +164,8 @@ type Action struct {
 	// Role is empty if the request was rejected because the caller has no role.
 	Role           string `json:"role" jsonschema:"enum=viewer,enum=operator,enum="`
 	Authentication string `json:"authentication" jsonschema:"enum=none,enum=token,enum=oidc"`
-	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, retry_orchestration or replay_facts.
+	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, retry_orchestration, replay_facts, create_hold
+	// or release_hold.
 	Action string `json:"action"`
 	// Target is the ID of the operation or orchestration.
 	Target string `json:"target"`

@@ -10,25 +10,26 @@ import (
 
 // WaitingReason is why an operation that has not ended stands where it stands. executing: the first try of the step runs. polling: the last
 // try ended without an error, and the step asked to run again. failing: the last try ended with an error. no_answer: a live worker has not
-// answered within the execution limit of the step. no_worker: no live worker serves the step. instance_busy: another operation of the
-// instance is in progress. admission: the instance is free but the operation has not started, for example because the limit on operations
+// answered within the execution limit of the step. no_worker: no live worker serves the step. held: a hold keeps the operation from starting
+// or from sending its next command. instance_busy: another operation of the instance is in progress. admission: the instance is free but the operation has not started, for example because the limit on operations
 // of its type is reached. polling, failing and no_answer do not change while the next try runs.
 type WaitingReason string
 
-// The reasons. Only InstanceBusy and Admission are of pending operations.
+// The reasons. Only Held, InstanceBusy and Admission are of pending operations.
 const (
 	Executing    WaitingReason = "executing"
 	Polling      WaitingReason = "polling"
 	Failing      WaitingReason = "failing"
 	NoAnswer     WaitingReason = "no_answer"
 	NoWorker     WaitingReason = "no_worker"
+	Held         WaitingReason = "held"
 	InstanceBusy WaitingReason = "instance_busy"
 	Admission    WaitingReason = "admission"
 )
 
 // StepReasons returns the reasons of operations that are at a step of a worker.
 func StepReasons() []WaitingReason {
-	return []WaitingReason{Executing, Polling, Failing, NoAnswer, NoWorker}
+	return []WaitingReason{Executing, Polling, Failing, NoAnswer, NoWorker, Held}
 }
 
 // WaitingReasons returns all reasons.
@@ -84,17 +85,19 @@ func (o *Operation) Final() bool { return o.State.Final() }
 // Waiting describes why an operation that has not ended waits.
 type Waiting struct {
 	Reason WaitingReason `json:"reason"`
-	// Since depends on the reason. For polling, failing and no_answer, it is since when the reason holds. For executing, it is when the
+	// Since depends on the reason. For polling, failing, no_answer and held, it is since when the reason holds. For executing, it is when the
 	// command was sent. For no_worker, it is also when the worker was last seen, if that was later. For instance_busy and admission, it is
 	// when the operation was requested, or retried by an operator.
 	Since time.Time `json:"since"`
 	// Step is the step that the reason belongs to, and Worker its worker. While a stage is repeated, the current step may be an earlier one.
 	Worker string `json:"worker,omitempty"`
 	Step   string `json:"step,omitempty"`
-	// Until is when the next try starts, or, while a try runs, when its execution limit ends. It is absent for no_worker.
+	// Until is when the next try starts, or, while a try runs, when its execution limit ends. It is absent for no_worker and held.
 	Until *time.Time `json:"until,omitempty"`
 	// Operation is the operation in progress on the instance (instance_busy).
 	Operation string `json:"operation,omitempty" jsonschema:"format=uuid"`
+	// Hold is the hold that holds the operation (held).
+	Hold string `json:"hold,omitempty" jsonschema:"format=uuid"`
 }
 
 // String returns a human-readable sentence. It is empty during the first try of a step.
@@ -108,6 +111,8 @@ func (w *Waiting) String() string {
 		return "instance busy with operation " + w.Operation
 	case Admission:
 		return "admission"
+	case Held:
+		return fmt.Sprintf("hold %s since %s", w.Hold, since)
 	case Polling:
 		return fmt.Sprintf("step %s, polling since %s", w.Step, since)
 	case Failing:
@@ -172,7 +177,7 @@ type Step struct {
 	Name string `json:"name"`
 	// Worker is "orchestrator" for steps that the orchestrator runs itself.
 	Worker string `json:"worker"`
-	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=polling,enum=failing,enum=no_answer,enum=no_worker,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
+	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=polling,enum=failing,enum=no_answer,enum=no_worker,enum=held,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
 	// Attempts is the number of executions in all attempts of the stage.
 	Attempts     int        `json:"attempts"`
 	FirstTriedAt *time.Time `json:"firstTriedAt,omitempty"`

@@ -23,7 +23,7 @@ func operatorAPI() *Document {
 			operator.Error{}, operator.OperationList{}, operator.OperationDetail{}, operator.HistoryLines{}, operator.LiveWorkers{}, operator.Resync{},
 			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.ActionRequest{}, operator.RetryPreview{},
 			operator.OrchestrationID{}, operator.List[operator.Orchestration]{}, operator.List[operator.Member]{}, operator.RetryAnswer{},
-			operator.Event{}, operator.Me{}, operator.Replay{}, operator.ReplayAnswer{}, operator.List[operator.Action]{},
+			operator.Event{}, operator.Me{}, operator.Replay{}, operator.ReplayAnswer{}, operator.HoldRequest{}, operator.List[operator.Hold]{}, operator.List[operator.Action]{},
 		},
 		Enums: map[reflect.Type][]string{
 			reflect.TypeFor[event.OperationType]():         texts(event.OperationTypes()),

@@ -16,17 +16,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Orders is what happens to new orders in the scope of a hold.
-type Orders string
-
-// The values of Orders.
-const (
-	// Wait means that new orders are accepted, and wait.
-	Wait Orders = "wait"
-	// Reject means that the broker refuses new orders.
-	Reject Orders = "reject"
-)
-
 // Scope selects operations and their steps. All fields that are set must match.
 type Scope struct {
 	Operation     string              `json:"operation,omitempty"`
@@ -49,8 +38,7 @@ type Hold struct {
 	CreatedBy string
 	CreatedAt time.Time
 	// Until is the time at which the hold ends by itself; zero means that it must be released.
-	Until  time.Time
-	Orders Orders
+	Until time.Time
 }
 
 // Active reports whether the hold has not ended by itself.
@@ -99,15 +87,6 @@ func (h *Hold) Validate(now time.Time) error {
 	}
 	if !h.Until.IsZero() && !now.Before(h.Until) {
 		problems = append(problems, errors.New("until: must be in the future"))
-	}
-	switch h.Orders {
-	case Wait:
-	case Reject:
-		if rest := (Scope{GlobalAccount: s.GlobalAccount, Plan: s.Plan}); *s != rest {
-			problems = append(problems, errors.New("orders: reject needs a scope of plan, globalAccount or both, and nothing else"))
-		}
-	default:
-		problems = append(problems, fmt.Errorf("orders %.50q: allowed are %s, %s", string(h.Orders), Wait, Reject))
 	}
 	return errors.Join(problems...)
 }

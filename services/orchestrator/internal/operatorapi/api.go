@@ -103,8 +103,11 @@ type Deps struct {
 	Wake           func()
 	// Actions stores audit records.
 	Actions Actions
-	Now     func() time.Time
-	Log     *slog.Logger
+	// Holds stores holds. HoldsChanged is called after a change to them.
+	Holds        Holds
+	HoldsChanged func(ctx context.Context) error
+	Now          func() time.Time
+	Log          *slog.Logger
 	// Registerer registers the metrics; nil disables them.
 	Registerer prometheus.Registerer
 }
@@ -157,6 +160,9 @@ func (a *API) routes(mux *http.ServeMux) {
 	a.actionRoute(mux, "POST /operations/{id}/retry", "retry", a.retry)
 	a.actionRoute(mux, "POST /operations/{id}/skip", "skip", a.skip)
 	a.actionRoute(mux, "POST /facts/replay", "replay_facts", a.replayFacts)
+	mux.HandleFunc("GET /holds", a.listHolds)
+	a.actionRoute(mux, "POST /holds", "create_hold", a.createHold)
+	a.actionRoute(mux, "DELETE /holds/{id}", "release_hold", a.releaseHold)
 	mux.HandleFunc("GET /processes", a.processes)
 	mux.HandleFunc("GET /workers", a.workers)
 	mux.HandleFunc("GET /overview", a.overview)

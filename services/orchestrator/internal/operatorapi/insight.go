@@ -220,6 +220,11 @@ func stuckText(v *operator.Stuck) string {
 		return fmt.Sprintf("worker %s is alive and does not answer for step %s", v.Worker, v.Step)
 	case operator.NoWorker:
 		return fmt.Sprintf("no live worker %s for step %s", v.Worker, v.Step)
+	case operator.Held:
+		if v.Step != "" {
+			return fmt.Sprintf("a hold keeps step %s of worker %s from running", v.Step, v.Worker)
+		}
+		return "a hold keeps the operation from starting"
 	case operator.InstanceBusy:
 		return "another operation of the instance is in progress"
 	default:

@@ -107,8 +107,14 @@ func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Wait
 		// The operation in progress is read after the row, so it may be this operation, which waited for admission until then.
 		if running := s.running[r.Operation.InstanceID]; running != "" && running != r.Operation.ID {
 			w.Reason, w.Operation = operator.InstanceBusy, running
+		} else if r.Held() {
+			w.Reason, w.Since, w.Hold = operator.Held, r.HeldSince, r.HoldID
 		}
 		return w
+	}
+	if r.Held() {
+		step := p.At(r.Stage, r.Step)
+		return &operator.Waiting{Reason: operator.Held, Since: r.HeldSince, Hold: r.HoldID, Worker: step.Worker, Step: step.Name}
 	}
 	if !r.InFlight() && !r.Waiting() {
 		return nil

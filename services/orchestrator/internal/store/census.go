@@ -23,18 +23,20 @@ const (
 	// censusSQL relies on operations_pending, operations_in_progress or operations_unfinished, and on the primary key of requests. The
 	// definition is read with a subquery, because a join could become a scan of the table.
 	censusSQL = `
-SELECT o.type, o.plan, o.state, CASE WHEN r.instance_id IS NULL THEN 'admission' ELSE 'instance_busy' END AS reason,
+SELECT o.type, o.plan, o.state, CASE WHEN r.instance_id IS NULL THEN ` + pendingReasonSQL + ` ELSE 'instance_busy' END AS reason,
     '' AS definition, 0 AS stage, 0 AS step, 0 AS reason_step, false AS in_flight, count(*), min(o.created_at), min(o.created_at)
 FROM orchestrator.operations o LEFT JOIN orchestrator.operations r ON r.instance_id = o.instance_id AND r.state = 'in progress'
 WHERE o.state = 'pending' GROUP BY o.type, o.plan, o.state, reason
 UNION ALL
 SELECT o.type, o.plan, o.state, ` + reasonSQL + ` AS reason,
     (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id) AS definition, o.stage, o.step,
-    COALESCE(o.condition_step, o.step) AS reason_step, o.due_at IS NULL AS in_flight, count(*), min(o.created_at), min(` + reasonSinceSQL + `)
+    ` + reasonStepSQL + ` AS reason_step, o.due_at IS NULL AND o.hold_id IS NULL AS in_flight, count(*), min(o.created_at), min(` + reasonSinceSQL + `)
 FROM orchestrator.operations o WHERE o.state = 'in progress'
 GROUP BY o.type, o.plan, o.state, reason, definition, o.stage, o.step, reason_step, in_flight`
 	// reasonSinceSQL is since when the reason of an operation in progress holds, or when its command was sent.
-	reasonSinceSQL = `COALESCE(o.condition_since, CASE WHEN o.due_at IS NULL THEN o.sent_at END, o.first_tried_at, o.sent_at, o.created_at)`
+	reasonSinceSQL = `COALESCE(o.held_since, o.condition_since, CASE WHEN o.due_at IS NULL THEN o.sent_at END, o.first_tried_at, o.sent_at, o.created_at)`
+	// reasonStepSQL is the step that the reason belongs to.
+	reasonStepSQL = `CASE WHEN o.hold_id IS NULL THEN COALESCE(o.condition_step, o.step) ELSE o.step END`
 	// firstDueSQL relies on operations_due.
 	firstDueSQL = `SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL`
 	// activeSQL relies on orchestrations_active, and activeMembersSQL also on an index of the members by orchestration.

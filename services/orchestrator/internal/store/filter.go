@@ -18,8 +18,12 @@ import (
 // MaxCount is the maximum total that is counted for a list.
 const MaxCount = 10_000
 
-// reasonSQL is the reason of an operation in progress if a live worker serves its step. An earlier release did not store the condition.
-const reasonSQL = `COALESCE(o.condition, CASE WHEN o.due_at IS NULL THEN 'executing' WHEN o.error IS NULL THEN 'polling' ELSE 'failing' END)`
+// reasonSQL is the reason of an operation in progress if a live worker serves its step, and pendingReasonSQL the one of a pending operation
+// whose instance is free. An earlier release did not store the condition.
+const (
+	reasonSQL        = `COALESCE(CASE WHEN o.hold_id IS NOT NULL THEN 'held' END, o.condition, CASE WHEN o.due_at IS NULL THEN 'executing' WHEN o.error IS NULL THEN 'polling' ELSE 'failing' END)`
+	pendingReasonSQL = `CASE WHEN o.hold_id IS NOT NULL THEN 'held' ELSE 'admission' END`
+)
 
 // Place is a step of a definition, by its hash and the indexes of stage and step.
 type Place struct {
@@ -168,19 +172,23 @@ func (w *where) at(places Places) string {
 }
 
 func (w *where) waiting(reasons []operator.WaitingReason, unserved Places) {
+	// A held operation has no due time, like one whose command is in flight.
+	const inFlightCondition = "o.due_at IS NULL AND o.hold_id IS NULL"
 	const busy = "EXISTS (SELECT FROM orchestrator.instances n WHERE n.instance_id = o.instance_id AND n.running <> o.id)"
 	var alternatives []string
 	for _, reason := range reasons {
 		var c string
 		switch reason {
 		case operator.NoWorker:
-			c = "o.state = 'in progress' AND o.due_at IS NULL AND " + w.at(unserved)
+			c = "o.state = 'in progress' AND " + inFlightCondition + " AND " + w.at(unserved)
 		case operator.InstanceBusy:
 			c = "o.state = 'pending' AND " + busy
 		case operator.Admission:
-			c = "o.state = 'pending' AND NOT " + busy
+			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy
+		case operator.Held:
+			c = "o.hold_id IS NOT NULL AND (o.state = 'in progress' OR NOT " + busy + ")"
 		default:
-			c = w.bind("o.state = 'in progress' AND "+reasonSQL+" = %s AND NOT (o.due_at IS NULL AND ", string(reason)) + w.at(unserved) + ")"
+			c = w.bind("o.state = 'in progress' AND "+reasonSQL+" = %s AND NOT ("+inFlightCondition+" AND ", string(reason)) + w.at(unserved) + ")"
 		}
 		alternatives = append(alternatives, c)
 	}

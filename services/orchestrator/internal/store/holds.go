@@ -17,10 +17,10 @@ const MaxHolds = 1000
 var ErrTooManyHolds = fmt.Errorf("there are %d holds already; release some of them", MaxHolds)
 
 const (
-	holdsSQL   = `SELECT id::text, scope, reason, created_by, created_at, until, orders FROM orchestrator.holds ORDER BY created_at, id`
+	holdsSQL   = `SELECT id::text, scope, reason, created_by, created_at, until FROM orchestrator.holds ORDER BY created_at, id`
 	addHoldSQL = `
-INSERT INTO orchestrator.holds (id, scope, reason, created_by, created_at, until, orders)
-SELECT $1::uuid, $2::jsonb, $3, $4, $5, $6, $7 WHERE (SELECT count(*) FROM orchestrator.holds) < $8`
+INSERT INTO orchestrator.holds (id, scope, reason, created_by, created_at, until)
+SELECT $1::uuid, $2::jsonb, $3, $4, $5, $6 WHERE (SELECT count(*) FROM orchestrator.holds) < $7`
 	dropHoldSQL = `DELETE FROM orchestrator.holds WHERE id = $1::uuid`
 	// heldBySQL relies on operations_held.
 	heldBySQL = `SELECT hold_id::text, count(*) FROM orchestrator.operations WHERE hold_id IS NOT NULL GROUP BY hold_id`
@@ -43,7 +43,7 @@ func (s *Store) Holds(ctx context.Context) ([]hold.Hold, error) {
 		var h hold.Hold
 		var scope []byte
 		var until sql.NullTime
-		if err := rows.Scan(&h.ID, &scope, &h.Reason, &h.CreatedBy, &h.CreatedAt, &until, &h.Orders); err != nil {
+		if err := rows.Scan(&h.ID, &scope, &h.Reason, &h.CreatedBy, &h.CreatedAt, &until); err != nil {
 			return nil, err
 		}
 		if err := json.Unmarshal(scope, &h.Scope); err != nil {
@@ -62,7 +62,7 @@ func (s *Store) AddHold(ctx context.Context, h *hold.Hold) error {
 		return fmt.Errorf("encode the scope: %w", err)
 	}
 	until := sql.NullTime{Time: h.Until, Valid: !h.Until.IsZero()}
-	result, err := s.commit.ExecContext(ctx, addHoldSQL, h.ID, string(scope), h.Reason, h.CreatedBy, h.CreatedAt, until, string(h.Orders), MaxHolds)
+	result, err := s.commit.ExecContext(ctx, addHoldSQL, h.ID, string(scope), h.Reason, h.CreatedBy, h.CreatedAt, until, MaxHolds)
 	if err != nil {
 		return fmt.Errorf("write hold: %w", err)
 	}

@@ -24,9 +24,9 @@ func TestHolds_AddListDrop(t *testing.T) {
 	want := []hold.Hold{
 		{
 			ID: holdID, Scope: hold.Scope{Plan: "azure", Worker: "avs"}, Reason: "outage", CreatedBy: "me", CreatedAt: epoch,
-			Until: epoch.Add(time.Hour), Orders: hold.Wait,
+			Until: epoch.Add(time.Hour),
 		},
-		{ID: otherHoldID, Scope: hold.Scope{GlobalAccount: "ga"}, Reason: "abuse", CreatedBy: "me", CreatedAt: epoch.Add(time.Second), Orders: hold.Reject},
+		{ID: otherHoldID, Scope: hold.Scope{GlobalAccount: "ga"}, Reason: "abuse", CreatedBy: "me", CreatedAt: epoch.Add(time.Second)},
 	}
 	for i := range want {
 		require.NoError(t, b.AddHold(t.Context(), &want[i]))

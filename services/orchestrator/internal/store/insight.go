@@ -34,17 +34,17 @@ SELECT v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, 
     min((extract(epoch FROM v.since) * 1000000)::bigint::text || ' ' || v.id COLLATE "C")
 FROM (
     SELECT o.id::text AS id, o.state, o.type, CASE WHEN (SELECT n.running FROM orchestrator.instances n WHERE n.instance_id = o.instance_id) IS NULL
-        THEN 'admission' ELSE 'instance_busy' END AS reason, '' AS definition, 0 AS stage, 0 AS step, 0 AS reason_step, false AS in_flight,
+        THEN %[5]s ELSE 'instance_busy' END AS reason, '' AS definition, 0 AS stage, 0 AS step, 0 AS reason_step, false AS in_flight,
         o.created_at AS since, get_byte(uuid_send(o.id), 15) %% %[1]d AS part
     FROM orchestrator.operations o WHERE o.state = 'pending'
     UNION ALL
     SELECT o.id::text, o.state, o.type, %[2]s, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id), o.stage, o.step,
-        COALESCE(o.condition_step, o.step), o.due_at IS NULL, %[3]s, get_byte(uuid_send(o.id), 15) %% %[1]d
+        %[4]s, o.due_at IS NULL AND o.hold_id IS NULL, %[3]s, get_byte(uuid_send(o.id), 15) %% %[1]d
     FROM orchestrator.operations o WHERE o.state = 'in progress'
 ) v LEFT JOIN unnest($1::text[], $2::int4[], $3::int4[], $4::timestamptz[]) AS p(definition, stage, step, since)
     ON v.reason = 'polling' AND p.definition = v.definition AND p.stage = v.stage AND p.step = v.reason_step
 WHERE v.reason <> 'polling' OR v.since <= p.since
-GROUP BY v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, v.in_flight, v.part`, samples, reasonSQL, reasonSinceSQL)
+GROUP BY v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, v.in_flight, v.part`, samples, reasonSQL, reasonSinceSQL, reasonStepSQL, pendingReasonSQL)
 )
 
 // Ended counts ended operations by state and type.

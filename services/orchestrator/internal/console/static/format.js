@@ -36,7 +36,7 @@ export const typeNames = {
 
 /** Why operations stand where they stand. @type {Record<string, string>} */
 export const reasons = {
-  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', polling: 'Polling', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
+  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', held: 'Held', polling: 'Polling', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
 };
 
 /** What an operator can do, by reason. @type {Record<string, string>} */
@@ -46,6 +46,7 @@ export const advice = {
   no_answer: 'Look for the step in the log of the worker. The command is sent again until the budget of the step is spent.',
   polling: 'The step has polled for more than half of its time. Check the system that it waits for.',
   executing: 'The worker has the command. If no result arrives in time, the command is sent again.',
+  held: 'A hold pauses the operations. They continue when it is released: keb hold list shows it.',
   instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
   admission: 'The limit on operations of this type is reached. Wait, or raise KEB_ADMISSION.',
 };
@@ -66,6 +67,7 @@ const looks = {
   failed: ['bad', 'M5.4 5.4l5.2 5.2M10.6 5.4l-5.2 5.2'],
   missing: ['bad', 'M8 4.4v4.4M8 11v.4'],
   no_worker: ['bad', 'M8 4.4v4.4M8 11v.4'],
+  held: ['idle', 'M6.2 5v6M9.8 5v6'],
   cancelled: ['gone', 'M5 8h6'],
   canceled: ['gone', 'M5 8h6'],
   canceling: ['gone', 'M5 8h6'],
@@ -232,6 +234,7 @@ export function waitingWords(o, now) {
   if (!w) return o.waitingFor ?? null;
   switch (w.reason) {
     case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), ' for ', elapsed(w.since ?? '', now)];
+    case 'held': return ['hold ', h('code', null, w.hold ?? ''), ' for ', elapsed(w.since ?? '', now)];
     case 'failing': return ['failing for ', elapsed(w.since ?? '', now), nextTry(o, now)];
     case 'polling': return ['polling for ', elapsed(w.since ?? '', now), nextTry(o, now)];
     case 'no_answer': return ['no answer of worker ', h('b', null, w.worker ?? ''), ' for ', elapsed(w.since ?? '', now)];

@@ -121,7 +121,7 @@ function attempts(lines, step, o, now) {
     const last = lines[lines.length - 1];
     const since = last ? Date.parse(last.finishedAt) : Date.parse(o.waiting?.since ?? step.firstTriedAt ?? o.createdAt);
     const reason = o.waiting?.reason ?? 'executing';
-    const runs = !o.dueAt && reason !== 'no_worker' && reason !== 'no_answer';
+    const runs = !o.dueAt && !['no_worker', 'no_answer', 'held'].includes(reason);
     bars.push({
       from: since, to: now, colour: colour(runs ? 'executing' : reason), thin: !runs, running: true,
       title: `${runs ? 'executing' : reason === 'no_worker' ? 'no live worker' : spelled(reason)} for ${lasting(now - since)}`,

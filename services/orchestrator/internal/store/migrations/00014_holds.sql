@@ -8,8 +8,7 @@ CREATE TABLE orchestrator.holds (
     created_by text NOT NULL CHECK (created_by <> ''),
     created_at timestamptz NOT NULL,
     -- null if the hold must be released
-    until      timestamptz,
-    orders     text NOT NULL CHECK (orders IN ('wait', 'reject'))
+    until      timestamptz
 );
 
 -- The hold that keeps an operation from starting or from sending its command, and since when; null for almost all operations. The index does

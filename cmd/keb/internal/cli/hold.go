@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func newHold(o *options) *cobra.Command {
+	cmd := &cobra.Command{Use: "hold", Aliases: []string{"holds"}, Short: "Pause operations: create, list and release holds"}
+	cmd.AddCommand(newHoldCreate(o), newHoldList(o), newHoldRelease(o))
+	return cmd
+}
+
+func newHoldCreate(o *options) *cobra.Command {
+	var request operator.HoldRequest
+	var kind, until string
+	cmd := &cobra.Command{
+		Use:   "create --reason TEXT",
+		Short: "Hold the operations in a scope",
+		Long: `Hold the operations in a scope: they do not start, and send no command. Commands in flight finish. All flags of the scope that are given
+must match. A scope with --step or --worker holds an operation when it reaches such a step. Role: operator.`,
+		Example: "  keb hold create --worker edp --reason 'EDP is being migrated' --until 2h\n  keb hold create --plan azure --type provision --reason 'no capacity'",
+		Args:    exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request.Scope.Type = event.OperationType(kind)
+			switch {
+			case request.Scope == (operator.HoldScope{}):
+				return usageError("hold create needs a scope, for example --worker; see %s --help", cmd.CommandPath())
+			case request.Reason == "":
+				return usageError("hold create needs --reason")
+			}
+			if until != "" {
+				at, err := parseEnd(until, time.Now())
+				if err != nil {
+					return usageError("--until %q: %s", until, err)
+				}
+				request.Until = &at
+			}
+			return o.createHold(cmd.Context(), request)
+		},
+	}
+	flags, s := cmd.Flags(), &request.Scope
+	flags.StringVar(&s.Operation, "operation", "", "id of an operation")
+	flags.StringVar(&s.Instance, "instance", "", "id of an instance")
+	flags.StringVar(&s.GlobalAccount, "global-account", "", "id of a global account")
+	flags.StringVar(&s.Plan, "plan", "", "name or id of a plan")
+	flags.StringVar(&s.Region, "region", "", "region of the hyperscaler")
+	flags.StringVar(&kind, "type", "", "type of the operations, for example provision")
+	flags.StringVar(&s.Step, "step", "", "name of a step")
+	flags.StringVar(&s.Worker, "worker", "", "name of a worker")
+	flags.StringVar(&request.Reason, "reason", "", "why (required)")
+	flags.StringVar(&until, "until", "", "when the hold ends by itself: a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")
+	return cmd
+}
+
+// parseEnd parses a time, or a duration from now.
+func parseEnd(value string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(value); err == nil && d > 0 {
+		return now.Add(d).UTC(), nil
+	}
+	at, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return time.Time{}, errors.New("must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")
+	}
+	return at, nil
+}
+
+func (o *options) createHold(ctx context.Context, request operator.HoldRequest) error {
+	client, err := o.operatorClient()
+	if err != nil {
+		return err
+	}
+	if o.token == "" { // with a token, the API records its owner
+		request.By = env("USER", "")
+	}
+	h, raw, err := client.CreateHold(ctx, request)
+	if err != nil {
+		return err
+	}
+	if o.json() {
+		return printJSON(o.Out, raw)
+	}
+	_, err = fmt.Fprintf(o.Out, "hold %s: %s\n", h.ID, flat(h.Scope.String()))
+	return err
+}
+
+func newHoldList(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:         "list",
+		Short:       "List the holds, with the number of operations that each holds",
+		Annotations: map[string]string{listAnnotation: "holds"},
+		Args:        exactly(),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return o.listHolds(cmd.Context()) },
+	}
+}
+
+func (o *options) listHolds(ctx context.Context) error {
+	client, err := o.operatorClient()
+	if err != nil {
+		return err
+	}
+	list, raw, err := client.Holds(ctx)
+	if err != nil {
+		return err
+	}
+	if !o.text() {
+		return o.printPage(raw)
+	}
+	if len(list.Data) == 0 {
+		_, err := fmt.Fprintln(o.Out, "there are no holds")
+		return err
+	}
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "HOLD\tSCOPE\tOPERATIONS\tCREATED\tBY\tUNTIL\tREASON\t")
+	for i := range list.Data {
+		h, until := &list.Data[i], "released"
+		if h.Until != nil {
+			until = h.Until.Local().Format(time.DateTime)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t\n", h.ID, flat(h.Scope.String()), h.Operations, h.CreatedAt.Local().Format(time.DateTime),
+			flat(h.CreatedBy), until, flat(h.Reason))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err = io.Copy(o.Out, &text)
+	return err
+}
+
+func newHoldRelease(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "release ID",
+		Short: "Release a hold; the operations that no other hold contains continue",
+		Args:  exactly("the id of a hold"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.operatorClient()
+			if err != nil {
+				return err
+			}
+			switch err := client.ReleaseHold(cmd.Context(), args[0]); {
+			case errors.Is(err, operator.ErrNotFound):
+				return fmt.Errorf("there is no hold %s; keb hold list shows them", args[0])
+			case err != nil:
+				return err
+			}
+			_, err = fmt.Fprintf(o.Out, "hold %s released\n", args[0])
+			return err
+		},
+	}
+}

@@ -1,0 +1,60 @@
+package operator
+
+import (
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// HoldScope selects operations and their steps. All fields that are set must match, and at least one must be set. A scope with a step or a
+// worker does not keep an operation from starting; it holds the operation at that step.
+type HoldScope struct {
+	Operation     string `json:"operation,omitempty" jsonschema:"format=uuid"`
+	Instance      string `json:"instance,omitempty"`
+	GlobalAccount string `json:"globalAccount,omitempty"`
+	// Plan is the name or the ID of a plan.
+	Plan string `json:"plan,omitempty"`
+	// Region is the region of the hyperscaler.
+	Region string              `json:"region,omitempty"`
+	Type   event.OperationType `json:"type,omitempty"`
+	Step   string              `json:"step,omitempty"`
+	Worker string              `json:"worker,omitempty"`
+}
+
+// String returns the fields that are set, for example "plan azure, worker avs".
+func (s HoldScope) String() string {
+	var parts []string
+	for _, f := range []struct{ name, value string }{
+		{"operation", s.Operation}, {"instance", s.Instance}, {"global account", s.GlobalAccount}, {"plan", s.Plan}, {"region", s.Region},
+		{"type", string(s.Type)}, {"step", s.Step}, {"worker", s.Worker},
+	} {
+		if f.value != "" {
+			parts = append(parts, f.name+" "+f.value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// HoldRequest requests a hold.
+type HoldRequest struct {
+	Scope HoldScope `json:"scope"`
+	// Reason is shown with every held operation.
+	Reason string `json:"reason"`
+	// Until is when the hold ends by itself; absent for a hold that must be released.
+	Until *time.Time `json:"until,omitempty"`
+	// By is the name of the caller. It is ignored if access control is on.
+	By string `json:"by,omitempty"`
+}
+
+// Hold pauses the operations in its scope: they do not start, and send no command. Commands in flight finish.
+type Hold struct {
+	ID        string     `json:"id" jsonschema:"format=uuid"`
+	Scope     HoldScope  `json:"scope"`
+	Reason    string     `json:"reason"`
+	CreatedBy string     `json:"createdBy"`
+	CreatedAt time.Time  `json:"createdAt"`
+	Until     *time.Time `json:"until,omitempty"`
+	// Operations is the number of operations that it holds now. An operation in several scopes counts for one of them.
+	Operations int `json:"operations"`
+}

@@ -1,0 +1,190 @@
+package orchestrator_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+// dispatches records when commands are published.
+type dispatches struct {
+	mu    sync.Mutex
+	times []time.Time
+}
+
+func (d *dispatches) see(*nats.Msg) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.times = append(d.times, time.Now())
+}
+
+// after returns the number of commands after a time, and the time of the last one.
+func (d *dispatches) after(at time.Time) (n int, last time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.times {
+		if t.After(at) {
+			n++
+		}
+		last = t
+	}
+	return n, last
+}
+
+// hold creates a hold through the operator API.
+func (s *system) hold(scope operator.HoldScope, until *time.Time) operator.Hold {
+	s.t.Helper()
+	body, err := json.Marshal(operator.HoldRequest{Scope: scope, Reason: "maintenance", Until: until, By: "jane"})
+	require.NoError(s.t, err)
+	response, err := http.Post(s.api.URL+"/holds", "application/json", bytes.NewReader(body))
+	require.NoError(s.t, err)
+	defer response.Body.Close()
+	require.Equal(s.t, http.StatusOK, response.StatusCode)
+	var h operator.Hold
+	require.NoError(s.t, json.NewDecoder(response.Body).Decode(&h))
+	return h
+}
+
+func (s *system) release(id string) {
+	s.t.Helper()
+	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodDelete, s.api.URL+"/holds/"+id, http.NoBody)
+	require.NoError(s.t, err)
+	response, err := http.DefaultClient.Do(request)
+	require.NoError(s.t, err)
+	_ = response.Body.Close()
+	require.Equal(s.t, http.StatusNoContent, response.StatusCode)
+}
+
+func (s *system) holds() []operator.Hold {
+	s.t.Helper()
+	var list operator.List[operator.Hold]
+	s.get("/holds", &list)
+	return list.Data
+}
+
+// The operations poll without a pause, and a restarted orchestrator and new orders try to continue as well.
+func TestHolds_TwoOrchestrators_SendNothingWithinASecond(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	poll := func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return op, 10 * time.Millisecond, nil
+	}
+	s.script.set("Change", poll)
+	var sent dispatches
+	sub, err := s.bus.NATS().Subscribe("keb.command.>", sent.see)
+	require.NoError(t, err)
+	defer func() { _ = sub.Unsubscribe() }()
+	s.start()
+	second := s.orchestrator()
+	ops := make([]event.Operation, 40)
+	for i := range ops {
+		ops[i] = operation(event.Update, fmt.Sprintf("i-%d", i), "azure")
+	}
+	s.request(ops...)
+	testkit.Eventually(t, patience, "the operations poll", func() bool { return s.script.count("Change") > 200 })
+
+	h := s.hold(operator.HoldScope{GlobalAccount: "ga"}, nil)
+	accepted := time.Now()
+	testkit.Eventually(t, patience, "all operations are held", func() bool { return s.holds()[0].Operations == len(ops) })
+	second.stop()
+	s.orchestrator()
+	late := operation(event.Provision, "i-late", "azure")
+	s.request(late)
+	testkit.Eventually(t, patience, "the new operation is held", func() bool { return s.holds()[0].Operations == len(ops)+1 })
+	n, last := sent.after(accepted.Add(time.Second))
+	if n > 0 {
+		t.Errorf("%d commands were sent later than a second after the hold, the last after %s", n, last.Sub(accepted))
+	}
+	t.Logf("the last command was sent %s after the hold was accepted", last.Sub(accepted).Round(time.Millisecond))
+
+	var detail operator.OperationDetail
+	s.get("/operations/"+ops[0].ID, &detail)
+	if w := detail.Waiting; w == nil || w.Reason != operator.Held || w.Hold != h.ID || w.Step != "Change" || !strings.Contains(detail.WaitingFor, h.ID) {
+		t.Errorf("waiting %+v, want held by %s at step Change", w, h.ID)
+	}
+	var list operator.OperationList
+	s.get("/operations?waiting=held", &list)
+	if list.TotalCount != len(ops)+1 {
+		t.Errorf("%d operations are listed as held, want %d", list.TotalCount, len(ops)+1)
+	}
+	var stuck operator.List[*operator.Stuck]
+	testkit.Eventually(t, patience, "the held operations are listed as stuck", func() bool {
+		s.get("/stuck?waiting=held", &stuck)
+		total := 0
+		for _, g := range stuck.Data {
+			total += g.Count
+		}
+		return total == len(ops)+1
+	})
+
+	s.script.set("Change", done)
+	s.release(h.ID)
+	released := time.Now()
+	for _, op := range append(ops, late) {
+		s.await(op, event.Succeeded)
+	}
+	t.Logf("%d operations ended %s after the release", len(ops)+1, time.Since(released).Round(time.Millisecond))
+	if holds := s.holds(); len(holds) > 0 {
+		t.Errorf("holds %+v, want none", holds)
+	}
+}
+
+func TestHolds_End_ReleasesTheOperations(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.start()
+	until := time.Now().Add(2 * time.Second)
+	h := s.hold(operator.HoldScope{Worker: "beta", Type: event.Provision}, &until)
+	if h.CreatedBy != "jane" || h.Reason != "maintenance" || h.Until == nil {
+		t.Errorf("hold %+v, want one of jane with an end", h)
+	}
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	testkit.Eventually(t, patience, "the operation is held", func() bool {
+		var detail operator.OperationDetail
+		if s.state(op.ID) != event.InProgress {
+			return false
+		}
+		s.get("/operations/"+op.ID, &detail)
+		return detail.Waiting != nil && detail.Waiting.Reason == operator.Held && detail.Waiting.Step == "Second"
+	})
+	if s.script.countOf(op.ID, "First") != 1 {
+		t.Error("the step before the held one has not run once")
+	}
+	s.await(op, event.Succeeded)
+	if at := time.Now(); at.Before(until) {
+		t.Errorf("the operation has ended %s before the end of the hold", until.Sub(at))
+	}
+}
+
+func TestHolds_Restart_Remembers(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	o := s.start()
+	h := s.hold(operator.HoldScope{Plan: "azure"}, nil)
+	o.stop()
+	s.orchestrator()
+	held, free := operation(event.Update, "i-1", "azure"), operation(event.Update, "i-2", "aws")
+	s.request(held, free)
+	s.await(free, event.Succeeded)
+	testkit.Eventually(t, patience, "the operation is held", func() bool { return s.holds()[0].Operations == 1 })
+	if state := s.state(held.ID); state != event.Pending {
+		t.Errorf("the held operation is %s, want pending", state)
+	}
+	s.release(h.ID)
+	s.await(held, event.Succeeded)
+}

@@ -1,0 +1,115 @@
+package operatorapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/google/uuid"
+
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// Holds stores holds.
+type Holds interface {
+	Holds(ctx context.Context) ([]hold.Hold, error)
+	HeldBy(ctx context.Context) (map[string]int, error)
+	AddHold(ctx context.Context, h *hold.Hold) error
+	DropHold(ctx context.Context, id string) error
+}
+
+func viewHold(h *hold.Hold, operations int) operator.Hold {
+	return operator.Hold{
+		ID: h.ID, Scope: operator.HoldScope(h.Scope), Reason: h.Reason, CreatedBy: h.CreatedBy, CreatedAt: h.CreatedAt, Until: optional(h.Until),
+		Operations: operations,
+	}
+}
+
+func (a *API) listHolds(w http.ResponseWriter, r *http.Request) {
+	holds, err := a.deps.Holds.Holds(r.Context())
+	if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
+	counts, err := a.deps.Holds.HeldBy(r.Context())
+	if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
+	out := make([]operator.Hold, 0, len(holds))
+	now := a.deps.Now()
+	for i := range holds {
+		if h := &holds[i]; h.Active(now) {
+			out = append(out, viewHold(h, counts[h.ID]))
+		}
+	}
+	a.write(w, http.StatusOK, operator.All(out))
+}
+
+func (a *API) createHold(w http.ResponseWriter, r *http.Request) {
+	var body operator.HoldRequest
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&body); err != nil {
+		a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "scope", "reason" and "until": %w`, err))
+		return
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		a.fail(w, http.StatusBadRequest, errors.New("body: unexpected data after the JSON object"))
+		return
+	}
+	h := hold.Hold{
+		ID: uuid.Must(uuid.NewV7()).String(), Scope: hold.Scope(body.Scope), Reason: body.Reason, CreatedBy: by(r.Context(), body.By),
+		CreatedAt: a.deps.Now().UTC(),
+	}
+	if body.Until != nil {
+		h.Until = body.Until.UTC()
+	}
+	note(r.Context(), func(a *store.Action) { a.Target, a.Detail = h.ID, body.Scope.String()+": "+h.Reason })
+	if err := h.Validate(h.CreatedAt); err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	if err := a.deps.Holds.AddHold(r.Context(), &h); errors.Is(err, store.ErrTooManyHolds) {
+		a.fail(w, http.StatusConflict, err)
+		return
+	} else if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
+	a.holdsChanged(r.Context())
+	a.deps.Log.Info("hold created", "hold_id", h.ID, "scope", body.Scope.String(), "by", h.CreatedBy)
+	a.write(w, http.StatusOK, viewHold(&h, 0))
+}
+
+func (a *API) releaseHold(w http.ResponseWriter, r *http.Request) {
+	id, err := uuid.Parse(r.PathValue("id"))
+	if err == nil {
+		err = a.deps.Holds.DropHold(r.Context(), id.String())
+	} else {
+		err = store.ErrNotFound
+	}
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no hold %.50q", r.PathValue("id")))
+		return
+	case err != nil:
+		a.internalError(w, r, err)
+		return
+	}
+	a.holdsChanged(r.Context())
+	a.deps.Log.Info("hold released", "hold_id", id.String(), "by", caller(r.Context()).Name)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// holdsChanged applies a change in this orchestrator and notifies the others. After an error the next read applies it.
+func (a *API) holdsChanged(ctx context.Context) {
+	if err := a.deps.HoldsChanged(ctx); err != nil {
+		a.deps.Log.Warn("holds not read; the next read applies the change", "err", err)
+	}
+}
