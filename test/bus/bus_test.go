@@ -114,7 +114,7 @@ func needs(user string) (publish, subscribe []string) {
 		return []string{"$JS.API.CONSUMER.INFO." + of, "$JS.API.CONSUMER.MSG.NEXT." + of, "$JS.ACK." + of + ".>", "keb.dead." + stream}
 	}
 	serve := func(name string) []string {
-		s := []string{"keb.worker." + name + ".ping", "keb.ask." + name + ".*"}
+		s := []string{"keb.worker." + name + ".ping", "keb.worker." + name + ".cancel", "keb.ask." + name + ".*"}
 		for _, verb := range []string{"PING", "INFO", "STATS"} {
 			s = append(s, "$SRV."+verb, "$SRV."+verb+".keb-worker-"+name, "$SRV."+verb+".keb-worker-"+name+".*")
 		}
@@ -130,6 +130,7 @@ func needs(user string) (publish, subscribe []string) {
 	case "orchestrator":
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), []string{
 			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
+			"keb.worker.*.cancel",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
 		})
 		for _, s := range append(streams, "KV_keb_stage") {
@@ -224,7 +225,7 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 	}
 	for _, w := range served {
 		both := []string{
-			"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w,
+			"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.worker." + w + ".cancel", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w,
 			"keb.ask.broker.keep." + w, "keb.ask.broker.kept." + w, "keb.ask.orchestrator.current." + w,
 		}
 		publish = append(publish, both...)

@@ -285,6 +285,44 @@ func TestBus_Worker_QueriesOnlyItsCommands(t *testing.T) { //nolint:paralleltest
 	s.succeed(t, ids)
 }
 
+func TestBus_CancelNotice_ReachesOnlyReplicasOfWorker(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
+	s := start(t)
+	subject := event.CancelSubject("avs")
+	var replicas []*nats.Subscription
+	for range 2 {
+		replica := s.attack(t, "worker-avs")
+		sub, err := replica.nc.SubscribeSync(subject)
+		require.NoError(t, err)
+		replica.settled(t)
+		replicas = append(replicas, sub)
+	}
+	other := s.attack(t, "worker-edp")
+	_, err := other.nc.SubscribeSync(subject)
+	require.NoError(t, err)
+	require.NoError(t, other.nc.Publish(subject, []byte("{}")))
+	other.settled(t)
+	for _, verb := range []string{"publish", "subscription"} {
+		if !other.isRefused(verb, subject) {
+			t.Errorf("a %s of another worker on %s is permitted", verb, subject)
+		}
+	}
+	sent := event.CancelNotice{CommandRef: event.CommandRef{OperationID: "o", Cursor: 7}, Reason: "cancelled by alice"}
+	require.NoError(t, s.Connect(event.UserOrchestrator).Notify(subject, sent))
+	for _, sub := range replicas {
+		m, err := sub.NextMsg(waitLimit)
+		require.NoError(t, err)
+		var got event.CancelNotice
+		require.NoError(t, json.Unmarshal(m.Data, &got))
+		if got != sent {
+			t.Errorf("notice %+v, want %+v", got, sent)
+		}
+		if n, _, err := sub.Pending(); n > 0 || err != nil {
+			t.Errorf("%d more notices (%v), want none", n, err)
+		}
+	}
+	close(s.held)
+}
+
 func TestBus_FloodOfOneWorker_OthersContinue(t *testing.T) { //nolint:paralleltest // the server reads its passwords from the environment
 	testkit.Suite(t, "bus")
 	const messages, operations = 20_000, 50
