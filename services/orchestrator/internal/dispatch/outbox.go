@@ -29,6 +29,8 @@ import (
 //	loss of a stream             once workers have reported what they  no worker executes it; it keeps its id if the commands
 //	(AfterLoss)                  execute                               are lost, otherwise it gets a new dispatch number
 //	limit passed (Due)           at its limit, with a new dispatch     the worker has stopped by then
+//	hold that is read before     with the first sweep after the        as in the first row
+//	the second publication       release, for sendWithin
 //	redelivered message (stale   with the message, under its own id    as in the first row; later the worker asks whether the
 //	result, known request)                                             command is current (decision 0038)
 //
@@ -109,11 +111,14 @@ func (o *outbox) publish(ctx context.Context, works []*work) (never []unsendable
 	messages := make([]bus.Message, 0, 4*len(works))
 	sent := make([]*work, 0, len(works)) // by the index of the command
 	var kept []*work                     // their commands may be published when their holds are released
+	held := map[*work]string{}           // the holds of commands that were never published
 	for _, w := range works {
 		if (w.effects.Dispatch || w.republish) && w.row.InFlight() {
 			if id := heldBy(o.deps.Holds, w); id != "" { // the hold is newer than the decision
-				if w.republish || o.hold(ctx, w, id) != nil {
+				if w.republish {
 					kept = append(kept, w)
+				} else {
+					held[w] = id
 				}
 				continue
 			}
@@ -138,6 +143,11 @@ func (o *outbox) publish(ctx context.Context, works []*work) (never []unsendable
 		}
 	}
 	failures, err := o.classify(sent, owners, o.deps.Publisher.Publish(ctx, messages...))
+	for w, id := range held { // last, so that nothing delays a publication after its check
+		if o.hold(ctx, w, id) != nil {
+			kept = append(kept, w)
+		}
+	}
 	o.confirm(sent, failures.unconfirmed)
 	o.add(append(kept, failures.unconfirmed...), first)
 	if problem := o.settleFacts(ctx, works, failures.facts, err != nil); problem != nil {

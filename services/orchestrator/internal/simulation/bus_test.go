@@ -22,11 +22,13 @@ func (w *world) Publish(_ context.Context, messages ...bus.Message) error {
 	w.acknowledgeFirst(w.current, bugAckBeforePublish)
 	failed := bus.PublishError{Total: len(messages)}
 	facts, asked := faultNone, false
+	known := w.current.process.known // a hold that is read during the publication comes too late
 	for i := range messages {
 		m := &messages[i]
 		become := facts
 		switch isFact := strings.HasPrefix(m.Subject, "keb.fact."); {
 		case !isFact:
+			w.checkHeld(m, known)
 			become = w.access(callPublish)
 		case !asked:
 			facts, asked = w.access(callFacts), true

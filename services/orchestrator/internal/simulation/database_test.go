@@ -121,7 +121,7 @@ func (w *world) checkPublished(t *task, m *message) {
 		return // checkAck reports it
 	}
 	cursor, owes := t.owes[op.n]
-	if s := &op.row.State; owes && s.InFlight() && s.Cursor == cursor && op.model.commands[s.AwaitedCursor()].dispatch == 0 {
+	if s := &op.row.State; owes && s.InFlight() && !t.withheld[op.n] && s.Cursor == cursor && op.model.commands[s.AwaitedCursor()].dispatch == 0 {
 		w.violate("messages of operation %d are acknowledged before command %d is published", op.n, cursor)
 	}
 }
@@ -132,7 +132,7 @@ func (w *world) checkAck(m *message) {
 	switch {
 	case op == nil:
 		w.violate("the request for operation %d is acknowledged before it is accepted", m.operation)
-	case m.isResult && op.row.InFlight() && op.row.AwaitedCursor() == m.result.Cursor:
+	case m.isResult && op.row.Awaits() && op.row.AwaitedCursor() == m.result.Cursor:
 		w.violate("the result of cursor %d is acknowledged but not applied", m.result.Cursor)
 	}
 }
@@ -145,7 +145,7 @@ func (w *world) checkWoken(t *task) {
 			continue
 		}
 		op := w.firstPending(f.instance)
-		if op == nil || op.since >= f.commit {
+		if op == nil || op.since >= f.commit || op.row.Held() || t.withheld[op.n] {
 			continue
 		}
 		if _, limited := w.limit[op.kind]; !limited {

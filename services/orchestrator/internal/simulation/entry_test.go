@@ -11,6 +11,10 @@ import (
 
 // before updates the model for an event before its history is checked.
 func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now time.Time) {
+	switch e.(type) {
+	case engine.Result, engine.Cancel, engine.SkipStep, engine.Release:
+		m.held(s, now)
+	}
 	switch e := e.(type) {
 	case engine.Start:
 		m.deadline = now.Add(p.Timeout)

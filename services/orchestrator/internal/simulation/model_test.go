@@ -35,9 +35,11 @@ type model struct {
 	// ending means that the finally stage runs, and stoodAt is the stage before it.
 	ending  bool
 	stoodAt int
-	started int
-	retried int
-	ends    int
+	// heldSince is the time of the last hold.
+	heldSince time.Time
+	started   int
+	retried   int
+	ends      int
 }
 
 type try struct {
@@ -140,6 +142,7 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 	w.checkEnding(op, before, e, next, at)
 	w.checkShape(op, before, e, next, effects)
 	w.checkCondition(op, before, e, next, effects, at)
+	w.checkHold(op, before, e, next, at)
 	w.checkState(op, before, next, effects, at)
 	w.checkStages(op, before, next, effects, left)
 	if effects.Dispatch && next.InFlight() {
@@ -151,6 +154,8 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
 	grows := true
 	switch e.(type) {
+	case engine.Hold, engine.Release:
+		grows = false
 	case engine.Cancel:
 		grows = !before.InFlight() || next.Status.Final() || next.Ending != nil && before.Ending == nil // otherwise the command in flight stays
 	case engine.Due:
@@ -182,7 +187,9 @@ func fromStage(e engine.Event) bool {
 func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
 	inProgress := next.Status == event.InProgress
 	switch {
-	case inProgress && next.DueAt.IsZero() == next.ExecuteBefore.IsZero():
+	case next.Held() && (next.Status.Final() || !next.DueAt.IsZero() || !next.ExecuteBefore.IsZero()):
+		w.violate("a held operation waits or has ended: %+v", next)
+	case inProgress && !next.Held() && next.DueAt.IsZero() == next.ExecuteBefore.IsZero():
 		w.violate("an operation in progress must wait for a result or for a time, and not for both: %+v", next)
 	case !inProgress && (!next.DueAt.IsZero() || !next.ExecuteBefore.IsZero()):
 		w.violate("an operation that is %s waits: %+v", next.Status, next)
@@ -205,7 +212,7 @@ func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, 
 	}
 	// A new or repeated command must be published. A lost command may be repeated unchanged.
 	due, _ := e.(engine.Due)
-	if sent := next.InFlight() && (next.Cursor != before.Cursor || next.Dispatch != before.Dispatch || !due.LostBefore.IsZero()); sent != effects.Dispatch {
+	if sent := next.InFlight() && (before.Held() || next.Cursor != before.Cursor || next.Dispatch != before.Dispatch || !due.LostBefore.IsZero()); sent != effects.Dispatch {
 		w.violate("dispatch is %t for command %d/%d after %d/%d", effects.Dispatch, next.Cursor, next.Dispatch, before.Cursor, before.Dispatch)
 	}
 }
@@ -219,7 +226,7 @@ func (w *world) checkResult(
 		return
 	}
 	m := &op.model
-	if !before.InFlight() || r.Cursor != before.AwaitedCursor() || m.counted[r.Cursor] {
+	if !before.Awaits() || r.Cursor != before.AwaitedCursor() || m.counted[r.Cursor] {
 		w.violate("a result of cursor %d is applied at cursor %d (in flight: %t)", r.Cursor, before.Cursor, before.InFlight())
 	}
 	m.counted[r.Cursor] = true
@@ -432,7 +439,7 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 			w.violate("not completed: %v, want %v", next.NotCompleted, m.notCompleted)
 		}
 	}
-	if !next.InFlight() || before.InFlight() && next.AwaitedCursor() == before.AwaitedCursor() {
+	if !next.InFlight() || (before.InFlight() || before.Held()) && next.AwaitedCursor() == before.AwaitedCursor() {
 		return
 	}
 	m.rollOver(p, now)

@@ -43,6 +43,8 @@ const (
 	bugNoFactsNote
 	bugNoFactsAgain
 	bugNoSweepOfHeld
+	bugStartsInHold
+	bugSendsInHold
 )
 
 // spoiled is a transition that a planted bug of the engine may change.
@@ -114,7 +116,33 @@ func (t *spoiled) spoilTry(change func(r *engine.Result, before engine.Try, next
 
 // plantedBugs returns all bugs that the simulation must find.
 func plantedBugs() []planted {
-	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs())
+	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs(), holdBugs())
+}
+
+// holdBugs are bugs with holds.
+func holdBugs() []planted {
+	released := func(change func(t *spoiled)) func(t *spoiled) {
+		return func(t *spoiled) {
+			if _, ok := t.event.(engine.Release); ok && t.next.Status == event.InProgress {
+				change(t)
+			}
+		}
+	}
+	return []planted{
+		{name: "held operations are not released", want: "do not end", bug: bugNoSweepOfHeld},
+		{name: "an operation starts inside a hold", want: "starts inside a hold", bug: bugStartsInHold},
+		{name: "a command is sent inside a hold", want: "is sent inside a hold", bug: bugSendsInHold},
+		{name: "the deadline does not stop in a hold", want: "the deadline is", decided: released(func(t *spoiled) { t.next.Deadline = t.before.Deadline })},
+		{name: "the budget does not stop in a hold", want: "was first tried at", decided: released(func(t *spoiled) { t.next.FirstTriedAt = t.before.FirstTriedAt })},
+		{name: "the budgets of other steps do not stop in a hold", decided: released(func(t *spoiled) { t.next.Tries = t.before.Tries })},
+		{name: "a released command is not sent", want: "dispatch is false", decided: released(func(t *spoiled) { t.out.Dispatch = false })},
+		{name: "the late result of a held command is dropped", want: "acknowledged but not applied", told: func(s *engine.State, e engine.Event) engine.Event {
+			if _, ok := e.(engine.Result); ok && s.Held() {
+				s.Dispatch = 1
+			}
+			return e
+		}},
+	}
 }
 
 // answerBugs are bugs with commands that are not answered.

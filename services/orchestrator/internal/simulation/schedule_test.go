@@ -24,11 +24,12 @@ const (
 	doSkew                  // a: clock, b: skew
 	doWorkers               // workers start or stop
 	doMemory                // the stage memory is lost
+	doHold                  // a: create, release or read, b, c, d: the scope
 	kinds
 )
 
 var kindNames = [kinds]string{
-	"task", "work", "timer", "clock", "request", "operator", "crash", "lose", "duplicate", "window", "streams", "skew", "workers", "memory",
+	"task", "work", "timer", "clock", "request", "operator", "crash", "lose", "duplicate", "window", "streams", "skew", "workers", "memory", "hold",
 }
 
 // choice is one event of a schedule. An argument of zero is always harmless, so that shrinking can prefer it.
@@ -77,6 +78,7 @@ var kindOf = func() (table [256]kind) {
 		{doSkew, 3},
 		{doWorkers, 3},
 		{doMemory, 3},
+		{doHold, 8},
 	} {
 		for range share.n {
 			table[i] = share.kind

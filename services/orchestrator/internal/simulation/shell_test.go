@@ -27,6 +27,7 @@ type orchestrator struct {
 	recovery *recovery.Recovery
 	tasks    [taskKinds]task
 	rows     [maxOperations]*store.Row // the rows as first read, for a planted bug
+	known    []pause                   // the holds as last read
 }
 
 type taskKind int
@@ -145,6 +146,7 @@ type task struct {
 	owes     map[int]int64        // the cursors of commands that must be on the bus before the messages are acknowledged
 	written  map[int]bool         // operations that this task has changed
 	freed    []freed
+	withheld map[int]bool // operations that a hold has kept from starting or from sending a command
 	faulted  bool // a call failed, so the sweep may have to start waiting operations
 	starting bool // publishes again after a start
 	begun    bool
@@ -174,11 +176,12 @@ func (o *orchestrator) boot() {
 	w := o.w
 	now := func() time.Time { return w.clock(o) }
 	silent := slog.New(slog.DiscardHandler)
+	o.known = w.holds
 	var err error
 	o.timer = timer.New(timer.Config{Every: time.Second}, w.db, now, silent)
 	o.dispatch, err = dispatch.New(dispatch.Config{Admission: w.limit}, dispatch.Deps{
 		Store: w.db, Publisher: w, Definitions: w, Workers: w, Purger: w, Metrics: w.metrics, Log: silent, Now: now,
-		Apply: w.decide, Wake: func(time.Time) {},
+		Holds: o, Apply: w.decide, Wake: func(time.Time) {},
 	})
 	if err != nil {
 		panic(err)
@@ -273,6 +276,7 @@ func (w *world) start(o *orchestrator, t *task, c choice) bool {
 // launch prepares a task; the first step starts it.
 func (w *world) launch(t *task, run func(ctx context.Context)) {
 	t.decided, t.owes, t.written = map[int][]transition{}, map[int]int64{}, map[int]bool{}
+	t.withheld = map[int]bool{}
 	t.thread = w.threads.take(func() { run(context.Background()) })
 }
 
@@ -293,6 +297,10 @@ func (w *world) decide(p *process.Process, s engine.State, e engine.Event, now t
 	n := numberOf(s.Operation.ID)
 	op := w.byID[n]
 	switch e := e.(type) {
+	case engine.Start:
+		if t := w.current; t != nil && t.process != nil && heldBy(t.process.known, &s.Operation, "", "") != "" {
+			w.violate("operation %d starts inside a hold", n)
+		}
 	case engine.Cancel:
 		if strings.HasPrefix(e.Reason, "preempted") {
 			w.count(countPreempted)
@@ -362,7 +370,7 @@ func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, erro
 	}
 	after := recent() // time may have passed
 	for _, c := range before {
-		if slices.Contains(after, c) && !c.op.model.commands[c.op.row.AwaitedCursor()].out {
+		if slices.Contains(after, c) && !t.withheld[c.op.n] && !c.op.model.commands[c.op.row.AwaitedCursor()].out {
 			w.violate("command %d is not on the bus after a start", c.op.row.Cursor)
 		}
 	}

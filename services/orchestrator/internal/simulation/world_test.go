@@ -59,6 +59,7 @@ type world struct {
 	memory                      []memory
 	made                        map[event.Stream]time.Time
 
+	holds         []pause
 	orchestrators [orchestrators]orchestrator
 	// current is the running task, and fault the fault of its call.
 	current *task
@@ -252,6 +253,8 @@ func (w *world) do(c choice) {
 			w.absent = absent
 			w.count(countAbsent)
 		}
+	case doHold:
+		w.pauses(c)
 	case doMemory:
 		w.trace("the stage memory is lost")
 		w.memory = w.memory[:0]
@@ -469,9 +472,9 @@ func (w *world) forget(operation, stage int) {
 // settle runs without faults until every operation has ended.
 func (w *world) settle() {
 	w.trace("from here on there are no faults")
-	w.calm, w.absent, w.workerSkew = true, false, 0
+	w.calm, w.absent, w.workerSkew, w.holds = true, false, 0, nil
 	for i := range w.orchestrators {
-		w.orchestrators[i].skew = 0
+		w.orchestrators[i].skew, w.orchestrators[i].known = 0, nil
 	}
 	for range 5000 {
 		if w.over() {
