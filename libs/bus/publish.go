@@ -253,12 +253,12 @@ func (b *Bus) published(msgs []Message, errs []error) error {
 			}
 			perr.Failures = append(perr.Failures, Failure{Index: i, Subject: msgs[i].Subject, EventID: id, Err: errs[i]})
 			b.metrics.publishFailed.WithLabelValues(streamOf(msgs[i].Subject)).Inc()
-			b.refusals.note(streamOf(msgs[i].Subject), errs[i])
+			b.refusals.note(streamOf(msgs[i].Subject), errs[i], time.Now())
 			continue
 		}
 		if s := streamOf(msgs[i].Subject); s != stream {
 			if !msgs[i].Quiet {
-				b.refusals.note(s, nil)
+				b.refusals.note(s, nil, time.Time{})
 			}
 			if run > 0 {
 				b.metrics.published.WithLabelValues(stream).Add(float64(run))

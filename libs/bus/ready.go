@@ -23,6 +23,9 @@ const (
 	probeEvery = time.Second
 	// probeTimeout is the time in which a stream must store a probe.
 	probeTimeout = 1500 * time.Millisecond
+	// refusalTTL is how long Ready reports a refusal that no later publication confirms. A process that does not publish any more, for
+	// example because another one has taken its work while it was frozen, cannot see that the stream has recovered.
+	refusalTTL = 15 * time.Second
 )
 
 // probe is the result of the last probe.
@@ -37,7 +40,7 @@ func (b *Bus) Ready(ctx context.Context) error {
 	if !b.nc.IsConnected() {
 		return errors.New("not connected")
 	}
-	if err := b.refusals.first(); err != nil || b.cfg.Guest {
+	if err := b.refusals.first(time.Now()); err != nil || b.cfg.Guest {
 		return err
 	}
 	b.probing.Lock()
@@ -73,12 +76,17 @@ func (b *Bus) probe(ctx context.Context) error {
 type refusals struct {
 	any    atomic.Bool // false: none, the usual case
 	mu     sync.Mutex
-	causes map[string]error
+	causes map[string]refusal
+}
+
+type refusal struct {
+	at  time.Time
+	err error
 }
 
 // note records the result of a publication to a stream; nil is a success. It considers only rejections and missing answers, because a
 // server that cannot write causes those.
-func (r *refusals) note(stream string, err error) {
+func (r *refusals) note(stream string, err error, now time.Time) {
 	if err == nil && !r.any.Load() {
 		return
 	}
@@ -95,9 +103,9 @@ func (r *refusals) note(stream string, err error) {
 		delete(r.causes, stream)
 	} else {
 		if r.causes == nil {
-			r.causes = map[string]error{}
+			r.causes = map[string]refusal{}
 		}
-		r.causes[stream] = err
+		r.causes[stream] = refusal{at: now, err: err}
 	}
 	r.any.Store(len(r.causes) > 0)
 }
@@ -109,15 +117,17 @@ func (r *refusals) clear() {
 	r.any.Store(false)
 }
 
-// first returns the error of the first stream by name; nil if there is none.
-func (r *refusals) first() error {
+// first returns the error of the first stream by name; nil if there is none that is young enough.
+func (r *refusals) first(now time.Time) error {
 	if !r.any.Load() {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	maps.DeleteFunc(r.causes, func(_ string, c refusal) bool { return now.Sub(c.at) > refusalTTL })
+	r.any.Store(len(r.causes) > 0)
 	for _, stream := range slices.Sorted(maps.Keys(r.causes)) {
-		return fmt.Errorf("stream %s does not store messages: %w", stream, r.causes[stream])
+		return fmt.Errorf("stream %s does not store messages: %w", stream, r.causes[stream].err)
 	}
 	return nil
 }
