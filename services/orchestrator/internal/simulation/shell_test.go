@@ -147,8 +147,8 @@ type task struct {
 	written  map[int]bool         // operations that this task has changed
 	freed    []freed
 	withheld map[int]bool // operations that a hold has kept from starting or from sending a command
-	faulted  bool // a call failed, so the sweep may have to start waiting operations
-	starting bool // publishes again after a start
+	faulted  bool         // a call failed, so the sweep may have to start waiting operations
+	starting bool         // publishes again after a start
 	begun    bool
 	process  *orchestrator
 	acks     int

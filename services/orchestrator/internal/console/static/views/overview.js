@@ -78,7 +78,9 @@ function headline(g) {
     case 'failing': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' fails and is tried again', type];
     case 'no_answer': return ['Worker ', h('code', null, g.worker), ' is alive and does not answer for step ', h('code', null, g.step), type];
     case 'polling': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' has polled for more than half of its time', type];
-    case 'held': return [g.step ? ['A hold keeps step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' from running'] : 'A hold keeps the operation from starting', type];
+    case 'held': return g.step
+      ? ['A hold keeps step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' from running', type]
+      : ['A hold keeps the operation from starting', type];
     case 'instance_busy': return ['Another operation of the instance is in progress', type];
     case 'admission': return ['The admission limit is reached', type];
     default: return [g.text, type];
