@@ -63,8 +63,6 @@ const (
 	// changesEvery is the interval of reads of changed operations. reconcileEvery is the delay of a change whose notice was lost.
 	changesEvery   = 200 * time.Millisecond
 	reconcileEvery = 5 * time.Second
-	// holdsEvery is the interval of reads of the holds. A hold applies everywhere within a second, also if its notice was lost.
-	holdsEvery = 500 * time.Millisecond
 	// clientBuffer limits the changed operations that wait for a slow client, and maxClients the number of clients.
 	clientBuffer = 2000
 	maxClients   = 500
@@ -296,8 +294,10 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.workers = liveness.New(liveness.Config{
 		Every: o.cfg.AskWorkersEvery, Timeout: o.cfg.AskWorkersEvery / 4, Grace: 2 * o.cfg.AskWorkersEvery,
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
-	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, o.store, o.deps.Now, o.deps.Log)
-	o.holds = hold.NewCache(hold.Config{Every: holdsEvery, Timeout: o.cfg.BatchTimeout}, o.store, o.deps.Bus.NATS(), o.deps.Now, o.timer.Wake, o.deps.Log)
+	looker := &holdsLooker{Store: o.store}
+	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, looker, o.deps.Now, o.deps.Log)
+	o.holds = hold.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), o.deps.Now, o.timer.Wake, o.deps.Log)
+	looker.holds = o.holds
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
 	o.changes = stream.New(stream.Config{
@@ -578,4 +578,20 @@ func (o *Orchestrator) Close() error {
 		problems = append(problems, postgres.Close(db))
 	}
 	return errors.Join(problems...)
+}
+
+// holdsLooker tells the holds in memory what the sweep has seen of those in the database, so that they need no statement of their own.
+type holdsLooker struct {
+	*store.Store
+
+	holds *hold.Cache
+}
+
+// SweepStatus implements timer.Looker.
+func (l *holdsLooker) SweepStatus(ctx context.Context) (store.SweepStatus, error) {
+	status, err := l.Store.SweepStatus(ctx)
+	if err == nil {
+		l.holds.Seen(status.Holds)
+	}
+	return status, err
 }

@@ -21,20 +21,20 @@ type Store interface {
 	DropEndedHolds(ctx context.Context, now time.Time) error
 }
 
-// Config is the configuration of a Cache.
-type Config struct {
-	// Every is the time between two reads. It is less than a second, so that a hold applies within one although its notice was lost.
-	Every time.Duration
-	// Timeout bounds a read.
-	Timeout time.Duration
+// Version tells one set of holds from another.
+type Version struct {
+	Count int
+	// Newest is when the newest hold was created, in microseconds since 1970; 0 if there is none.
+	Newest int64
 }
 
 // Cache keeps the holds in memory. It is safe for concurrent use.
 type Cache struct {
-	cfg   Config
-	store Store
-	nats  *nats.Conn
-	now   func() time.Time
+	// timeout bounds a read.
+	timeout time.Duration
+	store   Store
+	nats    *nats.Conn
+	now     func() time.Time
 	// wake is called with the time at which held operations may be released.
 	wake func(at time.Time)
 	log  *slog.Logger
@@ -45,8 +45,8 @@ type Cache struct {
 }
 
 // NewCache returns an empty Cache. The caller must call Refresh before the holds apply, and Run.
-func NewCache(cfg Config, s Store, nc *nats.Conn, now func() time.Time, wake func(at time.Time), log *slog.Logger) *Cache {
-	c := &Cache{cfg: cfg, store: s, nats: nc, now: now, wake: wake, log: log, stale: make(chan struct{}, 1)}
+func NewCache(timeout time.Duration, s Store, nc *nats.Conn, now func() time.Time, wake func(at time.Time), log *slog.Logger) *Cache {
+	c := &Cache{timeout: timeout, store: s, nats: nc, now: now, wake: wake, log: log, stale: make(chan struct{}, 1)}
 	c.holds.Store(&[]Hold{})
 	return c
 }
@@ -81,7 +81,7 @@ func (c *Cache) Active() []string {
 
 // Refresh reads the holds, and wakes the timer if a hold has gone, and when one ends by itself.
 func (c *Cache) Refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	found, err := c.store.Holds(ctx)
 	if err != nil {
@@ -118,25 +118,38 @@ func (c *Cache) Changed(ctx context.Context) error {
 	return err
 }
 
-// Run reads the holds until ctx ends.
+// Seen compares the version in the database with the holds in memory, and reads them again if they differ or one has ended. The sweep calls it every
+// second, so that a hold applies although its notice was lost.
+func (c *Cache) Seen(v Version) {
+	holds := *c.holds.Load()
+	known, ended, now := Version{Count: len(holds)}, false, c.now()
+	for i := range holds {
+		known.Newest = max(known.Newest, holds[i].CreatedAt.UnixMicro())
+		ended = ended || !holds[i].Active(now)
+	}
+	if v != known || ended {
+		c.refreshSoon()
+	}
+}
+
+func (c *Cache) refreshSoon() {
+	select {
+	case c.stale <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads the holds after each change until ctx ends.
 func (c *Cache) Run(ctx context.Context) error {
-	sub, err := c.nats.Subscribe(event.NoticeHolds, func(*nats.Msg) {
-		select {
-		case c.stale <- struct{}{}:
-		default:
-		}
-	})
+	sub, err := c.nats.Subscribe(event.NoticeHolds, func(*nats.Msg) { c.refreshSoon() })
 	if err != nil {
 		return fmt.Errorf("subscribe to changes of holds: %w", err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	tick := time.NewTicker(c.cfg.Every)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
 		case <-c.stale:
 		}
 		if err := c.Refresh(ctx); err != nil && ctx.Err() == nil {

@@ -94,7 +94,7 @@ func TestCache_Refresh_AppliesHoldsUntilTheyEnd(t *testing.T) {
 		{ID: "a", Scope: hold.Scope{Plan: "azure"}, Until: epoch.Add(time.Minute)}, {ID: "b", Scope: hold.Scope{Worker: "provisioner"}},
 	}}
 	var woken []time.Time
-	c := hold.NewCache(hold.Config{Every: time.Second, Timeout: time.Second}, f, nil, clock.Now,
+	c := hold.NewCache(time.Second, f, nil, clock.Now,
 		func(at time.Time) { woken = append(woken, at) }, slog.New(slog.DiscardHandler))
 	want := func(id string) {
 		t.Helper()

@@ -9,16 +9,18 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
 )
 
 const (
 	// sweepStatusSQL relies on operations_due, operations_in_flight, operations_pending and operations_held. An idle orchestrator has only
-	// this statement and the one that reads holds. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
+	// this statement. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
 	sweepStatusSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
     (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
     (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, arrived LIMIT 1) IS NOT NULL,
-    EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL)`
+    EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
+    (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds)`
 	dueSQL = `
 SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`
 	unansweredSQL = `
@@ -49,13 +51,15 @@ type SweepStatus struct {
 	Pending bool
 	// Held reports whether there are held operations.
 	Held bool
+	// Holds is the version of the holds.
+	Holds hold.Version
 }
 
 // SweepStatus reads the work of the next sweep with one statement.
 func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	var due, unanswered sql.NullTime
 	var status SweepStatus
-	if err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(&due, &unanswered, &status.Pending, &status.Held); err != nil {
+	if err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(&due, &unanswered, &status.Pending, &status.Held, &status.Holds.Count, &status.Holds.Newest); err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}
 	status.NextDue, status.NextUnanswered = utc(due), utc(unanswered)
