@@ -500,8 +500,8 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	}
 	defer unsubscribe()
 	// Holds apply from the first command on.
-	if err := o.holds.Refresh(ctx); err != nil {
-		return err
+	if !o.holds.Load(ctx) {
+		return nil // stopped
 	}
 	// Discover live workers before checking for unanswered commands.
 	if err := o.workers.Round(ctx); errors.Is(err, liveness.ErrNotConnected) {

@@ -44,7 +44,7 @@ type Cache struct {
 	stale chan struct{}
 }
 
-// NewCache returns an empty Cache. The caller must call Refresh before the holds apply, and Run.
+// NewCache returns an empty Cache. The caller must call Load before the holds apply, and Run.
 func NewCache(timeout time.Duration, s Store, nc *nats.Conn, now func() time.Time, wake func(at time.Time), log *slog.Logger) *Cache {
 	c := &Cache{timeout: timeout, store: s, nats: nc, now: now, wake: wake, log: log, stale: make(chan struct{}, 1)}
 	c.holds.Store(&[]Hold{})
@@ -107,6 +107,27 @@ func (c *Cache) Refresh(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// loadPause is the pause after a failed read at the start.
+const loadPause = time.Second
+
+// Load reads the holds, again and again while the database is away. It reports false if ctx ends before.
+func (c *Cache) Load(ctx context.Context) bool {
+	for {
+		err := c.Refresh(ctx)
+		if err == nil {
+			return true
+		}
+		c.log.Warn("holds not read; nothing is sent before", "err", err)
+		pause := time.NewTimer(loadPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return false
+		case <-pause.C:
+		}
+	}
 }
 
 // Changed applies a change of this orchestrator: it reads the holds, and notifies the other orchestrators.

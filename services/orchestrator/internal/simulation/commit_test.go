@@ -64,6 +64,10 @@ func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 			op.model.saved = append(op.model.saved[:0], i.saved...)
 		case engine.Retry:
 			op.since = w.commits
+		case engine.Release:
+			if c.next.Status == event.Pending { // it can start from now on, with the admission of the sweep that has released it
+				op.since = w.commits
+			}
 		}
 		op.facts = append(op.facts, c.effects.Facts...)
 		w.check(op, &state, c.event, &c.next, &c.effects, c.at)
