@@ -144,6 +144,7 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 	w.checkCondition(op, before, e, next, effects, at)
 	w.checkHold(op, before, e, next, at)
 	w.checkState(op, before, next, effects, at)
+	w.checkShown(op, next)
 	w.checkStages(op, before, next, effects, left)
 	if effects.Dispatch && next.InFlight() {
 		c := op.model.commands[next.AwaitedCursor()]

@@ -1,0 +1,77 @@
+package simulation_test
+
+import (
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+)
+
+// checkShown checks what the operator API shows of a state: how the operation stands, what is left of the budget of its step, and what a
+// retry would run again.
+func (w *world) checkShown(op *operation, s *engine.State) {
+	want, since := s.Condition, s.ConditionSince
+	if s.HoldID != "" {
+		want, since = engine.Held, s.HeldSince
+	}
+	if c, at := s.Standing(); c != want || !at.Equal(since) {
+		w.violate("the operation stands as %q since %s, want %q since %s", c, at, want, since)
+	}
+	w.checkLeft(op, s)
+	if s.Status == event.Failed {
+		w.checkPreview(op, s, "", s.Stage)
+		w.checkPreview(op, s, op.p.Stages[0].Name, 0)
+	}
+}
+
+// checkLeft compares the budget that is shown with the first try that the model has seen.
+func (w *world) checkLeft(op *operation, s *engine.State) {
+	left := engine.Left(op.p, s)
+	if shown := s.InFlight() || s.Waiting(); shown != (left != nil) {
+		w.violate("a budget is shown: %t, want %t", left != nil, shown)
+	}
+	if left == nil {
+		return
+	}
+	step := &op.p.Stages[s.Stage].Steps[s.StandsAt()]
+	end, policy := s.Deadline, process.Fail
+	if op.p.Stages[s.Stage].Finally {
+		policy = process.Skip
+	}
+	t, tried := op.model.tries[step.Name]
+	if step.Waits() || !tried || t.first.IsZero() { // the two budgets of a step with a wait are checked when they are spent
+		if left.EndsAt.After(s.Deadline) {
+			w.violate("the budget of %s ends at %s, after the operation", step.Name, left.EndsAt)
+		}
+		return
+	}
+	if at := t.first.Add(step.Retry.Timeout); step.Retry.Timeout > 0 && at.Before(end) {
+		end, policy = at, step.OnTimeout
+	}
+	if !left.EndsAt.Equal(end) || left.OnTimeout != policy {
+		w.violate("the budget of %s ends at %s with %s, want %s with %s", step.Name, left.EndsAt, left.OnTimeout, end, policy)
+	}
+}
+
+// checkPreview checks that the preview of a retry lists every step from a stage on, and none that is done as running again.
+func (w *world) checkPreview(op *operation, s *engine.State, stage string, from int) {
+	planned, err := engine.Preview(op.p, s, engine.Retry{By: "me", Stage: stage})
+	if err != nil {
+		w.violate("the preview of a retry from %q: %v", stage, err)
+	}
+	n := 0
+	for i := from; i < len(op.p.Stages); i++ {
+		for j := range op.p.Stages[i].Steps {
+			step := &op.p.Stages[i].Steps[j]
+			if n >= len(planned) || planned[n].Stage != op.p.Stages[i].Name || planned[n].Step != step.Name {
+				w.violate("the preview of a retry from %q lists %+v, want step %d to be %s", stage, planned, n, step.Name)
+			}
+			if later := i > s.Stage || i == s.Stage && j > s.Step; later && planned[n].Plan == engine.PlanAgain && !op.p.Stages[i].Finally {
+				w.violate("the preview says that %s runs again, and it never ran", step.Name)
+			}
+			n++
+		}
+	}
+	if n != len(planned) {
+		w.violate("the preview of a retry from %q lists %d steps, want %d", stage, len(planned), n)
+	}
+}
