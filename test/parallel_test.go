@@ -225,12 +225,12 @@ func TestParallel_SuspendAndResume_AreConsistent(t *testing.T) {
 		}
 	}
 	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
-	everybody := map[string]int{accepted: clients}
+	allAccepted := map[string]int{accepted: clients}
 
-	// Whoever wants the same gets the same; to come back waits until all is gone.
+	// Equal requests get the same operation. The unsuspension waits until the suspension has ended.
 	sys.Fault("provisioner", hanging)
-	suspension := wantAnswers(t, sys, 1, everybody, ask(func(int) bool { return false }))
-	back := wantAnswers(t, sys, 2, everybody, ask(func(int) bool { return true }))
+	suspension := wantAnswers(t, sys, 1, allAccepted, ask(func(int) bool { return false }))
+	back := wantAnswers(t, sys, 2, allAccepted, ask(func(int) bool { return true }))
 	sys.Fault("provisioner", healthy)
 	sys.PollEnd(o, back, osb.StateSucceeded, limit)
 	sys.AwaitEnd(suspension, "succeeded", limit)

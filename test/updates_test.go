@@ -175,7 +175,7 @@ func TestUpdate_Credentials_ReachRuntimeAndNoFile(t *testing.T) {
 	sys.UpdateAtOnce(o, osbclient.Change{Context: o.Body().Context})
 	sys.Kill()
 	look(t, sys, harness.NewCanaries(map[string]harness.Canary{"new client id": id, "new client secret": secret}))
-	// They are still there when somebody needs them.
+	// A later deprovisioning can still read them.
 	sys.Start()
 	sys.PollEnd(o, sys.Deprovision(o), osb.StateSucceeded, limit)
 	checkNothingLeft(t, sys, o)

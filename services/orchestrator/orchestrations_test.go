@@ -24,8 +24,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// fleetProcesses are testProcesses with upgrades.
-func fleetProcesses() fstest.MapFS {
+// orchestrationProcesses are testProcesses with upgrades.
+func orchestrationProcesses() fstest.MapFS {
 	files := maps.Clone(testProcesses)
 	for _, t := range []string{"upgradeKyma", "upgradeCluster"} {
 		files[t+".yaml"] = &fstest.MapFile{Data: []byte(`
@@ -40,8 +40,8 @@ stages:
 	return files
 }
 
-// fleet is a fake broker: it has instances, and records upgrades once per operation ID.
-type fleet struct {
+// fakeBroker has instances, and records upgrades once per operation ID.
+type fakeBroker struct {
 	*system
 	instances []event.InstanceSummary
 
@@ -53,11 +53,11 @@ type fleet struct {
 	after func(asked []event.UpgradeOrder) error
 }
 
-// newFleet starts the fake services, without orchestrators and workers.
-func newFleet(t *testing.T, instances int) *fleet {
+// newFakeBroker starts the fake services, without orchestrators and workers.
+func newFakeBroker(t *testing.T, instances int) *fakeBroker {
 	t.Helper()
-	f := &fleet{system: newSystem(t), refuse: map[string]string{}, recorded: map[string]event.UpgradeOrder{}}
-	f.cfg.Processes = fleetProcesses()
+	f := &fakeBroker{system: newSystem(t), refuse: map[string]string{}, recorded: map[string]event.UpgradeOrder{}}
+	f.cfg.Processes = orchestrationProcesses()
 	f.cfg.OrchestrationsEvery = 50 * time.Millisecond
 	for i := range instances {
 		f.instances = append(f.instances, event.InstanceSummary{
@@ -72,14 +72,14 @@ func newFleet(t *testing.T, instances int) *fleet {
 	return f
 }
 
-func (f *fleet) answer(subject string, handle func(ctx context.Context, data []byte) (any, error)) {
+func (f *fakeBroker) answer(subject string, handle func(ctx context.Context, data []byte) (any, error)) {
 	f.t.Helper()
 	stop, err := f.bus.Answer(subject, "broker", handle)
 	require.NoError(f.t, err)
 	f.t.Cleanup(stop)
 }
 
-func (f *fleet) answerInstances(_ context.Context, data []byte) (any, error) {
+func (f *fakeBroker) answerInstances(_ context.Context, data []byte) (any, error) {
 	var request event.InstancesRequest
 	if err := json.Unmarshal(data, &request); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (f *fleet) answerInstances(_ context.Context, data []byte) (any, error) {
 	return answer, nil
 }
 
-func (f *fleet) answerUpgrade(ctx context.Context, data []byte) (any, error) {
+func (f *fakeBroker) answerUpgrade(ctx context.Context, data []byte) (any, error) {
 	var request event.UpgradeRequest
 	if err := json.Unmarshal(data, &request); err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (f *fleet) answerUpgrade(ctx context.Context, data []byte) (any, error) {
 }
 
 // watch makes the database record after each statement how many members of each orchestration are in progress.
-func (f *fleet) watch() {
+func (f *fakeBroker) watch() {
 	f.t.Helper()
 	_, err := f.db.Exec(`
 CREATE TABLE seen_in_progress (n integer NOT NULL);
@@ -145,14 +145,14 @@ CREATE TRIGGER see_in_progress AFTER UPDATE ON orchestrator.orchestration_member
 }
 
 // mostInProgress returns the highest recorded number of members in progress.
-func (f *fleet) mostInProgress() (n int) {
+func (f *fakeBroker) mostInProgress() (n int) {
 	f.t.Helper()
 	require.NoError(f.t, f.db.Get(&n, `SELECT COALESCE(max(n), 0) FROM seen_in_progress`))
 	return n
 }
 
 // call sends a request to the operator API, and decodes the answer if it has the wanted status.
-func (f *fleet) call(method, path, contentType, body string, status int, into any) {
+func (f *fakeBroker) call(method, path, contentType, body string, status int, into any) {
 	f.t.Helper()
 	request, err := http.NewRequestWithContext(f.t.Context(), method, f.api.URL+path, strings.NewReader(body))
 	require.NoError(f.t, err)
@@ -174,7 +174,7 @@ func (f *fleet) call(method, path, contentType, body string, status int, into an
 }
 
 // upgrade orders an orchestration and returns its ID.
-func (f *fleet) upgrade(what, body string) string {
+func (f *fakeBroker) upgrade(what, body string) string {
 	f.t.Helper()
 	var answer struct {
 		OrchestrationID string `json:"orchestrationID"`
@@ -183,7 +183,7 @@ func (f *fleet) upgrade(what, body string) string {
 	return answer.OrchestrationID
 }
 
-func (f *fleet) upgradeAll(workers int) string {
+func (f *fakeBroker) upgradeAll(workers int) string {
 	f.t.Helper()
 	return f.upgrade("kyma", fmt.Sprintf(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"parallel": {"workers": %d}}}`, workers))
 }
@@ -194,13 +194,13 @@ type shownOrchestration struct {
 	OperationStats           map[string]int
 }
 
-func (f *fleet) orchestration(id string) (o shownOrchestration) {
+func (f *fakeBroker) orchestration(id string) (o shownOrchestration) {
 	f.t.Helper()
 	f.get("/orchestrations/"+id, &o)
 	return o
 }
 
-func (f *fleet) awaitOrchestration(id, state string) shownOrchestration {
+func (f *fakeBroker) awaitOrchestration(id, state string) shownOrchestration {
 	f.t.Helper()
 	var o shownOrchestration
 	testkit.Eventually(f.t, patience, "the orchestration is "+state, func() bool {
@@ -210,7 +210,7 @@ func (f *fleet) awaitOrchestration(id, state string) shownOrchestration {
 	return o
 }
 
-func (f *fleet) awaitStats(id string, want map[string]int) {
+func (f *fakeBroker) awaitStats(id string, want map[string]int) {
 	f.t.Helper()
 	testkit.Eventually(f.t, patience, fmt.Sprintf("the operations are %v", want), func() bool {
 		return maps.Equal(f.orchestration(id).OperationStats, want)
@@ -225,7 +225,7 @@ type shownMember struct {
 	KymaConfig, ClusterConfig                                                          map[string]string
 }
 
-func (f *fleet) members(id, query string) []shownMember {
+func (f *fakeBroker) members(id, query string) []shownMember {
 	f.t.Helper()
 	var list struct {
 		Data              []shownMember
@@ -239,7 +239,7 @@ func (f *fleet) members(id, query string) []shownMember {
 }
 
 // eachOnce fails the test unless each instance was upgraded by one operation, whose step ran once.
-func (f *fleet) eachOnce() {
+func (f *fakeBroker) eachOnce() {
 	f.t.Helper()
 	f.mu.Lock()
 	order := slices.Sorted(slices.Values(f.order))
@@ -259,7 +259,7 @@ func (f *fleet) eachOnce() {
 }
 
 func TestOrchestration_Concurrency_IsLimited(t *testing.T) {
-	f := newFleet(t, 40)
+	f := newFakeBroker(t, 40)
 	f.start()
 	var mu sync.Mutex
 	running, most := 0, 0
@@ -294,7 +294,7 @@ func TestOrchestration_Concurrency_IsLimited(t *testing.T) {
 }
 
 func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
-	f := newFleet(t, 2)
+	f := newFakeBroker(t, 2)
 	f.start()
 	id := f.upgrade("cluster", `{"targets": {"include": [{"target": "all"}], "exclude": [{"instanceID": "i-00001"}]}, "dryRun": true,
 		"notification": true, "kubernetes": {"kubernetesVersion": "1.31.4", "machineImage": "gardenlinux", "machineImageVersion": "1592.4.0"}}`)
@@ -340,7 +340,7 @@ func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
 }
 
 func TestOrchestration_OrchestratorStops_OtherContinues(t *testing.T) {
-	f := newFleet(t, 60)
+	f := newFakeBroker(t, 60)
 	first, second := f.start(), f.orchestrator()
 	id := f.upgradeAll(4)
 	for i := range 4 {
@@ -356,7 +356,7 @@ func TestOrchestration_OrchestratorStops_OtherContinues(t *testing.T) {
 }
 
 func TestOrchestration_AnswerLost_OperationIsRecordedOnce(t *testing.T) {
-	f := newFleet(t, 6)
+	f := newFakeBroker(t, 6)
 	asked := map[string]int{}
 	lost := make(chan struct{}, 100)
 	f.after = func(orders []event.UpgradeOrder) error {
@@ -384,7 +384,7 @@ func TestOrchestration_AnswerLost_OperationIsRecordedOnce(t *testing.T) {
 }
 
 func TestOrchestration_ConnectionsDropped_Continues(t *testing.T) {
-	f := newFleet(t, 60)
+	f := newFakeBroker(t, 60)
 	f.start()
 	cuts := 0
 	f.after = func([]event.UpgradeOrder) error {
@@ -410,7 +410,7 @@ func TestOrchestration_ConnectionsDropped_Continues(t *testing.T) {
 
 func TestOrchestration_ManyMembers_ArePaged(t *testing.T) {
 	const members = 10_000
-	f := newFleet(t, members)
+	f := newFakeBroker(t, members)
 	f.start()
 	id := f.upgrade("cluster", `{"targets": {"include": [{"target": "all"}]}, "strategy": {"schedule": "2099-01-01T00:00:00Z"}}`)
 	f.awaitStats(id, map[string]int{"pending": members})
@@ -439,7 +439,7 @@ func TestOrchestration_ManyMembers_ArePaged(t *testing.T) {
 }
 
 func TestOrchestration_NoTargets_SucceedsWithMessage(t *testing.T) {
-	f := newFleet(t, 3)
+	f := newFakeBroker(t, 3)
 	f.start()
 	for _, i := range f.instances {
 		f.refuse[i.InstanceID] = "the instance is suspended"
@@ -455,7 +455,7 @@ func TestOrchestration_NoTargets_SucceedsWithMessage(t *testing.T) {
 }
 
 func TestOrchestration_RequestRejected_SkipsTheMember(t *testing.T) {
-	f := newFleet(t, 10)
+	f := newFakeBroker(t, 10)
 	for i := range 9 {
 		f.refuse[fmt.Sprintf("i-%05d", i)] = "the instance is suspended"
 	}
@@ -473,7 +473,7 @@ func TestOrchestration_RequestRejected_SkipsTheMember(t *testing.T) {
 }
 
 func TestOrchestration_InstanceNotProvisioned_IsSkipped(t *testing.T) {
-	f := newFleet(t, 7)
+	f := newFakeBroker(t, 7)
 	for i, state := range []event.InstanceState{
 		event.InstanceProvisioning, event.InstanceFailed, event.InstanceSuspended, event.InstanceDeprovisioning, event.InstanceDeleted,
 	} {
@@ -492,7 +492,7 @@ func TestOrchestration_InstanceNotProvisioned_IsSkipped(t *testing.T) {
 }
 
 func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
-	f := newFleet(t, 20)
+	f := newFakeBroker(t, 20)
 	f.start()
 	open := make(gate)
 	f.script.set("Upgrade", open.step)
@@ -540,7 +540,7 @@ func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
 }
 
 func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
-	f := newFleet(t, 5)
+	f := newFakeBroker(t, 5)
 	f.start()
 	broken := func(instances ...string) {
 		f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -617,7 +617,7 @@ func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
 }
 
 func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
-	f := newFleet(t, 2)
+	f := newFakeBroker(t, 2)
 	f.start()
 	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
@@ -649,7 +649,7 @@ func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
 }
 
 func TestOrchestrationAPI_InvalidRequest_IsRejected(t *testing.T) {
-	f := newFleet(t, 1)
+	f := newFakeBroker(t, 1)
 	f.start()
 	id := f.upgradeAll(1)
 	f.awaitOrchestration(id, "succeeded")
@@ -699,7 +699,7 @@ func TestOrchestrationAPI_InvalidRequest_IsRejected(t *testing.T) {
 }
 
 func TestEvents_Operations_AreReported(t *testing.T) {
-	f := newFleet(t, 0)
+	f := newFakeBroker(t, 0)
 	f.start()
 	f.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})

@@ -45,7 +45,7 @@ func TestSuspension_NoOperand_HasNothingToClean(t *testing.T) {
 	}
 }
 
-// Nobody can clean up the remote side of an account that is gone, so that nobody waits for it.
+// The remote resources of a deleted account cannot be removed, so the removal must not wait for them.
 func TestRemoval_DeletedAccount_RemovesFinalizers(t *testing.T) {
 	c := start(t)
 	c.order()

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/configdoc"
 )
 
-// variables are those that structs take from the environment, and those of the log, which everybody has.
+// variables are those that structs take from the environment, and those of the log, which every process has.
 func variables(t *testing.T, structs ...string) map[string]configdoc.Variable {
 	t.Helper()
 	key := strings.Join(structs, " ")

@@ -103,7 +103,7 @@ func TestSelectors_Pods_Match(t *testing.T) {
 	}
 }
 
-// Peers of policies are held against the pods as well: a policy that names a component which nothing has keeps everybody out.
+// The peers of policies must exist, too: a policy for a component that no pod has would admit no traffic.
 func TestNetworkPolicies_Pods_Exist(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {
@@ -132,7 +132,7 @@ func TestNetworkPolicies_Pods_Exist(t *testing.T) {
 			var peers []networkingv1.NetworkPolicyPeer
 			for _, in := range p.Spec.Ingress {
 				if len(in.From) == 0 || len(in.Ports) == 0 {
-					t.Errorf("%s: %s lets in everybody or to everything", name, describe(p))
+					t.Errorf("%s: %s allows every peer or every port", name, describe(p))
 				}
 				peers = append(peers, in.From...)
 			}

@@ -55,7 +55,7 @@ func TestEngine_TLS_LosesNoOperation(t *testing.T) {
 			outlived++
 		}
 	}
-	// The reload is no reason for the engine to leave it down, as "docker kill -s HUP" is. Everybody meets the new certificates now.
+	// The engine restarts the server after a crash; after "docker kill -s HUP" it would not. All clients now see the new certificates.
 	in.restarts(t, "nats")
 	in.healthy()
 	begin = time.Now()
@@ -64,7 +64,7 @@ func TestEngine_TLS_LosesNoOperation(t *testing.T) {
 	after := w.connections(t)
 	w.sessions(t)
 	fmt.Printf(`
-docker-compose.tls.yml, with a certificate of everybody:
+docker-compose.tls.yml, with a certificate for each process:
   containers healthy after                               %d, %s
   provisioning of plan aws, deprovisioning               %s, %s
   sessions of Postgres, all with TLS and a certificate   %d
@@ -262,7 +262,7 @@ func (w *encrypted) renew(t *testing.T) (instances []string, requests int) {
 	for _, server := range []string{"nats", "postgres"} {
 		w.run("exec", "-T", server, "sh", "-c", "kill -HUP 1")
 	}
-	testkit.Eventually(t, limit, "everybody shows a new certificate", func() bool {
+	testkit.Eventually(t, limit, "all servers show a new certificate", func() bool {
 		now := w.serials(t)
 		for name, serial := range old {
 			if now[name] == serial {

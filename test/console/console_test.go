@@ -368,7 +368,7 @@ func TestConsole_ServerOrSessionLost_IsShown(t *testing.T) {
 	stop()
 	p.shows("#banner", "The orchestrator has not responded")
 
-	s.orchestrator() // with a key of its own for sessions: nobody is logged in any more
+	s.orchestrator() // with a new key for sessions, so all users are logged out
 	p.shows("h1", "Log in")
 }
 

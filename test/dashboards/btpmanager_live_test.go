@@ -28,7 +28,7 @@ const (
 )
 
 // TestBTPManager_LiveCluster_PanelsHaveData takes BTP manager through the life of an operand: without credentials, not ready, ready,
-// changed by somebody, and deleted with a service instance.
+// changed by a user of the cluster, and deleted with a service instance.
 func TestBTPManager_LiveCluster_PanelsHaveData(t *testing.T) {
 	t.Parallel()
 	live(t)
@@ -122,7 +122,7 @@ func (o operand) await(state v1alpha1.State) {
 	})
 }
 
-// change changes a Deployment of the operand as somebody in the cluster does, and waits until BTP manager has put it right.
+// change changes a Deployment of the operand as a user of the cluster, and waits until BTP manager has restored it.
 func (o operand) change() {
 	o.t.Helper()
 	var list appsv1.DeploymentList

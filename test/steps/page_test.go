@@ -120,7 +120,7 @@ func write(out *strings.Builder, set processSet, described map[string]worker.Des
 				s := &stage.Steps[i]
 				d, ok := described[s.Worker+"/"+s.Name]
 				if !ok {
-					return fmt.Errorf("nobody serves the step %s of worker %s in %s.yaml", s.Name, s.Worker, t)
+					return fmt.Errorf("no worker serves the step %s of worker %s in %s.yaml", s.Name, s.Worker, t)
 				}
 				row(out, stage.Name, s, d)
 			}

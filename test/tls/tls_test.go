@@ -52,7 +52,7 @@ func TestTLS_MutualOnAllHops_Works(t *testing.T) {
 	w.refusals()
 	renewed := w.renew()
 	fmt.Printf(`
-TLS, with a certificate of everybody:
+TLS, with a certificate for each process:
   provisioning of plan azure                     %s
   sessions of Postgres, all with TLS             %d
   connections of NATS, all with TLS              %d

@@ -1,4 +1,4 @@
-// Package tls runs the whole system with TLS on every hop, and a certificate of everybody: with "make e2e SUITE=tls".
+// Package tls runs the whole system with TLS on every connection and a certificate for each process: "make e2e SUITE=tls".
 package tls
 
 import (

@@ -354,7 +354,7 @@ func (o *order) taken() bool {
 	return len(o.outcomes) > 0 || slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack || d.settled == term })
 }
 
-// left tells that an order was given back, or that the worker has done nothing with it until it came again; the caller holds the lock.
+// left reports whether the worker gave an order back, or did not settle it before it was redelivered. The caller holds the lock.
 func (o *order) left() bool {
 	return len(o.given) > 1 || len(o.given) > 0 && o.given[0].settled == nak
 }
@@ -365,12 +365,12 @@ func (o *order) early() bool {
 	return slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack && (good == nil || d.settle < good.stored) })
 }
 
-// answered tells that an order has an answer that the stream has taken, and that all its messages are acknowledged; the caller holds
-// the lock.
+// answered reports whether the stream has stored a result of an order and all messages of the order are acknowledged. The caller
+// holds the lock.
 func (o *order) answered() bool { return o.good() != nil && o.acknowledged() }
 
-// acknowledged tells that each message of an order was acknowledged since it was delivered last, by whichever of its deliveries: who
-// still executes a command that comes again acknowledges the one he executes. The caller holds the lock.
+// acknowledged reports whether each message of an order was acknowledged after its last delivery, through any of its deliveries: a
+// worker that still executes a redelivered command acknowledges the delivery that it executes. The caller holds the lock.
 func (o *order) acknowledged() bool {
 	last, since := map[uint64]int{}, map[uint64]int{}
 	for _, d := range o.given {

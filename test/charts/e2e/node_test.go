@@ -254,7 +254,7 @@ func (n *node) create(ctx context.Context, p *corev1.Pod, c *container) error {
 	args := []string{"create", "--name", c.name, "--network", n.network, "--hostname", p.Name}
 	security := p.Spec.SecurityContext
 	if security == nil || security.RunAsUser == nil || *security.RunAsUser == 0 {
-		return errors.New("this node runs nobody as root")
+		return errors.New("this node runs no container as root")
 	}
 	args = append(args, "--user", fmt.Sprintf("%d:%d", *security.RunAsUser, *security.RunAsGroup))
 	if s := spec.SecurityContext; s != nil {

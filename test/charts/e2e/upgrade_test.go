@@ -72,7 +72,7 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 	h.install(values(t, fmt.Sprintf(real, image, "1")))
 	t.Logf("installed, and all pods ready, after %s", time.Since(begin).Round(time.Second))
 	h.test()
-	// A team's worker, by its own chart: it is there when the orchestrator says so, to somebody with the token that the chart has made.
+	// A team's worker with its own chart is ready when the orchestrator lists it; the question needs the token that the chart created.
 	h.installChart(workerChart, "lms", map[string]any{
 		"image": "keb/step-worker:" + image, "args": []string{"lms"}, "worker": "lms", "imagePullPolicy": "Never", "replicas": 1,
 		"env": map[string]any{"KEB_LMS_URL": "http://keb-landscape:8090/lms"},
@@ -103,7 +103,7 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 				t.Errorf("pod %s is that of before the upgrade", name)
 			}
 		}
-		// While the database itself restarts there is nobody to ask.
+		// Requests may fail while the database restarts.
 		if i == 0 && len(failed) > 0 {
 			t.Errorf("%d requests of the platform failed, the first: %v", len(failed), failed[0])
 		}

@@ -56,8 +56,8 @@ func (c Canaries) AddCanary(name string, canary Canary) {
 	c.Add(name, canary.String())
 }
 
-// Add looks for a secret that somebody else has made, too. All of it must be random: each piece of eight bytes is looked for, and of
-// sixteen where it is hexadecimal, as many things are.
+// Add adds a secret that the test has not made. All of it must be random, because every piece of eight bytes is searched for, or of
+// sixteen if the secret is hexadecimal, as many other values are.
 func (c Canaries) Add(name, secret string) {
 	plain := window
 	if _, err := hex.DecodeString(secret[:len(secret)/2*2]); err == nil {

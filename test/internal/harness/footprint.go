@@ -19,8 +19,8 @@ func Complete() Footprint {
 	}
 }
 
-// WithoutAccount leaves out the account of the hyperscaler: after a deprovisioning it stays claimed, and dirty, until somebody has
-// cleaned it, which may be soon.
+// WithoutAccount leaves out the account of the hyperscaler. After a deprovisioning it stays claimed and dirty until it is cleaned,
+// which may be soon.
 func (f Footprint) WithoutAccount() Footprint {
 	f = maps.Clone(f)
 	delete(f, claimed)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Remote says where a system runs that somebody else has started, and who asks.
+// Remote is the address of a system that the test has not started, and the credentials for it.
 type Remote struct {
 	OSBAddr, OperatorAddr, LandscapeAddr string
 	// Password is that of the user keb of the OSB API, Token a token of the operator API.

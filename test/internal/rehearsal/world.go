@@ -48,7 +48,7 @@ type Execution struct {
 	// Details names the members that the step has saved, StageMemory what it has put into the stage memory.
 	Details     []string
 	StageMemory []string
-	// Lost tells that the result did not arrive.
+	// Lost means that the result did not arrive.
 	Lost bool
 }
 

@@ -23,12 +23,12 @@ func newAccessToken(o *options) *cobra.Command {
 	var name, role string
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make an access token for somebody",
-		Long: `Make an access token for somebody, and print it together with its line for the token file (KEB_ACCESS_TOKENS_FILE).
+		Short: "Create an access token",
+		Long: `Create an access token and print it with its line for the token file (KEB_ACCESS_TOKENS_FILE).
 
-The token is printed this once and kept nowhere: the line has only its hash. Give the token to its owner, and add the line to the
-file; running services notice it by themselves. Who is to have another token gets it beside the old one, whose line is removed
-when it is no longer used.`,
+The token is printed only once and is not stored: the line contains its hash. Give the token to its owner and add the line to the
+file; running services notice the change. To replace a token, add the new line beside the old one, and remove the old line when
+the old token is no longer used.`,
 		Args: exactly(),
 		RunE: func(*cobra.Command, []string) error {
 			token, hash := access.NewToken()

@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// fleet contains the instances that the targets of the tests select from.
-var fleet = []event.InstanceSummary{
+// instances contains the instances that the targets of the tests select from.
+var instances = []event.InstanceSummary{
 	{
 		InstanceID: "i-1", Plan: event.Plan{Name: "azure"}, GlobalAccountID: "ga-1", SubaccountID: "sa-1", RuntimeID: "r-1",
 		Runtime: event.Runtime{ShootName: "c-1", Region: "westeurope"},
@@ -55,9 +55,9 @@ func TestMatcher_SelectsInstances(t *testing.T) {
 			m, err := NewMatcher(c.targets)
 			require.NoError(t, err)
 			var got []string
-			for i := range fleet {
-				if m.Match(&fleet[i]) {
-					got = append(got, fleet[i].InstanceID)
+			for i := range instances {
+				if m.Match(&instances[i]) {
+					got = append(got, instances[i].InstanceID)
 				}
 			}
 			if diff := cmp.Diff(c.want, strings.Join(got, " ")); diff != "" {
