@@ -54,11 +54,12 @@ func (s *connections) watch(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateClosed, http.StateHijacked:
 		s.remove(c)
-	default:
+	case http.StateActive:
 		c.used = true
-		if c.place != nil { // it has begun to send a request, or received the last of an answer
+		if c.place != nil { // it has begun to send a request
 			s.waiting.MoveToBack(c.place)
 		}
+	default: // it became idle when its last handler returned
 	}
 }
 
