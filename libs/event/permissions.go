@@ -102,7 +102,7 @@ func orchestratorUser() User {
 		consumeSubjects(RequestsConsumer()),
 		consumeSubjects(ResultsConsumer()),
 		[]string{
-			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, CancelSubject("*"), AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
+			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, CancelSubject("*"), AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
 		},
 	)
@@ -120,7 +120,7 @@ func orchestratorUser() User {
 		publish = append(publish, "$JS.API.CONSUMER.CREATE."+stream+".>")
 	}
 	return user(UserOrchestrator, true, publish, []string{
-		"keb.ask.orchestrator.*", AskCurrentAs("*"), "keb.fact.*.*", NoticeOperations, NoticeHolds,
+		"keb.ask.orchestrator.*", AskCurrentAs("*"), "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits,
 		"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*",
 	})
 }

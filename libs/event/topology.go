@@ -173,6 +173,9 @@ func CancelSubject(worker string) string { return "keb.worker." + worker + ".can
 // payload. A notice may be lost, so listeners also poll the database.
 const NoticeHolds = "keb.notice.holds"
 
+// NoticeLimits is the same for the limits.
+const NoticeLimits = "keb.notice.limits"
+
 // DeadSubject returns the subject of unreadable messages of a stream.
 func DeadSubject(s Stream) string { return "keb.dead." + string(s) }
 

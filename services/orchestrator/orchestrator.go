@@ -36,6 +36,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
@@ -238,6 +239,7 @@ type Orchestrator struct {
 	recovery       *recovery.Recovery
 	workers        *liveness.Liveness
 	holds          *hold.Cache
+	limits         *limit.Cache
 	orchestrations *orchestration.Controller
 	tally          *census.Tally
 	changes        *stream.Hub
@@ -294,10 +296,11 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.workers = liveness.New(liveness.Config{
 		Every: o.cfg.AskWorkersEvery, Timeout: o.cfg.AskWorkersEvery / 4, Grace: 2 * o.cfg.AskWorkersEvery,
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
-	looker := &holdsLooker{Store: o.store}
+	looker := &cacheLooker{Store: o.store}
 	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, looker, o.deps.Now, o.deps.Log)
 	o.holds = hold.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), o.deps.Now, o.timer.Wake, o.deps.Log)
-	looker.holds = o.holds
+	o.limits = limit.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), nil, o.deps.Log)
+	looker.holds, looker.limits = o.holds, o.limits
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
 	o.changes = stream.New(stream.Config{
@@ -335,7 +338,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.api = operatorapi.New(operatorapi.Deps{
 		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.orchestrations.Wake, Now: o.deps.Now, Log: o.deps.Log,
-		Holds: o.store, HoldsChanged: o.holds.Changed,
+		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed,
 		Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,
 	})
@@ -499,8 +502,8 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return err
 	}
 	defer unsubscribe()
-	// Holds apply from the first command on.
-	if !o.holds.Load(ctx) {
+	// Holds and limits apply from the first command on.
+	if !o.holds.Load(ctx) || !o.limits.Load(ctx) {
 		return nil // stopped
 	}
 	// Discover live workers before checking for unanswered commands.
@@ -534,6 +537,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("recovery", o.recovery.Run)
 	group.Add("workers", o.workers.Run)
 	group.Add("holds", o.holds.Run)
+	group.Add("limits", o.limits.Run)
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.orchestrations.Run)
 	group.Add("actions", o.gate.forget)
@@ -580,18 +584,20 @@ func (o *Orchestrator) Close() error {
 	return errors.Join(problems...)
 }
 
-// holdsLooker tells the holds in memory what the sweep has seen of those in the database, so that they need no statement of their own.
-type holdsLooker struct {
+// cacheLooker passes on what the sweep reads about the holds and the limits, so that their caches need no statement of their own.
+type cacheLooker struct {
 	*store.Store
 
-	holds *hold.Cache
+	holds  *hold.Cache
+	limits *limit.Cache
 }
 
-// SweepStatus implements timer.Looker.
-func (l *holdsLooker) SweepStatus(ctx context.Context) (store.SweepStatus, error) {
+// SweepStatus implements timer.Store.
+func (l *cacheLooker) SweepStatus(ctx context.Context) (store.SweepStatus, error) {
 	status, err := l.Store.SweepStatus(ctx)
 	if err == nil {
 		l.holds.Seen(status.Holds)
+		l.limits.Seen(status.Limits)
 	}
 	return status, err
 }

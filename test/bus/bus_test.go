@@ -129,7 +129,7 @@ func needs(user string) (publish, subscribe []string) {
 		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*", "keb.ask.broker.keep.*", "keb.ask.broker.kept.*"})
 	case "orchestrator":
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), []string{
-			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
+			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
 			"keb.worker.*.cancel",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
 		})
@@ -140,7 +140,7 @@ func needs(user string) (publish, subscribe []string) {
 			publish = append(publish, "$JS.API.CONSUMER.LIST."+s, "$JS.API.CONSUMER.NAMES."+s, "$JS.API.CONSUMER.INFO."+s+".*",
 				"$JS.API.CONSUMER.DELETE."+s+".*", "$JS.API.CONSUMER.CREATE."+s+".>")
 		}
-		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds",
+		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits",
 			"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*")
 	case "monitor":
 		publish = []string{"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.KEB_DEAD"}
@@ -237,7 +237,7 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 		subscribe = append(subscribe, "_INBOX_"+u+".>", "_INBOX_"+u+".*")
 	}
 	both := []string{
-		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations", "keb.notice.holds",
+		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits",
 		"keb.ask.broker.credentials", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "_INBOX.x", "other",
 	}
 	publish = append(publish, both...)

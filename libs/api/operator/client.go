@@ -317,6 +317,30 @@ func (c *Client) ReleaseHold(ctx context.Context, id string) error {
 	return nil
 }
 
+// Limits returns the limits, and the raw answer.
+func (c *Client) Limits(ctx context.Context) (*Limits, json.RawMessage, error) {
+	var out Limits
+	raw, err := c.get(ctx, "/limits", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read limits: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// ApplyLimits replaces the limits, or previews it, and returns the changes with the raw answer.
+func (c *Client) ApplyLimits(ctx context.Context, r LimitsRequest) (*LimitsAnswer, json.RawMessage, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out LimitsAnswer
+	raw, err := c.send(ctx, http.MethodPut, "/limits", "application/json", body, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("apply limits: %w", err)
+	}
+	return &out, raw, nil
+}
+
 // ReplayFacts publishes facts again for a few seconds. The answer contains the position for the next request.
 func (c *Client) ReplayFacts(ctx context.Context, r Replay) (ReplayAnswer, error) {
 	var out ReplayAnswer

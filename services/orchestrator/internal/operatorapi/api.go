@@ -106,8 +106,11 @@ type Deps struct {
 	// Holds stores holds. HoldsChanged is called after a change to them.
 	Holds        Holds
 	HoldsChanged func(ctx context.Context) error
-	Now          func() time.Time
-	Log          *slog.Logger
+	// Limits stores the limits. LimitsChanged is called after a change to them.
+	Limits        Limits
+	LimitsChanged func(ctx context.Context) error
+	Now           func() time.Time
+	Log           *slog.Logger
 	// Registerer registers the metrics; nil disables them.
 	Registerer prometheus.Registerer
 }
@@ -163,6 +166,8 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /holds", a.listHolds)
 	a.actionRoute(mux, "POST /holds", "create_hold", a.createHold)
 	a.actionRoute(mux, "DELETE /holds/{id}", "release_hold", a.releaseHold)
+	mux.HandleFunc("GET /limits", a.getLimits)
+	a.actionRoute(mux, "PUT /limits", "apply_limits", a.applyLimits)
 	mux.HandleFunc("GET /processes", a.processes)
 	mux.HandleFunc("GET /workers", a.workers)
 	mux.HandleFunc("GET /overview", a.overview)

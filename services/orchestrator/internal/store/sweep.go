@@ -20,7 +20,8 @@ SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL
     (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
     (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, arrived LIMIT 1) IS NOT NULL,
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
-    (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds)`
+    (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds),
+    COALESCE((SELECT version FROM orchestrator.limits), 0)`
 	dueSQL = `
 SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`
 	unansweredSQL = `
@@ -53,13 +54,17 @@ type SweepStatus struct {
 	Held bool
 	// Holds is the version of the holds.
 	Holds hold.Version
+	// Limits is the version of the limits.
+	Limits int64
 }
 
 // SweepStatus reads the work of the next sweep with one statement.
 func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	var due, unanswered sql.NullTime
 	var status SweepStatus
-	if err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(&due, &unanswered, &status.Pending, &status.Held, &status.Holds.Count, &status.Holds.Newest); err != nil {
+	err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(
+		&due, &unanswered, &status.Pending, &status.Held, &status.Holds.Count, &status.Holds.Newest, &status.Limits)
+	if err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}
 	status.NextDue, status.NextUnanswered = utc(due), utc(unanswered)

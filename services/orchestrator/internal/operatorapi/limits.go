@@ -1,0 +1,107 @@
+package operatorapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+// Limits stores the limits.
+type Limits interface {
+	Limits(ctx context.Context) (limit.Document, error)
+	ApplyLimits(ctx context.Context, document, by string, at time.Time) (version int64, err error)
+}
+
+// maxLimitsBody is the maximum size of a request with a document, whose characters may be escaped.
+const maxLimitsBody = 2*limit.MaxDocument + maxBody
+
+func (a *API) getLimits(w http.ResponseWriter, r *http.Request) {
+	document, set, err := a.storedLimits(r.Context())
+	if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
+	out := operator.Limits{
+		Version: document.Version, Document: document.Text, AppliedBy: document.AppliedBy, AppliedAt: optional(document.AppliedAt),
+		Limits: make([]operator.Limit, len(set.Limits)), Weights: set.Weights,
+	}
+	for i := range set.Limits {
+		l := &set.Limits[i]
+		scope := map[string][]string{}
+		for member, values := range l.Scope {
+			scope[string(member)] = values
+		}
+		out.Limits[i] = operator.Limit{
+			Name: l.Name, Scope: scope, Each: string(l.Each), Commands: l.Commands, Rate: l.Rate.String(), Operations: l.Operations,
+		}
+	}
+	a.write(w, http.StatusOK, out)
+}
+
+func (a *API) storedLimits(ctx context.Context) (document limit.Document, set *limit.Set, err error) {
+	if document, err = a.deps.Limits.Limits(ctx); err == nil {
+		set, err = limit.Parse([]byte(document.Text))
+	}
+	if err != nil {
+		return limit.Document{}, nil, fmt.Errorf("read limits: %w", err)
+	}
+	return document, set, nil
+}
+
+func (a *API) applyLimits(w http.ResponseWriter, r *http.Request) {
+	var body operator.LimitsRequest
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLimitsBody))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&body); err != nil {
+		a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "document", "dryRun" and "by": %w`, err))
+		return
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		a.fail(w, http.StatusBadRequest, errors.New("body: unexpected data after the JSON object"))
+		return
+	}
+	set, err := limit.Parse([]byte(body.Document))
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, fmt.Errorf("document: %w", err))
+		return
+	}
+	stored, before, err := a.storedLimits(r.Context())
+	if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
+	answer := operator.LimitsAnswer{Version: stored.Version, Changes: limit.Changes(before, set)}
+	note(r.Context(), func(a *store.Action) { a.Detail = limitsDetail(&body, answer.Changes) })
+	if !body.DryRun && body.Document != stored.Text {
+		author := by(r.Context(), body.By)
+		answer.Version, err = a.deps.Limits.ApplyLimits(r.Context(), body.Document, author, a.deps.Now().UTC())
+		if err != nil {
+			a.internalError(w, r, err)
+			return
+		}
+		if err := a.deps.LimitsChanged(r.Context()); err != nil {
+			a.deps.Log.Warn("limits not read; the next read applies the change", "err", err)
+		}
+	}
+	a.write(w, http.StatusOK, answer)
+}
+
+// maxDetail limits the detail of an audit record.
+const maxDetail = 4000
+
+func limitsDetail(body *operator.LimitsRequest, changes []string) string {
+	text := strings.Join(changes, "; ")
+	if body.DryRun {
+		text = "preview: " + text
+	}
+	return text[:min(len(text), maxDetail)]
+}
