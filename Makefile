@@ -81,7 +81,7 @@ test: envtest ## run all tests with the race detector, against real PostgreSQL, 
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector";) \
 	gotestsum=$(call tool,gotestsum) && \
 	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg $(RERUN) --packages "$(PACKAGES)" \
-	-- $(RACE) -pgo=off -p 4 -timeout $(TEST_TIMEOUT) $(if $(TEST_EVENTS),-count=1) $(TESTFLAGS)
+	-- $(RACE) -pgo=off -ldflags=-w -p 4 -timeout $(TEST_TIMEOUT) $(if $(TEST_EVENTS),-count=1) $(TESTFLAGS)
 
 .PHONY: envtest
 envtest: ## build the kube-apiserver, etcd and nats-server that tests run against, unless they are there
