@@ -384,7 +384,7 @@ func (o *Orchestrator) openOrchestrations(ctx context.Context, read *sqlx.DB) (*
 	if err != nil {
 		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err)
 	}
-	write, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator-fleet", MaxOpen: drivers})
+	write, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator-orchestrations", MaxOpen: drivers})
 	if err != nil {
 		return nil, err
 	}

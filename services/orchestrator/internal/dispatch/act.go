@@ -14,26 +14,28 @@ import (
 )
 
 // Act carries out an action of an operator: engine.Cancel, engine.Retry or engine.SkipStep. The error wraps
-// store.ErrNotFound if the operation does not exist, and engine.ErrNotPossible if its state does not allow the action.
+// store.ErrNotFound if the operation does not exist, and engine.ErrNotPossible if its state does not allow the action. Without an error the
+// action is committed; what the bus does not confirm is published by the outbox.
 func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event) error {
 	w, before, err := d.decide(ctx, operationID, e)
-	if err == nil {
-		err = d.runToCompletion(context.WithoutCancel(ctx), func(ctx context.Context) error {
-			free, err := d.carryOut(ctx, []*work{w}, nil)
-			if err != nil {
-				return err
-			}
-			if w.row.Status == event.Pending || w.row.Status.Final() {
-				free.instances = append(free.instances, w.row.Operation.InstanceID)
-			}
-			free.capacity = free.capacity || before == event.InProgress && d.freesCapacity(w)
-			d.admitFreed(ctx, free)
-			d.forgetUsers(ctx, []*work{w})
-			return nil
-		})
-	}
 	if err != nil {
 		return fmt.Errorf("operation %s: %w", operationID, err)
+	}
+	err = d.runToCompletion(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		free, err := d.carryOut(ctx, []*work{w}, nil)
+		if err != nil {
+			return err
+		}
+		if w.row.Status == event.Pending || w.row.Status.Final() {
+			free.instances = append(free.instances, w.row.Operation.InstanceID)
+		}
+		free.capacity = free.capacity || before == event.InProgress && d.freesCapacity(w)
+		d.admitFreed(ctx, free)
+		d.forgetUsers(ctx, []*work{w})
+		return nil
+	})
+	if err != nil { // the action is committed
+		d.log.Warn("effects of an action are carried out by the next sweep", "operation_id", operationID, "err", err)
 	}
 	return nil
 }

@@ -32,6 +32,8 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 		do       func(b *bundle, o *orchestrator, id string) error
 		inStream uint64
 		dispatch int
+		// committed means that do returns no error once its change is committed.
+		committed bool
 	}{
 		{"of an operation whose time had come", func(b *bundle, o *orchestrator) string {
 			id := b.request(o, "i-1")[0]
@@ -41,7 +43,7 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 		}, func(_ *bundle, o *orchestrator, _ string) error {
 			_, err := o.Due(t.Context())
 			return err
-		}, 2, 1},
+		}, 2, 1, false},
 		{"of an operation that was admitted", func(b *bundle, o *orchestrator) string {
 			o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
 			id := b.request(o, "i-1")[0]
@@ -49,12 +51,12 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 			return id
 		}, func(_ *bundle, o *orchestrator, _ string) error {
 			return o.Admit(t.Context())
-		}, 1, 1},
+		}, 1, 1, false},
 		{"of an action", func(b *bundle, o *orchestrator) string {
 			return b.request(o, "i-1")[0]
 		}, func(_ *bundle, o *orchestrator, id string) error {
 			return o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"})
-		}, 2, 1},
+		}, 2, 1, true},
 		// The command was first sent long ago.
 		{"that was not answered", func(b *bundle, o *orchestrator) string {
 			id := b.request(o, "i-1")[0]
@@ -63,7 +65,7 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 		}, func(_ *bundle, o *orchestrator, _ string) error {
 			_, err := o.Due(t.Context())
 			return err
-		}, 2, 2},
+		}, 2, 2, false},
 		{"that the bus had lost", func(b *bundle, o *orchestrator) string {
 			id := b.request(o, "i-1")[0]
 			b.recreateCommands()
@@ -74,15 +76,15 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 			o.bus.set(func(subject string) bool { kill(); return commandsOnly(subject) }, false)
 			_, _, err := o.AfterLoss(ctx, b.clock.Now(), false, noneHeld)
 			return err
-		}, 1, 1},
+		}, 1, 1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
 			o := b.orchestrator()
 			id := c.prepare(b, o)
 			o.bus.set(commandsOnly, false)
-			if err := c.do(b, o, id); err == nil || !b.row(id).InFlight() {
-				t.Fatalf("error %v; want an error and a committed command", err)
+			if err := c.do(b, o, id); (err == nil) != c.committed || !b.row(id).InFlight() {
+				t.Fatalf("error %v; want a committed command, and an error unless the caller only waits for the commit", err)
 			}
 			b.inStream(event.StreamCommands, c.inStream-1)
 			b.clock.Advance(2 * time.Second) // a restart
