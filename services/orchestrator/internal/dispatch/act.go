@@ -9,6 +9,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -169,8 +170,7 @@ func (d *Dispatcher) decideOnce(ctx context.Context, operationID string, e engin
 	return w, before, nil
 }
 
-// freesCapacity reports whether the operation has ended and its type has an admission limit.
+// freesCapacity reports whether the operation has ended, and had a place in a limit.
 func (d *Dispatcher) freesCapacity(w *work) bool {
-	_, limited := d.cfg.Admission[w.row.Operation.Type]
-	return limited && w.row.Status.Final()
+	return w.row.Status.Final() && d.limited(admission.QueueOf(&w.row.Operation))
 }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,5 +63,57 @@ func (b *bundle) states(want map[string]event.OperationState) {
 		if got := b.row(id).Status; got != state {
 			b.t.Errorf("operation %s is %s, want %s", id, got, state)
 		}
+	}
+}
+
+// of returns an operation of a global account.
+func of(account, instance string, t event.OperationType) event.Operation {
+	return event.Operation{Type: t, InstanceID: instance, Context: event.Context{GlobalAccountID: account}}
+}
+
+func TestAdmit_SeveralAccounts_TakeTurns(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 2}
+	var operations []event.Operation
+	for i := range 6 {
+		operations = append(operations, of("many", "many-"+strconv.Itoa(i), event.Update))
+	}
+	many := b.requestAll(o, operations...)
+	one := b.requestAll(o, of("one", "one", event.Update))[0]
+	b.states(map[string]event.OperationState{many[1]: event.InProgress, many[2]: event.Pending, one: event.Pending})
+	for _, step := range []string{"One", "Two"} {
+		require.NoError(t, o.Act(t.Context(), many[1], engine.SkipStep{Step: step, By: "me"}))
+	}
+	b.states(map[string]event.OperationState{many[1]: event.Succeeded, many[2]: event.Pending, one: event.InProgress})
+}
+
+// An operation whose definition cannot be read, for example after a rollback, keeps its turn for itself only.
+func TestAdmit_UnreadableOperation_DoesNotStopOthers(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+	ids := b.request(o, "i-1", "i-2", "i-3")
+	b.exec(`UPDATE orchestrator.requests SET definition = 'unknown' WHERE operation_id = $1`, ids[0])
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+	require.NoError(t, o.Admit(t.Context()))
+	b.states(map[string]event.OperationState{ids[0]: event.Pending, ids[1]: event.InProgress, ids[2]: event.Pending})
+}
+
+func TestAdmit_MoreThanABatch_StartsAll(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+	instances := make([]string, admitBatch+50)
+	for i := range instances {
+		instances[i] = "i-" + strconv.Itoa(i)
+	}
+	b.request(o, instances...)
+	o.cfg.Admission = nil
+	require.NoError(t, o.Admit(t.Context()))
+	var left int
+	require.NoError(t, b.db.Get(&left, `SELECT count(*) FROM orchestrator.operations WHERE state = 'pending'`))
+	if left != 0 {
+		t.Errorf("%d operations are pending, want none", left)
 	}
 }

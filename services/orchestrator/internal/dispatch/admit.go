@@ -4,15 +4,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // admitBatch is the maximum number of operations that one transaction starts.
 const admitBatch = 200
+
+// typeLimits implements admission.Limits with a limit for each type of operation.
+type typeLimits map[event.OperationType]int
+
+// Keys implements admission.Limits.
+func (l typeLimits) Keys(q admission.Queue) []admission.Key {
+	if _, ok := l[q.Type]; !ok {
+		return nil
+	}
+	return []admission.Key{{Limit: string(q.Type)}}
+}
+
+// Max implements admission.Limits.
+func (l typeLimits) Max(k admission.Key) int { return l[event.OperationType(k.Limit)] }
+
+// Any implements admission.Limits.
+func (l typeLimits) Any() bool { return len(l) > 0 }
+
+// Weight implements admission.Limits.
+func (l typeLimits) Weight(string) float64 { return 1 }
+
+func (d *Dispatcher) limits() admission.Limits { return typeLimits(d.cfg.Admission) }
+
+// limited reports whether the operations of a queue have a limit.
+func (d *Dispatcher) limited(q admission.Queue) bool { return len(d.limits().Keys(q)) > 0 }
 
 // AdmitInstances starts the first pending operation of each of the instances.
 func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) error {
@@ -23,9 +48,8 @@ func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) e
 		if err != nil {
 			return nil, err
 		}
-		first := firstOfInstance(found)
-		unlimited := slices.DeleteFunc(first, func(c store.Candidate) bool {
-			_, ok := d.cfg.Admission[c.Type]
+		unlimited := slices.DeleteFunc(firstOfInstance(found), func(c store.Candidate) bool {
+			ok := d.limited(c.Queue)
 			limited = limited || ok
 			return ok
 		})
@@ -40,67 +64,98 @@ func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) e
 	return nil
 }
 
-// Admit starts pending operations whose instances are free, in order of arrival, up to the limit of each type.
+// Admit starts pending operations whose instances are free, as far as the limits allow. Global accounts take turns.
 func (d *Dispatcher) Admit(ctx context.Context) error {
-	types, err := d.deps.Store.PendingTypes(ctx, event.OperationTypes())
-	if err != nil {
-		return err
+	pending, err := d.deps.Store.AnyPending(ctx)
+	a := admitting{d: d, limits: d.limits()}
+	for more := pending; more && err == nil; {
+		more, err = a.next(ctx)
 	}
-	for _, t := range types {
-		if err := d.admitType(ctx, t); err != nil {
-			return fmt.Errorf("admit %s: %w", t, err)
-		}
+	if err != nil {
+		return fmt.Errorf("admit pending operations: %w", err)
 	}
 	return nil
 }
 
-func (d *Dispatcher) admitType(ctx context.Context, t event.OperationType) error {
-	limit, limited := d.cfg.Admission[t]
-	for {
-		started, err := d.admit(ctx, func(ctx context.Context, tx Tx) ([]store.Candidate, error) {
-			capacity := math.MaxInt
-			if limited {
-				running, err := tx.Admission(ctx, t)
-				if err != nil {
-					return nil, err
-				}
-				capacity = limit - running
-			}
-			if capacity <= 0 {
-				return nil, errNothingToDo
-			}
-			found, err := tx.Pending(ctx, t, min(capacity, admitBatch))
-			if err != nil {
-				return nil, err
-			}
-			return firstOfInstance(found), nil
-		})
-		if err != nil {
-			return err
-		}
-		if started < admitBatch {
-			return nil
+// admitting is one admission. It has several transactions.
+type admitting struct {
+	d      *Dispatcher
+	limits admission.Limits
+	// unreadable are operations that cannot start. They must not keep their turns from others.
+	unreadable []string
+	// open counts the turns of the last transaction that no operation has taken.
+	open int
+}
+
+// next starts the operations that have the next turns. It reports whether others may have a turn now.
+func (a *admitting) next(ctx context.Context) (more bool, err error) {
+	result, err := a.d.admit(ctx, a.pick)
+	if err != nil {
+		return false, err
+	}
+	a.unreadable = append(a.unreadable, result.unreadable...)
+	return len(result.unreadable) > 0 || result.works == admitBatch || result.works > 0 && a.open > 0, nil
+}
+
+// pick returns the operations that have the next turns.
+func (a *admitting) pick(ctx context.Context, tx Tx) ([]store.Candidate, error) {
+	a.open = 0
+	any := a.limits.Any()
+	if any {
+		if err := tx.LockAdmission(ctx); err != nil {
+			return nil, err
 		}
 	}
+	waiting, err := tx.Queues(ctx, a.unreadable)
+	if err != nil || len(waiting) == 0 {
+		return nil, err
+	}
+	var running map[admission.Queue]int
+	if any {
+		if running, err = tx.Running(ctx); err != nil {
+			return nil, err
+		}
+	}
+	turns := admission.Next(waiting, running, a.limits, admitBatch)
+	found, err := tx.Take(ctx, turns, a.unreadable, admitBatch)
+	for _, t := range turns {
+		if len(a.limits.Keys(t.Queue)) > 0 {
+			a.open += t.N
+		}
+	}
+	for _, c := range found {
+		if a.d.limited(c.Queue) {
+			a.open--
+		}
+	}
+	return found, err
 }
 
 // picker returns candidates whose instances it has locked.
 type picker func(ctx context.Context, tx Tx) ([]store.Candidate, error)
 
-// admit starts the operations that pick returns, or holds them, and returns their number.
-func (d *Dispatcher) admit(ctx context.Context, pick picker) (started int, err error) {
-	err = d.runToCompletion(ctx, func(ctx context.Context) (err error) {
-		started, err = d.admitAll(ctx, pick)
-		return err
-	})
-	return started, err
+// admitted is the result of one transaction of an admission.
+type admitted struct {
+	// works is the number of operations that were started or held.
+	works int
+	// unreadable are the operations whose definition cannot be read.
+	unreadable []string
 }
 
-func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, err error) {
+// admit starts the operations that pick returns, or holds them.
+func (d *Dispatcher) admit(ctx context.Context, pick picker) (result admitted, err error) {
+	err = d.runToCompletion(ctx, func(ctx context.Context) (err error) {
+		result, err = d.admitAll(ctx, pick)
+		return err
+	})
+	return result, err
+}
+
+func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (result admitted, err error) {
 	var works []*work
 	begun := d.deps.Now()
 	err = d.deps.Store.InTx(ctx, func(tx Tx) error {
-		works = nil
+		works, result = nil, admitted{}
 		candidates, err := pick(ctx, tx)
 		if err != nil {
 			return err
@@ -134,6 +189,7 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 					return err
 				}
 				logStuck(d.log, row, err)
+				result.unreadable = append(result.unreadable, c.ID)
 				continue
 			}
 			held, err := d.holdStart(w)
@@ -162,17 +218,18 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (started int, er
 		return tx.SaveInstances(ctx, save)
 	})
 	if errors.Is(err, errNothingToDo) {
-		return 0, nil
+		return result, nil
 	}
 	if err != nil {
 		d.uncache(works)
 		d.outbox.add(works, begun)
-		return 0, err
+		return result, err
 	}
 	d.committed(works)
 	_, err = d.carryOut(ctx, works, nil) // if an operation ends at once, the sweep starts the next one of its instance
 	d.forgetUsers(ctx, works)
-	return len(works), err
+	result.works = len(works)
+	return result, err
 }
 
 // firstOfInstance keeps the first candidate of each instance.

@@ -21,7 +21,7 @@ import (
 type freed struct {
 	// instances are free instances that operations wait for.
 	instances []string
-	// capacity means that the type of one of the ended operations has a limit.
+	// capacity means that one of the ended operations had a place in a limit.
 	capacity bool
 }
 
@@ -30,9 +30,7 @@ func (f *freed) add(d *Dispatcher, w *work, waiting bool) {
 	if !w.row.Status.Final() {
 		return
 	}
-	if _, limited := d.cfg.Admission[w.row.Operation.Type]; limited {
-		f.capacity = true
-	}
+	f.capacity = f.capacity || d.freesCapacity(w)
 	if waiting {
 		f.instances = append(f.instances, w.row.Operation.InstanceID)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -33,7 +34,7 @@ type Operations interface {
 type Sweep interface {
 	SentCommands(ctx context.Context, after string, limit int) ([]store.SentCommand, error)
 	AnyInFlight(ctx context.Context, until time.Time) (bool, error)
-	PendingTypes(ctx context.Context, types []event.OperationType) ([]event.OperationType, error)
+	AnyPending(ctx context.Context) (bool, error)
 	ActiveSince(ctx context.Context, since time.Time, after string, limit int) ([]string, error)
 }
 
@@ -92,9 +93,11 @@ type Finder interface {
 
 // Candidates finds and locks operations that may start.
 type Candidates interface {
-	Pending(ctx context.Context, t event.OperationType, limit int) ([]store.Candidate, error)
 	PendingOf(ctx context.Context, instanceIDs []string) ([]store.Candidate, error)
-	Admission(ctx context.Context, t event.OperationType) (int, error)
+	LockAdmission(ctx context.Context) error
+	Queues(ctx context.Context, except []string) ([]admission.Waiting, error)
+	Running(ctx context.Context) (map[admission.Queue]int, error)
+	Take(ctx context.Context, turns []admission.Turn, except []string, limit int) ([]store.Candidate, error)
 }
 
 // Postgres adapts store.Store to the interface Store.

@@ -135,6 +135,7 @@ func (w *world) event(m *message) (cloudevents.Event, string) {
 		r := m.request
 		return made(event.TypeOperationRequested, id, event.SourceBroker, event.OperationRequested{RequestedAt: epoch, Operation: event.Operation{
 			ID: id, Type: r.kind, InstanceID: instanceID(r.instance), Plan: w.instances[r.instance].plan, Temporary: r.temporary,
+			Context: event.Context{GlobalAccountID: accountID(r.instance % accounts)},
 		}}), event.RequestSubject(r.kind)
 	}
 	r := m.result

@@ -24,6 +24,8 @@ func numberOf(id string) int {
 
 func instanceID(n int) string { return "i-" + strconv.Itoa(n) }
 
+func accountID(n int) string { return "ga-" + strconv.Itoa(n) }
+
 // committed checks the invariants of a committed change.
 func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 	n := numberOf(s.row.Operation.ID)
@@ -58,6 +60,7 @@ func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 			w.count(countStarts)
 			if before != nil {
 				w.count(countAdmitted)
+				w.admitted = append(w.admitted, op)
 			}
 			i := &w.instances[op.instance]
 			i.starts++

@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -160,8 +161,8 @@ func (c *caller) do() {
 	case n == 13:
 		c.find()
 	case n == 14:
-		types, err := c.s.PendingTypes(ctx, event.OperationTypes())
-		c.tell("pending types", types, err)
+		pending, err := c.s.AnyPending(ctx)
+		c.tell("any pending", pending, err)
 		c.tell("drop", c.s.DropInstances(ctx, c.instances()))
 	case n == 15:
 		sent, err := c.s.SentCommands(ctx, c.behind(), 3)
@@ -215,6 +216,7 @@ func (c *caller) request() {
 	}
 	t := event.OperationTypes()[c.rng.IntN(len(event.OperationTypes()))]
 	op := event.Operation{ID: id.String(), Type: t, InstanceID: c.instances()[0], Plan: event.Plan{ID: "azure", Name: "azure"}}
+	op.Context.GlobalAccountID, op.Runtime.Region = accountID(c.rng.IntN(2)), "eu-"+string(rune('a'+c.rng.IntN(2)))
 	err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
 		found, err := tx.LockInstances(ctx, []string{op.InstanceID})
 		if err != nil {
@@ -318,16 +320,24 @@ var holdIDs = []string{operationID(101), operationID(102)}
 
 // admit starts an operation that may start.
 func (c *caller) admit() {
-	t := event.OperationTypes()[c.rng.IntN(len(event.OperationTypes()))]
 	of := c.rng.IntN(2) == 0
 	err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
-		n, err := tx.Admission(ctx, t)
-		c.tell("admission", n, err)
+		require.NoError(c.t, tx.LockAdmission(ctx))
+		running, err := tx.Running(ctx)
+		c.tell("running", runningOf(running), err)
+		except := c.some()
+		waiting, err := tx.Queues(ctx, except)
+		c.tell("queues", waiting, err)
 		var found []store.Candidate
 		if of {
 			found, err = tx.PendingOf(ctx, c.instances())
 		} else {
-			found, err = tx.Pending(ctx, t, 2)
+			var turns []admission.Turn
+			for _, w := range waiting {
+				turns = append(turns, admission.Turn{Queue: w.Queue, N: 1 + c.rng.IntN(2)})
+			}
+			slices.Reverse(turns)
+			found, err = tx.Take(ctx, turns, except, 2)
 		}
 		c.tell("candidates", len(found), found, err)
 		if len(found) == 0 {
@@ -352,6 +362,15 @@ func (c *caller) admit() {
 		return tx.SaveInstances(ctx, []*store.Instance{i})
 	})
 	c.tell("admit", err)
+}
+
+// runningOf returns the comparable form of the numbers of operations in progress.
+func runningOf(running map[admission.Queue]int) map[string]int {
+	all := map[string]int{}
+	for q, n := range running {
+		all[fmt.Sprint(q)] = n
+	}
+	return all
 }
 
 // find queries due operations. The order is compared only where Postgres guarantees it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -345,14 +346,64 @@ func (r *ram) next(row *store.Row) bool {
 	return false
 }
 
-func (tx *ramTx) Pending(_ context.Context, t event.OperationType, limit int) (found []store.Candidate, err error) {
+func (r *ram) AnyPending(context.Context) (bool, error) {
+	return slices.ContainsFunc(r.rows, func(s *stored) bool { return s.row.Status == event.Pending && !s.row.Held() }), nil
+}
+
+func (tx *ramTx) LockAdmission(context.Context) error { return nil }
+
+// mayStart returns the operations that may start, in order of arrival.
+func (tx *ramTx) mayStart(except []string) (found []*store.Row) {
 	for _, s := range tx.rows {
-		if len(found) < limit && s.row.Operation.Type == t && !s.row.Held() && tx.next(&s.row) {
-			found = append(found, store.Candidate{ID: s.row.Operation.ID, InstanceID: s.row.Operation.InstanceID, Type: t})
+		if !s.row.Held() && !slices.Contains(except, s.row.Operation.ID) && tx.next(&s.row) {
+			found = append(found, &s.row)
 		}
 	}
-	if tx.bug == bugOvertaking {
-		slices.Reverse(found)
+	return found
+}
+
+func (tx *ramTx) Queues(_ context.Context, except []string) (found []admission.Waiting, err error) {
+	for _, row := range tx.mayStart(except) {
+		q := admission.QueueOf(&row.Operation)
+		if !slices.ContainsFunc(found, func(w admission.Waiting) bool { return w.Queue == q }) {
+			found = append(found, admission.Waiting{Queue: q, First: row.Arrived})
+		}
+	}
+	slices.SortFunc(found, func(a, b admission.Waiting) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.GlobalAccount, b.GlobalAccount), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Region, b.Region))
+	})
+	return found, nil
+}
+
+func (tx *ramTx) Running(context.Context) (map[admission.Queue]int, error) {
+	running := map[admission.Queue]int{}
+	for _, s := range tx.rows {
+		if s.row.Status != event.InProgress || tx.bug == bugNoLimit {
+			continue
+		}
+		q := admission.QueueOf(&s.row.Operation)
+		if tx.bug == bugNoTurns {
+			q.GlobalAccount = ""
+		}
+		running[q]++
+	}
+	return running, nil
+}
+
+func (tx *ramTx) Take(_ context.Context, turns []admission.Turn, except []string, limit int) (found []store.Candidate, err error) {
+	for _, turn := range turns {
+		of := tx.mayStart(except)
+		if tx.bug == bugOvertaking {
+			slices.Reverse(of)
+		}
+		n := 0
+		for _, row := range of {
+			op := &row.Operation
+			if n < turn.N && len(found) < limit && admission.QueueOf(op) == turn.Queue {
+				found = append(found, store.Candidate{ID: op.ID, InstanceID: op.InstanceID, Queue: turn.Queue})
+				n++
+			}
+		}
 	}
 	return found, nil
 }
@@ -363,19 +414,10 @@ func (tx *ramTx) PendingOf(_ context.Context, instanceIDs []string) (found []sto
 		i := tx.instances[op.InstanceID]
 		free := i != nil && (i.Running == "" || tx.bug == bugTwoOfAnInstance)
 		if s.row.Status == event.Pending && free && slices.Contains(instanceIDs, op.InstanceID) {
-			found = append(found, store.Candidate{ID: op.ID, InstanceID: op.InstanceID, Type: op.Type})
+			found = append(found, store.Candidate{ID: op.ID, InstanceID: op.InstanceID, Queue: admission.QueueOf(op)})
 		}
 	}
 	return found, nil
-}
-
-func (tx *ramTx) Admission(_ context.Context, t event.OperationType) (n int, err error) {
-	for _, s := range tx.rows {
-		if s.row.Operation.Type == t && s.row.Status == event.InProgress && tx.bug != bugNoLimit {
-			n++
-		}
-	}
-	return n, nil
 }
 
 func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
@@ -420,15 +462,6 @@ func (r *ram) SentCommands(_ context.Context, behind string, limit int) (found [
 
 func (r *ram) AnyInFlight(_ context.Context, until time.Time) (bool, error) {
 	return slices.ContainsFunc(r.rows, func(s *stored) bool { return r.inFlight(&s.row, until) }), nil
-}
-
-func (r *ram) PendingTypes(_ context.Context, types []event.OperationType) (found []event.OperationType, err error) {
-	for _, t := range types {
-		if slices.ContainsFunc(r.rows, func(s *stored) bool { return s.row.Operation.Type == t && !s.row.Held() && r.next(&s.row) }) {
-			found = append(found, t)
-		}
-	}
-	return found, nil
 }
 
 func (r *ram) ActiveSince(_ context.Context, since time.Time, behind string, limit int) ([]string, error) {

@@ -36,6 +36,7 @@ const (
 	bugTwoOfAnInstance
 	bugNoLimit
 	bugOvertaking
+	bugNoTurns
 	bugNoPreemption
 	bugRetryOfAnOldOne
 	bugNothingAtAStart
@@ -438,6 +439,7 @@ func outsideBugs() []planted {
 		{name: "an ended operation drops its details", want: "have lost", bug: bugDetailsNotLeft},
 		{name: "an instance has two operations in progress", want: "are in progress", bug: bugTwoOfAnInstance},
 		{name: "the limit of a type is ignored", want: "at most", bug: bugNoLimit},
+		{name: "global accounts do not take turns", want: "starts before operation", bug: bugNoTurns},
 		{name: "an operation overtakes another of its instance", want: "overtakes", bug: bugOvertaking},
 		{name: "a deprovisioning cancels nothing", want: "waits for", bug: bugNoPreemption},
 		{name: "an old operation is retried", want: "although the instance has a newer one", bug: bugRetryOfAnOldOne},

@@ -18,6 +18,7 @@ import (
 const (
 	orchestrators = 2
 	instances     = 3
+	accounts      = 2
 	maxOperations = 8
 )
 
@@ -49,6 +50,8 @@ type world struct {
 	instances  [instances]instance
 	limit      map[event.OperationType]int
 	commits    int
+	// admitted are the pending operations that the current transaction has started.
+	admitted []*operation
 
 	// The bus.
 	seq                         int

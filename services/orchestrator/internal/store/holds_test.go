@@ -76,7 +76,7 @@ func TestHolds_HeldOperations_AreFoundAndNotAdmitted(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{holdID: 1, otherHoldID: 1}, counts); diff != "" {
 		t.Errorf("held operations (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{free.Operation.ID}, b.next(event.Update)); diff != "" {
+	if diff := cmp.Diff([]string{free.Operation.ID}, b.next()[event.Update]); diff != "" {
 		t.Errorf("operations that may start (-want +got):\n%s", diff)
 	}
 	status, err := b.SweepStatus(t.Context())

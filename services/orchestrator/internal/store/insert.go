@@ -12,15 +12,17 @@ import (
 var insertSQL = `
 WITH v AS (` + valuesSQL + `
 ), f AS (
-    SELECT * FROM unnest(` + arrays(afterHistory, "text", "text", "text", "timestamptz", "text", "text", "text") + `)
-        WITH ORDINALITY AS f(type, instance_id, plan, created_at, body, definition, traceparent, n)
+    SELECT * FROM unnest(` + arrays(afterHistory, "text", "text", "text", "timestamptz", "text", "text", "text", "text", "text") + `)
+        WITH ORDINALITY AS f(type, instance_id, plan, created_at, body, definition, traceparent, global_account, region, n)
 ), r AS (
     INSERT INTO orchestrator.requests (operation_id, body, definition, traceparent)
     SELECT v.id, f.body::jsonb, f.definition, f.traceparent FROM v JOIN f USING (n)
 ), h AS (` + historySQL + `
 )
-INSERT INTO orchestrator.operations (` + names(operationFields, "version", "details_changed") + `, version, type, instance_id, plan, created_at)
-SELECT ` + values(operationFields, "v", "version", "details_changed") + `, 0, f.type, f.instance_id, f.plan, f.created_at
+INSERT INTO orchestrator.operations (` + names(operationFields, "version", "details_changed") + `, version, type, instance_id, plan, created_at,
+    global_account, region)
+SELECT ` + values(operationFields, "v", "version", "details_changed") + `, 0, f.type, f.instance_id, f.plan, f.created_at,
+    left(f.global_account, 100), left(f.region, 100)
 FROM v JOIN f USING (n) ORDER BY n`
 
 // Insert stores new operations in order of arrival, with their state and history. Their version is 0 afterwards.
@@ -29,7 +31,7 @@ func (t *Tx) Insert(ctx context.Context, added []*Change) error {
 		return nil
 	}
 	c := newColumns(len(added))
-	var kind, instance, plan, created, body, definition, trace array
+	var kind, instance, plan, created, body, definition, trace, account, region array
 	for _, change := range added {
 		r := change.Row
 		request := r.Encoded
@@ -49,8 +51,10 @@ func (t *Tx) Insert(ctx context.Context, added []*Change) error {
 		body.text(string(request))
 		definition.text(r.Definition)
 		trace.textOrNull(r.TraceParent)
+		account.text(r.Operation.Context.GlobalAccountID)
+		region.text(r.Operation.Runtime.Region)
 	}
-	args := append(c.args(), &kind, &instance, &plan, &created, &body, &definition, &trace)
+	args := append(c.args(), &kind, &instance, &plan, &created, &body, &definition, &trace, &account, &region)
 	if _, err := t.tx.StmtxContext(ctx, t.s.insert).ExecContext(ctx, args...); err != nil {
 		return fmt.Errorf("insert operations: %w", err)
 	}

@@ -5,57 +5,118 @@ import (
 	"fmt"
 	"hash/fnv"
 
-	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 )
 
 const (
 	// firstSQL selects operations o that are the first pending operation of their instance, of any type. It relies on
 	// operations_instance.
 	firstSQL = `o.arrived = (SELECT min(w.arrived) FROM orchestrator.operations w WHERE w.instance_id = o.instance_id AND w.state = 'pending')`
-	// pendingSQL relies on operations_pending. It skips locked instances, which another orchestrator handles.
-	pendingSQL = `
-SELECT o.id::text, o.instance_id
+	// mayStartSQL selects the operations o of a queue q that may start, except some. It relies on operations_pending.
+	mayStartSQL = `
 FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
-WHERE o.state = 'pending' AND o.type = $1 AND o.hold_id IS NULL AND n.running IS NULL AND ` + firstSQL + `
-ORDER BY o.arrived LIMIT $2 FOR UPDATE OF n SKIP LOCKED`
+WHERE o.state = 'pending' AND (o.type, o.global_account, o.plan, o.region) = (q.type, q.global_account, q.plan, q.region)
+    AND o.hold_id IS NULL AND n.running IS NULL AND NOT o.id = ANY($1::uuid[]) AND ` + firstSQL + `
+ORDER BY o.arrived`
+	// anyPendingSQL relies on operations_pending. The ORDER BY makes the planner use it instead of scanning the table.
+	anyPendingSQL = `
+SELECT (SELECT type FROM orchestrator.operations WHERE state = 'pending' AND hold_id IS NULL ORDER BY type, global_account, plan, region, arrived LIMIT 1)
+    IS NOT NULL`
+	// queuesSQL jumps from queue to queue in operations_pending, so that its cost depends on the number of queues, and not on the number of
+	// operations that wait in them.
+	queuesSQL = `
+WITH RECURSIVE q AS (
+    (SELECT type, global_account, plan, region FROM orchestrator.operations WHERE state = 'pending'
+     ORDER BY type, global_account, plan, region LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM q, LATERAL (
+        SELECT o.type, o.global_account, o.plan, o.region FROM orchestrator.operations o
+        WHERE o.state = 'pending' AND (o.type, o.global_account, o.plan, o.region) > (q.type, q.global_account, q.plan, q.region)
+        ORDER BY o.type, o.global_account, o.plan, o.region LIMIT 1
+    ) n
+)
+SELECT q.type, q.global_account, q.plan, q.region, f.arrived FROM q, LATERAL (SELECT o.arrived` + mayStartSQL + ` LIMIT 1) f`
+	// runningSQL relies on operations_in_progress or operations_unfinished.
+	runningSQL = `
+SELECT type, global_account, plan, region, count(*) FROM orchestrator.operations WHERE state = 'in progress' GROUP BY 1, 2, 3, 4`
+	// takeSQL relies on operations_pending. It skips locked instances, which another orchestrator handles.
+	takeSQL = `
+SELECT f.id::text, f.instance_id, q.type, q.global_account, q.plan, q.region
+FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int4[]) WITH ORDINALITY AS q(type, global_account, plan, region, most, turn),
+LATERAL (SELECT o.id, o.instance_id` + mayStartSQL + ` LIMIT q.most FOR UPDATE OF n SKIP LOCKED) f
+ORDER BY q.turn LIMIT $7`
 	// pendingOfSQL relies on operations_instance.
 	pendingOfSQL = `
-SELECT o.id::text, o.instance_id, o.type
+SELECT o.id::text, o.instance_id, o.type, o.global_account, o.plan, o.region
 FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
 WHERE o.state = 'pending' AND n.running IS NULL AND o.instance_id = ANY($1::text[])
 ORDER BY o.arrived FOR UPDATE OF n SKIP LOCKED`
-	// inProgressSQL relies on operations_in_progress.
-	inProgressSQL = `SELECT count(*) FROM orchestrator.operations WHERE type = $1 AND state = 'in progress'`
-	// pendingTypesSQL relies on operations_pending, and reads one row per type.
-	pendingTypesSQL = `
-SELECT t.type FROM unnest($1::text[]) AS t(type)
-WHERE (SELECT o.arrived FROM orchestrator.operations o JOIN orchestrator.instances n ON n.instance_id = o.instance_id
-    WHERE o.state = 'pending' AND o.type = t.type AND o.hold_id IS NULL AND n.running IS NULL AND ` + firstSQL + ` ORDER BY o.arrived LIMIT 1) IS NOT NULL`
 )
 
 // Candidate is a pending operation whose instance is free and locked.
 type Candidate struct {
 	ID, InstanceID string
-	Type           event.OperationType
+	Queue          admission.Queue
 }
 
-// Pending returns pending operations of a type that are not held and whose instances are free, in order of arrival, and locks the instances.
-// It returns only the first pending operation of an instance, counting all types and held ones.
-func (x *Tx) Pending(ctx context.Context, t event.OperationType, limit int) ([]Candidate, error) {
-	rows, err := x.tx.QueryContext(ctx, pendingSQL, string(t), limit)
+// AnyPending reports whether there are pending operations that are not held. Their instances may be busy.
+func (s *Store) AnyPending(ctx context.Context) (found bool, err error) {
+	if err := s.read.GetContext(ctx, &found, anyPendingSQL); err != nil {
+		return false, fmt.Errorf("look for pending operations: %w", err)
+	}
+	return found, nil
+}
+
+// Queues returns the queues with an operation that may start: it is not held, its instance is free, and it is the first pending operation of its
+// instance, counting all types and held ones. The operations in except do not count.
+func (t *Tx) Queues(ctx context.Context, except []string) ([]admission.Waiting, error) {
+	rows, err := t.tx.QueryContext(ctx, queuesSQL, uuids(except))
 	if err != nil {
-		return nil, fmt.Errorf("find pending operations: %w", err)
+		return nil, fmt.Errorf("find queues of pending operations: %w", err)
 	}
 	defer rows.Close()
-	var found []Candidate
+	var found []admission.Waiting
 	for rows.Next() {
-		c := Candidate{Type: t}
-		if err := rows.Scan(&c.ID, &c.InstanceID); err != nil {
-			return nil, fmt.Errorf("find pending operations: %w", err)
+		var w admission.Waiting
+		if err := rows.Scan(&w.Type, &w.GlobalAccount, &w.Plan, &w.Region, &w.First); err != nil {
+			return nil, fmt.Errorf("find queues of pending operations: %w", err)
 		}
-		found = append(found, c)
+		found = append(found, w)
 	}
 	return found, rows.Err()
+}
+
+// Running returns the numbers of operations in progress.
+func (t *Tx) Running(ctx context.Context) (map[admission.Queue]int, error) {
+	rows, err := t.tx.QueryContext(ctx, runningSQL)
+	if err != nil {
+		return nil, fmt.Errorf("count operations in progress: %w", err)
+	}
+	defer rows.Close()
+	running := map[admission.Queue]int{}
+	for rows.Next() {
+		var q admission.Queue
+		var n int
+		if err := rows.Scan(&q.Type, &q.GlobalAccount, &q.Plan, &q.Region, &n); err != nil {
+			return nil, fmt.Errorf("count operations in progress: %w", err)
+		}
+		running[q] = n
+	}
+	return running, rows.Err()
+}
+
+// Take returns at most limit operations that may start (see Queues), turn by turn, and locks their instances. Within a queue they are in order
+// of arrival.
+func (t *Tx) Take(ctx context.Context, turns []admission.Turn, except []string, limit int) ([]Candidate, error) {
+	var kinds, accounts, plans, regions, most array
+	for _, turn := range turns {
+		kinds.text(string(turn.Type))
+		accounts.text(turn.GlobalAccount)
+		plans.text(turn.Plan)
+		regions.text(turn.Region)
+		most.int(int64(turn.N))
+	}
+	return t.candidates(ctx, takeSQL, uuids(except), &kinds, &accounts, &plans, &regions, &most, limit)
 }
 
 // PendingOf returns all pending operations of the given instances that are free, in order of arrival, and locks the instances.
@@ -64,33 +125,40 @@ func (t *Tx) PendingOf(ctx context.Context, instanceIDs []string) ([]Candidate, 
 	for _, id := range instanceIDs {
 		list.text(id)
 	}
-	rows, err := t.tx.QueryContext(ctx, pendingOfSQL, &list)
+	return t.candidates(ctx, pendingOfSQL, &list)
+}
+
+func uuids(ids []string) *array {
+	var list array
+	for _, id := range ids {
+		list.raw(id)
+	}
+	return &list
+}
+
+func (t *Tx) candidates(ctx context.Context, query string, args ...any) ([]Candidate, error) {
+	rows, err := t.tx.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("find the pending operations of instances: %w", err)
+		return nil, fmt.Errorf("find pending operations: %w", err)
 	}
 	defer rows.Close()
 	var found []Candidate
 	for rows.Next() {
 		var c Candidate
-		if err := rows.Scan(&c.ID, &c.InstanceID, &c.Type); err != nil {
-			return nil, fmt.Errorf("find the pending operations of instances: %w", err)
+		if err := rows.Scan(&c.ID, &c.InstanceID, &c.Queue.Type, &c.Queue.GlobalAccount, &c.Queue.Plan, &c.Queue.Region); err != nil {
+			return nil, fmt.Errorf("find pending operations: %w", err)
 		}
 		found = append(found, c)
 	}
 	return found, rows.Err()
 }
 
-// Admission serializes the admission of a type among all orchestrators until the transaction ends, and returns how many
-// of its operations are in progress.
-func (x *Tx) Admission(ctx context.Context, t event.OperationType) (int, error) {
+// LockAdmission serializes admissions with limits among all orchestrators until the transaction ends.
+func (t *Tx) LockAdmission(ctx context.Context) error {
 	key := fnv.New64a()
-	_, _ = key.Write([]byte("keb admission " + string(t))) // a hash does not fail
-	if _, err := x.tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
-		return 0, fmt.Errorf("lock the admission of %s: %w", t, err)
+	_, _ = key.Write([]byte("keb admission")) // a hash does not fail
+	if _, err := t.tx.ExecContext(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
+		return fmt.Errorf("lock the admission: %w", err)
 	}
-	var n int
-	if err := x.tx.GetContext(ctx, &n, inProgressSQL, string(t)); err != nil {
-		return 0, fmt.Errorf("count operations in progress: %w", err)
-	}
-	return n, nil
+	return nil
 }

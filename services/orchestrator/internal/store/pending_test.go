@@ -1,22 +1,32 @@
 package store
 
 import (
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 )
 
-// next returns the pending operations of a type that may start.
-func (b *bundle) next(kind event.OperationType) []string {
+// next returns the operations that may start, queue by queue.
+func (b *bundle) next() map[event.OperationType][]string {
 	b.t.Helper()
-	var ids []string
+	ids := map[event.OperationType][]string{}
 	err := b.InTx(b.t.Context(), func(tx *Tx) error {
-		found, err := tx.Pending(b.t.Context(), kind, 10)
+		waiting, err := tx.Queues(b.t.Context(), nil)
+		if err != nil {
+			return err
+		}
+		var turns []admission.Turn
+		for _, w := range waiting {
+			turns = append(turns, admission.Turn{Queue: w.Queue, N: 10})
+		}
+		found, err := tx.Take(b.t.Context(), turns, nil, 100)
 		for _, c := range found {
-			ids = append(ids, c.ID)
+			ids[c.Queue.Type] = append(ids[c.Queue.Type], c.ID)
 		}
 		return err
 	})
@@ -42,24 +52,58 @@ func TestPending_MixedTypes_KeepsOrderOfArrival(t *testing.T) {
 	b.insert(&Change{Row: other})
 
 	for i := range changes {
-		for _, kind := range []event.OperationType{event.Provision, event.Deprovision} {
-			var want []string
-			if changes[i].Row.Operation.Type == kind {
-				want = append(want, changes[i].Row.Operation.ID)
-			}
-			if kind == event.Provision {
-				want = append(want, other.Operation.ID) // operations of other instances are independent
-			}
-			if diff := cmp.Diff(want, b.next(kind)); diff != "" {
-				t.Errorf("%d have ended, %s may start (-want +got):\n%s", i, kind, diff)
-			}
-			types, err := b.PendingTypes(t.Context(), event.OperationTypes())
-			if err != nil || slices.Contains(types, kind) != (len(want) > 0) {
-				t.Errorf("%d have ended: types %v, %v", i, types, err)
-			}
+		want := map[event.OperationType][]string{}
+		first := changes[i].Row.Operation
+		want[first.Type] = []string{first.ID}
+		want[event.Provision] = append(want[event.Provision], other.Operation.ID) // operations of other instances are independent
+		if diff := cmp.Diff(want, b.next()); diff != "" {
+			t.Errorf("%d have ended (-want +got):\n%s", i, diff)
 		}
 		if _, err := b.db.Exec(`UPDATE orchestrator.operations SET state = 'succeeded' WHERE id = $1`, changes[i].Row.Operation.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// The queues are found although none of them has a value in common with the next one, and a held or busy operation hides no other one.
+func TestQueues_SeveralOperations_AreGrouped(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	add := func(instance int, account, plan, region string) *Row {
+		row := b.row(instance)
+		row.Operation.Context.GlobalAccountID, row.Operation.Plan.Name, row.Operation.Runtime.Region = account, plan, region
+		b.insert(&Change{Row: row})
+		return row
+	}
+	first := add(1, "b", "aws", "eu")
+	add(2, "b", "aws", "eu")
+	held := add(3, "a", "aws", "eu")
+	second := add(4, "a", "aws", "eu")
+	busy := add(5, "a", "azure", "eu")
+	third := add(6, "b", "aws", "")
+	add(1, "c", "aws", "eu") // waits for the first operation of its instance
+	long := strings.Repeat("x", 3000)
+	fourth := add(7, long, "aws", long)
+	_, err := b.db.Exec(`UPDATE orchestrator.operations SET hold_id = id WHERE id = $1`, held.Operation.ID)
+	require.NoError(t, err)
+	_, err = b.db.Exec(`UPDATE orchestrator.instances SET running = $1 WHERE instance_id = 'i-5'`, busy.Operation.ID)
+	require.NoError(t, err)
+
+	arrived := func(r *Row) int64 { return b.load(r.Operation.ID).Arrived }
+	queue := func(account, plan, region string) admission.Queue {
+		return admission.Queue{Type: event.Update, GlobalAccount: account, Plan: plan, Region: region}
+	}
+	want := []admission.Waiting{
+		{Queue: queue("a", "aws", "eu"), First: arrived(second)},
+		{Queue: queue("b", "aws", ""), First: arrived(third)},
+		{Queue: queue("b", "aws", "eu"), First: arrived(first)},
+		{Queue: queue(long[:100], "aws", long[:100]), First: arrived(fourth)},
+	}
+	require.NoError(t, b.InTx(t.Context(), func(tx *Tx) error {
+		got, err := tx.Queues(t.Context(), nil)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("queues (-want +got):\n%s", diff)
+		}
+		return err
+	}))
 }

@@ -67,8 +67,11 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		require.NoError(t, c.add(change))
 		return c.args()
 	}
-	var types, instances array
+	var none, types, plans, empty, most, instances array
 	types.text(string(event.Update))
+	plans.text("azure")
+	empty.text("")
+	most.int(200)
 	for i := range 20 {
 		instances.text(fmt.Sprintf("busy-%d", 20*i+2))
 	}
@@ -90,11 +93,12 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"anyInFlightSQL", anyInFlightSQL, []any{epoch.Add(24 * time.Hour)}, []string{"operations_in_flight"}},
 		{"inFlightSQL", inFlightSQL, []any{epoch.Add(24 * time.Hour), "00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight"}},
 		{"sentCommandsSQL", sentCommandsSQL, []any{"00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight", "requests_pkey"}},
-		{"pendingSQL", pendingSQL, []any{"update", 200}, []string{"operations_pending"}},
+		{"anyPendingSQL", anyPendingSQL, nil, []string{"operations_pending"}},
+		{"queuesSQL", queuesSQL, []any{&none}, []string{"operations_pending", "operations_instance", "instances_pkey"}},
+		{"takeSQL", takeSQL, []any{&none, &types, &empty, &plans, &empty, &most, 200}, []string{"operations_pending", "operations_instance", "instances_pkey"}},
 		{"pendingOfSQL", pendingOfSQL, []any{&instances}, []string{"operations_instance"}},
 		// Both indexes are small; the planner chooses one by the number of pending operations.
-		{"inProgressSQL", inProgressSQL, []any{"update"}, []string{"operations_in_progress|operations_unfinished"}},
-		{"pendingTypesSQL", pendingTypesSQL, []any{&types}, []string{"operations_pending"}},
+		{"runningSQL", runningSQL, nil, []string{"operations_in_progress|operations_unfinished"}},
 		{"unfinishedSQL", unfinishedSQL, []any{"i-1"}, []string{"operations_instance"}},
 		{"newerSQL", newerSQL, []any{some.Operation.ID, "i-1"}, []string{"operations_instance", "operations_pkey"}},
 		{"archivedSQL", archivedSQL, []any{&inFlight}, []string{"archive_pkey"}},

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
-	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
 )
 
@@ -18,7 +17,7 @@ const (
 	sweepStatusSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
     (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
-    (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, arrived LIMIT 1) IS NOT NULL,
+    (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, global_account, plan, region, arrived LIMIT 1) IS NOT NULL,
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
     (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds),
     COALESCE((SELECT version FROM orchestrator.limits), 0)`
@@ -134,19 +133,6 @@ func ids(ctx context.Context, tx *sqlx.Tx, query string, args ...any) ([]string,
 	var found []string
 	if err := tx.SelectContext(ctx, &found, query, args...); err != nil {
 		return nil, fmt.Errorf("find due operations: %w", err)
-	}
-	return found, nil
-}
-
-// PendingTypes returns the types that have an operation that may start: it is the first pending operation of a free instance.
-func (s *Store) PendingTypes(ctx context.Context, types []event.OperationType) ([]event.OperationType, error) {
-	var list array
-	for _, t := range types {
-		list.text(string(t))
-	}
-	var found []event.OperationType
-	if err := s.read.SelectContext(ctx, &found, pendingTypesSQL, &list); err != nil {
-		return nil, fmt.Errorf("find types with pending operations: %w", err)
 	}
 	return found, nil
 }

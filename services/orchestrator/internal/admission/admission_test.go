@@ -1,0 +1,117 @@
+package admission_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
+)
+
+// limits are limits on everything, on each type and on each global account; zero means none.
+type limits struct {
+	all, perAccount int
+	perType         map[event.OperationType]int
+	weights         map[string]float64
+}
+
+func (l *limits) Any() bool { return l.all > 0 || l.perAccount > 0 || len(l.perType) > 0 }
+
+func (l *limits) Keys(q admission.Queue) (keys []admission.Key) {
+	if l.all > 0 {
+		keys = append(keys, admission.Key{Limit: "all"})
+	}
+	if l.perAccount > 0 {
+		keys = append(keys, admission.Key{Limit: "account", Value: q.GlobalAccount})
+	}
+	if _, ok := l.perType[q.Type]; ok {
+		keys = append(keys, admission.Key{Limit: "type", Value: string(q.Type)})
+	}
+	return keys
+}
+
+func (l *limits) Max(k admission.Key) int {
+	switch k.Limit {
+	case "all":
+		return l.all
+	case "account":
+		return l.perAccount
+	}
+	return l.perType[event.OperationType(k.Value)]
+}
+
+func (l *limits) Weight(account string) float64 {
+	if w, ok := l.weights[account]; ok {
+		return w
+	}
+	return 1
+}
+
+func queue(t event.OperationType, account string) admission.Queue {
+	return admission.Queue{Type: t, GlobalAccount: account, Plan: "azure"}
+}
+
+func TestNext_Limits_SelectInTurn(t *testing.T) {
+	t.Parallel()
+	const provision, upgrade = event.Provision, event.UpgradeKyma
+	many, one, third := queue(provision, "many"), queue(provision, "one"), queue(provision, "third")
+	for _, c := range []struct {
+		name    string
+		waiting []admission.Waiting
+		running map[admission.Queue]int
+		limits  limits
+		n       int
+		want    []admission.Turn
+	}{
+		{"nothing waits", nil, map[admission.Queue]int{many: 3}, limits{all: 5}, 10, nil},
+		{"no limit", []admission.Waiting{{many, 1}, {one, 2}}, nil, limits{}, 10, []admission.Turn{{many, 10}, {one, 10}}},
+		{"no room", []admission.Waiting{{many, 1}}, map[admission.Queue]int{one: 5}, limits{all: 5}, 10, nil},
+		{"a limit below what is in progress", []admission.Waiting{{many, 1}}, map[admission.Queue]int{one: 50}, limits{all: 5}, 10, nil},
+		{"the account with the fewest in progress first", []admission.Waiting{{many, 1}, {one, 2}}, map[admission.Queue]int{many: 4}, limits{all: 5}, 10,
+			[]admission.Turn{{one, 1}}},
+		{"ties by arrival", []admission.Waiting{{many, 2}, {one, 1}}, nil, limits{all: 3}, 10, []admission.Turn{{one, 2}, {many, 1}}},
+		{"the batch is full", []admission.Waiting{{many, 1}, {one, 2}}, nil, limits{all: 500}, 3, []admission.Turn{{many, 2}, {one, 1}}},
+		{"a weight", []admission.Waiting{{many, 1}, {one, 2}}, nil, limits{all: 8, weights: map[string]float64{"one": 3}}, 10,
+			[]admission.Turn{{many, 2}, {one, 6}}},
+		{"operations of customers before upgrades", []admission.Waiting{{queue(upgrade, "one"), 1}, {many, 2}}, map[admission.Queue]int{many: 3}, limits{all: 5}, 10,
+			[]admission.Turn{{many, 2}}},
+		{"upgrades do not count against operations of customers", []admission.Waiting{{many, 1}, {one, 2}}, map[admission.Queue]int{queue(upgrade, "many"): 3},
+			limits{all: 4}, 10, []admission.Turn{{many, 1}}},
+		{"operations without a limit do not count", []admission.Waiting{{many, 1}, {one, 2}}, map[admission.Queue]int{queue(event.Deprovision, "many"): 3, one: 1},
+			limits{perType: map[event.OperationType]int{provision: 2}}, 10, []admission.Turn{{many, 1}}},
+		{"upgrades get what is left", []admission.Waiting{{queue(upgrade, "one"), 1}, {many, 2}}, nil,
+			limits{all: 5, perType: map[event.OperationType]int{provision: 2}}, 10, []admission.Turn{{many, 2}, {queue(upgrade, "one"), 3}}},
+		{"a full account does not stop others", []admission.Waiting{{many, 1}, {one, 2}}, map[admission.Queue]int{many: 2, one: 2, third: 90},
+			limits{all: 100, perAccount: 2}, 10, nil},
+		{"all limits need room", []admission.Waiting{{many, 1}, {one, 2}, {third, 3}}, map[admission.Queue]int{many: 2},
+			limits{all: 6, perAccount: 2}, 10, []admission.Turn{{one, 2}, {third, 2}}},
+		{"another queue of an account whose first queue has no room", []admission.Waiting{{many, 1}, {queue(event.Update, "many"), 2}},
+			map[admission.Queue]int{one: 1}, limits{all: 3, perType: map[event.OperationType]int{provision: 1}}, 10,
+			[]admission.Turn{{queue(event.Update, "many"), 2}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(c.want, admission.Next(c.waiting, c.running, &c.limits, c.n)); diff != "" {
+				t.Errorf("turns (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The decision with 10,000 accounts must be cheap, because it is made while the admission is locked.
+func BenchmarkNext_ManyAccounts(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var waiting []admission.Waiting
+	running := map[admission.Queue]int{}
+	for i := range 10_000 {
+		q := queue(event.Provision, fmt.Sprint(i))
+		waiting = append(waiting, admission.Waiting{Queue: q, First: rng.Int64()})
+		running[q] = rng.IntN(3)
+	}
+	for b.Loop() {
+		admission.Next(waiting, running, &limits{all: 20_000, perAccount: 3}, 200)
+	}
+}
