@@ -31,16 +31,23 @@ const stepsPerOperation = 17
 // concurrency of each worker. It is high, so that the load is the limit and not the workers.
 const concurrency = 512
 
-// noOp is a step that does nothing.
+// noOp is a step that does nothing, except that it takes a time and waits for something.
 type noOp struct {
-	name  string
-	after time.Duration
+	name string
+	// takes is the duration of each try. The step waits after each of its first tries, for the time after.
+	takes, after time.Duration
+	tries        int
 }
 
 func (s noOp) Name() string { return s.name }
 
-func (s noOp) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	if s.after > 0 {
+func (s noOp) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	if s.takes > 0 {
+		if err := wait(ctx, s.takes); err != nil {
+			return op, 0, err
+		}
+	}
+	if op.StepAttempt <= s.tries {
 		return worker.Wait(op, s.after, "waiting, for the benchmark")
 	}
 	return op, 0, nil
@@ -60,8 +67,12 @@ type installation struct {
 
 // layout configures an installation. Its zero value is one orchestrator whose steps succeed immediately.
 type layout struct {
-	// retryAfter makes the first step of each operation wait.
-	retryAfter time.Duration
+	// step returns the step with a name; nil means steps that do nothing.
+	step func(name string) noOp
+	// concurrency is that of each worker; zero means that the load is the limit, and not the workers.
+	concurrency int
+	// admission is the field of orchestrator.Config.
+	admission map[event.OperationType]int
 	// orchestrators is the number of orchestrators; zero means one.
 	orchestrators int
 	// keepOperations and archiveEvery are the fields of orchestrator.Config.
@@ -105,6 +116,7 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 		}
 		cfg := service.Defaults[orchestrator.Config]()
 		cfg.Database.URL, cfg.KeepOperations, cfg.ArchiveEvery = p.databaseURL, cmp.Or(l.keepOperations, cfg.KeepOperations), l.archiveEvery
+		cfg.Admission = l.admission
 		o, err := orchestrator.New(ctx, cfg, orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), keys), Log: log})
 		if err != nil {
 			return nil, err
@@ -116,14 +128,14 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 		return nil, errors.New("there is no provisioning process")
 	}
 	var wb *bus.Bus
-	for name, steps := range stepsByWorker(i.process, l.retryAfter) {
+	for name, steps := range l.stepsByWorker(orchestrators[0].Processes()) {
 		// Without users all workers share a connection.
 		if wb == nil || p.password != "" {
 			if wb, err = connect(userOf(name)); err != nil {
 				return nil, err
 			}
 		}
-		w, err := worker.New(worker.Config{Name: name, Version: "1.0.0", Concurrency: concurrency, DrainTimeout: time.Second},
+		w, err := worker.New(worker.Config{Name: name, Version: "1.0.0", Concurrency: cmp.Or(l.concurrency, concurrency), DrainTimeout: time.Second},
 			worker.Deps{Bus: wb, StageMemory: stagemem.New(wb.JetStream(), keys), Log: log}, steps...)
 		if err != nil {
 			return nil, err
@@ -163,21 +175,24 @@ func (i *installation) stop() error {
 	return errors.Join(i.errs...)
 }
 
-func stepsByWorker(p *process.Process, retryAfter time.Duration) map[string][]worker.Step {
+// stepsByWorker returns the steps of all processes.
+func (l *layout) stepsByWorker(set process.Set) map[string][]worker.Step {
 	steps := map[string][]worker.Step{}
-	first := true
-	for _, stage := range p.Stages {
-		for i := range stage.Steps {
-			s := &stage.Steps[i]
-			if s.BuiltIn() {
-				continue
+	made := map[string]bool{}
+	for _, p := range set {
+		for _, stage := range p.Stages {
+			for i := range stage.Steps {
+				s := &stage.Steps[i]
+				if s.BuiltIn() || made[s.Name] {
+					continue
+				}
+				made[s.Name] = true
+				step := noOp{name: s.Name}
+				if l.step != nil {
+					step = l.step(s.Name)
+				}
+				steps[s.Worker] = append(steps[s.Worker], step)
 			}
-			step := noOp{name: s.Name}
-			if first {
-				step.after = retryAfter
-			}
-			first = false
-			steps[s.Worker] = append(steps[s.Worker], step)
 		}
 	}
 	return steps
@@ -202,11 +217,19 @@ func newOperation() event.Operation {
 	}
 }
 
-// begin publishes requests for n operations on the bus.
+// begin publishes requests for n provisionings on the bus.
 func (i *installation) begin(ctx context.Context, n int, started func(id string)) error {
-	messages := make([]bus.Message, n)
-	for k := range messages {
-		op := newOperation()
+	operations := make([]event.Operation, n)
+	for k := range operations {
+		operations[k] = newOperation()
+	}
+	return i.request(ctx, operations, started)
+}
+
+// request publishes requests for operations on the bus.
+func (i *installation) request(ctx context.Context, operations []event.Operation, started func(id string)) error {
+	messages := make([]bus.Message, len(operations))
+	for k, op := range operations {
 		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, time.Now(),
 			event.OperationRequested{Operation: op, RequestedAt: time.Now().UTC()})
 		if err != nil {
@@ -227,6 +250,12 @@ func runKEB(ctx context.Context, m *machine, load load) (_ result, err error) {
 	return measure(ctx, m, p, load, layout{})
 }
 
+// operationOf returns the id of the operation of a fact, with which the event id starts.
+func operationOf(msg *nats.Msg) string {
+	id, _, _ := strings.Cut(strings.ReplaceAll(msg.Header.Get("ce-id"), "%2F", "/"), "/")
+	return id
+}
+
 // measure runs a load against an installation.
 func measure(ctx context.Context, m *machine, p *parts, load load, how layout) (_ result, err error) {
 	i, err := install(ctx, p, m.log, how)
@@ -236,11 +265,7 @@ func measure(ctx context.Context, m *machine, p *parts, load load, how layout) (
 	defer func() { err = errors.Join(err, i.stop()) }()
 
 	l := newLoop(load.inFlight)
-	ended := func(msg *nats.Msg) {
-		// The event id of a fact starts with the operation id.
-		id, _, _ := strings.Cut(strings.ReplaceAll(msg.Header.Get("ce-id"), "%2F", "/"), "/")
-		l.finished(id)
-	}
+	ended := func(msg *nats.Msg) { l.finished(operationOf(msg)) }
 	sub, err := i.bus.NATS().Subscribe(event.FactSubject(event.Provision, event.TypeOperationSucceeded), ended)
 	if err != nil {
 		return result{}, fmt.Errorf("follow the facts: %w", err)

@@ -19,6 +19,18 @@ const (
 	bytesPerMB = 1 << 20
 )
 
+// firstStep is the first step of the provisioning that a worker executes.
+const firstStep = "Provision_Initialization"
+
+// waitsOnce makes the first step of each operation wait.
+func waitsOnce(name string) noOp {
+	step := noOp{name: name, after: retryAfter}
+	if name == firstStep {
+		step.tries = 1
+	}
+	return step
+}
+
 // runWaiting measures memory with growing numbers of operations that wait for a retry, and the load of an idle keb.
 func runWaiting(ctx context.Context, m *machine, numbers []int, report func(memoryResult) error) (err error) {
 	p, err := m.parts(ctx, "waiting")
@@ -26,7 +38,7 @@ func runWaiting(ctx context.Context, m *machine, numbers []int, report func(memo
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	i, err := install(ctx, p, m.log, layout{retryAfter: retryAfter})
+	i, err := install(ctx, p, m.log, layout{step: waitsOnce})
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -61,7 +62,7 @@ measured: the same messages and rows with none of our code in between. Run it on
 		"how NATS keeps messages, one scenario each: by one server (r1) or a cluster of three (r3), and flushed before it answers (-always)")
 	flags.BoolVar(&users, "users", false, "give NATS the users and accounts of an installation, and each worker a connection; the floor has none")
 	flags.StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof and for cmd/keb/default.pgo")
-	cmd.AddCommand(newBenchScale(o))
+	cmd.AddCommand(newBenchScale(o), newBenchFairness(o))
 	return cmd
 }
 
@@ -94,6 +95,38 @@ a million operations takes minutes and about 7 GB of disk.`,
 	flags.IntSliceVar(&s.Orchestrators, "orchestrators", []int{1, 2, 4}, "numbers of orchestrators side by side")
 	flags.IntVar(&s.Rounds, "rounds", 3, "how often each run is repeated")
 	flags.Float64Var(&s.Seconds, "seconds", 10, "how long each run is measured")
+	return cmd
+}
+
+func newBenchFairness(o *options) *cobra.Command {
+	var f bench.FairnessOptions
+	cmd := &cobra.Command{
+		Use:   "fairness",
+		Short: "Measure how long an order takes while thousands of operations of others wait and run",
+		Long: `Measure how long the order of one global account takes on an idle system, and on the same system with thousands of orders
+of another account or upgrades of many runtimes. Each step takes the time that an external system needs, and two steps wait for
+theirs. The workers have their usual concurrency, and the limits are those that docs/production.md recommends. It prints one JSON
+line per case.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.Others < 1 || f.Orders < 1 {
+				return usageError("--others and --orders take numbers from 1")
+			}
+			for _, name := range f.Cases {
+				if !slices.Contains(bench.FairnessCases(), name) {
+					return usageError("--case takes one of %q, not %q", bench.FairnessCases(), name)
+				}
+			}
+			return bench.RunFairness(cmd.Context(), f, o.Out)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.Others, "others", 10_000, "operations of the others")
+	flags.IntVar(&f.Orders, "orders", 5, "orders that are measured on the idle and on the busy system, one after the other")
+	flags.StringArrayVar(&f.Cases, "case", nil, "a case to run; may be repeated; without it all cases run")
+	flags.DurationVar(&f.StepTime, "step-time", 100*time.Millisecond, "how long each step takes")
+	flags.DurationVar(&f.PollEvery, "poll-every", time.Second, "how long a step waits for its system, three times")
+	flags.DurationVar(&f.Patience, "patience", 5*time.Minute, "how long to wait for an order")
 	return cmd
 }
 
