@@ -221,6 +221,11 @@ func TestTaskrun_SeveralRuntimes_RunsCommand(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
+	got = run(t, "", "taskrun", "-t", "shoot=c-1", "--osb-addr", addr, "false | cat") // a pipe fails with any of its commands
+	if want := "c-1: FAILED: exit status 1\nkeb: the command failed for 1 of 1 runtimes\n"; got.code != 1 || got.out+got.err != want {
+		t.Errorf("%+v, want %q", got, want)
+	}
+
 	expect(t, run(t, "", "taskrun", "-t", "shoot=c-9", "--osb-addr", addr, "true"), 1, "", "keb: no runtime matches; keb runtimes lists them\n")
 }
 

@@ -41,8 +41,8 @@ func newTaskrun(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "taskrun -t TARGET COMMAND [ARG...]",
 		Short: "Run a command for each of many runtimes",
-		Long: `Run a command for each of many runtimes, some in parallel. Targets have the form described in keb upgrade --help. One argument is a line for the shell;
-several are a program and its arguments. The environment of the command has KUBECONFIG, the path of the kubeconfig of its
+		Long: `Run a command for each of many runtimes, some in parallel. Targets have the form described in keb upgrade --help. One argument is a line for the shell,
+which fails if a command of a pipe does (with bash, or a shell that knows pipefail); several are a program and its arguments. The environment of the command has KUBECONFIG, the path of the kubeconfig of its
 runtime, and INSTANCE_ID, RUNTIME_ID, SHOOT_NAME, GLOBALACCOUNT_ID, SUBACCOUNT_ID, PLAN_NAME and REGION. Its output is printed
 line by line, each with the shoot name as prefix. The exit code is 0 if all commands succeeded.`,
 		Example: "  keb taskrun -t plan=azure,region=^west -p 8 'kubectl get nodes -o name | wc -l'",
@@ -178,7 +178,7 @@ func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []strin
 		return err
 	}
 	if len(command) == 1 {
-		command = []string{"sh", "-c", command[0]}
+		command = shell(command[0])
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.WaitDelay = time.Second // for processes that the command leaves running
@@ -194,6 +194,14 @@ func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []strin
 		return fmt.Errorf("not finished within %s", t.timeout)
 	}
 	return err
+}
+
+// shell returns the command that runs a line. A line fails with any of its pipes, if the shell knows how.
+func shell(line string) []string {
+	if bash, err := exec.LookPath("bash"); err == nil {
+		return []string{bash, "-o", "pipefail", "-c", line}
+	}
+	return []string{"sh", "-c", "(set -o pipefail) 2>/dev/null && set -o pipefail\n" + line}
 }
 
 // environment returns the environment of this process without the credentials of keb.
