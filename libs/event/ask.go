@@ -13,6 +13,8 @@ const (
 	// AskCurrent is the prefix of the subjects on which workers ask the orchestrator whether redelivered commands are still current, see
 	// AskCurrentAs. CurrentRequest -> CurrentAnswer.
 	AskCurrent = "keb.ask.orchestrator.current"
+	// AskRejections asks the orchestrator for the holds that reject orders. RejectionsRequest -> RejectionsAnswer.
+	AskRejections = "keb.ask.orchestrator.rejections"
 	// AskCredentials is the prefix of the subjects on which workers claim the credentials of an instance from the broker, see
 	// AskCredentialsAs. CredentialsRequest -> CredentialsAnswer.
 	AskCredentials = "keb.ask.broker.credentials" //nolint:gosec // a subject
@@ -85,6 +87,35 @@ type OperationStatus struct {
 	NotCompleted []string `json:"notCompleted,omitempty"`
 	// Details contains the saved data of an operation that has ended, see OperationSucceeded.
 	Details json.RawMessage `json:"details,omitempty"`
+}
+
+// RejectionsRequest asks for the holds that reject orders, ordered by their ID, which grows with the time of their creation.
+type RejectionsRequest struct {
+	// After is the ID of the last hold of the previous answer; empty for the first one.
+	After string `json:"after,omitempty"`
+}
+
+// RejectionsAnswer contains the holds that fit into one answer.
+type RejectionsAnswer struct {
+	Rejections []Rejection `json:"rejections"`
+	// More reports whether there are holds after the last one.
+	More bool `json:"more,omitempty"`
+}
+
+// Rejection is a hold that rejects the orders in its scope. All members of the scope that are set must match.
+type Rejection struct {
+	HoldID string `json:"holdId"`
+	// Type is Provision or Update. Without it, bindings are rejected as well.
+	Type       OperationType `json:"type,omitempty"`
+	InstanceID string        `json:"instanceId,omitempty"`
+	// GlobalAccountID is the global account, Plan the name or the ID of the plan, and Region the region of the hyperscaler.
+	GlobalAccountID string `json:"globalAccountId,omitempty"`
+	Plan            string `json:"plan,omitempty"`
+	Region          string `json:"region,omitempty"`
+	// Reason is shown to the platform.
+	Reason string `json:"reason"`
+	// Until is when the hold ends by itself.
+	Until *time.Time `json:"until,omitempty"`
 }
 
 // MaxCurrent is the maximum number of commands in a CurrentRequest.

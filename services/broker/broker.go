@@ -39,6 +39,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/kubeconfig"
 	"github.com/kyma-project/keb/services/broker/internal/projection"
 	"github.com/kyma-project/keb/services/broker/internal/publication"
+	"github.com/kyma-project/keb/services/broker/internal/rejection"
 	"github.com/kyma-project/keb/services/broker/internal/removal"
 	"github.com/kyma-project/keb/services/broker/internal/runtimes"
 	"github.com/kyma-project/keb/services/broker/internal/store"
@@ -67,6 +68,7 @@ type Broker struct {
 	relay   *publication.Relay
 	repair  *projection.Repair
 	facts   *projection.Projection
+	orders  *rejection.List
 	remover *worker.Worker
 	// runtimes answers operators, and queries of orchestrations for instances. upgrades records the requested upgrades.
 	runtimes *runtimes.API
@@ -123,6 +125,10 @@ func (b *Broker) open(ctx context.Context) error {
 		return err
 	}
 	if err := b.openStore(ctx); err != nil {
+		return err
+	}
+	b.orders = rejection.New(rejection.Deps{Store: b.store, Asker: b.deps.Bus, Log: b.deps.Log, Now: b.deps.Now})
+	if err := b.orders.Load(ctx); err != nil {
 		return err
 	}
 	if err := b.newParts(keys, offers, m); err != nil {
@@ -214,7 +220,7 @@ func (b *Broker) newParts(keys *seal.Keyring, offers *catalog.Catalog, m *metric
 		Timeout: cfg.BindingTimeout, Limit: cfg.BindingLimit, Every: cfg.BindingCleanup, Grace: cfg.BindingGrace,
 		Keep: cfg.KeepOperations,
 	}, binding.Deps{
-		Store: b.store, Asker: deps.Bus, Sealer: keys, Vault: b.vault, Offers: offers, Log: deps.Log, Now: deps.Now,
+		Store: b.store, Asker: deps.Bus, Sealer: keys, Vault: b.vault, Offers: offers, Rejections: b.orders, Log: deps.Log, Now: deps.Now,
 	})
 	b.repair = projection.NewRepair(
 		projection.RepairConfig{Every: cfg.RepairEvery, Silence: cfg.RepairSilence}, b.store, deps.Bus, deps.Log, deps.Now)
@@ -229,7 +235,8 @@ func (b *Broker) newHandler(offers *catalog.Catalog, g guards, m *metrics) http.
 		TrialDocumentation: cfg.TrialDocumentation, SubaccountMovement: cfg.SubaccountMovement,
 		PublicURL: strings.TrimSuffix(cfg.PublicURL, "/"),
 	}, api.Deps{
-		Catalog: offers, Store: b.store, Sealer: b.vault, Bindings: b.bindings, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now,
+		Catalog: offers, Store: b.store, Sealer: b.vault, Bindings: b.bindings, Rejections: b.orders, Notify: b.relay.Notify, Log: deps.Log,
+		Now: deps.Now,
 	})
 	b.runtimes = runtimes.New(runtimes.Deps{Reader: b.store, Remover: requests, Viewers: g.viewers, Operators: g.actors, Log: deps.Log})
 	b.upgrades = upgrade.New(upgrade.Deps{Store: b.store, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now})
@@ -301,6 +308,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	g.Add("kept", b.answerAll(event.AskKeptAs("*"), claims.AnswerKept))
 	g.Add("instances", b.answer(event.AskInstances, b.runtimes.Answer))
 	g.Add("upgrades", b.answer(event.AskUpgrade, b.upgrades.Answer))
+	g.Add("rejections", b.orders.Run)
 	g.Add("bindings", b.bindings.Run)
 	g.Add("steps", b.remover.Run)
 	g.Add("secrets", func(ctx context.Context) error {

@@ -39,6 +39,7 @@ type orchestrator struct {
 	resources  map[string]bool
 	stepRuns   map[string]map[string]int
 	results    map[string]chan event.Type
+	rejections []event.Rejection
 
 	stop func()
 }
@@ -68,6 +69,8 @@ func (o *orchestrator) start() {
 	var running sync.WaitGroup
 	stopAnswers, err := o.bus.Answer(event.AskOperations, "orchestrator", o.answer)
 	require.NoError(o.t, err)
+	stopRejections, err := o.bus.Answer(event.AskRejections, "orchestrator", o.rejected)
+	require.NoError(o.t, err)
 	stopCurrent, err := o.bus.Answer(event.AskCurrentAs(event.UserBroker), "orchestrator", o.current)
 	require.NoError(o.t, err)
 	running.Go(func() {
@@ -93,9 +96,32 @@ func (o *orchestrator) start() {
 	o.stop = func() {
 		stopAnswers()
 		stopCurrent()
+		stopRejections()
 		cancel()
 		running.Wait()
 	}
+}
+
+// rejected answers with one hold at a time.
+func (o *orchestrator) rejected(_ context.Context, question []byte) (any, error) {
+	var request event.RejectionsRequest
+	if err := json.Unmarshal(question, &request); err != nil {
+		return nil, err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	answer := event.RejectionsAnswer{Rejections: []event.Rejection{}}
+	for _, r := range o.rejections {
+		switch {
+		case r.HoldID <= request.After:
+		case len(answer.Rejections) > 0:
+			answer.More = true
+			return answer, nil
+		default:
+			answer.Rejections = append(answer.Rejections, r)
+		}
+	}
+	return answer, nil
 }
 
 // set changes the state and wakes all waiting goroutines.

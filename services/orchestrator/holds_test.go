@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -187,4 +188,52 @@ func TestHolds_Restart_Remembers(t *testing.T) {
 	}
 	s.release(h.ID)
 	s.await(held, event.Succeeded)
+}
+
+func TestHolds_RejectOrders_BrokerIsAnsweredInPages(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.start()
+	s.hold(operator.HoldScope{Plan: "aws"}, nil)
+	create := func(request operator.HoldRequest) (operator.Hold, int) {
+		t.Helper()
+		body, err := json.Marshal(request)
+		require.NoError(t, err)
+		response, err := http.Post(s.api.URL+"/holds", "application/json", bytes.NewReader(body))
+		require.NoError(t, err)
+		defer response.Body.Close()
+		var h operator.Hold
+		require.NoError(t, json.NewDecoder(response.Body).Decode(&h))
+		return h, response.StatusCode
+	}
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	first, _ := create(operator.HoldRequest{
+		Scope: operator.HoldScope{GlobalAccount: "ga", Region: "westeurope", Type: event.Provision}, Reason: "abuse", Orders: operator.OrdersReject,
+		Until: &until,
+	})
+	if first.Orders != operator.OrdersReject || s.holds()[0].Orders != operator.OrdersWait {
+		t.Errorf("orders %q, want reject; the other hold has %q, want wait", first.Orders, s.holds()[0].Orders)
+	}
+	second, _ := create(operator.HoldRequest{
+		Scope: operator.HoldScope{Plan: "azure", Instance: "i-1"}, Reason: "outage", Orders: operator.OrdersReject,
+	})
+	want := []event.Rejection{
+		{HoldID: first.ID, Type: event.Provision, GlobalAccountID: "ga", Region: "westeurope", Reason: "abuse", Until: &until},
+		{HoldID: second.ID, Plan: "azure", InstanceID: "i-1", Reason: "outage"},
+	}
+	for after, want := range map[string][]event.Rejection{"": want, first.ID: want[1:], second.ID: {}} {
+		var answer event.RejectionsAnswer
+		require.NoError(t, s.bus.Ask(t.Context(), event.AskRejections, event.RejectionsRequest{After: after}, &answer))
+		if diff := cmp.Diff(event.RejectionsAnswer{Rejections: want}, answer); diff != "" {
+			t.Errorf("rejections after %q (-want +got):\n%s", after, diff)
+		}
+	}
+	for _, bad := range []operator.HoldRequest{
+		{Scope: operator.HoldScope{Plan: "azure"}, Reason: "x", Orders: "drop"},
+		{Scope: operator.HoldScope{Plan: "azure", Worker: "avs"}, Reason: "x", Orders: operator.OrdersReject},
+	} {
+		if _, status := create(bad); status != http.StatusBadRequest {
+			t.Errorf("%+v: status %d, want 400", bad, status)
+		}
+	}
 }

@@ -492,6 +492,11 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return fmt.Errorf("answer questions: %w", err)
 	}
 	defer stop()
+	stopRejections, err := o.deps.Bus.Answer(event.AskRejections, "orchestrator", o.api.Rejections)
+	if err != nil {
+		return fmt.Errorf("answer questions: %w", err)
+	}
+	defer stopRejections()
 	stopCurrent, err := o.deps.Bus.AnswerAll(event.AskCurrentAs("*"), "orchestrator", o.api.Current)
 	if err != nil {
 		return fmt.Errorf("answer questions: %w", err)

@@ -36,11 +36,24 @@ func (s HoldScope) String() string {
 	return strings.Join(parts, ", ")
 }
 
+// Orders says what happens to new orders in the scope of a hold.
+type Orders string
+
+const (
+	// OrdersWait accepts orders. Their operations are held.
+	OrdersWait Orders = "wait"
+	// OrdersReject makes the broker reject orders: provisionings, updates and bindings, but no deprovisionings.
+	OrdersReject Orders = "reject"
+)
+
 // HoldRequest requests a hold.
 type HoldRequest struct {
 	Scope HoldScope `json:"scope"`
 	// Reason is shown with every held operation.
 	Reason string `json:"reason"`
+	// Orders is what happens to new orders in the scope; absent means wait. A hold that rejects orders may have no other fields in its scope
+	// than global account, plan, region and instance, and type provision or update. The platform gets the reason.
+	Orders Orders `json:"orders,omitempty" jsonschema:"enum=wait,enum=reject"`
 	// Until is when the hold ends by itself; absent for a hold that must be released.
 	Until *time.Time `json:"until,omitempty"`
 	// By is the name of the caller. It is ignored if access control is on.
@@ -52,6 +65,7 @@ type Hold struct {
 	ID        string     `json:"id" jsonschema:"format=uuid"`
 	Scope     HoldScope  `json:"scope"`
 	Reason    string     `json:"reason"`
+	Orders    Orders     `json:"orders" jsonschema:"enum=wait,enum=reject"`
 	CreatedBy string     `json:"createdBy"`
 	CreatedAt time.Time  `json:"createdAt"`
 	Until     *time.Time `json:"until,omitempty"`

@@ -23,16 +23,20 @@ func newHold(o *options) *cobra.Command {
 
 func newHoldCreate(o *options) *cobra.Command {
 	var request operator.HoldRequest
-	var kind, until string
+	var kind, orders, until string
 	cmd := &cobra.Command{
 		Use:   "create --reason TEXT",
 		Short: "Hold the operations in a scope",
 		Long: `Hold the operations in a scope: they do not start, and send no command. Commands in flight finish. All flags of the scope that are given
-must match. A scope with --step or --worker holds an operation when it reaches such a step. Role: operator.`,
-		Example: "  keb hold create --worker edp --reason 'EDP is being migrated' --until 2h\n  keb hold create --plan azure --type provision --reason 'no capacity'",
-		Args:    exactly(),
+must match. A scope with --step or --worker holds an operation when it reaches such a step.
+
+With --orders reject the broker also rejects new orders in the scope with 422 and the reason: provisionings, updates and bindings,
+or with --type only provisionings or only updates. It never rejects a deprovisioning. Role: operator.`,
+		Example: "  keb hold create --worker edp --reason 'EDP is being migrated' --until 2h\n  keb hold create --plan azure --type provision --reason 'no capacity'\n" +
+			"  keb hold create --global-account 4b3... --type provision --orders reject --reason 'contact support'",
+		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			request.Scope.Type = event.OperationType(kind)
+			request.Scope.Type, request.Orders = event.OperationType(kind), operator.Orders(orders)
 			switch {
 			case request.Scope == (operator.HoldScope{}):
 				return usageError("hold create needs a scope, for example --worker; see %s --help", cmd.CommandPath())
@@ -59,6 +63,7 @@ must match. A scope with --step or --worker holds an operation when it reaches s
 	flags.StringVar(&s.Step, "step", "", "name of a step")
 	flags.StringVar(&s.Worker, "worker", "", "name of a worker")
 	flags.StringVar(&request.Reason, "reason", "", "why (required)")
+	flags.StringVar(&orders, "orders", "", "what happens to new orders in the scope: wait (default) or reject")
 	flags.StringVar(&until, "until", "", "when the hold ends by itself: a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")
 	return cmd
 }
@@ -122,13 +127,13 @@ func (o *options) listHolds(ctx context.Context) error {
 	}
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "HOLD\tSCOPE\tOPERATIONS\tCREATED\tBY\tUNTIL\tREASON\t")
+	fmt.Fprintln(table, "HOLD\tSCOPE\tORDERS\tOPERATIONS\tCREATED\tBY\tUNTIL\tREASON\t")
 	for i := range list.Data {
 		h, until := &list.Data[i], "released"
 		if h.Until != nil {
 			until = h.Until.Local().Format(time.DateTime)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t\n", h.ID, flat(h.Scope.String()), h.Operations, h.CreatedAt.Local().Format(time.DateTime),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t\n", h.ID, flat(h.Scope.String()), h.Orders, h.Operations, h.CreatedAt.Local().Format(time.DateTime),
 			flat(h.CreatedBy), until, flat(h.Reason))
 	}
 	if err := table.Flush(); err != nil {

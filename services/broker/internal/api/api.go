@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/broker/internal/binding"
@@ -52,12 +53,19 @@ type Sealer interface {
 	Open(sealed ...store.Secret) map[string]json.RawMessage
 }
 
+// Rejections returns an *osb.Error if an order is rejected. An update has two instances, before and after it.
+type Rejections interface {
+	Check(order event.OperationType, instances ...*instance.Instance) error
+}
+
 // Deps are the dependencies of a Broker.
 type Deps struct {
 	Catalog  *catalog.Catalog
 	Store    *store.Store
 	Sealer   Sealer
 	Bindings *binding.Service
+	// Rejections rejects new orders.
+	Rejections Rejections
 	// Notify receives the instance of each committed request. It must not block.
 	Notify func(instanceID string)
 	Log    *slog.Logger

@@ -154,6 +154,9 @@ func (b *Broker) record(
 	case err != nil && !errors.Is(err, store.ErrNotFound):
 		return nil, err
 	}
+	if err := b.deps.Rejections.Check(event.Provision, i); err != nil {
+		return nil, err
+	}
 	if err := b.checkTrial(ctx, tx, i); err != nil {
 		return nil, err
 	}

@@ -44,6 +44,9 @@ func (b *Broker) resume(
 	case newest.Type == event.Provision && !newest.State.Final():
 		return newest.ID, nil
 	}
+	if err := b.deps.Rejections.Check(event.Provision, i); err != nil {
+		return "", err
+	}
 	return operationID, b.recordSuspension(ctx, tx, call, i, event.Provision, operationID)
 }
 

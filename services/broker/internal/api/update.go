@@ -426,6 +426,9 @@ func (u *updating) atOnce(ctx context.Context, tx *store.Tx, i *instance.Instanc
 
 // record stores a change as an operation.
 func (u *updating) record(ctx context.Context, tx *store.Tx, i *instance.Instance, t *target) (outcome, error) {
+	if err := u.b.deps.Rejections.Check(event.Update, i, &t.Instance); err != nil {
+		return outcome{}, err
+	}
 	hash, err := t.hash()
 	if err != nil {
 		return outcome{}, err

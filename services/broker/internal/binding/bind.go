@@ -69,6 +69,9 @@ func (s *Service) reserve(ctx context.Context, tx *store.Tx, o Order) (b *store.
 			return b, existed, err
 		}
 	}
+	if err := s.deps.Rejections.Check("", i); err != nil {
+		return nil, false, err
+	}
 	if err := s.predecessor(ctx, tx, &o, now); err != nil {
 		return nil, false, err
 	}

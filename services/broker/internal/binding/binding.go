@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/instance"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -54,6 +55,11 @@ type Offers interface {
 	IsBindingRotatable(planID string) bool
 }
 
+// Rejections returns an *osb.Error if an order of an empty type, which is a binding, is rejected.
+type Rejections interface {
+	Check(order event.OperationType, instances ...*instance.Instance) error
+}
+
 // Deps are the dependencies of a Service.
 type Deps struct {
 	Store  *store.Store
@@ -61,8 +67,10 @@ type Deps struct {
 	Sealer Sealer
 	Vault  Vault
 	Offers Offers
-	Log    *slog.Logger
-	Now    func() time.Time
+	// Rejections rejects new bindings.
+	Rejections Rejections
+	Log        *slog.Logger
+	Now        func() time.Time
 }
 
 // Service is safe for concurrent use, also by several processes with one database.

@@ -33,6 +33,8 @@ type Hold struct {
 	// ID is a UUID.
 	ID    string
 	Scope Scope
+	// RejectsOrders reports whether the broker rejects new orders in the scope.
+	RejectsOrders bool
 	// Reason and CreatedBy are never empty.
 	Reason    string
 	CreatedBy string
@@ -82,6 +84,9 @@ func (h *Hold) Validate(now time.Time) error {
 	if types := event.OperationTypes(); s.Type != "" && !slices.Contains(types, s.Type) {
 		problems = append(problems, fmt.Errorf("scope.type %.50q: allowed are %v", string(s.Type), types))
 	}
+	if h.RejectsOrders {
+		problems = append(problems, s.rejectable())
+	}
 	if strings.TrimSpace(h.Reason) == "" || len(h.Reason) > maxReason || !printable(h.Reason) {
 		problems = append(problems, fmt.Errorf("reason: must have 1 to %d printable bytes", maxReason))
 	}
@@ -89,6 +94,19 @@ func (h *Hold) Validate(now time.Time) error {
 		problems = append(problems, errors.New("until: must be in the future"))
 	}
 	return errors.Join(problems...)
+}
+
+// rejectable returns why the broker cannot reject the orders in a scope: it does not know the operations and steps that they lead to, and
+// rejects neither a deprovisioning nor an upgrade.
+func (s *Scope) rejectable() error {
+	orders := Scope{Instance: s.Instance, GlobalAccount: s.GlobalAccount, Plan: s.Plan, Region: s.Region, Type: s.Type}
+	switch {
+	case *s != orders:
+		return errors.New("orders reject: the scope may have only instance, globalAccount, plan, region and type")
+	case s.Type != "" && s.Type != event.Provision && s.Type != event.Update:
+		return fmt.Errorf("orders reject: scope.type: allowed are %s and %s", event.Provision, event.Update)
+	}
+	return nil
 }
 
 func printable(s string) bool {

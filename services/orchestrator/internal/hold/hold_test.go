@@ -71,6 +71,25 @@ func TestHold_Validate_ReportsEveryProblem(t *testing.T) {
 			t.Errorf("error %v, want it to name %s", err, want)
 		}
 	}
+	for _, tt := range []struct {
+		scope hold.Scope
+		want  string
+	}{
+		{hold.Scope{Plan: "azure", GlobalAccount: "ga-1", Region: "eastus", Instance: "i-1"}, ""},
+		{hold.Scope{Plan: "azure", Type: event.Provision}, ""},
+		{hold.Scope{Type: event.Update}, ""},
+		{hold.Scope{Plan: "azure", Type: event.Deprovision}, "orders reject: scope.type"},
+		{hold.Scope{Type: event.UpgradeKyma}, "orders reject: scope.type"},
+		{hold.Scope{Plan: "azure", Step: "Create"}, "orders reject: the scope"},
+		{hold.Scope{Plan: "azure", Worker: "avs"}, "orders reject: the scope"},
+		{hold.Scope{Operation: operation.ID}, "orders reject: the scope"},
+	} {
+		h := hold.Hold{Scope: tt.scope, RejectsOrders: true, Reason: "abuse"}
+		err := h.Validate(epoch)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("scope %+v: error %v, want %q", tt.scope, err, tt.want)
+		}
+	}
 	bad = valid
 	if bad.Scope = (hold.Scope{}); bad.Validate(epoch) == nil {
 		t.Error("an empty scope is valid")

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -24,8 +28,12 @@ type Holds interface {
 }
 
 func viewHold(h *hold.Hold, operations int) operator.Hold {
+	orders := operator.OrdersWait
+	if h.RejectsOrders {
+		orders = operator.OrdersReject
+	}
 	return operator.Hold{
-		ID: h.ID, Scope: operator.HoldScope(h.Scope), Reason: h.Reason, CreatedBy: h.CreatedBy, CreatedAt: h.CreatedAt, Until: optional(h.Until),
+		ID: h.ID, Scope: operator.HoldScope(h.Scope), Orders: orders, Reason: h.Reason, CreatedBy: h.CreatedBy, CreatedAt: h.CreatedAt, Until: optional(h.Until),
 		Operations: operations,
 	}
 }
@@ -64,13 +72,17 @@ func (a *API) createHold(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h := hold.Hold{
-		ID: uuid.Must(uuid.NewV7()).String(), Scope: hold.Scope(body.Scope), Reason: body.Reason, CreatedBy: by(r.Context(), body.By),
-		CreatedAt: a.deps.Now().UTC(),
+		ID: uuid.Must(uuid.NewV7()).String(), Scope: hold.Scope(body.Scope), RejectsOrders: body.Orders == operator.OrdersReject,
+		Reason: body.Reason, CreatedBy: by(r.Context(), body.By), CreatedAt: a.deps.Now().UTC(),
 	}
 	if body.Until != nil {
 		h.Until = body.Until.UTC()
 	}
-	note(r.Context(), func(a *store.Action) { a.Target, a.Detail = h.ID, body.Scope.String()+": "+h.Reason })
+	note(r.Context(), func(a *store.Action) { a.Target, a.Detail = h.ID, describeHold(&body, &h) })
+	if body.Orders != "" && body.Orders != operator.OrdersWait && !h.RejectsOrders {
+		a.fail(w, http.StatusBadRequest, fmt.Errorf("orders %.50q: allowed are %s and %s", body.Orders, operator.OrdersWait, operator.OrdersReject))
+		return
+	}
 	if err := h.Validate(h.CreatedAt); err != nil {
 		a.fail(w, http.StatusBadRequest, err)
 		return
@@ -85,6 +97,15 @@ func (a *API) createHold(w http.ResponseWriter, r *http.Request) {
 	a.holdsChanged(r.Context())
 	a.deps.Log.Info("hold created", "hold_id", h.ID, "scope", body.Scope.String(), "by", h.CreatedBy)
 	a.write(w, http.StatusOK, viewHold(&h, 0))
+}
+
+// describeHold describes a new hold in the record of actions.
+func describeHold(request *operator.HoldRequest, h *hold.Hold) string {
+	text := request.Scope.String()
+	if h.RejectsOrders {
+		text += " (rejects orders)"
+	}
+	return text + ": " + h.Reason
 }
 
 func (a *API) releaseHold(w http.ResponseWriter, r *http.Request) {
@@ -105,6 +126,36 @@ func (a *API) releaseHold(w http.ResponseWriter, r *http.Request) {
 	a.holdsChanged(r.Context())
 	a.deps.Log.Info("hold released", "hold_id", id.String(), "by", caller(r.Context()).Name)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// Rejections answers event.AskRejections from the database, so that the answer contains every hold that was accepted.
+func (a *API) Rejections(ctx context.Context, data []byte) (any, error) {
+	var request event.RejectionsRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return nil, fmt.Errorf("the request must be a JSON object with after: %w", err)
+	}
+	holds, err := a.deps.Holds.Holds(ctx)
+	if err != nil {
+		a.deps.Log.Warn("question not answered", "err", err)
+		return nil, errors.New("the holds cannot be read now")
+	}
+	found := []event.Rejection{}
+	for i := range holds {
+		if h := &holds[i]; h.RejectsOrders && h.ID > request.After {
+			s := &h.Scope
+			found = append(found, event.Rejection{
+				HoldID: h.ID, Type: s.Type, InstanceID: s.Instance, GlobalAccountID: s.GlobalAccount, Plan: s.Plan, Region: s.Region,
+				Reason: h.Reason, Until: optional(h.Until),
+			})
+		}
+	}
+	slices.SortFunc(found, func(x, y event.Rejection) int { return strings.Compare(x.HoldID, y.HoldID) })
+	n, err := bus.Page(found)
+	if err != nil {
+		a.deps.Log.Error("question not answered", "err", err)
+		return nil, errors.New("the holds cannot be encoded")
+	}
+	return event.RejectionsAnswer{Rejections: found[:n], More: n < len(found)}, nil
 }
 
 // holdsChanged applies a change in this orchestrator and notifies the others. After an error the next read applies it.

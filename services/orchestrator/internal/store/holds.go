@@ -17,10 +17,10 @@ const MaxHolds = 1000
 var ErrTooManyHolds = fmt.Errorf("there are %d holds already; release some of them", MaxHolds)
 
 const (
-	holdsSQL   = `SELECT id::text, scope, reason, created_by, created_at, until FROM orchestrator.holds ORDER BY created_at, id`
+	holdsSQL   = `SELECT id::text, scope, orders, reason, created_by, created_at, until FROM orchestrator.holds ORDER BY created_at, id`
 	addHoldSQL = `
-INSERT INTO orchestrator.holds (id, scope, reason, created_by, created_at, until)
-SELECT $1::uuid, $2::jsonb, $3, $4, $5, $6 WHERE (SELECT count(*) FROM orchestrator.holds) < $7`
+INSERT INTO orchestrator.holds (id, scope, orders, reason, created_by, created_at, until)
+SELECT $1::uuid, $2::jsonb, $3, $4, $5, $6, $7 WHERE (SELECT count(*) FROM orchestrator.holds) < $8`
 	dropHoldSQL = `DELETE FROM orchestrator.holds WHERE id = $1::uuid`
 	// heldBySQL relies on operations_held.
 	heldBySQL = `SELECT hold_id::text, count(*) FROM orchestrator.operations WHERE hold_id IS NOT NULL GROUP BY hold_id`
@@ -29,6 +29,12 @@ SELECT $1::uuid, $2::jsonb, $3, $4, $5, $6 WHERE (SELECT count(*) FROM orchestra
 SELECT id::text FROM orchestrator.operations WHERE hold_id IS NOT NULL AND NOT hold_id = ANY($1::uuid[])
 LIMIT $2 FOR UPDATE SKIP LOCKED`
 	endedHoldsSQL = `DELETE FROM orchestrator.holds WHERE until <= $1`
+)
+
+// Values of the column orders.
+const (
+	ordersWait   = "wait"
+	ordersReject = "reject"
 )
 
 // Holds returns all holds, oldest first. It uses the pool for transitions, because queries must not delay it.
@@ -42,14 +48,15 @@ func (s *Store) Holds(ctx context.Context) ([]hold.Hold, error) {
 	for rows.Next() {
 		var h hold.Hold
 		var scope []byte
+		var orders string
 		var until sql.NullTime
-		if err := rows.Scan(&h.ID, &scope, &h.Reason, &h.CreatedBy, &h.CreatedAt, &until); err != nil {
+		if err := rows.Scan(&h.ID, &scope, &orders, &h.Reason, &h.CreatedBy, &h.CreatedAt, &until); err != nil {
 			return nil, err
 		}
 		if err := json.Unmarshal(scope, &h.Scope); err != nil {
 			return nil, fmt.Errorf("hold %s: decode the scope: %w", h.ID, err)
 		}
-		h.CreatedAt, h.Until = h.CreatedAt.UTC(), utc(until)
+		h.RejectsOrders, h.CreatedAt, h.Until = orders == ordersReject, h.CreatedAt.UTC(), utc(until)
 		holds = append(holds, h)
 	}
 	return holds, rows.Err()
@@ -61,8 +68,12 @@ func (s *Store) AddHold(ctx context.Context, h *hold.Hold) error {
 	if err != nil {
 		return fmt.Errorf("encode the scope: %w", err)
 	}
+	orders := ordersWait
+	if h.RejectsOrders {
+		orders = ordersReject
+	}
 	until := sql.NullTime{Time: h.Until, Valid: !h.Until.IsZero()}
-	result, err := s.commit.ExecContext(ctx, addHoldSQL, h.ID, string(scope), h.Reason, h.CreatedBy, h.CreatedAt, until, MaxHolds)
+	result, err := s.commit.ExecContext(ctx, addHoldSQL, h.ID, string(scope), orders, h.Reason, h.CreatedBy, h.CreatedAt, until, MaxHolds)
 	if err != nil {
 		return fmt.Errorf("write hold: %w", err)
 	}

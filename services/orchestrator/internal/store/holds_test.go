@@ -26,7 +26,10 @@ func TestHolds_AddListDrop(t *testing.T) {
 			ID: holdID, Scope: hold.Scope{Plan: "azure", Worker: "avs"}, Reason: "outage", CreatedBy: "me", CreatedAt: epoch,
 			Until: epoch.Add(time.Hour),
 		},
-		{ID: otherHoldID, Scope: hold.Scope{GlobalAccount: "ga"}, Reason: "abuse", CreatedBy: "me", CreatedAt: epoch.Add(time.Second)},
+		{
+			ID: otherHoldID, Scope: hold.Scope{GlobalAccount: "ga"}, RejectsOrders: true, Reason: "abuse", CreatedBy: "me",
+			CreatedAt: epoch.Add(time.Second),
+		},
 	}
 	for i := range want {
 		require.NoError(t, b.AddHold(t.Context(), &want[i]))
