@@ -162,3 +162,16 @@ func TestClientLimits_Invalid_AreNamed(t *testing.T) {
 		}
 	}
 }
+
+func TestAttempts_NoFailureForHours_DoesNotBlock(t *testing.T) {
+	t.Parallel()
+	clock := testkit.NewClock(time.Now())
+	a, err := NewAttempts(Config{}, clock.Now)
+	require.NoError(t, err)
+	platform := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+	a.Succeeded(platform)
+	clock.Advance(2 * knownFor)
+	if wait := a.Blocked(platform); wait != 0 {
+		t.Errorf("an address without a failure must wait %s", wait)
+	}
+}

@@ -66,6 +66,9 @@ func (l *limiter) fail(addr string) time.Duration {
 
 // wait returns how long an address must wait for its next event. The caller must hold mu.
 func (l *limiter) wait(c *count, now time.Time) time.Duration {
+	if c.clear.Before(now) { // also the zero time, whose distance from now does not fit into a duration
+		return 0
+	}
 	return max(0, c.clear.Sub(now)-time.Duration(l.most-1)*l.every)
 }
 
