@@ -36,6 +36,7 @@ type (
 		OnTimeout Policy       `json:"onTimeout"`
 		OnFailure Policy       `json:"onFailure"`
 		NoWorker  NoWorker     `json:"noWorker,omitzero"`
+		Systems   []string     `json:"systems,omitempty"`
 	}
 	wireRetry struct {
 		Every   wireDuration `json:"every"`
@@ -91,7 +92,7 @@ func wireOf(s *Step) wireStep {
 			Factor: s.Retry.Factor, Max: wireDuration(s.Retry.Max), Jitter: s.Retry.Jitter,
 		},
 		Wait:      wireWait{Every: wireDuration(s.Wait.Every), Timeout: wireDuration(s.Wait.Timeout)},
-		OnTimeout: s.OnTimeout, OnFailure: s.OnFailure, NoWorker: s.NoWorker,
+		OnTimeout: s.OnTimeout, OnFailure: s.OnFailure, NoWorker: s.NoWorker, Systems: s.Systems,
 	}
 }
 
@@ -103,7 +104,7 @@ func (w wireStep) step() Step {
 			Factor: w.Retry.Factor, Max: time.Duration(w.Retry.Max), Jitter: w.Retry.Jitter,
 		},
 		Wait:      Wait{Every: time.Duration(w.Wait.Every), Timeout: time.Duration(w.Wait.Timeout)},
-		OnTimeout: w.OnTimeout, OnFailure: w.OnFailure, NoWorker: w.NoWorker,
+		OnTimeout: w.OnTimeout, OnFailure: w.OnFailure, NoWorker: w.NoWorker, Systems: w.Systems,
 	}
 }
 

@@ -122,6 +122,26 @@ func TestCanonical_Growth_RoundTrips(t *testing.T) {
 	}
 }
 
+func TestCanonical_Systems_RoundTrip(t *testing.T) {
+	t.Parallel()
+	const format = "operation: provision\nstages:\n  - {name: s, steps: [{name: A, worker: a%s}]}\n"
+	p := single(t, fmt.Sprintf(format, ", systems: [z, b, z]"))
+	parsed, err := process.Parse(p.Canonical())
+	require.NoError(t, err)
+	for _, p := range []*process.Process{p, parsed} {
+		if diff := cmp.Diff([]string{"b", "z"}, p.At(0, 0).CalledSystems()); diff != "" {
+			t.Errorf("systems (-want +got):\n%s", diff)
+		}
+	}
+	old := single(t, fmt.Sprintf(format, ""))
+	if diff := cmp.Diff([]string{"a"}, old.At(0, 0).CalledSystems()); diff != "" {
+		t.Errorf("systems by default (-want +got):\n%s", diff)
+	}
+	if p := single(t, fmt.Sprintf(format, ", systems: [a]")); !p.Equal(old) || bytes.Contains(p.Canonical(), []byte("systems")) {
+		t.Errorf("the default written out has another form: %s", p.Canonical())
+	}
+}
+
 // Operations keep the definition that they started with. Definitions that were stored before waits existed have none.
 func TestParse_DefinitionWithoutWait_HasNone(t *testing.T) {
 	t.Parallel()

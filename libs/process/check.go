@@ -132,14 +132,14 @@ func (s *draftStep) checkBuiltIn(out *problems) {
 	}
 	for _, key := range []string{
 		keyRetryEvery, keyRetryMax, keyRetryFactor, keyRetryJitter, keyRetryTimeout, keyRetryScope, keyWaitEvery, keyWaitTimeout, keyExecution,
-		keyOnTimeout, keyOnFailure, keyNoWorker,
+		keyOnTimeout, keyOnFailure, keyNoWorker, keySystems,
 	} {
 		if at, ok := s.given[key]; ok {
 			out.add(at, "step %q: %s has no effect on a built-in step", s.Name, key)
 		}
 	}
 	s.Retry, s.Wait, s.Execution = Retry{Scope: ScopeStage}, Wait{}, 0
-	s.OnTimeout, s.OnFailure, s.NoWorker = Fail, Fail, ""
+	s.OnTimeout, s.OnFailure, s.NoWorker, s.Systems = Fail, Fail, "", nil
 }
 
 // fill sets the defaults of missing settings.
@@ -152,6 +152,9 @@ func (s *draftStep) fill() {
 	orElse(&s.Execution, DefaultExecution)
 	orElse(&s.OnTimeout, Fail)
 	orElse(&s.OnFailure, Fail)
+	if slices.Equal(s.Systems, []string{s.Worker}) {
+		s.Systems = nil
+	}
 }
 
 func orElse[T time.Duration | Scope | Policy](value *T, fallback T) {

@@ -44,6 +44,7 @@ const (
 	keyOnTimeout = "onTimeout"
 	keyOnFailure = "onFailure"
 	keyNoWorker  = "noWorker"
+	keySystems   = "systems"
 
 	keyRetryEvery   = "retry.every"
 	keyRetryMax     = "retry.max"
@@ -145,7 +146,7 @@ func readStage(n node) *draftStage {
 
 // readStep returns nil if the step has no valid name.
 func readStep(n node) *draftStep {
-	fields := n.object(keyName, keyWorker, keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker)
+	fields := n.object(keyName, keyWorker, keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker, keySystems)
 	if fields == nil {
 		return nil
 	}
@@ -165,6 +166,17 @@ func readStep(n node) *draftStep {
 	}
 	step.set(fields)
 	return step
+}
+
+func (s *draftStep) setSystems(n node) {
+	s.Systems, s.given[keySystems] = nil, n.at()
+	for _, item := range n.list() {
+		if name, ok := item.name(); ok {
+			s.Systems = append(s.Systems, name)
+		}
+	}
+	slices.Sort(s.Systems)
+	s.Systems = slices.Compact(s.Systems)
 }
 
 // set applies the settings that are present. Overlays use it to change some of them.
@@ -216,6 +228,9 @@ func (s *draftStep) set(fields map[string]node) {
 		if v, ok := n.word(string(NoWorkerWait)); ok {
 			s.NoWorker, s.given[keyNoWorker] = NoWorker(v), n.at()
 		}
+	}
+	if n, ok := fields[keySystems]; ok {
+		s.setSystems(n)
 	}
 }
 

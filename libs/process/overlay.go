@@ -178,7 +178,7 @@ func (d *draft) disable(n node) {
 
 // retime changes settings of a step, or the timeout of the operation.
 func (d *draft) retime(n node) {
-	fields := n.object("step", "timeout", keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker)
+	fields := n.object("step", "timeout", keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker, keySystems)
 	if fields == nil {
 		return
 	}
@@ -192,7 +192,7 @@ func (d *draft) retime(n node) {
 			d.timeout, d.timeoutAt = v, timeout.at()
 		}
 	case hasStep && len(fields) == 1:
-		n.problem("nothing to change; give when, retry, wait, execution, onTimeout, onFailure or noWorker")
+		n.problem("nothing to change; give when, retry, wait, execution, onTimeout, onFailure, noWorker or systems")
 	default:
 		if stage, i, ok := d.target(n, fields); ok {
 			stage.steps[i].set(fields)

@@ -88,14 +88,14 @@ func TestOverlay_Retime_KeepsOtherSettings(t *testing.T) {
 	t.Parallel()
 	set := load(t, `operation: provision
 changes:
-  - retime: {step: One, when: plan.name == "aws", retry: {timeout: 20m, scope: step}, wait: {timeout: 40m}, onTimeout: skip}
+  - retime: {step: One, when: plan.name == "aws", retry: {timeout: 20m, scope: step}, wait: {timeout: 40m}, onTimeout: skip, systems: [ias]}
   - retime: {timeout: 30h}
 `)
 	want := process.Step{
 		Name: "One", Worker: "alpha", When: `plan.name == "aws"`, Execution: time.Minute,
 		Retry:     process.Retry{Every: 5 * time.Second, Timeout: 20 * time.Minute, Scope: process.ScopeStep},
 		Wait:      process.Wait{Every: 5 * time.Second, Timeout: 40 * time.Minute},
-		OnTimeout: process.Skip, OnFailure: process.Fail,
+		OnTimeout: process.Skip, OnFailure: process.Fail, Systems: []string{"ias"},
 	}
 	if diff := cmp.Diff(want, step(t, set, "One"), ignoreCondition); diff != "" {
 		t.Errorf("step differs (-want +got):\n%s", diff)

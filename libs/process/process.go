@@ -95,6 +95,8 @@ type Step struct {
 	Wait Wait
 	// Execution is how long a command may have no result before it is sent again. It is zero for a built-in step.
 	Execution time.Duration
+	// Systems are the external systems that the step calls, sorted; empty means one with the name of the worker, see CalledSystems.
+	Systems []string
 	// NoWorker says whether the retry budget runs while no worker is live. Empty means that it does.
 	NoWorker NoWorker
 	// OnTimeout applies when the retry budget or the wait budget is exhausted.
@@ -128,6 +130,17 @@ type Wait struct {
 	Every time.Duration
 	// Timeout is the wait budget, from the first time the step waits. Errors do not stop it. Zero means until the operation's timeout.
 	Timeout time.Duration
+}
+
+// CalledSystems returns the external systems that the step calls. A built-in step calls none.
+func (s *Step) CalledSystems() []string {
+	switch {
+	case s.BuiltIn():
+		return nil
+	case len(s.Systems) == 0:
+		return []string{s.Worker}
+	}
+	return s.Systems
 }
 
 // Waits reports whether the step has a separate limit for waiting.

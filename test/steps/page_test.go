@@ -33,7 +33,8 @@ steps tell of themselves (` + "`go generate ./...` in `test`" + `); tests compar
   has two budgets, and the one for retries counts only errors since the last look that worked.
 - **If not**: what becomes of the operation when the step fails or a budget is spent: it *fails*, or the step is recorded as
   *not completed* and the operation goes on.
-- **Calls**: the external systems; **Saves**: what stays in the operation's details, under the worker's key; **Stage memory**: what later steps of the stage get.
+- **Calls**: the external systems, by the names that the scope of a [hold](operator.md#hold-operations) uses; a step without calls
+  counts as one that calls a system with the name of its worker. **Saves**: what stays in the operation's details, under the worker's key; **Stage memory**: what later steps of the stage get.
 `
 
 // stepsPage returns the page.
@@ -122,14 +123,32 @@ func write(out *strings.Builder, set processSet, described map[string]worker.Des
 				if !ok {
 					return fmt.Errorf("no worker serves the step %s of worker %s in %s.yaml", s.Name, s.Worker, t)
 				}
-				row(out, stage.Name, s, d)
+				if err := row(out, stage.Name, t, s, d); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
-func row(out *strings.Builder, stage string, s *process.Step, d worker.Description) {
+// calledSystems returns the systems that the process file must give a step.
+func calledSystems(s *process.Step, d worker.Description) []string {
+	if s.BuiltIn() {
+		return nil
+	}
+	var systems []string
+	for _, c := range d.Calls {
+		systems = append(systems, c.System)
+	}
+	if len(systems) == 0 {
+		systems = []string{s.Worker}
+	}
+	slices.Sort(systems)
+	return slices.Compact(systems)
+}
+
+func row(out *strings.Builder, stage string, t event.OperationType, s *process.Step, d worker.Description) error {
 	retry, otherwise := "", ""
 	if !s.BuiltIn() {
 		retry = "every " + limit(s.Retry.Every, s.Retry.Timeout)
@@ -149,6 +168,9 @@ func row(out *strings.Builder, stage string, s *process.Step, d worker.Descripti
 			otherwise = "not completed; fails when the budget is spent"
 		}
 	}
+	if want := calledSystems(s, d); !slices.Equal(s.CalledSystems(), want) {
+		return fmt.Errorf("%s.yaml: the step %s has the systems %v, want those that it calls: %v", t, s.Name, s.CalledSystems(), want)
+	}
 	calls := make([]string, len(d.Calls))
 	for i, c := range d.Calls {
 		calls[i] = c.System + ": `" + c.Operation + "`"
@@ -164,6 +186,7 @@ func row(out *strings.Builder, stage string, s *process.Step, d worker.Descripti
 		cells[i] = strings.ReplaceAll(cells[i], "|", "\\|")
 	}
 	out.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+	return nil
 }
 
 func limit(every, timeout time.Duration) string {

@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// HoldScope selects operations and their steps. All fields that are set must match, and at least one must be set. A scope with a step or a
-// worker does not keep an operation from starting; it holds the operation at that step.
+// HoldScope selects operations and their steps. All fields that are set must match, and at least one must be set. A scope with a step, a
+// worker or a system does not keep an operation from starting; it holds the operation at that step.
 type HoldScope struct {
 	Operation     string `json:"operation,omitempty" jsonschema:"format=uuid"`
 	Instance      string `json:"instance,omitempty"`
@@ -20,6 +20,9 @@ type HoldScope struct {
 	Type   event.OperationType `json:"type,omitempty"`
 	Step   string              `json:"step,omitempty"`
 	Worker string              `json:"worker,omitempty"`
+	// System is an external system. It selects the steps whose definition names it in systems, or without systems the steps of the worker of
+	// that name.
+	System string `json:"system,omitempty"`
 }
 
 // String returns the fields that are set, for example "plan azure, worker avs".
@@ -27,7 +30,7 @@ func (s HoldScope) String() string {
 	var parts []string
 	for _, f := range []struct{ name, value string }{
 		{"operation", s.Operation}, {"instance", s.Instance}, {"global account", s.GlobalAccount}, {"plan", s.Plan}, {"region", s.Region},
-		{"type", string(s.Type)}, {"step", s.Step}, {"worker", s.Worker},
+		{"type", string(s.Type)}, {"step", s.Step}, {"worker", s.Worker}, {"system", s.System},
 	} {
 		if f.value != "" {
 			parts = append(parts, f.name+" "+f.value)

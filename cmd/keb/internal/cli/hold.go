@@ -28,7 +28,7 @@ func newHoldCreate(o *options) *cobra.Command {
 		Use:   "create --reason TEXT",
 		Short: "Hold the operations in a scope",
 		Long: `Hold the operations in a scope: they do not start, and send no command. Commands in flight finish. All flags of the scope that are given
-must match. A scope with --step or --worker holds an operation when it reaches such a step.
+must match. A scope with --step, --worker or --system holds an operation when it reaches such a step.
 
 With --orders reject the broker also rejects new orders in the scope with 422 and the reason: provisionings, updates and bindings,
 or with --type only provisionings or only updates. It never rejects a deprovisioning. Role: operator.`,
@@ -62,6 +62,7 @@ or with --type only provisionings or only updates. It never rejects a deprovisio
 	flags.StringVar(&kind, "type", "", "type of the operations, for example provision")
 	flags.StringVar(&s.Step, "step", "", "name of a step")
 	flags.StringVar(&s.Worker, "worker", "", "name of a worker")
+	flags.StringVar(&s.System, "system", "", "name of an external system: the steps that call it (docs/steps.md)")
 	flags.StringVar(&request.Reason, "reason", "", "why (required)")
 	flags.StringVar(&orders, "orders", "", "what happens to new orders in the scope: wait (default) or reject")
 	flags.StringVar(&until, "until", "", "when the hold ends by itself: a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")

@@ -6,15 +6,16 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // Holds knows the holds. The check is where a command is decided, before its commit, and again before it is published.
 type Holds interface {
-	// Match returns the id of a hold whose scope contains the next command of an operation; empty if there is none. Worker and step are
-	// empty for an operation that has not started.
-	Match(op *event.Operation, worker, step string) string
+	// Match returns the id of a hold whose scope contains the next command of an operation; empty if there is none. The step is nil for an
+	// operation that has not started.
+	Match(op *event.Operation, next *process.Step) string
 	// Active returns the ids of all holds.
 	Active() []string
 }
@@ -22,16 +23,15 @@ type Holds interface {
 // noHolds is used without Deps.Holds.
 type noHolds struct{}
 
-func (noHolds) Match(*event.Operation, string, string) string { return "" }
-func (noHolds) Active() []string                              { return nil }
+func (noHolds) Match(*event.Operation, *process.Step) string { return "" }
+func (noHolds) Active() []string                             { return nil }
 
 // heldBy returns the id of a hold whose scope contains the start or the decided command of the operation; empty if there is none.
 func heldBy(holds Holds, w *work) string {
 	if w.row.Status != event.InProgress {
-		return holds.Match(&w.row.Operation, "", "")
+		return holds.Match(&w.row.Operation, nil)
 	}
-	worker, step := engine.Next(w.process, &w.row.State)
-	return holds.Match(&w.row.Operation, worker, step)
+	return holds.Match(&w.row.Operation, engine.Next(w.process, &w.row.State))
 }
 
 // holdStart holds a pending operation that must not start, and reports whether it did.

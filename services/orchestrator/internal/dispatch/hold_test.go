@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
 )
@@ -32,14 +33,14 @@ func (b *board) set(scopes ...hold.Scope) {
 	}
 }
 
-func (b *board) Match(op *event.Operation, worker, step string) string {
+func (b *board) Match(op *event.Operation, next *process.Step) string {
 	if b.matched != nil {
 		b.matched()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range b.holds {
-		if b.holds[i].Scope.Matches(op, worker, step) {
+		if b.holds[i].Scope.Matches(op, next) {
 			return b.holds[i].ID
 		}
 	}

@@ -186,10 +186,10 @@ func Awaited(p *process.Process, s *State) string {
 	return step.Worker
 }
 
-// Next returns the worker and the step of the decided command, which is in flight or held. Call it only while InFlight or Held.
-func Next(p *process.Process, s *State) (worker, name string) {
+// Next returns the step of the decided command, which is in flight or held. Call it only while InFlight or Held.
+func Next(p *process.Process, s *State) *process.Step {
 	_, step := s.current(p)
-	return step.Worker, step.Name
+	return step
 }
 
 // Command derives the command in flight from the state, and returns it with its worker. Call it only while InFlight.

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 )
 
 // Store reads holds.
@@ -51,16 +52,16 @@ func NewCache(timeout time.Duration, s Store, nc *nats.Conn, now func() time.Tim
 	return c
 }
 
-// Match returns the id of the oldest hold whose scope contains the next command of an operation; empty if there is none. Worker and step are
-// empty for an operation that has not started.
-func (c *Cache) Match(op *event.Operation, worker, step string) string {
+// Match returns the id of the oldest hold whose scope contains the next command of an operation; empty if there is none. The step is nil for
+// an operation that has not started.
+func (c *Cache) Match(op *event.Operation, next *process.Step) string {
 	holds := *c.holds.Load()
 	if len(holds) == 0 {
 		return ""
 	}
 	now := c.now()
 	for i := range holds {
-		if h := &holds[i]; h.Active(now) && h.Scope.Matches(op, worker, step) {
+		if h := &holds[i]; h.Active(now) && h.Scope.Matches(op, next) {
 			return h.ID
 		}
 	}

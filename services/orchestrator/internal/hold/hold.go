@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 )
 
 // Scope selects operations and their steps. All fields that are set must match.
@@ -26,6 +27,8 @@ type Scope struct {
 	Type          event.OperationType `json:"type,omitempty"`
 	Step          string              `json:"step,omitempty"`
 	Worker        string              `json:"worker,omitempty"`
+	// System is an external system that the step calls.
+	System string `json:"system,omitempty"`
 }
 
 // Hold is a pause of the operations in its scope.
@@ -46,12 +49,24 @@ type Hold struct {
 // Active reports whether the hold has not ended by itself.
 func (h *Hold) Active(now time.Time) bool { return h.Until.IsZero() || now.Before(h.Until) }
 
-// Matches reports whether the scope contains the next command of an operation, which is for a step of a worker. Both are empty for an
-// operation that has not started: a scope with a step or a worker does not contain it.
-func (s *Scope) Matches(op *event.Operation, worker, step string) bool {
+// Matches reports whether the scope contains the next command of an operation. The step is nil for an operation that has not started: a
+// scope with a step, a worker or a system does not contain it.
+func (s *Scope) Matches(op *event.Operation, next *process.Step) bool {
+	return s.matchesOperation(op) && s.matchesStep(next)
+}
+
+func (s *Scope) matchesOperation(op *event.Operation) bool {
 	return matches(s.Operation, op.ID) && matches(s.Instance, op.InstanceID) && matches(s.GlobalAccount, op.Context.GlobalAccountID) &&
 		(matches(s.Plan, op.Plan.Name) || matches(s.Plan, op.Plan.ID)) && matches(s.Region, op.Runtime.Region) &&
-		matches(string(s.Type), string(op.Type)) && matches(s.Worker, worker) && matches(s.Step, step)
+		matches(string(s.Type), string(op.Type))
+}
+
+func (s *Scope) matchesStep(step *process.Step) bool {
+	if s.Step == "" && s.Worker == "" && s.System == "" {
+		return true
+	}
+	return step != nil && matches(s.Step, step.Name) && matches(s.Worker, step.Worker) &&
+		(s.System == "" || slices.Contains(step.CalledSystems(), s.System))
 }
 
 func matches(want, got string) bool { return want == "" || want == got }
@@ -70,7 +85,7 @@ func (h *Hold) Validate(now time.Time) error {
 	s := &h.Scope
 	for _, f := range []struct{ name, value string }{
 		{"operation", s.Operation}, {"instance", s.Instance}, {"globalAccount", s.GlobalAccount}, {"plan", s.Plan}, {"region", s.Region},
-		{"step", s.Step}, {"worker", s.Worker},
+		{"step", s.Step}, {"worker", s.Worker}, {"system", s.System},
 	} {
 		if len(f.value) > maxName || !printable(f.value) {
 			problems = append(problems, fmt.Errorf("scope.%s: must have at most %d bytes, all of them printable", f.name, maxName))

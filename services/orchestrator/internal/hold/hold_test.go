@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
 )
@@ -21,6 +22,8 @@ var operation = event.Operation{
 	ID: "0193a3c5-0000-7000-8000-000000000001", Type: event.Provision, InstanceID: "i-1", Plan: event.Plan{ID: "4deee563", Name: "azure"},
 	Context: event.Context{GlobalAccountID: "ga-1"}, Runtime: event.Runtime{Region: "westeurope"},
 }
+
+var create = process.Step{Name: "Create", Worker: "provisioner", Systems: []string{"director", "gardener"}}
 
 func TestScope_Matches_AllMembersThatAreSet(t *testing.T) {
 	t.Parallel()
@@ -36,9 +39,12 @@ func TestScope_Matches_AllMembersThatAreSet(t *testing.T) {
 		{"plan by id", hold.Scope{Plan: "4deee563"}, true, true},
 		{"region", hold.Scope{Region: "westeurope"}, true, true},
 		{"type", hold.Scope{Type: event.Provision}, true, true},
-		{"all", hold.Scope{operation.ID, "i-1", "ga-1", "azure", "westeurope", event.Provision, "Create", "provisioner"}, false, true},
+		{"all", hold.Scope{operation.ID, "i-1", "ga-1", "azure", "westeurope", event.Provision, "Create", "provisioner", "gardener"}, false, true},
 		{"step", hold.Scope{Step: "Create"}, false, true},
 		{"worker", hold.Scope{Worker: "provisioner"}, false, true},
+		{"system", hold.Scope{System: "gardener"}, false, true},
+		{"second system", hold.Scope{System: "director"}, false, true},
+		{"system of the worker's name, which the step does not call", hold.Scope{System: "provisioner"}, false, false},
 		{"other step", hold.Scope{Step: "Check"}, false, false},
 		{"other worker", hold.Scope{Worker: "avs", Step: "Create"}, false, false},
 		{"other plan", hold.Scope{Plan: "aws", Instance: "i-1"}, false, false},
@@ -48,10 +54,10 @@ func TestScope_Matches_AllMembersThatAreSet(t *testing.T) {
 		{"other instance", hold.Scope{Instance: "i-2"}, false, false},
 		{"other operation", hold.Scope{Operation: "0193a3c5-0000-7000-8000-000000000002"}, false, false},
 	} {
-		if got := tt.scope.Matches(&operation, "", ""); got != tt.pending {
+		if got := tt.scope.Matches(&operation, nil); got != tt.pending {
 			t.Errorf("%s: a pending operation matches: %t, want %t", tt.name, got, tt.pending)
 		}
-		if got := tt.scope.Matches(&operation, "provisioner", "Create"); got != tt.current {
+		if got := tt.scope.Matches(&operation, &create); got != tt.current {
 			t.Errorf("%s: the step matches: %t, want %t", tt.name, got, tt.current)
 		}
 	}
@@ -117,7 +123,7 @@ func TestCache_Refresh_AppliesHoldsUntilTheyEnd(t *testing.T) {
 		func(at time.Time) { woken = append(woken, at) }, slog.New(slog.DiscardHandler))
 	want := func(id string) {
 		t.Helper()
-		if got := c.Match(&operation, "provisioner", "Create"); got != id {
+		if got := c.Match(&operation, &create); got != id {
 			t.Errorf("hold %q, want %q", got, id)
 		}
 	}

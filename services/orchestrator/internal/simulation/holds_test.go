@@ -7,6 +7,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
@@ -32,7 +33,11 @@ func heldBy(holds []pause, op *event.Operation, worker, step string) string {
 }
 
 // Match implements dispatch.Holds.
-func (o *orchestrator) Match(op *event.Operation, worker, step string) string {
+func (o *orchestrator) Match(op *event.Operation, next *process.Step) string {
+	worker, step := "", ""
+	if next != nil {
+		worker, step = next.Worker, next.Name
+	}
 	if step == "" && o.w.bug == bugStartsInHold || step != "" && o.w.bug == bugSendsInHold {
 		return ""
 	}
