@@ -167,6 +167,8 @@ type Entry struct {
 	Error         *event.Error
 	StartedAt     time.Time
 	FinishedAt    time.Time
+	// Folded is set if the entry stands for several tries.
+	Folded *Folded
 	// Took is the time since the first try of the step, including all attempts and waits; zero if it was never tried. It is not
 	// stored.
 	Took time.Duration
