@@ -95,6 +95,25 @@ func (b *Bus) Created(ctx context.Context, name event.Stream) (time.Time, error)
 	return s.CachedInfo().Created, nil
 }
 
+// StreamRange is the range of messages that a stream holds.
+type StreamRange struct {
+	// Created changes if the stream was lost and created again.
+	Created time.Time
+	// First is the number of the oldest message that the stream holds, and Last that of the newest one that it has ever held. First is greater
+	// than Last if the stream is empty.
+	First, Last uint64
+}
+
+// Range returns the range of messages that a stream holds.
+func (b *Bus) Range(ctx context.Context, name event.Stream) (StreamRange, error) {
+	s, err := b.js.Stream(ctx, string(name))
+	if err != nil {
+		return StreamRange{}, fmt.Errorf("read stream %s: %w", name, err)
+	}
+	info := s.CachedInfo()
+	return StreamRange{Created: info.Created, First: info.State.FirstSeq, Last: info.State.LastSeq}, nil
+}
+
 // settleTime is the wait before a vanished stream is created again. The server forgets a stream first and removes its files later; a
 // stream that is created in between loses its files and never answers.
 const settleTime = time.Second

@@ -121,6 +121,14 @@ func (f *StepFinished) AppendJSON(b []byte) ([]byte, error) {
 	if b, err = appendTime(b, `,"finishedAt":`, f.FinishedAt); err != nil {
 		return nil, err
 	}
+	if f.Tries != 0 {
+		b = appendNumber(b, `,"tries":`, int64(f.Tries))
+	}
+	if f.FirstStartedAt != nil {
+		if b, err = appendTime(b, `,"firstStartedAt":`, *f.FirstStartedAt); err != nil {
+			return nil, err
+		}
+	}
 	if f.Next != nil {
 		b = append(f.Next.append(append(b, `,"next":{`...)), '}')
 	}

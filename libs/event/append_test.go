@@ -47,6 +47,7 @@ func FuzzAppendedPayloads(f *testing.F) {
 		command.Details, result.Details = json.RawMessage(details), json.RawMessage(details)
 		if set {
 			finished.Next, finished.RetryAt = &position, &at
+			finished.Tries, finished.FirstStartedAt = attempt, &at
 			finished.Error = &event.Error{Component: name, Reason: version, Message: message}
 		}
 		stage := event.StageFinished{Fact: fact, Stage: name, StageAttempt: attempt}

@@ -255,6 +255,11 @@ type StepFinished struct {
 	RetryAt    *time.Time `json:"retryAt,omitempty"`
 	StartedAt  time.Time  `json:"startedAt"`
 	FinishedAt time.Time  `json:"finishedAt"`
+	// Tries is set if the fact stands for several tries with the same result, of which it describes the last one. Only facts that are
+	// published again long after the step do.
+	Tries int `json:"tries,omitempty"`
+	// FirstStartedAt is the start of the first of these tries.
+	FirstStartedAt *time.Time `json:"firstStartedAt,omitempty"`
 	// Next is the current position of the operation; absent if it has ended.
 	Next *Position `json:"next,omitempty"`
 }

@@ -53,7 +53,7 @@ func Payloads() map[event.Type]any {
 		event.TypeOperationStarted: event.OperationStarted{Fact: fact, Next: &position},
 		event.TypeStepFinished: event.StepFinished{
 			Fact: fact, Position: position, Worker: result.Worker, Outcome: event.OutcomeRetry, Message: "again", Error: &problem,
-			RetryAt: &retryAt, StartedAt: now, FinishedAt: now, Next: &position,
+			RetryAt: &retryAt, StartedAt: now, FinishedAt: now, Tries: 3, FirstStartedAt: &now, Next: &position,
 		},
 		event.TypeStageFinished:      event.StageFinished{Fact: fact, Stage: "create_runtime", StageAttempt: 1},
 		event.TypeOperationSucceeded: event.OperationSucceeded{Fact: fact, NotCompleted: []string{"AVS_Tags"}, Details: json.RawMessage(`{"avs":{"id":1}}`)},

@@ -308,7 +308,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
 	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission, BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: dispatch.Postgres{Store: o.store}, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
-		Holds: o.holds, Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
+		Holds: o.holds, Backlog: o.deps.Bus, Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
 		TracerProvider: o.deps.TracerProvider, Watcher: dispatch.Watchers{o.tally, o.changes}, Notifier: o.deps.Bus,
 	})
 	if err != nil {

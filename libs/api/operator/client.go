@@ -130,6 +130,22 @@ func (c *Client) Operation(ctx context.Context, id string) (*OperationDetail, js
 	return &out, raw, nil
 }
 
+// History returns the whole history of an operation, from oldest to newest. The error is ErrNotFound if there is no such operation.
+func (c *Client) History(ctx context.Context, id string) ([]HistoryLine, error) {
+	var lines []HistoryLine
+	for after := int64(0); ; {
+		var page HistoryPage
+		_, err := c.get(ctx, "/operations/"+url.PathEscape(id)+"/history", url.Values{"after": {strconv.FormatInt(after, 10)}}, &page)
+		if err != nil {
+			return nil, fmt.Errorf("history of operation %s: %w", id, err)
+		}
+		lines = append(lines, page.Data...)
+		if after = page.NextAfter; after == 0 {
+			return lines, nil
+		}
+	}
+}
+
 // Events returns the events of at most 100 instances.
 func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error) {
 	var out []Event

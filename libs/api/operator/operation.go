@@ -143,8 +143,11 @@ type Budget struct {
 type OperationDetail struct {
 	Operation
 	Stages []Stage `json:"stages"`
-	// History is ordered from oldest to newest, and contains at most the newest 2000 lines.
+	// History is ordered from oldest to newest, and contains at most the newest 500 lines. Consecutive tries of a step with the same result
+	// are one line.
 	History []HistoryLine `json:"history"`
+	// HistoryCount is the number of all lines. If there are more than in history, GET /operations/{id}/history lists them.
+	HistoryCount int `json:"historyCount"`
 	// ProcessHash is the hash of the process definition that the operation uses.
 	ProcessHash string `json:"processHash"`
 	// Details contains the data that each worker has saved, by worker. It contains no secrets.
@@ -189,10 +192,18 @@ type Step struct {
 	Error      *event.Error `json:"error,omitempty"`
 }
 
-// HistoryLine is one execution of a step, or a transition of the operation, which has neither stage nor step.
+// HistoryLine is one try of a step, several consecutive tries with the same result, or a transition of the operation, which has neither
+// stage nor step. Other steps of a repeated stage may lie between the tries. Of several tries, first describes the first one, and all other
+// members the last one.
 type HistoryLine struct {
-	// Cursor is unique in the operation.
-	Cursor        int64        `json:"cursor"`
+	// Cursor is unique in the operation. It grows if another try becomes part of the line.
+	Cursor int64 `json:"cursor"`
+	// Tries is the number of tries of the line; 1 for a transition of the operation.
+	Tries int `json:"tries"`
+	// First is the first try; absent if there is only one.
+	First *FirstTry `json:"first,omitempty"`
+	// Similar reports whether the tries had different messages or errors, of which only the last one is kept. That happens only in long loops.
+	Similar       bool         `json:"similar,omitempty"`
 	Stage         string       `json:"stage,omitempty"`
 	Step          string       `json:"step,omitempty"`
 	Worker        string       `json:"worker,omitempty"`
@@ -206,7 +217,24 @@ type HistoryLine struct {
 	FinishedAt    time.Time    `json:"finishedAt"`
 }
 
-// HistoryLines is the data of the stream event history.
+// FirstTry is the first of the tries of a HistoryLine. Its cursor identifies the line: it does not change when the line grows.
+type FirstTry struct {
+	Cursor       int64     `json:"cursor"`
+	StageAttempt int       `json:"stageAttempt"`
+	StepAttempt  int       `json:"stepAttempt"`
+	StartedAt    time.Time `json:"startedAt"`
+}
+
+// HistoryPage is a page of the history of an operation, ordered from oldest to newest. A line that grows while the pages are read moves to
+// the end, and may be on two pages.
+type HistoryPage struct {
+	List[HistoryLine]
+	// NextAfter is the value of after for the next page. It is absent on the last page.
+	NextAfter int64 `json:"nextAfter,omitempty"`
+}
+
+// HistoryLines is the data of the stream event history: the lines that are new or have grown. A line that has grown replaces the one with
+// the same first cursor.
 type HistoryLines struct {
 	Operation string        `json:"operation" jsonschema:"format=uuid"`
 	Lines     []HistoryLine `json:"lines"`

@@ -33,9 +33,11 @@ type Config struct {
 	Admission map[event.OperationType]int
 	// BatchTimeout bounds the time for one batch; zero means no limit.
 	BatchTimeout time.Duration
+	// FoldAfter is the number of cursors after which the history of an operation that repeats a step is folded; zero means foldAfter.
+	FoldAfter int64
 }
 
-// Deps are the dependencies of a Dispatcher. Holds, Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
+// Deps are the dependencies of a Dispatcher. Holds, Backlog, Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
 type Deps struct {
 	Store       Store
 	Publisher   Publisher
@@ -44,6 +46,8 @@ type Deps struct {
 	Purger      Cleaner
 	// Holds knows the holds; nil means that there are none.
 	Holds Holds
+	// Backlog knows which messages are not acknowledged; nil means that stored histories are not folded.
+	Backlog Backlog
 	// Metrics are the metrics to update; nil means metrics that are not registered.
 	Metrics *Metrics
 	Log     *slog.Logger
@@ -70,6 +74,7 @@ type Dispatcher struct {
 	cache   *cache
 	tracer  *tracer // nil if tracing is off
 	outbox  *outbox
+	folder  folder
 	// rareLog limits log lines that any client of the bus can cause.
 	rareLog rate.Sometimes
 	// dueBatch is the constant dueBatch except in tests.
@@ -82,6 +87,9 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 		if n < 0 {
 			return nil, fmt.Errorf("admission of %s: %d: must not be negative; 0 stops new operations of the type", t, n)
 		}
+	}
+	if cfg.FoldAfter == 0 {
+		cfg.FoldAfter = foldAfter
 	}
 	if deps.Metrics == nil {
 		deps.Metrics = NewMetrics(nil)
@@ -149,6 +157,7 @@ func (d *Dispatcher) committed(works []*work) {
 	d.notifyWorkers(works)
 	d.trace(works)
 	for _, w := range works {
+		d.folder.note(w, d.cfg.FoldAfter)
 		if w.row.InFlight() {
 			d.cache.put(w.row)
 		} else {

@@ -60,6 +60,16 @@ stages:
       - {name: Two, worker: alpha}
 finally:
   - {name: Three, worker: gamma, retry: {every: 10s, timeout: 1m}}
+`)}, "upgradeCluster.yaml": {Data: []byte(`
+operation: upgradeCluster
+timeout: 25h
+stages:
+  - name: change
+    steps:
+      - {name: Starting, worker: orchestrator}
+      - {name: One, worker: alpha, execution: 1m, retry: {every: 2m}}
+      - {name: Two, worker: alpha, execution: 1m, retry: {every: 2m}}
+      - {name: Three, worker: alpha, execution: 1m, retry: {every: 2m, scope: step}}
 `)}, "deprovision.yaml": {Data: []byte(`
 operation: deprovision
 timeout: 1h
@@ -225,7 +235,7 @@ func (b *bundle) orchestrator() *orchestrator {
 	f := &faultyBus{Bus: b.bus}
 	d, err := New(Config{}, Deps{
 		Store: Postgres{Store: b.store}, Publisher: f, Definitions: definitions, Workers: workers(true), Purger: NewPurger(emptyMemory{}, testkit.Logger(b.t)),
-		Log: testkit.Logger(b.t), Metrics: NewMetrics(prometheus.NewRegistry()), Now: b.clock.Now, Wake: func(time.Time) {},
+		Backlog: b.bus, Log: testkit.Logger(b.t), Metrics: NewMetrics(prometheus.NewRegistry()), Now: b.clock.Now, Wake: func(time.Time) {},
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -59,6 +59,7 @@ type Tx interface {
 	Instances
 	Finder
 	Candidates
+	Histories
 }
 
 // Rows reads, locks and writes operations.
@@ -98,6 +99,12 @@ type Candidates interface {
 	Queues(ctx context.Context, except []string) ([]admission.Waiting, error)
 	Running(ctx context.Context) (map[admission.Queue]int, error)
 	Take(ctx context.Context, turns []admission.Turn, except []string, limit int) ([]store.Candidate, error)
+}
+
+// Histories folds stored histories.
+type Histories interface {
+	StoredHistories(ctx context.Context, ids []string, limit int) (found map[string]*store.StoredHistory, ok bool, err error)
+	FoldHistories(ctx context.Context, folds []store.Fold) error
 }
 
 // Postgres adapts store.Store to the interface Store.

@@ -173,3 +173,19 @@ type Entry struct {
 	// stored.
 	Took time.Duration
 }
+
+// Name returns the outcome of a step, otherwise the kind of the entry.
+func (e *Entry) Name() string {
+	if e.Kind == KindStep {
+		return string(e.Outcome)
+	}
+	return string(e.Kind)
+}
+
+// Tries returns the number of tries that an entry stands for.
+func (e *Entry) Tries() int {
+	if e.Folded != nil {
+		return e.Folded.Tries
+	}
+	return 1
+}

@@ -12,6 +12,7 @@ import (
 //
 //   - a step's fact has the time at which its worker finished it;
 //   - only the newest fact of a step has the time of the next try;
+//   - a folded entry has one fact, which belongs to its last try;
 //   - the facts of an operation that ended and was then retried by an operator have its current details;
 //   - the last stage of a cancelled operation counts as finished if all its steps have ended.
 func Facts(p *process.Process, s *State, history []Entry) []Fact {
@@ -77,6 +78,9 @@ func (d *deriver) step(i int, base event.Fact) {
 	finished := event.StepFinished{
 		Fact: base, Position: position(stage, step, e), Worker: event.Worker{Name: step.Worker, Version: e.WorkerVersion},
 		Outcome: e.Outcome, Message: e.Message, Error: e.Error, StartedAt: e.StartedAt, FinishedAt: e.FinishedAt, Next: d.next(i),
+	}
+	if e.Folded != nil {
+		finished.Tries, finished.FirstStartedAt = e.Folded.Tries, &e.Folded.StartedAt
 	}
 	if e.Cursor == d.s.Cursor && d.s.Waiting() {
 		at := d.s.DueAt

@@ -31,8 +31,8 @@ import (
 const (
 	maxPageSize     = 1000
 	defaultPageSize = 100
-	// maxHistory limits the history lines of one operation, and maxAsked the operations of one request over the bus.
-	maxHistory = 2000
+	// maxHistory limits the history lines in the answer for one operation, and maxAsked the operations of one request over the bus.
+	maxHistory = 500
 	maxAsked   = 500
 	maxBody    = 64 << 10
 )
@@ -43,8 +43,7 @@ type Operations interface {
 	Read(ctx context.Context, ids []string) ([]*store.Row, error)
 	Awaited(ctx context.Context, ids []string) ([]*store.Row, error)
 	Running(ctx context.Context, instanceIDs []string) (map[string]string, error)
-	History(ctx context.Context, operationID string, limit int) ([]store.Line, error)
-	HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]store.Line, error)
+	History(ctx context.Context, operationID string) ([]engine.Entry, error)
 	Recorded(ctx context.Context, ids []string) (map[string]time.Time, error)
 	Samples(ctx context.Context, polls []store.PollsSince) ([]store.Sample, error)
 	Ended(ctx context.Context) ([]store.Ended, error)
@@ -159,6 +158,7 @@ func (a *API) Handler() http.Handler {
 func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /operations", a.list)
 	mux.HandleFunc("GET /operations/{id}", a.get)
+	mux.HandleFunc("GET /operations/{id}/history", a.history)
 	a.actionRoute(mux, "POST /operations/{id}/cancel", "cancel", a.cancel)
 	a.actionRoute(mux, "POST /operations/{id}/retry", "retry", a.retry)
 	a.actionRoute(mux, "POST /operations/{id}/skip", "skip", a.skip)

@@ -80,10 +80,13 @@ func splitIDs(values []string) []string {
 func viewEvent(e *store.Event, p *process.Process) operator.Event {
 	v := operator.Event{
 		ID: event.CommandID(e.OperationID, e.Cursor), Level: "info", InstanceID: e.InstanceID, OperationID: e.OperationID,
-		Message: e.Kind, CreatedAt: e.FinishedAt,
+		Message: e.Name(), CreatedAt: e.FinishedAt,
 	}
 	if e.Stage >= 0 && e.Stage < len(p.Stages) && e.Step >= 0 && e.Step < len(p.Stages[e.Stage].Steps) {
-		v.Message = p.Stages[e.Stage].Name + "/" + p.Stages[e.Stage].Steps[e.Step].Name + " " + e.Kind
+		v.Message = p.Stages[e.Stage].Name + "/" + p.Stages[e.Stage].Steps[e.Step].Name + " " + e.Name()
+	}
+	if n := e.Tries(); n > 1 {
+		v.Message += fmt.Sprintf(" (%d tries)", n)
 	}
 	told := e.Message
 	if e.Error != nil {

@@ -1,13 +1,17 @@
 package operatorapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -93,31 +97,70 @@ func places(all []*process.Process, wanted func(s *process.Step) bool) store.Pla
 }
 
 func (a *API) get(w http.ResponseWriter, r *http.Request) {
-	id := r.PathValue("id")
-	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
-	if err != nil {
-		a.internalError(w, r, err)
+	row, p, history, ok := a.readHistory(w, r)
+	if !ok {
 		return
 	}
-	if len(rows) == 0 {
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %.50q", id))
-		return
-	}
-	row := rows[0]
-	p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
-	if err != nil {
-		a.internalError(w, r, err)
-		return
-	}
-	history, err := a.deps.Operations.History(r.Context(), row.Operation.ID, maxHistory)
-	if err != nil {
-		a.internalError(w, r, err)
-		return
-	}
-	extras, err := a.extras(r.Context(), rows)
+	extras, err := a.extras(r.Context(), []*store.Row{row})
 	if err != nil {
 		a.internalError(w, r, err)
 		return
 	}
 	a.write(w, http.StatusOK, a.details(row, p, extras, history))
+}
+
+// readHistory reads the operation of a request with its definition and its history. If it returns false, the request is answered.
+func (a *API) readHistory(w http.ResponseWriter, r *http.Request) (row *store.Row, p *process.Process, history []engine.Entry, ok bool) {
+	id := r.PathValue("id")
+	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
+	switch {
+	case err != nil:
+		a.internalError(w, r, err)
+		return nil, nil, nil, false
+	case len(rows) == 0:
+		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %.50q", id))
+		return nil, nil, nil, false
+	}
+	if p, err = a.deps.Definitions.Pinned(r.Context(), rows[0].Definition); err == nil {
+		history, err = a.deps.Operations.History(r.Context(), rows[0].Operation.ID)
+	}
+	if err != nil {
+		a.internalError(w, r, err)
+		return nil, nil, nil, false
+	}
+	return rows[0], p, history, true
+}
+
+// history answers a page of the history of an operation.
+func (a *API) history(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	after := int64(0)
+	limit, _, err := parsePage(q)
+	if text := q.Get("after"); err == nil && text != "" {
+		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
+			err = fmt.Errorf("after %.50q: must be the cursor of a line, or 0", text)
+		}
+	}
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
+	_, p, history, ok := a.readHistory(w, r)
+	if !ok {
+		return
+	}
+	lines := linesAfter(history, after)
+	page := operator.HistoryPage{List: operator.List[operator.HistoryLine]{TotalCount: len(history)}}
+	if len(lines) > limit {
+		lines = lines[:limit]
+		page.NextAfter = lines[limit-1].Cursor
+	}
+	page.Data, page.Count = viewLines(lines, p), len(lines)
+	a.write(w, http.StatusOK, page)
+}
+
+// linesAfter returns the entries of a history after a cursor.
+func linesAfter(history []engine.Entry, cursor int64) []engine.Entry {
+	i, _ := slices.BinarySearchFunc(history, cursor+1, func(e engine.Entry, cursor int64) int { return cmp.Compare(e.Cursor, cursor) })
+	return history[i:]
 }

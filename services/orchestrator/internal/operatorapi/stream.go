@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ const (
 	streamLimit = 15 * time.Minute
 	// maxStreams limits the streams of one authenticated caller, so that it cannot take those of all other callers.
 	maxStreams = 100
-	// maxLines is the number of history lines in one read, and historyLimit the time to read and send all of them.
+	// maxLines is the number of history lines in one event, and historyLimit the time to read and send all of them.
 	maxLines     = 500
 	historyLimit = time.Minute
 )
@@ -263,28 +264,28 @@ func (l *listener) sendBatch(ctx context.Context, b stream.Batch) error {
 	return nil
 }
 
-// history sends the history lines that the client does not have.
+// history sends the history lines that the client does not have, or that have grown.
 func (l *listener) history(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, historyLimit)
 	defer cancel()
-	for {
-		lines, err := l.api.deps.Operations.HistoryAfter(ctx, l.only, l.cursor, maxLines)
-		if err != nil || len(lines) == 0 {
-			return err
-		}
-		rows, err := l.api.deps.Operations.Read(ctx, []string{l.only})
-		if err != nil || len(rows) == 0 {
-			return err
-		}
-		p, err := l.api.deps.Definitions.Pinned(ctx, rows[0].Definition)
-		if err != nil {
-			return err
-		}
-		views := make([]operator.HistoryLine, len(lines))
-		for i := range lines {
-			views[i] = viewLine(&lines[i], p)
-		}
-		data, err := json.Marshal(operator.HistoryLines{Operation: l.only, Lines: views})
+	history, err := l.api.deps.Operations.History(ctx, l.only)
+	if err != nil {
+		return err
+	}
+	history = linesAfter(history, l.cursor)
+	if len(history) == 0 {
+		return nil
+	}
+	rows, err := l.api.deps.Operations.Read(ctx, []string{l.only})
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	p, err := l.api.deps.Definitions.Pinned(ctx, rows[0].Definition)
+	if err != nil {
+		return err
+	}
+	for lines := range slices.Chunk(viewLines(history, p), maxLines) {
+		data, err := json.Marshal(operator.HistoryLines{Operation: l.only, Lines: lines})
 		if err != nil {
 			return err
 		}
@@ -292,10 +293,8 @@ func (l *listener) history(ctx context.Context) error {
 			return err
 		}
 		l.cursor = lines[len(lines)-1].Cursor
-		if len(lines) < maxLines {
-			return nil
-		}
 	}
+	return nil
 }
 
 // event writes one event. JSON contains no line breaks.

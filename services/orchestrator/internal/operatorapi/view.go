@@ -147,10 +147,10 @@ func (a *API) budget(r *store.Row, p *process.Process) *operator.Budget {
 }
 
 // details converts a row with its history.
-func (a *API) details(r *store.Row, p *process.Process, extras extras, history []store.Line) operator.OperationDetail {
+func (a *API) details(r *store.Row, p *process.Process, extras extras, history []engine.Entry) operator.OperationDetail {
 	d := operator.OperationDetail{
-		Operation: a.view(r, p, extras), Stages: make([]operator.Stage, len(p.Stages)), History: make([]operator.HistoryLine, 0, len(history)), ProcessHash: p.Hash(),
-		Details: r.Details,
+		Operation: a.view(r, p, extras), Stages: make([]operator.Stage, len(p.Stages)), ProcessHash: p.Hash(), Details: r.Details,
+		History: viewLines(history[max(0, len(history)-maxHistory):], p), HistoryCount: len(history),
 	}
 	for i := range p.Stages {
 		d.Stages[i] = operator.Stage{Name: p.Stages[i].Name, State: stageState(r, i), Finally: p.Stages[i].Finally, Steps: make([]operator.Step, len(p.Stages[i].Steps))}
@@ -162,7 +162,7 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 		h := &history[i]
 		if h.Stage >= 0 && h.Step >= 0 {
 			s := &d.Stages[h.Stage].Steps[h.Step]
-			if h.Kind != string(engine.KindFailed) {
+			if h.Kind != engine.KindFailed {
 				d.Stages[h.Stage].Attempt = h.StageAttempt
 				addLine(s, h)
 				if r.Status.Final() && h.Stage == p.Finally() {
@@ -170,7 +170,6 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 				}
 			}
 		}
-		d.History = append(d.History, viewLine(h, p))
 	}
 	if r.Status == event.InProgress && p.At(r.Stage, r.Step) != nil {
 		current := &d.Stages[r.Stage]
@@ -179,7 +178,7 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 			s := &current.Steps[j]
 			if j == r.Step && !r.Waiting() {
 				s.State = operator.StateCurrent
-				s.Attempts = max(s.Attempts, r.StepAttempt)
+				s.Attempts++ // the running one
 				s.FirstTriedAt = optional(r.FirstTriedAt)
 				s.FinishedAt, s.DurationMS = nil, nil
 			} else if j > r.Step {
@@ -193,24 +192,36 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 	return d
 }
 
-// viewLine converts a history line.
-func viewLine(h *store.Line, p *process.Process) operator.HistoryLine {
-	l := operator.HistoryLine{
-		Cursor: h.Cursor, WorkerVersion: h.WorkerVersion, Outcome: h.Kind, StageAttempt: h.StageAttempt, StepAttempt: h.StepAttempt,
-		Message: h.Message, Error: h.Error, StartedAt: h.StartedAt, FinishedAt: h.FinishedAt,
+// viewLines converts history entries.
+func viewLines(history []engine.Entry, p *process.Process) []operator.HistoryLine {
+	lines := make([]operator.HistoryLine, len(history))
+	for i := range history {
+		lines[i] = viewLine(&history[i], p)
 	}
-	if s := p.At(h.Stage, h.Step); s != nil {
-		l.Stage, l.Step, l.Worker = p.Stages[h.Stage].Name, s.Name, s.Worker
+	return lines
+}
+
+func viewLine(e *engine.Entry, p *process.Process) operator.HistoryLine {
+	l := operator.HistoryLine{
+		Cursor: e.Cursor, Tries: e.Tries(), WorkerVersion: e.WorkerVersion, Outcome: e.Name(), StageAttempt: e.StageAttempt,
+		StepAttempt: e.StepAttempt, Message: e.Message, Error: e.Error, StartedAt: e.StartedAt, FinishedAt: e.FinishedAt,
+	}
+	if s := p.At(e.Stage, e.Step); s != nil {
+		l.Stage, l.Step, l.Worker = p.Stages[e.Stage].Name, s.Name, s.Worker
+	}
+	if f := e.Folded; f != nil {
+		l.Similar = f.Similar
+		l.First = &operator.FirstTry{Cursor: f.Cursor, StageAttempt: f.StageAttempt, StepAttempt: f.StepAttempt, StartedAt: f.StartedAt}
 	}
 	return l
 }
 
-// addLine updates a step with a history line.
-func addLine(s *operator.Step, h *store.Line) {
-	switch s.State = h.Kind; event.Outcome(h.Kind) {
+// addLine updates a step with a history entry.
+func addLine(s *operator.Step, e *engine.Entry) {
+	switch s.State = e.Name(); e.Outcome {
 	case event.OutcomeRetry:
 		s.State = string(operator.Polling)
-		if h.Error != nil {
+		if e.Error != nil {
 			s.State = string(operator.Failing)
 		}
 	case event.OutcomeStageLost:
@@ -218,13 +229,19 @@ func addLine(s *operator.Step, h *store.Line) {
 	case event.OutcomeNoAnswer:
 		s.State = string(operator.NoAnswer)
 	}
-	s.Attempts = h.StepAttempt
-	if s.FirstTriedAt == nil {
-		s.FirstTriedAt = optional(h.StartedAt)
+	if e.StepAttempt > 0 { // otherwise the step was skipped
+		s.Attempts += e.Tries()
 	}
-	ms := h.FinishedAt.Sub(h.StartedAt).Milliseconds()
-	s.StartedAt, s.FinishedAt, s.DurationMS = optional(h.StartedAt), optional(h.FinishedAt), &ms
-	s.Message, s.Error = h.Message, h.Error
+	first := e.StartedAt
+	if e.Folded != nil {
+		first = e.Folded.StartedAt
+	}
+	if s.FirstTriedAt == nil || first.Before(*s.FirstTriedAt) {
+		s.FirstTriedAt = optional(first)
+	}
+	ms := e.FinishedAt.Sub(e.StartedAt).Milliseconds()
+	s.StartedAt, s.FinishedAt, s.DurationMS = optional(e.StartedAt), optional(e.FinishedAt), &ms
+	s.Message, s.Error = e.Message, e.Error
 }
 
 func stageState(r *store.Row, i int) string {

@@ -45,11 +45,9 @@ FROM orchestrator.archive a, jsonb_populate_record(NULL::orchestrator.operations
 	readArchivedSQL    = `SELECT` + rowColumns + fromArchive + ` WHERE a.operation_id = ANY($1::uuid[])`
 	archivedSQL        = `SELECT operation_id::text FROM orchestrator.archive WHERE operation_id = ANY($1::uuid[])`
 	archivedHistorySQL = `
-SELECT * FROM (
-    SELECT ` + lineColumns + `
-    FROM jsonb_populate_recordset(NULL::orchestrator.history, (SELECT a.history FROM orchestrator.archive a WHERE a.operation_id = $1::uuid))
-    ORDER BY cursor DESC LIMIT $2
-) h ORDER BY cursor`
+SELECT ` + entryColumns + `
+FROM jsonb_populate_recordset(NULL::orchestrator.history, (SELECT a.history FROM orchestrator.archive a WHERE a.operation_id = $1::uuid))
+ORDER BY cursor`
 )
 
 // Archive moves up to limit operations that ended before a time to the archive, oldest first, and returns their number. It deletes their

@@ -122,13 +122,7 @@ var historyFields = []field[line]{
 	plain("step_attempt", typeInt4, func(c *column, v *line) { c.int(v.StepAttempt) }),
 	plain("started_at", typeTimestamptz, func(c *column, v *line) { c.time(v.StartedAt) }),
 	plain("finished_at", typeTimestamptz, func(c *column, v *line) { c.time(v.FinishedAt) }),
-	plain("kind", typeText, func(c *column, v *line) {
-		if v.Kind == engine.KindStep {
-			c.text(string(v.Outcome))
-			return
-		}
-		c.text(string(v.Kind))
-	}),
+	plain("kind", typeText, func(c *column, v *line) { c.text(v.Name()) }),
 	plain("worker_version", typeText, func(c *column, v *line) { c.textOrNull(clean(v.WorkerVersion)) }),
 	plain("message", typeText, func(c *column, v *line) { c.textOrNull(clean(v.Message)) }),
 	encoded("error", "jsonb", func(c *column, v *line) error { return c.error(v.Error) }),

@@ -2,26 +2,24 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/google/uuid"
 
-	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-// Event is a line of the history of an operation, with the ids of the operation and its instance.
+// Event is an entry of the history of an operation, with the ids of the operation and its instance.
 type Event struct {
-	Line
+	engine.Entry
 	OperationID, InstanceID string
 	// Definition is the hash of the process definition.
 	Definition string
 }
 
-// Events returns the newest lines of the histories of operations, in the order of time. It selects operations by id, by instance, or by
+// Events returns the newest stored entries of the histories of operations, in the order of time. It selects operations by id, by instance, or by
 // both. Ids that are not UUIDs are ignored. It relies on the primary keys and on operations_instance.
 func (s *Orchestrations) Events(ctx context.Context, operationIDs, instanceIDs []string, limit int) ([]Event, error) {
 	var conditions []string
@@ -52,10 +50,9 @@ func (s *Orchestrations) Events(ctx context.Context, operationIDs, instanceIDs [
 	}
 	args = append(args, limit)
 	rows, err := s.read.QueryContext(ctx, fmt.Sprintf(`
-SELECT * FROM (
-    SELECT h.cursor, h.stage, h.step, h.stage_attempt, h.step_attempt, h.started_at, h.finished_at, h.kind,
-        COALESCE(h.worker_version, '') AS worker_version, COALESCE(h.message, '') AS message, h.error,
-        h.operation_id::text AS operation_id, o.instance_id, r.definition
+SELECT e.operation_id::text, e.instance_id, e.definition, `+entryColumns+`
+FROM (
+    SELECT o.instance_id, r.definition, h.*
     FROM orchestrator.operations o JOIN orchestrator.requests r ON r.operation_id = o.id
     JOIN orchestrator.history h ON h.operation_id = o.id
     WHERE %s ORDER BY h.finished_at DESC, h.operation_id DESC, h.cursor DESC LIMIT $%d
@@ -67,27 +64,10 @@ SELECT * FROM (
 	var events []Event
 	for rows.Next() {
 		var e Event
-		if err := scanEvent(rows, &e); err != nil {
+		if e.Entry, err = scanEntry(rows, &e.OperationID, &e.InstanceID, &e.Definition); err != nil {
 			return nil, fmt.Errorf("read events: %w", err)
 		}
 		events = append(events, e)
 	}
 	return events, rows.Err()
-}
-
-func scanEvent(rows *sql.Rows, e *Event) error {
-	var failure []byte
-	err := rows.Scan(&e.Cursor, &e.Stage, &e.Step, &e.StageAttempt, &e.StepAttempt, &e.StartedAt, &e.FinishedAt, &e.Kind,
-		&e.WorkerVersion, &e.Message, &failure, &e.OperationID, &e.InstanceID, &e.Definition)
-	if err != nil {
-		return err
-	}
-	e.StartedAt, e.FinishedAt = e.StartedAt.UTC(), e.FinishedAt.UTC()
-	if len(failure) > 0 {
-		e.Error = &event.Error{}
-		if err := json.Unmarshal(failure, e.Error); err != nil {
-			return fmt.Errorf("decode error: %w", err)
-		}
-	}
-	return nil
 }

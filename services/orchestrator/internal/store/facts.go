@@ -2,11 +2,9 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
-	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
@@ -31,7 +29,7 @@ WITH v AS (
 FROM v WHERE o.id = v.id AND o.facts_after = v.after`
 	// entriesAfterSQL relies on history_pkey.
 	entriesAfterSQL = `
-SELECT v.id::text, ` + lineColumns + `
+SELECT v.id::text, ` + entryColumns + `
 FROM unnest($1::uuid[], $2::int4[]) AS v(id, after), LATERAL (
     SELECT * FROM orchestrator.history h WHERE h.operation_id = v.id AND h.cursor > v.after ORDER BY h.cursor LIMIT $3
 ) h ORDER BY v.id, cursor`
@@ -111,11 +109,11 @@ func (s *Store) EntriesAfter(ctx context.Context, ranges []FactRange, limit int)
 	found := make(map[string][]engine.Entry, len(ranges))
 	for rows.Next() {
 		var id string
-		l, err := scanLine(prefixed{rows, &id})
+		e, err := scanEntry(rows, &id)
 		if err != nil {
 			return nil, fmt.Errorf("read histories: %w", err)
 		}
-		found[id] = append(found[id], l.entry())
+		found[id] = append(found[id], e)
 	}
 	return found, rows.Err()
 }
@@ -127,29 +125,4 @@ func (s *Store) ActiveSince(ctx context.Context, since time.Time, after string, 
 		return nil, fmt.Errorf("list operations: %w", err)
 	}
 	return found, nil
-}
-
-// scanner is a row of a query.
-type scanner interface{ Scan(dest ...any) error }
-
-// prefixed is a row whose first column is scanned into first.
-type prefixed struct {
-	*sql.Rows
-	first any
-}
-
-func (p prefixed) Scan(dest ...any) error { return p.Rows.Scan(append([]any{p.first}, dest...)...) }
-
-// entry converts the line to an entry of the engine.
-func (l *Line) entry() engine.Entry {
-	e := engine.Entry{
-		Cursor: l.Cursor, Kind: engine.Kind(l.Kind), Stage: l.Stage, Step: l.Step, StageAttempt: l.StageAttempt, StepAttempt: l.StepAttempt,
-		WorkerVersion: l.WorkerVersion, Message: l.Message, Error: l.Error, StartedAt: l.StartedAt, FinishedAt: l.FinishedAt,
-	}
-	switch e.Kind {
-	case engine.KindStarted, engine.KindSucceeded, engine.KindFailed, engine.KindCancelled, engine.KindRetried, engine.KindEnding:
-	default:
-		e.Kind, e.Outcome = engine.KindStep, event.Outcome(l.Kind)
-	}
-	return e
 }

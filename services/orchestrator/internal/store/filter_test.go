@@ -218,7 +218,7 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 	created.time(epoch)
 	check("changedSQL", changedSQL, changedArgs(marker, marker.xmin, 100))
 	check("recordedSQL", recordedSQL, []any{&ids})
-	check("historyAfterSQL", historyAfterSQL, []any{id, 1, 100})
+	check("historyOfSQL", historyOfSQL, []any{id})
 	check("endedSQL", endedSQL, nil)
 	check("oldestSQL", oldestSQL, []any{&types, &created})
 	check("tallySQL", tallySQL, []any{epoch})

@@ -175,13 +175,3 @@ func (s *Store) Oldest(ctx context.Context, since map[event.OperationType]time.T
 	}
 	return found, rows.Err()
 }
-
-// HistoryAfter returns up to limit lines of a history after a cursor, oldest first.
-func (s *Store) HistoryAfter(ctx context.Context, operationID string, cursor int64, limit int) ([]Line, error) {
-	return s.lines(ctx, historyAfterSQL, operationID, cursor, limit)
-}
-
-// historyAfterSQL relies on history_pkey.
-const historyAfterSQL = `
-SELECT ` + lineColumns + `
-FROM orchestrator.history WHERE operation_id = $1::uuid AND cursor > $2 ORDER BY cursor LIMIT $3`

@@ -3,13 +3,10 @@ package store
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/kyma-project/keb/libs/event"
 )
 
 // Read returns operations by id, archived ones last. It is for queries and not for transitions. Ids that are not UUIDs or do not exist are
@@ -111,69 +108,3 @@ func (s *Store) Recorded(ctx context.Context, ids []string) (map[string]time.Tim
 const recordedSQL = `
 SELECT v.id::text, (SELECT h.finished_at FROM orchestrator.history h WHERE h.operation_id = v.id ORDER BY h.cursor DESC LIMIT 1)
 FROM unnest($1::uuid[]) AS v(id)`
-
-// Line is one line of the history of an operation. Kind is the outcome for a step, otherwise a kind of the engine. Stage and Step are
-// indexes into the definition, or -1.
-type Line struct {
-	Cursor                    int64
-	Stage, Step               int
-	StageAttempt, StepAttempt int
-	StartedAt, FinishedAt     time.Time
-	Kind                      string
-	WorkerVersion, Message    string
-	Error                     *event.Error
-}
-
-const lineColumns = `cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind,
-        COALESCE(worker_version, '') AS worker_version, COALESCE(message, '') AS message, error`
-
-// historyOfSQL relies on history_pkey.
-const historyOfSQL = `
-SELECT * FROM (
-    SELECT ` + lineColumns + `
-    FROM orchestrator.history WHERE operation_id = $1::uuid ORDER BY cursor DESC LIMIT $2
-) h ORDER BY cursor`
-
-// History returns the newest limit lines of the history of an operation, in order. The operation may be archived.
-func (s *Store) History(ctx context.Context, operationID string, limit int) ([]Line, error) {
-	lines, err := s.lines(ctx, historyOfSQL, operationID, limit)
-	if len(lines) > 0 || err != nil {
-		return lines, err
-	}
-	return s.lines(ctx, archivedHistorySQL, operationID, limit)
-}
-
-func (s *Store) lines(ctx context.Context, query string, args ...any) ([]Line, error) {
-	rows, err := s.read.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("read history: %w", err)
-	}
-	defer rows.Close()
-	var lines []Line
-	for rows.Next() {
-		l, err := scanLine(rows)
-		if err != nil {
-			return nil, fmt.Errorf("read history: %w", err)
-		}
-		lines = append(lines, l)
-	}
-	return lines, rows.Err()
-}
-
-func scanLine(rows scanner) (Line, error) {
-	var l Line
-	var failure []byte
-	err := rows.Scan(&l.Cursor, &l.Stage, &l.Step, &l.StageAttempt, &l.StepAttempt, &l.StartedAt, &l.FinishedAt, &l.Kind,
-		&l.WorkerVersion, &l.Message, &failure)
-	if err != nil {
-		return l, err
-	}
-	l.StartedAt, l.FinishedAt = l.StartedAt.UTC(), l.FinishedAt.UTC()
-	if len(failure) > 0 {
-		l.Error = &event.Error{}
-		if err := json.Unmarshal(failure, l.Error); err != nil {
-			return l, fmt.Errorf("decode error: %w", err)
-		}
-	}
-	return l, nil
-}

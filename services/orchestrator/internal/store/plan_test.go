@@ -51,11 +51,13 @@ SELECT gen_random_uuid(), now() - n * interval '1 hour', '{}', '{}', '[]' FROM g
 
 func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 	b := filled(t)
-	var inFlight, zeros array
+	var inFlight, zeros, times, flags array
 	var some *Row
 	for _, id := range b.ids(`SELECT id::text FROM orchestrator.operations WHERE execute_before IS NOT NULL LIMIT 20`) {
 		inFlight.raw(id)
 		zeros.int(0)
+		times.time(epoch)
+		flags.raw("false")
 		some = b.load(id)
 	}
 	args := func(release bool) []any {
@@ -105,7 +107,9 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"archiveSQL", archiveSQL, []any{epoch, 200}, []string{"operations_finished", "operations_pkey", "requests_pkey", "history_pkey"}},
 		{"dropArchivedSQL", dropArchivedSQL, []any{epoch, 200}, []string{"archive_finished"}},
 		{"readArchivedSQL", readArchivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
-		{"archivedHistorySQL", archivedHistorySQL, []any{some.Operation.ID, 100}, []string{"archive_pkey"}},
+		{"archivedHistorySQL", archivedHistorySQL, []any{some.Operation.ID}, []string{"archive_pkey"}},
+		{"storedHistoriesSQL", storedHistoriesSQL, []any{&inFlight, 1000}, []string{"operations_pkey", "history_pkey"}},
+		{"foldHistoriesSQL", foldHistoriesSQL, []any{&inFlight, &zeros, &inFlight, &zeros, &zeros, &zeros, &zeros, &zeros, &times, &flags}, []string{"history_pkey"}},
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
 		{"unpublishedSQL", unpublishedSQL, []any{time.Now().Add(time.Hour), 200}, []string{"operations_unfinished", "operations_finished"}},
 		{"entriesAfterSQL", entriesAfterSQL, []any{&inFlight, &zeros, 200}, []string{"history_pkey"}},

@@ -58,10 +58,10 @@ func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 	if diff := cmp.Diff(op, got.Operation); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
 	}
-	lines, err := b.History(t.Context(), r.Operation.ID, 10)
+	lines, err := b.History(t.Context(), r.Operation.ID)
 	require.NoError(t, err)
-	want := []Line{{
-		Cursor: 7, Stage: 0, Step: 1, StageAttempt: 3, StepAttempt: 4, StartedAt: at(8), FinishedAt: at(9), Kind: "failed",
+	want := []engine.Entry{{
+		Cursor: 7, Stage: 0, Step: 1, StageAttempt: 3, StepAttempt: 4, StartedAt: at(8), FinishedAt: at(9), Kind: engine.KindStep, Outcome: "failed",
 		WorkerVersion: nasty[4], Message: nasty[11], Error: &event.Error{Message: nasty[10]},
 	}}
 	if diff := cmp.Diff(want, lines); diff != "" {
@@ -92,7 +92,7 @@ func TestWrite_OtherVersion_IsNotWritten(t *testing.T) {
 		history int
 	}{{mine, 1, 1, 2}, {others, 0, 1, 1}} {
 		got := b.load(c.r.Operation.ID)
-		lines, err := b.History(t.Context(), c.r.Operation.ID, 10)
+		lines, err := b.History(t.Context(), c.r.Operation.ID)
 		require.NoError(t, err)
 		if got.Step != c.step || got.Version != c.version || len(lines) != c.history {
 			t.Errorf("%s: step %d, version %d, %d lines of history; want %d, %d, %d",

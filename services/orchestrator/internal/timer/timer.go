@@ -1,7 +1,7 @@
 // Package timer runs sweeps. A sweep drains the outbox, wakes operations that are
 // due or whose command was not answered, starts pending operations that a lost
-// wake-up would leave waiting, and publishes facts. The timer keeps one time, not
-// one per operation.
+// wake-up would leave waiting, publishes facts and folds histories. The timer keeps
+// one time, not one per operation.
 package timer
 
 import (
@@ -28,6 +28,7 @@ type Dispatcher interface {
 	Due(ctx context.Context) (int, error)
 	Admit(ctx context.Context) error
 	PublishFacts(ctx context.Context) error
+	FoldHistories(ctx context.Context) error
 }
 
 // Config is the configuration of a Timer.
@@ -159,7 +160,8 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	if status.Pending {
 		fails(d.Admit(ctx))
 	}
-	fails(d.PublishFacts(ctx)) // last, because operations do not wait for facts
+	fails(d.PublishFacts(ctx)) // late, because operations do not wait for facts
+	fails(d.FoldHistories(ctx))
 	if len(failed) > 0 {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}

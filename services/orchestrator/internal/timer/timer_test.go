@@ -112,6 +112,8 @@ func (f *fakeStore) Admit(context.Context) error {
 
 func (f *fakeStore) PublishFacts(context.Context) error { return nil }
 
+func (f *fakeStore) FoldHistories(context.Context) error { return nil }
+
 // runTimer runs a timer with fake time during the test.
 func runTimer(t *testing.T, test func(f *fakeStore, tm *timer.Timer)) {
 	t.Helper()
