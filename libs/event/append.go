@@ -58,6 +58,13 @@ func (c *Command) AppendJSON(b []byte) ([]byte, error) {
 	if c.StageMemory {
 		b = append(b, `,"stageMemory":true`...)
 	}
+	if c.Event != nil {
+		signal, err := json.Marshal(c.Event)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(b, `,"event":`...), signal...)
+	}
 	return append(b, '}'), nil
 }
 
@@ -114,6 +121,9 @@ func (f *StepFinished) AppendJSON(b []byte) ([]byte, error) {
 		if b, err = appendTime(b, `,"retryAt":`, *f.RetryAt); err != nil {
 			return nil, err
 		}
+	}
+	if f.Event != nil {
+		b = append(appendText(b, `,"event":{"key":`, f.Event.Key), '}')
 	}
 	if b, err = appendTime(b, `,"startedAt":`, f.StartedAt); err != nil {
 		return nil, err

@@ -46,8 +46,9 @@ func FuzzAppendedPayloads(f *testing.F) {
 		}
 		command.Details, result.Details = json.RawMessage(details), json.RawMessage(details)
 		if set {
-			finished.Next, finished.RetryAt = &position, &at
+			finished.Next, finished.RetryAt, finished.Event = &position, &at, &event.AwaitedEvent{Key: name}
 			finished.Tries, finished.FirstStartedAt = attempt, &at
+			command.Event = &event.Signal{Key: name, Source: version, ID: id, ReceivedAt: at, Data: json.RawMessage(details)}
 			finished.Error = &event.Error{Component: name, Reason: version, Message: message}
 		}
 		stage := event.StageFinished{Fact: fact, Stage: name, StageAttempt: attempt}

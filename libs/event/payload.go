@@ -134,6 +134,9 @@ type StepExecute struct {
 	ExecuteBefore time.Time `json:"executeBefore"`
 	// StageMemory reports whether an earlier step of this stage attempt wrote to the stage memory.
 	StageMemory bool `json:"stageMemory,omitempty"`
+	// Event is the event that the step has waited for; absent if none has come. It comes with every command of the step until a result of
+	// the step waits for the next event, or the step is done.
+	Event *Signal `json:"event,omitempty"`
 }
 
 // Worker identifies the worker that executed a step.
@@ -195,6 +198,8 @@ type StepRetry struct {
 	RetryAfter float64 `json:"retryAfter"`
 	// Error is set if the execution failed; absent if the step only waits.
 	Error *Error `json:"error,omitempty"`
+	// Event is the event that the step waits for; absent if it waits for none. If the event comes first, the step runs before RetryAfter.
+	Event *AwaitedEvent `json:"event,omitempty"`
 }
 
 // StepFailed is the payload of TypeStepFailed.
@@ -252,9 +257,11 @@ type StepFinished struct {
 	Message string  `json:"message,omitempty"`
 	Error   *Error  `json:"error,omitempty"`
 	// RetryAt is when the step runs again, for OutcomeRetry.
-	RetryAt    *time.Time `json:"retryAt,omitempty"`
-	StartedAt  time.Time  `json:"startedAt"`
-	FinishedAt time.Time  `json:"finishedAt"`
+	RetryAt *time.Time `json:"retryAt,omitempty"`
+	// Event is the event that the step waits for until RetryAt; absent if it waits for none.
+	Event      *AwaitedEvent `json:"event,omitempty"`
+	StartedAt  time.Time     `json:"startedAt"`
+	FinishedAt time.Time     `json:"finishedAt"`
 	// Tries is set if the fact stands for several tries with the same result, of which it describes the last one. Only facts that are
 	// published again long after the step do.
 	Tries int `json:"tries,omitempty"`

@@ -26,6 +26,8 @@ const (
 	UserOrchestrator = "orchestrator"
 	// UserMonitor reads streams, consumers, workers, facts and dead letters, and changes nothing.
 	UserMonitor = "monitor"
+	// UserSignal publishes events for operations that wait for them, and may do nothing else.
+	UserSignal = "signal"
 )
 
 // workerUserPrefix is the prefix of the names of the workers' users.
@@ -55,7 +57,7 @@ const (
 // Users returns all users of a bus with these workers, sorted by name. The broker, which is also a worker, and the orchestrator have users
 // of their own; they are ignored as names of workers.
 func Users(workers ...string) []User {
-	users := []User{brokerUser(), orchestratorUser(), monitorUser()}
+	users := []User{brokerUser(), orchestratorUser(), monitorUser(), user(UserSignal, false, []string{SignalSubject(">")}, nil)}
 	for _, name := range workers {
 		if name != UserBroker && name != UserOrchestrator {
 			users = append(users, WorkerUser(name))
@@ -101,6 +103,7 @@ func orchestratorUser() User {
 	publish := slices.Concat(
 		consumeSubjects(RequestsConsumer()),
 		consumeSubjects(ResultsConsumer()),
+		consumeSubjects(SignalsConsumer()),
 		[]string{
 			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, CancelSubject("*"), AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,

@@ -15,6 +15,7 @@ const (
 	StreamCommands Stream = "KEB_COMMANDS"
 	StreamResults  Stream = "KEB_RESULTS"
 	StreamFacts    Stream = "KEB_FACTS"
+	StreamSignals  Stream = "KEB_SIGNALS"
 	StreamDead     Stream = "KEB_DEAD"
 )
 
@@ -47,7 +48,7 @@ type StreamSpec struct {
 	Duplicates time.Duration
 }
 
-// resultsWindow is the DuplicateWindow of results, the shortest that the server allows. The server drops messages by ID, whatever their
+// resultsWindow is the DuplicateWindow of results and signals, the shortest that the server allows. The server drops messages by ID, whatever their
 // publisher. A worker could guess the IDs of another worker's results, and use them to have those results dropped.
 const resultsWindow = 100 * time.Millisecond
 
@@ -67,6 +68,7 @@ const (
 	maxResultBytes  = 1 << 30
 	maxFactBytes    = 4 << 30
 	maxDeadBytes    = 256 << 20
+	maxSignalBytes  = 256 << 20
 )
 
 // StageMemoryBytes limits the stage memory of all operations, unless an operator has set another limit. It fits into the 256 MB that a KEB
@@ -83,6 +85,7 @@ func Streams() []StreamSpec {
 		},
 		{Name: StreamResults, Subjects: []string{"keb.result.*.*"}, WorkQueue: true, MaxBytes: maxResultBytes, Duplicates: resultsWindow},
 		{Name: StreamFacts, Subjects: []string{"keb.fact.*.*"}, MaxAge: FactsKept, MaxBytes: maxFactBytes, Duplicates: DuplicateWindow},
+		{Name: StreamSignals, Subjects: []string{"keb.signal.>"}, WorkQueue: true, MaxBytes: maxSignalBytes, Duplicates: resultsWindow},
 		{
 			Name: StreamDead, Subjects: []string{"keb.dead.*"}, MaxAge: 30 * 24 * time.Hour, MaxPerSubject: maxDead, MaxBytes: maxDeadBytes,
 			Duplicates: DuplicateWindow,
@@ -120,6 +123,11 @@ func RequestsConsumer() ConsumerSpec {
 // ResultsConsumer is the consumer that the orchestrators share for step results.
 func ResultsConsumer() ConsumerSpec {
 	return ConsumerSpec{Stream: StreamResults, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending, Ranked: true}
+}
+
+// SignalsConsumer is the consumer that the orchestrators share for events from outside.
+func SignalsConsumer() ConsumerSpec {
+	return ConsumerSpec{Stream: StreamSignals, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending, Ranked: true}
 }
 
 // CommandsConsumer is the consumer that the replicas of one worker share.

@@ -108,6 +108,9 @@ func (p StepExecute) Validate() error {
 	c.positive("stageAttempt", int64(p.StageAttempt))
 	c.positive("stepAttempt", int64(p.StepAttempt))
 	c.require(!p.ExecuteBefore.IsZero(), "executeBefore", "is missing")
+	if p.Event != nil {
+		c.key("event.key", p.Event.Key)
+	}
 	return c.err
 }
 
@@ -146,6 +149,9 @@ func (p StepRetry) Validate() error {
 	p.check(&c)
 	c.require(p.RetryAfter >= 0 && !math.IsInf(p.RetryAfter, 0), "retryAfter", "is %v: want seconds, 0 or more", p.RetryAfter)
 	c.cause("error", p.Error)
+	if p.Event != nil {
+		c.key("event.key", p.Event.Key)
+	}
 	return c.err
 }
 

@@ -63,6 +63,15 @@ func TestValidate_InvalidMember_IsNamed(t *testing.T) {
 			r.Worker.Name = "a>b"
 			return r
 		}),
+		"event.key": with(event.TypeStepRetry, func(p any) any {
+			r := p.(event.StepRetry)
+			r.Event = &event.AwaitedEvent{Key: "two..dots"}
+			return r
+		}),
+		"key":    event.Signal{Key: "a.>", Source: "/s", ID: "1"},
+		"source": event.Signal{Key: "a", Source: "\n", ID: "1"},
+		"id":     event.Signal{Key: "a", Source: "/s"},
+		"data":   event.Signal{Key: "a", Source: "/s", ID: "1", Data: json.RawMessage(`"\u0000"`)},
 		"retryAfter": with(event.TypeStepRetry, func(p any) any {
 			r := p.(event.StepRetry)
 			r.RetryAfter = -1

@@ -66,7 +66,8 @@ func reflector(dir string) (*jsonschema.Reflector, error) {
 func mapper(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[json.RawMessage]():
-		// Every raw member of the contract is an object. CredentialsAnswer is not sent on a stream.
+		// Every raw member of the contract is an object, except the data of an event from outside, see constrain. CredentialsAnswer is not
+		// sent on a stream.
 		return &jsonschema.Schema{Type: "object"}
 	case reflect.TypeFor[event.OperationType]():
 		return enum(event.OperationTypes()...)
@@ -122,6 +123,12 @@ func constrain(s *jsonschema.Schema) {
 		if p, ok := s.Properties.Get(name); ok {
 			p.Minimum = "1"
 		}
+	}
+	if p, ok := s.Properties.Get("data"); ok {
+		p.Type = "" // any JSON
+	}
+	if p, ok := s.Properties.Get("key"); ok {
+		p.Pattern = `^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`
 	}
 	if p, ok := s.Properties.Get("retryAfter"); ok {
 		p.Minimum = "0"

@@ -69,6 +69,8 @@ func (m *machine) apply(e Event) error {
 		return m.result(e)
 	case Due:
 		return m.due(e)
+	case Signal:
+		return m.signal(e)
 	case Unsendable:
 		return m.unsendable(e)
 	case Hold:
@@ -221,6 +223,7 @@ func (m *machine) nextStep() {
 	if m.s.Step == m.s.ConditionStep {
 		m.clearCondition()
 	}
+	m.dropEvent()
 	m.s.Step++
 	m.s.StepAttempt = 0
 	m.s.FirstTriedAt = time.Time{}
@@ -298,7 +301,7 @@ func (m *machine) finishStage(stage *process.Stage) {
 	m.s.StageAttempt = m.nextAttempt()
 	m.s.StageMemory = false
 	m.dropTries()
-	m.s.Skipped = nil
+	m.s.Skipped, m.s.Events = nil, nil
 }
 
 // dispatch starts the next attempt of a step and sends its first command.

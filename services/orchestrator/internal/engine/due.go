@@ -68,10 +68,15 @@ func (m *machine) resendLost(e Due) error {
 	return nil
 }
 
-// resume continues an operation that waited. It repeats the step alone, or the stage from its first step with an empty memory.
+// resume continues an operation whose time has come.
 func (m *machine) resume() {
-	m.s.DueAt = time.Time{}
 	m.bump()
+	m.repeat()
+}
+
+// repeat continues an operation that waited. It repeats the step alone, or the stage from its first step with an empty memory.
+func (m *machine) repeat() {
+	m.s.DueAt = time.Time{}
 	_, step := m.s.current(m.p)
 	switch {
 	case m.s.StepAttempt == 0: // the stage starts again after its memory was lost

@@ -31,6 +31,8 @@ type Result struct {
 	StageMemory bool
 	// RetryAfter applies to the outcome retry; zero means the time in the process definition.
 	RetryAfter time.Duration
+	// EventKey is the key of the event that a step with the outcome retry waits for; empty for none.
+	EventKey string
 	// StartedAt and FinishedAt are set by the worker; zero means the time at which the result is applied.
 	StartedAt, FinishedAt time.Time
 }
@@ -47,6 +49,9 @@ type Due struct {
 	// the command is sent with a new dispatch number. Otherwise it keeps its number, and the new stream drops a second copy.
 	ResultsOnly bool
 }
+
+// Signal continues an operation that waits for the event, without waiting for DueAt.
+type Signal struct{ event.Signal }
 
 // Unsendable reports that the current command can never be sent, for example because it exceeds the message limit of the bus. It
 // ends the operation, because its next commands would be rejected too.
@@ -95,6 +100,7 @@ type SkipStep struct {
 func (Start) isEvent()      {}
 func (Result) isEvent()     {}
 func (Due) isEvent()        {}
+func (Signal) isEvent()     {}
 func (Unsendable) isEvent() {}
 func (Hold) isEvent()       {}
 func (Release) isEvent()    {}
@@ -149,6 +155,8 @@ const (
 	KindFailed    Kind = "operation failed"
 	KindCancelled Kind = "operation cancelled"
 	KindRetried   Kind = "retried by operator"
+	// KindEventReceived means that the event came that the step has waited for, and that the step runs again.
+	KindEventReceived Kind = "event received"
 	// KindEnding means that the operation has failed or was cancelled, and its finally stage starts.
 	KindEnding Kind = "operation ending"
 )

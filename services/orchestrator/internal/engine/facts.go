@@ -11,7 +11,7 @@ import (
 // them. The facts have the same types, cursors and ids as those of Apply, and the same content with these exceptions:
 //
 //   - a step's fact has the time at which its worker finished it;
-//   - only the newest fact of a step has the time of the next try;
+//   - only the newest fact of a step has the time of the next try, and the event that the step waits for;
 //   - a folded entry has one fact, which belongs to its last try;
 //   - the facts of an operation that ended and was then retried by an operator have its current details;
 //   - the last stage of a cancelled operation counts as finished if all its steps have ended.
@@ -84,7 +84,7 @@ func (d *deriver) step(i int, base event.Fact) {
 	}
 	if e.Cursor == d.s.Cursor && d.s.Waiting() {
 		at := d.s.DueAt
-		finished.RetryAt = &at
+		finished.RetryAt, finished.Event = &at, awaitedEvent(d.s.EventKey)
 	}
 	d.add(event.TypeStepFinished, e, &finished)
 	if d.finishesStage(i, stage) {
@@ -108,7 +108,7 @@ func (d *deriver) next(i int) *event.Position {
 		e := &d.history[j]
 		stage, step := d.at(e)
 		switch {
-		case e.Kind == KindEnding:
+		case e.Kind == KindEnding || e.Kind == KindEventReceived:
 			continue
 		case e.Kind != KindStep || step == nil:
 			return nil

@@ -31,7 +31,7 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 	m.s.Stage, m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = f, 0, 0, time.Time{}
 	m.s.StageAttempt, m.s.StageMemory, m.s.StageStartedAt = m.nextAttempt(), false, m.now
 	m.dropTries()
-	m.s.Skipped = nil
+	m.s.Skipped, m.s.Events = nil, nil
 	m.clearCondition()
 	m.extendDeadlineForFinally()
 	m.advance()
@@ -112,7 +112,7 @@ func (m *machine) end(status event.OperationState) {
 	m.s.DueAt = time.Time{}
 	m.clearCommand()
 	m.clearCondition()
-	m.s.Skipped = nil
+	m.s.Skipped, m.s.Events = nil, nil
 	m.out.Finished = true
 	if m.s.StageMemory || m.s.StageAttempt > 1 {
 		m.out.PurgeStages = append(m.out.PurgeStages, "")

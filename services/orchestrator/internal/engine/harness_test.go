@@ -177,6 +177,8 @@ func (r *run) check(next engine.State, effects engine.Effects) {
 		r.t.Errorf("held is %t since %s", next.Held(), next.HeldSince)
 	case next.Status == event.InProgress && count(next.InFlight(), next.Waiting(), next.Held()) != 1:
 		r.t.Errorf("an operation in progress must either await a result, wait or be held: %+v", next)
+	case next.EventKey != "" && next.Condition == "" || len(next.Events) > 0 && next.Status != event.InProgress:
+		r.t.Errorf("an operation that is %s awaits the event %q, and has %d", next.Status, next.EventKey, len(next.Events))
 	case next.Status.Final() && next.Held():
 		r.t.Errorf("an operation that is %s must not be held", next.Status)
 	case next.Status != event.InProgress && (next.InFlight() || next.Waiting()):

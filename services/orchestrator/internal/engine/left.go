@@ -29,7 +29,7 @@ func Left(p *process.Process, s *State) *BudgetLeft {
 	timeout, since := step.Retry.Timeout, try.FirstTriedAt
 	switch {
 	case !step.Waits():
-	case s.Condition == Polling:
+	case s.Condition == Polling || s.Condition == EventAwaited:
 		timeout, since = step.Wait.Timeout, try.WaitingSince
 	case !try.FailingSince.IsZero():
 		since = try.FailingSince

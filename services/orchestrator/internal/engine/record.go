@@ -45,7 +45,7 @@ func (m *machine) recordStep(r Result, outcome event.Outcome, retryAt *time.Time
 			Stage: stage.Name, Step: step.Name, StageAttempt: m.s.StageAttempt, StepAttempt: m.s.StepAttempt,
 		},
 		Worker: event.Worker{Name: step.Worker, Version: r.Worker.Version}, Outcome: outcome, Message: r.Message, Error: r.Error,
-		RetryAt: retryAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
+		RetryAt: retryAt, Event: awaitedEvent(r.EventKey), StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 	}
 	m.steps = append(m.steps, finished)
 	m.fact(event.TypeStepFinished, finished)

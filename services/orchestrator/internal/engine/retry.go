@@ -32,24 +32,30 @@ func (m *machine) retryStep(r Result, step *process.Step) {
 	if m.cancelIfRequested() {
 		return
 	}
-	if r.Error != nil {
+	switch {
+	case r.Error != nil:
 		m.setCondition(Failing, m.now)
-	} else {
+	case r.EventKey != "":
+		m.setCondition(EventAwaited, m.now)
+	default:
 		m.setCondition(Polling, m.now)
 	}
 	m.s.DueAt = at
+	if m.s.EventKey = r.EventKey; r.EventKey != "" {
+		m.dropEvent() // the step is done with it and waits for the next one
+	}
 }
 
 // setCondition sets the condition of the current step.
 func (m *machine) setCondition(c Condition, since time.Time) {
-	m.s.ConditionStep = m.s.Step
+	m.s.ConditionStep, m.s.EventKey = m.s.Step, ""
 	if m.s.Condition != c {
 		m.s.Condition, m.s.ConditionSince = c, since
 	}
 }
 
 func (m *machine) clearCondition() {
-	m.s.Condition, m.s.ConditionStep, m.s.ConditionSince = "", 0, time.Time{}
+	m.s.Condition, m.s.ConditionStep, m.s.ConditionSince, m.s.EventKey = "", 0, time.Time{}, ""
 }
 
 // endRetries ends the retries of a step whose budget is spent. The error names the last error of the external system.

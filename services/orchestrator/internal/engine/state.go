@@ -64,6 +64,12 @@ type State struct {
 	Condition      Condition
 	ConditionStep  int
 	ConditionSince time.Time
+	// EventKey is the key of the event that the last try of the step ConditionStep waits for; empty for none. The event continues the
+	// operation only while it waits, see AwaitsEvent.
+	EventKey string
+	// Events holds the events that came for steps of the current stage, by step name. The commands of a step have its event until a result
+	// of the step waits for the next one, or the operation leaves the step.
+	Events map[string]event.Signal
 	// HoldID is the hold that keeps the operation from starting or from sending its command, and HeldSince the time since which it is
 	// held; both are empty if none does.
 	HoldID    string
@@ -105,6 +111,8 @@ type Condition string
 const (
 	// Polling means that the last try ended without an error and asked for another one.
 	Polling Condition = "polling"
+	// EventAwaited means that the last try ended without an error, and that the step waits for an event.
+	EventAwaited Condition = "event"
 	// Failing means that the last try ended with an error.
 	Failing Condition = "failing"
 	// NoAnswer means that the execution limit of the last try has passed without a result, although a worker is live.
@@ -195,6 +203,10 @@ func Next(p *process.Process, s *State) *process.Step {
 // Command derives the command in flight from the state, and returns it with its worker. Call it only while InFlight.
 func Command(p *process.Process, s *State) (worker string, command event.StepExecute) {
 	stage, step := s.current(p)
+	var signal *event.Signal
+	if e, ok := s.Events[step.Name]; ok {
+		signal = &e
+	}
 	return step.Worker, event.StepExecute{
 		Operation:     s.Operation,
 		Details:       s.Details,
@@ -207,5 +219,6 @@ func Command(p *process.Process, s *State) (worker string, command event.StepExe
 		FirstTriedAt:  s.FirstTriedAt,
 		ExecuteBefore: s.ExecuteBefore,
 		StageMemory:   s.StageMemory,
+		Event:         signal,
 	}
 }
