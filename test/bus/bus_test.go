@@ -58,7 +58,7 @@ func install(t *testing.T, log *slog.Logger) *installation {
 
 // users returns the names of all users of the bus.
 func (in *installation) users() []string {
-	users := []string{event.UserBroker, event.UserMonitor, event.UserOrchestrator}
+	users := []string{event.UserBroker, event.UserMonitor, event.UserOrchestrator, event.UserSignal}
 	for _, w := range in.workers {
 		users = append(users, event.WorkerUserName(w))
 	}
@@ -120,7 +120,7 @@ func needs(user string) (publish, subscribe []string) {
 		}
 		return s
 	}
-	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_DEAD"}
+	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_SIGNALS", "KEB_DEAD"}
 	subscribe = []string{"_INBOX_" + user + ".>"}
 	switch user {
 	case "broker":
@@ -128,7 +128,7 @@ func needs(user string) (publish, subscribe []string) {
 			[]string{"keb.request.*", "keb.result.broker.*", "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.broker", "keb.ask.runtime.*"})
 		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*", "keb.ask.broker.keep.*", "keb.ask.broker.kept.*"})
 	case "orchestrator":
-		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), []string{
+		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), consume("KEB_SIGNALS", "orchestrator"), []string{
 			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
 			"keb.worker.*.cancel",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
@@ -151,6 +151,8 @@ func needs(user string) (publish, subscribe []string) {
 			publish = append(publish, "$JS.API.STREAM.INFO."+s, "$JS.API.CONSUMER.LIST."+s, "$JS.API.CONSUMER.NAMES."+s, "$JS.API.CONSUMER.INFO."+s+".*")
 		}
 		subscribe = append(subscribe, "keb.fact.*.*")
+	case "signal":
+		publish = []string{"keb.signal.>"}
 	default:
 		name := strings.TrimPrefix(user, "worker-")
 		publish = append(consume("KEB_COMMANDS", name), "keb.result."+name+".*", "keb.ask.broker.credentials."+name,
@@ -184,7 +186,7 @@ func within(patterns []string, subject string) bool {
 //
 // Only "make e2e SUITE=bus" tries all workers; make test tries four of them and the user's own.
 func (in *installation) universe(user string) (publish, subscribe []string) {
-	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_DEAD", "KV_keb_stage", "KV_other", "OBJ_other", "OTHER"}
+	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_SIGNALS", "KEB_DEAD", "KV_keb_stage", "KV_other", "OBJ_other", "OTHER"}
 	workers := in.workers
 	if !testkit.InSuite("bus") {
 		own := strings.TrimPrefix(user, "worker-")
@@ -237,12 +239,12 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 		subscribe = append(subscribe, "_INBOX_"+u+".>", "_INBOX_"+u+".*")
 	}
 	both := []string{
-		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits",
+		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.signal.approval.17",
 		"keb.ask.broker.credentials", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "_INBOX.x", "other",
 	}
 	publish = append(publish, both...)
 	subscribe = append(subscribe, both...)
-	subscribe = append(subscribe, ">", "*", "*.>", "keb.>", "keb.*.*.*", "keb.command.>", "keb.result.>", "keb.ask.>", "keb.dead.*", "keb.fact.*.*", "$JS.>", "$JS.API.>",
+	subscribe = append(subscribe, ">", "*", "*.>", "keb.>", "keb.*.*.*", "keb.command.>", "keb.result.>", "keb.ask.>", "keb.dead.*", "keb.fact.*.*", "keb.signal.>", "$JS.>", "$JS.API.>",
 		"$JS.ACK.>", "$SYS.>", "$KV.>", "$KV.keb_stage.>", "$O.>", "$SRV.>", "_INBOX.>", "_INBOX_*.>", "_R_.>", "$JS.EVENT.>", "$JS.EVENT.ADVISORY.>",
 		"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*", "$JS.EVENT.METRIC.>", "$NRG.>")
 	return publish, subscribe

@@ -17,6 +17,7 @@ func (in *installation) seed(t *testing.T) {
 	for user, subjects := range map[string][]string{
 		event.UserBroker:       {"keb.request.provision", "keb.dead.KEB_FACTS"},
 		event.UserOrchestrator: {"keb.command.avs.S", "keb.fact.provision.operation-started"},
+		event.UserSignal:       {"keb.signal.approval.17"},
 		"worker-edp":           {"keb.result.edp.S", "$KV.keb_stage.o.s.1.secret"},
 	} {
 		b := in.Connect(user)

@@ -109,7 +109,7 @@ func TestDocs_Links_Exist(t *testing.T) {
 var (
 	variable = regexp.MustCompile(`\bKEB_[A-Z0-9_]*[A-Z0-9]\b(_\*)?`)
 	// Streams of the bus look like variables.
-	notVariables = map[string]bool{"KEB_REQUESTS": true, "KEB_COMMANDS": true, "KEB_RESULTS": true, "KEB_FACTS": true, "KEB_DEAD": true}
+	notVariables = map[string]bool{"KEB_REQUESTS": true, "KEB_COMMANDS": true, "KEB_RESULTS": true, "KEB_FACTS": true, "KEB_SIGNALS": true, "KEB_DEAD": true}
 	perUser      = regexp.MustCompile(`^KEB_(NATS_)?PASSWORD_[A-Z0-9_]+$`)
 	inCode       = regexp.MustCompile(`"(KEB_[A-Z0-9_]*[A-Z0-9])"|\$\{?(KEB_[A-Z0-9_]*[A-Z0-9])|\b(KEB_[A-Z0-9_]*[A-Z0-9])=|os\.Getenv\("(KEB_[A-Z0-9_]+)"\)|\((KEB_[A-Z0-9_]+)\)`)
 )

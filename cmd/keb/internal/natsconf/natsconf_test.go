@@ -82,7 +82,7 @@ func connect(t *testing.T, url, user string) (*nats.Conn, *refusals) {
 // universe lists the subjects that a client could try: every stream with every consumer and every verb, the bucket, the subjects and
 // inboxes of all users, the system's own subjects, and unknown subjects.
 func universe() (publish, subscribe []string) {
-	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_DEAD", "KV_keb_stage", "OTHER"}
+	streams := []string{"KEB_REQUESTS", "KEB_COMMANDS", "KEB_RESULTS", "KEB_FACTS", "KEB_SIGNALS", "KEB_DEAD", "KV_keb_stage", "OTHER"}
 	consumers := []string{"avs", "edp", "broker", "orchestrator", "new"}
 	for _, s := range streams {
 		for _, verb := range []string{"CREATE", "UPDATE", "DELETE", "PURGE", "INFO", "MSG.GET", "MSG.DELETE", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN", "PEER.REMOVE"} {
@@ -114,12 +114,12 @@ func universe() (publish, subscribe []string) {
 		subscribe = append(subscribe, both...)
 		subscribe = append(subscribe, "keb.command."+w+".*", "keb.result."+w+".*")
 	}
-	for _, u := range []string{"broker", "orchestrator", "monitor", "worker-avs", "worker-edp"} {
+	for _, u := range []string{"broker", "orchestrator", "monitor", "signal", "worker-avs", "worker-edp"} {
 		publish = append(publish, "_INBOX_"+u+".x")
 		subscribe = append(subscribe, "_INBOX_"+u+".>")
 	}
 	both := []string{
-		"keb.request.provision", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs",
+		"keb.request.provision", "keb.signal.approval.17", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs",
 		"keb.ask.broker.credentials.edp", "keb.ask.broker.keep.avs", "keb.ask.broker.keep.edp", "keb.ask.broker.kept.avs", "keb.ask.broker.kept.edp",
 		"keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "keb.ask.orchestrator.current.avs",
 		"keb.ask.orchestrator.current.edp", "keb.ask.orchestrator.current.broker", "_INBOX.x", "other",

@@ -28,6 +28,7 @@ const (
 	OperatorToken   = "operator-token"
 	ViewerToken     = "viewer-token"
 	GrafanaPassword = "grafana-password"
+	SignalPassword  = "nats-signal-password"
 )
 
 const (
@@ -130,6 +131,7 @@ func folders(cfg Config) []folder {
 			{name: ViewerToken, content: password(ViewerToken)},
 			{name: GrafanaPassword, content: password("grafana")},
 			bus(event.UserMonitor),
+			{name: SignalPassword, content: password("nats-" + event.UserSignal)},
 		}},
 		{"grafana", []file{{name: GrafanaPassword, content: password("grafana")}}},
 	}

@@ -46,12 +46,15 @@ func TestInit_EmptyFolder_SecretsMatch(t *testing.T) {
 	files := content(t, cfg.Dir)
 	opts, err := server.ProcessConfigFile(filepath.Join(cfg.Dir, "nats", "nats.conf"))
 	require.NoError(t, err)
-	if len(opts.Users) != 4 {
-		t.Errorf("the server has %d users, want broker, monitor, orchestrator and worker-avs", len(opts.Users))
+	if len(opts.Users) != 5 {
+		t.Errorf("the server has %d users, want broker, monitor, orchestrator, signal and worker-avs", len(opts.Users))
 	}
-	folders := map[string]string{"monitor": "cli", "broker": "broker", "orchestrator": "orchestrator", "worker-avs": "worker-avs"}
+	passwords := map[string]string{
+		"monitor": "cli/nats-password", "signal": "cli/nats-signal-password", "broker": "broker/nats-password",
+		"orchestrator": "orchestrator/nats-password", "worker-avs": "worker-avs/nats-password",
+	}
 	for _, u := range opts.Users {
-		if err := bcrypt.CompareHashAndPassword([]byte(u.Password), []byte(files[folders[u.Username]+"/nats-password"])); err != nil {
+		if err := bcrypt.CompareHashAndPassword([]byte(u.Password), []byte(files[passwords[u.Username]])); err != nil {
 			t.Errorf("user %s cannot log on: %v", u.Username, err)
 		}
 	}
