@@ -537,6 +537,13 @@ func (o *Orchestrator) run(ctx context.Context) error {
 			o.report("requests", o.dispatch.Requests(ctx, dispatch.Deliveries(batch)))
 		})
 	})
+	group.Add("signals", func(ctx context.Context) error {
+		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
+			Consumer: event.SignalsConsumer(), MaxBatch: maxBatch, Handlers: 1, Prefetch: maxBatch, Rank: rank,
+		}, func(ctx context.Context, batch []*bus.Delivery) {
+			o.report("signals", o.dispatch.Signals(ctx, dispatch.Deliveries(batch)))
+		})
+	})
 	group.Add("bus", func(ctx context.Context) error { return o.deps.Bus.Keep(ctx, o.consumers) })
 	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
 	group.Add("recovery", o.recovery.Run)
@@ -559,7 +566,7 @@ const maxVisitors = 100
 // consumers returns the consumers of all services, which cannot create them themselves. It includes workers that the current processes
 // name, workers that operations with older definitions wait for, and workers whose overlay is not enabled yet.
 func (o *Orchestrator) consumers() []event.ConsumerSpec {
-	specs := []event.ConsumerSpec{event.RequestsConsumer(), event.ResultsConsumer(), event.FactsConsumer(event.UserBroker)}
+	specs := []event.ConsumerSpec{event.RequestsConsumer(), event.ResultsConsumer(), event.SignalsConsumer(), event.FactsConsumer(event.UserBroker)}
 	named := o.set.Workers()
 	for _, name := range named {
 		specs = append(specs, event.CommandsConsumer(name))

@@ -34,6 +34,9 @@ func DecodeResult(e cloudevents.Event) (operationID string, r engine.Result, err
 		v, err = bus.Data[event.StepRetry](e)
 		base, r.Outcome, r.Error = v.Result, event.OutcomeRetry, v.Error
 		r.RetryAfter = seconds(v.RetryAfter)
+		if v.Event != nil {
+			r.EventKey = v.Event.Key
+		}
 	case event.TypeStepFailed:
 		var v event.StepFailed
 		v, err = bus.Data[event.StepFailed](e)

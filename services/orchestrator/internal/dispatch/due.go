@@ -112,6 +112,9 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (foun
 		if len(waiting) != len(changes) {
 			return store.ErrConflict
 		}
+		if err := d.noteDelivered(ctx, tx, works, now); err != nil {
+			return err
+		}
 		written = true
 		return nil
 	})

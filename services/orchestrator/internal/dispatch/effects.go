@@ -43,6 +43,7 @@ func (d *Dispatcher) after(ctx context.Context, works []*work, waiting map[strin
 		return err
 	}
 	d.admitFreed(ctx, free)
+	d.deliverEarly(ctx, works)
 	d.forgetUsers(ctx, works) // last, because nothing waits for it
 	return nil
 }

@@ -22,6 +22,7 @@ type Store interface {
 	Sweep
 	Cleanup
 	FactStore
+	SignalStore
 }
 
 // Operations reads and writes operations outside of a transaction.
@@ -50,6 +51,12 @@ type FactStore interface {
 	FactsUnpublished(ctx context.Context, ranges []store.FactRange) error
 	FactsPublished(ctx context.Context, ranges []store.FactRange) error
 	EntriesAfter(ctx context.Context, ranges []store.FactRange, limit int) (map[string][]engine.Entry, error)
+}
+
+// SignalStore keeps events from outside.
+type SignalStore interface {
+	AddSignals(ctx context.Context, signals []event.Signal) (int, error)
+	SignalledKeys(ctx context.Context, limit int) ([]string, error)
 }
 
 // Tx is a transaction.
@@ -90,6 +97,8 @@ type Finder interface {
 	Unanswered(ctx context.Context, now time.Time, limit int) ([]string, error)
 	InFlight(ctx context.Context, until time.Time, after string, limit int) ([]string, error)
 	Releasable(ctx context.Context, active []string, limit int) ([]string, error)
+	Signalled(ctx context.Context, keys []string) ([]store.Signalled, error)
+	SignalsDelivered(ctx context.Context, delivered []store.Signalled, now time.Time) error
 }
 
 // Candidates finds and locks operations that may start.

@@ -52,6 +52,8 @@ type work struct {
 	folds  []folded
 	// cancelled are the commands that this change cancels.
 	cancelled []cancelled
+	// delivered is the event that this change delivers; nil for none.
+	delivered *store.Signalled
 }
 
 func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*work, error) {
@@ -128,24 +130,41 @@ func (w *work) apply(e engine.Event, now time.Time) error {
 	return nil
 }
 
-// maxCommand is the maximum event.StoredSize of the request and the saved data of a command; the rest of a message is left for headers,
-// names and times.
+// maxCommand is the maximum event.StoredSize of the request and the saved data of a command, and of its event; the rest of a message is
+// left for headers, names and times.
 const maxCommand = event.MaxPayload - 16<<10
 
-// commandSize returns the event.StoredSize of the request and the saved data. The size of the saved data is bounded, so it is measured
-// only if the request is large.
+// commandSize returns the event.StoredSize of the request and the saved data, and the size of the event. The size of the saved data is
+// bounded, so it is measured only if the rest is large.
 func (w *work) commandSize() int {
-	if w.row.EncodedSize <= maxCommand-event.MaxDetails {
-		return w.row.EncodedSize
+	size := w.row.EncodedSize + w.eventSize()
+	if size <= maxCommand-event.MaxDetails {
+		return size
 	}
-	return w.row.EncodedSize + event.StoredSize(w.row.Details)
+	return size + event.StoredSize(w.row.Details)
+}
+
+// eventSize returns the size of the data of the event in the current command.
+func (w *work) eventSize() int {
+	if len(w.row.Events) == 0 {
+		return 0
+	}
+	_, command := engine.Command(w.process, &w.row.State)
+	if command.Event == nil {
+		return 0
+	}
+	data, err := json.Marshal(command.Event.Data)
+	if err != nil {
+		return 0 // the command cannot be encoded either
+	}
+	return len(data)
 }
 
 // tooLarge returns the reason why the current command cannot be sent.
 func (w *work) tooLarge(size, limit int) string {
 	_, command := engine.Command(w.process, &w.row.State)
-	return fmt.Sprintf("the command for step %s is too large to be sent: %d bytes, at most %d are allowed; the order has %d bytes, the saved data %d",
-		command.Step, size, limit, w.row.EncodedSize, event.StoredSize(w.row.Details))
+	return fmt.Sprintf("the command for step %s is too large to be sent: %d bytes, at most %d are allowed; the order has %d bytes, the saved data %d, the event %d",
+		command.Step, size, limit, w.row.EncodedSize, event.StoredSize(w.row.Details), w.eventSize())
 }
 
 func (w *work) applyOne(e engine.Event, now time.Time) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/service"
 )
 
@@ -22,10 +23,11 @@ const (
 	timeout = time.Minute
 )
 
-// Store moves and deletes ended operations, oldest first, and returns their number.
+// Store moves and deletes ended operations, and events from outside, oldest first, and returns their number.
 type Store interface {
 	Archive(ctx context.Context, before time.Time, limit int) (int64, error)
 	DropArchived(ctx context.Context, before time.Time, limit int) (int64, error)
+	DropSignals(ctx context.Context, before time.Time, limit int) (int64, error)
 }
 
 // Config is the configuration of a Retention.
@@ -79,6 +81,9 @@ func (r *Retention) Round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, err := r.batches(ctx, r.store.DropSignals, event.SignalsKept, nil); err != nil {
+		return err
+	}
 	removed, err := r.batches(ctx, r.store.DropArchived, r.cfg.KeepArchived, r.removed)
 	if moved > 0 || removed > 0 {
 		r.log.Info("old operations archived", "archived", moved, "removed", removed)
@@ -104,7 +109,9 @@ func (r *Retention) batches(
 			return total, err
 		}
 		total += n
-		counter.Add(float64(n))
+		if counter != nil {
+			counter.Add(float64(n))
+		}
 		if n < batchSize {
 			return total, nil
 		}

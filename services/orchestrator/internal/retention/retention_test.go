@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
 )
 
@@ -24,8 +25,11 @@ type slowStore struct {
 	mu             sync.Mutex
 	live, archived int64
 	before         [2]time.Time
-	calls          int
-	err            error
+	// old is the number of old events from outside, and signals the time before which they are deleted.
+	old     int64
+	signals time.Time
+	calls   int
+	err     error
 }
 
 func (p *slowStore) set(f func()) {
@@ -56,11 +60,17 @@ func (p *slowStore) DropArchived(_ context.Context, before time.Time, limit int)
 	return p.take(&p.archived, limit)
 }
 
+func (p *slowStore) DropSignals(_ context.Context, before time.Time, _ int) (n int64, err error) {
+	p.set(func() { p.signals, n = before, min(p.old, 1) })
+	p.set(func() { p.old -= n })
+	return n, nil
+}
+
 func TestRetention_LongRound_PausesNineTimesAsLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		p := &slowStore{live: 1000}
+		p := &slowStore{live: 1000, old: 1}
 		r, err := retention.New(retention.Config{Every: time.Hour, Keep: 90 * day, KeepArchived: 700 * day}, p, registry, time.Now, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -80,6 +90,9 @@ func TestRetention_LongRound_PausesNineTimesAsLong(t *testing.T) {
 			}
 			if want := start.Add(time.Hour - 90*day); !p.before[0].Equal(want) {
 				t.Errorf("archived operations that ended before %s, want %s", p.before[0], want)
+			}
+			if age := time.Since(p.signals); p.old != 0 || age < event.SignalsKept || age > event.SignalsKept+time.Hour {
+				t.Errorf("%d old events are left, those that came %s ago are removed, want 7 days", p.old, age)
 			}
 			if age := time.Since(p.before[1]); age < 700*day || age > 700*day+time.Hour {
 				t.Errorf("removed operations that ended %s ago, want 700 days", age)

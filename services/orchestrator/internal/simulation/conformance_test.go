@@ -52,7 +52,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 	for _, planted := range []bug{
 		bugNoCompareAndSet, bugInstanceNotFreed, bugDetailsNotLeft, bugTwoOfAnInstance, bugNoLimit, bugOvertaking, bugNoPreemption,
 		bugRetryOfAnOldOne, bugNothingAtAStart, bugNoSweepOfPending, bugNoSweepOfDue, bugNoSweepOfUnanswered, bugNoWakeUp, bugNoFactsNote, bugNoFactsAgain,
-		bugNoSweepOfHeld,
+		bugNoSweepOfHeld, bugRepetitionDelivered, bugDeliveredAgain, bugNoSweepOfSignals,
 	} {
 		wrong := newRAM()
 		wrong.bug = planted
@@ -163,6 +163,17 @@ func (c *caller) do() {
 	case n == 14:
 		pending, err := c.s.AnyPending(ctx)
 		c.tell("any pending", pending, err)
+		keys, err := c.s.SignalledKeys(ctx, 10)
+		slices.Sort(keys)
+		c.tell("signalled keys", keys, err)
+		var signals []event.Signal
+		for range c.rng.IntN(3) {
+			signals = append(signals, event.Signal{
+				Key: fmt.Sprint("k", c.rng.IntN(3)), Source: "/s", ID: fmt.Sprint(c.rng.IntN(8)), ReceivedAt: c.now, Data: json.RawMessage(`{"a": "<1>"}`),
+			})
+		}
+		added, err := c.s.AddSignals(ctx, signals)
+		c.tell("signals", added, err)
 		c.tell("drop", c.s.DropInstances(ctx, c.instances()))
 	case n == 15:
 		sent, err := c.s.SentCommands(ctx, c.behind(), 3)
@@ -261,7 +272,7 @@ func (c *caller) move() {
 		case 0:
 			r.Outcome, r.Error = event.OutcomeFailed, &event.Error{Component: "x", Reason: "y", Message: "z"}
 		case 1:
-			r.Outcome, r.RetryAfter = event.OutcomeRetry, 10*time.Second
+			r.Outcome, r.RetryAfter, r.EventKey = event.OutcomeRetry, 10*time.Second, []string{"", "k1", "k2"}[c.rng.IntN(3)]
 		case 2:
 			r.Details = json.RawMessage(`{"n":` + fmt.Sprint(c.rng.IntN(9)) + `}`)
 		}
@@ -271,6 +282,8 @@ func (c *caller) move() {
 			e = engine.Release{}
 		case row.Held(), c.rng.IntN(20) == 0:
 			e = engine.Hold{ID: holdIDs[c.rng.IntN(len(holdIDs))], Cursor: row.Cursor, Dispatch: row.Dispatch}
+		case row.AwaitsEvent() && c.rng.IntN(3) == 0:
+			e = engine.Signal{Signal: event.Signal{Key: row.EventKey, Source: "/s", ID: "1", ReceivedAt: c.now, Data: json.RawMessage(`[1]`)}}
 		case row.Waiting() && row.Cursor%3 == 0:
 			e = engine.SkipStep{Step: at.Step, By: "me"}
 		case row.Waiting():
@@ -384,6 +397,16 @@ func (c *caller) find() {
 		c.tell("unanswered", len(unanswered), unanswered, err)
 		inFlight, err := tx.InFlight(ctx, c.now.Add(time.Hour), c.behind(), 2)
 		c.tell("in flight", len(inFlight), inFlight, err)
+		keys := []string{"k1", "k2"}[:1+c.rng.IntN(2)]
+		signalled, err := tx.Signalled(ctx, keys)
+		var comparable []any // the numbers have gaps in Postgres
+		for _, s := range signalled {
+			comparable = append(comparable, s.OperationID, s.Signal)
+		}
+		c.tell("signalled", len(signalled), comparable, err)
+		if c.rng.IntN(2) == 0 && len(signalled) > 0 {
+			c.tell("delivered", tx.SignalsDelivered(ctx, signalled, c.now))
+		}
 		held, err := tx.Releasable(ctx, holdIDs[:c.rng.IntN(2)], 100)
 		slices.Sort(held)
 		c.tell("held", len(held), held, err)

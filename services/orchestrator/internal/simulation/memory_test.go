@@ -25,6 +25,7 @@ type ram struct {
 	byID      map[string]*stored
 	instances map[string]*store.Instance
 	arrived   int64
+	signals   []*storedSignal // in order of arrival
 
 	// at is called before each call, and returns its fault; committed is called for each committed change, with the previous
 	// row, and done after each transaction. All may be nil.
@@ -428,6 +429,7 @@ func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
 	}
 	for _, s := range r.rows {
 		l.Held = l.Held || s.row.Held() && r.bug != bugNoSweepOfHeld
+		l.Signalled = l.Signalled || s.row.AwaitsEvent() && r.nextSignal(s.row.EventKey) != nil && r.bug != bugNoSweepOfSignals
 		switch row := &s.row; {
 		case !row.DueAt.IsZero():
 			earlier(&l.NextDue, row.DueAt)

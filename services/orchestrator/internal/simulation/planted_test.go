@@ -46,6 +46,11 @@ const (
 	bugNoSweepOfHeld
 	bugStartsInHold
 	bugSendsInHold
+	bugRepetitionDelivered
+	bugDeliveredAgain
+	bugNoSweepOfSignals
+	bugNoEarlyDelivery
+	bugSignalAckedFirst
 )
 
 // spoiled is a transition that a planted bug of the engine may change.

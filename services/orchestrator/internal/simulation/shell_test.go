@@ -57,11 +57,12 @@ const (
 	callFacts
 	callNote
 	callAcknowledge
+	callSignals
 	calls
 	callNone = calls // the task has ended
 )
 
-var callNames = [calls]string{"load", "write", "transaction", "publish", "publish facts", "note facts", "acknowledge"}
+var callNames = [calls]string{"load", "write", "transaction", "publish", "publish facts", "note facts", "acknowledge", "store events"}
 
 // fault is the fault of a call.
 type fault uint16
@@ -208,7 +209,7 @@ func (w *world) access(c call) fault {
 			callPublish: {countPublishFailed, countPublishUnknown}, callFacts: {countPublishFailed, countPublishUnknown},
 			callLoad: {countCommitFailed, countCommitFailed}, callWrite: {countCommitFailed, countCommitUnknown},
 			callTransaction: {countCommitFailed, countCommitUnknown}, callNote: {countCommitFailed, countCommitUnknown},
-			callAcknowledge: {countNotAcked, countNotAcked},
+			callAcknowledge: {countNotAcked, countNotAcked}, callSignals: {countCommitFailed, countCommitUnknown},
 		}
 		w.count(counted[c][w.fault-faultFails])
 	}

@@ -80,6 +80,8 @@ var operationFields = []field[Change]{
 		c.int(v.Row.ConditionStep)
 	}),
 	plain("condition_since", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.ConditionSince) }),
+	plain("event_key", typeText, func(c *column, v *Change) { c.textOrNull(v.Row.EventKey) }),
+	encoded("events", "json", func(c *column, v *Change) error { return c.json(v.Row.Events, len(v.Row.Events) == 0) }),
 	{name: "hold_id", typ: typeUUID, add: func(c *column, v *Change) error {
 		if v.Row.HoldID == "" {
 			c.null()

@@ -176,7 +176,7 @@ func scanEntry(rows *sql.Rows, before ...any) (engine.Entry, error) {
 		e.Folded = &folded
 	}
 	switch e.Kind = engine.Kind(kind); e.Kind {
-	case engine.KindStarted, engine.KindSucceeded, engine.KindFailed, engine.KindCancelled, engine.KindRetried, engine.KindEnding:
+	case engine.KindStarted, engine.KindSucceeded, engine.KindFailed, engine.KindCancelled, engine.KindRetried, engine.KindEventReceived, engine.KindEnding:
 	default:
 		e.Kind, e.Outcome = engine.KindStep, event.Outcome(kind)
 	}

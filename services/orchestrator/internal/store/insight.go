@@ -28,7 +28,7 @@ LATERAL (SELECT o.type FROM orchestrator.operations o
 GROUP BY s.state, c.type`, MaxEnded+1)
 	// samplesSQL relies on the indexes of censusSQL. It partitions operations by id into as many parts as there are samples, and finds the
 	// oldest operation of each part as a minimum over time and id, without sorting.
-	// Polling operations count only if they poll since the time of their step or longer.
+	// Operations that poll or wait for an event count only if they do so since the time of their step or longer.
 	samplesSQL = fmt.Sprintf(`
 SELECT v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, v.in_flight, count(*),
     min((extract(epoch FROM v.since) * 1000000)::bigint::text || ' ' || v.id COLLATE "C")
@@ -42,8 +42,8 @@ FROM (
         %[4]s, o.due_at IS NULL AND o.hold_id IS NULL, %[3]s, get_byte(uuid_send(o.id), 15) %% %[1]d
     FROM orchestrator.operations o WHERE o.state = 'in progress'
 ) v LEFT JOIN unnest($1::text[], $2::int4[], $3::int4[], $4::timestamptz[]) AS p(definition, stage, step, since)
-    ON v.reason = 'polling' AND p.definition = v.definition AND p.stage = v.stage AND p.step = v.reason_step
-WHERE v.reason <> 'polling' OR v.since <= p.since
+    ON v.reason IN ('polling', 'event') AND p.definition = v.definition AND p.stage = v.stage AND p.step = v.reason_step
+WHERE v.reason NOT IN ('polling', 'event') OR v.since <= p.since
 GROUP BY v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, v.in_flight, v.part`, samples, reasonSQL, reasonSinceSQL, reasonStepSQL, pendingReasonSQL)
 )
 

@@ -21,6 +21,7 @@ const rowColumns = `
     o.stage_memory, o.first_tried_at, o.execute_before, o.due_at, o.started_at, o.finished_at, o.deadline,
     o.tries, o.not_completed, o.skipped, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
     o.stage_started_at, o.sent_at, COALESCE(o.command_cursor, 0), COALESCE(o.condition, ''), COALESCE(o.condition_step, 0), o.condition_since,
+    COALESCE(o.event_key, ''), o.events,
     COALESCE(o.hold_id::text, ''), o.held_since,
     r.body, r.definition, COALESCE(r.traceparent, '')`
 
@@ -101,12 +102,13 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		firstTried, executeBefore, due, started, ended, dead sql.NullTime
 		stageStarted, sent, condition, held                  sql.NullTime
 		tries, skipped, failure, details, ending, body       []byte
+		events                                               []byte
 		notCompleted, completed                              textList
 	)
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
 		&tries, &notCompleted, &skipped, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &stageStarted, &sent,
-		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.HoldID, &held,
+		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.EventKey, &events, &r.HoldID, &held,
 		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
 		return nil, err
@@ -127,6 +129,11 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	if len(skipped) > 0 {
 		if err := json.Unmarshal(skipped, &r.Skipped); err != nil {
 			return nil, fmt.Errorf("operation %s: decode skipped steps: %w", id, err)
+		}
+	}
+	if len(events) > 0 {
+		if err := json.Unmarshal(events, &r.Events); err != nil {
+			return nil, fmt.Errorf("operation %s: decode events: %w", id, err)
 		}
 	}
 	if len(failure) > 0 {

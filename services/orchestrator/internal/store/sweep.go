@@ -12,13 +12,14 @@ import (
 )
 
 const (
-	// sweepStatusSQL relies on operations_due, operations_in_flight, operations_pending and operations_held. An idle orchestrator has only
+	// sweepStatusSQL relies on operations_due, operations_in_flight, operations_pending, operations_held, operations_event and signals_undelivered. An idle orchestrator has only
 	// this statement. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
 	sweepStatusSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
     (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
     (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, global_account, plan, region, arrived LIMIT 1) IS NOT NULL,
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
+    EXISTS (` + signalledKeysSQL + `),
     (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds),
     COALESCE((SELECT version FROM orchestrator.limits), 0)`
 	dueSQL = `
@@ -51,6 +52,8 @@ type SweepStatus struct {
 	Pending bool
 	// Held reports whether there are held operations.
 	Held bool
+	// Signalled reports whether an event has come for an operation that waits for it.
+	Signalled bool
 	// Holds is the version of the holds.
 	Holds hold.Version
 	// Limits is the version of the limits.
@@ -62,7 +65,7 @@ func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	var due, unanswered sql.NullTime
 	var status SweepStatus
 	err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(
-		&due, &unanswered, &status.Pending, &status.Held, &status.Holds.Count, &status.Holds.Newest, &status.Limits)
+		&due, &unanswered, &status.Pending, &status.Held, &status.Signalled, &status.Holds.Count, &status.Holds.Newest, &status.Limits)
 	if err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}

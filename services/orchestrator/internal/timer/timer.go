@@ -25,6 +25,7 @@ type Store interface {
 type Dispatcher interface {
 	Drain(ctx context.Context) error
 	ReleaseHeld(ctx context.Context) error
+	DeliverSignals(ctx context.Context) error
 	Due(ctx context.Context) (int, error)
 	Admit(ctx context.Context) error
 	PublishFacts(ctx context.Context) error
@@ -134,6 +135,9 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
 	if status.Held && fails(d.ReleaseHeld(ctx)) {
+		return fmt.Errorf("sweep: %w", errors.Join(failed...))
+	}
+	if status.Signalled && fails(d.DeliverSignals(ctx)) {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
 	now := t.now()

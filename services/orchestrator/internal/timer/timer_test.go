@@ -30,6 +30,7 @@ type fakeStore struct {
 	unanswered []time.Time
 	pending    bool
 	held       bool
+	signalled  bool
 	failing    map[string]bool
 	away       bool // whether drain fails because the bus is unavailable
 	calls      []string
@@ -60,7 +61,7 @@ func (f *fakeStore) SweepStatus(context.Context) (store.SweepStatus, error) {
 	if f.failing["status"] {
 		return store.SweepStatus{}, errors.New("status is broken")
 	}
-	return store.SweepStatus{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending, Held: f.held}, nil
+	return store.SweepStatus{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending, Held: f.held, Signalled: f.signalled}, nil
 }
 
 func (f *fakeStore) Drain(context.Context) error {
@@ -81,6 +82,13 @@ func (f *fakeStore) ReleaseHeld(context.Context) error {
 	defer f.mu.Unlock()
 	f.held = false
 	return f.call("release")
+}
+
+func (f *fakeStore) DeliverSignals(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.signalled = false
+	return f.call("signals")
 }
 
 func (f *fakeStore) Due(context.Context) (n int, err error) {
@@ -301,6 +309,19 @@ func TestSweep_BusIsAway_NothingIsTakenUp(t *testing.T) {
 		pass(3 * every)
 		if len(f.calls) > 0 {
 			t.Errorf("calls %v, want none while the bus is unavailable", f.calls)
+		}
+	})
+}
+
+// An event that has come goes to its operation before the next try, which would then run without it.
+func TestSweep_Events_AreDeliveredBeforeDueOperations(t *testing.T) {
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
+		pass(300 * time.Millisecond)
+		f.change(func() { f.signalled, f.due = true, []time.Time{time.Now()} })
+		tm.Wake(time.Now())
+		pass(10 * time.Millisecond)
+		if want := []string{"signals at 302ms", "due at 302ms"}; !slices.Equal(f.calls, want) {
+			t.Errorf("calls %v, want %v", f.calls, want)
 		}
 	})
 }
