@@ -84,13 +84,15 @@ func differ(want, got []string) (n int, diff string) {
 
 // caller calls a store and records its answers.
 type caller struct {
-	t       *testing.T
-	s       fullStore
-	p       *process.Process
-	rng     *rand.Rand
-	now     time.Time
-	ids     []string
-	answers []string
+	t   *testing.T
+	s   fullStore
+	p   *process.Process
+	rng *rand.Rand
+	now time.Time
+	ids []string
+	// unfinished are the ids of operations that had not ended when they were last read.
+	unfinished []string
+	answers    []string
 }
 
 func (c *caller) tell(what string, values ...any) {
@@ -107,8 +109,12 @@ func (c *caller) tell(what string, values ...any) {
 func (c *caller) some() []string {
 	var ids []string
 	for range 1 + c.rng.IntN(3) {
-		if len(c.ids) > 0 {
-			ids = append(ids, c.ids[c.rng.IntN(len(c.ids))])
+		from := c.ids
+		if c.rng.IntN(4) > 0 && len(c.unfinished) > 0 {
+			from = c.unfinished
+		}
+		if len(from) > 0 {
+			ids = append(ids, from[c.rng.IntN(len(from))])
 		}
 	}
 	slices.Sort(ids)
@@ -160,20 +166,11 @@ func (c *caller) do() {
 		c.tell("any in flight", any, err)
 	case n == 13:
 		c.find()
+		c.signals()
 	case n == 14:
 		pending, err := c.s.AnyPending(ctx)
 		c.tell("any pending", pending, err)
-		keys, err := c.s.SignalledKeys(ctx, 10)
-		slices.Sort(keys)
-		c.tell("signalled keys", keys, err)
-		var signals []event.Signal
-		for range c.rng.IntN(3) {
-			signals = append(signals, event.Signal{
-				Key: fmt.Sprint("k", c.rng.IntN(3)), Source: "/s", ID: fmt.Sprint(c.rng.IntN(8)), ReceivedAt: c.now, Data: json.RawMessage(`{"a": "<1>"}`),
-			})
-		}
-		added, err := c.s.AddSignals(ctx, signals)
-		c.tell("signals", added, err)
+		c.signals()
 		c.tell("drop", c.s.DropInstances(ctx, c.instances()))
 	case n == 15:
 		sent, err := c.s.SentCommands(ctx, c.behind(), 3)
@@ -250,7 +247,7 @@ func (c *caller) request() {
 		return tx.SaveInstances(ctx, []*store.Instance{i})
 	})
 	c.tell("request", err)
-	c.ids = append(c.ids, op.ID)
+	c.ids, c.unfinished = append(c.ids, op.ID), append(c.unfinished, op.ID)
 }
 
 // move continues operations in progress. Some changes have an old version and must be rejected.
@@ -259,6 +256,7 @@ func (c *caller) move() {
 	rows, err := c.s.Load(ctx, c.some())
 	c.tell("load", seen(rows), err)
 	var changes []*store.Change
+	changed := map[string]bool{} // instances: a batch that releases one has no other operation of it
 	for _, id := range slices.Sorted(func(yield func(string) bool) {
 		for id := range rows {
 			if !yield(id) {
@@ -272,7 +270,7 @@ func (c *caller) move() {
 		case 0:
 			r.Outcome, r.Error = event.OutcomeFailed, &event.Error{Component: "x", Reason: "y", Message: "z"}
 		case 1:
-			r.Outcome, r.RetryAfter, r.EventKey = event.OutcomeRetry, 10*time.Second, []string{"", "k1", "k2"}[c.rng.IntN(3)]
+			r.Outcome, r.RetryAfter, r.EventKey = event.OutcomeRetry, 10*time.Second, []string{"k1", "k2"}[c.rng.IntN(2)]
 		case 2:
 			r.Details = json.RawMessage(`{"n":` + fmt.Sprint(c.rng.IntN(9)) + `}`)
 		}
@@ -290,9 +288,10 @@ func (c *caller) move() {
 			e = engine.Due{WorkerAlive: true}
 		}
 		state, out, err := engine.Apply(c.p, row.State, e, c.now)
-		if err != nil || !out.Changed {
+		if err != nil || !out.Changed || changed[row.Operation.InstanceID] {
 			continue
 		}
+		changed[row.Operation.InstanceID] = true
 		next := *row
 		next.State = state
 		change := &store.Change{Row: &next, History: out.History, DetailsChanged: string(state.Details) != string(row.Details)}
@@ -326,6 +325,7 @@ func (c *caller) move() {
 	}
 	rows, err = c.s.Load(ctx, c.some())
 	c.tell("load", seen(rows), err)
+	c.unfinished = slices.DeleteFunc(c.unfinished, func(id string) bool { return rows[id] != nil && rows[id].Status.Final() })
 }
 
 // holdIDs are the ids of holds.
@@ -397,6 +397,29 @@ func (c *caller) find() {
 		c.tell("unanswered", len(unanswered), unanswered, err)
 		inFlight, err := tx.InFlight(ctx, c.now.Add(time.Hour), c.behind(), 2)
 		c.tell("in flight", len(inFlight), inFlight, err)
+		held, err := tx.Releasable(ctx, holdIDs[:c.rng.IntN(2)], 100)
+		slices.Sort(held)
+		c.tell("held", len(held), held, err)
+		return err
+	})
+	c.tell("find", err)
+}
+
+// signals adds events, and delivers some of those that have come.
+func (c *caller) signals() {
+	ctx := c.t.Context()
+	keys, err := c.s.SignalledKeys(ctx, 10)
+	slices.Sort(keys)
+	c.tell("signalled keys", keys, err)
+	var signals []event.Signal
+	for range c.rng.IntN(3) {
+		signals = append(signals, event.Signal{
+			Key: fmt.Sprint("k", c.rng.IntN(3)), Source: "/s", ID: fmt.Sprint(c.rng.IntN(40)), ReceivedAt: c.now, Data: json.RawMessage(`{"a": "<1>"}`),
+		})
+	}
+	added, err := c.s.AddSignals(ctx, signals)
+	c.tell("signals", added, err)
+	err = c.in(func(ctx context.Context, tx dispatch.Tx) error {
 		keys := []string{"k1", "k2"}[:1+c.rng.IntN(2)]
 		signalled, err := tx.Signalled(ctx, keys)
 		var comparable []any // the numbers have gaps in Postgres
@@ -407,12 +430,9 @@ func (c *caller) find() {
 		if c.rng.IntN(2) == 0 && len(signalled) > 0 {
 			c.tell("delivered", tx.SignalsDelivered(ctx, signalled, c.now))
 		}
-		held, err := tx.Releasable(ctx, holdIDs[:c.rng.IntN(2)], 100)
-		slices.Sort(held)
-		c.tell("held", len(held), held, err)
 		return err
 	})
-	c.tell("find", err)
+	c.tell("deliver", err)
 }
 
 func (c *caller) facts() {
