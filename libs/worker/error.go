@@ -18,6 +18,8 @@ const (
 	ReasonTimeout = "err_keb_timeout"
 	// ReasonCancelled is the reason of a step whose command was cancelled before it ended.
 	ReasonCancelled = "err_keb_cancelled"
+	// ReasonQuarantined is the reason of a step that was not executed, because its commands have ended their process too often.
+	ReasonQuarantined = "err_keb_quarantined"
 	// ReasonState is for steps: an external system is in a state that the step does not expect.
 	ReasonState = "err_unexpected_state"
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,13 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(dyingWorker); url != "" {
+		runDyingWorker(url)
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	soon       = time.Minute

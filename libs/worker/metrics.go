@@ -21,6 +21,8 @@ const (
 	ignoredUnchecked = "unchecked"
 	// ignoredOverdue is a command whose earlier dispatch has not returned in time and still runs in this process.
 	ignoredOverdue = "overdue"
+	// ignoredQuarantined is a command that has ended its process too often.
+	ignoredQuarantined = "quarantined"
 )
 
 // metrics of one worker. All label combinations exist from the start, so that a rate includes the first
@@ -82,7 +84,7 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 		unpublished: unpublished.WithLabelValues(worker),
 		ignored:     map[string]prometheus.Counter{},
 	}
-	for _, reason := range []string{ignoredLate, ignoredDuplicate, ignoredUnknown, ignoredUnreadable, ignoredOutdated, ignoredUnchecked, ignoredOverdue} {
+	for _, reason := range []string{ignoredLate, ignoredDuplicate, ignoredUnknown, ignoredUnreadable, ignoredOutdated, ignoredUnchecked, ignoredOverdue, ignoredQuarantined} {
 		m.ignored[reason] = ignored.WithLabelValues(worker, reason)
 	}
 	for _, step := range steps {

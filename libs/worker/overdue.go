@@ -50,6 +50,7 @@ func (p *pool) leave(t *taken) {
 func (p *pool) abandon(t *taken) {
 	p.mu.Lock()
 	runs := t.cancel != nil && !t.left
+	again := t.trial
 	if runs {
 		t.left = true
 		p.w.metrics.running.Dec()
@@ -61,6 +62,7 @@ func (p *pool) abandon(t *taken) {
 	}
 	p.w.log.Error("step did not return after its time limit and is abandoned", append(t.logArgs(),
 		"worker", p.w.cfg.Name, "running_since", t.since, "execute_before", t.command.ExecuteBefore)...)
+	again.abandoned()
 	<-p.slots
 	p.steps.Done()
 }

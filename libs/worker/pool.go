@@ -56,6 +56,8 @@ type pool struct {
 	mu      sync.Mutex
 	taken   map[string]*taken
 	unknown map[string]bool
+	// isolated is the last command that ran alone among its kind, see isolate.
+	isolated *taken
 	// unchecked limits the log messages about unanswered questions.
 	unchecked rate.Sometimes
 }
@@ -75,6 +77,8 @@ type taken struct {
 	cancel context.CancelCauseFunc
 	// left means that the command no longer holds a slot. It is abandoned if its step has not returned.
 	left bool
+	// trial is set while the step of a command runs that came again.
+	trial *trial
 }
 
 func (t *taken) dispatchID() string {
@@ -117,15 +121,17 @@ func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	admitted = p.current(ctx, limit/2, admitted)
 	for i, t := range admitted {
 		if ctx.Err() != nil {
-			p.giveBackAll(admitted[i:], 0)
+			p.giveBackStopped(admitted[i:])
 			return
 		}
 		if !p.slot(ctx, patience.C) {
-			after := busyDelay
 			if ctx.Err() != nil {
-				after = 0
+				p.giveBackStopped(admitted[i:])
+				return
 			}
-			p.giveBackAll(admitted[i:], after)
+			for _, t := range admitted[i:] {
+				p.giveBack(t, busyDelay)
+			}
 			return
 		}
 		p.steps.Add(1)
@@ -234,9 +240,11 @@ func (p *pool) giveBack(t *taken, after time.Duration) {
 	p.settle(t, t.delivery.Nak(after))
 }
 
-func (p *pool) giveBackAll(commands []*taken, after time.Duration) {
+// giveBackStopped returns commands because the worker stops.
+func (p *pool) giveBackStopped(commands []*taken) {
 	for _, t := range commands {
-		p.giveBack(t, after)
+		p.spare(t)
+		p.giveBack(t, 0)
 	}
 }
 

@@ -15,6 +15,7 @@ func (p *pool) run(stop context.Context, t *taken) {
 	defer p.leave(t)
 	if p.w.limiter != nil {
 		if err := p.w.limiter.Wait(stop); err != nil {
+			p.spare(t)
 			p.giveBack(t, 0)
 			return
 		}
@@ -23,6 +24,17 @@ func (p *pool) run(stop context.Context, t *taken) {
 			p.forget(t)
 			return
 		}
+	}
+	again, fate := p.try(t)
+	switch fate {
+	case executed:
+	case postponed:
+		p.giveBack(t, busyDelay)
+		return
+	case quarantined:
+		r := p.quarantine(t)
+		p.finish(t, &r, "")
+		return
 	}
 	ctx, span := p.startSpan(t)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -40,19 +52,26 @@ func (p *pool) run(stop context.Context, t *taken) {
 		wanted:  func() bool { return !p.returned(t) || p.awaitWanted(t) },
 	})
 	endSpan(span, &r)
+	again.end(r.interrupted)
 	if r.unwanted {
 		p.forget(t)
 		return
 	}
 	if r.interrupted {
 		p.w.log.Info("step interrupted, its command is returned", t.logArgs()...)
+		p.spare(t)
 		p.giveBack(t, 0)
 		return
 	}
 	p.w.metrics.executed(t.command.Step, &r, r.FinishedAt.Sub(r.StartedAt))
 	p.w.logOutcome(t, &r)
 
-	message, err := p.w.message(t, &r, traceOfResult(t, span))
+	p.finish(t, &r, traceOfResult(t, span))
+}
+
+// finish passes a result on for its publication.
+func (p *pool) finish(t *taken, r *Result, parent string) {
+	message, err := p.w.message(t, r, parent)
 	if err != nil {
 		p.w.log.Error("result cannot be encoded", append(t.logArgs(), "err", err)...)
 		p.giveBack(t, unpublishedDelay)
