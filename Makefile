@@ -151,11 +151,12 @@ images: ## build the images of all services with Docker (IMAGES=registry/keb VER
 
 bench_ = go run ./cmd/keb bench
 bench_scale = go run ./cmd/keb bench scale
+bench_outage = go run ./cmd/keb bench outage
 bench_fairness = go run ./cmd/keb bench fairness
 bench_api = cd services/orchestrator && KEB_SCALE=1 go test -count=1 -timeout $(TEST_TIMEOUT) -v $(TESTFLAGS) -run TestOperatorAPI_Scale .
 
 .PHONY: bench
-bench: ## measure steps per second, latency and cost per step (SCENARIO=scale: with a full database; SCENARIO=fairness: an order among thousands of others; SCENARIO=api: the operator API)
+bench: ## measure steps per second, latency and cost per step (SCENARIO=scale: with a full database; SCENARIO=fairness: an order among thousands of others; SCENARIO=outage: a system that is away; SCENARIO=api: the operator API)
 	@$(or $(bench_$(SCENARIO)),$(error make bench has no SCENARIO=$(SCENARIO)))
 
 .PHONY: build

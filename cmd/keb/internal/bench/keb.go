@@ -37,6 +37,8 @@ type noOp struct {
 	// takes is the duration of each try. The step waits after each of its first tries, for the time after.
 	takes, after time.Duration
 	tries        int
+	// system is what the step calls; nil if it calls nothing.
+	system *outage
 }
 
 func (s noOp) Name() string { return s.name }
@@ -46,6 +48,9 @@ func (s noOp) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (wor
 		if err := wait(ctx, s.takes); err != nil {
 			return op, 0, err
 		}
+	}
+	if err := s.try(op); err != nil {
+		return worker.Retry(op, 0, err)
 	}
 	if op.StepAttempt <= s.tries {
 		return worker.Wait(op, s.after, "waiting, for the benchmark")

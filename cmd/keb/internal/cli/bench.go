@@ -62,7 +62,7 @@ measured: the same messages and rows with none of our code in between. Run it on
 		"how NATS keeps messages, one scenario each: by one server (r1) or a cluster of three (r3), and flushed before it answers (-always)")
 	flags.BoolVar(&users, "users", false, "give NATS the users and accounts of an installation, and each worker a connection; the floor has none")
 	flags.StringVar(&profile, "cpuprofile", "", "write a CPU profile to this file, for go tool pprof and for cmd/keb/default.pgo")
-	cmd.AddCommand(newBenchScale(o), newBenchFairness(o))
+	cmd.AddCommand(newBenchScale(o), newBenchFairness(o), newBenchOutage(o))
 	return cmd
 }
 
@@ -127,6 +127,32 @@ line per case.`,
 	flags.DurationVar(&f.StepTime, "step-time", 100*time.Millisecond, "how long each step takes")
 	flags.DurationVar(&f.PollEvery, "poll-every", time.Second, "how long a step waits for its system, three times")
 	flags.DurationVar(&f.Patience, "patience", 5*time.Minute, "how long to wait for an order")
+	return cmd
+}
+
+func newBenchOutage(o *options) *cobra.Command {
+	var b bench.OutageOptions
+	cmd := &cobra.Command{
+		Use:   "outage",
+		Short: "Measure the calls to a system that is away, and how operations continue when it is back",
+		Long: `Measure how often thousands of operations call an external system that is away (EDP_Registration of the provisioning, with its
+retry intervals), and how fast they continue when it is back. It prints one JSON line.`,
+		Args: exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case b.Operations < 10 || b.Concurrency < 1:
+				return usageError("--operations takes a number from 10, --concurrency one from 1")
+			case b.Away < 2*time.Second || b.StepTime <= 0:
+				return usageError("--away takes a time from 2s, --step-time a positive one")
+			}
+			return bench.RunOutage(cmd.Context(), b, o.Out)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&b.Operations, "operations", 10_000, "operations that wait for the system")
+	flags.DurationVar(&b.Away, "away", 4*time.Minute, "how long the outage lasts after the first call of each operation")
+	flags.DurationVar(&b.StepTime, "step-time", 100*time.Millisecond, "how long each call takes")
+	flags.IntVar(&b.Concurrency, "concurrency", 32, "calls that the worker makes at a time")
 	return cmd
 }
 
