@@ -49,16 +49,16 @@ func TestOutage_BudgetSpentAcrossRestart_Fails(t *testing.T) {
 		t.Errorf("after the restart the step was first tried at %s, %d times; before at %s, %d times",
 			end.FirstTriedAt, end.Attempts, tried.FirstTriedAt, tried.Attempts)
 	}
-	// The budget counts from the first command, which was sent after the end of the step before.
+	// The budget counts from the first command, which was sent after the start of the step before.
 	first := slices.IndexFunc(op.History, func(e operator.HistoryLine) bool { return e.Step == step })
-	if took := op.FinishedAt.Sub(op.History[first-1].FinishedAt); took < edpBudget {
+	if took := op.FinishedAt.Sub(harness.FirstStart(op.History[first-1])); took < edpBudget {
 		t.Errorf("failed after %s, before the budget of %s was spent", took, edpBudget)
 	}
 	if !slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool { return e.Step == step && e.StartedAt.After(restarted) }) {
 		t.Fatalf("the step was not tried after the restart: %v", op.History)
 	}
 	// However long the restart took: the first try that begins when the budget is spent is the last.
-	spent := op.History[first].StartedAt.Add(edpBudget)
+	spent := harness.FirstStart(op.History[first]).Add(edpBudget)
 	if slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool {
 		return e.Step == step && e.Outcome == "retry" && e.StartedAt.After(spent)
 	}) {
@@ -112,7 +112,7 @@ func TestWaitBudget_Restart_IsNotGrantedAgain(t *testing.T) {
 		t.Fatalf("the step was not tried after the restart: %v", op.History)
 	}
 	first := slices.IndexFunc(op.History, func(e operator.HistoryLine) bool { return e.Step == step })
-	spent := op.History[first].FinishedAt.Add(budget)
+	spent := harness.FirstStart(op.History[first]).Add(budget)
 	if slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool {
 		return e.Step == step && e.Outcome == "retry" && e.StartedAt.After(spent)
 	}) {

@@ -1,10 +1,13 @@
 package console
 
 import (
+	"errors"
+	"net/http"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -26,7 +29,9 @@ func TestConsole_Conditions_AreToldApart(t *testing.T) {
 	s := newSystem(t)
 	s.Orchestrator.Processes = conditions
 	release := make(chan struct{})
-	s.script.set("Prepare", func(op worker.Operation) (worker.Operation, time.Duration, error) { return retry("the project has no quota")(op) })
+	s.script.set("Prepare", func(op worker.Operation) (worker.Operation, time.Duration, error) {
+		return retry("the project has no quota")(op)
+	})
 	s.script.set("Register", func(op worker.Operation) (worker.Operation, time.Duration, error) {
 		<-release
 		return op, 0, nil
@@ -60,4 +65,41 @@ func TestConsole_Conditions_AreToldApart(t *testing.T) {
 	p.shows(".node", "Register beta", "1 no answer")
 	p.open("/console/workers")
 	p.shows("tbody", "alpha", "beta")
+}
+
+func TestConsole_RetryLoop_IsShownAsOneLine(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	s.script.set("Finish", func(op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Retry(op, 50*time.Millisecond, errors.New("the cluster does not answer"))
+	})
+	s.script.set("Register", func() behaviour {
+		tries := 0
+		return func(op worker.Operation) (worker.Operation, time.Duration, error) {
+			if tries++; tries > 40 {
+				return op, 0, nil
+			}
+			return worker.Retry(op, 50*time.Millisecond, errors.New("the registry is closed"))
+		}
+	}())
+	s.start()
+	op := provision("azure")
+	s.request(op)
+	testkit.Eventually(t, patience, "the loop has 60 tries", func() bool {
+		var o struct {
+			Step   string
+			Budget struct{ Attempts int }
+		}
+		s.ask(http.MethodGet, "/operations/"+op.ID, "", "", &o)
+		return o.Step == "Finish" && o.Budget.Attempts > 60
+	})
+	p := openTab(t, s)
+	p.open("/console/operations/" + op.ID)
+	p.shows(".callout.edge-wait", "Waiting: failing for", "the cluster does not answer", "Tried ", "the end of its retry timeout")
+	p.shows("section[aria-labelledby=history]", "failing 40 tries", "1 to 40", "the registry is closed", "succeeded 41 tries")
+	p.until("each loop is one line", `document.querySelectorAll('section[aria-labelledby=history] tbody tr').length < 10`)
+	p.until("a folded line is one bar for the last try and a thin one from the first one on",
+		`[...document.querySelectorAll('.step-row .bar.thin')].some((b) => /40 tries from/.test(b.title))`)
+	p.until("tries of all lines are counted", `[...document.querySelectorAll('.step-row')].some((r) => /Register[^]*\b41\b/.test(r.innerText))`)
 }

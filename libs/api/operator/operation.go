@@ -130,6 +130,11 @@ func (w *Waiting) String() string {
 type Budget struct {
 	// Attempts is the number of tries of the step so far, including the running one.
 	Attempts int `json:"attempts"`
+	// Limit is the budget that ends first. retry: the retry timeout of the step. wait: its wait timeout, for a step that polls. operation: the
+	// time limit of the operation.
+	Limit string `json:"limit" jsonschema:"enum=retry,enum=wait,enum=operation"`
+	// NextTryAt is when the step is tried again; absent while a try runs or a stage is repeated on the way to the step.
+	NextTryAt *time.Time `json:"nextTryAt,omitempty"`
 	// EndsAt is when the budget is spent, or when the time of the operation ends, if that is earlier.
 	EndsAt time.Time `json:"endsAt"`
 	// SecondsLeft is the time until endsAt when the answer was made; 0 if it is over.

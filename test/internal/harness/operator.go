@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,15 +31,23 @@ func (o *Operation) At(t testing.TB, name string) operator.Step {
 	return operator.Step{}
 }
 
-// Outcomes are the outcomes of a step in the history, in order.
+// Outcomes are the outcomes of a step in the history, in order; one for each try.
 func (o *Operation) Outcomes(step string) []string {
 	var outcomes []string
 	for _, entry := range o.History {
 		if entry.Step == step {
-			outcomes = append(outcomes, entry.Outcome)
+			outcomes = append(outcomes, slices.Repeat([]string{entry.Outcome}, entry.Tries)...)
 		}
 	}
 	return outcomes
+}
+
+// FirstStart is the start of the first try of a line.
+func FirstStart(line operator.HistoryLine) time.Time {
+	if line.First != nil {
+		return line.First.StartedAt
+	}
+	return line.StartedAt
 }
 
 // RanAgain names what the history must not show: that something of a stage ran after a later stage had begun, or

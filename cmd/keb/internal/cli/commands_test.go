@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -69,15 +70,27 @@ func TestOperations_JSON_IsUnchanged(t *testing.T) {
 const finished = `{"id":"op-1","type":"provision","state":"succeeded","instanceId":"inst-1","plan":"azure",
  "createdAt":"2026-03-04T10:00:00Z","startedAt":"2026-03-04T10:00:00Z","finishedAt":"2026-03-04T10:00:07Z",
  "stages":[{"name":"start","state":"finished","attempt":1,"steps":[{"name":"Starting","worker":"orchestrator","state":"succeeded","attempts":1,"durationMs":2}]}],
- "history":[{"cursor":1,"stage":"start","step":"Starting","outcome":"succeeded","stageAttempt":1,"stepAttempt":1,"message":"all  well"}]}`
+ "historyCount":2,"history":[{"cursor":1,"tries":1,"stage":"start","step":"Starting","outcome":"succeeded","stageAttempt":1,"stepAttempt":1,"message":"all  well"},
+  {"cursor":90,"tries":30,"first":{"cursor":2,"stageAttempt":1,"stepAttempt":1,"startedAt":"2026-11-21T08:00:00Z"},"similar":true,"stage":"start","step":"Wait",
+   "outcome":"retry","stageAttempt":30,"stepAttempt":30,"message":"not yet"}]}`
 
 func TestOperation_Show_ListsStagesStepsHistory(t *testing.T) {
 	t.Parallel()
-	_, addr := newAPI(t, map[string][]string{"GET /operations/op-1": {"200 " + finished}})
+	_, addr := newAPI(t, map[string][]string{
+		"GET /operations/op-1": {"200 " + finished, "200 " + finished, "200 " + strings.Replace(finished, `"historyCount":2`, `"historyCount":4`, 1)},
+		"GET /operations/op-1/history": {
+			`200 {"data":[{"cursor":1,"tries":1,"outcome":"operation started"}],"nextAfter":1}`, `200 {"data":[{"cursor":2,"tries":1,"outcome":"operation failed"}]}`,
+		},
+	})
 	const text = "provision op-1  plan azure  instance inst-1\nsucceeded after 7.0s\n✓ start\n    ✓ Starting  orchestrator  succeeded, 2ms\n"
 	expect(t, run(t, "", "operation", "op-1", "--operator-addr", addr), 0, text, "")
+	since := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC).Local().Format(time.DateTime)
 	expect(t, run(t, "", "operation", "op-1", "--history", "--operator-addr", addr), 0,
-		text+"\nhistory:\n  1    start/Starting  1.1  succeeded  all well\n", "")
+		text+"\nhistory:\n  1     start/Starting  1.1    succeeded                                   all well\n"+
+			"  90    start/Wait      30.30  retry (30 tries since "+since+")  last of several: not yet\n", "")
+	// The answer has only the newest lines; the others are on pages.
+	expect(t, run(t, "", "operation", "op-1", "--history", "--operator-addr", addr), 0,
+		text+"\nhistory:\n  1        operation started\n  2        operation failed\n", "")
 }
 
 func TestOperation_Unknown_Fails(t *testing.T) {

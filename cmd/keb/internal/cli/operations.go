@@ -240,7 +240,7 @@ The history of the operation records who did it.`,
 			return usageError("operation: unexpected argument %q; see keb operation --help", args[2])
 		},
 	}
-	cmd.Flags().BoolVar(&a.history, "history", false, "also list every execution of a step")
+	cmd.Flags().BoolVar(&a.history, "history", false, "also list all tries of the steps")
 	cmd.Flags().StringVar(&a.step, "step", "", "the step to skip")
 	cmd.Flags().StringVar(&a.from, "from", "", "the stage to retry from, at or before the failed one")
 	cmd.Flags().BoolVar(&a.preview, "preview", false, "list the steps that a retry would run, and change nothing")
@@ -264,7 +264,13 @@ func (a *acting) show(ctx context.Context, id string) error {
 	}
 	text := strings.Join(view.Render(op, time.Now(), view.Size{}), "\n") + "\n"
 	if a.history {
-		text += historyText(op)
+		history := op.History
+		if op.HistoryCount > len(history) {
+			if history, err = client.History(ctx, id); err != nil {
+				return err
+			}
+		}
+		text += historyText(history)
 	}
 	_, err = io.WriteString(a.Out, text)
 	return err
@@ -344,13 +350,14 @@ func (a *acting) previewRetry(ctx context.Context, client *operator.Client, id s
 	return table.Flush()
 }
 
-// historyText lists every execution in the order of cursors, which is the order in which they took effect.
-func historyText(op *operator.OperationDetail) string {
+// historyText lists every try in the order of cursors, which is the order in which they took effect. Tries with the same result are one
+// line, at the place of the last one.
+func historyText(history []operator.HistoryLine) string {
 	var text bytes.Buffer
 	text.WriteString("\nhistory:\n")
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	for _, e := range op.History {
-		finished, told, step, tries := "", e.Message, "", ""
+	for _, e := range history {
+		finished, told, step, tries, outcome := "", e.Message, "", "", e.Outcome
 		if e.Step != "" {
 			step, tries = e.Stage+"/"+e.Step, fmt.Sprintf("%d.%d", e.StageAttempt, e.StepAttempt)
 		}
@@ -360,7 +367,13 @@ func historyText(op *operator.OperationDetail) string {
 		if e.Error != nil {
 			told = e.Error.String()
 		}
-		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t\n", e.Cursor, finished, step, tries, e.Outcome,
+		if e.First != nil {
+			outcome += fmt.Sprintf(" (%d tries since %s)", e.Tries, e.First.StartedAt.Local().Format(time.DateTime))
+			if e.Similar {
+				told = "last of several: " + told
+			}
+		}
+		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t\n", e.Cursor, finished, step, tries, outcome,
 			strings.Join(strings.Fields(told), " "))
 	}
 	_ = table.Flush() // a bytes.Buffer does not fail

@@ -85,13 +85,21 @@ func headline(op *operator.OperationDetail, now time.Time) string {
 	return text
 }
 
+// limitWords describe the limits of operator.Budget.
+var limitWords = map[string]string{"retry": "retry timeout", "wait": "wait timeout", "operation": "time limit of the operation"}
+
 // budgetLine describes how long a step is tried, and what happens then.
 func budgetLine(step string, b *operator.Budget, now time.Time) string {
 	then := "the operation fails"
 	if b.OnTimeout == "skip" {
 		then = "the operation continues without it"
 	}
-	return fmt.Sprintf("%s, try %d: %s unless it succeeds within %s", step, b.Attempts, then, Duration(max(0, b.EndsAt.Sub(now))))
+	next := ""
+	if b.NextTryAt != nil {
+		next = ", next try in " + Duration(max(0, b.NextTryAt.Sub(now)))
+	}
+	return fmt.Sprintf("%s, try %d%s: %s unless it succeeds within %s (%s)", step, b.Attempts, next, then, Duration(max(0, b.EndsAt.Sub(now))),
+		limitWords[b.Limit])
 }
 
 func began(op *operator.OperationDetail) time.Time {

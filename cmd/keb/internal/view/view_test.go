@@ -30,7 +30,7 @@ func running() *operator.OperationDetail {
 			Stage: "create_runtime", Step: "EDP_Registration", StageAttempt: 2, StepAttempt: 2, CreatedAt: t0, StartedAt: at(time.Second),
 			WaitingFor: "step EDP_Registration, failing since 10:00:03", DueAt: at(80 * time.Second),
 			Waiting: &operator.Waiting{Reason: operator.Failing, Step: "EDP_Registration"},
-			Budget:  &operator.Budget{Attempts: 2, EndsAt: t0.Add(30 * time.Minute), OnTimeout: "skip"},
+			Budget:  &operator.Budget{Attempts: 2, Limit: "retry", EndsAt: t0.Add(30 * time.Minute), OnTimeout: "skip"},
 		},
 		Stages: []operator.Stage{
 			{Name: "start", State: operator.StateFinished, Attempt: 1, Steps: []operator.Step{

@@ -142,7 +142,7 @@ func (a *API) budget(r *store.Row, p *process.Process) *operator.Budget {
 		return nil
 	}
 	return &operator.Budget{
-		Attempts: left.Attempts, EndsAt: left.EndsAt, SecondsLeft: max(0, int(left.EndsAt.Sub(a.deps.Now())/time.Second)), OnTimeout: string(left.OnTimeout),
+		Limit: string(left.Limit), NextTryAt: optional(r.DueAt), Attempts: left.Attempts, EndsAt: left.EndsAt, SecondsLeft: max(0, int(left.EndsAt.Sub(a.deps.Now())/time.Second)), OnTimeout: string(left.OnTimeout),
 	}
 }
 

@@ -6,7 +6,7 @@ import { h } from './vdom.js';
 /**
  * @typedef {{component?: string, reason?: string, message?: string}} OperationError
  * @typedef {{reason: string, since?: string, until?: string, worker?: string, step?: string, operation?: string}} Waiting
- * @typedef {{attempts: number, endsAt: string, secondsLeft: number, onTimeout: string}} Budget
+ * @typedef {{attempts: number, limit: string, nextTryAt?: string, endsAt: string, secondsLeft: number, onTimeout: string}} Budget
  * @typedef {{
  *   id: string, type: string, state: string, instanceId: string, plan: string, stage?: string, step?: string,
  *   stageAttempt?: number, stepAttempt?: number, cursor: number, message?: string, error?: OperationError, notCompleted: string[],
@@ -15,15 +15,15 @@ import { h } from './vdom.js';
  *   orchestrationId?: string
  * }} Operation
  * @typedef {{
- *   cursor: number, stage?: string, step?: string, worker?: string, workerVersion?: string, outcome: string, stageAttempt?: number,
- *   stepAttempt?: number, message?: string, error?: OperationError, startedAt: string, finishedAt: string
+ *   cursor: number, tries: number, first?: {cursor: number, stageAttempt: number, stepAttempt: number, startedAt: string}, similar?: boolean,
+ *   stage?: string, step?: string, worker?: string, workerVersion?: string, outcome: string, stageAttempt?: number, stepAttempt?: number, message?: string, error?: OperationError, startedAt: string, finishedAt: string
  * }} Line
  * @typedef {{
  *   name: string, worker: string, state: string, attempts: number, firstTriedAt?: string, startedAt?: string, finishedAt?: string,
  *   durationMs?: number, message?: string, error?: OperationError
  * }} Step
  * @typedef {{name: string, state: string, attempt: number, finally?: boolean, steps: Step[]}} Stage
- * @typedef {Operation & {stages: Stage[], history: Line[], processHash?: string}} Detail
+ * @typedef {Operation & {stages: Stage[], history: Line[], historyCount: number, processHash?: string}} Detail
  */
 
 /** The states of operations, in the order in which they are shown. */
@@ -88,6 +88,15 @@ export const spelled = (state) => state?.replace(/^cancel(?=ed|ing)/, 'cancell')
 
 /** Returns the outcome of a try: the API calls polls and failed tries that are repeated both retry. @param {Line} l */
 export const tried = (l) => (l.outcome !== 'retry' ? l.outcome : l.error ? 'failing' : 'polling');
+
+/** Returns the start of the first try of a line. @param {Line} l */
+export const firstTry = (l) => l.first?.startedAt ?? l.startedAt;
+
+/** Returns the error or the message of a line. @param {Line} l */
+export const told = (l) => {
+  const text = errorLine(l.error) || l.message || '';
+  return l.similar && text ? `last of several messages: ${text}` : text;
+};
 
 /** Returns the color token of a state. @param {string} state */
 export const colour = (state) => looks[state]?.[0] ?? 'idle';
@@ -251,6 +260,9 @@ export function waitingWords(o, now) {
  */
 const nextTry = (o, now) => [', next try ', o.dueAt && Date.parse(o.dueAt) > now + 1000 ? time(o.dueAt, now) : 'now'];
 
+/** The budgets of a step. @type {Record<string, string>} */
+const limits = { retry: 'its retry timeout', wait: 'its wait timeout', operation: 'the time limit of the operation' };
+
 /**
  * Renders how often the step was tried, how long it may be tried, and what happens then.
  * @param {Budget | undefined} b
@@ -261,7 +273,7 @@ export function budgetWords(b, now) {
   if (!b) return null;
   const end = Date.parse(b.endsAt);
   return [b.attempts > 1 ? `Tried ${count(b.attempts)} times. ` : '', b.onTimeout === 'skip' ? 'The step is skipped' : 'The operation fails', ' if it has not succeeded by ',
-    h('time', { datetime: b.endsAt, title: absolute(b.endsAt) }, clock(b.endsAt)), end > now ? ` (${lasting(end - now)} left).` : '.'];
+    h('time', { datetime: b.endsAt, title: absolute(b.endsAt) }, clock(b.endsAt)), `, the end of ${limits[b.limit] ?? 'its budget'}`, end > now ? ` (${lasting(end - now)} left).` : '.'];
 }
 
 /**

@@ -1,7 +1,7 @@
 // @ts-check
 /** A timeline of stages, steps and attempts. The bars are in the last column of a table with the same data. */
 
-import { absolute, badge, clock, colour, duration, errorLine, firstStart, lasting, name, plural, sign, spelled, tried } from './format.js';
+import { absolute, badge, clock, colour, count, duration, errorLine, firstStart, firstTry, lasting, name, plural, sign, spelled, told, tried } from './format.js';
 import { h } from './vdom.js';
 
 /**
@@ -9,9 +9,6 @@ import { h } from './vdom.js';
  * @typedef {import('./format.js').Line} Line
  * @typedef {{from: number, to: number, colour: string, title: string, thin?: boolean, running?: boolean}} Bar
  */
-
-/** The maximum number of bars of a step. Attempts in the middle beyond it are drawn as one bar. */
-const mostBars = 120;
 
 /**
  * @param {Detail} o
@@ -81,13 +78,15 @@ export function timeline(o, now) {
 function took(lines) {
   const last = lines[lines.length - 1];
   if (!last) return '';
-  let first = last;
-  for (let i = lines.length - 2; i >= 0 && (lines[i].outcome === 'retry' || lines[i].outcome === 'no answer'); i--) first = lines[i];
-  return duration(Date.parse(last.finishedAt) - Date.parse(first.startedAt));
+  const retries = (/** @type {Line} */ l) => l.outcome === 'retry' || l.outcome === 'no answer';
+  let from = Date.parse(retries(last) ? firstTry(last) : last.startedAt);
+  for (let i = lines.length - 2; i >= 0 && retries(lines[i]); i--) from = Math.min(from, Date.parse(firstTry(lines[i])));
+  return duration(Date.parse(last.finishedAt) - from);
 }
 
 /**
- * Returns the bars of a step: its executions, the waits between them, and the current execution or wait.
+ * Returns the bars of a step: its tries, the waits between them, and the current execution or wait. A line of several tries is a thin bar
+ * from the first one on, and a bar of the last one.
  * @param {Line[]} lines
  * @param {import('./format.js').Step} step
  * @param {Detail} o
@@ -97,24 +96,19 @@ function took(lines) {
 function attempts(lines, step, o, now) {
   /** @type {Bar[]} */
   const bars = [];
-  let shown = lines;
-  if (lines.length > mostBars) {
-    const head = lines.slice(0, mostBars / 2);
-    shown = [...head, ...lines.slice(-mostBars / 2)];
-    const left = lines.slice(mostBars / 2, -mostBars / 2);
-    bars.push({
-      from: Date.parse(left[0].startedAt), to: Date.parse(left[left.length - 1].finishedAt), colour: 'wait', thin: true, title: `${left.length} more attempts`,
-    });
-  }
-  shown.forEach((l, i) => {
+  lines.forEach((l, i) => {
     const from = Date.parse(l.startedAt);
     const to = Date.parse(l.finishedAt);
-    const before = shown[i - 1];
-    if (before && before.outcome === 'retry') {
-      const gap = Date.parse(before.finishedAt);
-      bars.push({ from: gap, to: from, colour: colour(tried(before)), thin: true, title: `waited ${duration(from - gap)} for the next attempt` });
+    const first = Date.parse(firstTry(l));
+    const before = lines[i - 1];
+    const gap = before ? Date.parse(before.finishedAt) : first;
+    if (before?.outcome === 'retry' && gap < first) {
+      bars.push({ from: gap, to: first, colour: colour(tried(before)), thin: true, title: `waited ${duration(first - gap)} for the next attempt` });
     }
-    const text = errorLine(l.error) || l.message;
+    if (l.first) {
+      bars.push({ from: first, to: from, colour: colour(tried(l)), thin: true, title: `${tried(l)}: ${count(l.tries)} tries from ${clock(l.first.startedAt)} to ${clock(l.finishedAt)}` });
+    }
+    const text = told(l);
     bars.push({ from, to, colour: colour(tried(l)), title: `${tried(l)} at ${clock(l.finishedAt)} after ${duration(to - from)}${text ? ': ' + text : ''}` });
   });
   if (o.state === 'in progress' && o.step === step.name) {
@@ -136,9 +130,9 @@ function attempts(lines, step, o, now) {
  */
 function spoken(lines, begin) {
   if (!lines.length) return 'not started';
-  const first = Date.parse(lines[0].startedAt);
-  const retries = lines.filter((l) => l.outcome === 'retry').length;
-  return `first tried ${duration(first - begin)} after the request, ${absolute(lines[0].startedAt)}${retries ? `, ${plural(retries, 'retry', 'retries')}` : ''}`;
+  const first = lines.map(firstTry).sort()[0];
+  const retries = lines.filter((l) => l.outcome === 'retry').reduce((n, l) => n + l.tries, 0);
+  return `first tried ${duration(Date.parse(first) - begin)} after the request, ${absolute(first)}${retries ? `, ${plural(retries, 'retry', 'retries')}` : ''}`;
 }
 
 /** Returns the positions of the marks on the axis, in milliseconds. @param {number} span */

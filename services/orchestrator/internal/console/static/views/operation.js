@@ -3,7 +3,7 @@
 
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
-import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstStart, lasting, operationsURL, plural, relative, sign, time, tried, typeNames, waitingWords } from '../format.js';
+import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstStart, lasting, operationsURL, plural, relative, sign, time, told, tried, typeNames, waitingWords } from '../format.js';
 import { select, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { timeline } from '../timeline.js';
@@ -31,6 +31,7 @@ export function operation(ctx) {
   const url = `/operations/${encodeURIComponent(id)}`;
   let linesShown = linesPerPage;
   let lastState = '';
+  let reading = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let soon;
   const detail = new Resource(ctx.api, url, { every, changed });
@@ -63,6 +64,26 @@ export function operation(ctx) {
       lastState = o.state;
       others.refresh();
     }
+    if (o && o.historyCount > o.history.length) readAll();
+    ctx.update();
+  }
+
+  /** Reads the whole history, of which the operation has only the newest lines. */
+  async function readAll() {
+    if (reading) return;
+    reading = true;
+    /** @type {import('../format.js').Line[]} */
+    const all = [];
+    try {
+      for (let after = 0, page; !page || page.nextAfter; after = page.nextAfter) {
+        page = await ctx.api.get(`${url}/history?page_size=1000&after=${after}`);
+        all.push(...page.data);
+      }
+      detail.data = { ...detail.data, history: all, historyCount: all.length };
+    } catch {
+      // The newest lines stay.
+    }
+    reading = false;
     ctx.update();
   }
 
@@ -220,13 +241,15 @@ export function operation(ctx) {
     if (!list.length) return h('p', { class: 'muted' }, 'The operation has not started.');
     return [
       table('History, newest first', [th('At'), th('Outcome'), th('Step'), th('Attempt', 'number'), th('Took', 'number'), th('Worker'), th('Message')],
-        h('tbody', null, list.map((l) => h('tr', { key: l.cursor },
-          h('td', { class: 'nowrap' }, h('time', { datetime: l.finishedAt, title: absolute(l.finishedAt) }, clock(l.finishedAt))),
-          h('td', { class: 'nowrap' }, badge(tried(l).replace(/^operation /, '').replace('started', 'in progress').replace('retried by operator', 'pending'), tried(l))),
-          h('td', null, l.step ?? ''), h('td', { class: 'number', 'data-label': l.stepAttempt ? 'attempt' : undefined }, l.stepAttempt || ''),
+        h('tbody', null, list.map((l) => h('tr', { key: l.first?.cursor ?? l.cursor },
+          h('td', { class: 'nowrap' }, h('time', { datetime: l.finishedAt, title: absolute(l.finishedAt) }, clock(l.finishedAt)),
+            l.first ? h('span', { class: 'muted' }, ' since ', h('time', { datetime: l.first.startedAt, title: absolute(l.first.startedAt) }, clock(l.first.startedAt))) : null),
+          h('td', { class: 'nowrap' }, badge(tried(l).replace(/^operation /, '').replace('started', 'in progress').replace('retried by operator', 'pending'), tried(l)),
+            l.tries > 1 ? h('b', null, ` ${plural(l.tries, 'try', 'tries')}`) : null),
+          h('td', null, l.step ?? ''), h('td', { class: 'number nowrap', 'data-label': l.stepAttempt ? 'attempt' : undefined }, numbers(l)),
           h('td', { class: 'number nowrap' }, l.step ? duration(Date.parse(l.finishedAt) - Date.parse(l.startedAt)) : ''),
           h('td', { class: 'nowrap' }, l.worker ?? '', l.workerVersion ? h('span', { class: 'muted' }, ` ${l.workerVersion}`) : null),
-          h('td', { class: 'wide' }, errorLine(l.error) || l.message || '')))), 'cards'),
+          h('td', { class: 'wide' }, told(l))))), 'cards'),
       o.history.length > linesShown ? h('button', {
         type: 'button', class: 'button', onclick: () => {
           linesShown += 200;
@@ -263,6 +286,12 @@ const cleared = {
   stage: undefined, step: undefined, stageAttempt: undefined, stepAttempt: undefined, message: undefined, error: undefined, waitingFor: undefined,
   waiting: undefined, budget: undefined, cancelRequested: undefined, dueAt: undefined, finishedAt: undefined,
 };
+
+/** Returns the numbers of the attempts of a line. @param {import('../format.js').Line} l */
+function numbers(l) {
+  const first = l.first?.stepAttempt ?? l.stepAttempt;
+  return first !== l.stepAttempt ? `${first} to ${l.stepAttempt}` : l.stepAttempt || '';
+}
 
 /** @param {string} text */
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
