@@ -59,7 +59,7 @@ const (
 // readProcess reads a process file. The draft is never nil.
 func readProcess(root node) *draft {
 	d := &draft{at: root.at(), timeoutAt: root.at(), timeout: DefaultTimeout}
-	fields := root.object("operation", "timeout", "stages", StageFinally)
+	fields := root.object(keys[processFile]()...)
 	if fields == nil {
 		d.broken = true
 		return d
@@ -114,7 +114,7 @@ func readOperation(root node, fields map[string]node) (event.OperationType, bool
 
 // readStage returns nil if the stage has no valid name.
 func readStage(n node) *draftStage {
-	fields := n.object(keyName, "steps")
+	fields := n.object(keys[stageFile]()...)
 	if fields == nil {
 		return nil
 	}
@@ -146,7 +146,7 @@ func readStage(n node) *draftStage {
 
 // readStep returns nil if the step has no valid name.
 func readStep(n node) *draftStep {
-	fields := n.object(keyName, keyWorker, keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker, keySystems)
+	fields := n.object(keys[Step]()...)
 	if fields == nil {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (s *draftStep) set(fields map[string]node) {
 		}
 	}
 	if n, ok := fields[keyRetry]; ok {
-		retry := n.object("every", "max", "factor", "jitter", "timeout", "scope")
+		retry := n.object(keys[Retry]()...)
 		if n, ok := retry["every"]; ok {
 			s.setDuration(&s.Retry.Every, keyRetryEvery, n)
 			// An overlay that changes only the first interval must not have to know about the longest one.
@@ -208,7 +208,7 @@ func (s *draftStep) set(fields map[string]node) {
 		}
 	}
 	if n, ok := fields[keyWait]; ok {
-		wait := n.object("every", "timeout")
+		wait := n.object(keys[Wait]()...)
 		if wait != nil && len(n.Content) == 0 {
 			n.problem("give every, timeout or both")
 		}

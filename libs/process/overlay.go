@@ -8,25 +8,20 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// change is one kind of change in an overlay.
-type change struct {
-	key   string
-	apply func(*draft, node)
-}
-
-func changes() []change {
-	return []change{
-		{"add", (*draft).addStep},
-		{"addStage", (*draft).addStage},
-		{"move", (*draft).move},
-		{"disable", (*draft).disable},
-		{"retime", (*draft).retime},
+// changes returns what applies a change, by the key of the change.
+func changes() map[string]func(*draft, node) {
+	return map[string]func(*draft, node){
+		"add":      (*draft).addStep,
+		"addStage": (*draft).addStage,
+		"move":     (*draft).move,
+		"disable":  (*draft).disable,
+		"retime":   (*draft).retime,
 	}
 }
 
 // applyOverlay applies the changes of an overlay file to the draft of its operation, in order.
 func applyOverlay(root node, drafts map[event.OperationType]*draft) {
-	fields := root.object("operation", "changes")
+	fields := root.object(keys[overlayFile]()...)
 	if fields == nil {
 		return
 	}
@@ -48,32 +43,26 @@ func applyOverlay(root node, drafts map[event.OperationType]*draft) {
 		fields["operation"].problem("there is no process %s to change; known: %s", operation, strings.Join(known, ", "))
 		return
 	}
-	kinds := changes()
-	keys := make([]string, len(kinds))
-	for i, k := range kinds {
-		keys[i] = k.key
-	}
+	apply, kinds := changes(), keys[change]()
 	for _, item := range list.list() {
-		fields := item.object(keys...)
+		fields := item.object(kinds...)
 		if fields == nil || d.broken {
 			continue
 		}
 		// A mapping has no order, so each list item has exactly one change.
 		if len(item.Content) != 2 {
-			item.problem("a change must have exactly one of the keys %s", strings.Join(keys, ", "))
+			item.problem("a change must have exactly one of the keys %s", strings.Join(kinds, ", "))
 			continue
 		}
-		for _, k := range kinds {
-			if n, ok := fields[k.key]; ok {
-				k.apply(d, n)
-			}
+		for kind, n := range fields {
+			apply[kind](d, n)
 		}
 	}
 }
 
 // addStep adds a step to a stage.
 func (d *draft) addStep(n node) {
-	fields := n.object("stage", "before", "after", "step")
+	fields := n.object(keys[addStep]()...)
 	if fields == nil {
 		return
 	}
@@ -96,7 +85,7 @@ func (d *draft) addStep(n node) {
 
 // addStage adds a stage before or after another one, or at the end.
 func (d *draft) addStage(n node) {
-	fields := n.object("before", "after", keyName, "steps")
+	fields := n.object(keys[addStage]()...)
 	if fields == nil {
 		return
 	}
@@ -143,7 +132,7 @@ func (d *draft) addStage(n node) {
 
 // move moves a step.
 func (d *draft) move(n node) {
-	fields := n.object("step", "stage", "before", "after")
+	fields := n.object(keys[moveStep]()...)
 	if fields == nil {
 		return
 	}
@@ -178,7 +167,7 @@ func (d *draft) disable(n node) {
 
 // retime changes settings of a step, or the timeout of the operation.
 func (d *draft) retime(n node) {
-	fields := n.object("step", "timeout", keyWhen, keyRetry, keyWait, keyExecution, keyOnTimeout, keyOnFailure, keyNoWorker, keySystems)
+	fields := n.object(keys[retime]()...)
 	if fields == nil {
 		return
 	}

@@ -82,54 +82,85 @@ type Stage struct {
 	Finally bool
 }
 
-// Step is a unit of work that a worker executes.
+// Step is a unit of work that a worker executes. In a process file and in an overlay it has these members.
+//
+//	operation: provision
+//	changes:
+//	  - add:
+//	      after: EDP_Registration
+//	      step:
+//	        name: Hello_World
+//	        worker: hello-world
+//	        when: plan.name != "own_cluster"
+//	        retry: {every: 10s, max: 1m, factor: 2, jitter: 0.5, timeout: 10m}
+//	        wait: {every: 30s, timeout: 1h}
+//	        execution: 30s
+//	        onTimeout: skip
+//	        onFailure: skip
+//	        noWorker: wait
+//	        systems: [greeter]
 type Step struct {
-	// Name is unique in the process.
-	Name string
-	// Worker executes the step; WorkerOrchestrator marks a built-in step.
-	Worker string
-	// When is the condition in CEL; empty means always.
-	When  string
-	Retry Retry
-	// Wait is zero if the step has no separate limit for waiting. Retry then also limits waiting.
-	Wait Wait
-	// Execution is how long a command may have no result before it is sent again. It is zero for a built-in step.
-	Execution time.Duration
-	// Systems are the external systems that the step calls, sorted; empty means one with the name of the worker, see CalledSystems.
-	Systems []string
-	// NoWorker says whether the retry budget runs while no worker is live. Empty means that it does.
-	NoWorker NoWorker
-	// OnTimeout applies when the retry budget or the wait budget is exhausted.
-	OnTimeout Policy
+	// Name is what `Name()` of the step returns. It must be unique in the process.
+	Name string `yaml:"name" required:"true" format:"name" example:"name: Hello_World"`
+	// Worker executes the step: the name given to `worker.Main`. The worker `orchestrator` marks a built-in step, which has no
+	// settings except `when`.
+	Worker string `yaml:"worker" required:"true" format:"name" example:"worker: hello-world"`
+	// When is the condition in CEL. If it is false, the step is skipped. If it is absent, the step always runs.
+	When string `yaml:"when" format:"condition" example:"when: plan.name != \"own_cluster\""`
+	// Retry repeats the step, or its stage.
+	Retry Retry `yaml:"retry" example:"retry: {every: 10s, timeout: 10m}"`
+	// Wait limits waiting: the step asks to run again without an error. If it is absent, `retry` also limits waiting.
+	Wait Wait `yaml:"wait" example:"wait: {every: 30s, timeout: 1h}"`
+	// Execution limits one execution. Without a result by then, the try has failed, and the command is sent again.
+	Execution time.Duration `yaml:"execution" default:"1m" example:"execution: 30s"`
+	// OnTimeout applies when the retry budget or the wait budget is exhausted. The value `skip` needs a `retry.timeout`, and a
+	// `wait.timeout` beside a `wait`; in a deprovisioning the `retry.timeout` is then at most 5 minutes.
+	OnTimeout Policy `yaml:"onTimeout" default:"fail" example:"retry: {timeout: 5m}, onTimeout: skip"`
 	// OnFailure applies when the worker reports a failure.
-	OnFailure Policy
+	OnFailure Policy `yaml:"onFailure" default:"fail" example:"onFailure: skip"`
+	// NoWorker is what becomes of a step that was never tried while no worker is live. If it is absent, the retry budget is spent.
+	NoWorker NoWorker `yaml:"noWorker" example:"noWorker: wait"`
+	// Systems are the external systems that the step calls, for the scope of holds and limits. If they are absent, it is one with the name
+	// of the worker.
+	Systems []string `yaml:"systems" format:"name" example:"systems: [gardener, provisioner]"`
 
 	condition *condition
 }
 
-// Retry contains the settings for repeating a step. It is zero, except for the scope, for a built-in step.
+// Retry contains the settings for repeating a step. In the stage `finally`, `timeout` is at most 5 minutes, which is also its default.
+//
+//	operation: provision
+//	changes:
+//	  - retime: {step: Resolve_Target_Secret, retry: {every: 5s, max: 2m, factor: 2, jitter: 0.5, timeout: 20m}}
 type Retry struct {
 	// Every is the time to the next try if the worker gives none.
-	Every time.Duration
-	// Factor is above 1 if the time grows: each error in a row multiplies it by Factor, up to Max. Zero means that it does not grow; Max is
-	// zero then. Polling without an error does not grow the time.
-	Factor float64
-	Max    time.Duration
-	// Jitter is the fraction, from 0 to 1, by which the time after an error is randomly longer or shorter.
-	Jitter float64
-	// Timeout is the retry budget, from the first try of the step; zero means until the operation's timeout. For a step with a Wait it
-	// limits only retries after errors, and starts again once the step has waited without an error.
-	Timeout time.Duration
-	// Scope also applies to waiting.
-	Scope Scope
+	Every time.Duration `yaml:"every" default:"10s" example:"retry: {every: 30s}"`
+	// Max is the longest time to the next try. It is required if `factor` is above 1.
+	Max time.Duration `yaml:"max" example:"retry: {every: 5s, max: 1m, factor: 2}"`
+	// Factor multiplies the time with each error in a row. Polling without an error does not lengthen it. With 1, or if it is absent, the
+	// time does not grow.
+	Factor float64 `yaml:"factor" minimum:"1" maximum:"10" example:"retry: {every: 5s, max: 1m, factor: 2}"`
+	// Jitter is the fraction by which the time after an error is randomly longer or shorter.
+	Jitter float64 `yaml:"jitter" default:"0" minimum:"0" maximum:"1" example:"retry: {every: 10s, jitter: 0.5}"`
+	// Timeout is the retry budget, from the first try of the step. If it is absent, only the timeout of the operation limits the tries. For
+	// a step with `wait` it limits only retries after errors, and starts again once the step has waited without an error.
+	Timeout time.Duration `yaml:"timeout" example:"retry: {timeout: 10m}"`
+	// Scope is what runs again. It also applies to waiting.
+	Scope Scope `yaml:"scope" default:"stage" example:"retry: {scope: step}"`
 }
 
-// Wait limits waiting: the step asks to run again without an error.
+// Wait limits waiting. At least one member is required. In the stage `finally`, `timeout` is at most 5 minutes, which is also its
+// default.
+//
+//	operation: provision
+//	changes:
+//	  - retime: {step: Check_Runtime, wait: {every: 5m, timeout: 8h}}
 type Wait struct {
-	// Every is the time to the next poll if the worker gives none.
-	Every time.Duration
-	// Timeout is the wait budget, from the first time the step waits. Errors do not stop it. Zero means until the operation's timeout.
-	Timeout time.Duration
+	// Every is the time to the next poll if the worker gives none. If it is absent, it is `retry.every`.
+	Every time.Duration `yaml:"every" example:"wait: {every: 30s}"`
+	// Timeout is the wait budget, from the first time the step waits. Errors do not stop it. If it is absent, only the timeout of the
+	// operation limits waiting.
+	Timeout time.Duration `yaml:"timeout" example:"wait: {timeout: 2h}"`
 }
 
 // CalledSystems returns the external systems that the step calls. A built-in step calls none.

@@ -192,7 +192,7 @@ func (n node) name() (string, bool) {
 	return s, ok
 }
 
-var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+var namePattern = regexp.MustCompile(NamePattern)
 
 // duration reads a positive duration.
 func (n node) duration() (time.Duration, bool) {

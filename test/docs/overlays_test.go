@@ -11,15 +11,21 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
 
-// Every overlay that a page shows is one that the orchestrator takes. Lists of changes alone are of no operation, and left out.
+// The orchestrator accepts every overlay and every process file on the pages. Lists of changes without an operation are left out.
 func TestOverlaysOfPages_AreValid(t *testing.T) {
 	t.Parallel()
 	found := 0
 	for name, text := range files(t, []string{"docs"}, ".md") {
 		for i, m := range regexp.MustCompile("(?ms)^```yaml\n(operation: .*?)^```").FindAllStringSubmatch(text, -1) {
 			found++
-			overlay := fstest.MapFS{"overlay.yaml": {Data: []byte(m[1])}}
-			if _, err := process.Load(processes.FS, process.Named(fmt.Sprintf("%s, block %d", name, i+1), overlay)); err != nil {
+			block := fmt.Sprintf("%s, block %d", name, i+1)
+			var err error
+			if operation, isProcess := strings.CutPrefix(strings.Split(m[1], "\n")[0], "operation: "); isProcess && strings.Contains(m[1], "\nstages:") {
+				_, err = process.Load(process.Named(block, fstest.MapFS{operation + ".yaml": {Data: []byte(m[1])}}))
+			} else {
+				_, err = process.Load(processes.FS, process.Named(block, fstest.MapFS{"overlay.yaml": {Data: []byte(m[1])}}))
+			}
+			if err != nil {
 				t.Error(strings.TrimSpace(err.Error()))
 			}
 		}

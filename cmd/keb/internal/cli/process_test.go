@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -72,5 +73,20 @@ changes:
 		"Goodbye=succeed*0": `keb: --answer "Goodbye=succeed*0": "succeed*0": a number from 1 to 100000 must follow the *`,
 	} {
 		expect(t, run(t, "", "process", "rehearse", "deprovision", "--overlays", dir, "--answer", answer), 2, "", want+"\n")
+	}
+}
+
+func TestProcessCheck_OverlayReference_IsAccepted(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../../docs/overlays.md")
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?ms)^```yaml\n(operation: [^`]*^changes:.*?)^```").FindAllStringSubmatch(string(page), -1)
+	if len(blocks) < 9 {
+		t.Errorf("found only %d overlays", len(blocks))
+	}
+	for _, m := range blocks {
+		if got := run(t, "", "process", "check", "--overlays", overlay(t, m[1])); got.code != 0 || got.err != "" {
+			t.Errorf("%s: %+v", m[1], got)
+		}
 	}
 }
