@@ -1,13 +1,11 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -47,29 +45,11 @@ func (r *running) awaitAbandoned(n float64) {
 	testkit.Eventually(r.t, soon, "the abandoned steps are counted", func() bool { return r.metric("keb_worker_steps_abandoned") == n })
 }
 
-// syncBuffer is a log that can be read while it is written.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 func TestOverdue_StepIgnoresContext_FreesSlot(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	g := newGate("Stuck")
-	var log syncBuffer
+	var log testkit.Log
 	w := o.start([]worker.Step{g.step(), noop("Quick")}, overdueGrace(50*time.Millisecond), func(c *worker.Config, d *worker.Deps, _ *worker.Worker) {
 		c.Concurrency = 1
 		d.Log = slog.New(slog.NewJSONHandler(&log, nil))

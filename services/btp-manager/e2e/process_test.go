@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +23,7 @@ import (
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
-	log *syncBuffer
+	log *testkit.Log
 	// The addresses of the metrics and the probes.
 	metrics, probes string
 	ended           chan struct{}
@@ -34,7 +32,7 @@ type process struct {
 // launch starts the program with these flags and free addresses. If it still runs at the end of the test, it is killed.
 func launch(t *testing.T, kubeconfig string, flags ...string) *process {
 	t.Helper()
-	p := &process{t: t, log: new(syncBuffer), metrics: testkit.Addr(t), probes: testkit.Addr(t), ended: make(chan struct{})}
+	p := &process{t: t, log: new(testkit.Log), metrics: testkit.Addr(t), probes: testkit.Addr(t), ended: make(chan struct{})}
 	p.cmd = command(t, append(flags,
 		"--kubeconfig="+kubeconfig, "--metrics-bind-address="+p.metrics, "--health-probe-bind-address="+p.probes)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
@@ -177,7 +175,7 @@ func get(ctx context.Context, address, path string) (code int, page string, err 
 func call(t *testing.T, flags ...string) (printed string, code int) {
 	t.Helper()
 	cmd := command(t, flags...)
-	var out syncBuffer
+	var out testkit.Log
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Start()
 	require.NoError(t, err)
@@ -192,22 +190,4 @@ func call(t *testing.T, flags ...string) (printed string, code int) {
 		t.Fatalf("%s does not end:\n%s", cmd, &out)
 	}
 	return out.String(), cmd.ProcessState.ExitCode()
-}
-
-// syncBuffer is a buffer for concurrent use.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -140,7 +140,7 @@ func TestLeaderElection_LeaderStops_OtherTakesOver(t *testing.T) {
 	s.start()
 	s.awaitMetric(1, "leader")
 	other := *s
-	other.halt, other.log = nil, new(syncBuffer)
+	other.halt, other.log = nil, new(testkit.Log)
 	other.start()
 	o := s.provisioned()
 	if acted := other.metric("reconciles_total", "outcome", "done"); acted > 0 || other.metric("leader") > 0 {

@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -66,7 +65,7 @@ type system struct {
 	rest     *rest.Config
 
 	registry *prometheus.Registry
-	log      *syncBuffer
+	log      *testkit.Log
 	halt     func() // stops BTP Manager and waits for its end
 }
 
@@ -80,7 +79,7 @@ func newSystem(t *testing.T) *system {
 	}
 	s := &system{
 		t: t, cluster: cluster, Client: cluster.Client(t, client.Options{Scheme: scheme}),
-		settings: config.Default(), chart: chart.FS(), rest: cluster.Config, log: new(syncBuffer),
+		settings: config.Default(), chart: chart.FS(), rest: cluster.Config, log: new(testkit.Log),
 	}
 	s.settings.MetricsBindAddress, s.settings.HealthProbeBindAddress, s.settings.LeaderElect = "0", "0", false
 	s.settings.ReadyCheckInterval, s.settings.HardDeleteCheckInterval = 100*time.Millisecond, 100*time.Millisecond
@@ -248,24 +247,6 @@ func (s *system) labelled(ctx context.Context) []client.Object {
 		}
 	}
 	return found
-}
-
-// syncBuffer is a buffer for concurrent use.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // The following functions act as users.
