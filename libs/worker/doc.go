@@ -7,8 +7,8 @@
 //	return op, 10 * time.Second, nil // again after 10 s
 //	return op, 0, err              // failed: the operation fails (or skips the step, if its process allows it)
 //
-// [Wait], [Retry], [RetryWithoutFail], [NotCompleted], [Fail] and [Skip] create the return values of these and two more outcomes, with
-// a reason that the API, the facts and the console show. [NewStep] makes a step of a function: it adds a description, retries temporary
+// [Wait], [WaitForEvent], [Retry], [RetryWithoutFail], [NotCompleted], [Fail] and [Skip] create the return values of these and two more
+// outcomes, with a reason that the API, the facts and the console show. [NewStep] makes a step of a function: it adds a description, retries temporary
 // errors, and takes the component and the reason of an error from the client that returned it.
 //
 // # Guarantees for a step

@@ -40,6 +40,8 @@ type Result struct {
 	Outcome event.Outcome
 	// RetryAfter is for event.OutcomeRetry; 0 means the time in the process file.
 	RetryAfter time.Duration
+	// Event is the event that the step waits for, with event.OutcomeRetry; nil for none.
+	Event *event.AwaitedEvent
 	// Error is set after an error, also for a retry.
 	Error *event.Error
 	event.Result
@@ -57,7 +59,7 @@ func (r Result) Payload() (event.Type, any) {
 	case event.OutcomeSucceeded:
 		return event.TypeStepSucceeded, event.StepSucceeded{Result: r.Result}
 	case event.OutcomeRetry:
-		return event.TypeStepRetry, event.StepRetry{Result: r.Result, RetryAfter: r.RetryAfter.Seconds(), Error: r.Error}
+		return event.TypeStepRetry, event.StepRetry{Result: r.Result, RetryAfter: r.RetryAfter.Seconds(), Error: r.Error, Event: r.Event}
 	case event.OutcomeSkipped:
 		return event.TypeStepSkipped, event.StepSkipped{Result: r.Result}
 	case event.OutcomeNotCompleted:
@@ -131,7 +133,7 @@ func (s *session) operation() Operation {
 		Credentials: o.Credentials, Temporary: o.Temporary, UserAgent: o.UserAgent, Update: o.Update, Upgrade: o.Upgrade,
 		Stage: c.Stage, Step: c.Step,
 		StageAttempt: c.StageAttempt, StepAttempt: c.StepAttempt,
-		FirstTriedAt: c.FirstTriedAt, ExecuteBefore: c.ExecuteBefore, session: s,
+		FirstTriedAt: c.FirstTriedAt, ExecuteBefore: c.ExecuteBefore, Event: c.Event, session: s,
 	}
 }
 
@@ -159,6 +161,13 @@ func (r *Result) judge(after time.Duration, err, stopped error) {
 		}
 		if v.cause != nil {
 			r.Error = report(v.cause)
+		}
+		if v.event == "" {
+			return
+		}
+		r.Event = &event.AwaitedEvent{Key: v.event}
+		if err := r.Event.Validate(); err != nil {
+			r.Outcome, r.RetryAfter, r.Event, r.Error = event.OutcomeFailed, 0, nil, report(fmt.Errorf("invalid result: event.%w", err))
 		}
 		return
 	}

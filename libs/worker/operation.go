@@ -37,6 +37,9 @@ type Operation struct {
 	FirstTriedAt time.Time
 	// ExecuteBefore is the deadline of the context of Run.
 	ExecuteBefore time.Time
+	// Event is the event that the step has waited for, see WaitForEvent; nil if none has come. A step that runs again after it returned
+	// anything but WaitForEvent gets the event again.
+	Event *event.Signal
 
 	session *session
 }

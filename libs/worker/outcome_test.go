@@ -84,6 +84,22 @@ func TestExecute_ReturnValues_SetOutcome(t *testing.T) {
 				Outcome: event.OutcomeRetry, RetryAfter: time.Second, Message: "cluster is being made",
 			},
 		},
+		"WaitForEvent": {
+			run: func(op operation) (operation, time.Duration, error) {
+				return worker.WaitForEvent(op, "approval."+op.ID, time.Minute, "waiting for the approval")
+			},
+			want: workertest.Result{
+				Outcome: event.OutcomeRetry, RetryAfter: time.Minute, Message: "waiting for the approval",
+				EventKey: "approval.0a1c6f2e-6c0e-4a9e-9c58-7d1f0f3a2b10",
+			},
+		},
+		"WaitForEvent with an invalid key": {
+			run: func(op operation) (operation, time.Duration, error) {
+				return worker.WaitForEvent(op, "a b", time.Minute, "")
+			},
+			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal(
+				`invalid result: event.key: is "a b": want letters, digits, hyphens and underscores, with dots between them`)},
+		},
 		"RetryWithoutFail within its budget": {
 			firstTried: 4 * time.Minute,
 			run: func(op operation) (operation, time.Duration, error) {

@@ -12,6 +12,8 @@ type verdict struct {
 	outcome event.Outcome
 	message string
 	cause   error
+	// event is the key of the event that the step waits for; empty for none.
+	event string
 }
 
 func (v *verdict) Error() string {
@@ -40,6 +42,17 @@ func Retry(op Operation, after time.Duration, cause error) (Operation, time.Dura
 // step with a wait in its process file waits until wait.timeout has passed, and its retry budget counts only errors.
 func Wait(op Operation, after time.Duration, message string) (Operation, time.Duration, error) {
 	return op, after, &verdict{outcome: event.OutcomeRetry, message: message}
+}
+
+// WaitForEvent waits like Wait until the event with the key comes, and for fallback at most. Then the step runs again, with the event in
+// op.Event, or without it after fallback: it should then check whether the external system is done, in case the system did not send the
+// event. An event that came before the step waits for it is kept for seven days. Events with the same key come one at a time, in their order.
+//
+// The key consists of letters, digits, hyphens and underscores, and dots between them, 200 bytes at most. It must be unique to the operation:
+// it should contain op.ID, or an ID that the external system has returned. The external system sends the event to
+// POST /events/{key} of the operator API, or as a CloudEvent on keb.signal.<key>.
+func WaitForEvent(op Operation, key string, fallback time.Duration, message string) (Operation, time.Duration, error) {
+	return op, fallback, &verdict{outcome: event.OutcomeRetry, message: message, event: key}
 }
 
 // RetryWithoutFail is Retry until budget has passed since the first try of the step

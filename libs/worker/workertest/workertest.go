@@ -53,6 +53,8 @@ type Operation struct {
 	// StageAttempt and StepAttempt default to 1.
 	StageAttempt int
 	StepAttempt  int
+	// Event is the event that the step has waited for; nil if none has come.
+	Event *event.Signal
 	// Now is the time at the start of the step; zero means the real time.
 	Now time.Time
 	// FirstTried is the time since the first try of the step.
@@ -78,6 +80,8 @@ type Result struct {
 	Outcome    event.Outcome
 	RetryAfter time.Duration
 	Message    string
+	// EventKey is the key of the event that the step waits for; empty for none.
+	EventKey string
 	// Error is nil unless the step returned an error.
 	Error *event.Error
 	// Details is the patch of the worker's own details; nil if the step saved none.
@@ -127,6 +131,9 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 		Outcome: r.Outcome, RetryAfter: r.RetryAfter, Message: r.Message, Error: r.Error,
 		operation: op, patch: r.Details, memory: memory.values,
 	}
+	if r.Event != nil {
+		result.EventKey = r.Event.Key
+	}
 	if len(r.Details) > 0 {
 		if err := json.Unmarshal(r.Details, &result.Details); err != nil {
 			t.Fatalf("workertest: details of the result: %v", err)
@@ -152,6 +159,9 @@ func (r Result) Then() Operation {
 	}
 	op.LostMemory = false
 	op.cursor++
+	if r.Outcome != event.OutcomeRetry && r.Outcome != event.OutcomeStageLost || r.EventKey != "" {
+		op.Event = nil
+	}
 	op.Overrides, op.Remembered = nil, nil
 	switch r.Outcome {
 	case event.OutcomeRetry, event.OutcomeStageLost:
@@ -163,6 +173,22 @@ func (r Result) Then() Operation {
 	default:
 		op.carried = r.memory
 	}
+	return op
+}
+
+// ThenEvent returns the operation after the step has waited for an event and the event has come, with data that encodes to JSON.
+func (r Result) ThenEvent(t testing.TB, data any) Operation {
+	t.Helper()
+	if r.EventKey == "" {
+		t.Fatal("workertest: the step does not wait for an event")
+	}
+	raw, err := json.Marshal(data)
+	if err != nil {
+		t.Fatalf("workertest: data of the event: %v", err)
+	}
+	r.RetryAfter = 0 // the event comes at once
+	op := r.Then()
+	op.Event = &event.Signal{Key: r.EventKey, Source: "/test", ID: "1", ReceivedAt: op.Now, Data: raw}
 	return op
 }
 
@@ -201,7 +227,7 @@ func (op Operation) command(step string, used bool) (event.StepExecute, error) {
 		Stage: op.Stage, Step: step, Cursor: op.cursor + 1, Dispatch: 1,
 		StageAttempt: op.StageAttempt, StepAttempt: op.StepAttempt,
 		FirstTriedAt: op.Now.Add(-op.FirstTried), ExecuteBefore: op.Now.Add(op.Limit),
-		StageMemory: used || op.LostMemory,
+		StageMemory: used || op.LostMemory, Event: op.Event,
 	}
 	var err error
 	if c.Operation.Parameters, err = object("Parameters", op.Parameters); err != nil {

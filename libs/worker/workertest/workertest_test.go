@@ -2,7 +2,9 @@ package workertest_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,5 +59,30 @@ func TestThenIsTheOperationAsItGoesOn(t *testing.T) {
 	}
 	if wait := second.ExecuteBefore.Sub(first.ExecuteBefore); wait != time.Minute {
 		t.Errorf("the second try is %s later, want a minute", wait)
+	}
+}
+
+// A step that waits for an event sees it with its next try, and again after a failed try.
+func TestRun_Event_ComesWithTheNextTry(t *testing.T) {
+	t.Parallel()
+	step := worker.NewStep("Approval", "", func(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+		switch {
+		case op.Event == nil:
+			return worker.WaitForEvent(op, "approval."+op.ID, time.Minute, "")
+		case op.StepAttempt == 2:
+			return worker.Retry(op, time.Second, errors.New("503"))
+		case string(op.Event.Data) != `{"approved":true}`:
+			return worker.Fail(op, nil)
+		}
+		return op, 0, nil
+	}, worker.Description{})
+	first := workertest.Run(t, step, workertest.Operation{})
+	second := workertest.Run(t, step, first.ThenEvent(t, map[string]bool{"approved": true}))
+	third := workertest.Run(t, step, second.Then())
+	if got := []event.Outcome{first.Outcome, second.Outcome, third.Outcome}; !slices.Equal(got, []event.Outcome{event.OutcomeRetry, event.OutcomeRetry, event.OutcomeSucceeded}) {
+		t.Errorf("outcomes %v", got)
+	}
+	if again := workertest.Run(t, step, first.Then()); again.EventKey == "" {
+		t.Error("the fallback poll sees an event")
 	}
 }
