@@ -1,5 +1,5 @@
 // Package access authorizes clients of the operator APIs: a viewer may read, an
-// operator may read and act. A client authenticates with a static token, with a
+// operator may read and act, a sender may only send events to operations. A client authenticates with a static token, with a
 // bearer token of an OpenID Connect issuer, or with the session cookie of a browser
 // that logged in with one of them.
 //
@@ -9,27 +9,27 @@ package access
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // Role is the set of allowed actions. The zero value allows nothing.
 type Role string
 
-// The roles. An operator may do everything that a viewer may.
+// The roles. An operator may do everything that a viewer or a sender may.
 const (
 	Viewer   Role = "viewer"
 	Operator Role = "operator"
+	// Sender may send events to operations, and nothing else. It is for external systems.
+	Sender Role = "sender"
 )
+
+// Roles returns all roles.
+func Roles() []Role { return []Role{Viewer, Operator, Sender} }
 
 // Includes reports whether the role is sufficient where needed is required.
 func (r Role) Includes(needed Role) bool {
-	switch r {
-	case Operator:
-		return needed == Operator || needed == Viewer
-	case Viewer:
-		return needed == Viewer
-	}
-	return false
+	return needed != "" && (r == needed || r == Operator && slices.Contains(Roles(), needed))
 }
 
 // Authentication is the method by which an identity was proved.

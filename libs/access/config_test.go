@@ -28,7 +28,7 @@ func TestConfig_InvalidSettings_AreNamed(t *testing.T) {
 		"another mode":       {Config{Mode: "all"}, []string{`KEB_ACCESS: "all": allowed is only "none"`}},
 		"none and tokens":    {Config{Mode: ModeNone, TokensFile: file}, []string{"KEB_ACCESS: none contradicts"}},
 		"no token file":      {Config{TokensFile: file + "x"}, []string{"KEB_ACCESS_TOKENS_FILE: the file cannot be read: no such file"}},
-		"bad token file":     {Config{TokensFile: bad}, []string{"KEB_ACCESS_TOKENS_FILE: line 1: role: allowed are viewer and operator"}},
+		"bad token file":     {Config{TokensFile: bad}, []string{"KEB_ACCESS_TOKENS_FILE: line 1: role: allowed are viewer, operator and sender"}},
 		"roles alone":        {Config{OIDCViewers: []string{"a"}, OIDCAudience: "x"}, []string{"KEB_ACCESS_OIDC_VIEWERS: has no effect without", "KEB_ACCESS_OIDC_AUDIENCE: has no effect"}},
 		"no audience":        {with(func(c *Config) { c.OIDCAudience = "" }), []string{"KEB_ACCESS_OIDC_AUDIENCE: is required"}},
 		"no roles":           {with(func(c *Config) { c.OIDCOperators = nil }), []string{`no client would have a role`, `"groups"`}},

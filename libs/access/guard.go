@@ -25,19 +25,24 @@ type Guard struct {
 	// refused is called for rejected requests of known clients; refusals limits how often.
 	refused  func(r *http.Request, i Identity, reason string)
 	refusals *limiter
+	// sends reports whether a request needs only the role Sender.
+	sends func(r *http.Request) bool
 }
 
 // NewGuard creates a guard. If s is nil, cookies are ignored.
 func NewGuard(a *Authenticator, s *Sessions) *Guard {
 	return &Guard{
 		auth: a, sessions: s, log: a.deps.Log, now: a.deps.Now, refused: func(*http.Request, Identity, string) {},
-		refusals: newLimiter(a.deps.Now),
+		refusals: newLimiter(a.deps.Now), sends: func(*http.Request) bool { return false },
 	}
 }
 
 // OnRefusal sets a function that is called for rejected requests of known clients, but only for some if a client is rejected often. It
 // must be called before the guard is used.
 func (g *Guard) OnRefusal(f func(r *http.Request, i Identity, reason string)) { g.refused = f }
+
+// AllowSender sets a function that reports whether a request needs only the role Sender. It must be called before the guard is used.
+func (g *Guard) AllowSender(sends func(r *http.Request) bool) { g.sends = sends }
 
 // Identify returns the client of a request, by its Authorization header if it has one, otherwise by its cookie. Every error is an *Error.
 func (g *Guard) Identify(r *http.Request) (Identity, error) {
@@ -49,12 +54,15 @@ func (g *Guard) Identify(r *http.Request) (Identity, error) {
 	return g.auth.Authenticate(r)
 }
 
-// Protect allows viewers to read (GET, HEAD) and operators to do everything.
+// Protect allows viewers to read (GET, HEAD), senders what AllowSender says, and operators everything.
 func (g *Guard) Protect(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		needed := Operator
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		switch {
+		case r.Method == http.MethodGet || r.Method == http.MethodHead:
 			needed = Viewer
+		case g.sends(r):
+			needed = Sender
 		}
 		g.serve(w, r, needed, next)
 	})

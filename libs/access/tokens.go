@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -87,8 +88,8 @@ func (e *entry) check() error {
 	case len(e.name) > maxName || !utf8.ValidString(e.name) || strings.TrimSpace(e.name) != e.name ||
 		strings.ContainsFunc(e.name, func(r rune) bool { return !unicode.IsPrint(r) }):
 		return fmt.Errorf("name: must have at most %d bytes, all printable, without spaces at its ends", maxName)
-	case e.role != Viewer && e.role != Operator:
-		return fmt.Errorf("role: allowed are %s and %s", Viewer, Operator)
+	case !slices.Contains(Roles(), e.role):
+		return fmt.Errorf("role: allowed are %s, %s and %s", Viewer, Operator, Sender)
 	}
 	return nil
 }

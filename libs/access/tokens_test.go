@@ -73,7 +73,7 @@ func TestParseTokens_Invalid_NamesLineOnly(t *testing.T) {
 		"a clear token":   {good + "- {name: joe, role: viewer, token: " + keptToken + "}\n", "line 2: unknown key"},
 		"a token as key":  {good + "- {name: joe, role: viewer, " + keptToken + ": x}\n", "line 2: unknown key"},
 		"no name":         {"- {role: viewer, sha256: " + hashOf("x") + "}\n", "line 1: name: is missing"},
-		"another role":    {"- {name: joe, role: admin, sha256: " + hashOf("x") + "}\n", "line 1: role: allowed are viewer and operator"},
+		"another role":    {"- {name: joe, role: admin, sha256: " + hashOf("x") + "}\n", "line 1: role: allowed are viewer, operator and sender"},
 		"twice":           {good + line(t, "joe", Viewer, "secret"), "line 2: sha256: is the same as in line 1"},
 		"a key twice":     {"- {name: joe, name: jane, role: viewer, sha256: " + hashOf("x") + "}\n", "line 1: name: is duplicated"},
 		"short":           {"- {name: joe, role: viewer, sha256: abcd}\n", "line 1: sha256"},
