@@ -22,6 +22,13 @@ type AwaitedEvent struct {
 	Key string `json:"key"`
 }
 
+// Validate reports the first member that violates the contract. The error is a *FieldError.
+func (e AwaitedEvent) Validate() error {
+	var c checks
+	c.key("key", e.Key)
+	return c.err
+}
+
 // Signal is an event from outside for the step that waits for its key.
 type Signal struct {
 	Key string `json:"key"`

@@ -339,10 +339,11 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.orchestrations.Wake, Now: o.deps.Now, Log: o.deps.Log,
 		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed,
-		Actions: o.gate.actions, Registerer: o.deps.Registerer,
+		Signals: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,
 	})
 	o.gate.guard.OnRefusal(o.api.Refused)
+	o.gate.guard.AllowSender(operatorapi.IsEvent)
 	if o.console, err = console.New(); err != nil {
 		return err
 	}

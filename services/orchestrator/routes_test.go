@@ -30,6 +30,7 @@ func routes(op string) []route {
 		{pattern: "POST /operations/{id}/retry", target: "/operations/" + none + "/retry", role: access.Operator, want: 404},
 		{pattern: "POST /operations/{id}/skip", target: "/operations/" + op + "/skip", body: `{"step":"Second"}`, contentType: jsonBody, role: access.Operator, want: 409},
 		{pattern: "POST /facts/replay", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
+		{pattern: "POST /events/{key}", target: "/events/a..b", body: `{}`, contentType: jsonBody, role: access.Sender, want: 400},
 		{pattern: "GET /limits", role: access.Viewer, want: 200},
 		{pattern: "PUT /limits", body: `{"document":"limits: 1"}`, contentType: jsonBody, role: access.Operator, want: 400},
 		{pattern: "GET /holds", role: access.Viewer, want: 200},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -30,6 +31,8 @@ const (
 type Client struct {
 	base, token string
 	http        *http.Client
+	// header has more headers of requests.
+	header http.Header
 }
 
 // New returns a client for an address, "host:port" or a URL. token is the access token; it may be empty if access control is off.
@@ -383,6 +386,7 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(request.Header, c.header)
 	request.Header.Set("Accept", "application/json")
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)

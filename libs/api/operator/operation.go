@@ -9,16 +9,17 @@ import (
 )
 
 // WaitingReason is why an operation that has not ended stands where it stands. executing: the first try of the step runs. polling: the last
-// try ended without an error, and the step asked to run again. failing: the last try ended with an error. no_answer: a live worker has not
-// answered within the execution limit of the step. no_worker: no live worker serves the step. held: a hold keeps the operation from starting
+// try ended without an error, and the step asked to run again. event: the last try ended without an error, and the step waits for an
+// event. failing: the last try ended with an error. no_answer: a live worker has not answered within the execution limit of the step. no_worker: no live worker serves the step. held: a hold keeps the operation from starting
 // or from sending its next command. instance_busy: another operation of the instance is in progress. admission: the instance is free but the operation has not started, for example because the limit on operations
-// of its type is reached. polling, failing and no_answer do not change while the next try runs.
+// of its type is reached. polling, event, failing and no_answer do not change while the next try runs.
 type WaitingReason string
 
 // The reasons. Only Held, InstanceBusy and Admission are of pending operations.
 const (
 	Executing    WaitingReason = "executing"
 	Polling      WaitingReason = "polling"
+	AwaitsEvent  WaitingReason = "event"
 	Failing      WaitingReason = "failing"
 	NoAnswer     WaitingReason = "no_answer"
 	NoWorker     WaitingReason = "no_worker"
@@ -29,7 +30,7 @@ const (
 
 // StepReasons returns the reasons of operations that are at a step of a worker.
 func StepReasons() []WaitingReason {
-	return []WaitingReason{Executing, Polling, Failing, NoAnswer, NoWorker, Held}
+	return []WaitingReason{Executing, Polling, AwaitsEvent, Failing, NoAnswer, NoWorker, Held}
 }
 
 // WaitingReasons returns all reasons.
@@ -85,7 +86,7 @@ func (o *Operation) Final() bool { return o.State.Final() }
 // Waiting describes why an operation that has not ended waits.
 type Waiting struct {
 	Reason WaitingReason `json:"reason"`
-	// Since depends on the reason. For polling, failing, no_answer and held, it is since when the reason holds. For executing, it is when the
+	// Since depends on the reason. For polling, event, failing, no_answer and held, it is since when the reason holds. For executing, it is when the
 	// command was sent. For no_worker, it is also when the worker was last seen, if that was later. For instance_busy and admission, it is
 	// when the operation was requested, or retried by an operator.
 	Since time.Time `json:"since"`
@@ -94,6 +95,8 @@ type Waiting struct {
 	Step   string `json:"step,omitempty"`
 	// Until is when the next try starts, or, while a try runs, when its execution limit ends. It is absent for no_worker and held.
 	Until *time.Time `json:"until,omitempty"`
+	// Event is the key of the event that the step waits for (event, or failing with a step that waits for one).
+	Event string `json:"event,omitempty"`
 	// Operation is the operation in progress on the instance (instance_busy).
 	Operation string `json:"operation,omitempty" jsonschema:"format=uuid"`
 	// Hold is the hold that holds the operation (held).
@@ -115,6 +118,8 @@ func (w *Waiting) String() string {
 		return fmt.Sprintf("hold %s since %s", w.Hold, since)
 	case Polling:
 		return fmt.Sprintf("step %s, polling since %s", w.Step, since)
+	case AwaitsEvent:
+		return fmt.Sprintf("step %s, waiting for the event %s since %s", w.Step, w.Event, since)
 	case Failing:
 		return fmt.Sprintf("step %s, failing since %s", w.Step, since)
 	case NoAnswer:
@@ -185,7 +190,7 @@ type Step struct {
 	Name string `json:"name"`
 	// Worker is "orchestrator" for steps that the orchestrator runs itself.
 	Worker string `json:"worker"`
-	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=polling,enum=failing,enum=no_answer,enum=no_worker,enum=held,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
+	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=polling,enum=event,enum=failing,enum=no_answer,enum=no_worker,enum=held,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
 	// Attempts is the number of executions in all attempts of the stage.
 	Attempts     int        `json:"attempts"`
 	FirstTriedAt *time.Time `json:"firstTriedAt,omitempty"`
@@ -213,7 +218,7 @@ type HistoryLine struct {
 	Step          string       `json:"step,omitempty"`
 	Worker        string       `json:"worker,omitempty"`
 	WorkerVersion string       `json:"workerVersion,omitempty"`
-	Outcome       string       `json:"outcome" jsonschema:"enum=succeeded,enum=retry,enum=failed,enum=skipped,enum=not completed,enum=stage lost,enum=no answer,enum=operation started,enum=operation succeeded,enum=operation failed,enum=operation cancelled,enum=operation ending,enum=retried by operator"`
+	Outcome       string       `json:"outcome" jsonschema:"enum=succeeded,enum=retry,enum=failed,enum=skipped,enum=not completed,enum=stage lost,enum=no answer,enum=operation started,enum=operation succeeded,enum=operation failed,enum=operation cancelled,enum=operation ending,enum=retried by operator,enum=event received"`
 	StageAttempt  int          `json:"stageAttempt,omitempty"`
 	StepAttempt   int          `json:"stepAttempt,omitempty"`
 	Message       string       `json:"message,omitempty"`

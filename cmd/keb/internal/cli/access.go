@@ -49,8 +49,11 @@ the old token is no longer used.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&name, "name", "", "owner of the token; recorded with every action")
-	flags.StringVar(&role, "role", string(access.Viewer), "viewer (read only) or operator (read and act)")
-	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions( // the flag exists
-		[]string{string(access.Viewer), string(access.Operator)}, cobra.ShellCompDirectiveNoFileComp))
+	flags.StringVar(&role, "role", string(access.Viewer), "viewer (read only), operator (read and act) or sender (send events to operations)")
+	var roles []string
+	for _, r := range access.Roles() {
+		roles = append(roles, string(r))
+	}
+	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(roles, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	return cmd
 }

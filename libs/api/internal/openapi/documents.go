@@ -24,7 +24,7 @@ func operatorAPI() *Document {
 			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.ActionRequest{}, operator.RetryPreview{},
 			operator.OrchestrationID{}, operator.List[operator.Orchestration]{}, operator.List[operator.Member]{}, operator.RetryAnswer{},
 			operator.Event{}, operator.Me{}, operator.Replay{}, operator.ReplayAnswer{}, operator.HoldRequest{}, operator.List[operator.Hold]{}, operator.List[operator.Action]{},
-			operator.Limits{}, operator.LimitsRequest{}, operator.LimitsAnswer{},
+			operator.EventAnswer{}, operator.Limits{}, operator.LimitsRequest{}, operator.LimitsAnswer{},
 		},
 		Enums: map[reflect.Type][]string{
 			reflect.TypeFor[event.OperationType]():         texts(event.OperationTypes()),

@@ -57,6 +57,19 @@ func asyncAPI() ([]byte, error) {
 				"action", side.action, "channel", ref("#/channels/"+id), "messages", operationRefs))
 		}
 	}
+	channels.set("signal", newObject(
+		"address", event.SignalSubject("{key}"), "description", "JetStream stream "+string(event.StreamSignals)+", external system to orchestrator.",
+		"parameters", newObject("key", newObject("description", "The key that a step waits for. It may have several tokens.")),
+		"messages", newObject("Event", ref("#/components/messages/Event")),
+	))
+	operations.set("publishSignal", newObject("action", "send", "channel", ref("#/channels/signal")))
+	operations.set("consumeSignal", newObject("action", "receive", "channel", ref("#/channels/signal")))
+	messages.set("Event", newObject(
+		"name", "any type", "title", "Event", "summary", "An event for the step that waits for the key. Its source and ID identify it, and its data is any JSON "+
+			"of at most 64 KiB, without secrets.",
+		"contentType", "application/json", "traits", []map[string]string{{"$ref": "#/components/messageTraits/cloudEvent"}},
+		"payload", newObject("description", "Any JSON."),
+	))
 	doc := newObject(
 		"asyncapi", "3.0.0",
 		"info", newObject("title", "Kyma Environment Broker events", "version", "1.0.0", "description",

@@ -108,6 +108,7 @@ type Deps struct {
 	// Limits stores the limits. LimitsChanged is called after a change to them.
 	Limits        Limits
 	LimitsChanged func(ctx context.Context) error
+	Signals       Signals
 	Now           func() time.Time
 	Log           *slog.Logger
 	// Registerer registers the metrics; nil disables them.
@@ -166,6 +167,7 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /holds", a.listHolds)
 	a.actionRoute(mux, "POST /holds", "create_hold", a.createHold)
 	a.actionRoute(mux, "DELETE /holds/{id}", "release_hold", a.releaseHold)
+	mux.HandleFunc("POST /events/{key}", a.receiveEvent)
 	mux.HandleFunc("GET /limits", a.getLimits)
 	a.actionRoute(mux, "PUT /limits", "apply_limits", a.applyLimits)
 	mux.HandleFunc("GET /processes", a.processes)

@@ -121,7 +121,7 @@ func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Wait
 	}
 	w := &operator.Waiting{Reason: operator.Executing, Since: r.SentAt, Until: optional(r.ExecuteBefore)}
 	if r.Condition != "" {
-		w.Reason, w.Since = operator.WaitingReason(r.Condition), r.ConditionSince
+		w.Reason, w.Since, w.Event = operator.WaitingReason(r.Condition), r.ConditionSince, r.EventKey
 	}
 	if r.Waiting() {
 		w.Until = optional(r.DueAt)
@@ -129,7 +129,7 @@ func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Wait
 	step := p.At(r.Stage, r.StandsAt())
 	if current := p.At(r.Stage, r.Step); r.InFlight() && !a.deps.Workers.Serves(current.Worker, current.Name) {
 		step = current
-		w.Reason, w.Since, w.Until = operator.NoWorker, a.withoutWorker(current.Worker, w.Since), nil
+		w.Reason, w.Since, w.Until, w.Event = operator.NoWorker, a.withoutWorker(current.Worker, w.Since), nil, ""
 	}
 	w.Worker, w.Step = step.Worker, step.Name
 	return w
@@ -162,7 +162,7 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 		h := &history[i]
 		if h.Stage >= 0 && h.Step >= 0 {
 			s := &d.Stages[h.Stage].Steps[h.Step]
-			if h.Kind != engine.KindFailed {
+			if h.Kind == engine.KindStep {
 				d.Stages[h.Stage].Attempt = h.StageAttempt
 				addLine(s, h)
 				if r.Status.Final() && h.Stage == p.Finally() {

@@ -5,7 +5,7 @@ import { h } from './vdom.js';
 
 /**
  * @typedef {{component?: string, reason?: string, message?: string}} OperationError
- * @typedef {{reason: string, since?: string, until?: string, worker?: string, step?: string, operation?: string}} Waiting
+ * @typedef {{reason: string, since?: string, until?: string, worker?: string, step?: string, operation?: string, event?: string}} Waiting
  * @typedef {{attempts: number, limit: string, nextTryAt?: string, endsAt: string, secondsLeft: number, onTimeout: string}} Budget
  * @typedef {{
  *   id: string, type: string, state: string, instanceId: string, plan: string, stage?: string, step?: string,
@@ -36,7 +36,7 @@ export const typeNames = {
 
 /** Why operations stand where they stand. @type {Record<string, string>} */
 export const reasons = {
-  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', held: 'Held', polling: 'Polling', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
+  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', held: 'Held', polling: 'Polling', event: 'Waiting for an event', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
 };
 
 /** What an operator can do, by reason. @type {Record<string, string>} */
@@ -45,6 +45,7 @@ export const advice = {
   failing: 'Check the system in the error. The step is tried again until its budget is spent.',
   no_answer: 'Look for the step in the log of the worker. The command is sent again until the budget of the step is spent.',
   polling: 'The step has polled for more than half of its time. Check the system that it waits for.',
+  event: 'The step has waited for more than half of its time. Check the system that sends the event: keb operation shows its key.',
   executing: 'The worker has the command. If no result arrives in time, the command is sent again.',
   held: 'A hold pauses the operations. They continue when it is released: keb hold list shows it.',
   instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
@@ -76,6 +77,8 @@ const looks = {
   retrying: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
   failing: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
   polling: ['run', 'M4 8s1.500-2.700 4-2.700S12 8 12 8 10.500 10.700 8 10.700 4 8 4 8zM8 7.900v.200'],
+  event: ['run', 'M4.500 6.200L8 8.700l3.500-2.500M4.500 5.600h7v4.800h-7z'],
+  'event received': ['run', 'M4.500 6.200L8 8.700l3.500-2.500M4.500 5.600h7v4.800h-7z'],
   no_answer: ['bad', 'M4.900 8v.100M8 8v.100M11.100 8v.100'],
   'no answer': ['bad', 'M4.900 8v.100M8 8v.100M11.100 8v.100'],
   'stage lost': ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
@@ -246,6 +249,7 @@ export function waitingWords(o, now) {
     case 'held': return ['hold ', h('code', null, w.hold ?? ''), ' for ', elapsed(w.since ?? '', now)];
     case 'failing': return ['failing for ', elapsed(w.since ?? '', now), nextTry(o, now)];
     case 'polling': return ['polling for ', elapsed(w.since ?? '', now), nextTry(o, now)];
+    case 'event': return ['waiting for the event ', h('code', null, w.event ?? ''), ' for ', elapsed(w.since ?? '', now), nextTry(o, now)];
     case 'no_answer': return ['no answer of worker ', h('b', null, w.worker ?? ''), ' for ', elapsed(w.since ?? '', now)];
     case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance is in progress'];
     case 'admission': return ['admission: the limit for operations of this type is reached'];

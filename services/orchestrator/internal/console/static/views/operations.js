@@ -295,7 +295,7 @@ function label(o) {
  */
 function what(o, now) {
   const words = waitingWords(o, now);
-  const polls = o.waiting?.reason === 'polling';
+  const polls = ['polling', 'event'].includes(o.waiting?.reason ?? '');
   const failure = polls ? '' : errorLine(o.error) || (o.waiting?.reason === 'failing' || o.state === 'cancelled' ? o.message : '');
   return [
     o.step ? h('span', { class: 'step' }, o.step, o.stepAttempt && o.stepAttempt > 1 ? h('span', { class: 'muted' }, ` attempt ${o.stepAttempt}`) : null) : null,
