@@ -81,9 +81,9 @@ func BaseURL(address string) (string, error) {
 // Filter selects operations. Empty fields select all. State, Type and Plan may contain several values, separated by commas. Page starts at
 // 1.
 type Filter struct {
-	State, Type, Plan, Instance string
-	// Search is the beginning of an ID. Step, Worker and Waiting select only operations that have not ended.
-	Search, Step, Worker, Waiting, Orchestration string
+	State, Type, Plan, Instance, GlobalAccount, Region string
+	// Search is the beginning of an ID. Step, Worker, System and Waiting select only operations that have not ended.
+	Search, Step, Worker, System, Waiting, Orchestration string
 	// Since and Until limit the time of the request.
 	Since, Until   time.Time
 	Page, PageSize int
@@ -93,7 +93,7 @@ func (f Filter) query() url.Values {
 	q := url.Values{}
 	for key, value := range map[string]string{
 		"state": f.State, "type": f.Type, "plan": f.Plan, "instance": f.Instance, "q": f.Search, "step": f.Step, "worker": f.Worker,
-		"waiting": f.Waiting, "orchestration": f.Orchestration,
+		"waiting": f.Waiting, "orchestration": f.Orchestration, "system": f.System, "global_account": f.GlobalAccount, "region": f.Region,
 	} {
 		if value != "" {
 			q.Set(key, value)

@@ -28,7 +28,7 @@ const (
 // question is a query for operations. Names of steps and workers are resolved to places when the definitions are read.
 type question struct {
 	store.Filter
-	step, worker string
+	step, worker, system string
 	// total and capped are from the first page; the cursor contains them.
 	total  int
 	capped bool
@@ -50,6 +50,9 @@ func parseQuestion(q url.Values) (*question, error) {
 	set(func() (err error) { w.InstanceID, err = name(q, "instance"); return })
 	set(func() (err error) { w.step, err = name(q, "step"); return })
 	set(func() (err error) { w.worker, err = name(q, "worker"); return })
+	set(func() (err error) { w.system, err = name(q, "system"); return })
+	set(func() (err error) { w.GlobalAccount, err = name(q, "global_account"); return })
+	set(func() (err error) { w.Region, err = name(q, "region"); return })
 	set(func() (err error) { w.Orchestration, err = id(q, "orchestration"); return })
 	set(func() (err error) { w.Since, err = timestamp(q, "since"); return })
 	set(func() (err error) { w.Until, err = timestamp(q, "until"); return })

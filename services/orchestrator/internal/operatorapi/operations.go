@@ -50,16 +50,17 @@ func (a *API) find(ctx context.Context, q *question) (*operator.OperationList, e
 
 // locate resolves the steps and workers of a query to places in the definitions.
 func (a *API) locate(ctx context.Context, q *question) error {
-	if q.step == "" && q.worker == "" && len(q.Waiting) == 0 {
+	if q.step == "" && q.worker == "" && q.system == "" && len(q.Waiting) == 0 {
 		return nil
 	}
 	all, err := a.deps.Definitions.All(ctx)
 	if err != nil {
 		return err
 	}
-	if q.step != "" || q.worker != "" {
+	if q.step != "" || q.worker != "" || q.system != "" {
 		q.At = places(all, func(s *process.Step) bool {
-			return (q.step == "" || s.Name == q.step) && (q.worker == "" || s.Worker == q.worker)
+			return (q.step == "" || s.Name == q.step) && (q.worker == "" || s.Worker == q.worker) &&
+				(q.system == "" || slices.Contains(s.CalledSystems(), q.system))
 		})
 	}
 	q.Unserved = a.unserved(all)

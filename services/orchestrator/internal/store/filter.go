@@ -51,6 +51,8 @@ type Filter struct {
 	Types      []event.OperationType
 	Plans      []string
 	InstanceID string
+	// GlobalAccount and Region are those of the request. They find no operations that ended before these columns existed.
+	GlobalAccount, Region string
 	// Orchestration is a UUID.
 	Orchestration string
 	// Query is a prefix of an operation or instance id, or a complete subaccount id, global account id or shoot name.
@@ -121,6 +123,12 @@ func (f *Filter) where() *where {
 	oneOf(w, "o.plan", f.Plans)
 	if f.InstanceID != "" {
 		w.add("o.instance_id = %s", clean(f.InstanceID))
+	}
+	if f.GlobalAccount != "" {
+		w.add("o.global_account = left(%s, 100)", clean(f.GlobalAccount))
+	}
+	if f.Region != "" {
+		w.add("o.region = left(%s, 100)", clean(f.Region))
 	}
 	if !f.Since.IsZero() {
 		w.add("o.created_at >= %s", f.Since)

@@ -47,7 +47,7 @@ export const advice = {
   polling: 'The step has polled for more than half of its time. Check the system that it waits for.',
   event: 'The step has waited for more than half of its time. Check the system that sends the event: keb operation shows its key.',
   executing: 'The worker has the command. If no result arrives in time, the command is sent again.',
-  held: 'A hold pauses the operations. They continue when it is released: keb hold list shows it.',
+  held: 'A hold pauses the operations. They continue when it is released: see Holds.',
   instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
   admission: 'The limit on operations of this type is reached. Wait, or raise KEB_ADMISSION.',
 };
@@ -246,7 +246,7 @@ export function waitingWords(o, now) {
   if (!w) return o.waitingFor ?? null;
   switch (w.reason) {
     case 'no_worker': return ['no live worker ', h('b', null, w.worker ?? ''), ' for ', elapsed(w.since ?? '', now)];
-    case 'held': return ['hold ', h('code', null, w.hold ?? ''), ' for ', elapsed(w.since ?? '', now)];
+    case 'held': return [h('a', { href: '/console/holds', title: w.hold }, 'hold ', h('code', null, short(w.hold ?? ''))), ' for ', elapsed(w.since ?? '', now)];
     case 'failing': return ['failing for ', elapsed(w.since ?? '', now), nextTry(o, now)];
     case 'polling': return ['polling for ', elapsed(w.since ?? '', now), nextTry(o, now)];
     case 'event': return ['waiting for the event ', h('code', null, w.event ?? ''), ' for ', elapsed(w.since ?? '', now), nextTry(o, now)];

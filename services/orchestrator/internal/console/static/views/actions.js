@@ -52,6 +52,7 @@ export function actions(ctx) {
 /** @param {any} a */
 function target(a) {
   if (!/^[0-9a-f-]{36}$/.test(a.target)) return h('span', { class: 'mono' }, a.target);
+  if (a.action.endsWith('_hold')) return h('a', { href: '/console/holds', class: 'mono', title: a.target }, short(a.target));
   const href = a.action.includes('orchestration') || a.action.startsWith('upgrade') ? `/console/orchestrations/${a.target}` : operationURL(a.target);
   return h('a', { href, class: 'mono', title: a.target }, short(a.target));
 }

@@ -1,0 +1,65 @@
+package console
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kyma-project/keb/libs/worker"
+)
+
+func TestConsole_Holds_AreCreatedAndReleased(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	viewer, operator := s.protect()
+	s.script.set("Register", func(op worker.Operation) (worker.Operation, time.Duration, error) { return op, 100 * time.Millisecond, nil })
+	s.start()
+	azure, aws := provision("azure"), provision("aws")
+	s.request(azure, aws)
+	s.awaitWaiting(azure, operator, "polling")
+	s.awaitWaiting(aws, operator, "polling")
+
+	p := openTab(t, s)
+	p.forgive("401 (Unauthorized)")
+	p.forgive("400 (Bad Request)")
+	p.open("/console/holds")
+	p.enter(`input[name="token"]`, viewer)
+	p.click("button", "Log in with the token")
+	p.shows("#main", "There are no holds.", "You are a viewer")
+	if !eval[bool](p, `[...document.querySelectorAll('#main .actions button')].every((b) => b.disabled)`) {
+		t.Error("a viewer can create a hold")
+	}
+	p.click("button", "Log out")
+	p.enter(`input[name="token"]`, operator)
+	p.click("button", "Log in with the token")
+
+	p.click("button", "Create a hold…")
+	p.shows("dialog .preview", "The scope is empty.")
+	p.enter(`dialog input[name="plan"]`, "azure")
+	p.shows("dialog .preview", "1 unfinished operation in the scope now.")
+	p.enter(`dialog input[name="worker"]`, "alpha")
+	p.shows("dialog .preview", "0 unfinished operations at such a step now.")
+	eval[any](p, `(() => { const e = document.querySelector('dialog input[name="worker"]'); e.value = 'beta'; e.dispatchEvent(new Event('input', {bubbles: true})); })(); undefined`)
+	p.shows("dialog .preview", "1 unfinished operation at such a step now. Others are held when they reach one.")
+	p.enter(`dialog input[name="reason"]`, "beta is being migrated")
+	eval[any](p, `(() => { const e = document.querySelector('dialog select[name="orders"]'); e.value = 'reject'; e.dispatchEvent(new Event('change', {bubbles: true})); })(); undefined`)
+	p.click("dialog button", "Create the hold")
+	p.shows(".refusal", "orders reject: the scope may have only instance, globalAccount, plan, region and type")
+	eval[any](p, `(() => { const e = document.querySelector('dialog select[name="orders"]'); e.value = 'wait'; e.dispatchEvent(new Event('change', {bubbles: true})); })(); undefined`)
+	p.click("dialog button", "Create the hold")
+	p.shows(".notice", "The hold applies within a second.")
+	p.shows("tbody tr", "plan azure, worker beta", "beta is being migrated", "olga", "released")
+	p.until("one operation is held", `document.querySelector('tbody td.number').innerText.trim() === '1'`)
+	s.awaitWaiting(azure, operator, "held")
+
+	p.open("/console/operations/" + azure.ID)
+	p.shows(".callout", "Waiting: hold")
+	p.click(".callout a", eval[string](p, `document.querySelector('.callout a[href="/console/holds"]').innerText.trim()`))
+	p.click("button", "Release…")
+	p.shows("dialog", "Release this hold?", "1 operation will continue")
+	p.click("dialog button", "Release")
+	p.shows("#main", "There are no holds.")
+	s.awaitWaiting(azure, operator, "polling")
+	p.click("nav a", "Actions")
+	p.shows("tbody tr", "release_hold", "create_hold")
+}
