@@ -127,7 +127,7 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 		s.get("/overview", &overview)
 		return overview.Waiting["instance_busy"] == 1
 	})
-	counts := map[string]int{"executing": 1, "polling": 1, "failing": 1, "no_answer": 0, "no_worker": 1, "held": 0, "instance_busy": 1, "admission": 0}
+	counts := map[string]int{"executing": 1, "polling": 1, "failing": 1, "no_answer": 0, "no_worker": 1, "held": 0, "limited": 0, "instance_busy": 1, "admission": 0}
 	if diff := cmp.Diff(counts, overview.Waiting); diff != "" {
 		t.Errorf("waiting (-want +got):\n%s", diff)
 	}

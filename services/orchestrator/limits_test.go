@@ -27,6 +27,14 @@ func (s *system) limits(document string, dryRun bool) (answer operator.LimitsAns
 	return answer, response.StatusCode
 }
 
+// applied applies a valid document.
+func (s *system) applied(document string) {
+	s.t.Helper()
+	if _, status := s.limits(document, false); status != http.StatusOK {
+		s.t.Fatalf("the limits are answered with %d", status)
+	}
+}
+
 func TestLimits_Apply_RecordsTheDocument(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

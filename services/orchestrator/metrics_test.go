@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
@@ -83,7 +84,6 @@ func (s *system) shows(want map[string]float64) {
 
 func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 	s := measured(t)
-	s.cfg.Admission = map[event.OperationType]int{event.Update: 1}
 	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		if op.InstanceID == "retries" {
 			return op, time.Hour, nil
@@ -99,6 +99,7 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		return op, 0, ctx.Err()
 	})
 	s.orchestrator()
+	s.applied("limits: [{name: updates, scope: {type: update}, operations: 1}]")
 	s.worker("alpha") // and no beta
 	stuck, next := operation(event.Provision, "stuck", "aws"), operation(event.Update, "stuck", "aws")
 	running, queued := operation(event.Update, "runs", "azure"), operation(event.Update, "queues", "azure")
@@ -116,7 +117,11 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		"keb_operations_waiting|executing|provision":            0,
 		"keb_operations_waiting|executing|update":               1,
 		"keb_operations_waiting|instance_busy|update":           1,
-		"keb_operations_waiting|admission|update":               1,
+		"keb_operations_waiting|limited|update":                 1,
+		"keb_limit|updates|operations":                          1,
+		"keb_limit_in_use|updates|operations":                   1,
+		"keb_limit_waiting|updates|operations":                  1,
+		"keb_operations_waiting|admission|update":               0,
 		"keb_step_operations|no_worker|Second|beta":             1,
 		"keb_step_operations|polling|First|alpha":               1,
 		"keb_step_operations|executing|Change|alpha":            1,
@@ -125,8 +130,6 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		"keb_worker_replicas|beta":                              0,
 		"keb_worker_step_served|First|alpha":                    1,
 		"keb_worker_step_served|Second|beta":                    0,
-		"keb_admission_limit|update":                            1,
-		"keb_admission_limit|provision":                         -1,
 		"keb_bus_consumer_pending|beta|KEB_COMMANDS":            1,
 		"keb_bus_consumer_ack_pending|alpha|KEB_COMMANDS":       1,
 		"keb_operations_created_total|azure|update":             2,
@@ -152,7 +155,9 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		"keb_operations_unfinished|azure|pending|update":                      0,
 		"keb_operations_waiting|no_worker|provision":                          0,
 		"keb_operations_waiting|instance_busy|update":                         0,
-		"keb_operations_waiting|admission|update":                             0,
+		"keb_operations_waiting|limited|update":                               0,
+		"keb_limit_in_use|updates|operations":                                 0,
+		"keb_limit_waiting|updates|operations":                                0,
 		"keb_step_operations|no_worker|Second|beta":                           0,
 		"keb_step_oldest_seconds|no_worker|Second|beta":                       0,
 		"keb_worker_replicas|beta":                                            1,
@@ -218,8 +223,8 @@ stages:
 
 func TestMetrics_OperationNeverStarted_HasNoDuration(t *testing.T) {
 	s := measured(t)
-	s.cfg.Admission = map[event.OperationType]int{event.Update: 0}
 	s.orchestrator()
+	s.hold(operator.HoldScope{Type: event.Update}, nil)
 	op := operation(event.Update, "i-1", "aws")
 	s.request(op)
 	s.await(op, event.Pending)

@@ -268,7 +268,6 @@ func TestConfig_InvalidField_IsNamed(t *testing.T) {
 		{"an archive with a shorter retention than the list", func(c *orchestrator.Config) { c.KeepArchive = 30 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 720h0m0s: must not be shorter than KEB_OPERATIONS_KEEP"},
 		{"missing policy", func(c *orchestrator.Config) { c.MaintenancePolicy = overlays + "/none" }, "KEB_MAINTENANCE_POLICY: open "},
 		{"broken policy", func(c *orchestrator.Config) { c.MaintenancePolicy = policy }, "KEB_MAINTENANCE_POLICY: " + policy + ": default.timeEnd"},
-		{"negative admission", func(c *orchestrator.Config) { c.Admission = map[event.OperationType]int{"provision": -1} }, "KEB_ADMISSION"},
 		{"missing overlay", func(c *orchestrator.Config) { c.Overlays = []string{overlays + "/none"} }, "KEB_OVERLAYS"},
 		{"typo in an overlay", func(c *orchestrator.Config) { c.Overlays = []string{overlays} }, "typo.yaml:"},
 	} {

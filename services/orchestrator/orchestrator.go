@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -86,8 +85,6 @@ type Config struct {
 	Encrypted bool
 	// Overlays lists folders with overlay files, in the order in which they are applied.
 	Overlays []string `env:"KEB_OVERLAYS"`
-	// Admission limits the operations in progress by type, for example "provision:500". A type without an entry has no limit.
-	Admission map[event.OperationType]int `env:"KEB_ADMISSION"`
 	// Processes replaces the built-in process definitions, for tests and benchmarks.
 	Processes fs.FS `env:"-"`
 	// SweepEvery is the longest time between two sweeps, for tests; zero means one second.
@@ -153,11 +150,6 @@ func (c Config) Validate() error {
 	case full.KeepArchive < full.KeepOperations:
 		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than KEB_OPERATIONS_KEEP, which is %s",
 			c.KeepArchive, full.KeepOperations))
-	}
-	for _, t := range slices.Sorted(maps.Keys(c.Admission)) {
-		if n := c.Admission[t]; n < 0 {
-			problems = append(problems, fmt.Errorf("KEB_ADMISSION: %s:%d: must not be negative", t, n))
-		}
 	}
 	if _, err := c.load(); err != nil {
 		problems = append(problems, err)
@@ -306,9 +298,9 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.changes = stream.New(stream.Config{
 		Every: changesEvery, Reconcile: reconcileEvery, Buffer: clientBuffer, MaxClients: maxClients,
 	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
-	o.dispatch, err = dispatch.New(dispatch.Config{Admission: o.cfg.Admission, BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
+	o.dispatch, err = dispatch.New(dispatch.Config{BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: dispatch.Postgres{Store: o.store}, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
-		Holds: o.holds, Backlog: o.deps.Bus, Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
+		Holds: o.holds, Limits: o.limits, Backlog: o.deps.Bus, Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
 		TracerProvider: o.deps.TracerProvider, Watcher: dispatch.Watchers{o.tally, o.changes}, Notifier: o.deps.Bus,
 	})
 	if err != nil {
@@ -333,12 +325,12 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}
 	standing := census.New(census.Deps{
 		Operations: o.store, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
-		JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
+		Limits: o.currentLimits, JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
 	})
 	o.api = operatorapi.New(operatorapi.Deps{
 		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, Wake: o.orchestrations.Wake, Now: o.deps.Now, Log: o.deps.Log,
-		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed,
+		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed, CurrentLimits: o.currentLimits,
 		Signals: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,
 	})
@@ -353,6 +345,11 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.deps.Health.Add("postgres", o.store.Ping)
 	o.deps.Health.Add("nats", o.deps.Bus.Ready)
 	return nil
+}
+
+func (o *Orchestrator) currentLimits() *limit.Set {
+	set, _ := o.limits.Current()
+	return set
 }
 
 // observe registers the gauges and the statistics of the pools.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
@@ -134,9 +135,9 @@ func TestRequests_SameInstanceInOneBatch_KeepTheirOrder(t *testing.T) {
 
 func TestAdmission_Limit_KeepsTheOrder(t *testing.T) {
 	s := newSystem(t)
-	s.cfg.Admission = map[event.OperationType]int{event.Update: 2}
 	s.start()
 	s.orchestrator() // the limit applies to all orchestrators
+	s.applied("limits: [{name: updates, scope: {type: update}, operations: 2}]")
 	open := make(gate)
 	s.script.set("Change", open.step)
 	var operations []event.Operation
@@ -157,12 +158,13 @@ func TestAdmission_Limit_KeepsTheOrder(t *testing.T) {
 			return started == min(2, left)
 		})
 		var page struct {
-			Data []struct{ WaitingFor string }
+			Data []operator.Operation
 		}
 		s.get("/operations?state=pending", &page)
-		for _, p := range page.Data {
-			if p.WaitingFor != "admission" {
-				t.Errorf("a pending operation waits for %q", p.WaitingFor)
+		for i := range page.Data { // newest first
+			w := page.Data[i].Waiting
+			if w.Reason != operator.Limited || w.Limit != "updates" || w.Position != len(page.Data)-i {
+				t.Errorf("a pending operation waits for %+v, want position %d", w, len(page.Data)-i)
 			}
 		}
 		open <- struct{}{}

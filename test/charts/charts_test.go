@@ -79,7 +79,6 @@ broker:
   tolerations: [{key: a, operator: Exists}]
   affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
 orchestrator:
-  admission: {provision: 500, upgradeKyma: 20}
   overlays: {hello.yaml: "operation: provision\nchanges: []\n"}
   maintenancePolicy: '{"rules": []}'
 workerDefaults: {podDisruptionBudget: {maxUnavailable: "25%"}}

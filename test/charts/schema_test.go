@@ -26,8 +26,7 @@ func TestSchema_InvalidValues_AreNamed(t *testing.T) {
 		`broker: {resources: {limit: {}}}`:                             "'limit'",
 		`broker: {podDisruptionBudget: {minAvailable: 1}}`:             "'minAvailable'",
 		`broker: {podDisruptionBudget: {maxUnavailable: half}}`:        "/broker/podDisruptionBudget/maxUnavailable",
-		`orchestrator: {admission: {provisioning: 5}}`:                 "'provisioning'",
-		`orchestrator: {admission: {provision: -5}}`:                   "/orchestrator/admission/provision",
+		`orchestrator: {admission: {provision: 5}}`:                    "'admission'", // an installation of an earlier release
 		`orchestrator: {overlays: {mine: x}}`:                          "mine",
 		`workers: {avs: {enabled: 1}}`:                                 "/workers/avs/enabled",
 		`workers: {avs: {replica: 1}}`:                                 "'replica'",

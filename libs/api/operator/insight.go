@@ -71,7 +71,7 @@ type Stuck struct {
 	// Reason is never executing.
 	Reason WaitingReason       `json:"reason"`
 	Type   event.OperationType `json:"type"`
-	// Worker, Stage and Step are absent for the reasons instance_busy and admission, and for pending operations that are held.
+	// Worker, Stage and Step are absent for the reasons instance_busy and admission, and for pending operations that are held or limited.
 	Worker string `json:"worker,omitempty"`
 	Step   string `json:"step,omitempty"`
 	Stage  string `json:"stage,omitempty"`

@@ -9,13 +9,14 @@ import (
 )
 
 // WaitingReason is why an operation that has not ended stands where it stands. executing: the first try of the step runs. polling: the last
-// try ended without an error, and the step asked to run again. event: the last try ended without an error, and the step waits for an
-// event. failing: the last try ended with an error. no_answer: a live worker has not answered within the execution limit of the step. no_worker: no live worker serves the step. held: a hold keeps the operation from starting
-// or from sending its next command. instance_busy: another operation of the instance is in progress. admission: the instance is free but the operation has not started, for example because the limit on operations
-// of its type is reached. polling, event, failing and no_answer do not change while the next try runs.
+// try ended without an error, and the step asked to run again. event: the last try ended without an error, and the step waits for an event.
+// failing: the last try ended with an error. no_answer: a live worker has not answered within the execution limit of the step. no_worker: no
+// live worker serves the step. held: a hold keeps the operation from starting or from sending its next command. limited: a limit has no room
+// for the operation. instance_busy: another operation of the instance is in progress. admission: the operation may start, and is about to.
+// polling, event, failing and no_answer do not change while the next try runs.
 type WaitingReason string
 
-// The reasons. Only Held, InstanceBusy and Admission are of pending operations.
+// The reasons. Only Held, Limited, InstanceBusy and Admission are of pending operations.
 const (
 	Executing    WaitingReason = "executing"
 	Polling      WaitingReason = "polling"
@@ -24,13 +25,14 @@ const (
 	NoAnswer     WaitingReason = "no_answer"
 	NoWorker     WaitingReason = "no_worker"
 	Held         WaitingReason = "held"
+	Limited      WaitingReason = "limited"
 	InstanceBusy WaitingReason = "instance_busy"
 	Admission    WaitingReason = "admission"
 )
 
 // StepReasons returns the reasons of operations that are at a step of a worker.
 func StepReasons() []WaitingReason {
-	return []WaitingReason{Executing, Polling, AwaitsEvent, Failing, NoAnswer, NoWorker, Held}
+	return []WaitingReason{Executing, Polling, AwaitsEvent, Failing, NoAnswer, NoWorker, Held, Limited}
 }
 
 // WaitingReasons returns all reasons.
@@ -87,8 +89,8 @@ func (o *Operation) Final() bool { return o.State.Final() }
 type Waiting struct {
 	Reason WaitingReason `json:"reason"`
 	// Since depends on the reason. For polling, event, failing, no_answer and held, it is since when the reason holds. For executing, it is when the
-	// command was sent. For no_worker, it is also when the worker was last seen, if that was later. For instance_busy and admission, it is
-	// when the operation was requested, or retried by an operator.
+	// command was sent. For no_worker, it is also when the worker was last seen, if that was later. For instance_busy and admission, and
+	// for pending operations that are limited, it is when the operation was requested, or retried by an operator.
 	Since time.Time `json:"since"`
 	// Step is the step that the reason belongs to, and Worker its worker. While a stage is repeated, the current step may be an earlier one.
 	Worker string `json:"worker,omitempty"`
@@ -101,6 +103,10 @@ type Waiting struct {
 	Operation string `json:"operation,omitempty" jsonschema:"format=uuid"`
 	// Hold is the hold that holds the operation (held).
 	Hold string `json:"hold,omitempty" jsonschema:"format=uuid"`
+	// Limit is the name of the limit that has no room (limited).
+	Limit string `json:"limit,omitempty"`
+	// Position is the position in the queue of the limit, from 1. It is absent in long lists. It grows when others have earlier turns.
+	Position int `json:"position,omitempty"`
 }
 
 // String returns a human-readable sentence. It is empty during the first try of a step.
@@ -116,6 +122,11 @@ func (w *Waiting) String() string {
 		return "admission"
 	case Held:
 		return fmt.Sprintf("hold %s since %s", w.Hold, since)
+	case Limited:
+		if w.Position > 0 {
+			return fmt.Sprintf("limit %s at position %d since %s", w.Limit, w.Position, since)
+		}
+		return fmt.Sprintf("limit %s since %s", w.Limit, since)
 	case Polling:
 		return fmt.Sprintf("step %s, polling since %s", w.Step, since)
 	case AwaitsEvent:

@@ -27,7 +27,7 @@ func TestVariables_NestedStructs_AreFound(t *testing.T) {
 	names, err := configdoc.Names(root)
 	require.NoError(t, err)
 	for _, want := range []string{
-		"KEB_LOG_LEVEL", "KEB_METRICS_ADDR", "KEB_ADMISSION", "KEB_ACCESS_OIDC_ISSUER", "KEB_PROVISIONER_URL", "KEB_KCP_URL", "KEB_KYMA1_COMPONENTS",
+		"KEB_LOG_LEVEL", "KEB_METRICS_ADDR", "KEB_MAINTENANCE_POLICY", "KEB_ACCESS_OIDC_ISSUER", "KEB_PROVISIONER_URL", "KEB_KCP_URL", "KEB_KYMA1_COMPONENTS",
 		"KEB_AVS_TRIAL_GROUP_ID", "KEB_WORKER_RATE_LIMIT", "KEB_LANDSCAPE_DATA_DIR", "KEB_CIS_URL",
 	} {
 		if !slices.Contains(names, want) {

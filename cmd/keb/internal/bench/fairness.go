@@ -48,16 +48,37 @@ type fairnessCase struct {
 	name string
 	// upgrades means that the others are upgrades of many runtimes, and not orders of one global account.
 	upgrades bool
-	limits   map[event.OperationType]int
+	limits   string
 }
 
-// The limits are those of docs/production.md.
+const (
+	// recommended are the limits of docs/production.md.
+	recommended = `
+limits:
+  - {name: customers, scope: {type: [provision, update, deprovision]}, operations: 500}
+  - {name: account, scope: {type: [provision, update, deprovision]}, each: globalAccount, operations: 100}
+  - {name: upgrades, scope: {type: [upgradeKyma, upgradeCluster]}, operations: 50}
+`
+	// total has no limit for each global account.
+	total = `
+limits:
+  - {name: customers, scope: {type: [provision, update, deprovision]}, operations: 200}
+`
+	// shared has one limit for all types of operations.
+	shared = `
+limits:
+  - {name: all, operations: 200}
+`
+)
+
 func fairnessCases() []fairnessCase {
-	limits := map[event.OperationType]int{event.Provision: 200, event.UpgradeKyma: 50}
 	return []fairnessCase{
-		{name: "orders", limits: limits},
-		{name: "upgrades", upgrades: true, limits: limits},
+		{name: "orders, recommended limits", limits: recommended},
+		{name: "upgrades, recommended limits", upgrades: true, limits: recommended},
+		{name: "orders, one limit for all accounts", limits: total},
+		{name: "upgrades, one limit for all operations", upgrades: true, limits: shared},
 		{name: "orders, no limits"},
+		{name: "upgrades, no limits", upgrades: true},
 	}
 }
 
@@ -126,7 +147,7 @@ func (o *FairnessOptions) run(ctx context.Context, m *machine, c *fairnessCase) 
 		return r, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	i, err := install(ctx, p, m.log, layout{step: o.step, concurrency: workerConcurrency, admission: c.limits})
+	i, err := install(ctx, p, m.log, layout{step: o.step, concurrency: workerConcurrency, limits: c.limits})
 	if err != nil {
 		return r, err
 	}

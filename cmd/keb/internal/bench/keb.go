@@ -76,13 +76,15 @@ type layout struct {
 	step func(name string) noOp
 	// concurrency is that of each worker; zero means that the load is the limit, and not the workers.
 	concurrency int
-	// admission is the field of orchestrator.Config.
-	admission map[event.OperationType]int
+	// limits is the document with the limits; empty means that there are none.
+	limits string
 	// orchestrators is the number of orchestrators; zero means one.
 	orchestrators int
 	// keepOperations and archiveEvery are the fields of orchestrator.Config.
 	keepOperations, archiveEvery time.Duration
 }
+
+const limitsSQL = `INSERT INTO orchestrator.limits (version, document, applied_by, applied_at) VALUES (1, $1, 'bench', now())`
 
 // install starts orchestrators and all workers.
 func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *installation, err error) {
@@ -121,13 +123,17 @@ func install(ctx context.Context, p *parts, log *slog.Logger, l layout) (_ *inst
 		}
 		cfg := service.Defaults[orchestrator.Config]()
 		cfg.Database.URL, cfg.KeepOperations, cfg.ArchiveEvery = p.databaseURL, cmp.Or(l.keepOperations, cfg.KeepOperations), l.archiveEvery
-		cfg.Admission = l.admission
 		o, err := orchestrator.New(ctx, cfg, orchestrator.Deps{Bus: ob, Memory: stagemem.New(ob.JetStream(), keys), Log: log})
 		if err != nil {
 			return nil, err
 		}
 		i.close = append(i.close, func() { _ = o.Close() })
 		orchestrators = append(orchestrators, o)
+	}
+	if l.limits != "" {
+		if _, err := p.db.ExecContext(ctx, limitsSQL, l.limits); err != nil {
+			return nil, fmt.Errorf("apply limits: %w", err)
+		}
 	}
 	if i.process = orchestrators[0].Processes()[event.Provision]; i.process == nil {
 		return nil, errors.New("there is no provisioning process")

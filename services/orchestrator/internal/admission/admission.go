@@ -6,9 +6,11 @@ package admission
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"slices"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
 // Queue identifies operations that every limit treats alike. The pending operations of a queue start in order of arrival.
@@ -25,26 +27,18 @@ func QueueOf(op *event.Operation) Queue {
 	return Queue{Type: op.Type, GlobalAccount: op.Context.GlobalAccountID, Plan: op.Plan.Name, Region: op.Runtime.Region}
 }
 
+// Keys returns the limits that apply to the operations of a queue.
+func (q *Queue) Keys(limits *limit.Set) []limit.Key {
+	return limits.OfOperation(&event.Operation{
+		Type: q.Type, Context: event.Context{GlobalAccountID: q.GlobalAccount}, Plan: event.Plan{Name: q.Plan}, Runtime: event.Runtime{Region: q.Region},
+	})
+}
+
 // Waiting is a queue with an operation that may start.
 type Waiting struct {
 	Queue
 	// First is the arrival of the first operation that may start.
 	First int64
-}
-
-// Key names a limit on operations in progress, or one of the limits that a limit sets for each value of a member.
-type Key struct{ Limit, Value string }
-
-// Limits knows the limits on operations in progress.
-type Limits interface {
-	// Any reports whether there is a limit.
-	Any() bool
-	// Keys returns the limits that apply to a queue.
-	Keys(q Queue) []Key
-	// Max returns the maximum number of operations in progress of a limit.
-	Max(k Key) int
-	// Weight returns the share of a global account in relation to others; it is positive.
-	Weight(globalAccount string) float64
 }
 
 // Turn is the number of operations of a queue that may start.
@@ -70,7 +64,7 @@ func shareOf(q *Queue) share { return share{upgrade: IsUpgrade(q.Type), account:
 // Next returns at most n turns, one Turn for each queue. A turn goes to the global account with the fewest operations in progress in relation
 // to its weight, and within it to the queue with the first arrival. Queues without a limit do not compete: each may start n operations. A queue
 // may have fewer operations than turns.
-func Next(waiting []Waiting, running map[Queue]int, limits Limits, n int) []Turn {
+func Next(waiting []Waiting, running map[Queue]int, limits *limit.Set, n int) []Turn {
 	room := newRoom(limits, running)
 	accounts := map[share]*account{}
 	var turns []Turn
@@ -122,15 +116,61 @@ func Next(waiting []Waiting, running map[Queue]int, limits Limits, n int) []Turn
 	return turns
 }
 
-// room is what the limits leave.
-type room struct {
-	limits Limits
-	left   map[Key]int
-	of     map[Queue][]Key
+// Place is the place of a pending operation in the queue of a limit.
+type Place struct {
+	// Limit is the name of the limit that has no room, or, if all have, of the first one.
+	Limit string
+	// Position counts from 1.
+	Position int
 }
 
-func newRoom(limits Limits, running map[Queue]int) *room {
-	r := &room{limits: limits, left: map[Key]int{}, of: map[Queue][]Key{}}
+// PlaceOf returns the place of a pending operation of a queue, which needs limits. ahead is the number of pending operations of its global
+// account that arrived before. The position is exact as long as no operation arrives, ends or is held, and instances are free.
+func PlaceOf(q Queue, ahead int, pending, running map[Queue]int, limits *limit.Set) Place {
+	room := newRoom(limits, running)
+	keys := room.keys(q)
+	of := keys[0]
+	for _, k := range keys {
+		if room.left[k] <= 0 {
+			of = k
+			break
+		}
+	}
+	waiting, loads := map[share]int{}, map[share]int{}
+	for other, n := range pending {
+		if slices.Contains(room.keys(other), of) {
+			waiting[shareOf(&other)] += n
+		}
+	}
+	for other, n := range running {
+		if len(room.keys(other)) > 0 {
+			loads[shareOf(&other)] += n
+		}
+	}
+	own := shareOf(&q)
+	turn := float64(loads[own]+ahead) / limits.Weight(own.account)
+	position := 1 + ahead
+	for s, n := range waiting {
+		switch {
+		case s == own || s.upgrade && !own.upgrade:
+		case !s.upgrade && own.upgrade:
+			position += n
+		default: // those whose turns are earlier
+			position += min(n, max(0, int(math.Ceil(turn*limits.Weight(s.account)))-loads[s]))
+		}
+	}
+	return Place{Limit: of.Limit.Name, Position: position}
+}
+
+// room is what the limits leave.
+type room struct {
+	limits *limit.Set
+	left   map[limit.Key]int
+	of     map[Queue][]limit.Key
+}
+
+func newRoom(limits *limit.Set, running map[Queue]int) *room {
+	r := &room{limits: limits, left: map[limit.Key]int{}, of: map[Queue][]limit.Key{}}
 	for q, n := range running {
 		for _, k := range r.keys(q) {
 			r.left[k] -= n
@@ -140,14 +180,14 @@ func newRoom(limits Limits, running map[Queue]int) *room {
 }
 
 // keys returns the limits of a queue.
-func (r *room) keys(q Queue) []Key {
+func (r *room) keys(q Queue) []limit.Key {
 	keys, ok := r.of[q]
 	if !ok {
-		keys = r.limits.Keys(q)
+		keys = q.Keys(r.limits)
 		r.of[q] = keys
 		for _, k := range keys {
 			if _, ok := r.left[k]; !ok {
-				r.left[k] = r.limits.Max(k)
+				r.left[k] = k.Limit.Operations
 			}
 		}
 	}

@@ -9,45 +9,28 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
-// limits are limits on everything, on each type and on each global account; zero means none.
+// limits are limits on everything, on each global account and on each type; zero means none.
 type limits struct {
 	all, perAccount int
 	perType         map[event.OperationType]int
 	weights         map[string]float64
 }
 
-func (l *limits) Any() bool { return l.all > 0 || l.perAccount > 0 || len(l.perType) > 0 }
-
-func (l *limits) Keys(q admission.Queue) (keys []admission.Key) {
+func (l *limits) set() *limit.Set {
+	s := &limit.Set{Weights: l.weights}
 	if l.all > 0 {
-		keys = append(keys, admission.Key{Limit: "all"})
+		s.Limits = append(s.Limits, limit.Limit{Name: "all", Operations: l.all})
 	}
 	if l.perAccount > 0 {
-		keys = append(keys, admission.Key{Limit: "account", Value: q.GlobalAccount})
+		s.Limits = append(s.Limits, limit.Limit{Name: "account", Each: limit.GlobalAccount, Operations: l.perAccount})
 	}
-	if _, ok := l.perType[q.Type]; ok {
-		keys = append(keys, admission.Key{Limit: "type", Value: string(q.Type)})
+	for t, n := range l.perType {
+		s.Limits = append(s.Limits, limit.Limit{Name: "type", Scope: limit.Scope{limit.Type: {string(t)}}, Operations: n})
 	}
-	return keys
-}
-
-func (l *limits) Max(k admission.Key) int {
-	switch k.Limit {
-	case "all":
-		return l.all
-	case "account":
-		return l.perAccount
-	}
-	return l.perType[event.OperationType(k.Value)]
-}
-
-func (l *limits) Weight(account string) float64 {
-	if w, ok := l.weights[account]; ok {
-		return w
-	}
-	return 1
+	return s
 }
 
 func queue(t event.OperationType, account string) admission.Queue {
@@ -94,7 +77,7 @@ func TestNext_Limits_SelectInTurn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, admission.Next(c.waiting, c.running, &c.limits, c.n)); diff != "" {
+			if diff := cmp.Diff(c.want, admission.Next(c.waiting, c.running, c.limits.set(), c.n)); diff != "" {
 				t.Errorf("turns (-want +got):\n%s", diff)
 			}
 		})
@@ -111,7 +94,8 @@ func BenchmarkNext_ManyAccounts(b *testing.B) {
 		waiting = append(waiting, admission.Waiting{Queue: q, First: rng.Int64()})
 		running[q] = rng.IntN(3)
 	}
+	set := (&limits{all: 20_000, perAccount: 3}).set()
 	for b.Loop() {
-		admission.Next(waiting, running, &limits{all: 20_000, perAccount: 3}, 200)
+		admission.Next(waiting, running, set, 200)
 	}
 }

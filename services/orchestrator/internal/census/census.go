@@ -14,6 +14,8 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -21,6 +23,7 @@ import (
 // Operations counts unfinished operations.
 type Operations interface {
 	Census(ctx context.Context) (store.Census, error)
+	LimitUse(ctx context.Context) (running, waiting map[admission.Queue]int, err error)
 }
 
 // Orchestrations counts unfinished orchestrations and their operations.
@@ -46,9 +49,11 @@ type Deps struct {
 	Orchestrations Orchestrations
 	Definitions    Definitions
 	Workers        Workers
-	JetStream      jetstream.JetStream
-	Now            func() time.Time
-	Log            *slog.Logger
+	// Limits returns the limits that apply.
+	Limits    func() *limit.Set
+	JetStream jetstream.JetStream
+	Now       func() time.Time
+	Log       *slog.Logger
 }
 
 // Census counts operations and commands. It is safe for concurrent use.

@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -27,6 +28,10 @@ type fakes struct {
 func (f *fakes) Census(context.Context) (store.Census, error) {
 	f.counts++
 	return store.Census{Groups: f.groups}, nil
+}
+
+func (f *fakes) LimitUse(context.Context) (running, waiting map[admission.Queue]int, err error) {
+	return nil, nil, nil
 }
 
 func (f *fakes) Pinned(context.Context, string) (*process.Process, error) { return f.p, nil }

@@ -30,7 +30,7 @@ const (
 // Register registers the gauges.
 func (c *Census) Register(r prometheus.Registerer) error {
 	return errors.Join(
-		r.Register(newOperations(c)), r.Register(newOrchestrations(c)), r.Register(newWorkers(c)), r.Register(newBus(c)),
+		r.Register(newOperations(c)), r.Register(newOrchestrations(c)), r.Register(newWorkers(c)), r.Register(newBus(c)), r.Register(newLimits(c)),
 	)
 }
 

@@ -9,12 +9,13 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
 func TestAct_OperationEnds_AdmitsTheNextOne(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+	o.limit(event.Update, 1)
 	ids := b.request(o, "i-1", "i-2")
 	b.states(map[string]event.OperationState{ids[0]: event.InProgress, ids[1]: event.Pending})
 	for _, step := range []string{"One", "Two"} {
@@ -26,7 +27,7 @@ func TestAct_OperationEnds_AdmitsTheNextOne(t *testing.T) {
 func TestRequest_DeprovisioningPreempts_AdmitsTheNextOne(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
-	o.cfg.Admission = map[event.OperationType]int{event.Provision: 1}
+	o.limit(event.Provision, 1)
 	provision := func(instance string) event.Operation {
 		return event.Operation{Type: event.Provision, InstanceID: instance}
 	}
@@ -66,6 +67,30 @@ func (b *bundle) states(want map[string]event.OperationState) {
 	}
 }
 
+// fakeLimits implements Limits.
+type fakeLimits struct{ limit.Set }
+
+// Current implements Limits.
+func (f *fakeLimits) Current() (*limit.Set, int64) { return &f.Set, 1 }
+
+// limit sets the only limit: on the operations of a type in progress.
+func (o *orchestrator) limit(t event.OperationType, n int) {
+	o.deps.Limits = &fakeLimits{limit.Set{Limits: []limit.Limit{{Name: "type", Scope: limit.Scope{limit.Type: {string(t)}}, Operations: n}}}}
+}
+
+// busy makes instances busy with an operation that the orchestrator does not have. Operations for them wait until free is called.
+func (b *bundle) busy(instances ...string) {
+	b.t.Helper()
+	for _, id := range instances {
+		b.exec(`INSERT INTO orchestrator.instances (instance_id, running) VALUES ($1, gen_random_uuid())`, id)
+	}
+}
+
+func (b *bundle) free() {
+	b.t.Helper()
+	b.exec(`UPDATE orchestrator.instances SET running = NULL`)
+}
+
 // of returns an operation of a global account.
 func of(account, instance string, t event.OperationType) event.Operation {
 	return event.Operation{Type: t, InstanceID: instance, Context: event.Context{GlobalAccountID: account}}
@@ -74,7 +99,7 @@ func of(account, instance string, t event.OperationType) event.Operation {
 func TestAdmit_SeveralAccounts_TakeTurns(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 2}
+	o.limit(event.Update, 2)
 	var operations []event.Operation
 	for i := range 6 {
 		operations = append(operations, of("many", "many-"+strconv.Itoa(i), event.Update))
@@ -92,10 +117,11 @@ func TestAdmit_SeveralAccounts_TakeTurns(t *testing.T) {
 func TestAdmit_UnreadableOperation_DoesNotStopOthers(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+	b.busy("i-1", "i-2", "i-3")
 	ids := b.request(o, "i-1", "i-2", "i-3")
+	b.free()
 	b.exec(`UPDATE orchestrator.requests SET definition = 'unknown' WHERE operation_id = $1`, ids[0])
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+	o.limit(event.Update, 1)
 	require.NoError(t, o.Admit(t.Context()))
 	b.states(map[string]event.OperationState{ids[0]: event.Pending, ids[1]: event.InProgress, ids[2]: event.Pending})
 }
@@ -103,13 +129,13 @@ func TestAdmit_UnreadableOperation_DoesNotStopOthers(t *testing.T) {
 func TestAdmit_MoreThanABatch_StartsAll(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
 	instances := make([]string, admitBatch+50)
 	for i := range instances {
 		instances[i] = "i-" + strconv.Itoa(i)
 	}
+	b.busy(instances...)
 	b.request(o, instances...)
-	o.cfg.Admission = nil
+	b.free()
 	require.NoError(t, o.Admit(t.Context()))
 	var left int
 	require.NoError(t, b.db.Get(&left, `SELECT count(*) FROM orchestrator.operations WHERE state = 'pending'`))

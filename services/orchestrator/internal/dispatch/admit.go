@@ -8,36 +8,18 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // admitBatch is the maximum number of operations that one transaction starts.
 const admitBatch = 200
 
-// typeLimits implements admission.Limits with a limit for each type of operation.
-type typeLimits map[event.OperationType]int
-
-// Keys implements admission.Limits.
-func (l typeLimits) Keys(q admission.Queue) []admission.Key {
-	if _, ok := l[q.Type]; !ok {
-		return nil
-	}
-	return []admission.Key{{Limit: string(q.Type)}}
+// limited reports whether a limit of operations applies to the operations of a queue.
+func (d *Dispatcher) limited(q admission.Queue) bool {
+	limits, _ := d.deps.Limits.Current()
+	return len(q.Keys(limits)) > 0
 }
-
-// Max implements admission.Limits.
-func (l typeLimits) Max(k admission.Key) int { return l[event.OperationType(k.Limit)] }
-
-// Any implements admission.Limits.
-func (l typeLimits) Any() bool { return len(l) > 0 }
-
-// Weight implements admission.Limits.
-func (l typeLimits) Weight(string) float64 { return 1 }
-
-func (d *Dispatcher) limits() admission.Limits { return typeLimits(d.cfg.Admission) }
-
-// limited reports whether the operations of a queue have a limit.
-func (d *Dispatcher) limited(q admission.Queue) bool { return len(d.limits().Keys(q)) > 0 }
 
 // AdmitInstances starts the first pending operation of each of the instances.
 func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) error {
@@ -67,7 +49,8 @@ func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) e
 // Admit starts pending operations whose instances are free, as far as the limits allow. Global accounts take turns.
 func (d *Dispatcher) Admit(ctx context.Context) error {
 	pending, err := d.deps.Store.AnyPending(ctx)
-	a := admitting{d: d, limits: d.limits()}
+	limits, _ := d.deps.Limits.Current()
+	a := admitting{d: d, limits: limits}
 	for more := pending; more && err == nil; {
 		more, err = a.next(ctx)
 	}
@@ -80,7 +63,7 @@ func (d *Dispatcher) Admit(ctx context.Context) error {
 // admitting is one admission. It has several transactions.
 type admitting struct {
 	d      *Dispatcher
-	limits admission.Limits
+	limits *limit.Set
 	// unreadable are operations that cannot start. They must not keep their turns from others.
 	unreadable []string
 	// open counts the turns of the last transaction that no operation has taken.
@@ -100,18 +83,18 @@ func (a *admitting) next(ctx context.Context) (more bool, err error) {
 // pick returns the operations that have the next turns.
 func (a *admitting) pick(ctx context.Context, tx Tx) ([]store.Candidate, error) {
 	a.open = 0
-	any := a.limits.Any()
-	if any {
+	bounded := a.limits.BoundsOperations()
+	if bounded {
 		if err := tx.LockAdmission(ctx); err != nil {
 			return nil, err
 		}
 	}
-	waiting, err := tx.Queues(ctx, a.unreadable)
+	waiting, err := tx.PendingQueues(ctx, a.unreadable)
 	if err != nil || len(waiting) == 0 {
 		return nil, err
 	}
 	var running map[admission.Queue]int
-	if any {
+	if bounded {
 		if running, err = tx.Running(ctx); err != nil {
 			return nil, err
 		}
@@ -119,12 +102,12 @@ func (a *admitting) pick(ctx context.Context, tx Tx) ([]store.Candidate, error) 
 	turns := admission.Next(waiting, running, a.limits, admitBatch)
 	found, err := tx.Take(ctx, turns, a.unreadable, admitBatch)
 	for _, t := range turns {
-		if len(a.limits.Keys(t.Queue)) > 0 {
+		if len(t.Keys(a.limits)) > 0 {
 			a.open += t.N
 		}
 	}
 	for _, c := range found {
-		if a.d.limited(c.Queue) {
+		if len(c.Queue.Keys(a.limits)) > 0 {
 			a.open--
 		}
 	}

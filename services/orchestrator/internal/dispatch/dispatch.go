@@ -20,7 +20,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/time/rate"
 
-	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -29,15 +28,13 @@ import (
 
 // Config is the configuration of a Dispatcher.
 type Config struct {
-	// Admission is the maximum number of operations in progress by type; a type without an entry has no limit.
-	Admission map[event.OperationType]int
 	// BatchTimeout bounds the time for one batch; zero means no limit.
 	BatchTimeout time.Duration
 	// FoldAfter is the number of cursors after which the history of an operation that repeats a step is folded; zero means foldAfter.
 	FoldAfter int64
 }
 
-// Deps are the dependencies of a Dispatcher. Holds, Backlog, Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
+// Deps are the dependencies of a Dispatcher. Holds, Limits, Backlog, Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
 type Deps struct {
 	Store       Store
 	Publisher   Publisher
@@ -46,6 +43,8 @@ type Deps struct {
 	Purger      Cleaner
 	// Holds knows the holds; nil means that there are none.
 	Holds Holds
+	// Limits knows the limits; nil means that there are none.
+	Limits Limits
 	// Backlog knows which messages are not acknowledged; nil means that stored histories are not folded.
 	Backlog Backlog
 	// Metrics are the metrics to update; nil means metrics that are not registered.
@@ -83,11 +82,6 @@ type Dispatcher struct {
 
 // New returns a Dispatcher.
 func New(cfg Config, deps Deps) (*Dispatcher, error) {
-	for t, n := range cfg.Admission {
-		if n < 0 {
-			return nil, fmt.Errorf("admission of %s: %d: must not be negative; 0 stops new operations of the type", t, n)
-		}
-	}
 	if cfg.FoldAfter == 0 {
 		cfg.FoldAfter = foldAfter
 	}
@@ -96,6 +90,9 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	}
 	if deps.Holds == nil {
 		deps.Holds = noHolds{}
+	}
+	if deps.Limits == nil {
+		deps.Limits = noLimits{}
 	}
 	if deps.Apply == nil {
 		deps.Apply = engine.Apply
@@ -108,7 +105,7 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 		rareLog: rate.Sometimes{First: logAtFirst, Interval: logInterval},
 	}
 	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
-	d.metrics.prepare(deps.Definitions, cfg.Admission)
+	d.metrics.prepare(deps.Definitions)
 	d.outbox = &outbox{
 		deps: &d.deps, metrics: d.metrics, message: d.command, fact: d.fact, fail: d.failUnsendable, hold: d.holdUnpublished,
 		newWork: func(ctx context.Context, row *store.Row) (*work, error) { return d.newWork(ctx, row, true) },

@@ -136,9 +136,9 @@ func TestFacts_KilledBeforePublication_NextStartPublishes(t *testing.T) {
 		want    []string
 	}{
 		{"admission", func(b *bundle, o *orchestrator) string {
-			o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+			b.busy("i-1")
 			id := b.request(o, "i-1")[0]
-			o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+			b.free()
 			return id
 		}, func(_ *bundle, o *orchestrator, _ string) error { return o.Admit(t.Context()) }, begun},
 		{"action", func(b *bundle, o *orchestrator) string {
@@ -196,9 +196,9 @@ func TestFacts_Published_ClearTheRow(t *testing.T) {
 	b := setup(t)
 	facts := b.readFacts()
 	o := b.orchestrator()
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+	b.busy("i-1")
 	id := b.request(o, "i-1")[0]
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 2}
+	b.free()
 	require.NoError(t, o.Admit(t.Context()))
 	facts.want(id, begun...)
 	published := len(facts.seen[id])

@@ -111,7 +111,7 @@ func TestHold_NewOperation_StaysPendingUntilTheRelease(t *testing.T) {
 func TestHold_ManyHeld_DoNotBlockOthers(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 2}
+	o.limit(event.Update, 2)
 	b.holds([]hold.Scope{{Instance: "i-1"}, {Instance: "i-2"}}, o)
 	ids := b.request(o, "i-1", "i-2", "i-3")
 	require.NoError(t, o.Admit(t.Context()))

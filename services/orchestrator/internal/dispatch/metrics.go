@@ -31,7 +31,6 @@ type Metrics struct {
 	duration, waiting        *prometheus.HistogramVec
 	stageTime, stepTime      *prometheus.HistogramVec
 	attempts                 *prometheus.HistogramVec
-	limit                    *prometheus.GaugeVec
 
 	plans *scrape.Bound
 	// processes holds a *processMetrics by *process.Process. Definitions are few and never change.
@@ -120,18 +119,12 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			wide, "type", "step", "worker"),
 		attempts: histogram("keb_step_attempts", "Attempts that a step took until it ended.",
 			[]float64{1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000}, "type", "step"),
-		limit: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "keb_admission_limit", Help: "The most operations in progress; types without a limit are absent.",
-		}, []string{"type"}),
 		plans: scrape.NewBound(maxPlans), kinds: map[kind]*kindMetrics{}, reasons: map[string]*scrape.Bound{},
 	}
 }
 
 // prepare creates the series of new operations, so that their rates are correct from the first event.
-func (m *Metrics) prepare(definitions Definitions, admission map[event.OperationType]int) {
-	for t, n := range admission {
-		m.limit.WithLabelValues(string(t)).Set(float64(n))
-	}
+func (m *Metrics) prepare(definitions Definitions) {
 	for _, t := range event.OperationTypes() {
 		if p := definitions.Current(t); p != nil {
 			m.of(p)

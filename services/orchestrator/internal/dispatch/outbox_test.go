@@ -68,9 +68,9 @@ func TestOutbox_SendWindowOver_DropsCommand(t *testing.T) {
 func TestOutbox_AdmittedWhileBusAway_IsPublished(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+	b.busy("i-1")
 	id := b.request(o, "i-1")[0]
-	o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+	b.free()
 	o.bus.set(commandsOnly, false)
 	if err := o.Admit(t.Context()); err == nil || !b.row(id).InFlight() {
 		t.Fatalf("error %v; want an operation that started and whose command is not published", err)

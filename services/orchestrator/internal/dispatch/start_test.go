@@ -45,9 +45,9 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 			return err
 		}, 2, 1, false},
 		{"of an operation that was admitted", func(b *bundle, o *orchestrator) string {
-			o.cfg.Admission = map[event.OperationType]int{event.Update: 0}
+			b.busy("i-1")
 			id := b.request(o, "i-1")[0]
-			o.cfg.Admission = map[event.OperationType]int{event.Update: 1}
+			b.free()
 			return id
 		}, func(_ *bundle, o *orchestrator, _ string) error {
 			return o.Admit(t.Context())

@@ -147,6 +147,11 @@ func (s *Set) OfOperation(op *event.Operation) []Key {
 	return s.keys(op, "", "", func(l *Limit) bool { return l.Operations > 0 })
 }
 
+// BoundsOperations reports whether there is a limit of operations.
+func (s *Set) BoundsOperations() bool {
+	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Operations > 0 })
+}
+
 func (s *Set) keys(op *event.Operation, worker, step string, bounds func(*Limit) bool) []Key {
 	var keys []Key
 	for i := range s.Limits {

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -240,6 +241,11 @@ func (p *parser) limit(n node) (l Limit) {
 		for _, m := range Members() {
 			if m.ofCommand() && (len(l.Scope[m]) > 0 || l.Each == m) {
 				f.problem("not allowed together with the member %s, which only commands have", m)
+			}
+		}
+		for _, plan := range l.Scope[Plan] {
+			if uuid.Validate(plan) == nil {
+				f.problem("not allowed with the id %s of a plan; use the name of the plan", plan)
 			}
 		}
 	}

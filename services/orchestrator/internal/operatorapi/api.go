@@ -23,6 +23,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
@@ -48,6 +49,7 @@ type Operations interface {
 	Samples(ctx context.Context, polls []store.PollsSince) ([]store.Sample, error)
 	Ended(ctx context.Context) ([]store.Ended, error)
 	Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]store.Oldest, error)
+	Admission(ctx context.Context, ids []string) (store.Admission, error)
 }
 
 // Counts counts what ended recently, by minute.
@@ -105,9 +107,10 @@ type Deps struct {
 	// Holds stores holds. HoldsChanged is called after a change to them.
 	Holds        Holds
 	HoldsChanged func(ctx context.Context) error
-	// Limits stores the limits. LimitsChanged is called after a change to them.
+	// Limits stores the limits. LimitsChanged is called after a change to them, and CurrentLimits returns those that apply.
 	Limits        Limits
 	LimitsChanged func(ctx context.Context) error
+	CurrentLimits func() *limit.Set
 	Signals       Signals
 	Now           func() time.Time
 	Log           *slog.Logger

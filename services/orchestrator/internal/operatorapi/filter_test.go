@@ -19,7 +19,7 @@ func TestParseQuestion_Filters(t *testing.T) {
 		"state=pending,in+progress&state=":   "",
 		"state=sleeping":                     `state "sleeping": allowed are pending, in progress, succeeded, failed, cancelled`,
 		"type=provision&type=create":         `type "create": allowed are provision, `,
-		"waiting=no_worker,nobody":           `waiting "nobody": allowed are executing, polling, failing, no_answer, no_worker, held, instance_busy, admission`,
+		"waiting=no_worker,nobody":           `waiting "nobody": allowed are executing, polling, failing, no_answer, no_worker, held, limited, instance_busy, admission`,
 		"waiting=retry":                      `waiting "retry": allowed are executing, polling, failing, `,
 		"plan=" + strings.Repeat("a,b", 100): "",
 		"plan=" + strings.Repeat("x", 300):   `plan "xxx`,

@@ -227,6 +227,8 @@ func stuckText(v *operator.Stuck) string {
 			return fmt.Sprintf("a hold keeps step %s of worker %s from running", v.Step, v.Worker)
 		}
 		return "a hold keeps the operation from starting"
+	case operator.Limited:
+		return "a limit has no room"
 	case operator.InstanceBusy:
 		return "another operation of the instance is in progress"
 	default:

@@ -8,6 +8,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -24,6 +25,8 @@ type extras struct {
 	// running is the operation in progress by instance, and recorded the time of the last history line by operation.
 	running  map[string]string
 	recorded map[string]time.Time
+	// places are the places of pending operations in the queues of limits.
+	places map[string]admission.Place
 }
 
 // extras reads the additional data of rows.
@@ -43,8 +46,39 @@ func (a *API) extras(ctx context.Context, rows []*store.Row) (s extras, err erro
 			return s, err
 		}
 	}
-	s.recorded, err = a.deps.Operations.Recorded(ctx, again)
+	if s.recorded, err = a.deps.Operations.Recorded(ctx, again); err != nil {
+		return s, err
+	}
+	s.places, err = a.places(ctx, rows, s.running)
 	return s, err
+}
+
+// maxPlaces is the maximum number of operations whose positions are determined. It takes milliseconds for each.
+const maxPlaces = 10
+
+// places returns the places of pending operations that only limits keep from starting.
+func (a *API) places(ctx context.Context, rows []*store.Row, running map[string]string) (map[string]admission.Place, error) {
+	var limited []string
+	places := map[string]admission.Place{}
+	limits := a.deps.CurrentLimits()
+	for _, r := range rows {
+		q := admission.QueueOf(&r.Operation)
+		if keys := q.Keys(limits); r.Status == event.Pending && !r.Held() && running[r.Operation.InstanceID] == "" && len(keys) > 0 {
+			limited = append(limited, r.Operation.ID)
+			places[r.Operation.ID] = admission.Place{Limit: keys[0].Limit.Name}
+		}
+	}
+	if len(limited) == 0 || len(limited) > maxPlaces {
+		return places, nil
+	}
+	standing, err := a.deps.Operations.Admission(ctx, limited)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range standing.Of {
+		places[m.ID] = admission.PlaceOf(m.Queue, m.Ahead, standing.Pending, standing.Running, limits)
+	}
+	return places, nil
 }
 
 // views converts rows to their form in the API.
@@ -109,6 +143,8 @@ func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Wait
 			w.Reason, w.Operation = operator.InstanceBusy, running
 		} else if r.Held() {
 			w.Reason, w.Since, w.Hold = operator.Held, r.HeldSince, r.HoldID
+		} else if place, ok := s.places[r.Operation.ID]; ok {
+			w.Reason, w.Limit, w.Position = operator.Limited, place.Limit, place.Position
 		}
 		return w
 	}

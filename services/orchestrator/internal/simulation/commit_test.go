@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -151,6 +152,8 @@ func (w *world) left(op *operation, atOnce bool, c *store.Change) {
 // insert adds an operation to the model.
 func (w *world) insert(n int, s *stored) *operation {
 	op := &operation{stored: s, request: w.asked[n], p: w.set[w.asked[n].kind], since: w.commits, published: map[string]bool{}}
+	q := admission.QueueOf(&s.row.Operation)
+	op.limits = q.Keys(w.limits)
 	op.model.reset()
 	w.operations = append(w.operations, op)
 	w.byID[n] = op
@@ -174,15 +177,6 @@ func (w *world) firstPending(instance int) *operation {
 		}
 	}
 	return nil
-}
-
-func (w *world) running(kind event.OperationType) (n int) {
-	for _, op := range w.operations {
-		if op.kind == kind && op.row.Status == event.InProgress {
-			n++
-		}
-	}
-	return n
 }
 
 // newer reports whether the instance has a later operation, except cancelled ones that are not an update after an update.

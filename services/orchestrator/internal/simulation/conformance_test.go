@@ -339,7 +339,7 @@ func (c *caller) admit() {
 		running, err := tx.Running(ctx)
 		c.tell("running", runningOf(running), err)
 		except := c.some()
-		waiting, err := tx.Queues(ctx, except)
+		waiting, err := tx.PendingQueues(ctx, except)
 		c.tell("queues", waiting, err)
 		var found []store.Candidate
 		if of {

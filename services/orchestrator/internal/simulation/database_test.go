@@ -6,7 +6,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -34,69 +33,8 @@ func (w *world) checkDatabase() {
 			w.violate("instance %d has %q in progress and %d waiting, but it should be %q and %d", i, in.Running, in.Waiting, running, waiting)
 		}
 	}
+	w.checkLimits()
 	w.checkTurns()
-	for t, limit := range w.limit {
-		if n := w.running(t); n > limit {
-			w.violate("%d operations of type %s are in progress, at most %d may be", n, t, limit)
-		}
-	}
-}
-
-// checkTurns checks that no pending operation had an earlier turn than one that the transaction has started, although the place in the limit would
-// have let it start.
-func (w *world) checkTurns() {
-	for _, op := range w.admitted {
-		if !w.limited(op) {
-			continue
-		}
-		// The last of the operations that the transaction has started for this place and account had at least that many before it.
-		upgrade := admission.IsUpgrade(op.kind)
-		before := w.inProgress(op.account(), upgrade) - 1
-		for _, o := range w.admitted {
-			if o.account() == op.account() && o.kind != op.kind && w.hasLimit(o) && admission.IsUpgrade(o.kind) == upgrade {
-				before--
-			}
-		}
-		for _, other := range w.operations {
-			if other.kind != op.kind || !w.mayStart(other) {
-				continue
-			}
-			w.count(countTurns)
-			if behind := w.inProgress(other.account(), upgrade); before > behind {
-				w.violate("operation %d of %s, which has %d in progress, starts before operation %d of %s, which has %d",
-					op.n, op.account(), before, other.n, other.account(), behind)
-			}
-		}
-	}
-	w.admitted = w.admitted[:0]
-}
-
-func (w *world) hasLimit(op *operation) bool {
-	_, ok := w.limit[op.kind]
-	return ok
-}
-
-// limited reports whether the limit of an operation is reached.
-func (w *world) limited(op *operation) bool {
-	return w.hasLimit(op) && w.running(op.kind) >= w.limit[op.kind]
-}
-
-// mayStart reports whether only a limit can keep an operation from starting.
-func (w *world) mayStart(op *operation) bool {
-	i := w.db.instances[instanceID(op.instance)]
-	return op.row.Status == event.Pending && !op.row.Held() && i.Running == "" && w.firstPending(op.instance) == op
-}
-
-func (op *operation) account() string { return op.row.Operation.Context.GlobalAccountID }
-
-// inProgress returns how many upgrades or other operations of a global account are in progress, as far as they have limits.
-func (w *world) inProgress(account string, upgrade bool) (n int) {
-	for _, op := range w.operations {
-		if w.hasLimit(op) && op.account() == account && op.row.Status == event.InProgress && admission.IsUpgrade(op.kind) == upgrade {
-			n++
-		}
-	}
-	return n
 }
 
 // checkOrder checks that the operations of an instance start in order of arrival.
@@ -207,7 +145,7 @@ func (w *world) checkWoken(t *task) {
 		if op == nil || op.since >= f.commit || op.row.Held() || t.withheld[op.n] {
 			continue
 		}
-		if _, limited := w.limit[op.kind]; !limited {
+		if len(op.limits) == 0 {
 			w.violate("operation %d waits for instance %d, which was freed, and is not started", op.n, f.instance)
 		}
 	}

@@ -363,12 +363,15 @@ func (tx *ramTx) mayStart(except []string) (found []*store.Row) {
 	return found
 }
 
-func (tx *ramTx) Queues(_ context.Context, except []string) (found []admission.Waiting, err error) {
+func (tx *ramTx) PendingQueues(_ context.Context, except []string) (found []admission.Waiting, err error) {
 	for _, row := range tx.mayStart(except) {
 		q := admission.QueueOf(&row.Operation)
 		if !slices.ContainsFunc(found, func(w admission.Waiting) bool { return w.Queue == q }) {
 			found = append(found, admission.Waiting{Queue: q, First: row.Arrived})
 		}
+	}
+	if upgrade := func(w admission.Waiting) bool { return admission.IsUpgrade(w.Type) }; tx.bug == bugUpgradesFirst && slices.ContainsFunc(found, upgrade) {
+		found = slices.DeleteFunc(found, func(w admission.Waiting) bool { return !upgrade(w) })
 	}
 	slices.SortFunc(found, func(a, b admission.Waiting) int {
 		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.GlobalAccount, b.GlobalAccount), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Region, b.Region))
@@ -379,14 +382,9 @@ func (tx *ramTx) Queues(_ context.Context, except []string) (found []admission.W
 func (tx *ramTx) Running(context.Context) (map[admission.Queue]int, error) {
 	running := map[admission.Queue]int{}
 	for _, s := range tx.rows {
-		if s.row.Status != event.InProgress || tx.bug == bugNoLimit {
-			continue
+		if s.row.Status == event.InProgress && tx.bug != bugNoLimit {
+			running[admission.QueueOf(&s.row.Operation)]++
 		}
-		q := admission.QueueOf(&s.row.Operation)
-		if tx.bug == bugNoTurns {
-			q.GlobalAccount = ""
-		}
-		running[q]++
 	}
 	return running, nil
 }

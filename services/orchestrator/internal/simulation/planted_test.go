@@ -37,6 +37,8 @@ const (
 	bugNoLimit
 	bugOvertaking
 	bugNoTurns
+	bugUpgradesFirst
+	bugLimitOfEachType
 	bugNoPreemption
 	bugRetryOfAnOldOne
 	bugNothingAtAStart
@@ -443,8 +445,10 @@ func outsideBugs() []planted {
 		{name: "an ended operation keeps its instance", want: "in progress and", bug: bugInstanceNotFreed},
 		{name: "an ended operation drops its details", want: "have lost", bug: bugDetailsNotLeft},
 		{name: "an instance has two operations in progress", want: "are in progress", bug: bugTwoOfAnInstance},
-		{name: "the limit of a type is ignored", want: "at most", bug: bugNoLimit},
-		{name: "global accounts do not take turns", want: "starts before operation", bug: bugNoTurns},
+		{name: "limits of operations are ignored", want: "allows at most", bug: bugNoLimit},
+		{name: "a limit of everything applies to each type", want: "allows at most", bug: bugLimitOfEachType},
+		{name: "a global account starves", want: "starts before operation", bug: bugNoTurns},
+		{name: "upgrades start before operations of customers", want: "of a customer", bug: bugUpgradesFirst},
 		{name: "an operation overtakes another of its instance", want: "overtakes", bug: bugOvertaking},
 		{name: "a deprovisioning cancels nothing", want: "waits for", bug: bugNoPreemption},
 		{name: "an old operation is retried", want: "although the instance has a newer one", bug: bugRetryOfAnOldOne},

@@ -42,8 +42,9 @@ type choice struct {
 const (
 	setDefinition = iota // of the five operation types
 	setPlan       = setDefinition + 5
-	setLimit      = setPlan + instances     // of the five operation types
-	setSkew       = setLimit + 5            // of the orchestrators
+	setLimit      = setPlan + instances     // of the five operation types, of global accounts, and of all operations
+	setWeight     = setLimit + 7            // of a global account
+	setSkew       = setWeight + 1           // of the orchestrators
 	setWorker     = setSkew + orchestrators // the clock of the workers
 	setFirst      = setWorker + 1           // instances requested at the start
 	setSlow       = setFirst + 1            // results of steps with a wait after the last choice

@@ -180,9 +180,9 @@ func (o *orchestrator) boot() {
 	o.known = w.holds
 	var err error
 	o.timer = timer.New(timer.Config{Every: time.Second}, w.db, now, silent)
-	o.dispatch, err = dispatch.New(dispatch.Config{Admission: w.limit}, dispatch.Deps{
+	o.dispatch, err = dispatch.New(dispatch.Config{}, dispatch.Deps{
 		Store: w.db, Publisher: w, Definitions: w, Workers: w, Purger: w, Metrics: w.metrics, Log: silent, Now: now,
-		Holds: o, Apply: w.decide, Wake: func(time.Time) {},
+		Holds: o, Limits: o, Apply: w.decide, Wake: func(time.Time) {},
 	})
 	if err != nil {
 		panic(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -48,7 +49,7 @@ type world struct {
 	operations []*operation // in order of arrival
 	byID       [maxOperations]*operation
 	instances  [instances]instance
-	limit      map[event.OperationType]int
+	limits     *limit.Set
 	commits    int
 	// admitted are the pending operations that the current transaction has started.
 	admitted []*operation
@@ -78,6 +79,8 @@ type operation struct {
 	*stored
 	request
 	p *process.Process
+	// limits are those that apply to the operation in progress.
+	limits []limit.Key
 	// since is the commit that made it pending.
 	since int
 	facts []engine.Fact // as they were decided
@@ -141,7 +144,7 @@ var plans = []event.Plan{{ID: "azure", Name: "azure"}, {ID: "trial", Name: "tria
 func (r *runner) newWorld(s *schedule, traced bool) *world {
 	w := &world{
 		apply: r.apply, bug: r.bug, counts: &r.counts, metrics: r.metrics, threads: &r.threads, now: epoch, traced: traced, set: process.Set{},
-		taken: make(map[string]bool, 64), limit: map[event.OperationType]int{}, made: map[event.Stream]time.Time{}, db: newRAM(),
+		taken: make(map[string]bool, 64), made: map[event.Stream]time.Time{}, db: newRAM(),
 	}
 	w.db.seen, w.db.early = w.seen, w.early
 	w.db.execution = func(row *store.Row) time.Duration {
@@ -155,10 +158,8 @@ func (r *runner) newWorld(s *schedule, traced bool) *world {
 	w.db.at, w.db.committed, w.db.done, w.db.bug = w.access, w.committed, w.checkDatabase, r.bug
 	for i, t := range event.OperationTypes() {
 		w.set[t] = r.pools.set(s.pool, s.setup[setDefinition+i])[t]
-		if n := s.setup[setLimit+i] % 6; n > 3 {
-			w.limit[t] = int(n - 3)
-		}
 	}
+	w.limits = limitsOf(s)
 	for i := range w.instances {
 		w.instances[i] = instance{plan: plans[s.setup[setPlan+i]%4/3]}
 	}

@@ -22,7 +22,7 @@ const MaxCount = 10_000
 // whose instance is free. An earlier release did not store the condition.
 const (
 	reasonSQL        = `COALESCE(CASE WHEN o.hold_id IS NOT NULL THEN 'held' END, o.condition, CASE WHEN o.due_at IS NULL THEN 'executing' WHEN o.error IS NULL THEN 'polling' ELSE 'failing' END)`
-	pendingReasonSQL = `CASE WHEN o.hold_id IS NOT NULL THEN 'held' ELSE 'admission' END`
+	pendingReasonSQL = `CASE WHEN o.hold_id IS NOT NULL THEN 'held' WHEN ` + boundedSQL + ` THEN 'limited' ELSE 'admission' END`
 )
 
 // Place is a step of a definition, by its hash and the indexes of stage and step.
@@ -192,7 +192,9 @@ func (w *where) waiting(reasons []operator.WaitingReason, unserved Places) {
 		case operator.InstanceBusy:
 			c = "o.state = 'pending' AND " + busy
 		case operator.Admission:
-			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy
+			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy + " AND NOT " + boundedSQL
+		case operator.Limited:
+			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy + " AND " + boundedSQL
 		case operator.Held:
 			c = "o.hold_id IS NOT NULL AND (o.state = 'in progress' OR NOT " + busy + ")"
 		default:

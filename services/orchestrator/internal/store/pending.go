@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/fnv"
 
+	"github.com/jmoiron/sqlx"
+
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 )
 
@@ -22,9 +24,9 @@ ORDER BY o.arrived`
 	anyPendingSQL = `
 SELECT (SELECT type FROM orchestrator.operations WHERE state = 'pending' AND hold_id IS NULL ORDER BY type, global_account, plan, region, arrived LIMIT 1)
     IS NOT NULL`
-	// queuesSQL jumps from queue to queue in operations_pending, so that its cost depends on the number of queues, and not on the number of
+	// pendingQueuesSQL jumps from queue to queue in operations_pending, so that its cost depends on the number of queues, and not on the number of
 	// operations that wait in them.
-	queuesSQL = `
+	pendingQueuesSQL = `
 WITH RECURSIVE q AS (
     (SELECT type, global_account, plan, region FROM orchestrator.operations WHERE state = 'pending'
      ORDER BY type, global_account, plan, region LIMIT 1)
@@ -39,6 +41,21 @@ SELECT q.type, q.global_account, q.plan, q.region, f.arrived FROM q, LATERAL (SE
 	// runningSQL relies on operations_in_progress or operations_unfinished.
 	runningSQL = `
 SELECT type, global_account, plan, region, count(*) FROM orchestrator.operations WHERE state = 'in progress' GROUP BY 1, 2, 3, 4`
+	// pendingCountsSQL relies on operations_pending.
+	pendingCountsSQL = `
+SELECT type, global_account, plan, region, count(*) FROM orchestrator.operations WHERE state = 'pending' GROUP BY 1, 2, 3, 4`
+	// startableCountsSQL relies on operations_pending and instances_pkey.
+	startableCountsSQL = `
+SELECT o.type, o.global_account, o.plan, o.region, count(*) FROM orchestrator.operations o
+WHERE o.state = 'pending' AND o.hold_id IS NULL
+    AND (SELECT n.running FROM orchestrator.instances n WHERE n.instance_id = o.instance_id) IS NULL GROUP BY 1, 2, 3, 4`
+	// aheadSQL relies on operations_pkey and operations_pending.
+	aheadSQL = `
+SELECT m.id::text, m.type, m.global_account, m.plan, m.region, (SELECT count(*) FROM orchestrator.operations o
+    WHERE o.state = 'pending' AND o.type = ANY(CASE WHEN m.type IN ('upgradeKyma', 'upgradeCluster') THEN ARRAY['upgradeKyma', 'upgradeCluster']
+        ELSE ARRAY['provision', 'update', 'deprovision'] END)
+    AND o.global_account = m.global_account AND o.arrived < m.arrived)
+FROM orchestrator.operations m WHERE m.id = ANY($1::uuid[]) AND m.state = 'pending'`
 	// takeSQL relies on operations_pending. It skips locked instances, which another orchestrator handles.
 	takeSQL = `
 SELECT f.id::text, f.instance_id, q.type, q.global_account, q.plan, q.region
@@ -67,10 +84,10 @@ func (s *Store) AnyPending(ctx context.Context) (found bool, err error) {
 	return found, nil
 }
 
-// Queues returns the queues with an operation that may start: it is not held, its instance is free, and it is the first pending operation of its
+// PendingQueues returns the queues with an operation that may start: it is not held, its instance is free, and it is the first pending operation of its
 // instance, counting all types and held ones. The operations in except do not count.
-func (t *Tx) Queues(ctx context.Context, except []string) ([]admission.Waiting, error) {
-	rows, err := t.tx.QueryContext(ctx, queuesSQL, uuids(except))
+func (t *Tx) PendingQueues(ctx context.Context, except []string) ([]admission.Waiting, error) {
+	rows, err := t.tx.QueryContext(ctx, pendingQueuesSQL, uuids(except))
 	if err != nil {
 		return nil, fmt.Errorf("find queues of pending operations: %w", err)
 	}
@@ -88,24 +105,28 @@ func (t *Tx) Queues(ctx context.Context, except []string) ([]admission.Waiting, 
 
 // Running returns the numbers of operations in progress.
 func (t *Tx) Running(ctx context.Context) (map[admission.Queue]int, error) {
-	rows, err := t.tx.QueryContext(ctx, runningSQL)
+	return countQueues(ctx, t.tx, runningSQL)
+}
+
+func countQueues(ctx context.Context, db sqlx.QueryerContext, query string) (map[admission.Queue]int, error) {
+	rows, err := db.QueryxContext(ctx, query)
 	if err != nil {
-		return nil, fmt.Errorf("count operations in progress: %w", err)
+		return nil, fmt.Errorf("count operations: %w", err)
 	}
 	defer rows.Close()
-	running := map[admission.Queue]int{}
+	counts := map[admission.Queue]int{}
 	for rows.Next() {
 		var q admission.Queue
 		var n int
 		if err := rows.Scan(&q.Type, &q.GlobalAccount, &q.Plan, &q.Region, &n); err != nil {
-			return nil, fmt.Errorf("count operations in progress: %w", err)
+			return nil, fmt.Errorf("count operations: %w", err)
 		}
-		running[q] = n
+		counts[q] = n
 	}
-	return running, rows.Err()
+	return counts, rows.Err()
 }
 
-// Take returns at most limit operations that may start (see Queues), turn by turn, and locks their instances. Within a queue they are in order
+// Take returns at most limit operations that may start (see PendingQueues), turn by turn, and locks their instances. Within a queue they are in order
 // of arrival.
 func (t *Tx) Take(ctx context.Context, turns []admission.Turn, except []string, limit int) ([]Candidate, error) {
 	var kinds, accounts, plans, regions, most array
@@ -126,6 +147,52 @@ func (t *Tx) PendingOf(ctx context.Context, instanceIDs []string) ([]Candidate, 
 		list.text(id)
 	}
 	return t.candidates(ctx, pendingOfSQL, &list)
+}
+
+// LimitUse returns the numbers of operations in progress, and of those that only limits or the moment before the start keep from starting.
+func (s *Store) LimitUse(ctx context.Context) (running, waiting map[admission.Queue]int, err error) {
+	if running, err = countQueues(ctx, s.read, runningSQL); err != nil {
+		return nil, nil, err
+	}
+	waiting, err = countQueues(ctx, s.read, startableCountsSQL)
+	return running, waiting, err
+}
+
+// Pending is a pending operation with its place in the order of arrival.
+type Pending struct {
+	ID    string
+	Queue admission.Queue
+	// Ahead is the number of pending operations of its global account that arrived before: upgrades, or all others.
+	Ahead int
+}
+
+// Admission holds what the positions of pending operations depend on.
+type Admission struct {
+	Pending, Running map[admission.Queue]int
+	Of               []Pending
+}
+
+// Admission returns the numbers of operations that are pending and in progress, and the places of some pending ones.
+func (s *Store) Admission(ctx context.Context, ids []string) (a Admission, err error) {
+	if a.Running, err = countQueues(ctx, s.read, runningSQL); err != nil {
+		return a, err
+	}
+	if a.Pending, err = countQueues(ctx, s.read, pendingCountsSQL); err != nil {
+		return a, err
+	}
+	rows, err := s.read.QueryContext(ctx, aheadSQL, uuids(ids))
+	if err != nil {
+		return a, fmt.Errorf("find the places of pending operations: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var p Pending
+		if err := rows.Scan(&p.ID, &p.Queue.Type, &p.Queue.GlobalAccount, &p.Queue.Plan, &p.Queue.Region, &p.Ahead); err != nil {
+			return a, fmt.Errorf("find the places of pending operations: %w", err)
+		}
+		a.Of = append(a.Of, p)
+	}
+	return a, rows.Err()
 }
 
 func uuids(ids []string) *array {

@@ -16,7 +16,7 @@ func (b *bundle) next() map[event.OperationType][]string {
 	b.t.Helper()
 	ids := map[event.OperationType][]string{}
 	err := b.InTx(b.t.Context(), func(tx *Tx) error {
-		waiting, err := tx.Queues(b.t.Context(), nil)
+		waiting, err := tx.PendingQueues(b.t.Context(), nil)
 		if err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func TestPending_MixedTypes_KeepsOrderOfArrival(t *testing.T) {
 }
 
 // The queues are found although none of them has a value in common with the next one, and a held or busy operation hides no other one.
-func TestQueues_SeveralOperations_AreGrouped(t *testing.T) {
+func TestPendingQueues_SeveralOperations_AreGrouped(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	add := func(instance int, account, plan, region string) *Row {
@@ -100,7 +100,7 @@ func TestQueues_SeveralOperations_AreGrouped(t *testing.T) {
 		{Queue: queue(long[:100], "aws", long[:100]), First: arrived(fourth)},
 	}
 	require.NoError(t, b.InTx(t.Context(), func(tx *Tx) error {
-		got, err := tx.Queues(t.Context(), nil)
+		got, err := tx.PendingQueues(t.Context(), nil)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("queues (-want +got):\n%s", diff)
 		}

@@ -36,7 +36,7 @@ export const typeNames = {
 
 /** Why operations stand where they stand. @type {Record<string, string>} */
 export const reasons = {
-  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', held: 'Held', polling: 'Polling', event: 'Waiting for an event', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
+  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', held: 'Held', limited: 'Limited', polling: 'Polling', event: 'Waiting for an event', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
 };
 
 /** What an operator can do, by reason. @type {Record<string, string>} */
@@ -49,7 +49,8 @@ export const advice = {
   executing: 'The worker has the command. If no result arrives in time, the command is sent again.',
   held: 'A hold pauses the operations. They continue when it is released: see Holds.',
   instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
-  admission: 'The limit on operations of this type is reached. Wait, or raise KEB_ADMISSION.',
+  limited: 'A limit has no room. Wait, or raise the limit: keb limits shows it.',
+  admission: 'No action needed: the operation is about to start.',
 };
 
 /**
@@ -84,6 +85,7 @@ const looks = {
   'stage lost': ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
   instance_busy: ['idle', 'M6.2 5v6M9.8 5v6'],
   admission: ['idle', 'M6.2 5v6M9.8 5v6'],
+  limited: ['idle', 'M6.2 5v6M9.8 5v6'],
 };
 
 /** Returns a state in the spelling of the console: the API has canceled orchestrations and cancelled operations. @param {string} state */
@@ -252,7 +254,8 @@ export function waitingWords(o, now) {
     case 'event': return ['waiting for the event ', h('code', null, w.event ?? ''), ' for ', elapsed(w.since ?? '', now), nextTry(o, now)];
     case 'no_answer': return ['no answer of worker ', h('b', null, w.worker ?? ''), ' for ', elapsed(w.since ?? '', now)];
     case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance is in progress'];
-    case 'admission': return ['admission: the limit for operations of this type is reached'];
+    case 'limited': return ['limit ', h('code', null, w.limit ?? ''), w.position ? ` at position ${w.position}` : '', ' for ', elapsed(w.since ?? '', now)];
+    case 'admission': return ['the operation is about to start'];
     case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' has been executing the step for ', elapsed(w.since ?? '', now)];
     default: return o.waitingFor ?? w.reason;
   }

@@ -9,6 +9,9 @@ UPDATE orchestrator.operations o SET
     global_account = COALESCE(left(r.body #>> '{context,globalAccountId}', 100), ''), region = COALESCE(left(r.body #>> '{runtime,region}', 100), '')
 FROM orchestrator.requests r WHERE o.state IN ('pending', 'in progress') AND r.operation_id = o.id;
 
+-- The scopes of the limits on operations in progress in the document, as a list of objects of lists.
+ALTER TABLE orchestrator.limits ADD COLUMN operation_scopes jsonb NOT NULL DEFAULT '[]';
+
 -- waiting for their turn, in order of arrival within a queue
 DROP INDEX orchestrator.operations_pending;
 CREATE INDEX operations_pending ON orchestrator.operations (type, global_account, plan, region, arrived) WHERE state = 'pending';

@@ -83,7 +83,8 @@ function headline(g) {
       ? ['A hold keeps step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' from running', type]
       : ['A hold keeps the operation from starting', type];
     case 'instance_busy': return ['Another operation of the instance is in progress', type];
-    case 'admission': return ['The admission limit is reached', type];
+    case 'limited': return ['A limit has no room', type];
+    case 'admission': return ['The operation is about to start', type];
     default: return [g.text, type];
   }
 }
