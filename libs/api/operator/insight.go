@@ -17,6 +17,8 @@ type OperationCounts struct {
 // StepCounts counts executions of steps by outcome.
 type StepCounts struct {
 	Succeeded    int64 `json:"succeeded"`
+	// Polled counts tries that ended without an error and asked to run again, and Retry those with an error that are repeated.
+	Polled       int64 `json:"polled"`
 	Retry        int64 `json:"retry"`
 	Failed       int64 `json:"failed"`
 	Skipped      int64 `json:"skipped"`

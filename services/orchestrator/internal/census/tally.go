@@ -52,9 +52,12 @@ func NewTally(every time.Duration, s Counts, now func() time.Time, log *slog.Log
 	return &Tally{every: every, store: s, now: now, log: log, pending: map[store.TallyKey]int64{}}
 }
 
-// Started is the outcome that counts the start of an operation. The other outcomes are the final states of operations and the outcomes of
-// steps.
-const Started = "started"
+// Started is the outcome that counts the start of an operation, and Polled the one that counts a retry of a step without an error. The other
+// outcomes are the final states of operations and the outcomes of steps.
+const (
+	Started = "started"
+	Polled  = "polled"
+)
 
 // Committed implements dispatch.Watcher.
 func (t *Tally) Committed(transitions []dispatch.Transition) {
@@ -70,7 +73,11 @@ func (t *Tally) Committed(transitions []dispatch.Transition) {
 			t.count(minute, tr.Type, "", "", string(tr.State))
 		}
 		for _, e := range tr.Executions {
-			t.count(minute, tr.Type, e.Worker, e.Step, string(e.Outcome))
+			outcome := string(e.Outcome)
+			if e.Polled {
+				outcome = Polled
+			}
+			t.count(minute, tr.Type, e.Worker, e.Step, outcome)
 		}
 	}
 }

@@ -106,6 +106,18 @@ func TestTally_Commits_AreCounted(t *testing.T) {
 	}
 }
 
+func TestTally_RetriesWithoutError_AreCountedApart(t *testing.T) {
+	t.Parallel()
+	tl, _, _ := setup()
+	polled, retried := one, one
+	polled.Outcome, retried.Outcome = census.Polled, "retry"
+	tl.Committed([]dispatch.Transition{{Type: event.Update, State: event.InProgress, Executions: []dispatch.Execution{
+		{Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry}, {Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry, Polled: true},
+		{Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry, Polled: true},
+	}}})
+	since(t, tl, minute, map[store.TallyKey]int64{retried: 1, polled: 2})
+}
+
 func TestTally_WriteFails_IsRetried(t *testing.T) {
 	t.Parallel()
 	tl, f, _ := setup()

@@ -28,6 +28,8 @@ type Transition struct {
 type Execution struct {
 	Worker, Step string
 	Outcome      event.Outcome
+	// Polled reports whether a retry had no error.
+	Polled bool
 }
 
 // watch notifies the watcher of committed works.
@@ -63,7 +65,7 @@ func (w *work) transition() Transition {
 			if e.StepAttempt == 0 { // no command was sent
 				worker = process.WorkerOrchestrator
 			}
-			t.Executions = append(t.Executions, Execution{Worker: worker, Step: step.Name, Outcome: e.Outcome})
+			t.Executions = append(t.Executions, Execution{Worker: worker, Step: step.Name, Outcome: e.Outcome, Polled: e.Outcome == event.OutcomeRetry && e.Error == nil})
 		}
 	}
 	return t

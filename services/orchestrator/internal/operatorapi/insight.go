@@ -43,6 +43,8 @@ func addOperations(c *operator.OperationCounts, outcome string, n int64) {
 // addSteps adds n executions with an outcome.
 func addSteps(c *operator.StepCounts, outcome string, n int64) {
 	switch event.Outcome(outcome) {
+	case census.Polled:
+		c.Polled += n
 	case event.OutcomeSucceeded:
 		c.Succeeded += n
 	case event.OutcomeRetry:

@@ -116,8 +116,8 @@ function series(d) {
   const pick = (/** @type {string} */ kind, /** @type {string} */ key) => d.data.map((/** @type {any} */ b) => b[kind][key] ?? 0);
   /** @type {[string, string, string][]} */
   const outcomes = [
-    ['succeeded', 'succeeded', 'ok'], ['skipped', 'skipped', 'idle'], ['retry', 'retry', 'wait'], ['notCompleted', 'not completed', 'gone'],
-    ['failed', 'failed', 'bad'],
+    ['succeeded', 'succeeded', 'ok'], ['polled', 'polling', 'run'], ['skipped', 'skipped', 'idle'], ['retry', 'failing', 'wait'],
+    ['notCompleted', 'not completed', 'gone'], ['failed', 'failed', 'bad'],
   ];
   return h('div', { class: 'charts' },
     bars({
