@@ -11,7 +11,7 @@ import (
 // The cases of the suite that depend on the orchestrator, against the whole system. The broker alone passes all of them.
 func TestConformance_RunningBroker_Passes(t *testing.T) {
 	t.Parallel()
-	sys := harness.Start(t, harness.Options{})
+	sys := harness.Start(t, harness.Options{Race: true})
 	o := harness.Azure()
 	order := o.Body()
 	osbtest.Run(t, osbtest.Config{

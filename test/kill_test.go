@@ -33,7 +33,7 @@ func TestKill_FiveKillsAndLostBus_OperationsSucceed(t *testing.T) {
 	t.Parallel()
 	rnd := random(t)
 	// What was on the bus comes again when its execution limit is over, which is a minute otherwise.
-	sys := harness.Start(t, harness.Options{Accounts: 2 * operations(t), Env: lookUps, Overlays: []string{"testdata/short-executions"}})
+	sys := harness.Start(t, harness.Options{Accounts: 2 * operations(t), Env: lookUps, Overlays: []string{"testdata/short-executions"}, Race: true})
 	// Steps of a simulated landscape take no time at all; real ones are killed while they wait for an answer.
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
 		sys.Fault(system, `{"latencyMs": 40}`)

@@ -11,7 +11,7 @@ import (
 
 func TestRuntime_ProvisionDeprovision_LeavesNothing(t *testing.T) {
 	t.Parallel()
-	sys := harness.Start(t, harness.Options{Accounts: 20, FromNothing: true})
+	sys := harness.Start(t, harness.Options{Accounts: 20, FromNothing: true, Race: true})
 	orders := []*harness.Order{harness.Azure()}
 	o := orders[0]
 	// For each of four hyperscalers, with a tenth as many for EU access and three shared ones.

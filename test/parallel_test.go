@@ -98,7 +98,7 @@ func machines(machineType string) osbclient.Change {
 
 func TestParallel_Updates_GetOneOperation(t *testing.T) {
 	t.Parallel()
-	sys := harness.Start(t, harness.Options{})
+	sys := harness.Start(t, harness.Options{Race: true})
 	o := harness.Azure()
 	platform := sys.Platform()
 	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
@@ -157,7 +157,7 @@ func TestParallel_Updates_GetOneOperation(t *testing.T) {
 
 func TestParallel_RequestsDuringProvisioning_AreConsistent(t *testing.T) {
 	t.Parallel()
-	sys := harness.Start(t, harness.Options{})
+	sys := harness.Start(t, harness.Options{Race: true})
 	o := harness.Azure()
 	platform := sys.Platform()
 	// There is a cluster already, which must not stay.
@@ -214,7 +214,7 @@ func TestParallel_RequestsDuringProvisioning_AreConsistent(t *testing.T) {
 
 func TestParallel_SuspendAndResume_AreConsistent(t *testing.T) {
 	t.Parallel()
-	sys := harness.Start(t, harness.Options{})
+	sys := harness.Start(t, harness.Options{Race: true})
 	o := harness.Trial()
 	platform := sys.Platform()
 	ask := func(of func(client int) bool) func(client int) (*osbclient.Answer, error) {

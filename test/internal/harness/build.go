@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/postgres/pgtest"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // Programs that tests run.
@@ -25,9 +27,10 @@ const (
 // The programs of this test binary, each built once, when a test first needs it.
 var (
 	programs        = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "keb-e2e-") })
-	buildKeb        = build(keb, "keb")
-	buildHelloWorld = build(helloWorld, "hello-world-worker")
-	buildBTPManager = build(btpManager, "btp-manager")
+	buildKeb        = build(keb, "keb", false)
+	buildRacingKeb  = build(keb, "keb-race", true)
+	buildHelloWorld = build(helloWorld, "hello-world-worker", testkit.RaceDetector())
+	buildBTPManager = build(btpManager, "btp-manager", testkit.RaceDetector())
 )
 
 // Tests is a test binary for goleak.VerifyTestMain: its Run removes the programs and stops the shared Postgres afterwards.
@@ -46,16 +49,18 @@ func Clean(code int) int {
 	return code
 }
 
-func build(pkg, name string) func() (string, error) {
+func build(pkg, name string, race bool) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
 		dir, err := programs()
 		if err != nil {
 			return "", err
 		}
 		path := filepath.Join(dir, name)
-		// Without the profile, what the tests have compiled is used again.
-		args := append([]string{"build", "-pgo=off"}, buildFlags()...)
-		cmd := exec.Command("go", append(args, "-o", path, pkg)...)
+		// Without the profile, and without cgo where no race detector needs it, what the tests have compiled is used again.
+		cmd := exec.Command("go", "build", "-pgo=off", "-ldflags=-w", "-race="+strconv.FormatBool(race), "-o", path, pkg)
+		if !race {
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		}
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		if err := cmd.Run(); err != nil {
@@ -77,12 +82,12 @@ func Build(t testing.TB, folder, name string) string {
 // Program builds the program of a package, once for a test binary, and returns its path.
 func Program(t testing.TB, pkg, name string) string {
 	t.Helper()
-	found, _ := others.LoadOrStore(pkg, build(pkg, name))
+	found, _ := others.LoadOrStore(pkg, build(pkg, name, testkit.RaceDetector()))
 	once, _ := found.(func() (string, error))
 	return program(t, once)
 }
 
-// Keb is the path of the built keb.
+// Keb is the path of the built keb, without the race detector: with it, a start takes four times as much processor time.
 func Keb(t testing.TB) string { return program(t, buildKeb) }
 
 // HelloWorldWorker is the path of the built example of a team's worker.

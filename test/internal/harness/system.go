@@ -32,6 +32,8 @@ type Options struct {
 	Accounts int
 	// FromNothing lets keb up make its database cluster itself.
 	FromNothing bool
+	// Race runs a keb with the race detector if the test has it: for tests with many concurrent requests and operations.
+	Race bool
 }
 
 // System is a keb up with a data folder and addresses of its own, which it keeps from start to start.
@@ -97,7 +99,11 @@ func (s *System) Launch() *Process {
 	for _, dir := range s.opts.Overlays {
 		args = append(args, "--overlays", dir)
 	}
-	s.process = Spawn(s.t, Keb(s.t), s.Env(), args...)
+	path := Keb(s.t)
+	if s.opts.Race && testkit.RaceDetector() {
+		path = program(s.t, buildRacingKeb)
+	}
+	s.process = Spawn(s.t, path, s.Env(), args...)
 	s.processes = append(s.processes, s.process)
 	s.t.Cleanup(s.checkContracts)
 	return s.process

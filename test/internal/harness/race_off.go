@@ -1,6 +1,0 @@
-//go:build !race
-
-package harness
-
-// buildFlags build the programs as the tests themselves were built.
-func buildFlags() []string { return nil }
