@@ -17,7 +17,8 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 )
 
-// RuntimeState is the state of a runtime for operators (docs/contracts/broker.md#list-of-runtimes), see broker.runtime_state.
+// RuntimeState is the state of a runtime for operators (docs/contracts/broker.md#list-of-runtimes), see broker.runtime_state
+// and ignoreDryRuns.
 type RuntimeState string
 
 // The states of a runtime.

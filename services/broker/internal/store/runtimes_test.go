@@ -55,6 +55,7 @@ type did struct {
 	state event.OperationState
 	// suspension marks suspensions and unsuspensions.
 	suspension bool
+	dry        bool
 }
 
 // record stores an instance with these operations, the oldest first.
@@ -74,7 +75,7 @@ func operation(t testing.TB, s *Store, i *instance.Instance, id string, d did) {
 	in(t, s, func(ctx context.Context, tx *Tx) error {
 		r := Request{Operation: i.Event(id, d.kind, nil), At: time.Unix(2000, 0), Suspension: d.suspension}
 		if d.kind == event.UpgradeKyma || d.kind == event.UpgradeCluster {
-			r.Operation.Upgrade = &event.Upgrade{OrchestrationID: "orchestration", KymaVersion: "2.21.0"}
+			r.Operation.Upgrade = &event.Upgrade{OrchestrationID: "orchestration", KymaVersion: "2.21.0", DryRun: d.dry}
 			return tx.InsertUpgrades(ctx, []Request{r})
 		}
 		return tx.InsertOperation(ctx, r)
@@ -119,6 +120,12 @@ func TestRuntimeState_Operations_DetermineIt(t *testing.T) {
 		"upgrading, update waits":   {[]did{ready, {kind: event.UpgradeCluster, state: event.InProgress}, {kind: event.Update, state: event.Pending}}, RuntimeUpgrading},
 		"upgrade failed":            {[]did{ready, {kind: event.UpgradeKyma, state: event.Failed}}, RuntimeError},
 		"upgrade cancelled":         {[]did{ready, {kind: event.UpgradeKyma, state: event.Cancelled}}, RuntimeSucceeded},
+		"dry run":                   {[]did{ready, {kind: event.UpgradeKyma, state: event.InProgress, dry: true}}, RuntimeSucceeded},
+		"dry run failed":            {[]did{ready, {kind: event.UpgradeKyma, state: event.Failed, dry: true}}, RuntimeSucceeded},
+		"dry run after a failure":   {[]did{ready, {kind: event.Update, state: event.Failed}, {kind: event.UpgradeCluster, state: event.Succeeded, dry: true}}, RuntimeError},
+		"dry runs during an update": {[]did{ready, {kind: event.Update, state: event.InProgress}, {kind: event.UpgradeKyma, state: event.Failed, dry: true}, {kind: event.UpgradeKyma, state: event.Succeeded, dry: true}}, RuntimeUpdating},
+		"failure after a dry run":   {[]did{ready, {kind: event.UpgradeKyma, state: event.Succeeded, dry: true}, {kind: event.UpgradeKyma, state: event.Failed}}, RuntimeError},
+		"suspended after a dry run": {[]did{ready, {kind: event.UpgradeKyma, state: event.Failed, dry: true}, suspended}, RuntimeSuspended},
 		"suspension waits":          {[]did{ready, {kind: event.Deprovision, state: event.Pending, suspension: true}}, RuntimeDeprovisioning},
 		"suspended":                 {[]did{ready, suspended}, RuntimeSuspended},
 		"suspended and updated":     {[]did{ready, suspended, {kind: event.Update, state: event.Failed}}, RuntimeSuspended},

@@ -80,15 +80,31 @@ func (t *Tx) touch(instanceIDs ...string) {
 	}
 }
 
-// refresh runs the last statement of a transaction, see broker.refresh_runtimes.
+// ignoreDryRuns is the second part of broker.refresh_runtimes, whose locks it needs. A dry run changes no runtime: where one is the newest
+// operation that counts, the newest other one decides. That is the last provisioning at the earliest, which has succeeded in these states.
+// Index operations_instance.
+const ignoreDryRuns = `WITH counted AS (
+		SELECT o.instance_id, o.seq, o.type, o.state,
+			o.type LIKE 'upgrade%' AND coalesce(o.request -> 'operation' -> 'upgrade' ->> 'dryRun', '') = 'true' AS dry
+		FROM broker.operations o JOIN broker.runtimes r ON r.instance_id = o.instance_id
+		WHERE r.instance_id = ANY ($1) AND r.state IN ('succeeded', 'error', 'updating', 'upgrading') AND o.state NOT IN ('pending', 'cancelled')),
+	decisive AS (SELECT DISTINCT ON (instance_id) instance_id, seq, CASE state WHEN 'succeeded' THEN 'succeeded' WHEN 'failed' THEN 'error'
+			ELSE CASE type WHEN 'update' THEN 'updating' ELSE 'upgrading' END END AS state
+		FROM counted WHERE NOT dry ORDER BY instance_id, seq DESC)
+	UPDATE broker.runtimes r SET state = d.state FROM decisive d
+	WHERE r.instance_id = d.instance_id AND r.state <> d.state
+		AND EXISTS (SELECT FROM counted c WHERE c.instance_id = d.instance_id AND c.dry AND c.seq > d.seq)`
+
+// refresh runs the last statements of a transaction, see broker.refresh_runtimes.
 func (t *Tx) refresh(ctx context.Context) error {
 	if len(t.touched) == 0 {
 		return nil
 	}
-	_, err := t.tx.ExecContext(ctx, `SELECT broker.refresh_runtimes($1)`,
-		postgres.Array(slices.Sorted(maps.Keys(t.touched))))
-	if err != nil {
-		return fmt.Errorf("refresh list of runtimes: %w", err)
+	ids := postgres.Array(slices.Sorted(maps.Keys(t.touched)))
+	for _, statement := range []string{`SELECT broker.refresh_runtimes($1)`, ignoreDryRuns} {
+		if _, err := t.tx.ExecContext(ctx, statement, ids); err != nil {
+			return fmt.Errorf("refresh list of runtimes: %w", err)
+		}
 	}
 	return nil
 }
