@@ -226,6 +226,8 @@ type InstancesAnswer struct {
 	Instances []InstanceSummary `json:"instances"`
 	// Next is the value of After for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
+	// Plans contains the names of all plans that an instance can have, on the first page only.
+	Plans []string `json:"plans,omitempty"`
 }
 
 // InstanceSummary contains the properties by which other services select instances.

@@ -310,6 +310,9 @@ func TestAskInstances_SeveralPages_ReturnsAll(t *testing.T) {
 	after := ""
 	for {
 		page, err := b.instances(event.InstancesRequest{After: after, Limit: 2})
+		if isFirst := after == ""; slices.Contains(page.Plans, "own_cluster") != isFirst {
+			t.Errorf("plans after %q: %v", after, page.Plans)
+		}
 		require.NoError(t, err)
 		for _, i := range page.Instances {
 			got = append(got, i.InstanceID+" "+string(i.State))

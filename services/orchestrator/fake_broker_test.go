@@ -42,6 +42,8 @@ stages:
 type fakeBroker struct {
 	*system
 	instances []event.InstanceSummary
+	// plans are the names of all plans.
+	plans []string
 
 	mu       sync.Mutex
 	refuse   map[string]string // reason by instance
@@ -55,7 +57,7 @@ type fakeBroker struct {
 func newFakeBroker(t *testing.T, instances int) *fakeBroker {
 	t.Helper()
 	f := &fakeBroker{system: newSystem(t), refuse: map[string]string{}, recorded: map[string]event.UpgradeOrder{}}
-	f.cfg.Processes = orchestrationProcesses()
+	f.cfg.Processes, f.plans = orchestrationProcesses(), []string{"azure", "aws", "trial"}
 	f.cfg.OrchestrationsEvery = 50 * time.Millisecond
 	for i := range instances {
 		f.instances = append(f.instances, event.InstanceSummary{
@@ -87,6 +89,9 @@ func (f *fakeBroker) answerInstances(_ context.Context, data []byte) (any, error
 		i = 1 + slices.IndexFunc(f.instances, func(s event.InstanceSummary) bool { return s.InstanceID == request.After })
 	}
 	answer := event.InstancesAnswer{Instances: f.instances[i:min(i+request.Limit, len(f.instances))]}
+	if request.After == "" {
+		answer.Plans = f.plans
+	}
 	if n := i + len(answer.Instances); n < len(f.instances) {
 		answer.Next = f.instances[n-1].InstanceID
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
@@ -74,6 +75,10 @@ func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]event.UpgradeOrder{operation: want}, f.recorded); diff != "" {
 		t.Errorf("requests to the broker (-want +got):\n%s", diff)
+	}
+	var listed operator.Operation
+	if f.get("/operations/"+operation, &listed); !listed.DryRun || listed.OrchestrationID != id {
+		t.Errorf("operation %+v is not a dry run of %s", listed, id)
 	}
 	var shown shownMember
 	f.get("/orchestrations/"+id+"/operations/"+operation, &shown)
@@ -248,10 +253,18 @@ func TestOrchestration_InstanceNotProvisioned_IsSkipped(t *testing.T) {
 	if diff := cmp.Diff([]string{"i-00005", "i-00006"}, slices.Sorted(slices.Values(f.order))); diff != "" {
 		t.Errorf("upgraded (-want +got):\n%s", diff)
 	}
-	none := f.upgrade("kyma", `{"targets": {"include": [{"planName": "nosuch"}]}}`)
+	none := f.upgrade("kyma", `{"targets": {"include": [{"planName": "aws"}]}}`)
 	if o := f.awaitOrchestration(none, "succeeded"); o.Description != "no instance matches the targets" {
 		t.Errorf("description: %q", o.Description)
 	}
+}
+
+// A broker of the previous release does not name its plans.
+func TestOrchestration_BrokerWithoutPlans_AcceptsAnyPlan(t *testing.T) {
+	f := newFakeBroker(t, 1)
+	f.plans = nil
+	f.start()
+	f.awaitOrchestration(f.upgrade("kyma", `{"targets": {"include": [{"planName": "future"}]}}`), "succeeded")
 }
 
 func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
@@ -428,6 +441,8 @@ func TestOrchestrationAPI_InvalidRequest_IsRejected(t *testing.T) {
 		{"POST", "/upgrade/kyma", jsonType, `{"targets": {"include": [{"target": "all"}]}, "strategy": {"schedule": "maintenanceWindow"}}`, 400, "strategy.schedule"},
 		{"POST", "/upgrade/kyma", jsonType, strings.Repeat(" ", 1<<20+1), 413, "larger than"},
 		{"POST", "/upgrade/everything", jsonType, `{}`, 404, ""},
+		{"POST", "/upgrade/kyma", jsonType, `{"targets": {"include": [{"planName": "aws"}, {"planName": "azur"}]}}`, 400, `targets.include[1].planName: unknown plan \"azur\"; known: azure, aws, trial`},
+		{"POST", "/upgrade/cluster", jsonType, `{"targets": {"include": [{"target": "all"}], "exclude": [{"planName": "AWS"}]}}`, 400, "targets.exclude[0].planName"},
 		{"GET", "/orchestrations?state=sleeping", "", "", 400, `state \"sleeping\": allowed are pending, in progress`},
 		{"GET", "/orchestrations?page=0", "", "", 400, "page"},
 		{"GET", "/orchestrations?page_size=1001", "", "", 400, "page_size"},

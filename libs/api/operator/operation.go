@@ -80,6 +80,8 @@ type Operation struct {
 	Region string `json:"region,omitempty"`
 	// OrchestrationID is set only for upgrades.
 	OrchestrationID string `json:"orchestrationId,omitempty" jsonschema:"format=uuid"`
+	// DryRun reports whether the operation changes nothing in the runtime.
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 // Final reports whether the operation has ended.

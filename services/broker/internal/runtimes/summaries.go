@@ -8,6 +8,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -47,6 +48,9 @@ func (a *API) Answer(ctx context.Context, question []byte) (any, error) {
 	if err != nil {
 		a.deps.Log.Error("instances not read", "err", err)
 		return nil, errLater
+	}
+	if q.After == "" {
+		answer.Plans = catalog.PlanNames()
 	}
 	return answer, nil
 }

@@ -102,6 +102,8 @@ type Deps struct {
 	// Orchestrations stores orchestrations. Wake is called after a change to them.
 	Orchestrations Orchestrations
 	Wake           func()
+	// Plans returns the names of all plans.
+	Plans func(ctx context.Context) ([]string, error)
 	// Actions stores audit records.
 	Actions Actions
 	// Holds stores holds. HoldsChanged is called after a change to them.

@@ -77,6 +77,10 @@ func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
 			a.fail(w, http.StatusBadRequest, err)
 			return
 		}
+		if err := a.checkPlans(r.Context(), parameters.Targets); err != nil {
+			a.fail(w, http.StatusBadRequest, err)
+			return
+		}
 		o := orchestration.New(t, parameters, a.deps.Now().UTC())
 		if err := a.deps.Orchestrations.Create(r.Context(), o); err != nil {
 			a.internalError(w, r, err)
@@ -87,6 +91,25 @@ func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
 		a.deps.Wake()
 		a.write(w, http.StatusAccepted, operator.OrchestrationID{OrchestrationID: o.ID})
 	}
+}
+
+// plansTimeout limits the wait for the names of the plans.
+const plansTimeout = 2 * time.Second
+
+// checkPlans rejects targets that name an unknown plan. If the broker does not answer, the targets are accepted, because an orchestration
+// waits for the broker anyway.
+func (a *API) checkPlans(ctx context.Context, targets orchestration.Targets) error {
+	if !orchestration.NamesPlan(targets) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, plansTimeout)
+	defer cancel()
+	known, err := a.deps.Plans(ctx)
+	if err != nil || len(known) == 0 {
+		a.deps.Log.Warn("plans of targets not checked", "err", err)
+		return nil
+	}
+	return orchestration.CheckPlans(targets, known)
 }
 
 // body reads a body of limited size. If ok is false, the request has been answered.

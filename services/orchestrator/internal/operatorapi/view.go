@@ -112,7 +112,7 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 		o.NotCompleted = []string{}
 	}
 	if op.Upgrade != nil {
-		o.OrchestrationID = op.Upgrade.OrchestrationID
+		o.OrchestrationID, o.DryRun = op.Upgrade.OrchestrationID, op.Upgrade.DryRun
 	}
 	if r.Ending != nil {
 		o.Error = &r.Ending.Error // the error that ends it, not one of the finally stage

@@ -1,9 +1,12 @@
 package orchestration
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
@@ -85,6 +88,35 @@ func compile(t *Target, at string) (matcher, error) {
 		*c.into = compiled
 	}
 	return m, nil
+}
+
+// KnownPlans asks the broker for the names of all plans. They are empty if the broker is older than this question.
+func KnownPlans(ctx context.Context, asker Asker) ([]string, error) {
+	var page event.InstancesAnswer
+	if err := asker.Ask(ctx, event.AskInstances, event.InstancesRequest{Limit: 1}, &page); err != nil {
+		return nil, err
+	}
+	return page.Plans, nil
+}
+
+// NamesPlan reports whether a target names a plan.
+func NamesPlan(t Targets) bool {
+	return slices.ContainsFunc(slices.Concat(t.Include, t.Exclude), func(t Target) bool { return t.PlanName != "" })
+}
+
+// CheckPlans rejects targets that name a plan that is not known. The error names the field and the known plans.
+func CheckPlans(t Targets, known []string) error {
+	for _, side := range []struct {
+		field   string
+		targets []Target
+	}{{"targets.include", t.Include}, {"targets.exclude", t.Exclude}} {
+		for i := range side.targets {
+			if plan := side.targets[i].PlanName; plan != "" && !slices.Contains(known, plan) {
+				return fmt.Errorf("%s[%d].planName: unknown plan %.50q; known: %s", side.field, i, plan, strings.Join(known, ", "))
+			}
+		}
+	}
+	return nil
 }
 
 func compileExpression(text string) (*regexp.Regexp, error) {
