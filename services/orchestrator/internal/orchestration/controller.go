@@ -13,17 +13,16 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/rounds"
 )
 
 const (
 	// idle is the longest time between two checks for orchestrations. It covers an orchestration whose orchestrator was killed.
 	idle = 10 * time.Second
-	// shortest is the shortest time between two checks, so that operations that end together cause one round.
-	shortest = 20 * time.Millisecond
 	// refresh is the interval at which the targets of a scheduled orchestration are looked up again.
 	refresh = 5 * time.Minute
-	// rounds is the number of orchestrations that one controller works on in parallel.
-	rounds = 3
+	// parallel is the number of orchestrations that one controller works on in parallel.
+	parallel = 3
 	// missing is how long a recorded operation may take to arrive before the broker is asked again.
 	missing = time.Minute
 	// Limits of requests (libs/event).
@@ -32,10 +31,7 @@ const (
 
 // Store stores orchestrations and their members. Each method reads and writes under a lock of the orchestration.
 type Store interface {
-	// Active returns the IDs of the orchestrations that have not ended.
-	Active(ctx context.Context) ([]string, error)
-	// Exclusively runs f unless another process runs it for this orchestration. It reports whether f ran.
-	Exclusively(ctx context.Context, id string, f func(ctx context.Context) error) (bool, error)
+	rounds.Store
 	Get(ctx context.Context, id string) (*Orchestration, error)
 	// Assign replaces the members of a pending orchestration. An instance that is already a member keeps its operation ID.
 	Assign(ctx context.Context, o *Orchestration, members []*Member) error
@@ -88,12 +84,13 @@ type Deps struct {
 	Registerer prometheus.Registerer
 }
 
-// Controller drives orchestrations. Any number of controllers may run, in any number of processes. Only one of them runs a round of an
+// Controller drives orchestrations; Run starts it. Any number of controllers may run, in any number of processes. Only one of them runs a round of an
 // orchestration at a time, and it commits every decision before acting on it.
 type Controller struct {
+	*rounds.Rounds
+
 	cfg   Config
 	deps  Deps
-	wake  chan struct{}
 	ended *prometheus.CounterVec
 	// notified contains the orchestrations whose customers were notified of the cancellation.
 	notified sync.Map
@@ -101,7 +98,10 @@ type Controller struct {
 
 // NewController returns a Controller. Run starts it.
 func NewController(cfg Config, deps Deps) (*Controller, error) {
-	c := &Controller{cfg: cfg, deps: deps, wake: make(chan struct{}, 1)}
+	c := &Controller{cfg: cfg, deps: deps}
+	c.Rounds = rounds.New(rounds.Config{
+		What: "orchestration", Every: cfg.Every, Idle: idle, Parallel: parallel, Timeout: cfg.Patience, RoundTimeout: 8 * cfg.Patience,
+	}, deps.Store, c.work, deps.Now, deps.Log)
 	c.ended = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "keb_orchestration_operations_finished_total", Help: "Operations of orchestrations that have ended, by state.",
 	}, []string{"state"})
@@ -116,120 +116,7 @@ func NewController(cfg Config, deps Deps) (*Controller, error) {
 	return c, nil
 }
 
-// Wake makes the controller check all orchestrations soon. It never blocks.
-func (c *Controller) Wake() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-// agenda contains when the orchestrations are checked next.
-type agenda struct {
-	next map[string]time.Time // orchestrations without a running round; absent means now
-	busy map[string]bool      // orchestrations with a running round; true if another must follow at once
-}
-
-// outcome is the result of a round.
-type outcome struct {
-	id   string
-	next time.Time
-}
-
-// Run works until ctx ends. It returns when its rounds have ended.
-func (c *Controller) Run(ctx context.Context) error {
-	var running sync.WaitGroup
-	defer running.Wait()
-	done := make(chan outcome, rounds)
-	a := agenda{next: map[string]time.Time{}, busy: map[string]bool{}}
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	hurried := false
-	soon := func() {
-		if !hurried { // otherwise a series of events would delay it again and again
-			hurried = true
-			pause.Reset(shortest)
-		}
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.wake:
-			clear(a.next)
-			for id := range a.busy {
-				a.busy[id] = true
-			}
-			soon()
-			continue
-		case o := <-done:
-			if again := a.busy[o.id]; !again {
-				a.next[o.id] = o.next
-			}
-			delete(a.busy, o.id)
-			soon()
-			continue
-		case <-pause.C:
-		}
-		hurried = false
-		pause.Reset(c.look(ctx, &a, c.deps.Now(), func(id string) {
-			running.Go(func() { done <- outcome{id: id, next: c.round(ctx, id)} })
-		}))
-	}
-}
-
-// look starts the rounds that are due, and returns the time until the next is due.
-func (c *Controller) look(ctx context.Context, a *agenda, now time.Time, start func(id string)) time.Duration {
-	limited, cancel := context.WithTimeout(ctx, c.cfg.Patience)
-	defer cancel()
-	active, err := c.deps.Store.Active(limited)
-	if err != nil {
-		if ctx.Err() == nil {
-			c.deps.Log.Warn("orchestrations not checked", "err", err)
-		}
-		return c.cfg.Every
-	}
-	wait, next := idle, make(map[string]time.Time, len(active))
-	for _, id := range active {
-		if _, busy := a.busy[id]; busy {
-			continue
-		}
-		at := a.next[id]
-		switch {
-		case at.After(now):
-			next[id] = at
-			wait = min(wait, at.Sub(now))
-		case len(a.busy) < rounds:
-			a.busy[id] = false
-			start(id)
-		}
-	}
-	a.next = next // drops the orchestrations that have ended
-	return max(wait, shortest)
-}
-
-// round runs one round of an orchestration, and returns when the next is due.
-func (c *Controller) round(ctx context.Context, id string) time.Time {
-	var next time.Time
-	ctx, cancel := context.WithTimeout(ctx, 8*c.cfg.Patience)
-	defer cancel()
-	ran, err := c.deps.Store.Exclusively(ctx, id, func(ctx context.Context) (err error) {
-		next, err = c.work(ctx, id)
-		return err
-	})
-	soon := c.deps.Now().Add(c.cfg.Every)
-	if err != nil {
-		if ctx.Err() == nil {
-			c.deps.Log.Warn("orchestration is resumed", "orchestration_id", id, "err", err)
-		}
-		return soon
-	}
-	if !ran {
-		return soon
-	}
-	return next
-}
-
+// work runs one round of an orchestration.
 func (c *Controller) work(ctx context.Context, id string) (time.Time, error) {
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Patience)
 	defer cancel()

@@ -65,12 +65,17 @@ func (s *Orchestrations) Active(ctx context.Context) ([]string, error) {
 // Exclusively runs f unless another call for the same orchestration is running in any process, and reports whether it ran. The lock ends
 // with the connection, so a killed process does not block others.
 func (s *Orchestrations) Exclusively(ctx context.Context, id string, f func(ctx context.Context) error) (bool, error) {
+	return exclusively(ctx, s.write, "orchestration "+id, f)
+}
+
+// exclusively runs f under an advisory lock, unless another process has the lock, and reports whether it ran.
+func exclusively(ctx context.Context, db *sqlx.DB, what string, f func(ctx context.Context) error) (bool, error) {
 	key := fnv.New64a()
-	_, _ = key.Write([]byte("keb orchestration " + id)) // a hash does not fail
+	_, _ = key.Write([]byte("keb " + what)) // a hash does not fail
 	var locked bool
-	err := postgres.InTx(ctx, s.write, func(tx *sqlx.Tx) error {
+	err := postgres.InTx(ctx, db, func(tx *sqlx.Tx) error {
 		if err := tx.GetContext(ctx, &locked, `SELECT pg_try_advisory_xact_lock($1)`, int64(key.Sum64())); err != nil {
-			return fmt.Errorf("lock orchestration: %w", err)
+			return fmt.Errorf("lock %s: %w", what, err)
 		}
 		if !locked {
 			return nil
