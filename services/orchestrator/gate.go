@@ -23,6 +23,7 @@ type gate struct {
 	guard   *access.Guard
 	login   *login.Login
 	actions *store.Actions
+	batches *store.Batches
 	// origins rejects requests that pages of other sites make browsers send.
 	origins *http.CrossOriginProtection
 	// clients limits the requests of each client.
@@ -71,14 +72,21 @@ func (g *gate) bounded(next http.Handler, observed func(http.Handler) http.Handl
 		})
 }
 
-// forget deletes old actions until ctx ends.
+// forget deletes old actions and batches until ctx ends.
 func (g *gate) forget(ctx context.Context) error {
 	return service.Every(ctx, forgetEvery, g.log, "remove old actions", func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		n, err := g.actions.Forget(ctx, g.now().Add(-g.keep), store.MaxActions)
+		before := g.now().Add(-g.keep)
+		n, err := g.actions.Forget(ctx, before, store.MaxActions)
 		if n > 0 {
 			g.log.Info("old actions removed", "actions", n)
+		}
+		if err != nil {
+			return err
+		}
+		if n, err = g.batches.Forget(ctx, before); n > 0 {
+			g.log.Info("old batches removed", "batches", n)
 		}
 		return err
 	})

@@ -29,6 +29,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator/internal/batch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/console"
 	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
@@ -53,8 +54,9 @@ const (
 	committers = 6
 	// readers is the number of connections for reads. One of them holds the rank.
 	readers = 7
-	// drivers is the number of connections for rounds of orchestrations, two for each round, and for requests about orchestrations.
-	drivers = 8
+	// drivers is the number of connections for rounds: two for each of three orchestrations, and one for each of two batches. The others are
+	// for requests about them.
+	drivers = 10
 	// handlers is the number of result batches that are processed in parallel.
 	handlers = 2
 	maxBatch = 500
@@ -233,6 +235,7 @@ type Orchestrator struct {
 	holds          *hold.Cache
 	limits         *limit.Cache
 	orchestrations *orchestration.Controller
+	batches        *batch.Controller
 	tally          *census.Tally
 	changes        *stream.Hub
 	api            *operatorapi.API
@@ -319,10 +322,17 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if o.gate, err = newGate(o.cfg, o.deps, store.NewActions(commit, read)); err != nil {
 		return err
 	}
-	orchestrations, err := o.openOrchestrations(ctx, read)
+	write, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator-orchestrations", MaxOpen: drivers})
 	if err != nil {
 		return err
 	}
+	orchestrations, err := o.openOrchestrations(write, read)
+	if err != nil {
+		return err
+	}
+	batches := store.NewBatches(o.store, write, read)
+	o.gate.batches = batches
+	o.batches = batch.NewController(batch.Config{Every: o.cfg.OrchestrationsEvery, Timeout: o.cfg.BatchTimeout}, batches, o.dispatch, o.deps.Now, o.deps.Log)
 	standing := census.New(census.Deps{
 		Operations: o.store, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
 		Limits: o.currentLimits, JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
@@ -332,6 +342,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Orchestrations: orchestrations, Wake: o.orchestrations.Wake,
 		Plans: func(ctx context.Context) ([]string, error) { return orchestration.KnownPlans(ctx, o.deps.Bus) }, Now: o.deps.Now, Log: o.deps.Log,
 		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed, CurrentLimits: o.currentLimits,
+		Batches: batches, WakeBatches: o.batches.Wake,
 		Signals: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,
 	})
@@ -376,16 +387,12 @@ func (o *Orchestrator) observe(standing *census.Census) error {
 	return nil
 }
 
-// openOrchestrations prepares the controller of orchestrations. The controller has a separate pool, because a round holds a connection while
-// it waits for other services.
-func (o *Orchestrator) openOrchestrations(ctx context.Context, read *sqlx.DB) (*store.Orchestrations, error) {
+// openOrchestrations prepares the controller of orchestrations. write is a separate pool, because a round holds a connection while it waits
+// for other services.
+func (o *Orchestrator) openOrchestrations(write, read *sqlx.DB) (*store.Orchestrations, error) {
 	policy, err := loadPolicy(o.cfg.MaintenancePolicy)
 	if err != nil {
 		return nil, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err)
-	}
-	write, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator-orchestrations", MaxOpen: drivers})
-	if err != nil {
-		return nil, err
 	}
 	orchestrations := store.NewOrchestrations(write, read)
 	o.orchestrations, err = orchestration.NewController(orchestration.Config{
@@ -551,6 +558,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("limits", o.limits.Run)
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.orchestrations.Run)
+	group.Add("batches", o.batches.Run)
 	group.Add("actions", o.gate.forget)
 	group.Add("archive", o.archive.Run)
 	group.Add("tally", o.tally.Run)

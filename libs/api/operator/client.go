@@ -104,13 +104,14 @@ func (f Filter) query() url.Values {
 			q.Set(key, at.UTC().Format(time.RFC3339))
 		}
 	}
-	if f.Page > 0 {
-		q.Set("page", strconv.Itoa(f.Page))
-	}
-	if f.PageSize > 0 {
-		q.Set("page_size", strconv.Itoa(f.PageSize))
-	}
+	maps.Copy(q, pageOf(f.Page, f.PageSize))
 	return q
+}
+
+// Query returns the filter as the query of a batch, without the page.
+func (f Filter) Query() string {
+	f.Page, f.PageSize = 0, 0
+	return f.query().Encode()
 }
 
 // Operations returns operations, and the raw answer.
@@ -358,6 +359,83 @@ func (c *Client) ApplyLimits(ctx context.Context, r LimitsRequest) (*LimitsAnswe
 		return nil, nil, fmt.Errorf("apply limits: %w", err)
 	}
 	return &out, raw, nil
+}
+
+// OrderBatch orders an action on all operations that match a filter, and returns the batch and the raw answer.
+func (c *Client) OrderBatch(ctx context.Context, r BatchRequest) (*Batch, json.RawMessage, error) {
+	return postBatch[Batch](ctx, c, "order batch", "/batches", r)
+}
+
+// PreviewBatch returns what a batch would do, and the raw answer.
+func (c *Client) PreviewBatch(ctx context.Context, r BatchRequest) (*BatchPreview, json.RawMessage, error) {
+	r.DryRun = true
+	return postBatch[BatchPreview](ctx, c, "preview batch", "/batches", r)
+}
+
+// ChangeBatch pauses, resumes or cancels a batch, and returns it with the raw answer. The action is "pause", "resume" or "cancel".
+func (c *Client) ChangeBatch(ctx context.Context, id, action string) (*Batch, json.RawMessage, error) {
+	return postBatch[Batch](ctx, c, action+" batch "+id, "/batches/"+url.PathEscape(id)+"/"+action, nil)
+}
+
+func postBatch[T any](ctx context.Context, c *Client, what, path string, request any) (*T, json.RawMessage, error) {
+	var body []byte
+	if request != nil {
+		var err error
+		if body, err = json.Marshal(request); err != nil {
+			return nil, nil, err
+		}
+	}
+	var out T
+	raw, err := c.send(ctx, http.MethodPost, path, "application/json", body, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return &out, raw, nil
+}
+
+// Batches returns a page of batches, newest first, and the raw answer. The page starts at 1.
+func (c *Client) Batches(ctx context.Context, page, pageSize int) (*List[Batch], json.RawMessage, error) {
+	var out List[Batch]
+	raw, err := c.get(ctx, "/batches", pageOf(page, pageSize), &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list batches: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// Batch returns a batch and the raw answer.
+func (c *Client) Batch(ctx context.Context, id string) (*Batch, json.RawMessage, error) {
+	var out Batch
+	raw, err := c.get(ctx, "/batches/"+url.PathEscape(id), nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read batch %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+// BatchResults returns a page of the operations of a batch, and the raw answer. An empty state selects all.
+func (c *Client) BatchResults(ctx context.Context, id string, state BatchResultState, page, pageSize int) (*List[BatchResult], json.RawMessage, error) {
+	query := pageOf(page, pageSize)
+	if state != "" {
+		query.Set("state", string(state))
+	}
+	var out List[BatchResult]
+	raw, err := c.get(ctx, "/batches/"+url.PathEscape(id)+"/operations", query, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the operations of batch %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+func pageOf(page, pageSize int) url.Values {
+	query := url.Values{}
+	if page > 0 {
+		query.Set("page", strconv.Itoa(page))
+	}
+	if pageSize > 0 {
+		query.Set("page_size", strconv.Itoa(pageSize))
+	}
+	return query
 }
 
 // ReplayFacts publishes facts again for a few seconds. The answer contains the position for the next request.

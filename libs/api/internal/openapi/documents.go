@@ -25,6 +25,7 @@ func operatorAPI() *Document {
 			operator.OrchestrationID{}, operator.List[operator.Orchestration]{}, operator.List[operator.Member]{}, operator.RetryAnswer{},
 			operator.Event{}, operator.Me{}, operator.Replay{}, operator.ReplayAnswer{}, operator.HoldRequest{}, operator.List[operator.Hold]{}, operator.List[operator.Action]{},
 			operator.EventAnswer{}, operator.Limits{}, operator.LimitsRequest{}, operator.LimitsAnswer{},
+			operator.BatchRequest{}, operator.BatchPreview{}, operator.List[operator.Batch]{}, operator.List[operator.BatchResult]{},
 		},
 		Enums: map[reflect.Type][]string{
 			reflect.TypeFor[event.OperationType]():         texts(event.OperationTypes()),

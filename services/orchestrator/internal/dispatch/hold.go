@@ -45,7 +45,7 @@ func (d *Dispatcher) holdStart(w *work) (held bool, err error) {
 
 // holdUnpublished commits the hold of an operation whose command is committed and was never published, unless it has moved on.
 func (d *Dispatcher) holdUnpublished(ctx context.Context, w *work, id string) error {
-	_, _, err := d.decide(ctx, w.row.Operation.ID, engine.Hold{ID: id, Cursor: w.row.Cursor, Dispatch: w.row.Dispatch})
+	_, err := d.decide(ctx, w.row.Operation.ID, engine.Hold{ID: id, Cursor: w.row.Cursor, Dispatch: w.row.Dispatch})
 	if errors.Is(err, engine.ErrNotPossible) || errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
+	"github.com/kyma-project/keb/services/orchestrator/internal/batch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -67,12 +68,13 @@ type Tx interface {
 	Finder
 	Candidates
 	Histories
+	Batches
 }
 
 // Rows reads, locks and writes operations.
 type Rows interface {
 	Load(ctx context.Context, ids []string) (map[string]*store.Row, error)
-	Lock(ctx context.Context, id string) (*store.Row, error)
+	Lock(ctx context.Context, ids []string) (map[string]*store.Row, error)
 	Unfinished(ctx context.Context, instanceID string) ([]*store.Row, error)
 	Write(ctx context.Context, changes []*store.Change) (map[string]int, error)
 }
@@ -81,8 +83,8 @@ type Rows interface {
 type Intake interface {
 	Insert(ctx context.Context, added []*store.Change) error
 	Archived(ctx context.Context, ids []string) ([]string, error)
-	Newer(ctx context.Context, id, instanceID string) (string, error)
-	ReopenMember(ctx context.Context, operationID string, now time.Time) error
+	Newer(ctx context.Context, ids []string) (map[string]string, error)
+	ReopenMembers(ctx context.Context, operationIDs []string, now time.Time) error
 }
 
 // Instances locks and saves instances.
@@ -114,6 +116,11 @@ type Candidates interface {
 type Histories interface {
 	StoredHistories(ctx context.Context, ids []string, limit int) (found map[string]*store.StoredHistory, ok bool, err error)
 	FoldHistories(ctx context.Context, folds []store.Fold) error
+}
+
+// Batches records what batches did.
+type Batches interface {
+	RecordBatch(ctx context.Context, id string, results []batch.Member, due, now time.Time) error
 }
 
 // Postgres adapts store.Store to the interface Store.

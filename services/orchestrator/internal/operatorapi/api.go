@@ -104,6 +104,9 @@ type Deps struct {
 	Wake           func()
 	// Plans returns the names of all plans.
 	Plans func(ctx context.Context) ([]string, error)
+	// Batches stores batches. WakeBatches is called after a change to them.
+	Batches     Batches
+	WakeBatches func()
 	// Actions stores audit records.
 	Actions Actions
 	// Holds stores holds. HoldsChanged is called after a change to them.
@@ -183,6 +186,7 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+StreamPath, a.stream)
 	mux.HandleFunc("GET /me", a.me)
 	mux.HandleFunc("GET /actions", a.listActions)
+	a.batchRoutes(mux)
 	a.orchestrationRoutes(mux)
 }
 
@@ -268,11 +272,7 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *oper
 	}
 	switch {
 	case err == nil && body.DryRun:
-		answer := operator.RetryPreview{Steps: make([]operator.PlannedStep, len(preview))}
-		for i, p := range preview {
-			answer.Steps[i] = operator.PlannedStep{Stage: p.Stage, Step: p.Step, Plan: string(p.Plan), Reason: p.Reason}
-		}
-		a.write(w, http.StatusOK, answer)
+		a.write(w, http.StatusOK, operator.RetryPreview{Steps: viewPlanned(preview)})
 	case err == nil:
 		a.deps.Log.Info("operator action", "operation_id", id.String(), "action", fmt.Sprintf("%T", e), "by", body.By)
 		w.WriteHeader(http.StatusNoContent)
@@ -283,6 +283,14 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *oper
 	default:
 		a.internalError(w, r, err)
 	}
+}
+
+func viewPlanned(preview []engine.Planned) []operator.PlannedStep {
+	steps := make([]operator.PlannedStep, len(preview))
+	for i, p := range preview {
+		steps[i] = operator.PlannedStep{Stage: p.Stage, Step: p.Step, Plan: string(p.Plan), Reason: p.Reason}
+	}
+	return steps
 }
 
 // detail returns what the record of an action has besides its operation.

@@ -154,7 +154,7 @@ func parseList(q url.Values, allowed []orchestration.State) (state orchestration
 	return state, limit, offset, err
 }
 
-func parseState(q url.Values, allowed []orchestration.State) (orchestration.State, error) {
+func parseState[T ~string](q url.Values, allowed []T) (T, error) {
 	given := q.Get("state")
 	if given == "" {
 		return "", nil

@@ -184,15 +184,15 @@ func (c *caller) do() {
 			found, err := tx.LockInstances(ctx, c.instances())
 			c.tell("instances", instancesOf(found), err)
 			for _, id := range c.some() {
-				row, err := tx.Lock(ctx, id)
+				rows, err := tx.Lock(ctx, []string{id, uuid.Max.String()})
 				require.NoError(c.t, err)
-				newer, err := tx.Newer(ctx, id, row.Operation.InstanceID)
+				c.tell("locked", len(rows), nil)
+				row := rows[id]
+				newer, err := tx.Newer(ctx, []string{id, uuid.Max.String()})
 				c.tell("newer", newer, err)
 				unfinished, err := tx.Unfinished(ctx, row.Operation.InstanceID)
 				c.tell("unfinished", len(unfinished), err)
 			}
-			_, err = tx.Lock(ctx, uuid.Max.String())
-			c.tell("lock", err)
 			return errRefused // rolls back
 		})
 		c.tell("transaction", errors.Is(err, errRefused))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
+	"github.com/kyma-project/keb/services/orchestrator/internal/batch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -206,12 +207,8 @@ func (tx *ramTx) Load(_ context.Context, ids []string) (map[string]*store.Row, e
 	return tx.read(ids), nil
 }
 
-func (tx *ramTx) Lock(_ context.Context, id string) (*store.Row, error) {
-	row := tx.read([]string{id})[id]
-	if row == nil {
-		return nil, store.ErrNotFound
-	}
-	return row, nil
+func (tx *ramTx) Lock(_ context.Context, ids []string) (map[string]*store.Row, error) {
+	return tx.read(ids), nil
 }
 
 func (tx *ramTx) Unfinished(_ context.Context, instanceID string) (found []*store.Row, err error) {
@@ -253,18 +250,29 @@ func (tx *ramTx) Insert(_ context.Context, added []*store.Change) error {
 
 func (tx *ramTx) Archived(context.Context, []string) ([]string, error) { return nil, nil }
 
-func (tx *ramTx) ReopenMember(context.Context, string, time.Time) error { return nil }
+func (tx *ramTx) ReopenMembers(context.Context, []string, time.Time) error { return nil }
 
-func (tx *ramTx) Newer(_ context.Context, id, instanceID string) (string, error) {
-	o := &tx.byID[id].row
-	for _, s := range tx.rows {
-		n := &s.row
-		counts := n.Status != event.Cancelled || n.Operation.Type == event.Update && o.Operation.Type == event.Update
-		if n.Operation.InstanceID == instanceID && n.Arrived > o.Arrived && counts && tx.bug != bugRetryOfAnOldOne {
-			return n.Operation.ID, nil
+func (tx *ramTx) RecordBatch(context.Context, string, []batch.Member, time.Time, time.Time) error {
+	return nil
+}
+
+func (tx *ramTx) Newer(_ context.Context, ids []string) (map[string]string, error) {
+	newer := map[string]string{}
+	for _, id := range ids {
+		if tx.byID[id] == nil {
+			continue
+		}
+		o := &tx.byID[id].row
+		for _, s := range tx.rows {
+			n := &s.row
+			counts := n.Status != event.Cancelled || n.Operation.Type == event.Update && o.Operation.Type == event.Update
+			if n.Operation.InstanceID == o.Operation.InstanceID && n.Arrived > o.Arrived && counts && tx.bug != bugRetryOfAnOldOne {
+				newer[id] = n.Operation.ID
+				break
+			}
 		}
 	}
-	return "", nil
+	return newer, nil
 }
 
 func (tx *ramTx) LockInstances(_ context.Context, ids []string) (map[string]*store.Instance, error) {

@@ -201,39 +201,40 @@ func clean(s string) string {
 
 // newerSQL relies on operations_instance.
 const newerSQL = `
-SELECT n.id::text FROM orchestrator.operations n JOIN orchestrator.operations o ON o.id = $1::uuid
-WHERE n.instance_id = $2 AND n.arrived > o.arrived AND (n.state <> 'cancelled' OR n.type = 'update' AND o.type = 'update')
-ORDER BY n.arrived LIMIT 1`
+SELECT v.id::text, v.newer::text FROM (
+    SELECT o.id, (SELECT n.id FROM orchestrator.operations n WHERE n.instance_id = o.instance_id AND n.arrived > o.arrived
+        AND (n.state <> 'cancelled' OR n.type = 'update' AND o.type = 'update') ORDER BY n.arrived LIMIT 1) AS newer
+    FROM orchestrator.operations o WHERE o.id = ANY($1::uuid[])) v
+WHERE v.newer IS NOT NULL`
 
-// Newer returns the first later operation of the same instance; empty if there is none. It ignores cancelled operations, except an update
-// after an update, because the platform has requested other values. The instance must be locked.
-func (t *Tx) Newer(ctx context.Context, id, instanceID string) (string, error) {
-	var found []string
-	err := t.tx.SelectContext(ctx, &found, newerSQL, id, instanceID)
+// Newer returns the first later operation of the same instance, for the operations that have one. It ignores cancelled operations, except an
+// update after an update, because the platform has requested other values. The instances must be locked.
+func (t *Tx) Newer(ctx context.Context, ids []string) (map[string]string, error) {
+	var list array
+	for _, id := range ids {
+		list.raw(id)
+	}
+	rows, err := t.tx.QueryContext(ctx, newerSQL, &list)
 	if err != nil {
-		return "", fmt.Errorf("look for a newer operation: %w", err)
+		return nil, fmt.Errorf("look for newer operations: %w", err)
 	}
-	if len(found) == 0 {
-		return "", nil
+	defer rows.Close()
+	newer := map[string]string{}
+	for rows.Next() {
+		var id, found string
+		if err := rows.Scan(&id, &found); err != nil {
+			return nil, fmt.Errorf("look for newer operations: %w", err)
+		}
+		newer[id] = found
 	}
-	return found[0], nil
+	return newer, rows.Err()
 }
 
-const lockSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = $1::uuid FOR UPDATE OF o NOWAIT`
+// lockSQL uses the primary key.
+const lockSQL = `SELECT` + rowColumns + fromRows + ` WHERE o.id = ANY($1::uuid[]) FOR UPDATE OF o SKIP LOCKED`
 
-// Lock locks and returns one operation, or ErrNotFound. If another transaction holds the row, the error is retryable
-// (postgres.IsRetryable).
-func (t *Tx) Lock(ctx context.Context, id string) (*Row, error) {
-	rows, err := t.tx.QueryContext(ctx, lockSQL, id)
-	if err != nil {
-		return nil, fmt.Errorf("lock operation: %w", err)
-	}
-	found, err := scanRows(rows)
-	if err != nil {
-		return nil, fmt.Errorf("lock operation: %w", err)
-	}
-	if len(found) == 0 {
-		return nil, ErrNotFound
-	}
-	return found[0], nil
+// Lock locks and returns existing operations by id. It leaves out those that another transaction holds, because that transaction may wait
+// for an instance that the caller has locked.
+func (t *Tx) Lock(ctx context.Context, ids []string) (map[string]*Row, error) {
+	return t.s.loadWith(ctx, t.tx.StmtxContext(ctx, t.s.lock), ids)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -37,30 +36,41 @@ RETURNING m.state`, id, now)
 	return stats, nil
 }
 
-// ReopenMember sets the member of a retried operation to in progress again, and its orchestration as well if it has failed. It does not
-// change members that the orchestration has retried itself, or members of a cancelled orchestration.
-func (t *Tx) ReopenMember(ctx context.Context, operationID string, now time.Time) error {
-	var id string
-	err := t.tx.GetContext(ctx, &id, `
+// ReopenMembers sets the members of retried operations to in progress again, and their orchestrations as well if they have failed. It does
+// not change members that the orchestration has retried itself, or members of a cancelled orchestration.
+func (t *Tx) ReopenMembers(ctx context.Context, operationIDs []string, now time.Time) error {
+	var operations array
+	for _, id := range operationIDs {
+		operations.raw(id)
+	}
+	var locked []string
+	err := t.tx.SelectContext(ctx, &locked, `
 SELECT o.id::text FROM orchestrator.orchestrations o
-WHERE o.id = (SELECT m.orchestration_id FROM orchestrator.orchestration_members m WHERE m.operation_id = $1::uuid)
-    AND o.state IN ('in progress', 'retrying', 'failed') FOR UPDATE`, operationID)
-	if errors.Is(err, sql.ErrNoRows) {
+WHERE o.id IN (SELECT m.orchestration_id FROM orchestrator.orchestration_members m WHERE m.operation_id = ANY($1::uuid[]))
+    AND o.state IN ('in progress', 'retrying', 'failed') ORDER BY o.id FOR UPDATE`, &operations)
+	if err != nil {
+		return fmt.Errorf("lock the orchestrations of operations: %w", err)
+	}
+	if len(locked) == 0 {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("lock the orchestration of operation %s: %w", operationID, err)
+	var orchestrations array
+	for _, id := range locked {
+		orchestrations.raw(id)
 	}
 	_, err = t.tx.ExecContext(ctx, `
 WITH member AS (
     UPDATE orchestrator.orchestration_members m SET state = 'in progress', description = '', updated_at = $3
-    WHERE m.operation_id = $2::uuid AND m.state = 'failed' AND m.retried_as IS NULL RETURNING m.orchestration_id
+    WHERE m.operation_id = ANY($2::uuid[]) AND m.orchestration_id = ANY($1::uuid[]) AND m.state = 'failed' AND m.retried_as IS NULL
+    RETURNING m.orchestration_id, m.operation_id
+), reopened AS (
+    SELECT orchestration_id, 'an operator has retried ' || CASE count(*) WHEN 1 THEN 'operation ' || min(operation_id::text)
+        ELSE count(*) || ' operations' END AS description FROM member GROUP BY orchestration_id
 )
-UPDATE orchestrator.orchestrations o SET state = 'in progress', description = $4, updated_at = $3
-FROM member WHERE o.id = $1::uuid AND o.id = member.orchestration_id AND o.state = 'failed'`,
-		id, operationID, now, "an operator has retried operation "+operationID)
+UPDATE orchestrator.orchestrations o SET state = 'in progress', description = r.description, updated_at = $3
+FROM reopened r WHERE o.id = r.orchestration_id AND o.state = 'failed'`, &orchestrations, &operations, now)
 	if err != nil {
-		return fmt.Errorf("reopen the member of operation %s: %w", operationID, err)
+		return fmt.Errorf("reopen the members of operations: %w", err)
 	}
 	return nil
 }

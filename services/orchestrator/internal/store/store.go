@@ -103,8 +103,8 @@ type Store struct {
 	commit *sqlx.DB
 	read   *sqlx.DB
 
-	write, writeRelease, insert, load, archived   *sqlx.Stmt
-	lockInstances, createInstances, saveInstances *sqlx.Stmt
+	write, writeRelease, insert, load, lock, archived *sqlx.Stmt
+	lockInstances, createInstances, saveInstances     *sqlx.Stmt
 }
 
 // New prepares the frequent statements. commit is the pool for transitions, and read the pool for queries.
@@ -118,6 +118,7 @@ func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 		{&s.writeRelease, writeReleaseSQL},
 		{&s.insert, insertSQL},
 		{&s.load, loadSQL},
+		{&s.lock, lockSQL},
 		{&s.archived, archivedSQL},
 		{&s.lockInstances, lockInstancesSQL},
 		{&s.createInstances, createInstancesSQL},
