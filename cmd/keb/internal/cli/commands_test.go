@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -42,6 +41,35 @@ func TestOperations_EmptyList_SaysSo(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /operations": {`200 {"data":[],"count":0,"totalCount":0}`}})
 	expect(t, run(t, "", "operations", "--operator-addr", addr), 0, "no operations\n", "")
+}
+
+func TestOperations_NotEnded_ShowsErrorAndMarks(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /operations": {`200 {"data":[
+ {"id":"op-3","type":"upgradeKyma","state":"in progress","instanceId":"i","plan":"aws","stage":"upgrade_kyma","step":"Apply_Kyma","dryRun":true,
+  "waitingFor":"step Apply_Kyma, failing since 2026-11-21T08:00:00Z","cancelRequested":"no longer needed",
+  "error":{"component":"lifecycle-manager","reason":"err_http","message":"` + strings.Repeat("long ", 900) + `the cause"},"createdAt":"2020-01-01T00:00:00Z"}],
+ "count":1,"totalCount":1}`}})
+	got := run(t, "", "operations", "--operator-addr", addr)
+	line := strings.Split(got.out, "\n")[1]
+	for _, want := range []string{"upgradeKyma (dry run)", "will be cancelled when its step answers; waits for: step Apply_Kyma"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q is missing in %s", want, line)
+		}
+	}
+	if !strings.HasSuffix(line, "the cause") || len(line) > 400 {
+		t.Errorf("the line has %d characters: %s", len(line), line)
+	}
+}
+
+func TestLists_PageAfterTheLast_IsAnError(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"GET /operations": {`200 {"data":[],"count":0,"totalCount":7}`}, "GET /orchestrations": {`200 {"data":[],"count":0,"totalCount":0}`},
+	})
+	expect(t, run(t, "", "operations", "--page", "99", "--page-size", "2", "--operator-addr", addr), 1, "",
+		"keb: page 99 does not exist: the last page is 4, with 2 entries per page\n")
+	expect(t, run(t, "", "orchestrations", "--page", "2", "--operator-addr", addr), 1, "", "keb: page 2 does not exist: there are no orchestrations\n")
 }
 
 func TestOperations_JSON_IsUnchanged(t *testing.T) {
@@ -84,10 +112,9 @@ func TestOperation_Show_ListsStagesStepsHistory(t *testing.T) {
 	})
 	const text = "provision op-1  plan azure  instance inst-1\nsucceeded after 7.0s\n✓ start\n    ✓ Starting  orchestrator  succeeded, 2ms\n"
 	expect(t, run(t, "", "operation", "op-1", "--operator-addr", addr), 0, text, "")
-	since := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC).Local().Format(time.DateTime)
 	expect(t, run(t, "", "operation", "op-1", "--history", "--operator-addr", addr), 0,
-		text+"\nhistory:\n  1     start/Starting  1.1    succeeded                                   all well\n"+
-			"  90    start/Wait      30.30  retry (30 tries since "+since+")  last of several: not yet\n", "")
+		text+"\nhistory:\n  1     start/Starting  1.1    succeeded                                    all well\n"+
+			"  90    start/Wait      30.30  retry (30 tries since 2026-11-21T08:00:00Z)  last of several: not yet\n", "")
 	// The answer has only the newest lines; the others are on pages.
 	expect(t, run(t, "", "operation", "op-1", "--history", "--operator-addr", addr), 0,
 		text+"\nhistory:\n  1        operation started\n  2        operation failed\n", "")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -132,9 +133,9 @@ func (o *options) listHolds(ctx context.Context) error {
 	for i := range list.Data {
 		h, until := &list.Data[i], "released"
 		if h.Until != nil {
-			until = h.Until.Local().Format(time.DateTime)
+			until = view.Time(*h.Until)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t\n", h.ID, flat(h.Scope.String()), h.Orders, h.Operations, h.CreatedAt.Local().Format(time.DateTime),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t\n", h.ID, flat(h.Scope.String()), h.Orders, h.Operations, view.Time(h.CreatedAt),
 			flat(h.CreatedBy), until, flat(h.Reason))
 	}
 	if err := table.Flush(); err != nil {

@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
@@ -132,7 +132,7 @@ func (o *options) showLimits(ctx context.Context) error {
 		fmt.Fprintf(&text, "weight of %s: %g\n", flat(account), limits.Weights[account])
 	}
 	if limits.AppliedAt != nil {
-		fmt.Fprintf(&text, "version %d, applied by %s at %s\n", limits.Version, flat(limits.AppliedBy), limits.AppliedAt.Local().Format(time.DateTime))
+		fmt.Fprintf(&text, "version %d, applied by %s at %s\n", limits.Version, flat(limits.AppliedBy), view.Time(*limits.AppliedAt))
 	}
 	_, err = io.Copy(o.Out, &text)
 	return err

@@ -63,7 +63,8 @@ func newOperations(o *options) *cobra.Command {
 			if !o.text() {
 				return o.printPage(raw)
 			}
-			return printOperations(o.Out, list, time.Now())
+			return o.printTable(page{"operations", filter.Page, filter.PageSize, list.Count, list.TotalCount},
+				[]string{"OPERATION", "TYPE", "STATE", "PLAN", "INSTANCE", "AGE", "WHERE"}, operationRows(list.Data, time.Now()))
 		},
 	}
 	flags := cmd.Flags()
@@ -150,28 +151,22 @@ func parseTime(value string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// printOperations prints a table. Its last column shows what needs attention.
-func printOperations(out io.Writer, list *operator.OperationList, now time.Time) error {
-	if len(list.Data) == 0 {
-		_, err := fmt.Fprintln(out, "no operations")
-		return err
+// operationRows returns the rows of a table. The last column shows what needs attention.
+func operationRows(list []operator.Operation, now time.Time) [][]string {
+	rows := make([][]string, len(list))
+	for i := range list {
+		op := &list[i]
+		rows[i] = []string{op.ID, dryRun(string(op.Type), op.DryRun), string(op.State), op.Plan, op.InstanceID, view.Duration(now.Sub(op.CreatedAt)), where(op)}
 	}
-	var text bytes.Buffer
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "OPERATION\tTYPE\tSTATE\tPLAN\tINSTANCE\tAGE\tWHERE\t")
-	for i := range list.Data {
-		op := &list.Data[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", op.ID, op.Type, op.State, op.Plan, op.InstanceID,
-			view.Duration(now.Sub(op.CreatedAt)), where(op))
+	return rows
+}
+
+// dryRun marks a dry run.
+func dryRun(text string, isDry bool) string {
+	if isDry {
+		return text + " (dry run)"
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if list.Count < list.TotalCount {
-		fmt.Fprintf(&text, "%d of %d operations; see --page\n", list.Count, list.TotalCount)
-	}
-	_, err := out.Write(trimLines(text.Bytes()))
-	return err
+	return text
 }
 
 // trimLines removes trailing spaces from each line of a table.
@@ -189,15 +184,19 @@ func where(op *operator.Operation) string {
 	if op.Step != "" && op.State != event.Succeeded {
 		parts = append(parts, op.Stage+"/"+op.Step)
 	}
-	switch {
-	case op.State == event.Failed && op.Error != nil:
-		parts = append(parts, op.Error.String())
-	case !op.Final() && op.WaitingFor != "":
+	if !op.Final() && op.CancelRequested != "" {
+		parts = append(parts, "will be cancelled when its step answers;")
+	}
+	if !op.Final() && op.WaitingFor != "" {
 		parts = append(parts, "waits for: "+op.WaitingFor)
-	case len(op.NotCompleted) > 0:
+	}
+	switch {
+	case op.Error != nil && op.State != event.Succeeded && op.State != event.Cancelled:
+		parts = append(parts, op.Error.String())
+	case op.Final() && len(op.NotCompleted) > 0:
 		parts = append(parts, "not completed: "+strings.Join(op.NotCompleted, ", "))
 	}
-	return strings.Join(strings.Fields(strings.Join(parts, "  ")), " ")
+	return strings.Join(parts, "  ")
 }
 
 // Actions on an operation.
@@ -365,13 +364,13 @@ func historyText(history []operator.HistoryLine) string {
 			step, tries = e.Stage+"/"+e.Step, fmt.Sprintf("%d.%d", e.StageAttempt, e.StepAttempt)
 		}
 		if !e.FinishedAt.IsZero() {
-			finished = e.FinishedAt.Local().Format("2006-01-02 15:04:05.000")
+			finished = e.FinishedAt.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 		}
 		if e.Error != nil {
 			told = e.Error.String()
 		}
 		if e.First != nil {
-			outcome += fmt.Sprintf(" (%d tries since %s)", e.Tries, e.First.StartedAt.Local().Format(time.DateTime))
+			outcome += fmt.Sprintf(" (%d tries since %s)", e.Tries, view.Time(e.First.StartedAt))
 			if e.Similar {
 				told = "last of several: " + told
 			}

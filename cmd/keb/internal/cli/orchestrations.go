@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,32 +157,15 @@ func (i *inspecting) list(ctx context.Context, client *operator.Client, _ string
 	if !i.text() {
 		return i.printPage(raw)
 	}
-	if len(list.Data) == 0 {
-		_, err := fmt.Fprintln(i.Out, "no orchestrations")
-		return err
-	}
-	return i.table("ORCHESTRATION\tTYPE\tSTATE\tAGE\tDESCRIPTION", "orchestrations", list.Count, list.TotalCount, func(out io.Writer) {
-		for k := range list.Data {
-			o := &list.Data[k]
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t\n", o.OrchestrationID, o.Type, o.State, view.Duration(time.Since(o.CreatedAt)), flat(o.Description))
+	rows := make([][]string, len(list.Data))
+	for k := range list.Data {
+		o := &list.Data[k]
+		rows[k] = []string{
+			o.OrchestrationID, dryRun(string(o.Type), o.Parameters.DryRun), string(o.State), view.Duration(time.Since(o.CreatedAt)), o.Description,
 		}
-	})
-}
-
-// table prints a page of a list.
-func (i *inspecting) table(head, what string, count, total int, rows func(out io.Writer)) error {
-	var text bytes.Buffer
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, head+"\t")
-	rows(table)
-	if err := table.Flush(); err != nil {
-		return err
 	}
-	if count < total {
-		fmt.Fprintf(&text, "%d of %d %s; see --page\n", count, total, what)
-	}
-	_, err := i.Out.Write(trimLines(text.Bytes()))
-	return err
+	return i.printTable(page{"orchestrations", i.page.Page, i.page.PageSize, list.Count, list.TotalCount},
+		[]string{"ORCHESTRATION", "TYPE", "STATE", "AGE", "DESCRIPTION"}, rows)
 }
 
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -197,16 +181,74 @@ func (i *inspecting) show(ctx context.Context, client *operator.Client, id strin
 	if i.json() {
 		return printJSON(i.Out, raw)
 	}
+	p := &o.Parameters
 	lines := [][2]string{
 		{"orchestration", o.OrchestrationID},
 		{"type", string(o.Type)},
 		{"state", string(o.State)},
 		{"description", flat(o.Description)},
-		{"created", o.CreatedAt.Local().Format(time.DateTime)},
-		{"updated", o.UpdatedAt.Local().Format(time.DateTime)},
-		{"operations", o.OperationStats.String()},
 	}
+	if p.DryRun {
+		lines = append(lines, [2]string{"dry run", "yes"})
+	}
+	lines = append(lines, versionLines(p.Kyma, p.Kubernetes)...)
+	if p.Kyma == nil && p.Kubernetes == nil {
+		lines = append(lines, [2]string{"version", "as configured"})
+	}
+	lines = append(lines, [][2]string{
+		{"targets", targetsText(p.Targets.Include)},
+		{"excluded", targetsText(p.Targets.Exclude)},
+		{"strategy", strategyText(&p.Strategy)},
+		{"created", view.Time(o.CreatedAt)},
+		{"updated", view.Time(o.UpdatedAt)},
+		{"operations", o.OperationStats.String()},
+	}...)
 	return i.lines(lines)
+}
+
+// versionLines returns the versions to install.
+func versionLines(kyma *operator.KymaVersion, cluster *operator.ClusterVersion) [][2]string {
+	var lines [][2]string
+	if kyma != nil {
+		lines = append(lines, [2]string{"version", cmp.Or(kyma.Version, "as configured")})
+	}
+	if cluster != nil {
+		lines = append(lines, [2]string{"kubernetesVersion", cluster.KubernetesVersion}, [2]string{"machineImage", cluster.MachineImage},
+			[2]string{"machineImageVersion", cluster.MachineImageVersion})
+	}
+	return lines
+}
+
+// targetsText returns targets in the form of the flag --target, separated by semicolons.
+func targetsText(targets []operator.Target) string {
+	texts := make([]string, len(targets))
+	for i, t := range targets {
+		var conditions []string
+		if t.Target != "" {
+			conditions = append(conditions, t.Target)
+		}
+		for _, c := range []struct{ key, value string }{
+			{"account", t.GlobalAccount}, {"subaccount", t.SubAccount}, {"region", t.Region}, {"runtime-id", t.RuntimeID},
+			{"plan", t.PlanName}, {"shoot", t.Shoot}, {"instance-id", t.InstanceID},
+		} {
+			if c.value != "" {
+				conditions = append(conditions, c.key+"="+c.value)
+			}
+		}
+		texts[i] = strings.Join(conditions, ",")
+	}
+	return flat(strings.Join(texts, "; "))
+}
+
+func strategyText(s *operator.Strategy) string {
+	if s.Type == "" {
+		return ""
+	}
+	text := fmt.Sprintf("%s, %d at once, %s", s.Type, s.Parallel.Workers, s.Schedule)
+	if s.MaintenanceWindow {
+		text += ", in maintenance windows"
+	}
+	return text
 }
 
 func (i *inspecting) lines(lines [][2]string) error {
@@ -235,17 +277,15 @@ func (i *inspecting) members(ctx context.Context, client *operator.Client, id st
 	if !i.text() {
 		return i.printPage(raw)
 	}
-	if len(list.Data) == 0 {
-		_, err := fmt.Fprintln(i.Out, "no operations")
-		return err
-	}
-	return i.table("OPERATION\tSTATE\tPLAN\tINSTANCE\tSHOOT\tWINDOW\tDESCRIPTION", "operations", list.Count, list.TotalCount, func(out io.Writer) {
-		for k := range list.Data {
-			m := &list.Data[k]
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", m.OperationID, m.State, m.ServicePlanName, m.InstanceID, m.ShootName,
-				window(m), flat(m.Description))
+	rows := make([][]string, len(list.Data))
+	for k := range list.Data {
+		m := &list.Data[k]
+		rows[k] = []string{
+			m.OperationID, dryRun(string(m.State), m.DryRun), m.ServicePlanName, m.InstanceID, m.ShootName, window(m), m.Description,
 		}
-	})
+	}
+	return i.printTable(page{"operations", i.page.Page, i.page.PageSize, list.Count, list.TotalCount},
+		[]string{"OPERATION", "STATE", "PLAN", "INSTANCE", "SHOOT", "WINDOW", "DESCRIPTION"}, rows)
 }
 
 // window formats the maintenance window of the operation.
@@ -253,7 +293,7 @@ func window(m *operator.Member) string {
 	if m.MaintenanceWindowBegin == nil || m.MaintenanceWindowEnd == nil {
 		return ""
 	}
-	return m.MaintenanceWindowBegin.Local().Format("2006-01-02 15:04") + " - " + m.MaintenanceWindowEnd.Local().Format("15:04")
+	return view.Time(*m.MaintenanceWindowBegin) + " - " + view.Time(*m.MaintenanceWindowEnd)
 }
 
 func (i *inspecting) member(ctx context.Context, client *operator.Client, id, operation string) error {
@@ -280,14 +320,7 @@ func (i *inspecting) member(ctx context.Context, client *operator.Client, id, op
 	if m.DryRun {
 		lines = append(lines, [2]string{"dry run", "yes"})
 	}
-	if k := m.KymaConfig; k != nil {
-		lines = append(lines, [2]string{"version", k.Version})
-	}
-	if k := m.ClusterConfig; k != nil {
-		lines = append(lines, [2]string{"kubernetesVersion", k.KubernetesVersion}, [2]string{"machineImage", k.MachineImage},
-			[2]string{"machineImageVersion", k.MachineImageVersion})
-	}
-	return i.lines(lines)
+	return i.lines(append(lines, versionLines(m.KymaConfig, m.ClusterConfig)...))
 }
 
 func (i *inspecting) cancel(ctx context.Context, client *operator.Client, id string) error {

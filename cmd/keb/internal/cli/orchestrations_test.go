@@ -94,8 +94,8 @@ func TestUpgrade_APIRejects_PrintsError(t *testing.T) {
 		"keb: upgrade kyma: the operator API answers 400: strategy.schedule: \"soon\": must be\n")
 }
 
-// clock replaces the times of day.
-var clock = regexp.MustCompile(`\d\d:\d\d:\d\d`)
+// clock replaces times.
+var clock = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
 func TestUpgrade_Wait_FollowsOrchestration(t *testing.T) {
 	t.Parallel()
@@ -142,7 +142,9 @@ func TestOrchestrations_OneWithOperations_IsShown(t *testing.T) {
 	member := `{"operationID":"op-1","state":"failed","description":"ext\nis broken","instanceID":"i-1","runtimeID":"r-1","shootName":"c-1",
  "servicePlanName":"azure","dryRun":true,"retriedAs":"op-2","kymaConfig":{"version":"2.20.1"}}`
 	api, addr := newAPI(t, map[string][]string{
-		"GET /orchestrations/o-1":                 {`200 {"orchestrationID":"o-1","type":"upgradeKyma","state":"failed","description":"1 failed","operationStats":{"failed":1,"skipped":2}}`},
+		"GET /orchestrations/o-1":                 {`200 {"orchestrationID":"o-1","type":"upgradeKyma","state":"failed","description":"1 failed","operationStats":{"failed":1,"skipped":2},"createdAt":"2026-11-21T08:00:00Z",
+ "updatedAt":"2026-11-21T09:00:00Z","parameters":{"dryRun":true,"kyma":{"version":"2.21.0"},"strategy":{"type":"parallel","schedule":"immediate","parallel":{"workers":10}},
+  "targets":{"include":[{"planName":"azure","region":"^west"},{"target":"all"}],"exclude":[{"globalAccount":"^vip-"}]}}}`},
 		"GET /orchestrations/o-1/operations":      {`200 {"data":[` + member + `],"count":1,"totalCount":1}`, `200 {"data":[]}`},
 		"GET /orchestrations/o-1/operations/op-1": {"200 " + member},
 	})
@@ -153,11 +155,12 @@ func TestOrchestrations_OneWithOperations_IsShown(t *testing.T) {
 		}
 		return strings.Join(strings.Fields(got.out), " ")
 	}
-	if got := fields("orchestrations", "o-1"); !strings.HasPrefix(got, "orchestration o-1 type upgradeKyma state failed description 1 failed") ||
-		!strings.HasSuffix(got, "operations 1 failed, 2 skipped") {
+	want := "orchestration o-1 type upgradeKyma state failed description 1 failed dry run yes version 2.21.0 targets region=^west,plan=azure; all " +
+		"excluded account=^vip- strategy parallel, 10 at once, immediate created 2026-11-21T08:00:00Z updated 2026-11-21T09:00:00Z operations 1 failed, 2 skipped"
+	if got := fields("orchestrations", "o-1"); got != want {
 		t.Errorf("orchestration: %s", got)
 	}
-	want := "OPERATION STATE PLAN INSTANCE SHOOT WINDOW DESCRIPTION op-1 failed azure i-1 c-1 ext is broken"
+	want = "OPERATION STATE PLAN INSTANCE SHOOT WINDOW DESCRIPTION op-1 failed (dry run) azure i-1 c-1 ext is broken"
 	if got := fields("orchestrations", "o-1", "ops", "-s", "failed"); got != want {
 		t.Errorf("operations: %s", got)
 	}

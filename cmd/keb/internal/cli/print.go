@@ -55,6 +55,35 @@ func (o *options) printPage(raw json.RawMessage) error {
 	return o.columns.Print(o.Out, page.Data)
 }
 
+// page describes the page of a list: what it lists, its number and size, the entries on it, and all entries.
+type page struct {
+	what                       string
+	number, size, count, total int
+}
+
+// printTable prints a page as a table that fits the terminal. A page after the last one is an error.
+func (o *options) printTable(p page, head []string, rows [][]string) error {
+	switch {
+	case p.count == 0 && p.number > 1 && p.size > 0 && p.total > 0:
+		return fmt.Errorf("page %d does not exist: the last page is %d, with %d entries per page", p.number, (p.total+p.size-1)/p.size, p.size)
+	case p.count == 0 && p.number > 1:
+		return fmt.Errorf("page %d does not exist: there are no %s", p.number, p.what)
+	case p.count == 0:
+		_, err := fmt.Fprintln(o.Out, "no "+p.what)
+		return err
+	}
+	width := 0
+	if size, ok := terminal(o.Out); ok {
+		width = size().Width
+	}
+	text := view.Table(head, rows, width)
+	if p.count < p.total {
+		text += fmt.Sprintf("%d of %d %s; see --page\n", p.count, p.total, p.what)
+	}
+	_, err := io.WriteString(o.Out, text)
+	return err
+}
+
 // bar returns a progress bar on the progress output.
 func (o *options) bar() *view.Bar {
 	out := o.progress()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
@@ -209,7 +210,7 @@ func (o *ordering) finish(ctx context.Context, client *osbclient.Client, instanc
 		}
 		if line != told {
 			told = line
-			_, _ = fmt.Fprintf(o.progress(), "%s %s\n", time.Now().Format(time.TimeOnly), line) // the result is printed in the end
+			_, _ = fmt.Fprintf(o.progress(), "%s %s\n", view.Time(time.Now()), line) // the result is printed in the end
 		}
 	})
 	switch {

@@ -225,7 +225,7 @@ func (l *listing) details(r *runtime) []string {
 		}
 	}
 	for _, e := range r.Events {
-		lines = append(lines, fmt.Sprintf("%s %s %s %s", e.CreatedAt.Local().Format(time.DateTime), e.Level, e.OperationID, flat(e.Message)))
+		lines = append(lines, fmt.Sprintf("%s %s %s %s", view.Time(e.CreatedAt), e.Level, e.OperationID, flat(e.Message)))
 	}
 	return lines
 }

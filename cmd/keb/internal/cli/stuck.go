@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -43,26 +44,27 @@ func (o *options) stuck(ctx context.Context) error {
 		_, err := fmt.Fprintln(o.Out, "no operation is stuck")
 		return err
 	}
-	var text bytes.Buffer
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "REASON\tOPERATIONS\tTYPE\tSTEP\tWORKER\tSINCE\tFOR\tLAST ERROR\tFIRST\tBLOCKED BY\t")
-	for i := range list.Data {
-		g := list.Data[i]
+	return o.printTable(page{what: "groups", count: len(list.Data)}, []string{
+		"REASON", "OPERATIONS", "TYPE", "STEP", "WORKER", "SINCE", "FOR", "FIRST", "BLOCKED BY", "LAST ERROR",
+	}, stuckRows(list.Data, time.Now()))
+}
+
+func stuckRows(groups []*operator.Stuck, now time.Time) [][]string {
+	rows := make([][]string, len(groups))
+	for i, g := range groups {
 		told, first := "", ""
 		if g.Error != nil {
-			told = flat(g.Error.String())
+			told = g.Error.String()
 		}
 		if len(g.Operations) > 0 {
 			first = g.Operations[0]
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", g.Reason, g.Count, g.Type, g.Step, g.Worker,
-			g.Since.Local().Format(time.DateTime), view.Duration(time.Since(g.Since)), told, first, strings.Join(g.BlockedBy, ", "))
+		rows[i] = []string{
+			string(g.Reason), strconv.Itoa(g.Count), string(g.Type), g.Step, g.Worker, view.Time(g.Since), view.Duration(now.Sub(g.Since)),
+			first, strings.Join(g.BlockedBy, ", "), told,
+		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err = o.Out.Write(trimLines(text.Bytes()))
-	return err
+	return rows
 }
 
 func newWorkers(o *options) *cobra.Command {

@@ -212,7 +212,7 @@ func (o *options) follow(ctx context.Context, client *operator.Client, id string
 		} else {
 			answered = true
 			done, total := found.OperationStats.Progress()
-			text := string(found.State) + ": " + cmp.Or(found.OperationStats.String(), found.Description)
+			text := dryRun(string(found.State), found.Parameters.DryRun) + ": " + cmp.Or(found.OperationStats.String(), found.Description)
 			if err := bar.Set(done, total, text); err != nil {
 				return err
 			}

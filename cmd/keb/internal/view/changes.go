@@ -23,7 +23,7 @@ func (c *Changes) Next(op *operator.OperationDetail, now time.Time) []string {
 	var lines []string
 	if c.last == nil {
 		c.done = map[string]bool{}
-		lines = append(lines, fmt.Sprintf("%s %s of instance %s, plan %s", op.Type, op.ID, op.InstanceID, op.Plan))
+		lines = append(lines, fmt.Sprintf("%s %s%s of instance %s, plan %s", op.Type, op.ID, dryRun(op), op.InstanceID, op.Plan))
 	}
 	news := c.stateNews(op, now)
 	if news != "" && !op.Final() {

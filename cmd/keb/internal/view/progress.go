@@ -38,7 +38,7 @@ func (b *Bar) Set(done, total int, text string) error {
 			return nil
 		}
 		b.last = line
-		_, err := fmt.Fprintf(b.out, "%s %s\n", b.now().Format(time.TimeOnly), line)
+		_, err := fmt.Fprintf(b.out, "%s %s\n", Time(b.now()), line)
 		return err
 	}
 	line := fmt.Sprintf("[%s] %s %s  %s", drawn(done, total), count(done, total), text, b.now().Sub(b.started).Truncate(time.Second))

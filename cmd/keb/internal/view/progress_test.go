@@ -43,7 +43,7 @@ func TestBar_NoTerminal_PrintsLinePerChange(t *testing.T) {
 	for _, err := range []error{b.Set(0, 0, "waiting"), b.Set(1, 4, "failed 0"), b.Set(1, 4, "failed 0"), b.Set(2, 4, "failed 1"), b.Done()} {
 		require.NoError(t, err)
 	}
-	want := "12:00:02 waiting\n12:00:03 1/4 failed 0\n12:00:04 2/4 failed 1\n"
+	want := "2026-11-21T12:00:02Z waiting\n2026-11-21T12:00:03Z 1/4 failed 0\n2026-11-21T12:00:04Z 2/4 failed 1\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -38,7 +38,7 @@ func Render(op *operator.OperationDetail, now time.Time, size Size) []string {
 
 func render(op *operator.OperationDetail, now time.Time, fold bool) []string {
 	lines := []string{
-		fmt.Sprintf("%s %s  plan %s  instance %s", op.Type, op.ID, op.Plan, op.InstanceID),
+		fmt.Sprintf("%s %s%s  plan %s  instance %s", op.Type, op.ID, dryRun(op), op.Plan, op.InstanceID),
 		headline(op, now),
 	}
 	if b := op.Budget; b != nil && op.Waiting != nil && op.Waiting.Reason != operator.Executing {
@@ -68,6 +68,14 @@ func render(op *operator.OperationDetail, now time.Time, fold bool) []string {
 	return lines
 }
 
+// dryRun marks a dry run.
+func dryRun(op *operator.OperationDetail) string {
+	if op.DryRun {
+		return " (dry run)"
+	}
+	return ""
+}
+
 // headline describes the state of the whole operation.
 func headline(op *operator.OperationDetail, now time.Time) string {
 	text := string(op.State)
@@ -78,6 +86,9 @@ func headline(op *operator.OperationDetail, now time.Time) string {
 		text += " for " + Duration(now.Sub(*op.StartedAt))
 	default:
 		text += " for " + Duration(now.Sub(op.CreatedAt))
+	}
+	if !op.Final() && op.CancelRequested != "" {
+		text += "; will be cancelled when its current step answers: " + oneLine(op.CancelRequested)
 	}
 	if !op.Final() && op.WaitingFor != "" {
 		text += "; waiting for: " + oneLine(op.WaitingFor)

@@ -106,7 +106,7 @@ func (l *Lines) Lost(err error, now time.Time) error {
 }
 
 func (l *Lines) line(out *bytes.Buffer, now time.Time, text string) {
-	fmt.Fprintf(out, "%s%s %s\n", l.Prefix, now.Format(time.TimeOnly), text)
+	fmt.Fprintf(out, "%s%s %s\n", l.Prefix, Time(now), text)
 }
 
 // Terminal rewrites the lines that it has printed.

@@ -66,10 +66,10 @@ func TestFollow_FinalState_Ends(t *testing.T) {
 		t.Fatalf("%v, %v", op, err)
 	}
 	want := []string{
-		"  12:00:00 provision op-1 of instance inst-1, plan azure",
-		"  12:00:00 pending",
-		"  12:00:00 in progress",
-		"  12:00:00 succeeded after 0ms",
+		"  2026-03-04T12:00:00Z provision op-1 of instance inst-1, plan azure",
+		"  2026-03-04T12:00:00Z pending",
+		"  2026-03-04T12:00:00Z in progress",
+		"  2026-03-04T12:00:00Z succeeded after 0ms",
 	}
 	if diff := cmp.Diff(want, strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")); diff != "" {
 		t.Errorf("lines differ (-want +got):\n%s", diff)
