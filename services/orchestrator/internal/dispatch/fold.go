@@ -137,27 +137,22 @@ func (d *Dispatcher) readRanges(ctx context.Context) (ranges [len(messageStreams
 // foldBatch folds the histories of marked operations in one transaction, and removes them from the marked ones.
 func (d *Dispatcher) foldBatch(ctx context.Context, ids []string) error {
 	f := &d.folder
-	more := map[string]int64{}
+	through, more := map[string]int64{}, map[string]int64{}
+	for _, id := range ids {
+		through[id] = f.marked[id]
+	}
 	err := d.deps.Store.InTx(ctx, func(tx Tx) error {
 		clear(more)
-		found, ok, err := tx.StoredHistories(ctx, ids, foldEntries)
+		found, ok, err := tx.Foldable(ctx, through, foldEntries)
 		if err != nil || !ok {
 			return err
 		}
 		var folds []store.Fold
 		for _, id := range ids {
-			h := found[id]
-			if h == nil {
-				continue // the operation is archived
+			if len(found[id]) == foldEntries {
+				more[id] = through[id]
 			}
-			through := f.marked[id]
-			if len(h.Entries) == foldEntries {
-				more[id] = through
-			}
-			if h.FactsAfter != nil {
-				through = min(through, *h.FactsAfter)
-			}
-			if fold := foldOf(id, h.Entries, through); len(fold.Removed) > 0 {
+			if fold := foldOf(id, found[id]); len(fold.Removed) > 0 {
 				folds = append(folds, fold)
 			}
 		}
@@ -176,12 +171,8 @@ func (d *Dispatcher) foldBatch(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// foldOf returns the change that folds the entries of a history up to a cursor.
-func foldOf(id string, history []engine.Entry, through int64) store.Fold {
-	n := slices.IndexFunc(history, func(e engine.Entry) bool { return e.Cursor > through })
-	if n >= 0 {
-		history = history[:n]
-	}
+// foldOf returns the change that folds the entries of a history.
+func foldOf(id string, history []engine.Entry) store.Fold {
 	fold := store.Fold{OperationID: id}
 	folded := engine.FoldHistory(history)
 	j := 0

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -116,7 +117,7 @@ func TestFoldHistories_LoopOfADay_FitsIntoAHundredRows(t *testing.T) {
 					require.NoError(t, err)
 					require.NoError(t, l.PublishFacts(t.Context()))
 					require.NoError(t, l.FoldHistories(t.Context()))
-					if tries%10 == 0 {
+					if tries%7 == 0 {
 						rows, bytes := l.stored()
 						most, largest = max(most, rows), max(largest, bytes)
 					}
@@ -144,5 +145,140 @@ func TestFoldHistories_LoopOfADay_FitsIntoAHundredRows(t *testing.T) {
 				t.Errorf("%d lines with %d tries and the last error %q, want %d with %d and %q", len(history), recorded, last, c.lines, tries, c.message(tries-1))
 			}
 		})
+	}
+}
+
+// retryNow publishes a retry for the command in flight.
+func (b *bundle) retryNow(id string) {
+	b.t.Helper()
+	row := b.row(id)
+	worker, command := engine.Command(b.set[row.Operation.Type], &row.State)
+	e, err := bus.New(event.TypeStepRetry, event.DispatchID(id, command.Cursor, 1), event.WorkerSource(worker), id, b.clock.Now(), &event.StepRetry{
+		Result: event.Result{
+			OperationID: id, Cursor: command.Cursor, Stage: command.Stage, Step: command.Step, Worker: event.Worker{Name: worker, Version: "1.0.0"},
+			StartedAt: b.clock.Now(), FinishedAt: b.clock.Now(),
+		},
+		Error: &event.Error{Component: "ext", Reason: "down", Message: "not yet"},
+	})
+	require.NoError(b.t, err)
+	require.NoError(b.t, b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject(worker, command.Step), Event: e}))
+}
+
+// again continues an operation after a retry, and runs the end of a sweep.
+func (b *bundle) again(o *orchestrator, id string) {
+	b.t.Helper()
+	b.clock.Advance(b.row(id).DueAt.Sub(b.clock.Now()))
+	_, err := o.Due(b.t.Context())
+	require.NoError(b.t, err)
+	require.NoError(b.t, o.PublishFacts(b.t.Context()))
+	require.NoError(b.t, o.FoldHistories(b.t.Context()))
+}
+
+func TestFoldHistories_KilledBeforePublication_PublishesTheFactsOfEveryTry(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	killedOne := b.orchestrator()
+	id := b.requestAll(killedOne, event.Operation{Type: event.Provision, InstanceID: "i-1"})[0]
+	want := slices.Clone(begun)
+	try := func() {
+		b.retryNow(id)
+		want = append(want, fmt.Sprint(b.row(id).Cursor+1, " step-finished"))
+	}
+	for range 3 {
+		try()
+		b.fold(killedOne, 1)
+		b.again(killedOne, id)
+	}
+	// The try is committed, its fact is not published, and its message is not acknowledged.
+	try()
+	lost := b.take(b.results, 1)
+	killedOne.bus.set(func(string) bool { panic("killed") }, false)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Fatal("the orchestrator was not killed")
+			}
+		}()
+		_ = killedOne.Results(t.Context(), lost)
+	}()
+	o := b.orchestrator()
+	b.again(o, id)
+	for range 20 {
+		try()
+		b.fold(o, 1)
+		b.again(o, id)
+	}
+	if rows := len(b.history(id)); rows != 25 {
+		t.Errorf("%d rows while a message is not acknowledged, want all 25", rows)
+	}
+	require.NoError(t, lost[0].Nak(0))
+	b.fold(o, 1) // the redelivery
+	slices.Sort(want)
+	facts.want(id, want...)
+	b.inStream(event.StreamResults, 0)
+	for range 2 {
+		try()
+		b.fold(o, 1)
+		b.inStream(event.StreamResults, 0)
+		b.again(o, id)
+	}
+	if rows := len(b.history(id)); rows > 10 {
+		t.Errorf("%d rows after the message is acknowledged, want the start and a few tries", rows)
+	}
+	slices.Sort(want)
+	facts.want(id, want...)
+	history, err := b.store.History(t.Context(), id)
+	require.NoError(t, err)
+	if len(history) != 2 || history[1].Tries() != 26 {
+		t.Errorf("history %+v, want the start and one line of 26 tries", history)
+	}
+}
+
+func TestFoldHistories_FactsNotPublished_AreKept(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	o := b.orchestrator()
+	id := b.requestAll(o, event.Operation{Type: event.Provision, InstanceID: "i-1"})[0]
+	want := slices.Clone(begun)
+	o.bus.set(factsOnly, false)
+	for range 25 {
+		b.retryNow(id)
+		want = append(want, fmt.Sprint(b.row(id).Cursor+1, " step-finished"))
+		b.fold(o, 1)
+		b.inStream(event.StreamResults, 0) // the operation does not wait for facts
+		b.clock.Advance(b.row(id).DueAt.Sub(b.clock.Now()))
+		_, err := o.Due(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, o.FoldHistories(t.Context()))
+	}
+	if rows := len(b.history(id)); rows != 26 {
+		t.Errorf("%d rows before the facts are published, want all 26", rows)
+	}
+	o.bus.set(nil, false)
+	b.clock.Advance(factsEvery)
+	require.NoError(t, o.PublishFacts(t.Context()))
+	slices.Sort(want)
+	facts.want(id, want...)
+}
+
+func TestReplayFacts_FoldedTries_AreOneFact(t *testing.T) {
+	t.Parallel()
+	l := startLoop(t)
+	for range 40 {
+		row := l.row(l.id)
+		if row.Waiting() {
+			l.clock.Advance(row.DueAt.Sub(l.clock.Now()))
+			_, err := l.Due(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, l.PublishFacts(t.Context()))
+			require.NoError(t, l.FoldHistories(t.Context()))
+		}
+		l.answerNow(&event.Error{Component: "ext", Reason: "down", Message: "not yet"})
+	}
+	rows, _ := l.stored()
+	published, _, err := l.ReplayFacts(t.Context(), epoch, "")
+	require.NoError(t, err)
+	if published != rows || rows > 25 {
+		t.Errorf("%d facts are published again for 80 tries in %d rows, want one for each row", published, rows)
 	}
 }

@@ -114,7 +114,7 @@ type Candidates interface {
 
 // Histories folds stored histories.
 type Histories interface {
-	StoredHistories(ctx context.Context, ids []string, limit int) (found map[string]*store.StoredHistory, ok bool, err error)
+	Foldable(ctx context.Context, through map[string]int64, limit int) (found map[string][]engine.Entry, ok bool, err error)
 	FoldHistories(ctx context.Context, folds []store.Fold) error
 }
 

@@ -43,6 +43,7 @@ func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 	} else {
 		state = before.State
 	}
+	op.journal = append(op.journal, c.History...)
 	t := w.current
 	chain := t.decided[n]
 	delete(t.decided, n)

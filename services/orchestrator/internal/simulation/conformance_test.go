@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -52,7 +53,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 	for _, planted := range []bug{
 		bugNoCompareAndSet, bugInstanceNotFreed, bugDetailsNotLeft, bugTwoOfAnInstance, bugNoLimit, bugOvertaking, bugNoPreemption,
 		bugRetryOfAnOldOne, bugNothingAtAStart, bugNoSweepOfPending, bugNoSweepOfDue, bugNoSweepOfUnanswered, bugNoWakeUp, bugNoFactsNote, bugNoFactsAgain,
-		bugNoSweepOfHeld, bugRepetitionDelivered, bugDeliveredAgain, bugNoSweepOfSignals,
+		bugNoSweepOfHeld, bugFoldsUnnoted, bugFoldsTooMany, bugFoldsFromTheLast, bugRepetitionDelivered, bugDeliveredAgain, bugNoSweepOfSignals,
 	} {
 		wrong := newRAM()
 		wrong.bug = planted
@@ -179,6 +180,7 @@ func (c *caller) do() {
 		c.tell("active", active, err)
 	case n < 18:
 		c.facts()
+		c.fold()
 	default:
 		err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
 			found, err := tx.LockInstances(ctx, c.instances())
@@ -450,18 +452,47 @@ func (c *caller) facts() {
 		ranges = []store.FactRange{one}
 	}
 	lines, err := c.s.EntriesAfter(ctx, ranges, 2)
-	for _, l := range lines {
-		for i := range l {
-			l[i].Took = 0 // it is not stored
-			l[i].StartedAt, l[i].FinishedAt = l[i].StartedAt.UTC(), l[i].FinishedAt.UTC()
-		}
-	}
-	c.tell("lines", lines, err)
+	c.tell("lines", inUTC(lines), err)
 	if c.rng.IntN(2) == 0 {
 		c.tell("facts published", c.s.FactsPublished(ctx, ranges))
 	} else {
 		c.tell("facts not published", c.s.FactsUnpublished(ctx, ranges))
 	}
+}
+
+// fold folds the first two entries of a few histories.
+func (c *caller) fold() {
+	through := map[string]int64{}
+	for _, id := range c.some() {
+		through[id] = int64(c.rng.IntN(40))
+	}
+	err := c.in(func(ctx context.Context, tx dispatch.Tx) error {
+		found, ok, err := tx.Foldable(ctx, through, 30)
+		c.tell("foldable", ok, inUTC(found), err)
+		var folds []store.Fold
+		for _, id := range slices.Sorted(maps.Keys(found)) {
+			if len(found[id]) < 2 {
+				continue
+			}
+			// The stores do not check that the entries have the same result.
+			first, e := found[id][0], found[id][1]
+			e.Folded = &engine.Folded{Tries: first.Tries() + e.Tries(), Cursor: first.Cursor, StageAttempt: 1, StepAttempt: 2, StartedAt: first.StartedAt}
+			folds = append(folds, store.Fold{OperationID: id, Entries: []engine.Entry{e}, Removed: []int64{first.Cursor}})
+		}
+		return tx.FoldHistories(ctx, folds)
+	})
+	c.tell("fold", err)
+}
+
+// inUTC returns the stored parts of entries.
+func inUTC(entries map[string][]engine.Entry) map[string][]engine.Entry {
+	for _, l := range entries {
+		for i := range l {
+			l[i].Took = 0 // it is not stored
+			l[i].StartedAt, l[i].FinishedAt = l[i].StartedAt.UTC(), l[i].FinishedAt.UTC()
+		}
+	}
+	return entries
 }
 
 func cmpText(a, b string) int {

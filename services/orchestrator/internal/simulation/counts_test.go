@@ -64,6 +64,8 @@ const (
 	countHolds
 	countHeld
 	countReleased
+	countFolded
+	countRangeFailed
 	countsEnd
 )
 
@@ -75,7 +77,7 @@ var countNames = [countsEnd]string{
 	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",
 	"commands sent again", "commands sent again after a loss", "workers started or stopped", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
 	"budgets spent", "wait budgets spent", "budgets spent by a hang", "tries after a longer interval", "steps skipped again", "retries from an earlier stage", "budgets spent without a worker", "retry budgets reset", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
-	"holds", "operations held", "operations released",
+	"holds", "operations held", "operations released", "history entries folded", "streams not read",
 }
 
 // counts are the counters of a run.

@@ -2,7 +2,6 @@ package simulation_test
 
 import (
 	"errors"
-	"strconv"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
@@ -179,6 +178,7 @@ func (w *world) checkEnd() {
 		}[op.row.Status]:
 			w.violate("operation %d is %s, and the last line of its history is %q", op.n, op.row.Status, last)
 		}
+		w.checkFolded(op)
 		w.checkFacts(op)
 	}
 }
@@ -188,12 +188,12 @@ func (w *world) checkEnd() {
 func (w *world) checkFacts(op *operation) {
 	for i := range op.facts {
 		f := &op.facts[i]
-		if id := strconv.FormatInt(f.Cursor, 10) + "/" + string(f.Type); !op.excused && !op.published[id] {
+		if !op.excused && !op.published[factID(f)] {
 			w.violate("the fact %s of cursor %d of operation %d was never published", f.Type, f.Cursor, op.n)
 		}
 	}
 	decided := op.facts
-	for _, f := range engine.Facts(op.p, &op.row.State, op.history) {
+	for _, f := range engine.Facts(op.p, &op.row.State, op.journal) {
 		if len(decided) > 0 && decided[0].Type == f.Type && decided[0].Cursor == f.Cursor {
 			w.checkFact(op, &decided[0], &f)
 			decided = decided[1:]
@@ -232,8 +232,8 @@ func (w *world) checkFact(op *operation, decided, derived *engine.Fact) {
 
 // cancelledAfter reports whether the entry after a cursor is the cancellation of the operation, or the start of its finally stage.
 func (op *operation) cancelledAfter(cursor int64) bool {
-	for i := range op.history {
-		if e := &op.history[i]; e.Cursor > cursor {
+	for i := range op.journal {
+		if e := &op.journal[i]; e.Cursor > cursor {
 			return e.Kind == engine.KindCancelled || e.Kind == engine.KindEnding && e.Error.Reason == "err_keb_cancelled"
 		}
 	}

@@ -7,7 +7,7 @@
 // A schedule is a list of choices derived from a seed. Most choices run one task of
 // one orchestrator up to its next call of the store or the bus: load rows, write
 // rows, run a transaction, publish a command, publish facts, store which facts are
-// published, acknowledge. A task is a coroutine that stops before each call. A crash,
+// published, read which messages the streams hold, acknowledge. A task is a coroutine that stops before each call. A crash,
 // a lost, duplicated or reordered message, a clock jump, another orchestrator, an
 // operator or a hold can intervene between any two calls, and a call can fail, or succeed
 // without an answer. A schedule that violates an invariant is shrunk. After the last

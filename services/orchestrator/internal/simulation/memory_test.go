@@ -40,6 +40,9 @@ type ram struct {
 	early func(changes []*store.Change)
 	// execution returns the execution limit of the command in flight.
 	execution func(row *store.Row) time.Duration
+	// foldable is called with the cursor up to which a history may be folded, and folded with the number of entries that a fold has removed.
+	foldable func(s *stored, through int64)
+	folded   func(entries int)
 	// bug is a planted bug.
 	bug bug
 }
@@ -550,32 +553,4 @@ func (r *ram) EntriesAfter(_ context.Context, ranges []store.FactRange, limit in
 		}
 	}
 	return found, nil
-}
-
-func (tx *ramTx) StoredHistories(_ context.Context, ids []string, limit int) (map[string]*store.StoredHistory, bool, error) {
-	found := map[string]*store.StoredHistory{}
-	for _, id := range ids {
-		if s := tx.byID[id]; s != nil && len(s.history) > 0 {
-			found[id] = &store.StoredHistory{FactsAfter: s.factsAfter, Entries: slices.Clone(s.history[:min(limit, len(s.history))])}
-		}
-	}
-	return found, true, nil
-}
-
-func (tx *ramTx) FoldHistories(_ context.Context, folds []store.Fold) error {
-	for _, f := range folds {
-		s := tx.byID[f.OperationID]
-		tx.writes = append(tx.writes, func() {
-			history := slices.DeleteFunc(slices.Clone(s.history), func(e engine.Entry) bool { return slices.Contains(f.Removed, e.Cursor) })
-			for i := range history {
-				for _, e := range f.Entries {
-					if e.Cursor == history[i].Cursor {
-						history[i].Folded = e.Folded
-					}
-				}
-			}
-			s.history = history
-		})
-	}
-	return nil
 }

@@ -48,6 +48,11 @@ const (
 	bugNoSweepOfHeld
 	bugStartsInHold
 	bugSendsInHold
+	bugFoldsUnacknowledged
+	bugFoldsUnnoted
+	bugFoldsAcrossRetries
+	bugFoldsTooMany
+	bugFoldsFromTheLast
 	bugRepetitionDelivered
 	bugDeliveredAgain
 	bugNoSweepOfSignals
@@ -124,7 +129,7 @@ func (t *spoiled) spoilTry(change func(r *engine.Result, before engine.Try, next
 
 // plantedBugs returns all bugs that the simulation must find.
 func plantedBugs() []planted {
-	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs(), holdBugs())
+	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs(), holdBugs(), foldBugs())
 }
 
 // holdBugs are bugs with holds.

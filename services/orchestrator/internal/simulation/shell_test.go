@@ -58,11 +58,12 @@ const (
 	callNote
 	callAcknowledge
 	callSignals
+	callRange
 	calls
 	callNone = calls // the task has ended
 )
 
-var callNames = [calls]string{"load", "write", "transaction", "publish", "publish facts", "note facts", "acknowledge", "store events"}
+var callNames = [calls]string{"load", "write", "transaction", "publish", "publish facts", "note facts", "acknowledge", "store events", "read streams"}
 
 // fault is the fault of a call.
 type fault uint16
@@ -180,9 +181,9 @@ func (o *orchestrator) boot() {
 	o.known = w.holds
 	var err error
 	o.timer = timer.New(timer.Config{Every: time.Second}, w.db, now, silent)
-	o.dispatch, err = dispatch.New(dispatch.Config{}, dispatch.Deps{
+	o.dispatch, err = dispatch.New(dispatch.Config{FoldAfter: 1}, dispatch.Deps{
 		Store: w.db, Publisher: w, Definitions: w, Workers: w, Purger: w, Metrics: w.metrics, Log: silent, Now: now,
-		Holds: o, Limits: o, Apply: w.decide, Wake: func(time.Time) {},
+		Holds: o, Limits: o, Backlog: w, Apply: w.decide, Wake: func(time.Time) {},
 	})
 	if err != nil {
 		panic(err)
@@ -209,7 +210,7 @@ func (w *world) access(c call) fault {
 			callPublish: {countPublishFailed, countPublishUnknown}, callFacts: {countPublishFailed, countPublishUnknown},
 			callLoad: {countCommitFailed, countCommitFailed}, callWrite: {countCommitFailed, countCommitUnknown},
 			callTransaction: {countCommitFailed, countCommitUnknown}, callNote: {countCommitFailed, countCommitUnknown},
-			callAcknowledge: {countNotAcked, countNotAcked}, callSignals: {countCommitFailed, countCommitUnknown},
+			callAcknowledge: {countNotAcked, countNotAcked}, callSignals: {countCommitFailed, countCommitUnknown}, callRange: {countRangeFailed, countRangeFailed},
 		}
 		w.count(counted[c][w.fault-faultFails])
 	}

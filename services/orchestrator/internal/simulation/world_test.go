@@ -84,6 +84,8 @@ type operation struct {
 	// since is the commit that made it pending.
 	since int
 	facts []engine.Fact // as they were decided
+	// journal holds the history entries as they were committed.
+	journal []engine.Entry
 	// published holds the ids of published facts, and excused means that a result was lost whose redelivery would publish facts.
 	published map[string]bool
 	excused   bool
@@ -155,6 +157,7 @@ func (r *runner) newWorld(s *schedule, traced bool) *world {
 		w.count(countConflicts)
 		delete(w.current.decided, numberOf(id))
 	}
+	w.db.foldable, w.db.folded = w.checkFoldable, func(entries int) { w.counts.of[countFolded] += int64(entries) }
 	w.db.at, w.db.committed, w.db.done, w.db.bug = w.access, w.committed, w.checkDatabase, r.bug
 	for i, t := range event.OperationTypes() {
 		w.set[t] = r.pools.set(s.pool, s.setup[setDefinition+i])[t]

@@ -20,13 +20,13 @@ const (
     COALESCE(tries, 1), first_cursor, first_stage_attempt, first_step_attempt, first_started_at, COALESCE(similar_messages, false)`
 	// historyOfSQL relies on history_pkey.
 	historyOfSQL = `SELECT ` + entryColumns + ` FROM orchestrator.history WHERE operation_id = $1::uuid ORDER BY cursor`
-	// storedHistoriesSQL relies on primary keys.
-	storedHistoriesSQL = `
-SELECT o.operation::text, o.facts_after, ` + entryColumns + `
+	// foldableSQL relies on primary keys.
+	foldableSQL = `
+SELECT o.operation::text, ` + entryColumns + `
 FROM (
-    SELECT o.id, o.facts_after FROM orchestrator.operations o WHERE o.id = ANY($1::uuid[])
-) o(operation, facts_after), LATERAL (
-    SELECT * FROM orchestrator.history h WHERE h.operation_id = o.operation ORDER BY h.cursor LIMIT $2
+    SELECT o.id, LEAST(v.through, o.facts_after) FROM unnest($1::uuid[], $2::int4[]) AS v(id, through) JOIN orchestrator.operations o ON o.id = v.id
+) o(operation, through), LATERAL (
+    SELECT * FROM orchestrator.history h WHERE h.operation_id = o.operation AND h.cursor <= o.through ORDER BY h.cursor LIMIT $3
 ) h ORDER BY o.operation, cursor`
 	// foldHistoriesSQL relies on history_pkey.
 	foldHistoriesSQL = `
@@ -72,43 +72,30 @@ func (s *Store) history(ctx context.Context, query, operationID string) ([]engin
 	return engine.FoldHistory(history), rows.Err()
 }
 
-// StoredHistory is the history of an operation as it is stored, which may be folded in part.
-type StoredHistory struct {
-	// FactsAfter, if set, is the cursor after which facts may not be published.
-	FactsAfter *int64
-	Entries    []engine.Entry
-}
-
-// StoredHistories returns up to limit entries of the history of each operation, from the first one on. Until its end, no other transaction
-// folds histories; ok is false if another one does so now.
-func (t *Tx) StoredHistories(ctx context.Context, ids []string, limit int) (found map[string]*StoredHistory, ok bool, err error) {
+// Foldable returns up to limit entries of the history of each operation as they are stored, from the first one on, up to a cursor and without
+// those whose facts may not be published. Until its end, no other transaction folds histories; ok is false if another one does so now.
+func (t *Tx) Foldable(ctx context.Context, through map[string]int64, limit int) (found map[string][]engine.Entry, ok bool, err error) {
 	if err := t.tx.GetContext(ctx, &ok, `SELECT pg_try_advisory_xact_lock($1)`, foldLock); err != nil || !ok {
 		return nil, false, err
 	}
-	var list array
-	for _, id := range ids {
-		list.raw(id)
+	var ids, cursors array
+	for id, cursor := range through {
+		ids.raw(id)
+		cursors.int(cursor)
 	}
-	rows, err := t.tx.QueryContext(ctx, storedHistoriesSQL, &list, limit)
+	rows, err := t.tx.QueryContext(ctx, foldableSQL, &ids, &cursors, limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("read histories: %w", err)
 	}
 	defer rows.Close()
-	found = make(map[string]*StoredHistory, len(ids))
+	found = make(map[string][]engine.Entry, len(through))
 	for rows.Next() {
 		var id string
-		var after sql.NullInt64
-		e, err := scanEntry(rows, &id, &after)
+		e, err := scanEntry(rows, &id)
 		if err != nil {
 			return nil, false, fmt.Errorf("read histories: %w", err)
 		}
-		if found[id] == nil {
-			found[id] = &StoredHistory{}
-			if after.Valid {
-				found[id].FactsAfter = &after.Int64
-			}
-		}
-		found[id].Entries = append(found[id].Entries, e)
+		found[id] = append(found[id], e)
 	}
 	return found, true, rows.Err()
 }
@@ -121,7 +108,7 @@ type Fold struct {
 	Removed []int64
 }
 
-// FoldHistories folds stored histories. StoredHistories must be called before, in the same transaction.
+// FoldHistories folds stored histories. Foldable must be called before, in the same transaction.
 func (t *Tx) FoldHistories(ctx context.Context, folds []Fold) error {
 	var removedOf, removed, operation, cursor, tries, first, stageAttempt, stepAttempt, started, similar array
 	for i := range folds {

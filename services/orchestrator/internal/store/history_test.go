@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -35,19 +36,19 @@ func (b *bundle) poll(c *Change, n int, message string) *Change {
 func (b *bundle) foldAll(id string) {
 	b.t.Helper()
 	err := b.InTx(b.t.Context(), func(tx *Tx) error {
-		found, ok, err := tx.StoredHistories(b.t.Context(), []string{id}, 1000)
+		found, ok, err := tx.Foldable(b.t.Context(), map[string]int64{id: math.MaxInt32}, 1000)
 		if err != nil || !ok {
 			return fmt.Errorf("locked: %t, %w", ok, err)
 		}
 		fold := Fold{OperationID: id}
 		kept := map[int64]engine.Entry{}
-		for _, e := range engine.FoldHistory(found[id].Entries) {
+		for _, e := range engine.FoldHistory(found[id]) {
 			kept[e.Cursor] = e
 			if e.Folded != nil {
 				fold.Entries = append(fold.Entries, e)
 			}
 		}
-		for _, e := range found[id].Entries {
+		for _, e := range found[id] {
 			if _, ok := kept[e.Cursor]; !ok {
 				fold.Removed = append(fold.Removed, e.Cursor)
 			}
@@ -108,16 +109,16 @@ func TestHistory_MoreEntriesThanOnePart_IsFolded(t *testing.T) {
 	}
 }
 
-func TestStoredHistories_AnotherTransactionFolds_IsRejected(t *testing.T) {
+func TestFoldable_AnotherTransactionFolds_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := b.started(1).Operation.ID
 	err := b.InTx(t.Context(), func(tx *Tx) error {
-		_, ok, err := tx.StoredHistories(t.Context(), []string{id}, 10)
+		_, ok, err := tx.Foldable(t.Context(), map[string]int64{id: 1}, 10)
 		require.NoError(t, err)
 		require.True(t, ok)
 		return b.InTx(t.Context(), func(second *Tx) error {
-			_, ok, err := second.StoredHistories(t.Context(), []string{id}, 10)
+			_, ok, err := second.Foldable(t.Context(), map[string]int64{id: 1}, 10)
 			if ok {
 				t.Error("two transactions fold histories")
 			}
@@ -125,4 +126,27 @@ func TestStoredHistories_AnotherTransactionFolds_IsRejected(t *testing.T) {
 		})
 	})
 	require.NoError(t, err)
+}
+
+func TestFoldable_UnpublishedFacts_AreLeftOut(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	c := b.poll(&Change{Row: b.started(1)}, 4, "not yet")
+	id := c.Row.Operation.ID
+	for _, want := range []struct {
+		through    int64
+		factsAfter any
+		entries    int
+	}{{100, nil, 5}, {100, 1, 1}, {100, 4, 3}, {4, nil, 3}, {4, 100, 3}, {0, nil, 0}} {
+		_, err := b.db.Exec(`UPDATE orchestrator.operations SET facts_after = $2 WHERE id = $1`, id, want.factsAfter)
+		require.NoError(t, err)
+		err = b.InTx(t.Context(), func(tx *Tx) error {
+			found, _, err := tx.Foldable(t.Context(), map[string]int64{id: want.through}, 1000)
+			if len(found[id]) != want.entries {
+				t.Errorf("%+v: %d entries", want, len(found[id]))
+			}
+			return err
+		})
+		require.NoError(t, err)
+	}
 }

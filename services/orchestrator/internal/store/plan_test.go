@@ -111,7 +111,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"dropArchivedSQL", dropArchivedSQL, []any{epoch, 200}, []string{"archive_finished"}},
 		{"readArchivedSQL", readArchivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
 		{"archivedHistorySQL", archivedHistorySQL, []any{some.Operation.ID}, []string{"archive_pkey"}},
-		{"storedHistoriesSQL", storedHistoriesSQL, []any{&inFlight, 1000}, []string{"operations_pkey", "history_pkey"}},
+		{"foldableSQL", foldableSQL, []any{&inFlight, &zeros, 1000}, []string{"operations_pkey", "history_pkey"}},
 		{"foldHistoriesSQL", foldHistoriesSQL, []any{&inFlight, &zeros, &inFlight, &zeros, &zeros, &zeros, &zeros, &zeros, &times, &flags}, []string{"history_pkey"}},
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
 		{"unpublishedSQL", unpublishedSQL, []any{time.Now().Add(time.Hour), 200}, []string{"operations_unfinished", "operations_finished"}},
