@@ -2,9 +2,12 @@ package cli
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kyma-project/keb/libs/api/operator"
 )
@@ -13,6 +16,8 @@ import (
 const (
 	completeTimeout = 2 * time.Second
 	completeAtMost  = 50
+	// completeFrom is the number of newest operations whose instances and shoots are offered.
+	completeFrom = 500
 )
 
 // completeFlag offers fixed values for a flag that the command has.
@@ -37,6 +42,155 @@ func (o *options) completeOperation(cmd *cobra.Command, args []string, _ string)
 		}
 		return offers
 	})
+}
+
+// finder returns values that begin with what was typed.
+type finder func(ctx context.Context, typed string) []cobra.Completion
+
+// finders are the values of flags by the name of the flag, in all commands.
+func (o *options) finders() map[string]finder {
+	instances := o.ofOperations(func(op *operator.Operation) (value, text string) { return op.InstanceID, op.Plan + " " + op.ShootName })
+	return map[string]finder{
+		"plan": o.plans, "step": o.steps, "worker": o.workerNames, "instance": instances, "instance-id": instances,
+		"shoot": o.ofOperations(func(op *operator.Operation) (value, text string) { return op.ShootName, op.Plan + " " + op.RuntimeName }),
+	}
+}
+
+// completeFlags offers values for the flags of a command and of its subcommands.
+func (o *options) completeFlags(cmd *cobra.Command) {
+	finders := o.finders()
+	for _, sub := range cmd.Commands() {
+		o.completeFlags(sub)
+	}
+	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+		find, isList := finders[flag.Name], flag.Value.Type() == "stringSlice"
+		if flag.Name == "target" || flag.Name == "target-exclude" {
+			find, isList = o.conditions, true
+		}
+		if find == nil {
+			return
+		}
+		_ = cmd.RegisterFlagCompletionFunc(flag.Name, func(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return o.found(cmd, find, typed, isList)
+		}) // a command with a completion of its own for the flag keeps it
+	})
+}
+
+// completeInstance offers the instances of the newest operations as the only argument.
+func (o *options) completeInstance(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return o.found(cmd, o.finders()["instance"], typed, false)
+}
+
+// found returns the values for what was typed: in a list, those for the part after the last comma.
+func (o *options) found(cmd *cobra.Command, find finder, typed string, isList bool) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+	defer cancel()
+	before := ""
+	if i := strings.LastIndexByte(typed, ','); isList && i >= 0 {
+		before, typed = typed[:i+1], typed[i+1:]
+	}
+	if o.readToken() != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	directive := cobra.ShellCompDirectiveNoFileComp
+	var offers []cobra.Completion
+	for _, value := range find(ctx, typed) {
+		if strings.HasPrefix(value, typed) {
+			offers = append(offers, before+value)
+		}
+		if strings.HasSuffix(value, "=") {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+	}
+	return offers, directive
+}
+
+// conditions offers the conditions of targets, and their values.
+func (o *options) conditions(ctx context.Context, typed string) []cobra.Completion {
+	key, value, hasValue := strings.Cut(typed, "=")
+	if !hasValue {
+		return []cobra.Completion{"all", "account=", "subaccount=", "region=", "runtime-id=", "plan=", "shoot=", "instance-id="}
+	}
+	find := o.finders()[key]
+	if find == nil {
+		return nil
+	}
+	offers := find(ctx, value)
+	for i := range offers {
+		offers[i] = key + "=" + offers[i]
+	}
+	return offers
+}
+
+// plans offers the plans of the catalog.
+func (o *options) plans(ctx context.Context, _ string) []cobra.Completion {
+	client, err := (&ordering{options: o, region: "cf-eu10"}).client()
+	if err != nil {
+		return nil
+	}
+	catalog, err := client.Catalog(ctx)
+	if err != nil {
+		return nil
+	}
+	var names []cobra.Completion
+	for _, service := range catalog.Services {
+		for _, plan := range service.Plans {
+			names = append(names, plan.Name)
+		}
+	}
+	return names
+}
+
+// ofOperations offers a value of each of the newest operations, with a description.
+func (o *options) ofOperations(pick func(op *operator.Operation) (value, text string)) finder {
+	return func(ctx context.Context, _ string) []cobra.Completion {
+		client, err := o.operatorClient()
+		if err != nil {
+			return nil
+		}
+		list, _, err := client.Operations(ctx, operator.Filter{PageSize: completeFrom})
+		if err != nil {
+			return nil
+		}
+		var offers []cobra.Completion
+		seen := map[string]bool{"": true}
+		for i := range list.Data {
+			if value, text := pick(&list.Data[i]); !seen[value] {
+				seen[value] = true
+				offers = append(offers, cobra.CompletionWithDesc(value, strings.TrimSpace(text)))
+			}
+		}
+		return offers
+	}
+}
+
+func (o *options) workerNames(ctx context.Context, _ string) []cobra.Completion {
+	return o.ofWorkers(ctx, func(w *operator.Worker) []string { return []string{w.Name} })
+}
+
+// steps offers the steps that workers serve, or that no worker serves.
+func (o *options) steps(ctx context.Context, _ string) []cobra.Completion {
+	return o.ofWorkers(ctx, func(w *operator.Worker) []string { return slices.Concat(w.Steps, w.MissingSteps) })
+}
+
+func (o *options) ofWorkers(ctx context.Context, pick func(w *operator.Worker) []string) []cobra.Completion {
+	client, err := o.operatorClient()
+	if err != nil {
+		return nil
+	}
+	list, _, err := client.Workers(ctx)
+	if err != nil {
+		return nil
+	}
+	var offers []cobra.Completion
+	for _, w := range list.Data {
+		offers = append(offers, pick(w)...)
+	}
+	slices.Sort(offers)
+	return slices.Compact(offers)
 }
 
 func (o *options) offer(

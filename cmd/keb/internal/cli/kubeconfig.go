@@ -76,7 +76,8 @@ func newKubeconfig(o *options) *cobra.Command {
 		Short: "Download the kubeconfig of a runtime",
 		Long: `Download the kubeconfig of a runtime, to standard output or into a file. It contains no secret: kubectl logs in with OpenID Connect,
 which requires the plugin oidc-login.`,
-		Example: "  keb kubeconfig INSTANCE --file runtime.yaml\n  keb kubeconfig -g my-account -c c-1a2b3c4",
+		Example:           "  keb kubeconfig INSTANCE --file runtime.yaml\n  keb kubeconfig -g my-account -c c-1a2b3c4",
+		ValidArgsFunction: o.completeInstance,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.json() {
 				return usageError("--output is not supported: a kubeconfig is YAML")

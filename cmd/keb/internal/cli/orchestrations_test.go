@@ -142,7 +142,7 @@ func TestOrchestrations_OneWithOperations_IsShown(t *testing.T) {
 	member := `{"operationID":"op-1","state":"failed","description":"ext\nis broken","instanceID":"i-1","runtimeID":"r-1","shootName":"c-1",
  "servicePlanName":"azure","dryRun":true,"retriedAs":"op-2","kymaConfig":{"version":"2.20.1"}}`
 	api, addr := newAPI(t, map[string][]string{
-		"GET /orchestrations/o-1":                 {`200 {"orchestrationID":"o-1","type":"upgradeKyma","state":"failed","description":"1 failed","operationStats":{"failed":1,"skipped":2},"createdAt":"2026-11-21T08:00:00Z",
+		"GET /orchestrations/o-1": {`200 {"orchestrationID":"o-1","type":"upgradeKyma","state":"failed","description":"1 failed","operationStats":{"failed":1,"skipped":2},"createdAt":"2026-11-21T08:00:00Z",
  "updatedAt":"2026-11-21T09:00:00Z","parameters":{"dryRun":true,"kyma":{"version":"2.21.0"},"strategy":{"type":"parallel","schedule":"immediate","parallel":{"workers":10}},
   "targets":{"include":[{"planName":"azure","region":"^west"},{"target":"all"}],"exclude":[{"globalAccount":"^vip-"}]}}}`},
 		"GET /orchestrations/o-1/operations":      {`200 {"data":[` + member + `],"count":1,"totalCount":1}`, `200 {"data":[]}`},

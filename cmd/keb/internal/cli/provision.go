@@ -101,9 +101,10 @@ func newDeprovision(o *options) *cobra.Command {
 	var which one
 	order := &ordering{options: o}
 	cmd := &cobra.Command{
-		Use:     "deprovision [INSTANCE]",
-		Short:   "Deprovision a runtime through the OSB API",
-		Example: "  keb deprovision INSTANCE --wait\n  keb deprovision -g my-account -c c-1a2b3c4",
+		Use:               "deprovision [INSTANCE]",
+		Short:             "Deprovision a runtime through the OSB API",
+		Example:           "  keb deprovision INSTANCE --wait\n  keb deprovision -g my-account -c c-1a2b3c4",
+		ValidArgsFunction: o.completeInstance,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			instance, err := which.instanceOr(cmd.Context(), o, args)
 			if err != nil {

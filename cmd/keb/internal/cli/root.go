@@ -94,6 +94,7 @@ func newRoot(std IO) *cobra.Command {
 		newUpgrade(o), newOrchestrations(o), newRuntimes(o), newKubeconfig(o), newTaskrun(o), newStuck(o), newWorkers(o),
 		newJob(o), newLandscape(o), newNATS(o), newSecrets(o), newForward(o), newHealthcheck(o), newAccess(o), newWorker(o), newFacts(o), newHold(o), newLimits(o), newEvent(o),
 	)
+	o.completeFlags(root)
 	for _, cmd := range root.Commands() {
 		if cmd.HasSubCommands() && !cmd.Runnable() {
 			group(cmd)

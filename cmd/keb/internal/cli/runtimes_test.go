@@ -349,8 +349,11 @@ func TestOperations_Filters_BecomeQuery(t *testing.T) {
 func TestCompletion_IDsAndValues_AreOffered(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
-		"GET /operations":     {`200 {"data":[{"id":"op-1","type":"provision","state":"failed"}]}`},
-		"GET /orchestrations": {`200 {"data":[{"orchestrationID":"o-1","type":"upgradeKyma","state":"in progress"}]}`},
+		"GET /operations": {`200 {"data":[{"id":"op-1","type":"provision","state":"failed","instanceId":"i-1","plan":"aws","shootName":"c-1"},
+ {"id":"op-0","type":"provision","state":"failed","instanceId":"i-1","plan":"aws","shootName":"c-1"}]}`},
+		"GET /workers":                  {`200 {"data":[{"name":"edp","steps":["EDP_Registration"],"missingSteps":["EDP_Deregistration"]},{"name":"avs","steps":["AVS_Tags"]}]}`},
+		"GET /oauth/cf-eu10/v2/catalog": {`200 {"services":[{"plans":[{"name":"aws"},{"name":"azure"},{"name":"azure_lite"}]}]}`},
+		"GET /orchestrations":           {`200 {"data":[{"orchestrationID":"o-1","type":"upgradeKyma","state":"in progress"}]}`},
 	})
 	for _, c := range []struct {
 		args []string
@@ -361,9 +364,19 @@ func TestCompletion_IDsAndValues_AreOffered(t *testing.T) {
 		{[]string{"orchestrations", ""}, "o-1\tupgradeKyma in progress\n"},
 		{[]string{"orchestrations", "o-1", ""}, "operations\ncancel\nretry\n"},
 		{[]string{"operations", "--state", ""}, "pending\nin progress\nsucceeded\nfailed\ncancelled\n"},
+		{[]string{"operations", "--plan", "az"}, "azure\nazure_lite\n"},
+		{[]string{"runtimes", "--plan", "aws,az"}, "aws,azure\naws,azure_lite\n"},
+		{[]string{"operations", "--step", "EDP"}, "EDP_Deregistration\nEDP_Registration\n"},
+		{[]string{"operation", "op-1", "skip", "--step", "AVS"}, "AVS_Tags\n"},
+		{[]string{"hold", "create", "--worker", ""}, "avs\nedp\n"},
+		{[]string{"operations", "--instance", ""}, "i-1\taws c-1\n:"},
+		{[]string{"kubeconfig", "--shoot", "c"}, "c-1\taws\n:"},
+		{[]string{"deprovision", "i"}, "i-1\taws c-1\n:"},
+		{[]string{"upgrade", "kyma", "-t", "region=^west,pl"}, "region=^west,plan=\n:"},
+		{[]string{"upgrade", "kyma", "-t", "region=^west,plan=aw"}, "region=^west,plan=aws\n:"},
 		{[]string{"runtimes", "--events", ""}, ""},
 	} {
-		args := append([]string{"__complete", "--operator-addr", addr}, c.args...)
+		args := append([]string{"__complete", "--operator-addr", addr, "--osb-addr", addr}, c.args...)
 		var got result
 		// A slow answer yields no completions, so try again.
 		testkit.Eventually(t, time.Minute, fmt.Sprintf("%v: %q is offered", c.args, c.want), func() bool {
