@@ -98,7 +98,8 @@ const registration = "A worker announces itself as a NATS micro service (ADR-32 
 	"with the JSON {\"operationId\", \"cursor\", \"reason\"}: the worker ends the step and publishes its result as usual. A notice may be lost. " +
 	"Facts are published at least once, even if an orchestrator is killed, and the facts of an operation have no gaps. A repeated fact has the " +
 	"same ce-id; readers must ignore it. Facts may arrive late and out of order; the cursor orders the facts of an operation. After KEB_FACTS was lost, " +
-	"\"keb facts replay --since\" publishes the facts again from the history of operations."
+	"\"keb facts replay --since\" publishes the facts again from the history of operations; consecutive tries of a step with the " +
+	"same result may then be one fact, with their number in tries."
 
 // bySubject groups entries by subject, in order of appearance.
 func bySubject(entries []event.Entry) [][]event.Entry {

@@ -17,7 +17,7 @@ type Folded struct {
 	Similar bool
 }
 
-// A run is a part of a history in which one stage runs and is repeated. It ends with the stage, and at an entry that is not a step.
+// A run is a part of a history in which one stage runs and is repeated. It ends with the stage, and at an entry of the whole operation.
 //
 // The limits of a run keep the history of an endless loop small, whatever its messages are. Above the first limit of entries or bytes,
 // tries with the same error are folded even if their messages differ or other tries of the step are between them; above the second one,
@@ -28,8 +28,9 @@ const (
 )
 
 // FoldHistory folds the history entries of an operation, from its first one on: consecutive tries of a step with the same result become one
-// entry, also if other steps were repeated between them. The result is in the order of the cursors. A part of the entries may be folded
-// already: FoldHistory(FoldHistory(a) + b) equals FoldHistory(a + b). It does not modify the entries.
+// entry, also if other steps were repeated between them. The events that a step receives are folded in the same way. The result is in the
+// order of the cursors. A part of the entries may be folded already: FoldHistory(FoldHistory(a) + b) equals FoldHistory(a + b). It does not
+// modify the entries.
 func FoldHistory(history []Entry) []Entry {
 	folded := make([]Entry, 0, len(history))
 	for len(history) > 0 {
@@ -42,7 +43,9 @@ func FoldHistory(history []Entry) []Entry {
 
 // runLength returns the number of entries of the run at the start of a history; 1 for an entry that is in no run.
 func runLength(history []Entry) int {
-	n := slices.IndexFunc(history, func(e Entry) bool { return e.Kind != KindStep || e.Stage != history[0].Stage })
+	n := slices.IndexFunc(history, func(e Entry) bool {
+		return e.Kind != KindStep && e.Kind != KindEventReceived || e.Stage != history[0].Stage
+	})
 	if n < 0 {
 		return len(history)
 	}
@@ -81,7 +84,7 @@ func foldsInto(run []Entry, bytes int, e *Entry) int {
 	last, newest := true, -1
 	for i := len(run) - 1; i >= 0; i-- {
 		earlier := &run[i]
-		if earlier.Step != e.Step {
+		if earlier.Step != e.Step || earlier.Kind != e.Kind {
 			continue
 		}
 		sameOutcome := earlier.Outcome == e.Outcome

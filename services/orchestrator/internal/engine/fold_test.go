@@ -25,6 +25,8 @@ func historyOf(words string) []engine.Entry {
 		case word == ">":
 			stage++
 			continue
+		case word == "?":
+			e.Kind, e.Message = engine.KindEventReceived, fmt.Sprint("event ", i)
 		case word == "!":
 			e.Kind, e.Stage, e.Step = engine.KindRetried, -1, -1
 		default:
@@ -44,7 +46,10 @@ func folding(history []engine.Entry) string {
 	for i := range history {
 		e := &history[i]
 		word, tries, first := "!", 1, e.Cursor
-		if e.Kind == engine.KindStep {
+		switch e.Kind {
+		case engine.KindEventReceived:
+			word = "?"
+		case engine.KindStep:
 			word = fmt.Sprintf("%d-", e.Step)
 			if e.Error != nil {
 				word = fmt.Sprintf("%d%s", e.Step, e.Error.Reason)
@@ -67,6 +72,7 @@ func TestFoldHistory_SameTries_AreOneEntry(t *testing.T) {
 		{"another message", "0a/x 0a/x 0a/y", "0a*2@1-2 0a*1@3-3"},
 		{"another outcome", "0a 0a 0- 1-", "0a*2@1-2 0-*1@3-3 1-*1@4-4"},
 		{"a retry by an operator", "0a 0a ! 0a 0a", "0a*2@1-2 !*1@3-3 0a*2@4-5"},
+		{"received events", "0a ? 0a ? 0a", "?*1@2-2 ?*1@4-4 0a*3@1-5"},
 		{"another stage", "0a 0a > 0a", "0a*2@1-2 0a*1@4-4"},
 		{"two steps that fail", "0a 0- 1b 0a 0- 1b", "0a*1@1-1 0-*1@2-2 0a*1@4-4 0-*1@5-5 1b*2@3-6"},
 	} {
@@ -163,7 +169,7 @@ func TestFoldHistory_EndlessLoop_IsBounded(t *testing.T) {
 			t.Parallel()
 			var history []engine.Entry
 			for i := range 8640 { // every 10 s for a day
-				history = engine.FoldHistory(append(history, at(historyOf("0- 1- 2"+reason(i)), 3*i)...))
+				history = engine.FoldHistory(append(history, at(historyOf("0- 1- ? 2"+reason(i)), 4*i)...))
 			}
 			size := 0
 			for _, e := range history {

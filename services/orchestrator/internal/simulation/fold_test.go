@@ -25,7 +25,7 @@ func (tx *ramTx) Foldable(_ context.Context, through map[string]int64, limit int
 			tx.foldable(s, cursor)
 		}
 		for _, e := range s.history {
-			across := e.Kind != engine.KindStep && tx.bug == bugFoldsAcrossRetries
+			across := e.Stage < 0 && tx.bug == bugFoldsAcrossRetries
 			if e.Cursor <= cursor && len(found[id]) < limit && !across {
 				found[id] = append(found[id], e)
 			}
@@ -122,9 +122,9 @@ func (w *world) checkTries(op *operation, e *engine.Entry, last int) {
 	for i := last; i >= 0 && op.journal[i].Cursor >= e.Folded.Cursor; i-- {
 		j := &op.journal[i]
 		switch {
-		case j.Kind != engine.KindStep || j.Stage != e.Stage:
+		case j.Stage != e.Stage:
 			w.violate("the history of operation %d folds tries of step %d/%d before and after %q", op.n, e.Stage, e.Step, j.Name())
-		case j.Step != e.Step:
+		case j.Step != e.Step || j.Kind != e.Kind:
 			continue
 		case j.Outcome != e.Outcome || j.Message != e.Message || (j.Error == nil) != (e.Error == nil) || j.Error != nil && *j.Error != *e.Error:
 			w.violate("the history of operation %d folds tries of step %d/%d with different results", op.n, e.Stage, e.Step)

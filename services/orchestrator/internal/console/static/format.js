@@ -97,6 +97,12 @@ export const tried = (l) => (l.outcome !== 'retry' ? l.outcome : l.error ? 'fail
 /** Returns the start of the first try of a line. @param {Line} l */
 export const firstTry = (l) => l.first?.startedAt ?? l.startedAt;
 
+/** Formats when the first try of a line started; with the date if it was on another day than the last one. @param {Line} l */
+export function firstClock(l) {
+  const first = new Date(firstTry(l));
+  return first.toDateString() === new Date(l.finishedAt).toDateString() ? clock(firstTry(l)) : first.toLocaleString('sv-SE');
+}
+
 /** Returns the error or the message of a line. @param {Line} l */
 export const told = (l) => {
   const text = errorLine(l.error) || l.message || '';

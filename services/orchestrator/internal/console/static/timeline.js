@@ -1,7 +1,7 @@
 // @ts-check
 /** A timeline of stages, steps and attempts. The bars are in the last column of a table with the same data. */
 
-import { absolute, badge, clock, colour, count, duration, errorLine, firstStart, firstTry, lasting, name, plural, sign, spelled, told, tried } from './format.js';
+import { absolute, badge, clock, colour, count, duration, errorLine, firstClock, firstStart, firstTry, lasting, name, plural, sign, spelled, told, tried } from './format.js';
 import { h } from './vdom.js';
 
 /**
@@ -106,7 +106,7 @@ function attempts(lines, step, o, now) {
       bars.push({ from: gap, to: first, colour: colour(tried(before)), thin: true, title: `waited ${duration(first - gap)} for the next attempt` });
     }
     if (l.first) {
-      bars.push({ from: first, to: from, colour: colour(tried(l)), thin: true, title: `${tried(l)}: ${count(l.tries)} tries from ${clock(l.first.startedAt)} to ${clock(l.finishedAt)}` });
+      bars.push({ from: first, to: from, colour: colour(tried(l)), thin: true, title: `${tried(l)}: ${count(l.tries)} tries from ${firstClock(l)} to ${clock(l.finishedAt)}` });
     }
     const text = told(l);
     bars.push({ from, to, colour: colour(tried(l)), title: `${tried(l)} at ${clock(l.finishedAt)} after ${duration(to - from)}${text ? ': ' + text : ''}` });

@@ -3,7 +3,7 @@
 
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
-import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstStart, lasting, operationsURL, plural, relative, sign, time, told, tried, typeNames, waitingWords } from '../format.js';
+import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstClock, firstStart, lasting, operationsURL, plural, relative, sign, time, told, tried, typeNames, waitingWords } from '../format.js';
 import { select, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { timeline } from '../timeline.js';
@@ -243,7 +243,7 @@ export function operation(ctx) {
       table('History, newest first', [th('At'), th('Outcome'), th('Step'), th('Attempt', 'number'), th('Took', 'number'), th('Worker'), th('Message')],
         h('tbody', null, list.map((l) => h('tr', { key: l.first?.cursor ?? l.cursor },
           h('td', { class: 'nowrap' }, h('time', { datetime: l.finishedAt, title: absolute(l.finishedAt) }, clock(l.finishedAt)),
-            l.first ? h('span', { class: 'muted' }, ' since ', h('time', { datetime: l.first.startedAt, title: absolute(l.first.startedAt) }, clock(l.first.startedAt))) : null),
+            l.first ? h('span', { class: 'muted' }, ' since ', h('time', { datetime: l.first.startedAt, title: absolute(l.first.startedAt) }, firstClock(l))) : null),
           h('td', { class: 'nowrap' }, badge(tried(l).replace(/^operation /, '').replace('started', 'in progress').replace('retried by operator', 'pending'), tried(l)),
             l.tries > 1 ? h('b', null, ` ${plural(l.tries, 'try', 'tries')}`) : null),
           h('td', null, l.step ?? ''), h('td', { class: 'number nowrap', 'data-label': l.stepAttempt ? 'attempt' : undefined }, numbers(l)),
