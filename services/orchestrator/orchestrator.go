@@ -117,6 +117,8 @@ type Config struct {
 	// LossTimeout is how long to wait for workers before commands that the bus has lost are sent again, for tests; zero means as long as
 	// the bus waits for them.
 	LossTimeout time.Duration `env:"-"`
+	// SlowAfter is the least duration of an execution that is slow, for tests; zero means ten seconds.
+	SlowAfter time.Duration `env:"-"`
 	// ArchiveEvery is the interval of archiving, for tests; zero means ten minutes.
 	ArchiveEvery time.Duration `env:"-"`
 }
@@ -131,6 +133,7 @@ func (c Config) completed() Config {
 	c.OrchestrationsEvery = cmp.Or(c.OrchestrationsEvery, time.Second)
 	c.KeepArchive = cmp.Or(c.KeepArchive, max(2*365*24*time.Hour, c.KeepOperations))
 	c.LossTimeout = cmp.Or(c.LossTimeout, event.CommandsConsumer("").AckWait)
+	c.SlowAfter = cmp.Or(c.SlowAfter, 10*time.Second)
 	c.ArchiveEvery = cmp.Or(c.ArchiveEvery, 10*time.Minute)
 	c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
 	return c
@@ -237,6 +240,7 @@ type Orchestrator struct {
 	orchestrations *orchestration.Controller
 	batches        *batch.Controller
 	tally          *census.Tally
+	slow           *census.Slow
 	changes        *stream.Hub
 	api            *operatorapi.API
 	console        *console.Console
@@ -309,6 +313,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.slow = census.NewSlow(o.cfg.SlowAfter, o.store, definitions, o.dispatch, o.deps.Now, o.deps.Log)
 	o.recovery = recovery.New(recovery.Config{
 		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, WorkerTimeout: o.cfg.LossTimeout,
 		Redelivery: event.ResultsConsumer().AckWait + time.Second, // plus the time to process them
@@ -562,6 +567,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("actions", o.gate.forget)
 	group.Add("archive", o.archive.Run)
 	group.Add("tally", o.tally.Run)
+	group.Add("slow", o.slow.Run)
 	group.Add("changes", func(ctx context.Context) error { return o.changes.Run(ctx, o.api) })
 	defer o.tally.Flush(context.WithoutCancel(ctx))
 	return group.Run(ctx)

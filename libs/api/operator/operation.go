@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// WaitingReason is why an operation that has not ended stands where it stands. executing: the first try of the step runs. polling: the last
+// WaitingReason is why an operation that has not ended stands where it stands. executing: the first try of the step runs. slow: it
+// has been running for longer than usual. polling: the last
 // try ended without an error, and the step asked to run again. event: the last try ended without an error, and the step waits for an event.
 // failing: the last try ended with an error. no_answer: a live worker has not answered within the execution limit of the step. no_worker: no
 // live worker serves the step. held: a hold keeps the operation from starting or from sending its next command. limited: a limit has no room
@@ -19,6 +20,7 @@ type WaitingReason string
 // The reasons. Only Held, Limited, InstanceBusy and Admission are of pending operations.
 const (
 	Executing    WaitingReason = "executing"
+	Slow         WaitingReason = "slow"
 	Polling      WaitingReason = "polling"
 	AwaitsEvent  WaitingReason = "event"
 	Failing      WaitingReason = "failing"
@@ -32,7 +34,7 @@ const (
 
 // StepReasons returns the reasons of operations that are at a step of a worker.
 func StepReasons() []WaitingReason {
-	return []WaitingReason{Executing, Polling, AwaitsEvent, Failing, NoAnswer, NoWorker, Held, Limited}
+	return []WaitingReason{Executing, Slow, Polling, AwaitsEvent, Failing, NoAnswer, NoWorker, Held, Limited}
 }
 
 // WaitingReasons returns all reasons.
@@ -90,8 +92,8 @@ func (o *Operation) Final() bool { return o.State.Final() }
 // Waiting describes why an operation that has not ended waits.
 type Waiting struct {
 	Reason WaitingReason `json:"reason"`
-	// Since depends on the reason. For polling, event, failing, no_answer and held, it is since when the reason holds. For executing, it is when the
-	// command was sent. For no_worker, it is also when the worker was last seen, if that was later. For instance_busy and admission, and
+	// Since depends on the reason. For polling, event, failing, no_answer and held, it is since when the reason holds. For executing and slow, it is when
+	// the command was sent. For no_worker, it is also when the worker was last seen, if that was later. For instance_busy and admission, and
 	// for pending operations that are limited, it is when the operation was requested, or retried by an operator.
 	Since time.Time `json:"since"`
 	// Step is the step that the reason belongs to, and Worker its worker. While a stage is repeated, the current step may be an earlier one.
@@ -129,6 +131,8 @@ func (w *Waiting) String() string {
 			return fmt.Sprintf("limit %s at position %d since %s", w.Limit, w.Position, since)
 		}
 		return fmt.Sprintf("limit %s since %s", w.Limit, since)
+	case Slow:
+		return fmt.Sprintf("step %s, executing for longer than usual since %s", w.Step, since)
 	case Polling:
 		return fmt.Sprintf("step %s, polling since %s", w.Step, since)
 	case AwaitsEvent:
@@ -203,7 +207,7 @@ type Step struct {
 	Name string `json:"name"`
 	// Worker is "orchestrator" for steps that the orchestrator runs itself.
 	Worker string `json:"worker"`
-	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=polling,enum=event,enum=failing,enum=no_answer,enum=no_worker,enum=held,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
+	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=slow,enum=polling,enum=event,enum=failing,enum=no_answer,enum=no_worker,enum=held,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
 	// Attempts is the number of executions in all attempts of the stage.
 	Attempts     int        `json:"attempts"`
 	FirstTriedAt *time.Time `json:"firstTriedAt,omitempty"`

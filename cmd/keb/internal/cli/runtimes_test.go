@@ -303,7 +303,7 @@ func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
 		want string
 	}{
 		"since":           {[]string{"operations", "--since", "yesterday"}, `--since "yesterday": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h`},
-		"waiting":         {[]string{"operations", "--waiting", "failing,godot"}, `--waiting "godot" is not a waiting reason; allowed: executing, polling, event, failing, no_answer, no_worker, held, limited, instance_busy, admission`},
+		"waiting":         {[]string{"operations", "--waiting", "failing,godot"}, `--waiting "godot" is not a waiting reason; allowed: executing, slow, polling, event, failing, no_answer, no_worker, held, limited, instance_busy, admission`},
 		"one of states":   {[]string{"operations", "--state", "failed,fine"}, `--state "fine" is not a state`},
 		"state":           {[]string{"runtimes", "-S", "fine"}, `--state "fine" is not a runtime state; allowed: succeeded, provisioning,`},
 		"events":          {[]string{"runtimes", "--events=some"}, `--events "some" is not allowed; allowed: all, info, error, none`},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -67,27 +68,31 @@ func (t *Tally) Committed(transitions []dispatch.Transition) {
 	for i := range transitions {
 		tr := &transitions[i]
 		if tr.Started {
-			t.count(minute, tr.Type, "", "", Started)
+			t.add(minute, tr.Type, "", "", Started, 1)
 		}
 		if tr.Ended {
-			t.count(minute, tr.Type, "", "", string(tr.State))
+			t.add(minute, tr.Type, "", "", string(tr.State), 1)
 		}
 		for _, e := range tr.Executions {
 			outcome := string(e.Outcome)
 			if e.Polled {
 				outcome = Polled
 			}
-			t.count(minute, tr.Type, e.Worker, e.Step, outcome)
+			t.add(minute, tr.Type, e.Worker, e.Step, outcome, 1)
+			if e.Worker != process.WorkerOrchestrator && e.Outcome != event.OutcomeNoAnswer {
+				t.add(minute, tr.Type, e.Worker, e.Step, store.TallyTimed, 1)
+				t.add(minute, tr.Type, e.Worker, e.Step, store.TallyTook, max(1, e.Took.Milliseconds()))
+			}
 		}
 	}
 }
 
-func (t *Tally) count(minute time.Time, kind event.OperationType, worker, step, outcome string) {
+func (t *Tally) add(minute time.Time, kind event.OperationType, worker, step, outcome string, n int64) {
 	k := store.TallyKey{Minute: minute, Type: kind, Worker: worker, Step: step, Outcome: outcome}
 	if _, known := t.pending[k]; !known && len(t.pending) >= maxPending {
 		return
 	}
-	t.pending[k]++
+	t.pending[k] += n
 }
 
 // Run writes the counters regularly until ctx ends. After the last commit the caller must call Flush.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
@@ -54,7 +55,8 @@ var (
 	epoch = time.Date(2026, 11, 21, 8, 0, 30, 0, time.UTC)
 	begun = dispatch.Transition{Type: event.Update, State: event.InProgress, Started: true}
 	ended = dispatch.Transition{Type: event.Update, State: event.Failed, Ended: true, Executions: []dispatch.Execution{
-		{Worker: "alpha", Step: "One", Outcome: event.OutcomeSucceeded}, {Worker: "alpha", Step: "Two", Outcome: event.OutcomeFailed},
+		{Worker: "alpha", Step: "One", Outcome: event.OutcomeSucceeded, Took: 40 * time.Millisecond}, {Worker: "alpha", Step: "Two", Outcome: event.OutcomeFailed},
+		{Worker: process.WorkerOrchestrator, Step: "One", Outcome: event.OutcomeSkipped},
 	}}
 	minute  = epoch.Truncate(time.Minute)
 	started = store.TallyKey{Minute: minute, Type: event.Update, Outcome: "started"}
@@ -78,11 +80,22 @@ func since(t *testing.T, tl *census.Tally, at time.Time, want map[store.TallyKey
 	}
 }
 
+// measured adds the counters of the durations of n executions, which took ms milliseconds together.
+func measured(counts map[store.TallyKey]int64, k store.TallyKey, n, ms int64) {
+	k.Outcome = store.TallyTimed
+	counts[k] = n
+	k.Outcome = store.TallyTook
+	counts[k] = ms
+}
+
 func TestTally_Commits_AreCounted(t *testing.T) {
 	t.Parallel()
 	tl, f, clock := setup()
 	tl.Committed([]dispatch.Transition{begun, begun, ended})
-	want := map[store.TallyKey]int64{started: 2, failed: 1, one: 1, two: 1}
+	skipped := store.TallyKey{Minute: minute, Type: event.Update, Worker: process.WorkerOrchestrator, Step: "One", Outcome: "skipped"}
+	want := map[store.TallyKey]int64{started: 2, failed: 1, one: 1, two: 1, skipped: 1}
+	measured(want, one, 1, 40)
+	measured(want, two, 1, 1)
 	since(t, tl, minute, want) // includes unwritten counters
 	tl.Flush(t.Context())
 	since(t, tl, minute, want)
@@ -115,7 +128,9 @@ func TestTally_RetriesWithoutError_AreCountedApart(t *testing.T) {
 		{Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry}, {Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry, Polled: true},
 		{Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry, Polled: true},
 	}}})
-	since(t, tl, minute, map[store.TallyKey]int64{retried: 1, polled: 2})
+	want := map[store.TallyKey]int64{retried: 1, polled: 2}
+	measured(want, one, 3, 3)
+	since(t, tl, minute, want)
 }
 
 func TestTally_WriteFails_IsRetried(t *testing.T) {

@@ -135,6 +135,15 @@ func (d *Dispatcher) decide(ctx context.Context, operationID string, e engine.Ev
 	return one[0], nil
 }
 
+// MarkSlow marks an operation whose command has been executing for longer than usual, unless it has moved on.
+func (d *Dispatcher) MarkSlow(ctx context.Context, c store.SentCommand) error {
+	_, err := d.decide(ctx, c.OperationID, engine.Slow{Cursor: c.Cursor, Dispatch: c.Dispatch})
+	if errors.Is(err, engine.ErrNotPossible) || errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 // failUnsendable commits the failure of an operation whose command can never be sent, unless the operation has moved on.
 func (d *Dispatcher) failUnsendable(ctx context.Context, u unsendable) (*work, error) {
 	row := u.work.row

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"time"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -30,6 +32,8 @@ type Execution struct {
 	Outcome      event.Outcome
 	// Polled reports whether a retry had no error.
 	Polled bool
+	// Took is the duration from the start of the execution to its end.
+	Took time.Duration
 }
 
 // watch notifies the watcher of committed works.
@@ -65,7 +69,7 @@ func (w *work) transition() Transition {
 			if e.StepAttempt == 0 { // no command was sent
 				worker = process.WorkerOrchestrator
 			}
-			t.Executions = append(t.Executions, Execution{Worker: worker, Step: step.Name, Outcome: e.Outcome, Polled: e.Outcome == event.OutcomeRetry && e.Error == nil})
+			t.Executions = append(t.Executions, Execution{Worker: worker, Step: step.Name, Outcome: e.Outcome, Polled: e.Outcome == event.OutcomeRetry && e.Error == nil, Took: e.FinishedAt.Sub(e.StartedAt)})
 		}
 	}
 	return t

@@ -77,6 +77,8 @@ func (m *machine) apply(e Event) error {
 		return m.hold(e)
 	case Release:
 		return m.release()
+	case Slow:
+		return m.slow(e)
 	case Cancel:
 		return m.cancel(e)
 	case Retry:

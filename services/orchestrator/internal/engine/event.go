@@ -74,6 +74,13 @@ type Hold struct {
 // Release ends the hold of an operation. A pending operation may start again; the decided command of another one is sent.
 type Release struct{}
 
+// Slow marks an operation whose command has been executing for longer than usual.
+type Slow struct {
+	// Cursor and Dispatch are those of the command.
+	Cursor   int64
+	Dispatch int
+}
+
 // Cancel requests the end of the operation. It takes effect at once, or with the next result while a command is in flight.
 type Cancel struct {
 	// Reason is shown to operators and must not be empty.
@@ -104,6 +111,7 @@ func (Signal) isEvent()     {}
 func (Unsendable) isEvent() {}
 func (Hold) isEvent()       {}
 func (Release) isEvent()    {}
+func (Slow) isEvent()       {}
 func (Cancel) isEvent()     {}
 func (Retry) isEvent()      {}
 func (SkipStep) isEvent()   {}

@@ -115,6 +115,8 @@ const (
 	EventAwaited Condition = "event"
 	// Failing means that the last try ended with an error.
 	Failing Condition = "failing"
+	// TakesLong means that the first try has been executing for longer than usual.
+	TakesLong Condition = "slow"
 	// NoAnswer means that the execution limit of the last try has passed without a result, although a worker is live.
 	NoAnswer Condition = "no_answer"
 	// Held means that a hold keeps the operation from continuing. It is not stored as State.Condition, see State.Standing.

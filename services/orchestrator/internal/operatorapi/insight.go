@@ -218,6 +218,8 @@ func stuckText(v *operator.Stuck) string {
 		return fmt.Sprintf("step %s of worker %s has polled for more than half of its time", v.Step, v.Worker)
 	case operator.AwaitsEvent:
 		return fmt.Sprintf("step %s of worker %s has waited for its event for more than half of its time", v.Step, v.Worker)
+	case operator.Slow:
+		return fmt.Sprintf("step %s of worker %s executes for longer than usual", v.Step, v.Worker)
 	case operator.Failing:
 		return fmt.Sprintf("step %s of worker %s fails and is tried again", v.Step, v.Worker)
 	case operator.NoAnswer:

@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // liveWorkers returns the live workers and the workers that the processes name, by name.
@@ -125,6 +126,9 @@ func (a *API) rates(ctx context.Context, byName map[string]*operator.Worker) err
 	for k, n := range counts {
 		if k.Minute.Before(since) {
 			continue // the minute has changed since the counts were read
+		}
+		if k.Outcome == store.TallyTimed || k.Outcome == store.TallyTook {
+			continue
 		}
 		steps[k.Worker] += n
 		if o := event.Outcome(k.Outcome); o == event.OutcomeFailed || o == event.OutcomeNotCompleted {

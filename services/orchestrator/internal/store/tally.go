@@ -29,9 +29,48 @@ const (
 INSERT INTO orchestrator.tally AS t (minute, type, worker, step, outcome, n)
 SELECT * FROM unnest($1::timestamptz[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int8[])
 ON CONFLICT (minute, type, worker, step, outcome) DO UPDATE SET n = t.n + EXCLUDED.n`
+	// durationsSQL relies on tally_pkey.
+	durationsSQL = `
+SELECT worker, step, sum(n) FILTER (WHERE outcome = '` + TallyTimed + `')::int8, COALESCE(sum(n) FILTER (WHERE outcome = '` + TallyTook + `'), 0)::int8
+FROM orchestrator.tally WHERE minute >= $1 AND outcome IN ('` + TallyTimed + `', '` + TallyTook + `') GROUP BY worker, step
+HAVING count(*) FILTER (WHERE outcome = '` + TallyTimed + `') > 0`
 	// tallySQL relies on tally_pkey.
 	tallySQL = `SELECT minute, type, worker, step, outcome, n FROM orchestrator.tally WHERE minute >= $1`
 )
+
+// Outcomes of counters that measure: TallyTimed counts executions of steps, and TallyTook adds up their durations in milliseconds.
+const (
+	TallyTimed = "timed"
+	TallyTook  = "took_ms"
+)
+
+// StepName names a step of a worker.
+type StepName struct{ Worker, Step string }
+
+// StepDuration is the usual duration of one execution of a step.
+type StepDuration struct {
+	Executions int64
+	Mean       time.Duration
+}
+
+// StepDurations returns the durations of the executions since a minute.
+func (s *Store) StepDurations(ctx context.Context, since time.Time) (map[StepName]StepDuration, error) {
+	rows, err := s.read.QueryContext(ctx, durationsSQL, since)
+	if err != nil {
+		return nil, fmt.Errorf("read durations of steps: %w", err)
+	}
+	defer rows.Close()
+	durations := map[StepName]StepDuration{}
+	for rows.Next() {
+		var name StepName
+		var n, took int64
+		if err := rows.Scan(&name.Worker, &name.Step, &n, &took); err != nil {
+			return nil, fmt.Errorf("read durations of steps: %w", err)
+		}
+		durations[name] = StepDuration{Executions: n, Mean: time.Duration(took/max(n, 1)) * time.Millisecond}
+	}
+	return durations, rows.Err()
+}
 
 // AddTally adds to the counters.
 func (s *Store) AddTally(ctx context.Context, counts map[TallyKey]int64) error {

@@ -36,7 +36,7 @@ export const typeNames = {
 
 /** Why operations stand where they stand. @type {Record<string, string>} */
 export const reasons = {
-  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', held: 'Held', limited: 'Limited', polling: 'Polling', event: 'Waiting for an event', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
+  failing: 'Failing', no_answer: 'No answer', no_worker: 'No worker', held: 'Held', limited: 'Limited', slow: 'Slow', polling: 'Polling', event: 'Waiting for an event', executing: 'Executing', instance_busy: 'Instance busy', admission: 'Admission',
 };
 
 /** What an operator can do, by reason. @type {Record<string, string>} */
@@ -46,6 +46,7 @@ export const advice = {
   no_answer: 'Look for the step in the log of the worker. The command is sent again until the budget of the step is spent.',
   polling: 'The step has polled for more than half of its time. Check the system that it waits for.',
   event: 'The step has waited for more than half of its time. Check the system that sends the event: keb operation shows its key.',
+  slow: 'The execution takes several times as long as usual. Check the system that the step calls.',
   executing: 'The worker has the command. If no result arrives in time, the command is sent again.',
   held: 'A hold pauses the operations. They continue when it is released: see Holds.',
   instance_busy: 'No action needed: an instance has one operation at a time. The next one starts when it ends.',
@@ -78,6 +79,7 @@ const looks = {
   retrying: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
   failing: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
   polling: ['run', 'M4 8s1.500-2.700 4-2.700S12 8 12 8 10.500 10.700 8 10.700 4 8 4 8zM8 7.900v.200'],
+  slow: ['wait', 'M8 4.2V8l2.6 1.6'],
   event: ['run', 'M4.500 6.200L8 8.700l3.500-2.500M4.500 5.600h7v4.800h-7z'],
   'event received': ['run', 'M4.500 6.200L8 8.700l3.500-2.500M4.500 5.600h7v4.800h-7z'],
   no_answer: ['bad', 'M4.900 8v.100M8 8v.100M11.100 8v.100'],
@@ -262,6 +264,7 @@ export function waitingWords(o, now) {
     case 'instance_busy': return ['operation ', w.operation ? operationLink(w.operation) : null, ' of the same instance is in progress'];
     case 'limited': return ['limit ', h('code', null, w.limit ?? ''), w.position ? ` at position ${w.position}` : '', ' for ', elapsed(w.since ?? '', now)];
     case 'admission': return ['the operation is about to start'];
+    case 'slow': return ['worker ', h('b', null, w.worker ?? ''), ' has been executing the step for ', elapsed(w.since ?? '', now), ', longer than usual'];
     case 'executing': return ['worker ', h('b', null, w.worker ?? ''), ' has been executing the step for ', elapsed(w.since ?? '', now)];
     default: return o.waitingFor ?? w.reason;
   }

@@ -78,6 +78,7 @@ function headline(g) {
     case 'failing': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' fails and is tried again', type];
     case 'no_answer': return ['Worker ', h('code', null, g.worker), ' is alive and does not answer for step ', h('code', null, g.step), type];
     case 'polling': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' has polled for more than half of its time', type];
+    case 'slow': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' executes for longer than usual', type];
     case 'event': return ['Step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' has waited for its event for more than half of its time', type];
     case 'held': return g.step
       ? ['A hold keeps step ', h('code', null, g.step), ' of worker ', h('code', null, g.worker), ' from running', type]
