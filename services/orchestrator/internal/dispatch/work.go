@@ -108,6 +108,7 @@ func withoutLarge(parameters json.RawMessage) json.RawMessage {
 // apply applies an event with the engine. Repeated calls accumulate into one write. If the next command would be too large for the
 // bus, apply fails the operation. A command in the scope of a hold is decided, but not sent.
 func (w *work) apply(e engine.Event, now time.Time) error {
+	before := w.row
 	if err := w.applyOne(e, now); err != nil {
 		return err
 	}
@@ -122,6 +123,10 @@ func (w *work) apply(e engine.Event, now time.Time) error {
 		}
 	}
 	if !w.effects.Dispatch || !w.row.InFlight() {
+		return nil
+	}
+	if before.InFlight() && w.row.AwaitedCursor() == before.AwaitedCursor() && w.row.Dispatch == before.Dispatch {
+		w.republish = true // a worker may have it and answer, so it stays in flight; the outbox keeps it inside a hold
 		return nil
 	}
 	if id := heldBy(w.holds, w); id != "" {

@@ -154,6 +154,11 @@ func (w *world) event(m *message) (cloudevents.Event, string) {
 		e = made(event.TypeStepSucceeded, m.id, source, &event.StepSucceeded{Result: base})
 	case event.OutcomeRetry:
 		e = made(event.TypeStepRetry, m.id, source, &event.StepRetry{Result: base, RetryAfter: r.RetryAfter.Seconds(), Error: r.Error})
+		if r.EventKey != "" {
+			e = made(event.TypeStepRetry, m.id, source, &event.StepRetry{
+				Result: base, RetryAfter: r.RetryAfter.Seconds(), Error: r.Error, Event: &event.AwaitedEvent{Key: r.EventKey},
+			})
+		}
 	case event.OutcomeFailed:
 		e = made(event.TypeStepFailed, m.id, source, &event.StepFailed{Result: base, Error: *r.Error})
 	case event.OutcomeSkipped:

@@ -81,8 +81,11 @@ func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 	if state.Cursor != s.row.Cursor || state.Dispatch != s.row.Dispatch || state.Status != s.row.Status {
 		w.violate("operation %d is written as %s at cursor %d, but the engine decided %s at %d", n, s.row.Status, s.row.Cursor, state.Status, state.Cursor)
 	}
-	admitted := started && before != nil // no message waits for its command
-	if t.owes[n] = -1; len(chain) > 0 && chain[len(chain)-1].effects.Dispatch && state.InFlight() && !admitted {
+	alone := started && before != nil // no message waits for its command
+	if len(chain) > 0 && !alone {
+		_, alone = chain[len(chain)-1].event.(engine.Signal)
+	}
+	if t.owes[n] = -1; len(chain) > 0 && chain[len(chain)-1].effects.Dispatch && state.InFlight() && !alone {
 		t.owes[n] = state.Cursor
 	}
 	if before == nil {

@@ -53,7 +53,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 	for _, planted := range []bug{
 		bugNoCompareAndSet, bugInstanceNotFreed, bugDetailsNotLeft, bugTwoOfAnInstance, bugNoLimit, bugOvertaking, bugNoPreemption,
 		bugRetryOfAnOldOne, bugNothingAtAStart, bugNoSweepOfPending, bugNoSweepOfDue, bugNoSweepOfUnanswered, bugNoWakeUp, bugNoFactsNote, bugNoFactsAgain,
-		bugNoSweepOfHeld, bugFoldsUnnoted, bugFoldsTooMany, bugFoldsFromTheLast, bugRepetitionDelivered, bugDeliveredAgain, bugNoSweepOfSignals,
+		bugNoSweepOfHeld, bugFoldsUnnoted, bugFoldsTooMany, bugFoldsFromTheLast, bugRepetitionDelivered, bugDeliveredAgain, bugNoSweepOfSignals, bugSignalsReversed,
 	} {
 		wrong := newRAM()
 		wrong.bug = planted

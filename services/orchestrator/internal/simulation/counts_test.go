@@ -66,6 +66,9 @@ const (
 	countReleased
 	countFolded
 	countRangeFailed
+	countSignals
+	countAwaited
+	countDelivered
 	countsEnd
 )
 
@@ -78,6 +81,7 @@ var countNames = [countsEnd]string{
 	"commands sent again", "commands sent again after a loss", "workers started or stopped", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
 	"budgets spent", "wait budgets spent", "budgets spent by a hang", "tries after a longer interval", "steps skipped again", "retries from an earlier stage", "budgets spent without a worker", "retry budgets reset", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
 	"holds", "operations held", "operations released", "history entries folded", "streams not read",
+	"events stored", "tries that wait for an event", "events delivered",
 }
 
 // counts are the counters of a run.

@@ -9,7 +9,7 @@
 // rows, run a transaction, publish a command, publish facts, store which facts are
 // published, read which messages the streams hold, acknowledge. A task is a coroutine that stops before each call. A crash,
 // a lost, duplicated or reordered message, a clock jump, another orchestrator, an
-// operator or a hold can intervene between any two calls, and a call can fail, or succeed
+// operator, a hold or an event from outside can intervene between any two calls, and a call can fail, or succeed
 // without an answer. A schedule that violates an invariant is shrunk. After the last
 // choice there are no more faults, but steps with a wait still wait and fail for a
 // while, until one of their budgets is spent. Every operation must then end.

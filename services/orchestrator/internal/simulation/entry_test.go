@@ -37,6 +37,10 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 		m.retried++
 	case engine.SkipStep:
 		m.skipped[e.Step] = true
+	case engine.Signal:
+		if m.restart {
+			m.startStage()
+		}
 	case engine.Due:
 		late := m.cancel && !m.ending && e.LostBefore.IsZero() || !now.Before(m.deadline)
 		switch {

@@ -35,6 +35,10 @@ type model struct {
 	// ending means that the finally stage runs, and stoodAt is the stage before it.
 	ending  bool
 	stoodAt int
+	// key is the key of the event that the last try waits for, events are the ids of the events of steps, and delivered those of all events.
+	key       string
+	events    map[string]string
+	delivered map[string]bool
 	// heldSince is the time of the last hold.
 	heldSince time.Time
 	started   int
@@ -114,6 +118,7 @@ func (m *model) reset() {
 		fresh: true, attempt: emptied(m.attempt), tries: emptied(m.tries), notCompleted: emptied(m.notCompleted),
 		skipped:   emptied(m.skipped),
 		succeeded: emptied(m.succeeded), counted: emptied(m.counted), commands: emptied(m.commands), done: m.done[:0],
+		events: emptied(m.events), delivered: emptied(m.delivered),
 	}
 }
 
@@ -142,6 +147,7 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 	w.checkEnding(op, before, e, next, at)
 	w.checkShape(op, before, e, next, effects)
 	w.checkCondition(op, before, e, next, effects, at)
+	w.checkSignal(op, before, e, next, effects)
 	w.checkHold(op, before, e, next, at)
 	w.checkState(op, before, next, effects, at)
 	w.checkShown(op, next)
@@ -398,10 +404,13 @@ func (w *world) checkCondition(op *operation, before *engine.State, e engine.Eve
 		step := op.p.Stages[h.Stage].Steps[h.Step].Name
 		switch h.Outcome {
 		case event.OutcomeRetry:
-			if h.Error == nil {
-				set(engine.Polling, step, at)
-			} else {
+			switch r, _ := e.(engine.Result); {
+			case h.Error != nil:
 				set(engine.Failing, step, at)
+			case r.EventKey != "":
+				set(engine.EventAwaited, step, at)
+			default:
+				set(engine.Polling, step, at)
 			}
 		case event.OutcomeStageLost:
 			set(engine.Failing, step, at)

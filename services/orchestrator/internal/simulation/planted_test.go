@@ -56,8 +56,8 @@ const (
 	bugRepetitionDelivered
 	bugDeliveredAgain
 	bugNoSweepOfSignals
-	bugNoEarlyDelivery
-	bugSignalAckedFirst
+	bugSignalNotStored
+	bugSignalsReversed
 )
 
 // spoiled is a transition that a planted bug of the engine may change.
@@ -129,7 +129,7 @@ func (t *spoiled) spoilTry(change func(r *engine.Result, before engine.Try, next
 
 // plantedBugs returns all bugs that the simulation must find.
 func plantedBugs() []planted {
-	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs(), holdBugs(), foldBugs())
+	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs(), holdBugs(), foldBugs(), signalBugs())
 }
 
 // holdBugs are bugs with holds.

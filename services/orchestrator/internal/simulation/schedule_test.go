@@ -25,11 +25,12 @@ const (
 	doWorkers               // workers start or stop
 	doMemory                // the stage memory is lost
 	doHold                  // a: create, release or read, b, c, d: the scope
+	doSignal                // a: orchestrator, b: operation, c: new, or one that was sent before, d: which one
 	kinds
 )
 
 var kindNames = [kinds]string{
-	"task", "work", "timer", "clock", "request", "operator", "crash", "lose", "duplicate", "window", "streams", "skew", "workers", "memory", "hold",
+	"task", "work", "timer", "clock", "request", "operator", "crash", "lose", "duplicate", "window", "streams", "skew", "workers", "memory", "hold", "event",
 }
 
 // choice is one event of a schedule. An argument of zero is always harmless, so that shrinking can prefer it.
@@ -80,6 +81,7 @@ var kindOf = func() (table [256]kind) {
 		{doWorkers, 3},
 		{doMemory, 3},
 		{doHold, 8},
+		{doSignal, 10},
 	} {
 		for range share.n {
 			table[i] = share.kind

@@ -38,6 +38,7 @@ const (
 	taskRequests                 // accepts requests
 	taskTimer                    // checks for losses and sweeps
 	taskAction                   // carries out an action of an operator
+	taskSignal                   // stores and delivers an event from outside
 	taskKinds
 )
 

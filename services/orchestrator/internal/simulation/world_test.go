@@ -63,6 +63,9 @@ type world struct {
 	memory                      []memory
 	made                        map[event.Stream]time.Time
 
+	// unsent are the events whose sending was not confirmed, and some others.
+	unsent []event.Signal
+
 	holds         []pause
 	orchestrators [orchestrators]orchestrator
 	// current is the running task, and fault the fault of its call.
@@ -262,6 +265,8 @@ func (w *world) do(c choice) {
 		}
 	case doHold:
 		w.pauses(c)
+	case doSignal:
+		w.signal(c)
 	case doMemory:
 		w.trace("the stage memory is lost")
 		w.memory = w.memory[:0]
@@ -447,6 +452,10 @@ func (w *world) outcome(m *message, c choice, now time.Time) engine.Result {
 		r.Outcome, r.RetryAfter = event.OutcomeRetry, retryAfter[int(c.c>>4)%len(retryAfter)]
 		if c.c&1 == 1 {
 			r.Error = &event.Error{Component: "ext", Reason: "down", Message: "not yet"}
+		}
+		if c.c>>9&1 == 1 {
+			r.EventKey = keyOf(m.operation)
+			w.count(countAwaited)
 		}
 	case n < 27:
 		r.Outcome, r.Error = event.OutcomeFailed, &event.Error{Component: "ext", Reason: "broken", Message: "it broke"}
