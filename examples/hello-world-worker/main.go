@@ -1,4 +1,4 @@
-// Command hello-world-worker runs the step Hello_World. It is a complete worker to copy and change.
+// Command hello-world-worker runs the steps Hello_World and Hello_Approval. It is a complete worker to copy and change.
 package main
 
 import (
@@ -33,5 +33,5 @@ func steps(_ context.Context, env worker.Env) ([]worker.Step, error) {
 		return nil, fmt.Errorf("HELLO_URL: want an http or https address such as %s", defaultURL)
 	}
 	env.Log.Info("saying hello", "url", u.Redacted())
-	return []worker.Step{NewHelloWorldStep(&http.Client{Timeout: httpTimeout}, address)}, nil
+	return []worker.Step{NewHelloWorldStep(&http.Client{Timeout: httpTimeout}, address), ApprovalStep{}}, nil
 }

@@ -35,6 +35,8 @@ type Case struct {
 	Credentials map[string]any `yaml:"credentials"`
 	// Remembered holds the stage memory of earlier steps, written with the SDK. It is secret, too.
 	Remembered map[string]string `yaml:"remembered"`
+	// Event is the event that the step has waited for; nil if none has come.
+	Event *CaseEvent `yaml:"event"`
 	// Takes is the approximate duration of the step. The checks of long steps need more than the ack wait (10 s).
 	Takes Duration `yaml:"takes"`
 	// Only excludes the case from the other checks.
@@ -49,11 +51,19 @@ type Expectation struct {
 	Outcome event.Outcome `yaml:"outcome"`
 	// RetryAfter is the delay of a retry.
 	RetryAfter Duration `yaml:"retryAfter"`
+	// Event is the key of the event that the step waits for; {operation} in it stands for the id of the operation.
+	Event string `yaml:"event"`
 	// Component and Reason are the fields of the error.
 	Component string `yaml:"component"`
 	Reason    string `yaml:"reason"`
 	// Details are the required members of the patch.
 	Details map[string]any `yaml:"details"`
+}
+
+// CaseEvent is an event with any JSON as data.
+type CaseEvent struct {
+	Key  string `yaml:"key"`
+	Data any    `yaml:"data"`
 }
 
 // Duration is a time.Duration in the YAML format "15s".
@@ -131,6 +141,8 @@ func (c *Case) validate() error {
 		return bad("expect.outcome %q: want one of %q", c.Expect.Outcome, outcomes[1:])
 	case c.Expect.RetryAfter > 0 && c.Expect.Outcome != event.OutcomeRetry:
 		return bad("expect.retryAfter: is for the outcome retry only")
+	case c.Expect.Event != "" && c.Expect.Outcome != event.OutcomeRetry:
+		return bad("expect.event: is for the outcome retry only")
 	case time.Duration(c.Takes) > 10*time.Minute:
 		return bad("takes %s: at most 10m is allowed", time.Duration(c.Takes))
 	}
@@ -184,6 +196,13 @@ func (c *Case) command() (event.StepExecute, error) {
 		if err := convert(part.value, part.into); err != nil {
 			return command, fmt.Errorf("%s: %w", part.name, err)
 		}
+	}
+	if c.Event != nil {
+		data, err := json.Marshal(c.Event.Data)
+		if err != nil {
+			return command, fmt.Errorf("event.data: %w", err)
+		}
+		command.Event = &event.Signal{Key: c.Event.Key, Source: "/case", ID: "1", ReceivedAt: time.Now().UTC(), Data: data}
 	}
 	return command, nil
 }

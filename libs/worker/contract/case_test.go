@@ -48,6 +48,8 @@ func TestBadCasesAreRefusedWithTheirField(t *testing.T) {
 		"cases: [{name: a, step: A, expect: {outcome: fine}}]":                   `expect.outcome "fine"`,
 		"cases: [{name: a, step: A, context: {globalAccount: x}}]":               `context: json: unknown field "globalAccount"`,
 		"cases: [{name: a, step: A, expect: {outcome: failed, retryAfter: 1s}}]": "expect.retryAfter",
+		"cases: [{name: a, step: A, expect: {outcome: failed, event: k}}]":       "expect.event",
+		"cases: [{name: a, step: A, event: {key: 'a b'}}]":                       "event.key",
 		"cases: [{name: a, step: A, upgrade: {orchestrationId: 'a.b'}}]":         "upgrade.orchestrationId",
 		"cases: [{name: a, step: A, parameters: {x: .nan}}]":                     "parameters",
 		"cases: [{name: a, step: A, details: [1]}]":                              "cannot unmarshal",

@@ -112,6 +112,13 @@ func (k *kit) expect(c *Case, r *result) {
 	if got, want := time.Duration(r.body.RetryAfter*float64(time.Second)), time.Duration(want.RetryAfter); want > 0 && got != want {
 		k.bad("%s: retryAfter is %s: want %s", c.Name, got, want)
 	}
+	awaited := event.AwaitedEvent{}
+	if r.body.Event != nil {
+		awaited = *r.body.Event
+	}
+	if key := strings.ReplaceAll(want.Event, "{operation}", r.body.OperationID); key != "" && awaited.Key != key {
+		k.bad("%s: event.key is %q: want %q", c.Name, awaited.Key, key)
+	}
 	e := r.body.Error
 	if e == nil {
 		e = &event.Error{}

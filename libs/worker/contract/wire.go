@@ -99,9 +99,10 @@ type result struct {
 	readable bool
 	body     struct {
 		event.Result
-		RetryAfter   float64      `json:"retryAfter"`
-		NotCompleted bool         `json:"notCompleted"`
-		Error        *event.Error `json:"error"`
+		RetryAfter   float64             `json:"retryAfter"`
+		NotCompleted bool                `json:"notCompleted"`
+		Error        *event.Error        `json:"error"`
+		Event        *event.AwaitedEvent `json:"event"`
 	}
 	kind event.Type
 
