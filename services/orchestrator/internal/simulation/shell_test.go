@@ -153,6 +153,7 @@ type task struct {
 	faulted  bool         // a call failed, so the sweep may have to start waiting operations
 	starting bool         // publishes again after a start
 	begun    bool
+	known    int // the number of events that were stored when the task started
 	process  *orchestrator
 	acks     int
 	ackFault fault
@@ -279,7 +280,7 @@ func (w *world) start(o *orchestrator, t *task, c choice) bool {
 // launch prepares a task; the first step starts it.
 func (w *world) launch(t *task, run func(ctx context.Context)) {
 	t.decided, t.owes, t.written = map[int][]transition{}, map[int]int64{}, map[int]bool{}
-	t.withheld = map[int]bool{}
+	t.withheld, t.known = map[int]bool{}, len(w.db.signals)
 	t.thread = w.threads.take(func() { run(context.Background()) })
 }
 

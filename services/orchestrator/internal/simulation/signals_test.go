@@ -172,7 +172,7 @@ func (w *world) checkSignal(op *operation, before *engine.State, e engine.Event,
 		}
 		m.events[step(before)] = e.ID
 	case engine.Due:
-		if w.calm && before.Waiting() && next.InFlight() && next.Stage == before.Stage && m.key != "" && slices.ContainsFunc(w.db.signals, func(s *storedSignal) bool {
+		if w.calm && before.Waiting() && next.InFlight() && next.Stage == before.Stage && m.key != "" && slices.ContainsFunc(w.db.signals[:w.current.known], func(s *storedSignal) bool {
 			return s.signal.Key == m.key && !m.delivered[s.signal.ID]
 		}) {
 			w.violate("the operation polls although its event has come")
