@@ -104,7 +104,12 @@ func (f Filter) query() url.Values {
 			q.Set(key, at.UTC().Format(time.RFC3339))
 		}
 	}
-	maps.Copy(q, pageOf(f.Page, f.PageSize))
+	if f.Page > 0 {
+		q.Set("page", strconv.Itoa(f.Page))
+	}
+	if f.PageSize > 0 {
+		q.Set("page_size", strconv.Itoa(f.PageSize))
+	}
 	return q
 }
 
@@ -393,10 +398,10 @@ func postBatch[T any](ctx context.Context, c *Client, what, path string, request
 	return &out, raw, nil
 }
 
-// Batches returns a page of batches, newest first, and the raw answer. The page starts at 1.
-func (c *Client) Batches(ctx context.Context, page, pageSize int) (*List[Batch], json.RawMessage, error) {
+// Batches returns a page of batches, newest first, and the raw answer.
+func (c *Client) Batches(ctx context.Context, p Page) (*List[Batch], json.RawMessage, error) {
 	var out List[Batch]
-	raw, err := c.get(ctx, "/batches", pageOf(page, pageSize), &out)
+	raw, err := c.get(ctx, "/batches", p.query(), &out)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list batches: %w", err)
 	}
@@ -413,29 +418,14 @@ func (c *Client) Batch(ctx context.Context, id string) (*Batch, json.RawMessage,
 	return &out, raw, nil
 }
 
-// BatchResults returns a page of the operations of a batch, and the raw answer. An empty state selects all.
-func (c *Client) BatchResults(ctx context.Context, id string, state BatchResultState, page, pageSize int) (*List[BatchResult], json.RawMessage, error) {
-	query := pageOf(page, pageSize)
-	if state != "" {
-		query.Set("state", string(state))
-	}
+// BatchResults returns a page of the operations of a batch, and the raw answer.
+func (c *Client) BatchResults(ctx context.Context, id string, p Page) (*List[BatchResult], json.RawMessage, error) {
 	var out List[BatchResult]
-	raw, err := c.get(ctx, "/batches/"+url.PathEscape(id)+"/operations", query, &out)
+	raw, err := c.get(ctx, "/batches/"+url.PathEscape(id)+"/operations", p.query(), &out)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the operations of batch %s: %w", id, err)
 	}
 	return &out, raw, nil
-}
-
-func pageOf(page, pageSize int) url.Values {
-	query := url.Values{}
-	if page > 0 {
-		query.Set("page", strconv.Itoa(page))
-	}
-	if pageSize > 0 {
-		query.Set("page_size", strconv.Itoa(pageSize))
-	}
-	return query
 }
 
 // ReplayFacts publishes facts again for a few seconds. The answer contains the position for the next request.

@@ -31,11 +31,23 @@ func waitingReasons() []string {
 func newOperations(o *options) *cobra.Command {
 	var filter operator.Filter
 	var since, until string
+	b := &bulk{options: o, filter: &filter}
 	cmd := &cobra.Command{
 		Use:     "operations",
 		Aliases: []string{"ops"},
-		Short:   "List operations, newest first",
+		Short:   "List operations, newest first, or act on all that match",
+		Long: `List operations, newest first. With --do, act on all operations that match the filter:
+
+  retry   retry failed operations from their failed stage, or from --from
+  skip    skip the step in --step, where operations stand at it
+  cancel  cancel operations
+  hold    create a hold with the scope of the filter
+  resume  release the holds with the scope of the filter
+
+The command first shows how many operations match and some of them, and asks for confirmation. Operations for which the action is no longer
+possible are skipped. retry, skip and cancel are a batch, which goes on when the command ends; see keb batches.`,
 		Example: "  keb operations --state 'in progress' --plan azure\n  keb operations --instance 0d7ee4a2-9a58-4a50-ae6b-f7f2ee8ea1d5 -o json\n" +
+			"  keb operations --state failed --since 2h --do retry --reason 'EDP works again'\n" +
 			"  keb operations -o custom=ID:id,STEP:step,ERROR:error.message",
 		Annotations: map[string]string{listAnnotation: "operations"},
 		Args:        exactly(),
@@ -51,6 +63,12 @@ func newOperations(o *options) *cobra.Command {
 				if *at.into, err = parseTime(at.value, time.Now()); err != nil {
 					return usageError("%s %q: %s", at.flag, at.value, err)
 				}
+			}
+			if err := b.check(); err != nil {
+				return err
+			}
+			if b.action != "" {
+				return b.run(cmd.Context())
 			}
 			client, err := o.operatorClient()
 			if err != nil {
@@ -84,6 +102,7 @@ func newOperations(o *options) *cobra.Command {
 	flags.StringVar(&until, "until", "", "only operations requested until this time")
 	flags.IntVar(&filter.Page, "page", 1, "page number, starting at 1")
 	flags.IntVar(&filter.PageSize, "page-size", 50, "operations per page")
+	b.register(cmd)
 	completeFlag(cmd, "state", states())
 	completeFlag(cmd, "type", types())
 	completeFlag(cmd, "waiting", waitingReasons())

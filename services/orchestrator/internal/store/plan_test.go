@@ -105,7 +105,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"aheadSQL", aheadSQL, []any{&inFlight}, []string{"operations_pkey", "operations_pending"}},
 		{"runningSQL", runningSQL, nil, []string{"operations_in_progress|operations_unfinished"}},
 		{"unfinishedSQL", unfinishedSQL, []any{"i-1"}, []string{"operations_instance"}},
-		{"newerSQL", newerSQL, []any{some.Operation.ID, "i-1"}, []string{"operations_instance", "operations_pkey"}},
+		{"newerSQL", newerSQL, []any{&inFlight}, []string{"operations_instance", "operations_pkey"}},
 		{"archivedSQL", archivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
 		{"archiveSQL", archiveSQL, []any{epoch, 200}, []string{"operations_finished", "operations_pkey", "requests_pkey", "history_pkey"}},
 		{"dropArchivedSQL", dropArchivedSQL, []any{epoch, 200}, []string{"archive_finished"}},
