@@ -198,13 +198,13 @@ func (o *FairnessOptions) run(ctx context.Context, m *machine, c *fairnessCase) 
 
 // others returns the operations of the others, each on an instance of its own.
 func (o *FairnessOptions) others(c *fairnessCase) []event.Operation {
-	operations := make([]event.Operation, o.Others)
+	operations, orchestration := make([]event.Operation, o.Others), uuid.NewString()
 	for k := range operations {
 		op := newOperation()
 		op.Context.GlobalAccountID = "other"
 		if c.upgrades {
 			op.Type, op.Context.GlobalAccountID = event.UpgradeKyma, uuid.NewString()
-			op.Upgrade = &event.Upgrade{}
+			op.Upgrade = &event.Upgrade{OrchestrationID: orchestration}
 		}
 		operations[k] = op
 	}

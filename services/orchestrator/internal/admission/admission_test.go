@@ -84,6 +84,58 @@ func TestNext_Limits_SelectInTurn(t *testing.T) {
 	}
 }
 
+// A place is right if the operation starts exactly when those before it have started, whatever the order of arrival is.
+func TestPlaceOf_RandomQueues_CountsEarlierTurns(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		set := (&limits{all: 1, weights: map[string]float64{"a": 1 + float64(rng.IntN(3))}}).set()
+		running := map[admission.Queue]int{queue(event.Provision, "a"): rng.IntN(4), queue(event.UpgradeKyma, "b"): 1 + rng.IntN(4)}
+		pending, ahead := map[admission.Queue]int{}, 0
+		for _, account := range []string{"a", "b", "c"} {
+			for _, kind := range []event.OperationType{event.Provision, event.UpgradeKyma} {
+				pending[queue(kind, account)] = rng.IntN(5)
+			}
+		}
+		own := queue([]event.OperationType{event.Provision, event.UpgradeKyma}[rng.IntN(2)], "b")
+		pending[own]++
+		ahead = rng.IntN(pending[own])
+		place := admission.PlaceOf(own, ahead, pending, running, set)
+
+		// Take turns until it is the turn of the operation. Ties go to its account, as if it had arrived first.
+		position := 1
+		for left := ahead; ; position++ {
+			var waiting []admission.Waiting
+			for q, n := range pending {
+				if n > 0 {
+					first := int64(1)
+					if q != own {
+						first = 2
+					}
+					waiting = append(waiting, admission.Waiting{Queue: q, First: first})
+				}
+			}
+			free := 0
+			for _, n := range running {
+				free += n
+			}
+			set.Limits[0].Operations = free + 1
+			next := admission.Next(waiting, running, set, 1)[0].Queue
+			if next == own {
+				if left == 0 {
+					break
+				}
+				left--
+			}
+			pending[next]--
+			running[next]++
+		}
+		if place.Limit != "all" || place.Position != position {
+			t.Fatalf("seed %d: place %+v, want position %d", seed, place, position)
+		}
+	}
+}
+
 // The decision with 10,000 accounts must be cheap, because it is made while the admission is locked.
 func BenchmarkNext_ManyAccounts(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))

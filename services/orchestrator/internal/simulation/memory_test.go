@@ -393,7 +393,8 @@ func (tx *ramTx) PendingQueues(_ context.Context, except []string) (found []admi
 func (tx *ramTx) Running(context.Context) (map[admission.Queue]int, error) {
 	running := map[admission.Queue]int{}
 	for _, s := range tx.rows {
-		if s.row.Status == event.InProgress && tx.bug != bugNoLimit {
+		counts := s.row.Status == event.InProgress && tx.bug != bugNoLimit
+		if counts || s.row.Status == event.Succeeded && tx.bug == bugPlaceNotFreed {
 			running[admission.QueueOf(&s.row.Operation)]++
 		}
 	}

@@ -38,6 +38,7 @@ const (
 	bugOvertaking
 	bugNoTurns
 	bugUpgradesFirst
+	bugPlaceNotFreed
 	bugLimitOfEachType
 	bugNoPreemption
 	bugRetryOfAnOldOne
@@ -452,6 +453,7 @@ func outsideBugs() []planted {
 		{name: "an instance has two operations in progress", want: "are in progress", bug: bugTwoOfAnInstance},
 		{name: "limits of operations are ignored", want: "allows at most", bug: bugNoLimit},
 		{name: "a limit of everything applies to each type", want: "allows at most", bug: bugLimitOfEachType},
+		{name: "an ended operation keeps its place in a limit", want: "do not end", bug: bugPlaceNotFreed},
 		{name: "a global account starves", want: "starts before operation", bug: bugNoTurns},
 		{name: "upgrades start before operations of customers", want: "of a customer", bug: bugUpgradesFirst},
 		{name: "an operation overtakes another of its instance", want: "overtakes", bug: bugOvertaking},

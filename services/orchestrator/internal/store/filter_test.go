@@ -90,6 +90,7 @@ func TestOperations_Filter_FindsMatches(t *testing.T) {
 		{"executing, and every step is served", Filter{Waiting: []operator.WaitingReason{operator.Executing}}, []string{"second", "started"}},
 		{"instance busy", Filter{Waiting: []operator.WaitingReason{operator.InstanceBusy}}, []string{"behind"}},
 		{"admission", Filter{Waiting: []operator.WaitingReason{operator.Admission}}, []string{"pending"}},
+		{"limited", Filter{Waiting: []operator.WaitingReason{operator.Limited}}, nil},
 		{"two reasons", Filter{Waiting: []operator.WaitingReason{operator.Admission, operator.Polling}}, []string{"pending", "retrying"}},
 		{"a worker and a reason", Filter{At: Places{one, two}, Waiting: []operator.WaitingReason{operator.NoWorker}, Unserved: Places{one}}, []string{"started"}},
 		{"the beginning of an id", Filter{Query: id[:35]}, []string{"failed"}},
