@@ -561,6 +561,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("workers", o.workers.Run)
 	group.Add("holds", o.holds.Run)
 	group.Add("limits", o.limits.Run)
+	group.Add("admission", o.dispatch.RunAdmission)
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.orchestrations.Run)
 	group.Add("batches", o.batches.Run)

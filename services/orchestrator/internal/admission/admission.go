@@ -41,6 +41,35 @@ type Waiting struct {
 	First int64
 }
 
+// Window selects queues: those of upgrades, or all others, in a fixed order.
+type Window struct {
+	Upgrades bool
+	// After is the queue before the first one; the zero value is before all.
+	After Queue
+	// Most is the maximum number of queues.
+	Most int
+}
+
+// HasRoom reports whether some operation of the types of the window may have room. It does not need to know which operations wait.
+func (w *Window) HasRoom(running map[Queue]int, limits *limit.Set) bool {
+	return slices.ContainsFunc(event.OperationTypes(), func(t event.OperationType) bool {
+		return IsUpgrade(t) == w.Upgrades && !slices.ContainsFunc(limits.Limits, func(l limit.Limit) bool {
+			types := l.Scope[limit.Type]
+			whole := len(l.Scope) == 0 || len(l.Scope) == 1 && slices.Contains(types, string(t))
+			if l.Operations == 0 || l.Each != "" || !whole {
+				return false
+			}
+			used := 0
+			for q, n := range running {
+				if len(types) == 0 || slices.Contains(types, string(q.Type)) {
+					used += n
+				}
+			}
+			return used >= l.Operations
+		})
+	})
+}
+
 // Turn is the number of operations of a queue that may start.
 type Turn struct {
 	Queue

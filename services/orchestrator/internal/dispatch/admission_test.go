@@ -17,10 +17,12 @@ func TestAct_OperationEnds_AdmitsTheNextOne(t *testing.T) {
 	o := b.orchestrator()
 	o.limit(event.Update, 1)
 	ids := b.request(o, "i-1", "i-2")
+	o.admitWoken(t)
 	b.states(map[string]event.OperationState{ids[0]: event.InProgress, ids[1]: event.Pending})
 	for _, step := range []string{"One", "Two"} {
 		require.NoError(t, o.Act(t.Context(), ids[0], engine.SkipStep{Step: step, By: "me"}))
 	}
+	o.admitWoken(t)
 	b.states(map[string]event.OperationState{ids[0]: event.Succeeded, ids[1]: event.InProgress})
 }
 
@@ -32,9 +34,11 @@ func TestRequest_DeprovisioningPreempts_AdmitsTheNextOne(t *testing.T) {
 		return event.Operation{Type: event.Provision, InstanceID: instance}
 	}
 	ids := b.requestAll(o, provision("i-1"), provision("i-2"))
+	o.admitWoken(t)
 	b.waitForRetry(o, ids[0])
 	b.states(map[string]event.OperationState{ids[0]: event.InProgress, ids[1]: event.Pending})
 	b.requestAll(o, event.Operation{Type: event.Deprovision, InstanceID: "i-1"})
+	o.admitWoken(t)
 	b.states(map[string]event.OperationState{ids[0]: event.Cancelled, ids[1]: event.InProgress})
 }
 
@@ -78,6 +82,17 @@ func (o *orchestrator) limit(t event.OperationType, n int) {
 	o.deps.Limits = &fakeLimits{limit.Set{Limits: []limit.Limit{{Name: "type", Scope: limit.Scope{limit.Type: {string(t)}}, Operations: n}}}}
 }
 
+// admitWoken runs the admission that RunAdmission would.
+func (o *orchestrator) admitWoken(t *testing.T) {
+	t.Helper()
+	select {
+	case <-o.admissions:
+		require.NoError(t, o.Admit(t.Context()))
+	default:
+		t.Error("no admission was started")
+	}
+}
+
 // busy makes instances busy with an operation that the orchestrator does not have. Operations for them wait until free is called.
 func (b *bundle) busy(instances ...string) {
 	b.t.Helper()
@@ -105,11 +120,14 @@ func TestAdmit_SeveralAccounts_TakeTurns(t *testing.T) {
 		operations = append(operations, of("many", "many-"+strconv.Itoa(i), event.Update))
 	}
 	many := b.requestAll(o, operations...)
+	o.admitWoken(t)
 	one := b.requestAll(o, of("one", "one", event.Update))[0]
+	o.admitWoken(t)
 	b.states(map[string]event.OperationState{many[1]: event.InProgress, many[2]: event.Pending, one: event.Pending})
 	for _, step := range []string{"One", "Two"} {
 		require.NoError(t, o.Act(t.Context(), many[1], engine.SkipStep{Step: step, By: "me"}))
 	}
+	o.admitWoken(t)
 	b.states(map[string]event.OperationState{many[1]: event.Succeeded, many[2]: event.Pending, one: event.InProgress})
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"sync"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
@@ -41,16 +43,42 @@ func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) e
 		return fmt.Errorf("start pending operations: %w", err)
 	}
 	if limited {
-		return d.Admit(ctx)
+		d.admitSoon()
 	}
 	return nil
 }
+
+// admitSoon lets RunAdmission start an admission, so that the caller does not wait for it. Several calls may share one.
+func (d *Dispatcher) admitSoon() {
+	select {
+	case d.admissions <- struct{}{}:
+	default:
+	}
+}
+
+// RunAdmission starts pending operations when limits may have room for them, until ctx ends. The sweep starts those that an error leaves.
+func (d *Dispatcher) RunAdmission(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.admissions:
+		}
+		if err := d.Admit(ctx); err != nil && ctx.Err() == nil {
+			d.log.Warn("pending operations not admitted", "err", err)
+		}
+	}
+}
+
+// window is the number of queues that the first transaction of an admission reads. An end of an operation makes room for few others, and these
+// must not wait until thousands of queues are read.
+const window = 500
 
 // Admit starts pending operations whose instances are free, as far as the limits allow. Global accounts take turns.
 func (d *Dispatcher) Admit(ctx context.Context) error {
 	pending, err := d.deps.Store.AnyPending(ctx)
 	limits, _ := d.deps.Limits.Current()
-	a := admitting{d: d, limits: limits}
+	a := admitting{d: d, limits: limits, most: window}
 	for more := pending; more && err == nil; {
 		more, err = a.next(ctx)
 	}
@@ -64,6 +92,9 @@ func (d *Dispatcher) Admit(ctx context.Context) error {
 type admitting struct {
 	d      *Dispatcher
 	limits *limit.Set
+	// most is the number of queues to read, and partial reports whether the last transaction has not read all.
+	most    int
+	partial bool
 	// unreadable are operations that cannot start. They must not keep their turns from others.
 	unreadable []string
 	// open counts the turns of the last transaction that no operation has taken.
@@ -77,27 +108,30 @@ func (a *admitting) next(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	a.unreadable = append(a.unreadable, result.unreadable...)
-	return len(result.unreadable) > 0 || result.works == admitBatch || result.works > 0 && a.open > 0, nil
+	a.open += result.held
+	if result.works > 0 && a.open == 0 && a.partial {
+		return false, nil // all places are taken
+	}
+	a.most = math.MaxInt32
+	return a.partial || len(result.unreadable) > 0 || result.works == admitBatch || result.works > 0 && a.open > 0, nil
 }
 
 // pick returns the operations that have the next turns.
 func (a *admitting) pick(ctx context.Context, tx Tx) ([]store.Candidate, error) {
-	a.open = 0
-	bounded := a.limits.BoundsOperations()
-	if bounded {
+	a.open, a.partial = 0, false
+	var running map[admission.Queue]int
+	if a.limits.BoundsOperations() {
 		if err := tx.LockAdmission(ctx); err != nil {
 			return nil, err
 		}
-	}
-	waiting, err := tx.PendingQueues(ctx, a.unreadable)
-	if err != nil || len(waiting) == 0 {
-		return nil, err
-	}
-	var running map[admission.Queue]int
-	if bounded {
+		var err error
 		if running, err = tx.Running(ctx); err != nil {
 			return nil, err
 		}
+	}
+	waiting, err := a.queues(ctx, tx, running)
+	if err != nil || len(waiting) == 0 {
+		return nil, err
 	}
 	turns := admission.Next(waiting, running, a.limits, admitBatch)
 	found, err := tx.Take(ctx, turns, a.unreadable, admitBatch)
@@ -114,13 +148,59 @@ func (a *admitting) pick(ctx context.Context, tx Tx) ([]store.Candidate, error) 
 	return found, err
 }
 
+// queues returns the queues that may have room. It leaves out upgrades if it has not read all queues of customers, which come first.
+func (a *admitting) queues(ctx context.Context, tx Tx, running map[admission.Queue]int) (waiting []admission.Waiting, err error) {
+	for _, upgrades := range []bool{false, true} {
+		w := admission.Window{Upgrades: upgrades, Most: a.most}
+		if a.partial || !w.HasRoom(running, a.limits) {
+			continue
+		}
+		after := a.d.windows[upgrades]
+		if a.most == window {
+			w.After = after.get()
+		}
+		found, err := tx.PendingQueues(ctx, w, a.unreadable)
+		if err != nil {
+			return nil, err
+		}
+		a.partial = w.After != admission.Queue{} || len(found) == w.Most
+		if a.most == window {
+			next := admission.Queue{}
+			if len(found) == w.Most {
+				next = found[len(found)-1].Queue
+			}
+			after.set(next)
+		}
+		waiting = append(waiting, found...)
+	}
+	return waiting, nil
+}
+
+// place is a queue that is shared by goroutines.
+type place struct {
+	mu sync.Mutex
+	q  admission.Queue
+}
+
+func (p *place) get() admission.Queue {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.q
+}
+
+func (p *place) set(q admission.Queue) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.q = q
+}
+
 // picker returns candidates whose instances it has locked.
 type picker func(ctx context.Context, tx Tx) ([]store.Candidate, error)
 
 // admitted is the result of one transaction of an admission.
 type admitted struct {
-	// works is the number of operations that were started or held.
-	works int
+	// works is the number of operations that were started or held, and held the number of the latter.
+	works, held int
 	// unreadable are the operations whose definition cannot be read.
 	unreadable []string
 }
@@ -181,6 +261,7 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (result admitted
 			}
 			if held {
 				works = append(works, w)
+				result.held++
 				continue
 			}
 			instance.Waiting--

@@ -73,6 +73,10 @@ type Dispatcher struct {
 	cache   *cache
 	tracer  *tracer // nil if tracing is off
 	outbox  *outbox
+	// admissions is signalled when limits may have room for pending operations.
+	admissions chan struct{}
+	// windows are the queues after which the next admission begins to read, for customers and for upgrades.
+	windows map[bool]*place
 	folder  folder
 	// rareLog limits log lines that any client of the bus can cause.
 	rareLog rate.Sometimes
@@ -102,7 +106,8 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{
 		cfg: cfg, deps: deps, log: deps.Log, metrics: deps.Metrics, cache: newCache(cacheSize), dueBatch: dueBatch,
-		rareLog: rate.Sometimes{First: logAtFirst, Interval: logInterval},
+		rareLog:    rate.Sometimes{First: logAtFirst, Interval: logInterval},
+		admissions: make(chan struct{}, 1), windows: map[bool]*place{false: {}, true: {}},
 	}
 	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
 	d.metrics.prepare(deps.Definitions)

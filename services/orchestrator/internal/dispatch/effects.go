@@ -56,9 +56,7 @@ func (d *Dispatcher) admitFreed(ctx context.Context, free freed) {
 		}
 	}
 	if free.capacity {
-		if err := d.Admit(ctx); err != nil {
-			d.log.Warn("pending operations not admitted", "err", err)
-		}
+		d.admitSoon()
 	}
 }
 

@@ -107,7 +107,7 @@ type Finder interface {
 type Candidates interface {
 	PendingOf(ctx context.Context, instanceIDs []string) ([]store.Candidate, error)
 	LockAdmission(ctx context.Context) error
-	PendingQueues(ctx context.Context, except []string) ([]admission.Waiting, error)
+	PendingQueues(ctx context.Context, w admission.Window, except []string) ([]admission.Waiting, error)
 	Running(ctx context.Context) (map[admission.Queue]int, error)
 	Take(ctx context.Context, turns []admission.Turn, except []string, limit int) ([]store.Candidate, error)
 }

@@ -184,9 +184,7 @@ func (d *Dispatcher) acceptAll(ctx context.Context, requests []incoming) error {
 		return err
 	}
 	if in.limited {
-		if err := d.Admit(ctx); err != nil {
-			d.log.Warn("pending operations not admitted", "err", err)
-		}
+		d.admitSoon()
 	}
 	for i := range requests {
 		d.endIntake(requests[i].span, nil)

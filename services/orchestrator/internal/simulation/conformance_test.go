@@ -341,8 +341,14 @@ func (c *caller) admit() {
 		running, err := tx.Running(ctx)
 		c.tell("running", runningOf(running), err)
 		except := c.some()
-		waiting, err := tx.PendingQueues(ctx, except)
+		w := admission.Window{Upgrades: len(c.answers)%3 == 0, Most: 4}
+		waiting, err := tx.PendingQueues(ctx, w, except)
 		c.tell("queues", waiting, err)
+		if len(waiting) > 0 {
+			w.After = waiting[0].Queue
+			behind, err := tx.PendingQueues(ctx, w, except)
+			c.tell("queues behind the first one", behind, err)
+		}
 		var found []store.Candidate
 		if of {
 			found, err = tx.PendingOf(ctx, c.instances())

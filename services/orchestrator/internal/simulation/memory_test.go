@@ -374,20 +374,24 @@ func (tx *ramTx) mayStart(except []string) (found []*store.Row) {
 	return found
 }
 
-func (tx *ramTx) PendingQueues(_ context.Context, except []string) (found []admission.Waiting, err error) {
+func (tx *ramTx) PendingQueues(_ context.Context, w admission.Window, except []string) (found []admission.Waiting, err error) {
 	for _, row := range tx.mayStart(except) {
 		q := admission.QueueOf(&row.Operation)
-		if !slices.ContainsFunc(found, func(w admission.Waiting) bool { return w.Queue == q }) {
+		if admission.IsUpgrade(q.Type) == w.Upgrades && compare(q, w.After) > 0 && !slices.ContainsFunc(found, func(w admission.Waiting) bool { return w.Queue == q }) {
 			found = append(found, admission.Waiting{Queue: q, First: row.Arrived})
 		}
 	}
-	if upgrade := func(w admission.Waiting) bool { return admission.IsUpgrade(w.Type) }; tx.bug == bugUpgradesFirst && slices.ContainsFunc(found, upgrade) {
-		found = slices.DeleteFunc(found, func(w admission.Waiting) bool { return !upgrade(w) })
-	}
 	slices.SortFunc(found, func(a, b admission.Waiting) int {
-		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.GlobalAccount, b.GlobalAccount), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Region, b.Region))
+		return compare(a.Queue, b.Queue)
 	})
-	return found, nil
+	if !w.Upgrades && tx.bug == bugUpgradesFirst && slices.ContainsFunc(tx.mayStart(except), func(row *store.Row) bool { return admission.IsUpgrade(row.Operation.Type) }) {
+		return nil, nil
+	}
+	return found[:min(w.Most, len(found))], nil
+}
+
+func compare(a, b admission.Queue) int {
+	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.GlobalAccount, b.GlobalAccount), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Region, b.Region))
 }
 
 func (tx *ramTx) Running(context.Context) (map[admission.Queue]int, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 )
 
@@ -24,20 +25,20 @@ ORDER BY o.arrived`
 	anyPendingSQL = `
 SELECT (SELECT type FROM orchestrator.operations WHERE state = 'pending' AND hold_id IS NULL ORDER BY type, global_account, plan, region, arrived LIMIT 1)
     IS NOT NULL`
-	// pendingQueuesSQL jumps from queue to queue in operations_pending, so that its cost depends on the number of queues, and not on the number of
-	// operations that wait in them.
+	// pendingQueuesSQL jumps from queue to queue in operations_pending, so that its cost depends on the number of queues, and not on the number
+	// of operations that wait in them.
 	pendingQueuesSQL = `
 WITH RECURSIVE q AS (
-    (SELECT type, global_account, plan, region FROM orchestrator.operations WHERE state = 'pending'
-     ORDER BY type, global_account, plan, region LIMIT 1)
+    SELECT $4::text AS type, $5::text AS global_account, $6::text AS plan, $7::text AS region
     UNION ALL
     SELECT n.* FROM q, LATERAL (
         SELECT o.type, o.global_account, o.plan, o.region FROM orchestrator.operations o
-        WHERE o.state = 'pending' AND (o.type, o.global_account, o.plan, o.region) > (q.type, q.global_account, q.plan, q.region)
+        WHERE o.state = 'pending' AND o.type BETWEEN $2 AND $3 AND (o.type, o.global_account, o.plan, o.region) > (q.type, q.global_account, q.plan, q.region)
         ORDER BY o.type, o.global_account, o.plan, o.region LIMIT 1
     ) n
 )
-SELECT q.type, q.global_account, q.plan, q.region, f.arrived FROM q, LATERAL (SELECT o.arrived` + mayStartSQL + ` LIMIT 1) f`
+SELECT q.type, q.global_account, q.plan, q.region, f.arrived FROM q, LATERAL (SELECT o.arrived` + mayStartSQL + ` LIMIT 1) f
+WHERE (q.type, q.global_account, q.plan, q.region) <> ($4, $5, $6, $7) LIMIT $8`
 	// runningSQL relies on operations_in_progress or operations_unfinished.
 	runningSQL = `
 SELECT type, global_account, plan, region, count(*) FROM orchestrator.operations WHERE state = 'in progress' GROUP BY 1, 2, 3, 4`
@@ -86,8 +87,13 @@ func (s *Store) AnyPending(ctx context.Context) (found bool, err error) {
 
 // PendingQueues returns the queues with an operation that may start: it is not held, its instance is free, and it is the first pending operation of its
 // instance, counting all types and held ones. The operations in except do not count.
-func (t *Tx) PendingQueues(ctx context.Context, except []string) ([]admission.Waiting, error) {
-	rows, err := t.tx.QueryContext(ctx, pendingQueuesSQL, uuids(except))
+func (t *Tx) PendingQueues(ctx context.Context, w admission.Window, except []string) ([]admission.Waiting, error) {
+	low, high := event.Deprovision, event.Update // the types that are not upgrades, in the order of their names
+	if w.Upgrades {
+		low, high = event.UpgradeCluster, event.UpgradeKyma
+	}
+	rows, err := t.tx.StmtxContext(ctx, t.s.pendingQueues).QueryContext(ctx, uuids(except), string(low), string(high),
+		string(w.After.Type), w.After.GlobalAccount, w.After.Plan, w.After.Region, w.Most)
 	if err != nil {
 		return nil, fmt.Errorf("find queues of pending operations: %w", err)
 	}
@@ -137,7 +143,7 @@ func (t *Tx) Take(ctx context.Context, turns []admission.Turn, except []string, 
 		regions.text(turn.Region)
 		most.int(int64(turn.N))
 	}
-	return t.candidates(ctx, takeSQL, uuids(except), &kinds, &accounts, &plans, &regions, &most, limit)
+	return t.candidates(ctx, t.s.take, uuids(except), &kinds, &accounts, &plans, &regions, &most, limit)
 }
 
 // PendingOf returns all pending operations of the given instances that are free, in order of arrival, and locks the instances.
@@ -146,15 +152,17 @@ func (t *Tx) PendingOf(ctx context.Context, instanceIDs []string) ([]Candidate, 
 	for _, id := range instanceIDs {
 		list.text(id)
 	}
-	return t.candidates(ctx, pendingOfSQL, &list)
+	return t.candidates(ctx, t.s.pendingOf, &list)
 }
 
 // LimitUse returns the numbers of operations in progress, and of those that only limits or the moment before the start keep from starting.
 func (s *Store) LimitUse(ctx context.Context) (running, waiting map[admission.Queue]int, err error) {
-	if running, err = countQueues(ctx, s.read, runningSQL); err != nil {
-		return nil, nil, err
-	}
-	waiting, err = countQueues(ctx, s.read, startableCountsSQL)
+	err = census(ctx, s.read, func(tx *sqlx.Tx) (err error) {
+		if running, err = countQueues(ctx, tx, runningSQL); err == nil {
+			waiting, err = countQueues(ctx, tx, startableCountsSQL)
+		}
+		return err
+	})
 	return running, waiting, err
 }
 
@@ -174,25 +182,32 @@ type Admission struct {
 
 // Admission returns the numbers of operations that are pending and in progress, and the places of some pending ones.
 func (s *Store) Admission(ctx context.Context, ids []string) (a Admission, err error) {
-	if a.Running, err = countQueues(ctx, s.read, runningSQL); err != nil {
-		return a, err
-	}
-	if a.Pending, err = countQueues(ctx, s.read, pendingCountsSQL); err != nil {
-		return a, err
-	}
-	rows, err := s.read.QueryContext(ctx, aheadSQL, uuids(ids))
+	err = census(ctx, s.read, func(tx *sqlx.Tx) (err error) {
+		a = Admission{}
+		if a.Running, err = countQueues(ctx, tx, runningSQL); err != nil {
+			return err
+		}
+		if a.Pending, err = countQueues(ctx, tx, pendingCountsSQL); err != nil {
+			return err
+		}
+		rows, err := tx.QueryContext(ctx, aheadSQL, uuids(ids))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var p Pending
+			if err := rows.Scan(&p.ID, &p.Queue.Type, &p.Queue.GlobalAccount, &p.Queue.Plan, &p.Queue.Region, &p.Ahead); err != nil {
+				return err
+			}
+			a.Of = append(a.Of, p)
+		}
+		return rows.Err()
+	})
 	if err != nil {
 		return a, fmt.Errorf("find the places of pending operations: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var p Pending
-		if err := rows.Scan(&p.ID, &p.Queue.Type, &p.Queue.GlobalAccount, &p.Queue.Plan, &p.Queue.Region, &p.Ahead); err != nil {
-			return a, fmt.Errorf("find the places of pending operations: %w", err)
-		}
-		a.Of = append(a.Of, p)
-	}
-	return a, rows.Err()
+	return a, nil
 }
 
 func uuids(ids []string) *array {
@@ -203,8 +218,8 @@ func uuids(ids []string) *array {
 	return &list
 }
 
-func (t *Tx) candidates(ctx context.Context, query string, args ...any) ([]Candidate, error) {
-	rows, err := t.tx.QueryContext(ctx, query, args...)
+func (t *Tx) candidates(ctx context.Context, query *sqlx.Stmt, args ...any) ([]Candidate, error) {
+	rows, err := t.tx.StmtxContext(ctx, query).QueryContext(ctx, args...)
 	if err != nil {
 		return nil, fmt.Errorf("find pending operations: %w", err)
 	}

@@ -16,7 +16,7 @@ func (b *bundle) next() map[event.OperationType][]string {
 	b.t.Helper()
 	ids := map[event.OperationType][]string{}
 	err := b.InTx(b.t.Context(), func(tx *Tx) error {
-		waiting, err := tx.PendingQueues(b.t.Context(), nil)
+		waiting, err := tx.PendingQueues(b.t.Context(), admission.Window{Most: 100}, nil)
 		if err != nil {
 			return err
 		}
@@ -100,9 +100,23 @@ func TestPendingQueues_SeveralOperations_AreGrouped(t *testing.T) {
 		{Queue: queue(long[:100], "aws", long[:100]), First: arrived(fourth)},
 	}
 	require.NoError(t, b.InTx(t.Context(), func(tx *Tx) error {
-		got, err := tx.PendingQueues(t.Context(), nil)
+		got, err := tx.PendingQueues(t.Context(), admission.Window{Most: 100}, nil)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("queues (-want +got):\n%s", diff)
+		}
+		if err != nil {
+			return err
+		}
+		part, err := tx.PendingQueues(t.Context(), admission.Window{After: want[0].Queue, Most: 2}, nil)
+		if diff := cmp.Diff(want[1:3], part); diff != "" {
+			t.Errorf("queues after the first one (-want +got):\n%s", diff)
+		}
+		if err != nil {
+			return err
+		}
+		upgrades, err := tx.PendingQueues(t.Context(), admission.Window{Upgrades: true, Most: 100}, nil)
+		if len(upgrades) > 0 {
+			t.Errorf("queues of upgrades: %v, want none", upgrades)
 		}
 		return err
 	}))

@@ -96,7 +96,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"inFlightSQL", inFlightSQL, []any{epoch.Add(24 * time.Hour), "00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight"}},
 		{"sentCommandsSQL", sentCommandsSQL, []any{"00000000-0000-0000-0000-000000000000", 500}, []string{"operations_in_flight", "requests_pkey"}},
 		{"anyPendingSQL", anyPendingSQL, nil, []string{"operations_pending"}},
-		{"pendingQueuesSQL", pendingQueuesSQL, []any{&none}, []string{"operations_pending", "operations_instance", "instances_pkey"}},
+		{"pendingQueuesSQL", pendingQueuesSQL, []any{&none, "deprovision", "update", "", "", "", "", 500}, []string{"operations_pending", "operations_instance", "instances_pkey"}},
 		{"takeSQL", takeSQL, []any{&none, &types, &empty, &plans, &empty, &most, 200}, []string{"operations_pending", "operations_instance", "instances_pkey"}},
 		{"pendingOfSQL", pendingOfSQL, []any{&instances}, []string{"operations_instance"}},
 		// Both indexes are small; the planner chooses one by the number of pending operations.

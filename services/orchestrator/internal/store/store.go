@@ -105,6 +105,7 @@ type Store struct {
 
 	write, writeRelease, insert, load, lock, archived *sqlx.Stmt
 	lockInstances, createInstances, saveInstances     *sqlx.Stmt
+	pendingQueues, take, pendingOf                    *sqlx.Stmt
 }
 
 // New prepares the frequent statements. commit is the pool for transitions, and read the pool for queries.
@@ -123,6 +124,9 @@ func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 		{&s.lockInstances, lockInstancesSQL},
 		{&s.createInstances, createInstancesSQL},
 		{&s.saveInstances, saveInstancesSQL},
+		{&s.pendingQueues, pendingQueuesSQL},
+		{&s.take, takeSQL},
+		{&s.pendingOf, pendingOfSQL},
 	} {
 		stmt, err := commit.PreparexContext(ctx, p.query)
 		if err != nil {
