@@ -183,12 +183,20 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 		BucketSeconds int
 		Data          []struct {
 			Operations struct{ Started int }
+			Types      map[event.OperationType]struct{ Started int }
 			Steps      struct{ Succeeded, Retry int }
 		}
 	}
 	s.get("/throughput?minutes=10&bucket=5m", &throughput)
 	started, succeeded, retried := 0, 0, 0
 	for _, b := range throughput.Data {
+		ofTypes := 0
+		for _, c := range b.Types {
+			ofTypes += c.Started
+		}
+		if ofTypes != b.Operations.Started {
+			t.Errorf("%d operations have started, %d by type", b.Operations.Started, ofTypes)
+		}
 		started, succeeded, retried = started+b.Operations.Started, succeeded+b.Steps.Succeeded, retried+b.Steps.Retry
 	}
 	// Starting ran three times, First once; two operations try First again.

@@ -204,6 +204,26 @@ func (c *Client) Stuck(ctx context.Context) (*List[*Stuck], json.RawMessage, err
 	return &out, raw, nil
 }
 
+// Overview returns the numbers of operations, and the raw answer.
+func (c *Client) Overview(ctx context.Context) (*Overview, json.RawMessage, error) {
+	var out Overview
+	raw, err := c.get(ctx, "/overview", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the overview: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// Throughput returns what started and ended in each minute since a number of minutes, and the raw answer. The last bucket has not ended.
+func (c *Client) Throughput(ctx context.Context, minutes int) (*Throughput, json.RawMessage, error) {
+	var out Throughput
+	raw, err := c.get(ctx, "/throughput", url.Values{"minutes": {strconv.Itoa(minutes)}, "bucket": {"1m"}}, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the throughput: %w", err)
+	}
+	return &out, raw, nil
+}
+
 // Workers returns the workers, and the raw answer.
 func (c *Client) Workers(ctx context.Context) (*List[*Worker], json.RawMessage, error) {
 	var out List[*Worker]

@@ -16,7 +16,7 @@ type OperationCounts struct {
 
 // StepCounts counts executions of steps by outcome.
 type StepCounts struct {
-	Succeeded    int64 `json:"succeeded"`
+	Succeeded int64 `json:"succeeded"`
 	// Polled counts tries that ended without an error and asked to run again, and Retry those with an error that are repeated.
 	Polled       int64 `json:"polled"`
 	Retry        int64 `json:"retry"`
@@ -103,7 +103,9 @@ type Bucket struct {
 	// Time is the start of the interval.
 	Time       time.Time       `json:"time"`
 	Operations OperationCounts `json:"operations"`
-	Steps      StepCounts      `json:"steps"`
+	// Types counts operations by type. Types that neither started nor ended are omitted.
+	Types map[event.OperationType]OperationCounts `json:"types,omitempty"`
+	Steps StepCounts                              `json:"steps"`
 }
 
 // LiveWorker describes a worker without the numbers that change continuously.

@@ -118,7 +118,7 @@ type Terminal struct {
 	printed int
 }
 
-// Show overwrites the last block of lines.
+// Show draws an operation.
 func (t *Terminal) Show(op *operator.OperationDetail, _ json.RawMessage, now time.Time) error {
 	var size Size
 	if t.Size != nil {
@@ -130,7 +130,7 @@ func (t *Terminal) Show(op *operator.OperationDetail, _ json.RawMessage, now tim
 		// The last block is not rewritten, so it may be longer than the terminal.
 		size.Height = 0
 	}
-	return t.print(Render(op, now, size))
+	return t.Draw(Render(op, now, size))
 }
 
 // Lost adds a line below the block; the next answer overwrites it.
@@ -140,7 +140,8 @@ func (t *Terminal) Lost(err error, _ time.Time) error {
 	return err
 }
 
-func (t *Terminal) print(lines []string) error {
+// Draw overwrites the last block of lines.
+func (t *Terminal) Draw(lines []string) error {
 	var out bytes.Buffer
 	if t.printed > 0 {
 		fmt.Fprintf(&out, "\x1b[%dA\r", t.printed)

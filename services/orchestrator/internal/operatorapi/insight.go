@@ -327,7 +327,7 @@ func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
 	out := operator.Throughput{BucketSeconds: int(bucket / time.Second)}
 	byTime := map[time.Time]*operator.Bucket{}
 	for at := first; !at.After(now); at = at.Add(bucket) {
-		b := &operator.Bucket{Time: at}
+		b := &operator.Bucket{Time: at, Types: map[event.OperationType]operator.OperationCounts{}}
 		byTime[at] = b
 		out.Data = append(out.Data, b)
 	}
@@ -337,6 +337,9 @@ func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
 		case b == nil || len(types) > 0 && !slices.Contains(types, k.Type):
 		case k.Step == "":
 			addOperations(&b.Operations, k.Outcome, n)
+			ofType := b.Types[k.Type]
+			addOperations(&ofType, k.Outcome, n)
+			b.Types[k.Type] = ofType
 		default:
 			addSteps(&b.Steps, k.Outcome, n)
 		}
