@@ -47,7 +47,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 	p := openTab(t, s)
 	for _, view := range []string{
 		"/console/", "/console/operations", "/console/operations?state=failed", "/console/operations/" + waiting.ID, "/console/operations/" + done.ID,
-		"/console/workers", "/console/processes/provision", "/console/orchestrations", "/console/holds", "/console/actions",
+		"/console/workers", "/console/processes/provision", "/console/orchestrations", "/console/batches", "/console/holds", "/console/actions",
 	} {
 		for _, theme := range []string{"light", "dark"} {
 			width := map[string]int64{"light": 1280, "dark": 360}[theme]

@@ -12,7 +12,9 @@ func TestConsole_Holds_AreCreatedAndReleased(t *testing.T) {
 	thorough(t)
 	s := newSystem(t)
 	viewer, operator := s.protect()
-	s.script.set("Register", func(op worker.Operation) (worker.Operation, time.Duration, error) { return op, 100 * time.Millisecond, nil })
+	s.script.set("Register", func(op worker.Operation) (worker.Operation, time.Duration, error) {
+		return op, 100 * time.Millisecond, nil
+	})
 	s.start()
 	azure, aws := provision("azure"), provision("aws")
 	s.request(azure, aws)

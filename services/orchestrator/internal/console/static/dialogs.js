@@ -37,21 +37,22 @@ export const isOpen = () => root.querySelector('dialog[open]') !== null;
 
 /**
  * Asks for a confirmation. A body that changes is a function, which is given a function that draws it again. If the action fails, the dialog stays open and shows the error.
- * @param {{title: string, body: import('./vdom.js').Child | ((update: () => void) => import('./vdom.js').Child), action: string, danger?: boolean, typed?: string,
- *   run: () => Promise<void>}} question the user must type `typed` first
+ * @param {{title: string, body: import('./vdom.js').Child | ((update: () => void) => import('./vdom.js').Child), action: string, danger?: boolean,
+ *   typed?: string | (() => string), run: () => Promise<void>}} question the user must type `typed` first, unless it is empty
  */
 export function ask(question) {
   let busy = false;
   let text = '';
   let refusal = '';
+  const typed = () => (typeof question.typed === 'function' ? question.typed() : question.typed);
   open((close, update) => [
     h('form', {
       method: 'dialog',
       onsubmit: async (/** @type {Event} */ e) => {
         e.preventDefault();
         if (busy) return;
-        if (question.typed && text.trim() !== question.typed) {
-          refusal = `Type ${question.typed} to continue.`;
+        if (typed() && text.trim() !== typed()) {
+          refusal = `Type ${typed()} to continue.`;
           update();
           return;
         }
@@ -71,8 +72,8 @@ export function ask(question) {
     },
       h('h2', { id: 'dialog-title' }, question.title),
       h('div', { class: 'dialog-body' }, typeof question.body === 'function' ? question.body(update) : question.body),
-      question.typed && h('label', { class: 'field' },
-        h('span', null, 'Type ', h('code', null, question.typed), ' to continue'),
+      typed() && h('label', { class: 'field' },
+        h('span', null, 'Type ', h('code', null, typed()), ' to continue'),
         h('input', {
           name: 'typed', autocomplete: 'off', spellcheck: 'false', autocapitalize: 'off', value: text, 'data-first': true,
           'aria-describedby': 'dialog-refusal',
@@ -83,10 +84,10 @@ export function ask(question) {
         })),
       h('p', { id: 'dialog-refusal', class: 'refusal', role: 'alert' }, refusal),
       h('div', { class: 'buttons' },
-        h('button', { type: 'button', class: 'button', onclick: close, 'data-first': !question.typed }, 'Close'),
+        h('button', { type: 'button', class: 'button', onclick: close, 'data-first': !typed() }, 'Close'),
         h('button', {
           type: 'submit', class: question.danger ? 'button danger' : 'button primary',
-          disabled: busy || (question.typed !== undefined && text.trim() !== question.typed),
+          disabled: busy || Boolean(typed() && text.trim() !== typed()),
         }, busy ? 'Working…' : question.action))),
   ], 'dialog-title');
 }

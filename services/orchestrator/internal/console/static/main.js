@@ -7,6 +7,7 @@ import { clock } from './format.js';
 import { problem } from './parts.js';
 import { h, render } from './vdom.js';
 import { actions } from './views/actions.js';
+import { batch, batches } from './views/batches.js';
 import { holds } from './views/holds.js';
 import { login } from './views/login.js';
 import { operation } from './views/operation.js';
@@ -28,7 +29,7 @@ const announcer = /** @type {HTMLElement} */ (document.getElementById('announcer
 /** The views with their place in the navigation. @type {[path: string, name: string, key: string][]} */
 const places = [
   ['', 'Overview', 'h'], ['operations', 'Operations', 'o'], ['workers', 'Workers', 'w'], ['processes', 'Processes', 'p'],
-  ['orchestrations', 'Orchestrations', 'r'], ['holds', 'Holds', 'd'], ['actions', 'Actions', 'a'],
+  ['orchestrations', 'Orchestrations', 'r'], ['batches', 'Batches', 'b'], ['holds', 'Holds', 'd'], ['actions', 'Actions', 'a'],
 ];
 
 /** @type {{name: string, role: string, authentication: string} | null} */
@@ -122,7 +123,7 @@ function icon(place) {
   const d = {
     '': 'M2.500 9.500h4v4h-4zM9.500 9.500h4v4h-4zM2.500 2.500h11v4h-11z', operations: 'M2.500 4h11M2.500 8h11M2.500 12h11',
     workers: 'M8 5.200a2.800 2.800 0 1 0 0 5.600a2.800 2.800 0 1 0 0-5.600M8 1.800v2M8 12.200v2M1.800 8h2M12.200 8h2M3.600 3.600l1.400 1.400M11 11l1.400 1.400M12.400 3.600L11 5M5 11l-1.400 1.400',
-    processes: 'M2 3h5v3.500H2zM9 9.500h5V13H9zM4.500 6.500v4.700H9', holds: 'M4 2.500h3v11H4zM9 2.500h3v11H9z', orchestrations: 'M2.500 8h11M8 2.500v11M4 4l8 8M12 4l-8 8', actions: 'M3 13.500V3.200L8 2l5 1.200v6.300L8 13z',
+    processes: 'M2 3h5v3.500H2zM9 9.500h5V13H9zM4.500 6.500v4.700H9', batches: 'M2.500 4h8M2.500 8h8M2.500 12h8M13.500 3v10', holds: 'M4 2.500h3v11H4zM9 2.500h3v11H9z', orchestrations: 'M2.500 8h11M8 2.500v11M4 4l8 8M12 4l-8 8', actions: 'M3 13.500V3.200L8 2l5 1.200v6.300L8 13z',
   }[place];
   return h('svg', { class: 'icon', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, h('path', { d }));
 }
@@ -133,7 +134,7 @@ function mark() {
 }
 
 /** @type {Record<string, (ctx: import('./parts.js').Context) => View>} */
-const views = { '': overview, operations, workers, processes, orchestrations, holds, actions };
+const views = { '': overview, operations, workers, processes, orchestrations, batches, holds, actions };
 
 /** Shows the view of the URL. */
 function show(focus = false) {
@@ -160,6 +161,7 @@ function show(focus = false) {
   let make = views[place];
   if (id && place === 'operations') make = operation;
   else if (id && place === 'orchestrations') make = orchestration;
+  else if (id && place === 'batches') make = batch;
   else if (id && place !== 'processes') make = notFound;
   if (me === null) view = login(ctx, start, refusal);
   else view = (make ?? notFound)(ctx);

@@ -6,6 +6,7 @@ import { badge, count, duration, errorLine, lasting, operationURL, operationsURL
 import { select, shown, table, th } from '../parts.js';
 import { Stream } from '../stream.js';
 import { h } from '../vdom.js';
+import { askBatch } from './batches.js';
 
 /** @typedef {import('../format.js').Operation} Operation */
 
@@ -145,7 +146,10 @@ export function operations(ctx) {
       const active = filters.filter((name) => params.get(name));
       return [
         h('div', { class: 'head' }, h('h1', null, 'Operations'),
-          h('p', { class: 'muted small', role: 'status' }, list.data ? total(list.data) : '')),
+          h('p', { class: 'muted small', role: 'status' }, list.data ? total(list.data) : ''),
+          active.length && list.data?.totalCount && ctx.me.role === 'operator' ? h('button', {
+            type: 'button', class: 'button', onclick: () => askBatch(ctx, filterOf(params)),
+          }, `Act on all ${count(list.data.totalCount)}${list.data.totalCountCapped ? '+' : ''} that match…`) : null),
         h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter operations', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
           h('label', { class: 'field grow' }, h('span', null, 'Search'),
             h('input', {
@@ -205,8 +209,17 @@ export function operations(ctx) {
  * @param {string} horizon
  */
 function path(params, horizon) {
-  const query = new URLSearchParams({ page_size: String(pageSize) });
-  for (const name of [...filters, 'cursor']) {
+  const query = filterOf(params);
+  query.set('page_size', String(pageSize));
+  if (params.get('cursor')) query.set('cursor', params.get('cursor') ?? '');
+  if (horizon && !query.has('until') && !query.has('cursor')) query.set('until', horizon);
+  return `/operations?${query}`;
+}
+
+/** Returns the filter of the list in the form of the API. @param {URLSearchParams} params */
+function filterOf(params) {
+  const query = new URLSearchParams();
+  for (const name of filters) {
     const value = params.get(name);
     if (!value) continue;
     const ago = /^(\d+)(m|h)$/.exec(value);
@@ -216,8 +229,7 @@ function path(params, horizon) {
       query.set(name, new Date(Math.floor((Date.now() - ms) / 60_000) * 60_000).toISOString());
     } else query.set(name, value);
   }
-  if (horizon && !query.has('until') && !query.has('cursor')) query.set('until', horizon);
-  return `/operations?${query}`;
+  return query;
 }
 
 /**

@@ -1,0 +1,53 @@
+package console
+
+import (
+	"testing"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func TestConsole_Batch_RetriesAllThatMatch(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	viewer, operator := s.protect()
+	s.script.set("Register", fail("EDP is down"))
+	s.start()
+	ops := make([]event.Operation, 12)
+	for i := range ops {
+		ops[i] = provision("azure")
+	}
+	s.request(ops...)
+	for _, op := range ops {
+		s.await(op, operator, "failed")
+	}
+	s.script.set("Register", nil)
+
+	p := openTab(t, s)
+	p.forgive("401 (Unauthorized)")
+	p.forgive("400 (Bad Request)")
+	p.open("/console/operations?state=failed")
+	p.enter(`input[name="token"]`, viewer)
+	p.click("button", "Log in with the token")
+	p.shows("#main", "12 operations")
+	if eval[bool](p, `document.querySelector('#main').innerText.includes('Act on all')`) {
+		t.Error("a viewer can order a batch")
+	}
+	p.click("button", "Log out")
+	p.enter(`input[name="token"]`, operator)
+	p.click("button", "Log in with the token")
+	p.click("button", "Act on all 12 that match…")
+	p.shows("dialog .preview", "12 operations match.", "Register (10)")
+	p.enter(`dialog input[name="typed"]`, "12")
+	p.enter(`dialog input[name="reason"]`, "EDP works again")
+	p.click("dialog button", "Order the batch")
+	p.shows("#main", "Batch: retry", "12 done, 0 failed, 0 skipped, 0 waiting of 12", "EDP works again", "finished")
+	p.until("every result is shown", `[...document.querySelectorAll('tbody tr')].filter((r) => r.innerText.includes('done')).length === 12`)
+	for _, op := range ops {
+		s.await(op, operator, "succeeded")
+	}
+	p.click("nav a", "Batches")
+	p.shows("tbody tr", "finished", "retry", "EDP works again", "olga")
+	p.click("nav a", "Actions")
+	p.shows("tbody tr", "order_batch")
+}
