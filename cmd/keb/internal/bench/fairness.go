@@ -107,6 +107,8 @@ type fairnessResult struct {
 	// AcceptedMS is the time in which the requests of the others were accepted, and InProgress how many of them were in progress at the end.
 	AcceptedMS float64 `json:"acceptedMs"`
 	InProgress int     `json:"inProgress"`
+	// StartMS is the longest time from the request of an order on the busy system to its start; the rest of its time is that of its steps.
+	StartMS float64 `json:"startMs"`
 	// Unfinished counts orders that did not end within Patience, which their times then are.
 	Unfinished int `json:"unfinished,omitempty"`
 }
@@ -183,6 +185,7 @@ func (o *FairnessOptions) run(ctx context.Context, m *machine, c *fairnessCase) 
 		}
 	}
 	r.AcceptedMS = milliseconds(time.Since(begun))
+	accepted := time.Now()
 	busy, err := w.orders(ctx, i, o.Orders)
 	if err != nil {
 		return r, err
@@ -190,11 +193,18 @@ func (o *FairnessOptions) run(ctx context.Context, m *machine, c *fairnessCase) 
 	if err := p.db.GetContext(ctx, &r.InProgress, acceptedSQL+` WHERE state = 'in progress'`); err != nil {
 		return r, fmt.Errorf("count operations: %w", err)
 	}
+	if err := p.db.GetContext(ctx, &r.StartMS, startSQL, newOperation().Context.GlobalAccountID, accepted); err != nil {
+		return r, fmt.Errorf("read the times of orders: %w", err)
+	}
 	t0 := median(idle)
 	r.IdleMS, r.BusyMS, r.SlowestMS, r.BehindMS = t0, median(busy), slices.Max(busy), behind
 	r.Ratio, r.SlowestRatio, r.Unfinished = round(r.BusyMS/t0, 2), round(r.SlowestMS/t0, 2), w.unfinished
 	return r, nil
 }
+
+const startSQL = `
+SELECT COALESCE(max(round((1000 * extract(epoch FROM started_at - created_at))::numeric, 1)), 0) FROM orchestrator.operations
+WHERE global_account = $1 AND created_at >= $2`
 
 // others returns the operations of the others, each on an instance of its own.
 func (o *FairnessOptions) others(c *fairnessCase) []event.Operation {

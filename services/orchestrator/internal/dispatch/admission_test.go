@@ -147,12 +147,14 @@ func TestAdmit_UnreadableOperation_DoesNotStopOthers(t *testing.T) {
 func TestAdmit_MoreThanABatch_StartsAll(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
-	instances := make([]string, admitBatch+50)
-	for i := range instances {
-		instances[i] = "i-" + strconv.Itoa(i)
+	// More operations than a transaction starts, in more queues than the first one reads.
+	var operations []event.Operation
+	for i := range window + 50 {
+		operations = append(operations, of(strconv.Itoa(i), "i-"+strconv.Itoa(i), event.Update))
+		b.busy(operations[i].InstanceID)
 	}
-	b.busy(instances...)
-	b.request(o, instances...)
+	b.requestAll(o, operations[:window]...)
+	b.requestAll(o, operations[window:]...)
 	b.free()
 	require.NoError(t, o.Admit(t.Context()))
 	var left int

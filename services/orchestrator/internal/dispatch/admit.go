@@ -109,9 +109,6 @@ func (a *admitting) next(ctx context.Context) (more bool, err error) {
 	}
 	a.unreadable = append(a.unreadable, result.unreadable...)
 	a.open += result.held
-	if result.works > 0 && a.open == 0 && a.partial {
-		return false, nil // all places are taken
-	}
 	a.most = math.MaxInt32
 	return a.partial || len(result.unreadable) > 0 || result.works == admitBatch || result.works > 0 && a.open > 0, nil
 }
