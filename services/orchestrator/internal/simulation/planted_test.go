@@ -287,7 +287,9 @@ func budgetBugs() []planted {
 			})
 		}},
 		{name: "the wait budget is lost when a stage is repeated", decided: func(t *spoiled) {
-			if _, ok := t.event.(engine.Due); ok && t.next.StageAttempt > t.before.StageAttempt {
+			_, due := t.event.(engine.Due)
+			_, signal := t.event.(engine.Signal)
+			if (due || signal) && t.next.StageAttempt > t.before.StageAttempt {
 				t.next.Tries = maps.Clone(t.next.Tries)
 				for name, try := range t.next.Tries {
 					try.WaitingSince = time.Time{}
@@ -450,7 +452,7 @@ func outsideBugs() []planted {
 		{name: "a freed instance starts no operation", want: "and is not started", bug: bugNoWakeUp},
 		{name: "an ended operation keeps its instance", want: "in progress and", bug: bugInstanceNotFreed},
 		{name: "an ended operation drops its details", want: "have lost", bug: bugDetailsNotLeft},
-		{name: "an instance has two operations in progress", want: "are in progress", bug: bugTwoOfAnInstance},
+		{name: "an instance has two operations in progress", want: "in progress", bug: bugTwoOfAnInstance},
 		{name: "limits of operations are ignored", want: "allows at most", bug: bugNoLimit},
 		{name: "a limit of everything applies to each type", want: "allows at most", bug: bugLimitOfEachType},
 		{name: "an ended operation keeps its place in a limit", want: "do not end", bug: bugPlaceNotFreed},
