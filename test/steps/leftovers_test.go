@@ -149,16 +149,12 @@ func TestDeprovision_UnfinishedProvisioning_RemovesAll(t *testing.T) {
 			t.Run(fmt.Sprintf("%s Kyma 1 %t", plan.Name, kyma1), func(t *testing.T) {
 				t.Parallel()
 				_, gone, calls := usual(t, plan, kyma1)
-				nth := -1
 				for _, step := range slices.Sorted(maps.Keys(calls)) {
 					n := calls[step]
 					if plan.Name != "azure" && step != "Create_Runtime_Without_Kyma" {
 						n = 0
 					}
 					for k := range n + 1 {
-						if nth++; !runs(nth) {
-							continue
-						}
 						t.Run(fmt.Sprint(step, " after call ", k), func(t *testing.T) {
 							s := begin(t, kyma1)
 							run := s.do(rehearsal.On(event.Provision, plan), cancelled(step, k))
@@ -195,15 +191,11 @@ func removing(t *testing.T, plan rehearsal.Plan, kyma1 bool) []string {
 
 func TestDeprovision_Repeated_RunsOnlyOpenSteps(t *testing.T) {
 	t.Parallel()
-	nth := -1
 	for _, kyma1 := range []bool{false, true} {
 		plan := rehearsal.Plans()[0]
 		_, gone, _ := usual(t, plan, kyma1)
 		for _, step := range removing(t, plan, kyma1) {
 			for k := range 4 {
-				if nth++; !runs(nth) {
-					continue
-				}
 				t.Run(fmt.Sprintf("%s after call %d Kyma 1 %t", step, k, kyma1), func(t *testing.T) {
 					t.Parallel()
 					s := begin(t, kyma1)
@@ -228,7 +220,6 @@ func TestDeprovision_Repeated_RunsOnlyOpenSteps(t *testing.T) {
 
 func TestUnsuspend_IncompleteSuspension_Succeeds(t *testing.T) {
 	t.Parallel()
-	nth := -1
 	for _, kyma1 := range []bool{false, true} {
 		for _, plan := range rehearsal.Plans() {
 			if plan.Name != "azure" && plan.Name != "trial" {
@@ -237,9 +228,6 @@ func TestUnsuspend_IncompleteSuspension_Succeeds(t *testing.T) {
 			there, gone, _ := usual(t, plan, kyma1)
 			for _, step := range removing(t, plan, kyma1) {
 				for k := range 3 {
-					if nth++; !runs(nth) {
-						continue
-					}
 					t.Run(fmt.Sprintf("%s %s after call %d Kyma 1 %t", plan.Name, step, k, kyma1), func(t *testing.T) {
 						t.Parallel()
 						s := begin(t, kyma1)

@@ -69,7 +69,6 @@ func TestPlans_AllOperations_Succeed(t *testing.T) {
 			{kind: event.UpgradeCluster},
 		},
 	}
-	nth := -1
 	for _, plan := range rehearsal.Plans() {
 		for _, kyma1 := range []bool{false, true} {
 			if kyma1 && !plan.Kyma1() {
@@ -80,9 +79,6 @@ func TestPlans_AllOperations_Succeed(t *testing.T) {
 				sequence := sequences[name]
 				if len(sequence) < 4 && plan.Name != "azure" {
 					continue // the long sequences contain all steps
-				}
-				if nth++; !runs(nth) {
-					continue
 				}
 				t.Run(fmt.Sprintf("%s %s Kyma 1 %t", plan.Name, name, kyma1), func(t *testing.T) {
 					t.Parallel()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
@@ -486,9 +485,6 @@ func (b *planted) apply(p *process.Process, s engine.State, e engine.Event, now 
 // TestSimulation_PlantedBugs_AreFound checks that the simulation can fail.
 func TestSimulation_PlantedBugs_AreFound(t *testing.T) {
 	t.Parallel()
-	if testkit.RaceDetector() {
-		t.Skip("make test runs this test without the race detector, in TestSimulation_ManySchedules_KeepInvariants")
-	}
 	bugs := plantedBugs()
 	lines := make([]string, len(bugs))
 	shared := &pools{}

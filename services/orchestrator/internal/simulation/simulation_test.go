@@ -1,12 +1,8 @@
 package simulation_test
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -26,14 +22,17 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
+// A schedule is sequential: a task is a coroutine.
+func TestMain(m *testing.M) {
+	os.Exit(testkit.WithoutRace(func() int { return pgtest.Run(m) }, "-cover", "-coverpkg=github.com/kyma-project/keb/services/orchestrator/internal/engine"))
+}
 
 const (
-	// many is the number of schedules without the race detector, and few the number with it.
+	// many is the number of schedules, and few the number in a short run.
 	many = 100_000
 	few  = 1_000
-	// minCoverage is the minimum coverage of the engine's statements, in percent.
-	minCoverage = 95
+	// minCoverage is the minimum coverage of the engine's statements.
+	minCoverage = 0.95
 )
 
 // Environment variables that select the schedules, documented in docs/contributor.md.
@@ -158,7 +157,7 @@ func TestSimulation_EverySchedule_KeepsInvariants(t *testing.T) {
 		return
 	}
 	schedules := number(t, envSchedules, many)
-	if testkit.RaceDetector() || testing.Short() {
+	if testing.Short() {
 		schedules = few
 	}
 	total, took, problem := runAll(0, schedules, time.Time{})
@@ -169,44 +168,9 @@ func TestSimulation_EverySchedule_KeepsInvariants(t *testing.T) {
 	if never := total.never(); schedules >= many && len(never) > 0 {
 		t.Errorf("events that never happened: %s", strings.Join(never, ", "))
 	}
-}
-
-var coverage = regexp.MustCompile(`coverage: ([0-9.]+)% of statements`)
-
-// The race detector makes a schedule ten times slower and finds nothing more, because schedules are not concurrent. So the test builds
-// its package without it, with the coverage of the engine.
-func TestSimulation_ManySchedules_KeepInvariants(t *testing.T) {
-	t.Parallel()
-	if testing.Short() || !testkit.RaceDetector() {
-		t.Skip("make test runs this test: without the race detector the other tests of this package run all schedules")
+	if reached := testing.Coverage(); schedules >= many && testing.CoverMode() != "" && reached < minCoverage {
+		t.Errorf("the schedules reach %.1f %% of the engine, want at least %.0f %%", 100*reached, 100*minCoverage)
 	}
-	binary := filepath.Join(t.TempDir(), "simulation.test")
-	output := command(t, "go", "test", "-c", "-race=false", "-cover", "-coverpkg=github.com/kyma-project/keb/services/orchestrator/internal/engine",
-		"-o", binary, ".")
-	t.Logf("built: %s", output)
-	output = command(t, binary, "-test.v", "-test.run", "^(TestSimulation_EverySchedule_KeepsInvariants|TestSimulation_PlantedBugs_AreFound)$")
-	t.Logf("%s", output)
-	match := coverage.FindStringSubmatch(output)
-	if match == nil {
-		t.Fatal("the output has no coverage")
-	}
-	if percent, err := strconv.ParseFloat(match[1], 64); err != nil || percent < minCoverage {
-		t.Errorf("the schedules reach %s %% of the engine, want at least %d %%", match[1], minCoverage)
-	}
-}
-
-func command(t *testing.T, name string, args ...string) string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 14*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
-	// The kube-apiserver is built with the same setting, so that shared packages are compiled once.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	output, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, output)
-	}
-	return string(output)
 }
 
 // TestSoak runs schedules with new seeds for the time in the environment.
