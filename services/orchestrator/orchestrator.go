@@ -298,7 +298,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	looker := &cacheLooker{Store: o.store}
 	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, looker, o.deps.Now, o.deps.Log)
 	o.holds = hold.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), o.deps.Now, o.timer.Wake, o.deps.Log)
-	o.limits = limit.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), nil, o.deps.Log)
+	o.limits = limit.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), func() { o.dispatch.WakeGrants() }, o.deps.Log)
 	looker.holds, looker.limits = o.holds, o.limits
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
@@ -562,6 +562,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("holds", o.holds.Run)
 	group.Add("limits", o.limits.Run)
 	group.Add("admission", o.dispatch.RunAdmission)
+	group.Add("grants", o.dispatch.RunGrants)
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.orchestrations.Run)
 	group.Add("batches", o.batches.Run)

@@ -22,13 +22,24 @@ type Limit struct {
 	// Scope has the allowed values of each member. All members must match. The empty scope contains everything.
 	Scope map[string][]string `json:"scope"`
 	// Each is the member for each value of which the limit applies separately; absent for one limit for the whole scope.
-	Each string `json:"each,omitempty" jsonschema:"enum=globalAccount,enum=plan,enum=region,enum=type,enum=step,enum=worker"`
+	Each string `json:"each,omitempty" jsonschema:"enum=globalAccount,enum=plan,enum=region,enum=type,enum=step,enum=worker,enum=system"`
 	// Commands is the maximum number of commands in flight.
 	Commands int `json:"commands,omitempty"`
 	// Rate is the maximum number of commands that begin, for example 5/s or 300/m.
 	Rate string `json:"rate,omitempty"`
 	// Operations is the maximum number of operations in progress.
 	Operations int `json:"operations,omitempty"`
+	// Use is what the commands in its scope use, for each value of the member each; at most the 20 values with the longest queues.
+	Use []LimitUse `json:"use,omitempty"`
+}
+
+// LimitUse is the use of a limit of commands.
+type LimitUse struct {
+	// Value is the value of the member each; absent for a limit without it.
+	Value string `json:"value,omitempty"`
+	// InUse is the number of commands in flight, and Waiting that of commands that wait for room.
+	InUse   int `json:"inUse"`
+	Waiting int `json:"waiting"`
 }
 
 // LimitsRequest replaces the limits.

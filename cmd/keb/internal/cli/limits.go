@@ -119,10 +119,20 @@ func (o *options) showLimits(ctx context.Context) error {
 		fmt.Fprintln(&text, "there are no limits")
 	} else {
 		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "LIMIT\tSCOPE\tEACH\tCOMMANDS\tRATE\tOPERATIONS\t")
+		fmt.Fprintln(table, "LIMIT\tSCOPE\tEACH\tCOMMANDS\tRATE\tOPERATIONS\tIN USE\tWAITING\t")
 		for i := range limits.Limits {
 			l := &limits.Limits[i]
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t\n", l.Name, flat(scopeText(l.Scope)), dash(l.Each), number(l.Commands), dash(l.Rate), number(l.Operations))
+			inUse, waiting := 0, 0
+			for _, u := range l.Use {
+				inUse, waiting = inUse+u.InUse, waiting+u.Waiting
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", l.Name, flat(scopeText(l.Scope)), dash(l.Each), number(l.Commands), dash(l.Rate),
+				number(l.Operations), number(inUse), number(waiting))
+			for _, u := range l.Use {
+				if l.Each != "" {
+					fmt.Fprintf(table, "\t\t%s\t\t\t\t%s\t%s\t\n", flat(u.Value), number(u.InUse), number(u.Waiting))
+				}
+			}
 		}
 		if err := table.Flush(); err != nil {
 			return err

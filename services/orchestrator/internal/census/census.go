@@ -24,6 +24,7 @@ import (
 type Operations interface {
 	Census(ctx context.Context) (store.Census, error)
 	LimitUse(ctx context.Context) (running, waiting map[admission.Queue]int, err error)
+	CommandUse(ctx context.Context) (inUse, waiting map[string]int, err error)
 }
 
 // Orchestrations counts unfinished orchestrations and their operations.

@@ -30,6 +30,10 @@ func (f *fakes) Census(context.Context) (store.Census, error) {
 	return store.Census{Groups: f.groups}, nil
 }
 
+func (f *fakes) CommandUse(context.Context) (inUse, waiting map[string]int, err error) {
+	return nil, nil, nil
+}
+
 func (f *fakes) LimitUse(context.Context) (running, waiting map[admission.Queue]int, err error) {
 	return nil, nil, nil
 }

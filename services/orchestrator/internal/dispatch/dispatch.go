@@ -41,9 +41,8 @@ type Deps struct {
 	Definitions Definitions
 	Workers     Workers
 	Purger      Cleaner
-	// Holds knows the holds; nil means that there are none.
-	Holds Holds
-	// Limits knows the limits; nil means that there are none.
+	// Holds knows the holds, and Limits the limits; nil means that there are none.
+	Holds  Holds
 	Limits Limits
 	// Backlog knows which messages are not acknowledged; nil means that stored histories are not folded.
 	Backlog Backlog
@@ -78,6 +77,7 @@ type Dispatcher struct {
 	// windows are the queues after which the next admission begins to read, for customers and for upgrades.
 	windows map[bool]*place
 	folder  folder
+	granter granter
 	// rareLog limits log lines that any client of the bus can cause.
 	rareLog rate.Sometimes
 	// dueBatch is the constant dueBatch except in tests.
@@ -108,6 +108,7 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 		cfg: cfg, deps: deps, log: deps.Log, metrics: deps.Metrics, cache: newCache(cacheSize), dueBatch: dueBatch,
 		rareLog:    rate.Sometimes{First: logAtFirst, Interval: logInterval},
 		admissions: make(chan struct{}, 1), windows: map[bool]*place{false: {}, true: {}},
+		granter: granter{queues: map[string]bool{}, wake: make(chan struct{}, 1)},
 	}
 	d.tracer = newTracer(tracing.TracerOf(deps.TracerProvider, "services/orchestrator"))
 	d.metrics.prepare(deps.Definitions)
@@ -152,7 +153,7 @@ func (d *Dispatcher) runToCompletion(ctx context.Context, f func(ctx context.Con
 	return d.withBatchTimeout(context.WithoutCancel(ctx), f)
 }
 
-// committed updates metrics, watchers, traces and the cache after a commit.
+// committed updates metrics, watchers, traces and the cache after a commit, and lets the freed room of limits be granted.
 func (d *Dispatcher) committed(works []*work) {
 	d.metrics.observe(works)
 	d.watch(works)
@@ -160,6 +161,10 @@ func (d *Dispatcher) committed(works []*work) {
 	d.trace(works)
 	for _, w := range works {
 		d.folder.note(w, d.cfg.FoldAfter)
+		if w.row.Limited() {
+			d.granter.add(false, w.row.Queue)
+		}
+		d.granter.add(false, w.freed...)
 		if w.row.InFlight() {
 			d.cache.put(w.row)
 		} else {

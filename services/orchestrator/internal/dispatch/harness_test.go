@@ -103,7 +103,7 @@ func setup(t *testing.T) *bundle {
 		results: make(chan *bus.Delivery, 1000), requests: make(chan *bus.Delivery, 1000),
 	}
 	b.url = pgtest.Database(t, store.Migrate)
-	db, err := postgres.Open(t.Context(), postgres.Config{URL: b.url, MaxOpen: 8})
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: b.url, MaxOpen: 8, ByIndex: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	b.db = db

@@ -24,6 +24,7 @@ type Store interface {
 	Cleanup
 	FactStore
 	SignalStore
+	Bounded(ctx context.Context, after string, limit int) ([]store.Bounded, error)
 }
 
 // Operations reads and writes operations outside of a transaction.
@@ -69,6 +70,7 @@ type Tx interface {
 	Candidates
 	Histories
 	Batches
+	Waiters
 }
 
 // Rows reads, locks and writes operations.
@@ -121,6 +123,29 @@ type Histories interface {
 // Batches records what batches did.
 type Batches interface {
 	RecordBatch(ctx context.Context, id string, results []batch.Member, due, now time.Time) error
+}
+
+// Waiters finds and orders commands that wait for limits.
+type Waiters interface {
+	LockLimits(ctx context.Context) error
+	LockAll(ctx context.Context, ids []string) ([]string, error)
+	InUse(ctx context.Context) (map[string]int, error)
+	Rates(ctx context.Context, now time.Time) (map[string]time.Time, error)
+	SetRates(ctx context.Context, next map[string]time.Time) error
+	Lines
+}
+
+// Lines are the queues of commands that wait for limits.
+type Lines interface {
+	WaitedFor(ctx context.Context) ([]string, error)
+	Queued(ctx context.Context, queue string, upgrade bool) (bool, error)
+	Head(ctx context.Context, queue string, upgrade bool, after store.Waiter, limit int) ([]store.Waiter, error)
+	Arrived(ctx context.Context, queue string, upgrade bool, limit int) ([]store.Waiter, error)
+	Turns(ctx context.Context, queue string, upgrade bool, accounts []string) (next map[string]float64, highest float64, err error)
+	SetPlaces(ctx context.Context, waiters []store.Waiter) error
+	SetTurns(ctx context.Context, queue string, upgrade bool, next map[string]float64) error
+	Move(ctx context.Context, from string, w store.Waiter) error
+	DropTurns(ctx context.Context, now time.Time) error
 }
 
 // Postgres adapts store.Store to the interface Store.

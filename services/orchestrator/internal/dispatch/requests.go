@@ -299,7 +299,7 @@ func (in *intake) add(ctx context.Context, r *incoming) error {
 	if err := encodeOnce(row); err != nil {
 		return err
 	}
-	w := &work{row: row, process: r.process, fresh: true, inserted: true, hasMessage: true, decide: in.d.deps.Apply, holds: in.d.deps.Holds, tracer: in.d.tracer}
+	w := &work{row: row, process: r.process, fresh: true, inserted: true, hasMessage: true, decide: in.d.deps.Apply, holds: in.d.deps.Holds, limits: in.d.deps.Limits, tracer: in.d.tracer}
 	in.added = append(in.added, w)
 	in.works = append(in.works, w)
 	if limited := in.d.limited(admission.QueueOf(&op)); limited || instance.Running != "" || instance.Waiting > 0 {

@@ -44,9 +44,10 @@ type work struct {
 	// redelivered is the range of facts to publish again because their message was redelivered; nil for none.
 	redelivered *store.FactRange
 
-	// decide is Deps.Apply, and holds is Deps.Holds. tracer, if not nil, records the ended steps as spans; folds are the results that caused the changes.
+	// decide is Deps.Apply; holds and limits are those of Deps. tracer, if not nil, records the ended steps as spans; folds are the results that caused the changes.
 	decide func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
 	holds  Holds
+	limits Limits
 	tracer *tracer
 	spans  []tracing.Span
 	folds  []folded
@@ -54,6 +55,8 @@ type work struct {
 	cancelled []cancelled
 	// delivered is the event that this change delivers; nil for none.
 	delivered *store.Signalled
+	// freed are the limits in which a command no longer counts.
+	freed []string
 }
 
 func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*work, error) {
@@ -66,7 +69,7 @@ func (d *Dispatcher) newWork(ctx context.Context, row *store.Row, fresh bool) (*
 			return nil, err
 		}
 	}
-	return &work{row: row, process: p, fresh: fresh, decide: d.deps.Apply, holds: d.deps.Holds, tracer: d.tracer}, nil
+	return &work{row: row, process: p, fresh: fresh, decide: d.deps.Apply, holds: d.deps.Holds, limits: d.deps.Limits, tracer: d.tracer}, nil
 }
 
 // encodeOnce encodes the operation for all its commands. It removes large parameters of a deprovisioning that would not fit into a
@@ -106,7 +109,7 @@ func withoutLarge(parameters json.RawMessage) json.RawMessage {
 }
 
 // apply applies an event with the engine. Repeated calls accumulate into one write. If the next command would be too large for the
-// bus, apply fails the operation. A command in the scope of a hold is decided, but not sent.
+// bus, apply fails the operation. A command in the scope of a hold or of a limit is decided, but not sent. A command that is sent again keeps its room.
 func (w *work) apply(e engine.Event, now time.Time) error {
 	before := w.row
 	if err := w.applyOne(e, now); err != nil {
@@ -132,7 +135,15 @@ func (w *work) apply(e engine.Event, now time.Time) error {
 	if id := heldBy(w.holds, w); id != "" {
 		return w.applyOne(engine.Hold{ID: id, Cursor: w.row.Cursor, Dispatch: w.row.Dispatch}, now)
 	}
-	return nil
+	if len(w.row.Granted) > 0 {
+		return nil
+	}
+	set, _ := w.limits.Current()
+	keys := keysOf(set, w)
+	if _, granted := e.(engine.Grant); granted || len(keys) == 0 {
+		return nil
+	}
+	return w.applyOne(engine.Park{Queue: keys[0].String(), Cursor: w.row.Cursor, Dispatch: w.row.Dispatch}, now)
 }
 
 // maxCommand is the maximum event.StoredSize of the request and the saved data of a command, and of its event; the rest of a message is
@@ -181,6 +192,9 @@ func (w *work) applyOne(e engine.Event, now time.Time) error {
 		return nil
 	}
 	w.noteCancel(e, &state)
+	if len(w.row.Granted) > 0 && len(state.Granted) == 0 {
+		w.freed = append(w.freed, w.row.Granted...)
+	}
 	changed := !bytes.Equal(state.Details, w.row.Details)
 	next := *w.row
 	next.State = state

@@ -48,6 +48,7 @@ func (m *machine) cancel(e Cancel) error {
 		return nil // the result of the command in flight may hold ids that the next operation needs
 	}
 	m.endHold()
+	m.endLimit()
 	m.cancelIfRequested()
 	return nil
 }
@@ -101,6 +102,7 @@ func (m *machine) skipStep(e SkipStep) error {
 		return fmt.Errorf("%w: the operation is at step %s, not %s", ErrNotPossible, step.Name, e.Step)
 	}
 	m.endHold()
+	m.endLimit()
 	m.s.DueAt = time.Time{}
 	m.clearCommand()
 	skipped := maps.Clone(m.s.Skipped)

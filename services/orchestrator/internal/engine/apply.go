@@ -79,6 +79,10 @@ func (m *machine) apply(e Event) error {
 		return m.release()
 	case Slow:
 		return m.slow(e)
+	case Park:
+		return m.park(e)
+	case Grant:
+		return m.grant(e)
 	case Cancel:
 		return m.cancel(e)
 	case Retry:
@@ -123,6 +127,7 @@ func (m *machine) result(r Result) error {
 		return ErrStale
 	}
 	m.endHold()
+	m.endLimit()
 	stage, step := m.s.current(m.p)
 	if r.StartedAt.IsZero() {
 		r.StartedAt = m.now
@@ -183,9 +188,10 @@ func (m *machine) comesBackTo(r Result) bool {
 	return failing && m.s.Step < m.s.ConditionStep && (r.Outcome == event.OutcomeSucceeded || r.Outcome == event.OutcomeSkipped)
 }
 
-// clearCommand records that no command is in flight.
+// clearCommand records that no command is decided.
 func (m *machine) clearCommand() {
 	m.s.ExecuteBefore, m.s.Dispatch, m.s.CommandCursor = time.Time{}, 0, 0
+	m.s.Queue, m.s.LimitedSince, m.s.Granted = "", time.Time{}, nil
 }
 
 // leaveStep moves to the next step and drops the budget of the current one.

@@ -149,6 +149,9 @@ func (m *machine) timeOut() {
 		return
 	}
 	message := fmt.Sprintf("the operation has reached its time limit of %s in step %s of stage %s", m.p.Timeout, step.Name, stage.Name)
+	if m.s.Limited() {
+		message += fmt.Sprintf(", which has waited for the limit %s for %s", m.s.Queue, since(m.s.LimitedSince, m.now).Round(time.Second))
+	}
 	if m.s.Error != nil {
 		message += ": " + m.s.Error.Message
 	}

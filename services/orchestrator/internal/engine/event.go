@@ -81,6 +81,23 @@ type Slow struct {
 	Dispatch int
 }
 
+// Park makes the decided command of an operation, which is not yet sent, wait for room in a limit. For an operation that waits already, it
+// changes the limit that it waits for.
+type Park struct {
+	// Queue is the limit; it must not be empty.
+	Queue string
+	// Cursor and Dispatch are those of the decided command.
+	Cursor   int64
+	Dispatch int
+}
+
+// Grant sends the decided command of an operation that waits for limits. For a command in flight, it only changes the limits in which it
+// counts.
+type Grant struct {
+	// Keys are the limits in which the command counts while it is in flight; nil if it is in the scope of none.
+	Keys []string
+}
+
 // Cancel requests the end of the operation. It takes effect at once, or with the next result while a command is in flight.
 type Cancel struct {
 	// Reason is shown to operators and must not be empty.
@@ -112,6 +129,8 @@ func (Unsendable) isEvent() {}
 func (Hold) isEvent()       {}
 func (Release) isEvent()    {}
 func (Slow) isEvent()       {}
+func (Park) isEvent()       {}
+func (Grant) isEvent()      {}
 func (Cancel) isEvent()     {}
 func (Retry) isEvent()      {}
 func (SkipStep) isEvent()   {}

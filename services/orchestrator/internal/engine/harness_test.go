@@ -175,12 +175,16 @@ func (r *run) check(next engine.State, effects engine.Effects) {
 	switch {
 	case next.Held() == next.HeldSince.IsZero():
 		r.t.Errorf("held is %t since %s", next.Held(), next.HeldSince)
-	case next.Status == event.InProgress && count(next.InFlight(), next.Waiting(), next.Held()) != 1:
-		r.t.Errorf("an operation in progress must either await a result, wait or be held: %+v", next)
+	case next.Status == event.InProgress && count(next.InFlight(), next.Waiting(), next.Held(), next.Limited()) != 1:
+		r.t.Errorf("an operation in progress must either await a result, wait, be held or be limited: %+v", next)
 	case next.EventKey != "" && next.Condition == "" || len(next.Events) > 0 && next.Status != event.InProgress:
 		r.t.Errorf("an operation that is %s awaits the event %q, and has %d", next.Status, next.EventKey, len(next.Events))
-	case next.Status.Final() && next.Held():
-		r.t.Errorf("an operation that is %s must not be held", next.Status)
+	case next.Status.Final() && next.Held(), next.Status != event.InProgress && next.Limited():
+		r.t.Errorf("an operation that is %s must not be held or limited", next.Status)
+	case next.Limited() == next.LimitedSince.IsZero(), next.Limited() && !next.DueAt.Equal(next.Deadline):
+		r.t.Errorf("limited is %t since %s, due at %s with the deadline %s", next.Limited(), next.LimitedSince, next.DueAt, next.Deadline)
+	case len(next.Granted) > 0 && !next.InFlight():
+		r.t.Errorf("the operation counts in the limits %v, and no command is in flight", next.Granted)
 	case next.Status != event.InProgress && (next.InFlight() || next.Waiting()):
 		r.t.Errorf("an operation that is %s must not wait", next.Status)
 	case effects.Dispatch && !next.InFlight():

@@ -11,16 +11,20 @@ import (
 // Held reports whether a hold keeps the operation from starting, or from sending its next command.
 func (s *State) Held() bool { return s.HoldID != "" }
 
-// Awaits reports whether a result with the AwaitedCursor is applied: a command is in flight, or was sent earlier and is held before it is
-// sent again.
+// Awaits reports whether a result with the AwaitedCursor is applied: a command is in flight, or was sent earlier and is held or limited
+// before it is sent again.
 func (s *State) Awaits() bool {
-	return s.InFlight() || s.Status == event.InProgress && s.Held() && s.Dispatch > 1
+	return s.InFlight() || s.Status == event.InProgress && (s.Held() || s.Limited()) && s.Dispatch > 1
 }
 
-// Standing returns how the operation stands, and since when: Held while it is held, and otherwise its Condition.
+// Standing returns how the operation stands, and since when: Held while it is held, Limited while it is limited, and otherwise its
+// Condition.
 func (s *State) Standing() (Condition, time.Time) {
-	if s.Held() {
+	switch {
+	case s.Held():
 		return Held, s.HeldSince
+	case s.Limited():
+		return Limited, s.LimitedSince
 	}
 	return s.Condition, s.ConditionSince
 }
@@ -35,13 +39,25 @@ func (m *machine) hold(e Hold) error {
 		m.s.HoldID = e.ID
 		return nil
 	case m.s.Status == event.Pending:
-	case !m.s.InFlight():
+	default:
+		if err := m.checkUnsent(e.Cursor, e.Dispatch); err != nil {
+			return err
+		}
+	}
+	m.endLimit()
+	m.s.HoldID, m.s.HeldSince, m.s.ExecuteBefore, m.s.Granted = e.ID, m.now, time.Time{}, nil
+	m.out.Changed = true
+	return nil
+}
+
+// checkUnsent returns an error unless the command with the cursor and the dispatch number is decided.
+func (m *machine) checkUnsent(cursor int64, dispatch int) error {
+	switch {
+	case !m.s.InFlight() && !m.s.Limited():
 		return fmt.Errorf("%w: no command is decided", ErrNotPossible)
-	case m.s.Cursor != e.Cursor || m.s.Dispatch != e.Dispatch:
+	case m.s.Cursor != cursor || m.s.Dispatch != dispatch:
 		return fmt.Errorf("%w: the operation has moved on", ErrNotPossible)
 	}
-	m.s.HoldID, m.s.HeldSince, m.s.ExecuteBefore = e.ID, m.now, time.Time{}
-	m.out.Changed = true
 	return nil
 }
 
@@ -52,13 +68,17 @@ func (m *machine) release() error {
 	}
 	m.endHold()
 	m.out.Changed = true
-	if m.s.Status != event.InProgress {
-		return nil
+	if m.s.Status == event.InProgress {
+		m.send()
 	}
+	return nil
+}
+
+// send sends the decided command with its full limit.
+func (m *machine) send() {
 	_, step := m.s.current(m.p)
 	m.s.ExecuteBefore = earlier(m.now.Add(step.Execution), m.s.Deadline)
 	m.out.Dispatch = true
-	return nil
 }
 
 // endHold moves the budgets and the deadline of a held operation by the time for which it was held.
@@ -68,12 +88,18 @@ func (m *machine) endHold() {
 	if m.s.Status != event.InProgress || held == 0 {
 		return
 	}
-	for _, t := range []*time.Time{&m.s.FirstTriedAt, &m.s.SentAt, &m.s.StageStartedAt, &m.s.Deadline} {
-		*t = later(*t, held)
+	m.s.Deadline = later(m.s.Deadline, held)
+	m.moveBudgets(held)
+}
+
+// moveBudgets moves the budgets by a time for which the decided command was not sent.
+func (m *machine) moveBudgets(by time.Duration) {
+	for _, t := range []*time.Time{&m.s.FirstTriedAt, &m.s.SentAt, &m.s.StageStartedAt} {
+		*t = later(*t, by)
 	}
 	m.s.Tries = maps.Clone(m.s.Tries)
 	for name, try := range m.s.Tries {
-		try.FirstTriedAt, try.WaitingSince, try.FailingSince = later(try.FirstTriedAt, held), later(try.WaitingSince, held), later(try.FailingSince, held)
+		try.FirstTriedAt, try.WaitingSince, try.FailingSince = later(try.FirstTriedAt, by), later(try.WaitingSince, by), later(try.FailingSince, by)
 		m.s.Tries[name] = try
 	}
 }

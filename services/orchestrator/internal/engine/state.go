@@ -24,7 +24,7 @@ type State struct {
 	Stage, Step int
 	// StageAttempt and StepAttempt count the attempts of the current stage and step from 1.
 	StageAttempt, StepAttempt int
-	// Dispatch counts how often the current command was sent, from 1; 0 if no command is decided. A held command counts as sent.
+	// Dispatch counts how often the current command was sent, from 1; 0 if no command is decided. A held or limited command counts as sent.
 	Dispatch int
 	// FirstTriedAt is the time of the first try of the current step since it last succeeded.
 	FirstTriedAt time.Time
@@ -32,7 +32,7 @@ type State struct {
 	ExecuteBefore time.Time
 	// SentAt is the time at which the current or last command was first sent.
 	SentAt time.Time
-	// DueAt is the time at which a waiting operation continues; set exactly while it waits for a time.
+	// DueAt is the time at which a waiting operation continues, or at which a limited one has used up its time; set exactly in these states.
 	DueAt time.Time
 
 	StartedAt, FinishedAt time.Time
@@ -74,6 +74,12 @@ type State struct {
 	// held; both are empty if none does.
 	HoldID    string
 	HeldSince time.Time
+	// Queue is the limit that has no room for the decided command, and LimitedSince the time since which the command waits for limits; both
+	// are empty if it waits for none. DueAt is then Deadline.
+	Queue        string
+	LimitedSince time.Time
+	// Granted are the limits in which the command in flight counts; nil if it is in the scope of none.
+	Granted []string
 	// CancelReason is set once cancellation was requested; the next result cancels the operation.
 	CancelReason string
 	// Ending is set while the finally stage of a failed or cancelled operation runs.
@@ -119,8 +125,10 @@ const (
 	TakesLong Condition = "slow"
 	// NoAnswer means that the execution limit of the last try has passed without a result, although a worker is live.
 	NoAnswer Condition = "no_answer"
-	// Held means that a hold keeps the operation from continuing. It is not stored as State.Condition, see State.Standing.
-	Held Condition = "held"
+	// Held means that a hold keeps the operation from continuing, and Limited that its command waits for room in a limit. They are not stored
+	// as State.Condition, see State.Standing.
+	Held    Condition = "held"
+	Limited Condition = "limited"
 )
 
 // New returns the state of a pending operation.
@@ -131,8 +139,10 @@ func New(op event.Operation) State {
 // InFlight reports whether a command was sent and its result is awaited.
 func (s *State) InFlight() bool { return s.Status == event.InProgress && !s.ExecuteBefore.IsZero() }
 
-// Waiting reports whether the operation waits for a time.
-func (s *State) Waiting() bool { return s.Status == event.InProgress && !s.DueAt.IsZero() }
+// Waiting reports whether the operation waits for its next try.
+func (s *State) Waiting() bool {
+	return s.Status == event.InProgress && !s.DueAt.IsZero() && !s.Limited()
+}
 
 // StandsAt returns the index of the step that Condition belongs to, or of the current step.
 func (s *State) StandsAt() int {
@@ -196,7 +206,7 @@ func Awaited(p *process.Process, s *State) string {
 	return step.Worker
 }
 
-// Next returns the step of the decided command, which is in flight or held. Call it only while InFlight or Held.
+// Next returns the step of the decided command, which is in flight, held or limited. Call it only in these states.
 func Next(p *process.Process, s *State) *process.Step {
 	_, step := s.current(p)
 	return step

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 )
 
 // Member is a property of an operation, or of its next command.
@@ -26,13 +27,14 @@ const (
 	Type          Member = "type"
 	Step          Member = "step"
 	Worker        Member = "worker"
+	System        Member = "system"
 )
 
 // Members returns all members of a scope.
-func Members() []Member { return []Member{GlobalAccount, Plan, Region, Type, Step, Worker} }
+func Members() []Member { return []Member{GlobalAccount, Plan, Region, Type, Step, Worker, System} }
 
 // ofCommand reports whether the member is a property of a command, which an operation that has not started does not have.
-func (m Member) ofCommand() bool { return m == Step || m == Worker }
+func (m Member) ofCommand() bool { return m == Step || m == Worker || m == System }
 
 // Scope selects operations and their steps. An operation matches if, for each member, its value is one of the listed ones. The scope without
 // members contains everything.
@@ -138,13 +140,13 @@ func NameOf(key string) string {
 }
 
 // OfCommand returns the limits of commands that the next command of an operation needs room in, in the order of the document.
-func (s *Set) OfCommand(op *event.Operation, worker, step string) []Key {
-	return s.keys(op, worker, step, (*Limit).BoundsCommands)
+func (s *Set) OfCommand(op *event.Operation, next *process.Step) []Key {
+	return s.keys(op, next, (*Limit).BoundsCommands)
 }
 
 // OfOperation returns the limits of operations that an operation needs room in to start, in the order of the document.
 func (s *Set) OfOperation(op *event.Operation) []Key {
-	return s.keys(op, "", "", func(l *Limit) bool { return l.Operations > 0 })
+	return s.keys(op, nil, func(l *Limit) bool { return l.Operations > 0 })
 }
 
 // BoundsOperations reports whether there is a limit of operations.
@@ -152,40 +154,56 @@ func (s *Set) BoundsOperations() bool {
 	return slices.ContainsFunc(s.Limits, func(l Limit) bool { return l.Operations > 0 })
 }
 
-func (s *Set) keys(op *event.Operation, worker, step string, bounds func(*Limit) bool) []Key {
+func (s *Set) keys(op *event.Operation, next *process.Step, bounds func(*Limit) bool) []Key {
 	var keys []Key
 	for i := range s.Limits {
-		if l := &s.Limits[i]; bounds(l) && l.Scope.contains(op, worker, step) {
-			keys = append(keys, Key{Limit: l, Value: valueOf(l.Each, op, worker, step)})
+		l := &s.Limits[i]
+		if !bounds(l) || !l.Scope.contains(op, next) {
+			continue
+		}
+		if l.Each == "" {
+			keys = append(keys, Key{Limit: l})
+			continue
+		}
+		for _, value := range valuesOf(l.Each, op, next) {
+			keys = append(keys, Key{Limit: l, Value: value})
 		}
 	}
 	return keys
 }
 
-func (s Scope) contains(op *event.Operation, worker, step string) bool {
-	for m, values := range s {
-		if !slices.Contains(values, valueOf(m, op, worker, step)) && (m != Plan || !slices.Contains(values, op.Plan.ID)) {
+func (s Scope) contains(op *event.Operation, next *process.Step) bool {
+	for m, allowed := range s {
+		values := valuesOf(m, op, next)
+		if m == Plan {
+			values = append(values, op.Plan.ID)
+		}
+		if !slices.ContainsFunc(values, func(v string) bool { return slices.Contains(allowed, v) }) {
 			return false
 		}
 	}
 	return true
 }
 
-// valueOf returns the value of a member; empty for the empty member.
-func valueOf(m Member, op *event.Operation, worker, step string) string {
+// valuesOf returns the values of a member. Only a step can have several, the systems that it calls.
+func valuesOf(m Member, op *event.Operation, next *process.Step) []string {
 	switch m {
 	case GlobalAccount:
-		return op.Context.GlobalAccountID
+		return []string{op.Context.GlobalAccountID}
 	case Plan:
-		return cmp.Or(op.Plan.Name, op.Plan.ID)
+		return []string{cmp.Or(op.Plan.Name, op.Plan.ID)}
 	case Region:
-		return op.Runtime.Region
+		return []string{op.Runtime.Region}
 	case Type:
-		return string(op.Type)
-	case Step:
-		return step
-	case Worker:
-		return worker
+		return []string{string(op.Type)}
 	}
-	return ""
+	switch {
+	case next == nil:
+		return nil
+	case m == Step:
+		return []string{next.Name}
+	case m == Worker:
+		return []string{next.Worker}
+	}
+	return next.CalledSystems()
 }

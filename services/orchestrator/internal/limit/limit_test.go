@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 )
 
 const document = `
@@ -70,8 +71,8 @@ func TestParse_Problem_NamesLineAndField(t *testing.T) {
 		"limits: [{name: a, rate: 0/s}]":                              "line 1: limits[0].rate: must be 1 to 10000 commands per second or minute, for example 5/s or 300/m",
 		"limits: [{name: a, rate: 5/h}]":                              "line 1: limits[0].rate: must be 1 to 10000 commands per second or minute, for example 5/s or 300/m",
 		"limits: [{name: a, rate: 1/s, comands: 1}]":                  "line 1: limits[0].comands: unknown; allowed are name, scope, each, commands, rate, operations",
-		"limits: [{name: a, commands: 1, each: x}]":                   `line 1: limits[0].each: "x": allowed are globalAccount, plan, region, type, step, worker`,
-		"limits:\n- name: a\n  commands: 1\n  scope: {user: x}":       "line 4: limits[0].scope.user: unknown; allowed are globalAccount, plan, region, type, step, worker",
+		"limits: [{name: a, commands: 1, each: x}]":                   `line 1: limits[0].each: "x": allowed are globalAccount, plan, region, type, step, worker, system`,
+		"limits:\n- name: a\n  commands: 1\n  scope: {user: x}":       "line 4: limits[0].scope.user: unknown; allowed are globalAccount, plan, region, type, step, worker, system",
 		"limits:\n- name: a\n  commands: 1\n  scope: {plan: []}":      "line 4: limits[0].scope.plan: must have 1 to 1000 values",
 		"limits:\n- name: a\n  commands: 1\n  scope: {plan: ''}":      "line 4: limits[0].scope.plan: must be a text of 1 to 200 printable bytes",
 		"limits:\n- name: a\n  commands: 1\n  scope: {plan: [b, b]}":  `line 4: limits[0].scope.plan[1]: "b" is duplicated`,
@@ -105,12 +106,12 @@ func TestSet_Keys_AreThoseOfMatchingLimits(t *testing.T) {
 		keys []Key
 		want string
 	}{
-		{set.OfCommand(&op, "ias", "IAS_Registration"), "tenant/ga-1 ias"},
-		{set.OfCommand(&op, "edp", "EDP_Registration"), "tenant/ga-1"},
-		{set.OfCommand(&upgrade, "ias", "IAS_Registration"), "tenant/ga-1"},
+		{set.OfCommand(&op, &process.Step{Worker: "ias", Name: "IAS_Registration"}), "tenant/ga-1 ias"},
+		{set.OfCommand(&op, &process.Step{Worker: "edp", Name: "EDP_Registration"}), "tenant/ga-1"},
+		{set.OfCommand(&upgrade, &process.Step{Worker: "ias", Name: "IAS_Registration"}), "tenant/ga-1"},
 		{set.OfOperation(&op), ""},
 		{set.OfOperation(&upgrade), "fleet/westeurope"},
-		{set.OfCommand(&event.Operation{}, "", ""), "tenant/"},
+		{set.OfCommand(&event.Operation{}, nil), "tenant/"},
 	} {
 		texts := make([]string, len(tt.keys))
 		for i, k := range tt.keys {
@@ -121,6 +122,12 @@ func TestSet_Keys_AreThoseOfMatchingLimits(t *testing.T) {
 		if got := strings.Join(texts, " "); got != tt.want {
 			t.Errorf("keys %q, want %q", got, tt.want)
 		}
+	}
+	systems, err := Parse([]byte("limits: [{name: system, scope: {system: [x, avs, b]}, each: system, commands: 1}, {name: avs, scope: {system: avs}, commands: 1}]"))
+	require.NoError(t, err)
+	keys := systems.OfCommand(&op, &process.Step{Worker: "w", Name: "Step", Systems: []string{"avs", "b"}})
+	if len(keys) != 3 || keys[0].String() != "system/avs" || keys[1].String() != "system/b" || keys[2].String() != "avs" {
+		t.Errorf("keys %+v of a step that calls two systems", keys)
 	}
 	if a, b := set.Weight("ga-2"), set.Weight("ga-3"); a != 0.5 || b != 1 {
 		t.Errorf("weights %g and %g, want 0.5 and 1", a, b)

@@ -50,6 +50,7 @@ type Operations interface {
 	Ended(ctx context.Context) ([]store.Ended, error)
 	Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]store.Oldest, error)
 	Admission(ctx context.Context, ids []string) (store.Admission, error)
+	Positions(ctx context.Context, operations []string) (map[string]int, error)
 }
 
 // Counts counts what ended recently, by minute.

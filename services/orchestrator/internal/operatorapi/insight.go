@@ -232,6 +232,9 @@ func stuckText(v *operator.Stuck) string {
 		}
 		return "a hold keeps the operation from starting"
 	case operator.Limited:
+		if v.Step != "" {
+			return fmt.Sprintf("a limit has no room for step %s of worker %s", v.Step, v.Worker)
+		}
 		return "a limit has no room"
 	case operator.InstanceBusy:
 		return "another operation of the instance is in progress"

@@ -1,12 +1,14 @@
 package operatorapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 // Limits stores the limits.
 type Limits interface {
 	Limits(ctx context.Context) (limit.Document, error)
+	CommandUse(ctx context.Context) (inUse, waiting map[string]int, err error)
 	ApplyLimits(ctx context.Context, document, by string, at time.Time) (version int64, err error)
 }
 
@@ -26,6 +29,11 @@ const maxLimitsBody = 2*limit.MaxDocument + maxBody
 
 func (a *API) getLimits(w http.ResponseWriter, r *http.Request) {
 	document, set, err := a.storedLimits(r.Context())
+	if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
+	inUse, waiting, err := a.deps.Limits.CommandUse(r.Context())
 	if err != nil {
 		a.internalError(w, r, err)
 		return
@@ -43,8 +51,34 @@ func (a *API) getLimits(w http.ResponseWriter, r *http.Request) {
 		out.Limits[i] = operator.Limit{
 			Name: l.Name, Scope: scope, Each: string(l.Each), Commands: l.Commands, Rate: l.Rate.String(), Operations: l.Operations,
 		}
+		if l.BoundsCommands() {
+			out.Limits[i].Use = commandUse(l.Name, inUse, waiting)
+		}
 	}
 	a.write(w, http.StatusOK, out)
+}
+
+// maxUse is the number of values of a limit with each whose use is listed.
+const maxUse = 20
+
+// commandUse returns the use of a limit of commands, the values with the longest queues first.
+func commandUse(name string, inUse, waiting map[string]int) []operator.LimitUse {
+	keys := map[string]bool{}
+	for _, counts := range []map[string]int{inUse, waiting} {
+		for key := range counts {
+			keys[key] = keys[key] || limit.NameOf(key) == name
+		}
+	}
+	use := []operator.LimitUse{}
+	for key, ofLimit := range keys {
+		if ofLimit {
+			use = append(use, operator.LimitUse{Value: strings.TrimPrefix(key[len(name):], "/"), InUse: inUse[key], Waiting: waiting[key]})
+		}
+	}
+	slices.SortFunc(use, func(a, b operator.LimitUse) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.InUse, a.InUse), cmp.Compare(a.Value, b.Value))
+	})
+	return use[:min(len(use), maxUse)]
 }
 
 func (a *API) storedLimits(ctx context.Context) (document limit.Document, set *limit.Set, err error) {

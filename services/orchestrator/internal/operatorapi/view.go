@@ -10,6 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -27,6 +28,8 @@ type extras struct {
 	recorded map[string]time.Time
 	// places are the places of pending operations in the queues of limits.
 	places map[string]admission.Place
+	// positions are those of operations whose commands wait for limits.
+	positions map[string]int
 }
 
 // extras reads the additional data of rows.
@@ -49,7 +52,18 @@ func (a *API) extras(ctx context.Context, rows []*store.Row) (s extras, err erro
 	if s.recorded, err = a.deps.Operations.Recorded(ctx, again); err != nil {
 		return s, err
 	}
-	s.places, err = a.places(ctx, rows, s.running)
+	if s.places, err = a.places(ctx, rows, s.running); err != nil {
+		return s, err
+	}
+	var limited []string
+	for _, r := range rows {
+		if r.Limited() {
+			limited = append(limited, r.Operation.ID)
+		}
+	}
+	if len(limited) > 0 && len(limited) <= maxPlaces {
+		s.positions, err = a.deps.Operations.Positions(ctx, limited)
+	}
 	return s, err
 }
 
@@ -103,10 +117,13 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 	op := &r.Operation
 	o := operator.Operation{
 		ID: op.ID, Type: op.Type, State: r.Status, InstanceID: op.InstanceID, Plan: op.Plan.Name,
-		Cursor: r.Cursor, Message: r.Message, Error: r.Error, NotCompleted: r.NotCompleted, DueAt: optional(r.DueAt),
+		Cursor: r.Cursor, Message: r.Message, Error: r.Error, NotCompleted: r.NotCompleted,
 		CreatedAt: r.CreatedAt, StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt), Archived: r.Archived,
 		GlobalAccountID: op.Context.GlobalAccountID, SubaccountID: op.Context.SubaccountID,
 		RuntimeName: op.Runtime.Name, ShootName: op.Runtime.ShootName, Region: op.Runtime.Region,
+	}
+	if r.Waiting() {
+		o.DueAt = optional(r.DueAt)
 	}
 	if o.NotCompleted == nil {
 		o.NotCompleted = []string{}
@@ -151,6 +168,13 @@ func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Wait
 	if r.Held() {
 		step := p.At(r.Stage, r.Step)
 		return &operator.Waiting{Reason: operator.Held, Since: r.HeldSince, Hold: r.HoldID, Worker: step.Worker, Step: step.Name}
+	}
+	if r.Limited() {
+		step := p.At(r.Stage, r.Step)
+		return &operator.Waiting{
+			Reason: operator.Limited, Since: r.LimitedSince, Limit: limit.NameOf(r.Queue), Position: s.positions[r.Operation.ID],
+			Worker: step.Worker, Step: step.Name,
+		}
 	}
 	if !r.InFlight() && !r.Waiting() {
 		return nil

@@ -75,11 +75,14 @@ func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 			}
 		}
 		op.facts = append(op.facts, c.effects.Facts...)
-		w.check(op, &state, c.event, &c.next, &c.effects, c.at)
+		w.check(op, &state, c.event, &c.next, &c.effects, c.at, c.bounds)
 		state = c.next
 	}
 	if state.Cursor != s.row.Cursor || state.Dispatch != s.row.Dispatch || state.Status != s.row.Status {
 		w.violate("operation %d is written as %s at cursor %d, but the engine decided %s at %d", n, s.row.Status, s.row.Cursor, state.Status, state.Cursor)
+	}
+	if len(chain) > 0 {
+		w.checkSent(op, &chain[len(chain)-1])
 	}
 	alone := started && before != nil // no message waits for its command
 	if len(chain) > 0 && !alone {

@@ -69,6 +69,10 @@ const (
 	countSignals
 	countAwaited
 	countDelivered
+	countLimits
+	countLimited
+	countGranted
+	countAdopted
 	countsEnd
 )
 
@@ -82,6 +86,7 @@ var countNames = [countsEnd]string{
 	"budgets spent", "wait budgets spent", "budgets spent by a hang", "tries after a longer interval", "steps skipped again", "retries from an earlier stage", "budgets spent without a worker", "retry budgets reset", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
 	"holds", "operations held", "operations released", "history entries folded", "streams not read",
 	"events stored", "tries that wait for an event", "events delivered",
+	"changes of limits", "commands limited", "commands granted", "commands in flight counted in a new limit",
 }
 
 // counts are the counters of a run.

@@ -12,8 +12,11 @@ import (
 // before updates the model for an event before its history is checked.
 func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now time.Time) {
 	switch e.(type) {
-	case engine.Result, engine.Cancel, engine.SkipStep, engine.Release:
-		m.held(s, now)
+	case engine.Result, engine.Cancel, engine.SkipStep, engine.Release, engine.Hold, engine.Grant:
+		if _, hold := e.(engine.Hold); !hold {
+			m.held(s, now)
+		}
+		m.limited(s, now)
 	}
 	switch e := e.(type) {
 	case engine.Start:

@@ -108,6 +108,11 @@ func (m *model) held(s *engine.State, now time.Time) {
 	}
 	by := max(0, now.Sub(m.heldSince))
 	m.deadline = m.deadline.Add(by)
+	m.moveTries(by)
+}
+
+// moveTries moves the budgets of all steps.
+func (m *model) moveTries(by time.Duration) {
 	for name, t := range m.tries {
 		for _, at := range []*time.Time{&t.first, &t.waiting, &t.failing} {
 			if !at.IsZero() {

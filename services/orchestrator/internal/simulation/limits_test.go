@@ -31,7 +31,7 @@ func limitsOf(s *schedule) *limit.Set {
 
 // Current implements dispatch.Limits.
 func (o *orchestrator) Current() (*limit.Set, int64) {
-	set := *o.w.limits
+	set := *o.bounds.set
 	switch o.w.bug {
 	case bugNoTurns:
 		set.Weights = map[string]float64{accountID(0): -1} // the more it has in progress, the sooner is its turn
@@ -42,10 +42,15 @@ func (o *orchestrator) Current() (*limit.Set, int64) {
 				set.Limits[i].Each = limit.Type
 			}
 		}
+	case bugNoLimitAtDecision:
+		if o.w.current != nil && o.w.current.kind <= taskRequests {
+			return o.w.limits, o.bounds.version
+		}
+		return o.bounds.set, o.bounds.version
 	default:
-		return o.w.limits, 1
+		return o.bounds.set, o.bounds.version
 	}
-	return &set, 1
+	return &set, o.bounds.version
 }
 
 // inProgress returns how many operations in progress a limit counts.

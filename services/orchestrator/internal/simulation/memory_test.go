@@ -27,6 +27,9 @@ type ram struct {
 	instances map[string]*store.Instance
 	arrived   int64
 	signals   []*storedSignal // in order of arrival
+	// turns are the next turns of global accounts, and rates the times of the next commands, by limit.
+	turns map[line]map[string]float64
+	rates map[string]time.Time
 
 	// at is called before each call, and returns its fault; committed is called for each committed change, with the previous
 	// row, and done after each transaction. All may be nil.
@@ -52,12 +55,16 @@ type stored struct {
 	row        store.Row
 	history    []engine.Entry
 	factsAfter *int64
+	// turn is the place in the queue of a limit, if placed; turns are places in other queues.
+	placed bool
+	turn   float64
+	turns  map[string]float64
 }
 
 var _ dispatch.Store = (*ram)(nil)
 
 func newRAM() *ram {
-	return &ram{byID: map[string]*stored{}, instances: map[string]*store.Instance{}}
+	return &ram{byID: map[string]*stored{}, instances: map[string]*store.Instance{}, turns: map[line]map[string]float64{}, rates: map[string]time.Time{}}
 }
 
 func (r *ram) access(c call) fault {
@@ -180,6 +187,12 @@ func (r *ram) change(s *stored, next *store.Row, c *store.Change) {
 		next.Details = before.Details
 	}
 	s.row = *next
+	if next.Queue != before.Queue {
+		s.placed, s.turn = false, 0
+	}
+	if next.Queue == "" {
+		s.turns = nil
+	}
 	s.history = append(s.history, c.History...)
 	if r.bug != bugNoFactsNote {
 		s.note(c.FactsAfter)
@@ -442,6 +455,7 @@ func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
 		}
 	}
 	for _, s := range r.rows {
+		l.Limited = l.Limited || s.row.Limited() && r.bug != bugNoSweepOfLimited
 		l.Held = l.Held || s.row.Held() && r.bug != bugNoSweepOfHeld
 		l.Signalled = l.Signalled || s.row.AwaitsEvent() && r.nextSignal(s.row.EventKey) != nil && r.bug != bugNoSweepOfSignals
 		switch row := &s.row; {

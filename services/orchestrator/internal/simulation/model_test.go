@@ -41,9 +41,16 @@ type model struct {
 	delivered map[string]bool
 	// heldSince is the time of the last hold.
 	heldSince time.Time
-	started   int
-	retried   int
-	ends      int
+	// limitedSince is the time since which the command waits for limits, and overtaken counts the commands of other global accounts that were
+	// sent from its queue meanwhile. roomSeen counts the rounds in which its limits had room.
+	limitedSince        time.Time
+	overtaken, roomSeen int
+	// countedUnder is the version of the limits in which the command counts, -1 for none, since the commit countedAt.
+	countedUnder int64
+	countedAt    int
+	started      int
+	retried      int
+	ends         int
 }
 
 type try struct {
@@ -132,7 +139,7 @@ func emptied[K comparable, V any](m map[K]V) map[K]V {
 }
 
 // check checks the invariants of one committed transition.
-func (w *world) check(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects, at time.Time) {
+func (w *world) check(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects, at time.Time, known bounds) {
 	if !effects.Changed {
 		w.violate("%T: a transition without Changed", e)
 	}
@@ -149,6 +156,7 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 	w.checkCondition(op, before, e, next, effects, at)
 	w.checkSignal(op, before, e, next, effects)
 	w.checkHold(op, before, e, next, at)
+	w.checkLimit(op, before, e, next, effects, at, known)
 	w.checkState(op, before, next, effects, at)
 	w.checkShown(op, next)
 	w.checkStages(op, before, next, effects, left)
@@ -161,7 +169,7 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
 	grows := true
 	switch e.(type) {
-	case engine.Hold, engine.Release:
+	case engine.Hold, engine.Release, engine.Park, engine.Grant:
 		grows = false
 	case engine.Cancel:
 		grows = !before.InFlight() || next.Status.Final() || next.Ending != nil && before.Ending == nil // otherwise the command in flight stays
@@ -196,6 +204,8 @@ func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, 
 	switch {
 	case next.Held() && (next.Status.Final() || !next.DueAt.IsZero() || !next.ExecuteBefore.IsZero()):
 		w.violate("a held operation waits or has ended: %+v", next)
+	case next.Limited() && (!inProgress || !next.DueAt.Equal(next.Deadline) || !next.ExecuteBefore.IsZero()):
+		w.violate("an operation that waits for a limit is not due at its deadline only: %+v", next)
 	case inProgress && !next.Held() && next.DueAt.IsZero() == next.ExecuteBefore.IsZero():
 		w.violate("an operation in progress must wait for a result or for a time, and not for both: %+v", next)
 	case !inProgress && (!next.DueAt.IsZero() || !next.ExecuteBefore.IsZero()):
@@ -219,7 +229,7 @@ func (w *world) checkShape(op *operation, before *engine.State, e engine.Event, 
 	}
 	// A new or repeated command must be published. A lost command may be repeated unchanged.
 	due, _ := e.(engine.Due)
-	if sent := next.InFlight() && (before.Held() || next.Cursor != before.Cursor || next.Dispatch != before.Dispatch || !due.LostBefore.IsZero()); sent != effects.Dispatch {
+	if sent := next.InFlight() && (before.Held() || before.Limited() || next.Cursor != before.Cursor || next.Dispatch != before.Dispatch || !due.LostBefore.IsZero()); sent != effects.Dispatch {
 		w.violate("dispatch is %t for command %d/%d after %d/%d", effects.Dispatch, next.Cursor, next.Dispatch, before.Cursor, before.Dispatch)
 	}
 }
@@ -449,7 +459,7 @@ func (w *world) checkState(op *operation, before, next *engine.State, effects *e
 			w.violate("not completed: %v, want %v", next.NotCompleted, m.notCompleted)
 		}
 	}
-	if !next.InFlight() || (before.InFlight() || before.Held()) && next.AwaitedCursor() == before.AwaitedCursor() {
+	if !next.InFlight() || (before.InFlight() || before.Held() || before.Limited()) && next.AwaitedCursor() == before.AwaitedCursor() {
 		return
 	}
 	m.rollOver(p, now)

@@ -58,6 +58,12 @@ const (
 	bugNoSweepOfSignals
 	bugSignalNotStored
 	bugSignalsReversed
+	bugLimitNotCounted
+	bugNoLimitAtDecision
+	bugNoReview
+	bugNoSweepOfLimited
+	bugUpgradesNotBehind
+	bugNewestFirst
 )
 
 // spoiled is a transition that a planted bug of the engine may change.
@@ -129,7 +135,7 @@ func (t *spoiled) spoilTry(change func(r *engine.Result, before engine.Try, next
 
 // plantedBugs returns all bugs that the simulation must find.
 func plantedBugs() []planted {
-	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs(), holdBugs(), foldBugs(), signalBugs())
+	return slices.Concat(transitionBugs(), answerBugs(), budgetBugs(), endingBugs(), outsideBugs(), holdBugs(), foldBugs(), signalBugs(), limitBugs())
 }
 
 // holdBugs are bugs with holds.

@@ -26,11 +26,12 @@ const (
 	doMemory                // the stage memory is lost
 	doHold                  // a: create, release or read, b, c, d: the scope
 	doSignal                // a: orchestrator, b: operation, c: new, or one that was sent before, d: which one
+	doLimit                 // a: change or read, b, c, d: the limits
 	kinds
 )
 
 var kindNames = [kinds]string{
-	"task", "work", "timer", "clock", "request", "operator", "crash", "lose", "duplicate", "window", "streams", "skew", "workers", "memory", "hold", "event",
+	"task", "work", "timer", "clock", "request", "operator", "crash", "lose", "duplicate", "window", "streams", "skew", "workers", "memory", "hold", "event", "limit",
 }
 
 // choice is one event of a schedule. An argument of zero is always harmless, so that shrinking can prefer it.
@@ -82,6 +83,7 @@ var kindOf = func() (table [256]kind) {
 		{doMemory, 3},
 		{doHold, 8},
 		{doSignal, 10},
+		{doLimit, 8},
 	} {
 		for range share.n {
 			table[i] = share.kind

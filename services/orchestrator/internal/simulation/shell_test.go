@@ -28,6 +28,9 @@ type orchestrator struct {
 	tasks    [taskKinds]task
 	rows     [maxOperations]*store.Row // the rows as first read, for a planted bug
 	known    []pause                   // the holds as last read
+	bounds   bounds                    // the limits as last read
+	// nextGrant is when a rate has room.
+	nextGrant time.Time
 }
 
 type taskKind int
@@ -37,14 +40,15 @@ const (
 	taskResults2                 //
 	taskRequests                 // accepts requests
 	taskTimer                    // checks for losses and sweeps
+	taskGrants                   // grants commands that wait for limits
 	taskAction                   // carries out an action of an operator
 	taskSignal                   // stores and delivers an event from outside
 	taskKinds
 )
 
 var taskOf = [16]taskKind{
-	taskResults, taskResults, taskResults, taskResults, taskResults, taskResults, taskResults2, taskResults2, taskResults2,
-	taskRequests, taskRequests, taskTimer, taskTimer, taskTimer, taskAction, taskAction,
+	taskResults, taskResults, taskResults, taskResults, taskResults, taskResults2, taskResults2, taskResults2,
+	taskRequests, taskRequests, taskTimer, taskTimer, taskTimer, taskGrants, taskGrants, taskAction,
 }
 
 // call is a call of the database or the bus by a task. Between two calls other events can happen.
@@ -168,6 +172,7 @@ type transition struct {
 	next    engine.State
 	effects engine.Effects
 	at      time.Time
+	bounds  bounds
 }
 
 // killed unwinds a task of a killed process.
@@ -190,6 +195,7 @@ func (o *orchestrator) boot() {
 	if err != nil {
 		panic(err)
 	}
+	o.read()
 	o.recovery = recovery.New(recovery.Config{Every: time.Second, Timeout: time.Second, WorkerTimeout: 10 * time.Second},
 		recovery.Deps{Bus: w, Workers: w, Dispatcher: starter{o.dispatch, o}, Now: now, Log: silent})
 }
@@ -271,6 +277,8 @@ func (w *world) start(o *orchestrator, t *task, c choice) bool {
 			o.recovery.Round(ctx)
 			_ = o.timer.Sweep(ctx, o.dispatch)
 		})
+	case taskGrants:
+		w.launch(t, func(ctx context.Context) { w.grants(ctx, o, t) })
 	default:
 		return false
 	}
@@ -323,7 +331,7 @@ func (w *world) decide(p *process.Process, s engine.State, e engine.Event, now t
 		}
 	}
 	if t := w.current; err == nil && effects.Changed {
-		t.decided[n] = append(t.decided[n], transition{event: e, next: next, effects: effects, at: now})
+		t.decided[n] = append(t.decided[n], transition{event: e, next: next, effects: effects, at: now, bounds: t.process.bounds})
 	}
 	return next, effects, err
 }

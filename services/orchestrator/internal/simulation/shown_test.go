@@ -13,6 +13,9 @@ func (w *world) checkShown(op *operation, s *engine.State) {
 	if s.HoldID != "" {
 		want, since = engine.Held, s.HeldSince
 	}
+	if s.Queue != "" {
+		want, since = engine.Limited, s.LimitedSince
+	}
 	if c, at := s.Standing(); c != want || !at.Equal(since) {
 		w.violate("the operation stands as %q since %s, want %q since %s", c, at, want, since)
 	}

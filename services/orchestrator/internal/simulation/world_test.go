@@ -67,6 +67,7 @@ type world struct {
 	unsent []event.Signal
 
 	holds         []pause
+	bounds        bounds
 	orchestrators [orchestrators]orchestrator
 	// current is the running task, and fault the fault of its call.
 	current *task
@@ -166,6 +167,7 @@ func (r *runner) newWorld(s *schedule, traced bool) *world {
 		w.set[t] = r.pools.set(s.pool, s.setup[setDefinition+i])[t]
 	}
 	w.limits = limitsOf(s)
+	w.bounds = bounds{set: w.limits}
 	for i := range w.instances {
 		w.instances[i] = instance{plan: plans[s.setup[setPlan+i]%4/3]}
 	}
@@ -267,6 +269,8 @@ func (w *world) do(c choice) {
 		w.pauses(c)
 	case doSignal:
 		w.signal(c)
+	case doLimit:
+		w.bound(c)
 	case doMemory:
 		w.trace("the stage memory is lost")
 		w.memory = w.memory[:0]
@@ -354,11 +358,20 @@ func remove(queue *[]*message, seq int) {
 
 // timer returns the earliest time that an operation waits for; zero if there is none.
 func (w *world) timer() (at time.Time) {
+	earlier := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
 	for _, op := range w.operations {
-		for _, t := range []time.Time{op.row.DueAt, op.row.ExecuteBefore} {
-			if !t.IsZero() && (at.IsZero() || t.Before(at)) {
-				at = t
-			}
+		earlier(op.row.ExecuteBefore)
+		if !op.row.Limited() || !w.calm { // it is granted before its deadline
+			earlier(op.row.DueAt)
+		}
+	}
+	for i := range w.orchestrators {
+		if at := w.orchestrators[i].nextGrant; at.After(w.now) {
+			earlier(at)
 		}
 	}
 	return at
@@ -491,7 +504,9 @@ func (w *world) settle() {
 	w.calm, w.absent, w.workerSkew, w.holds = true, false, 0, nil
 	for i := range w.orchestrators {
 		w.orchestrators[i].skew, w.orchestrators[i].known = 0, nil
+		w.orchestrators[i].read()
 	}
+	granted := true
 	for range 5000 {
 		if w.over() {
 			return
@@ -504,7 +519,11 @@ func (w *world) settle() {
 			w.work(w.slowly(w.commands[0]))
 		case len(w.requests) > 0:
 			w.stepCalm(&w.orchestrators[0], taskRequests)
+		case !granted:
+			granted = true
+			w.stepCalm(&w.orchestrators[0], taskGrants)
 		default:
+			granted = false
 			if at := w.timer(); at.After(w.now) {
 				w.now = at
 			} else if at.IsZero() {

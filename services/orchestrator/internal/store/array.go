@@ -31,6 +31,11 @@ func (a *array) int(v int64) {
 	a.next().Write(strconv.AppendInt(buf[:0], v, 10))
 }
 
+func (a *array) float(v float64) {
+	var buf [32]byte
+	a.next().Write(strconv.AppendFloat(buf[:0], v, 'g', -1, 64))
+}
+
 // time appends a time, or NULL if it is zero.
 func (a *array) time(t time.Time) {
 	if t.IsZero() {

@@ -34,9 +34,9 @@ SELECT o.type, o.plan, o.state, ` + reasonSQL + ` AS reason,
 FROM orchestrator.operations o WHERE o.state = 'in progress'
 GROUP BY o.type, o.plan, o.state, reason, definition, o.stage, o.step, reason_step, in_flight`
 	// reasonSinceSQL is since when the reason of an operation in progress holds, or when its command was sent.
-	reasonSinceSQL = `COALESCE(o.held_since, o.condition_since, CASE WHEN o.due_at IS NULL THEN o.sent_at END, o.first_tried_at, o.sent_at, o.created_at)`
+	reasonSinceSQL = `COALESCE(o.held_since, o.limited_since, o.condition_since, CASE WHEN o.due_at IS NULL THEN o.sent_at END, o.first_tried_at, o.sent_at, o.created_at)`
 	// reasonStepSQL is the step that the reason belongs to.
-	reasonStepSQL = `CASE WHEN o.hold_id IS NULL THEN COALESCE(o.condition_step, o.step) ELSE o.step END`
+	reasonStepSQL = `CASE WHEN o.hold_id IS NULL AND o.queue IS NULL THEN COALESCE(o.condition_step, o.step) ELSE o.step END`
 	// firstDueSQL relies on operations_due.
 	firstDueSQL = `SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL`
 	// activeSQL relies on orchestrations_active, and activeMembersSQL also on an index of the members by orchestration.

@@ -90,6 +90,9 @@ var operationFields = []field[Change]{
 		return c.uuid(v.Row.HoldID)
 	}},
 	plain("held_since", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.HeldSince) }),
+	plain("queue", typeText, func(c *column, v *Change) { c.textOrNull(v.Row.Queue) }),
+	plain("limited_since", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.LimitedSince) }),
+	encoded("granted", "text[]", func(c *column, v *Change) error { c.list(v.Row.Granted); return nil }),
 	plain("facts_after", typeInt4, func(c *column, v *Change) {
 		if v.FactsAfter == nil {
 			c.null()

@@ -21,7 +21,7 @@ const MaxCount = 10_000
 // reasonSQL is the reason of an operation in progress if a live worker serves its step, and pendingReasonSQL the one of a pending operation
 // whose instance is free. An earlier release did not store the condition.
 const (
-	reasonSQL        = `COALESCE(CASE WHEN o.hold_id IS NOT NULL THEN 'held' END, o.condition, CASE WHEN o.due_at IS NULL THEN 'executing' WHEN o.error IS NULL THEN 'polling' ELSE 'failing' END)`
+	reasonSQL        = `COALESCE(CASE WHEN o.hold_id IS NOT NULL THEN 'held' WHEN o.queue IS NOT NULL THEN 'limited' END, o.condition, CASE WHEN o.due_at IS NULL THEN 'executing' WHEN o.error IS NULL THEN 'polling' ELSE 'failing' END)`
 	pendingReasonSQL = `CASE WHEN o.hold_id IS NOT NULL THEN 'held' WHEN ` + boundedSQL + ` THEN 'limited' ELSE 'admission' END`
 )
 
@@ -194,7 +194,7 @@ func (w *where) waiting(reasons []operator.WaitingReason, unserved Places) {
 		case operator.Admission:
 			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy + " AND NOT " + boundedSQL
 		case operator.Limited:
-			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy + " AND " + boundedSQL
+			c = "(o.queue IS NOT NULL OR o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy + " AND " + boundedSQL + ")"
 		case operator.Held:
 			c = "o.hold_id IS NOT NULL AND (o.state = 'in progress' OR NOT " + busy + ")"
 		default:

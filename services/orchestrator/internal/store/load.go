@@ -22,7 +22,7 @@ const rowColumns = `
     o.tries, o.not_completed, o.skipped, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
     o.stage_started_at, o.sent_at, COALESCE(o.command_cursor, 0), COALESCE(o.condition, ''), COALESCE(o.condition_step, 0), o.condition_since,
     COALESCE(o.event_key, ''), o.events,
-    COALESCE(o.hold_id::text, ''), o.held_since,
+    COALESCE(o.hold_id::text, ''), o.held_since, COALESCE(o.queue, ''), o.limited_since, o.granted,
     r.body, r.definition, COALESCE(r.traceparent, '')`
 
 const (
@@ -100,15 +100,15 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		r                                                    Row
 		id                                                   string
 		firstTried, executeBefore, due, started, ended, dead sql.NullTime
-		stageStarted, sent, condition, held                  sql.NullTime
+		stageStarted, sent, condition, held, limited         sql.NullTime
 		tries, skipped, failure, details, ending, body       []byte
 		events                                               []byte
-		notCompleted, completed                              textList
+		notCompleted, completed, granted                     textList
 	)
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
 		&tries, &notCompleted, &skipped, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &stageStarted, &sent,
-		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.EventKey, &events, &r.HoldID, &held,
+		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.EventKey, &events, &r.HoldID, &held, &r.Queue, &limited, &granted,
 		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
 		return nil, err
@@ -118,8 +118,8 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	if r.StageStartedAt, r.SentAt = utc(stageStarted), utc(sent); r.SentAt.IsZero() {
 		r.SentAt = r.FirstTriedAt
 	}
-	r.CreatedAt, r.ConditionSince, r.HeldSince = r.CreatedAt.UTC(), utc(condition), utc(held)
-	r.NotCompleted, r.Completed = notCompleted, completed
+	r.CreatedAt, r.ConditionSince, r.HeldSince, r.LimitedSince = r.CreatedAt.UTC(), utc(condition), utc(held), utc(limited)
+	r.NotCompleted, r.Completed, r.Granted = notCompleted, completed, granted
 	r.Details = details
 	if len(tries) > 0 {
 		if err := json.Unmarshal(tries, &r.Tries); err != nil {

@@ -29,14 +29,14 @@ WITH f AS MATERIALIZED (
 	// signalledKeysSQL relies on signals_undelivered and operations_event.
 	signalledKeysSQL = `
 SELECT s.key FROM orchestrator.signals s JOIN orchestrator.operations o ON o.event_key = s.key
-WHERE s.delivered_at IS NULL AND o.event_key IS NOT NULL AND o.due_at IS NOT NULL`
+WHERE s.delivered_at IS NULL AND o.event_key IS NOT NULL AND o.due_at IS NOT NULL AND o.queue IS NULL`
 	// signalledSQL relies on operations_event and signals_undelivered.
 	signalledSQL = `
 SELECT o.id::text, s.n, s.key, s.source, s.id, s.received_at, s.data
 FROM orchestrator.operations o, LATERAL (
     SELECT * FROM orchestrator.signals s WHERE s.key = o.event_key AND s.delivered_at IS NULL ORDER BY s.n LIMIT 1
 ) s
-WHERE o.event_key = ANY($1::text[]) AND o.event_key IS NOT NULL AND o.due_at IS NOT NULL
+WHERE o.event_key = ANY($1::text[]) AND o.event_key IS NOT NULL AND o.due_at IS NOT NULL AND o.queue IS NULL
 ORDER BY o.condition_since, o.id FOR UPDATE OF o SKIP LOCKED`
 	signalsDeliveredSQL = `
 UPDATE orchestrator.signals s SET delivered_at = $3, operation_id = v.id, data = NULL

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// sweepStatusSQL relies on operations_due, operations_in_flight, operations_pending, operations_held, operations_event and signals_undelivered. An idle orchestrator has only
+	// sweepStatusSQL relies on operations_due, operations_in_flight, operations_pending, operations_held, operations_event, operations_limited
+	// and signals_undelivered. An idle orchestrator has only
 	// this statement. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
 	sweepStatusSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
@@ -20,6 +21,7 @@ SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL
     (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, global_account, plan, region, arrived LIMIT 1) IS NOT NULL,
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
     EXISTS (` + signalledKeysSQL + `),
+    EXISTS (SELECT 1 FROM orchestrator.operations WHERE queue IS NOT NULL),
     (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds),
     COALESCE((SELECT version FROM orchestrator.limits), 0)`
 	dueSQL = `
@@ -54,6 +56,8 @@ type SweepStatus struct {
 	Held bool
 	// Signalled reports whether an event has come for an operation that waits for it.
 	Signalled bool
+	// Limited reports whether there are commands that wait for limits.
+	Limited bool
 	// Holds is the version of the holds.
 	Holds hold.Version
 	// Limits is the version of the limits.
@@ -65,7 +69,8 @@ func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	var due, unanswered sql.NullTime
 	var status SweepStatus
 	err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(
-		&due, &unanswered, &status.Pending, &status.Held, &status.Signalled, &status.Holds.Count, &status.Holds.Newest, &status.Limits)
+		&due, &unanswered, &status.Pending, &status.Held, &status.Signalled, &status.Limited, &status.Holds.Count, &status.Holds.Newest,
+		&status.Limits)
 	if err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}

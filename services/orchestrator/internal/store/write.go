@@ -16,6 +16,7 @@ var writeSQL = `
 WITH v AS (` + valuesSQL + `
 ), u AS (
     UPDATE orchestrator.operations o SET ` + assignments(operationFields, "v", "id", "version", "facts_after", "details_changed", "details") + `,
+        turn = CASE WHEN v.queue = o.queue THEN o.turn END, turns = CASE WHEN v.queue IS NOT NULL THEN o.turns END,
         version = o.version + 1, facts_after = LEAST(o.facts_after, v.facts_after),
         details = CASE WHEN v.details_changed THEN v.details::jsonb ELSE o.details END
     FROM v WHERE o.id = v.id AND o.version = v.version

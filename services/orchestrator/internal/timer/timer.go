@@ -26,6 +26,8 @@ type Dispatcher interface {
 	Drain(ctx context.Context) error
 	ReleaseHeld(ctx context.Context) error
 	DeliverSignals(ctx context.Context) error
+	// WakeGrants starts a round of grants in the background.
+	WakeGrants()
 	Due(ctx context.Context) (int, error)
 	Admit(ctx context.Context) error
 	PublishFacts(ctx context.Context) error
@@ -139,6 +141,9 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	}
 	if status.Signalled && fails(d.DeliverSignals(ctx)) {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
+	}
+	if status.Limited {
+		d.WakeGrants()
 	}
 	now := t.now()
 	locked := false

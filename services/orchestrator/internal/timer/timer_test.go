@@ -91,6 +91,12 @@ func (f *fakeStore) DeliverSignals(context.Context) error {
 	return f.call("signals")
 }
 
+func (f *fakeStore) WakeGrants() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_ = f.call("grants") // it starts in the background, so it cannot fail
+}
+
 func (f *fakeStore) Due(context.Context) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
