@@ -61,6 +61,8 @@ func withResult(m batch.Member, err error) batch.Member {
 	switch {
 	case err == nil:
 		m.State = batch.Done
+	case errors.Is(err, errUnreadable): // may wrap the next one, for the definition
+		m.State, m.Error = batch.Failed, err.Error()
 	case errors.Is(err, store.ErrNotFound):
 		m.State, m.Error = batch.Skipped, "the operation is archived or was deleted"
 	case errors.Is(err, engine.ErrNotPossible):
