@@ -57,6 +57,7 @@ type runtimeItem struct {
 }
 
 type operationDTO struct {
+	DryRun          bool     `json:"dryRun"`
 	State           string   `json:"state"`
 	Type            string   `json:"type"`
 	Description     string   `json:"description"`

@@ -301,8 +301,10 @@ func TestRuntimes_UpgradeFailed_ShowsAppliedVersion(t *testing.T) {
 	const applied = `"reconciler":{"runtimeId":"r","kymaVersion":"2.20.0"}`
 	upgraded(event.Succeeded, `{"kyma":{"version":"2.21.0"},`+applied+`}`, func(u *event.Upgrade) { u.DryRun = true })
 	equal(t, "after a dry run", "2.20.0", version())
+	equal(t, "mark of the dry run", true, b.runtimes("").Data[0].Status.UpgradingKyma.Data[0].DryRun)
 	upgraded(event.Failed, `{"kyma":{"version":"2.21.0"},`+applied+`}`, func(*event.Upgrade) {})
 	equal(t, "after a failure", "2.20.0", version())
+	equal(t, "mark of the upgrade", false, b.runtimes("").Data[0].Status.UpgradingKyma.Data[0].DryRun)
 	// The workers saved nothing, as in an installation without a Reconciler.
 	upgraded(event.Succeeded, `{}`, func(u *event.Upgrade) { u.KymaVersion = "2.20.5" })
 	upgraded(event.Succeeded, `{}`, func(u *event.Upgrade) { u.DryRun, u.KymaVersion = true, "2.22.0" })

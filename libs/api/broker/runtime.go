@@ -127,6 +127,8 @@ type Operation struct {
 	// NotCompleted lists the steps that were not completed and that the operation continued without.
 	NotCompleted   []string `json:"executedButNotCompletedSteps,omitempty"`
 	RuntimeVersion string   `json:"runtimeVersion,omitempty"`
+	// DryRun reports whether the operation changes nothing in the runtime.
+	DryRun bool `json:"dryRun,omitempty"`
 }
 
 // KymaConfig is the known Kyma configuration of a runtime. The rest is generated when the configuration is applied, and contains secrets.

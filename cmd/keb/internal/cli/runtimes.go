@@ -217,7 +217,7 @@ func (l *listing) details(r *runtime) []string {
 	var lines []string
 	if l.ops {
 		for _, op := range r.Status.Operations() {
-			line := fmt.Sprintf("%s %s %s: %s", op.OperationID, op.Type, op.State, flat(op.Description))
+			line := fmt.Sprintf("%s %s %s: %s", op.OperationID, dryRun(string(op.Type), op.DryRun), op.State, flat(op.Description))
 			if len(op.NotCompleted) > 0 {
 				line += "; not completed: " + strings.Join(op.NotCompleted, ", ")
 			}

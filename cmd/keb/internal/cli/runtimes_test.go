@@ -22,7 +22,7 @@ const twoRuntimes = `{"data":[
  {"instanceID":"i-1","runtimeID":"r-1","globalAccountID":"ga","subAccountID":"sa-1","region":"westeurope","shootName":"c-1","servicePlanName":"azure",
   "kymaVersion":"2.20.1","status":{"createdAt":"2020-01-01T00:00:00Z","state":"succeeded",
    "provisioning":{"operationID":"op-1","type":"provision","state":"succeeded","description":"done","createdAt":"2020-01-01T00:00:00Z"},
-   "update":{"data":[{"operationID":"op-2","type":"update","state":"failed","description":"no\nway","createdAt":"2020-01-02T00:00:00Z"}]}}},
+   "update":{"data":[{"operationID":"op-2","type":"update","state":"failed","dryRun":true,"description":"no\nway","createdAt":"2020-01-02T00:00:00Z"}]}}},
  {"instanceID":"i-2","runtimeID":"r-2","globalAccountID":"ga","subAccountID":"sa-2","region":"eu-central-1","shootName":"c-2","servicePlanName":"trial",
   "status":{"createdAt":"2020-01-01T00:00:00Z","expiredAt":"2020-02-01T00:00:00Z","state":"suspended"}}
 ],"count":2,"totalCount":2}`
@@ -66,7 +66,7 @@ func TestRuntimes_OpsAndEvents_AreListed(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	lines := strings.Split(cells(got.out), "\n")
-	if len(lines) != 6 || lines[2] != "op-1 provision succeeded: done" || lines[3] != "op-2 update failed: no way" ||
+	if len(lines) != 6 || lines[2] != "op-1 provision succeeded: done" || lines[3] != "op-2 update (dry run) failed: no way" ||
 		!strings.HasSuffix(lines[4], "error op-2 start/x failed: no") {
 		t.Errorf("got\n%s", got.out)
 	}

@@ -90,6 +90,8 @@ type RuntimeOperation struct {
 	OrchestrationID string
 	// RuntimeVersion is the Kyma version that the operation installs or keeps; empty if unknown.
 	RuntimeVersion string
+	// DryRun reports whether the operation changes nothing in the runtime; false once the instance is removed.
+	DryRun bool
 }
 
 // where returns the condition of a filter and its arguments.
@@ -312,6 +314,7 @@ type runtimeOperationRow struct {
 	UpdatedAt       time.Time `db:"updated_at"`
 	OrchestrationID string    `db:"orchestration_id"`
 	RuntimeVersion  string    `db:"runtime_version"`
+	DryRun          bool      `db:"dry_run"`
 }
 
 const (
@@ -319,7 +322,7 @@ const (
 	runtimeOperationKind = `CASE WHEN NOT suspension THEN type WHEN type = 'provision' THEN 'unsuspension' ELSE 'suspension' END`
 	// Only the newest two updates and upgrades are shown (docs/contracts/broker.md#list-of-runtimes). If an id was used before,
 	// only the newest provisioning and deprovisioning are shown. Index operations_instance.
-	allOperations = `SELECT ` + operationColumns + `, kind, total, updated_at, orchestration_id, runtime_version FROM (
+	allOperations = `SELECT ` + operationColumns + `, kind, total, updated_at, orchestration_id, runtime_version, ` + isDryRun + ` AS dry_run FROM (
 			SELECT *, row_number() OVER newest AS rank, count(*) OVER (PARTITION BY instance_id, kind) AS total
 			FROM (SELECT *, ` + runtimeOperationKind + ` AS kind FROM broker.operations WHERE instance_id = ANY ($1)) AS o
 			WINDOW newest AS (PARTITION BY instance_id, kind ORDER BY seq DESC)) AS ranked
@@ -328,7 +331,7 @@ const (
 		ORDER BY instance_id, kind, seq DESC`
 	// Index operations_instance.
 	lastOperations = `SELECT DISTINCT ON (instance_id) ` + operationColumns + `, ` + runtimeOperationKind + ` AS kind, 1 AS total,
-			updated_at, orchestration_id, runtime_version
+			updated_at, orchestration_id, runtime_version, ` + isDryRun + ` AS dry_run
 		FROM broker.operations WHERE instance_id = ANY ($1)
 		ORDER BY instance_id, state IN ('pending', 'cancelled'), seq DESC`
 )
@@ -350,7 +353,7 @@ func runtimeOperations(ctx context.Context, tx *sqlx.Tx, ids []string, last bool
 		}
 		out[i] = RuntimeOperation{
 			Operation: *o, Kind: OperationKind(rows[i].Kind), Total: rows[i].Total, UpdatedAt: rows[i].UpdatedAt,
-			OrchestrationID: rows[i].OrchestrationID, RuntimeVersion: rows[i].RuntimeVersion,
+			OrchestrationID: rows[i].OrchestrationID, RuntimeVersion: rows[i].RuntimeVersion, DryRun: rows[i].DryRun,
 		}
 	}
 	return out, nil

@@ -80,12 +80,14 @@ func (t *Tx) touch(instanceIDs ...string) {
 	}
 }
 
+// isDryRun is the condition of an operation that changes nothing in its runtime. The request is kept until the instance is removed.
+const isDryRun = `(type LIKE 'upgrade%' AND coalesce(request -> 'operation' -> 'upgrade' ->> 'dryRun', '') = 'true')`
+
 // ignoreDryRuns is the second part of broker.refresh_runtimes, whose locks it needs. A dry run changes no runtime: where one is the newest
 // operation that counts, the newest other one decides. That is the last provisioning at the earliest, which has succeeded in these states.
 // Index operations_instance.
 const ignoreDryRuns = `WITH counted AS (
-		SELECT o.instance_id, o.seq, o.type, o.state,
-			o.type LIKE 'upgrade%' AND coalesce(o.request -> 'operation' -> 'upgrade' ->> 'dryRun', '') = 'true' AS dry
+		SELECT o.instance_id, o.seq, o.type, o.state, ` + isDryRun + ` AS dry
 		FROM broker.operations o JOIN broker.runtimes r ON r.instance_id = o.instance_id
 		WHERE r.instance_id = ANY ($1) AND r.state IN ('succeeded', 'error', 'updating', 'upgrading') AND o.state NOT IN ('pending', 'cancelled')),
 	decisive AS (SELECT DISTINCT ON (instance_id) instance_id, seq, CASE state WHEN 'succeeded' THEN 'succeeded' WHEN 'failed' THEN 'error'
