@@ -231,7 +231,7 @@ func (tx *ramTx) InUse(context.Context) (map[string]int, error) {
 
 func (tx *ramTx) WaitedFor(context.Context) (queues []string, err error) {
 	for _, s := range tx.rows {
-		if s.row.Limited() {
+		if s.row.Limited() && tx.bug != bugQueuesNotFound {
 			queues = append(queues, s.row.Queue)
 		}
 	}
@@ -419,7 +419,7 @@ func limitBugs() []planted {
 		{name: "the commands in flight are not counted", want: "commands are in flight in the limit", bug: bugLimitNotCounted},
 		{name: "a result sends the next command without room", want: "is sent without room", bug: bugNoLimitAtDecision},
 		{name: "commands in flight do not count in a new limit", want: "commands are in flight in the limit", bug: bugNoReview},
-		{name: "the sweep does not find commands that wait for limits", want: "although its limits have room", bug: bugNoSweepOfLimited},
+		{name: "the sweep does not find the queues of limits", want: "although its limits have room", bug: bugQueuesNotFound},
 		{name: "upgrades do not wait behind customers", want: "an upgrade is sent before", bug: bugUpgradesNotBehind},
 		{name: "the newest command of a queue is first", want: "is overtaken", bug: bugNewestFirst},
 		{name: "the deadline stops while a command waits", want: "the deadline is", decided: granted(func(t *spoiled) {

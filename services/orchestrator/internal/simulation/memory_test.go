@@ -455,7 +455,7 @@ func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
 		}
 	}
 	for _, s := range r.rows {
-		l.Limited = l.Limited || s.row.Limited() && r.bug != bugNoSweepOfLimited
+		l.Limited = l.Limited || s.row.Limited()
 		l.Held = l.Held || s.row.Held() && r.bug != bugNoSweepOfHeld
 		l.Signalled = l.Signalled || s.row.AwaitsEvent() && r.nextSignal(s.row.EventKey) != nil && r.bug != bugNoSweepOfSignals
 		switch row := &s.row; {

@@ -61,7 +61,7 @@ const (
 	bugLimitNotCounted
 	bugNoLimitAtDecision
 	bugNoReview
-	bugNoSweepOfLimited
+	bugQueuesNotFound
 	bugUpgradesNotBehind
 	bugNewestFirst
 )
