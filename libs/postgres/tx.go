@@ -33,6 +33,9 @@ func InTx(ctx context.Context, db *sqlx.DB, f func(*sqlx.Tx) error) (err error) 
 	}
 	committed = true
 	if err := tx.Commit(); err != nil {
+		if errors.Is(err, sql.ErrTxDone) && ctx.Err() != nil {
+			err = ctx.Err() // the end of the context has rolled the transaction back
+		}
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil

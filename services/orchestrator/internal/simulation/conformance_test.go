@@ -66,7 +66,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 // answers returns all answers of a store to a fixed sequence of calls.
 func answers(t *testing.T, s fullStore) []string {
 	t.Helper()
-	c := &caller{t: t, s: s, p: (&pools{}).set(0, 1)[event.Update], rng: rand.New(rand.NewPCG(1, 2)), now: epoch}
+	c := &caller{t: t, s: s, p: (&pools{}).set(1, 5)[event.Update], rng: rand.New(rand.NewPCG(1, 2)), now: epoch}
 	for range 1200 {
 		c.do()
 	}

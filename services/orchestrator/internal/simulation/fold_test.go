@@ -25,8 +25,7 @@ func (tx *ramTx) Foldable(_ context.Context, through map[string]int64, limit int
 			tx.foldable(s, cursor)
 		}
 		for _, e := range s.history {
-			across := e.Stage < 0 && tx.bug == bugFoldsAcrossRetries
-			if e.Cursor <= cursor && len(found[id]) < limit && !across {
+			if e.Cursor <= cursor && len(found[id]) < limit {
 				found[id] = append(found[id], e)
 			}
 		}
@@ -142,7 +141,6 @@ func foldBugs() []planted {
 	return []planted{
 		{name: "a try is folded before its message is acknowledged", want: "may be folded up to", bug: bugFoldsUnacknowledged},
 		{name: "a try is folded before its facts are published", want: "may be folded up to", bug: bugFoldsUnnoted},
-		{name: "tries before and after a retry by an operator are folded", want: "before and after", bug: bugFoldsAcrossRetries},
 		{name: "a folded entry counts a try twice", want: "the history of operation", bug: bugFoldsTooMany},
 		{name: "a folded entry forgets its first try", want: "has folded other tries", bug: bugFoldsFromTheLast},
 	}

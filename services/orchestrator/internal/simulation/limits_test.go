@@ -110,10 +110,17 @@ func (w *world) checkTurns() {
 	w.admitted = w.admitted[:0]
 }
 
-// full returns the limits of an operation that have no room.
+// full returns the limits of an operation that had no room when the transaction gave its last turn. An operation that it has started and that
+// ended at once had a place.
 func (w *world) full(op *operation) (full []limit.Key) {
 	for _, k := range op.limits {
-		if w.inProgress(k) >= k.Limit.Operations {
+		n := w.inProgress(k)
+		for _, started := range w.admitted {
+			if started.row.Status != event.InProgress && slices.Contains(started.limits, k) {
+				n++
+			}
+		}
+		if n >= k.Limit.Operations {
 			full = append(full, k)
 		}
 	}
