@@ -38,7 +38,7 @@ func TestStuck_StoppedWorker_IsShownEverywhere(t *testing.T) {
 	told := func(where string, ok func() bool) {
 		t.Helper()
 		testkit.Eventually(t, limit, where+" to name the worker", ok)
-		t.Logf("%s tells it %.1f s after the worker was killed", where, time.Since(stopped).Seconds())
+		t.Logf("%s shows it %.1f s after the worker was killed", where, time.Since(stopped).Seconds())
 	}
 	told("the operation", func() bool {
 		w := waiting(sys, id)
@@ -65,7 +65,7 @@ func TestStuck_StoppedWorker_IsShownEverywhere(t *testing.T) {
 		out := sys.Run("stuck")
 		out.ExitCode(limit)
 		line := strings.Join(strings.Fields(out.Output()), " ")
-		return strings.Contains(line, "no_worker 1 provision "+step+" "+worker+" "+since.Local().Format(time.DateTime))
+		return strings.Contains(line, "no_worker 1 provision "+step+" "+worker+" "+since.UTC().Format(time.RFC3339))
 	})
 	told("keb operations", func() bool {
 		out := sys.Run("operations", "--waiting", "no_worker")

@@ -94,6 +94,8 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 		case user == event.UserBroker:
 			questions["$JS.API.CONSUMER.INFO.KEB_FACTS.broker"] = ""
 			questions["$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.broker"] = `{"batch":1,"no_wait":true}`
+		case user == event.UserSignal:
+			questions[event.SignalSubject("approval")] = "" // the stream confirms it
 		default:
 			questions["$JS.API.STREAM.INFO.KEB_COMMANDS"] = ""
 			questions["$JS.API.STREAM.LIST"] = ""
@@ -126,6 +128,9 @@ func TestAnswers_ForbiddenReplySubject_AreNotSent(t *testing.T) { //nolint:paral
 		}
 		after := snapshot(t, in.Bus)
 		delete(after.Consumers, own)
+		if user == event.UserSignal {
+			delete(after.Subjects, event.SignalSubject("approval")) // its own event
+		}
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("%s made the server change the streams (-before +after):\n%s", user, diff)
 		}
