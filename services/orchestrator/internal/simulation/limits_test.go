@@ -83,7 +83,8 @@ func (w *world) checkTurns() {
 	for _, op := range w.admitted {
 		for _, other := range w.operations {
 			full := w.full(other)
-			if len(full) == 0 || !w.mayStart(other) || !op.needs(full) {
+			sameInstance := func(started *operation) bool { return started.instance == other.instance }
+			if len(full) == 0 || !w.mayStart(other) || slices.ContainsFunc(w.admitted, sameInstance) || !op.needs(full) {
 				continue
 			}
 			w.count(countTurns)
