@@ -223,7 +223,9 @@ func TestHolds_RejectOrders_BrokerIsAnsweredInPages(t *testing.T) {
 	}
 	for after, want := range map[string][]event.Rejection{"": want, first.ID: want[1:], second.ID: {}} {
 		var answer event.RejectionsAnswer
-		require.NoError(t, s.bus.Ask(t.Context(), event.AskRejections, event.RejectionsRequest{After: after}, &answer))
+		testkit.Eventually(t, patience, "the orchestrator answers", func() bool { // it starts to answer after its API
+			return s.bus.Ask(t.Context(), event.AskRejections, event.RejectionsRequest{After: after}, &answer) == nil
+		})
 		if diff := cmp.Diff(event.RejectionsAnswer{Rejections: want}, answer); diff != "" {
 			t.Errorf("rejections after %q (-want +got):\n%s", after, diff)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/services/orchestrator/internal/follow"
 )
 
 // Store reads holds.
@@ -31,24 +32,23 @@ type Version struct {
 
 // Cache keeps the holds in memory. It is safe for concurrent use.
 type Cache struct {
+	*follow.Follower
+
 	// timeout bounds a read.
 	timeout time.Duration
 	store   Store
-	nats    *nats.Conn
 	now     func() time.Time
 	// wake is called with the time at which held operations may be released.
 	wake func(at time.Time)
-	log  *slog.Logger
 
 	holds atomic.Pointer[[]Hold]
-	// stale is signalled by a notice.
-	stale chan struct{}
 }
 
 // NewCache returns an empty Cache. The caller must call Load before the holds apply, and Run.
 func NewCache(timeout time.Duration, s Store, nc *nats.Conn, now func() time.Time, wake func(at time.Time), log *slog.Logger) *Cache {
-	c := &Cache{timeout: timeout, store: s, nats: nc, now: now, wake: wake, log: log, stale: make(chan struct{}, 1)}
+	c := &Cache{timeout: timeout, store: s, now: now, wake: wake}
 	c.holds.Store(&[]Hold{})
+	c.Follower = follow.New("holds", event.NoticeHolds, c.Refresh, nc, log)
 	return c
 }
 
@@ -110,36 +110,6 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	return nil
 }
 
-// loadPause is the pause after a failed read at the start.
-const loadPause = time.Second
-
-// Load reads the holds, again and again while the database is away. It reports false if ctx ends before.
-func (c *Cache) Load(ctx context.Context) bool {
-	for {
-		err := c.Refresh(ctx)
-		if err == nil {
-			return true
-		}
-		c.log.Warn("holds not read; nothing is sent before", "err", err)
-		pause := time.NewTimer(loadPause)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return false
-		case <-pause.C:
-		}
-	}
-}
-
-// Changed applies a change of this orchestrator: it reads the holds, and notifies the other orchestrators.
-func (c *Cache) Changed(ctx context.Context) error {
-	err := c.Refresh(ctx)
-	if problem := c.nats.Publish(event.NoticeHolds, nil); problem != nil {
-		c.log.Debug("change of holds not announced", "err", problem)
-	}
-	return err
-}
-
 // Seen compares the version in the database with the holds in memory, and reads them again if they differ or one has ended. The sweep calls it every
 // second, so that a hold applies although its notice was lost.
 func (c *Cache) Seen(v Version) {
@@ -150,32 +120,6 @@ func (c *Cache) Seen(v Version) {
 		ended = ended || !holds[i].Active(now)
 	}
 	if v != known || ended {
-		c.refreshSoon()
-	}
-}
-
-func (c *Cache) refreshSoon() {
-	select {
-	case c.stale <- struct{}{}:
-	default:
-	}
-}
-
-// Run reads the holds after each change until ctx ends.
-func (c *Cache) Run(ctx context.Context) error {
-	sub, err := c.nats.Subscribe(event.NoticeHolds, func(*nats.Msg) { c.refreshSoon() })
-	if err != nil {
-		return fmt.Errorf("subscribe to changes of holds: %w", err)
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.stale:
-		}
-		if err := c.Refresh(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("holds not read; the last known ones apply", "err", err)
-		}
+		c.Soon()
 	}
 }

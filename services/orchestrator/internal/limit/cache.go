@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/follow"
 )
 
 // Document is a stored document.
@@ -29,17 +30,16 @@ type Store interface {
 
 // Cache keeps the limits in memory. It is safe for concurrent use.
 type Cache struct {
+	*follow.Follower
+
 	// timeout bounds a read.
 	timeout time.Duration
 	store   Store
-	nats    *nats.Conn
 	// changed is called after the limits in memory have changed.
 	changed func()
 	log     *slog.Logger
 
 	current atomic.Pointer[current]
-	// stale is signalled by a notice.
-	stale chan struct{}
 }
 
 type current struct {
@@ -52,8 +52,9 @@ func NewCache(timeout time.Duration, s Store, nc *nats.Conn, changed func(), log
 	if changed == nil {
 		changed = func() {}
 	}
-	c := &Cache{timeout: timeout, store: s, nats: nc, changed: changed, log: log, stale: make(chan struct{}, 1)}
+	c := &Cache{timeout: timeout, store: s, changed: changed, log: log}
 	c.current.Store(&current{set: &Set{}})
+	c.Follower = follow.New("limits", event.NoticeLimits, c.Refresh, nc, log)
 	return c
 }
 
@@ -88,66 +89,10 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	}
 }
 
-// loadPause is the pause after a failed read at the start.
-const loadPause = time.Second
-
-// Load reads the limits, again and again while the database is away. It reports false if ctx ends before.
-func (c *Cache) Load(ctx context.Context) bool {
-	for {
-		err := c.Refresh(ctx)
-		if err == nil {
-			return true
-		}
-		c.log.Warn("limits not read; nothing is sent before", "err", err)
-		pause := time.NewTimer(loadPause)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return false
-		case <-pause.C:
-		}
-	}
-}
-
-// Changed applies a change of this orchestrator: it reads the limits, and notifies the other orchestrators.
-func (c *Cache) Changed(ctx context.Context) error {
-	err := c.Refresh(ctx)
-	if problem := c.nats.Publish(event.NoticeLimits, nil); problem != nil {
-		c.log.Debug("change of limits not announced", "err", problem)
-	}
-	return err
-}
-
 // Seen compares the version in the database with the one in memory, and reads the limits again if it is newer. The sweep calls it every
 // second, so that a change applies although its notice was lost.
 func (c *Cache) Seen(version int64) {
 	if version > c.current.Load().version {
-		c.refreshSoon()
-	}
-}
-
-func (c *Cache) refreshSoon() {
-	select {
-	case c.stale <- struct{}{}:
-	default:
-	}
-}
-
-// Run reads the limits after each change until ctx ends.
-func (c *Cache) Run(ctx context.Context) error {
-	sub, err := c.nats.Subscribe(event.NoticeLimits, func(*nats.Msg) { c.refreshSoon() })
-	if err != nil {
-		return fmt.Errorf("subscribe to changes of limits: %w", err)
-	}
-	defer func() { _ = sub.Unsubscribe() }()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-c.stale:
-		}
-		if err := c.Refresh(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("limits not read; the last known ones apply", "err", err)
-		}
+		c.Soon()
 	}
 }

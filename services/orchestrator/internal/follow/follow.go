@@ -1,0 +1,85 @@
+// Package follow keeps data that all orchestrators share current in the memory of each: they read it at their start, after a notice, and when
+// the sweep sees another version.
+package follow
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Follower reads data again when it has changed. It is safe for concurrent use.
+type Follower struct {
+	// what names the data, and notice is the subject on which changes are announced.
+	what, notice string
+	refresh      func(ctx context.Context) error
+	nats         *nats.Conn
+	log          *slog.Logger
+	// stale is signalled when the data may have changed.
+	stale chan struct{}
+}
+
+// New returns a Follower of data that refresh reads. The caller must call Run.
+func New(what, notice string, refresh func(ctx context.Context) error, nc *nats.Conn, log *slog.Logger) *Follower {
+	return &Follower{what: what, notice: notice, refresh: refresh, nats: nc, log: log, stale: make(chan struct{}, 1)}
+}
+
+// loadPause is the pause after a failed read at the start.
+const loadPause = time.Second
+
+// Load reads the data, again and again while the database is away. It reports false if ctx ends before.
+func (f *Follower) Load(ctx context.Context) bool {
+	for {
+		err := f.refresh(ctx)
+		if err == nil {
+			return true
+		}
+		f.log.Warn(f.what+" not read; nothing is sent before", "err", err)
+		pause := time.NewTimer(loadPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return false
+		case <-pause.C:
+		}
+	}
+}
+
+// Changed applies a change of this orchestrator: it reads the data, and notifies the other orchestrators.
+func (f *Follower) Changed(ctx context.Context) error {
+	err := f.refresh(ctx)
+	if problem := f.nats.Publish(f.notice, nil); problem != nil {
+		f.log.Debug("change of "+f.what+" not announced", "err", problem)
+	}
+	return err
+}
+
+// Soon makes Run read the data.
+func (f *Follower) Soon() {
+	select {
+	case f.stale <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads the data after each change until ctx ends.
+func (f *Follower) Run(ctx context.Context) error {
+	sub, err := f.nats.Subscribe(f.notice, func(*nats.Msg) { f.Soon() })
+	if err != nil {
+		return fmt.Errorf("subscribe to changes of %s: %w", f.what, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.stale:
+		}
+		if err := f.refresh(ctx); err != nil && ctx.Err() == nil {
+			f.log.Warn(f.what+" not read; the last known ones apply", "err", err)
+		}
+	}
+}
