@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/libs/tracing"
 )
 
@@ -138,7 +139,7 @@ func (b *Bus) answer(ctx context.Context, m *nats.Msg, handle func(context.Conte
 	ctx = tracing.Continue(ctx, m.Header.Get(TraceParent))
 	v, err := guarded(ctx, m, handle)
 	if err != nil {
-		v = event.AskError{Error: err.Error()}
+		v = event.AskError{Error: mask.Text(err.Error())}
 	}
 	body, err := json.Marshal(v)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/mask"
 )
 
 // Headers of a dead letter, in addition to those of the original message.
@@ -102,6 +103,7 @@ func numDelivered(m jetstream.Msg) uint64 {
 // additional headers, and sets HeaderDeadSize. If the stream does not accept the dead letter now, the message is redelivered. If the
 // stream will never accept it, the message is dropped and the error wraps ErrDropped.
 func (d *Delivery) Dead(ctx context.Context, reason string) error {
+	reason = mask.Text(reason)
 	m := d.deadLetter(reason)
 	fit(m, d.bus.MaxPayload())
 	published := d.bus.publishRaw(ctx, m)

@@ -67,7 +67,7 @@ func TestSanitize_Secrets_AreRemoved(t *testing.T) {
 		"plain words, id 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20": "plain words, id 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20",
 		"two\nlines\x00 and   blanks":                          "two lines and blanks",
 		"header Bearer abc.def":                                "header Bearer [redacted]",
-		`{"client_secret":"abc"}`:                              `{"client_secret":[redacted]`,
+		`{"client_secret":"abc"}`:                              `{"client_secret":[redacted]}`,
 		"password=hunter2 failed":                              "password=[redacted] failed",
 		"GET https://h/x?token=1":                              "GET https://h/x?[redacted]",
 		"key " + strings.Repeat("A1", 30):                      "key [redacted]",

@@ -8,18 +8,18 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+
+	"github.com/kyma-project/keb/libs/mask"
 )
 
 // maxMessage limits the length of a system's message in an error.
 const maxMessage = 200
 
-const redacted = "[redacted]"
+const redacted = mask.Redacted
 
 var (
 	// Long runs without a blank are probably tokens, keys or encoded files. UUIDs (36 characters) are shorter.
 	longRun = regexp.MustCompile(`[A-Za-z0-9+/_=.\-]{41,}`)
-	named   = regexp.MustCompile(`(?i)((?:pass(?:word|wd)?|secret|token|authorization|api[_-]?key|client[_-]?secret|kubeconfig)["']?\s*[:=]\s*)\S+`)
-	bearer  = regexp.MustCompile(`(?i)\b(bearer|basic)\s+\S+`)
 	query   = regexp.MustCompile(`\?\S+`)
 )
 
@@ -35,8 +35,7 @@ func Sanitize(text string) string {
 		}
 		return r
 	}, text)
-	text = bearer.ReplaceAllString(text, "$1 "+redacted)
-	text = named.ReplaceAllString(text, "${1}"+redacted)
+	text = mask.Text(text)
 	text = query.ReplaceAllString(text, "?"+redacted)
 	text = longRun.ReplaceAllString(text, redacted)
 	text = strings.Join(strings.Fields(text), " ")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/mask"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	minSecret = 8
 	// minSecretWord is the minimum length of a secret word in a longer text, such as a token in a kubeconfig.
 	minSecretWord = 24
-	redacted      = "[redacted]"
+	redacted      = mask.Redacted
 )
 
 // learn records the secrets in a value that this execution received, so that they are removed from its result.
@@ -78,14 +79,11 @@ func texts(v any, into []string) []string {
 	return into
 }
 
-// guard removes the secrets that the execution received from the texts of its result, and rejects details that
-// contain one, because both are stored and displayed.
+// guard removes from the texts of a result the secrets that the execution received, and what looks like a credential. It rejects
+// details that contain a received secret. Both are stored and displayed.
 func (s *session) guard(r *Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.secrets) == 0 {
-		return
-	}
 	if name, ok := s.leakingMember(); ok && len(r.Details) > 0 {
 		r.Outcome, r.Details = event.OutcomeFailed, nil
 		r.Error = report(fmt.Errorf("invalid result: details member %q holds a secret; keep secrets in the stage memory", name))
@@ -122,7 +120,7 @@ func (s *session) censored(text string) string {
 	return s.redact(text)
 }
 
-// redact replaces secrets in a text, including the beginning of a secret at the end of a truncated text. The caller holds mu.
+// redact replaces secrets in a text, including the beginning of a received secret at the end of a truncated text. The caller holds mu.
 func (s *session) redact(text string) string {
 	for _, secret := range s.secrets {
 		text = strings.ReplaceAll(text, secret, redacted)
@@ -134,5 +132,5 @@ func (s *session) redact(text string) string {
 			}
 		}
 	}
-	return text
+	return mask.Text(text)
 }

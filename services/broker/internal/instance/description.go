@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/libs/osb"
 )
 
@@ -113,11 +114,9 @@ func (o *Operation) title() string {
 	return "upgrade"
 }
 
-// private matches text that a platform must not see: addresses of internal systems, and possible credentials.
+// private matches text that a platform must not see, besides credentials: addresses of internal systems.
 var private = []*regexp.Regexp{
 	regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"']+`),
-	regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+`),
-	regexp.MustCompile(`(?i)\b(password|passwd|secret|clientsecret|token|api[_-]?key|authorization)["']?\s*[=:]\s*\S+`),
 	regexp.MustCompile(`\b\d{1,3}(\.\d{1,3}){3}(:\d+)?\b`),
 	regexp.MustCompile(`\[[0-9a-fA-F:]+\](:\d+)?`),
 	regexp.MustCompile(`(?i)\b[a-z0-9_-]+(\.[a-z0-9_-]+)*\.[a-z]{2,}\b(:\d+)?`),
@@ -128,7 +127,7 @@ var private = []*regexp.Regexp{
 
 // Public removes internal data from a message: it replaces hosts, addresses and possible credentials.
 func Public(message string) string {
-	text := strings.Join(strings.Fields(strings.ToValidUTF8(message, "")), " ")
+	text := mask.Text(strings.Join(strings.Fields(strings.ToValidUTF8(message, "")), " "))
 	for _, p := range private {
 		text = p.ReplaceAllString(text, "[...]")
 	}

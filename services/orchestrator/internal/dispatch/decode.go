@@ -11,6 +11,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
@@ -62,11 +63,11 @@ func DecodeResult(e cloudevents.Event) (operationID string, r engine.Result, err
 	if err != nil {
 		return "", r, fmt.Errorf("operationId %q: must be a UUID", bound(base.OperationID))
 	}
-	r.Cursor, r.Worker, r.Message, r.StageMemory = base.Cursor, base.Worker, bound(base.Message), base.StageMemory
+	r.Cursor, r.Worker, r.Message, r.StageMemory = base.Cursor, base.Worker, shown(base.Message), base.StageMemory
 	r.Details, r.StartedAt, r.FinishedAt = base.Details, base.StartedAt, base.FinishedAt
 	if r.Error != nil {
 		r.Error = &event.Error{
-			Component: bound(r.Error.Component), Reason: bound(r.Error.Reason), Message: bound(r.Error.Message),
+			Component: shown(r.Error.Component), Reason: shown(r.Error.Reason), Message: shown(r.Error.Message),
 		}
 	}
 	return id.String(), r, nil
@@ -81,6 +82,10 @@ func seconds(s float64) time.Duration {
 	}
 	return time.Duration(s * float64(time.Second))
 }
+
+// shown returns a text of a worker as it is stored and shown: bounded, and without credentials. The SDK masks its texts, too; a worker
+// without it may not.
+func shown(s string) string { return mask.Text(bound(s)) }
 
 func bound(s string) string {
 	if len(s) <= maxText {
