@@ -180,6 +180,12 @@ func TestLimits_TwoOrchestrators_NeverExceedAndShowThem(t *testing.T) {
 	}
 	s.limits("limits: [{name: alpha, scope: {worker: alpha}, commands: 3}]", false)
 	testkit.Eventually(t, patience, "the raised limit applies", use(3, 3))
+	s.limits("limits: [{name: all, operations: 1}]", false)
+	testkit.Eventually(t, patience, "the use of the limit of operations is shown", func() bool {
+		s.get("/limits", &limits)
+		u := limits.Limits[0].OperationUse
+		return len(u) == 1 && u[0].InUse == 6 && u[0].Waiting == 0
+	})
 	s.limits("limits: []", false)
 	close(turn)
 	for _, op := range ops {

@@ -31,13 +31,15 @@ type Limit struct {
 	Operations int `json:"operations,omitempty"`
 	// Use is what the commands in its scope use, for each value of the member each; at most the 20 values with the longest queues.
 	Use []LimitUse `json:"use,omitempty"`
+	// OperationUse is what the operations in its scope use, in the same form. Waiting operations count in each limit that applies to them.
+	OperationUse []LimitUse `json:"operationUse,omitempty"`
 }
 
-// LimitUse is the use of a limit of commands.
+// LimitUse is the use of a limit of commands or operations.
 type LimitUse struct {
 	// Value is the value of the member each; absent for a limit without it.
 	Value string `json:"value,omitempty"`
-	// InUse is the number of commands in flight, and Waiting that of commands that wait for room.
+	// InUse is the number of commands in flight or operations in progress, and Waiting that of those that wait for room.
 	InUse   int `json:"inUse"`
 	Waiting int `json:"waiting"`
 }

@@ -119,20 +119,9 @@ func (o *options) showLimits(ctx context.Context) error {
 		fmt.Fprintln(&text, "there are no limits")
 	} else {
 		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "LIMIT\tSCOPE\tEACH\tCOMMANDS\tRATE\tOPERATIONS\tIN USE\tWAITING\t")
+		fmt.Fprintln(table, "LIMIT\tSCOPE\tEACH\tRATE\tCOMMANDS\tOPERATIONS\tWAITING\t")
 		for i := range limits.Limits {
-			l := &limits.Limits[i]
-			inUse, waiting := 0, 0
-			for _, u := range l.Use {
-				inUse, waiting = inUse+u.InUse, waiting+u.Waiting
-			}
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", l.Name, flat(scopeText(l.Scope)), dash(l.Each), number(l.Commands), dash(l.Rate),
-				number(l.Operations), number(inUse), number(waiting))
-			for _, u := range l.Use {
-				if l.Each != "" {
-					fmt.Fprintf(table, "\t\t%s\t\t\t\t%s\t%s\t\n", flat(u.Value), number(u.InUse), number(u.Waiting))
-				}
-			}
+			limitRows(table, &limits.Limits[i])
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -158,6 +147,39 @@ func scopeText(scope map[string][]string) string {
 		return "everything"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// limitRows prints a limit. One with each has a row with its bounds, and one with the use of each value; the other rows have both.
+func limitRows(w io.Writer, l *operator.Limit) {
+	row := func(name, scope, each, rate, commands, operations string, waiting int) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", name, scope, each, rate, commands, operations, number(waiting))
+	}
+	var commands, operations operator.LimitUse
+	for _, u := range l.Use {
+		commands.InUse, commands.Waiting = commands.InUse+u.InUse, commands.Waiting+u.Waiting
+	}
+	for _, u := range l.OperationUse {
+		operations.InUse, operations.Waiting = operations.InUse+u.InUse, operations.Waiting+u.Waiting
+	}
+	waiting := commands.Waiting + operations.Waiting
+	if l.Each == "" {
+		row(l.Name, flat(scopeText(l.Scope)), "-", dash(l.Rate), usedOf(commands.InUse, l.Commands), usedOf(operations.InUse, l.Operations), waiting)
+		return
+	}
+	row(l.Name, flat(scopeText(l.Scope)), l.Each, dash(l.Rate), number(l.Commands), number(l.Operations), waiting)
+	for _, u := range l.Use {
+		row("", "", flat(u.Value), "", number(u.InUse), "", u.Waiting)
+	}
+	for _, u := range l.OperationUse {
+		row("", "", flat(u.Value), "", "", number(u.InUse), u.Waiting)
+	}
+}
+
+func usedOf(used, most int) string {
+	if most == 0 {
+		return number(used)
+	}
+	return fmt.Sprintf("%d/%d", used, most)
 }
 
 func dash(text string) string {

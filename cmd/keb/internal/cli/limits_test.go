@@ -15,7 +15,7 @@ func TestLimits_ApplyAndShow(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("limits: []\n"), 0o600))
 	const shown = `{"version":2,"document":"limits: [...]\n","appliedBy":"jane","appliedAt":"2026-11-21T08:00:00Z","limits":[` +
 		`{"name":"ias","scope":{"worker":["ias"],"type":["provision","update"]},"commands":10,"rate":"5/s","use":[{"inUse":10,"waiting":37}]},` +
-		`{"name":"tenant","scope":{},"each":"globalAccount","operations":100},{"name":"both","scope":{},"each":"plan","commands":3,"use":[{"value":"azure","inUse":3,"waiting":2},{"value":"aws","inUse":1,"waiting":0}]}],"weights":{"ga-1":3}}`
+		`{"name":"tenant","scope":{},"each":"globalAccount","operations":100,"operationUse":[{"value":"ga-1","inUse":100,"waiting":12}]},{"name":"all","scope":{},"operations":500,"operationUse":[{"inUse":140,"waiting":0}]},{"name":"both","scope":{},"each":"plan","commands":3,"use":[{"value":"azure","inUse":3,"waiting":2},{"value":"aws","inUse":1,"waiting":0}]}],"weights":{"ga-1":3}}`
 	api, addr := newAPI(t, map[string][]string{
 		"PUT /limits": {
 			`200 {"version":1,"changes":["ias: added: at most 10 commands in flight"]}`, `200 {"version":2,"changes":["ias: removed"]}`,
@@ -40,12 +40,14 @@ func TestLimits_ApplyAndShow(t *testing.T) {
 
 	got := run(t, "", "limits", "--operator-addr", addr)
 	expect(t, got, 0, ""+
-		"LIMIT   SCOPE                                 EACH           COMMANDS  RATE  OPERATIONS  IN USE  WAITING  \n"+
-		"ias     type provision or update, worker ias  -              10        5/s   -           10      37       \n"+
-		"tenant  everything                            globalAccount  -         -     100         -       -        \n"+
-		"both    everything                            plan           3         -     -           4       2        \n"+
-		"                                              azure                                      3       2        \n"+
-		"                                              aws                                        1       -        \n"+
+		"LIMIT   SCOPE                                 EACH           RATE  COMMANDS  OPERATIONS  WAITING  \n"+
+		"ias     type provision or update, worker ias  -              5/s   10/10     -           37       \n"+
+		"tenant  everything                            globalAccount  -     -         100         12       \n"+
+		"                                              ga-1                           100         12       \n"+
+		"all     everything                            -              -     -         140/500     -        \n"+
+		"both    everything                            plan           -     3         -           2        \n"+
+		"                                              azure                3                     2        \n"+
+		"                                              aws                  1                     -        \n"+
 		"weight of ga-1: 3\nversion 2, applied by jane at 2026-11-21T08:00:00Z\n", "")
 	expect(t, run(t, "", "limits", "document", "--operator-addr", addr), 0, "limits: [...]\n", "")
 	expect(t, run(t, "", "limits", "--operator-addr", addr), 0, "there are no limits\n", "")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -21,6 +22,7 @@ import (
 type Limits interface {
 	Limits(ctx context.Context) (limit.Document, error)
 	CommandUse(ctx context.Context) (inUse, waiting map[string]int, err error)
+	LimitUse(ctx context.Context) (running, waiting map[admission.Queue]int, err error)
 	ApplyLimits(ctx context.Context, document, by string, at time.Time) (version int64, err error)
 }
 
@@ -34,6 +36,11 @@ func (a *API) getLimits(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	inUse, waiting, err := a.deps.Limits.CommandUse(r.Context())
+	if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
+	running, pending, err := a.operationUse(r.Context(), set)
 	if err != nil {
 		a.internalError(w, r, err)
 		return
@@ -52,7 +59,10 @@ func (a *API) getLimits(w http.ResponseWriter, r *http.Request) {
 			Name: l.Name, Scope: scope, Each: string(l.Each), Commands: l.Commands, Rate: l.Rate.String(), Operations: l.Operations,
 		}
 		if l.BoundsCommands() {
-			out.Limits[i].Use = commandUse(l.Name, inUse, waiting)
+			out.Limits[i].Use = useOf(l.Name, inUse, waiting)
+		}
+		if l.Operations > 0 {
+			out.Limits[i].OperationUse = useOf(l.Name, running, pending)
 		}
 	}
 	a.write(w, http.StatusOK, out)
@@ -61,8 +71,27 @@ func (a *API) getLimits(w http.ResponseWriter, r *http.Request) {
 // maxUse is the number of values of a limit with each whose use is listed.
 const maxUse = 20
 
-// commandUse returns the use of a limit of commands, the values with the longest queues first.
-func commandUse(name string, inUse, waiting map[string]int) []operator.LimitUse {
+// operationUse returns the numbers of operations in progress and of those that wait for limits, by the keys of the limits.
+func (a *API) operationUse(ctx context.Context, set *limit.Set) (running, waiting map[string]int, err error) {
+	if !set.BoundsOperations() {
+		return nil, nil, nil
+	}
+	inProgress, pending, err := a.deps.Limits.LimitUse(ctx)
+	return byLimit(set, inProgress), byLimit(set, pending), err
+}
+
+func byLimit(set *limit.Set, counts map[admission.Queue]int) map[string]int {
+	sums := map[string]int{}
+	for q, n := range counts {
+		for _, key := range q.Keys(set) {
+			sums[key.String()] += n
+		}
+	}
+	return sums
+}
+
+// useOf returns the use of a limit, the values with the longest queues first.
+func useOf(name string, inUse, waiting map[string]int) []operator.LimitUse {
 	keys := map[string]bool{}
 	for _, counts := range []map[string]int{inUse, waiting} {
 		for key := range counts {
