@@ -24,6 +24,10 @@ const (
 	AskKept = "keb.ask.broker.kept"
 	// AskInstances asks the broker for instances. InstancesRequest -> InstancesAnswer.
 	AskInstances = "keb.ask.broker.instances"
+	// AskInstance asks the broker for everything that it knows of one instance. InstanceRequest -> InstanceAnswer.
+	AskInstance = "keb.ask.broker.instance"
+	// AskFind asks the broker for the instances of which a property begins with a text. FindRequest -> FindAnswer.
+	AskFind = "keb.ask.broker.find"
 	// AskUpgrade asks the broker to record upgrades of instances and to publish their requests. UpgradeRequest -> UpgradeAnswer.
 	AskUpgrade = "keb.ask.broker.upgrade"
 	// AskMaintenanceWindows asks the worker hyperscaler for the maintenance windows of shoots. MaintenanceWindowsRequest ->
@@ -239,6 +243,93 @@ type InstanceSummary struct {
 	Runtime         Runtime       `json:"runtime"`
 	RuntimeID       string        `json:"runtimeId,omitempty"`
 	State           InstanceState `json:"state"`
+}
+
+// InstanceRequest asks for one instance.
+type InstanceRequest struct {
+	InstanceID string `json:"instanceId"`
+}
+
+// InstanceAnswer contains the instance.
+type InstanceAnswer struct {
+	// Instance is absent if the broker does not know it.
+	Instance *InstanceDetail `json:"instance,omitempty"`
+}
+
+// InstanceDetail is everything that operators may know of an instance. It contains no secrets: parameters that look like one are masked.
+type InstanceDetail struct {
+	InstanceID string `json:"instanceId"`
+	Plan       Plan   `json:"plan"`
+	// State is the state of the runtime as in the list of runtimes, for example "succeeded" or "suspended".
+	State                 string  `json:"state"`
+	Runtime               Runtime `json:"runtime"`
+	RuntimeID             string  `json:"runtimeId,omitempty"`
+	GlobalAccountID       string  `json:"globalAccountId"`
+	SubscriptionAccountID string  `json:"subscriptionAccountId,omitempty"`
+	SubaccountID          string  `json:"subaccountId"`
+	PlatformRegion        string  `json:"platformRegion,omitempty"`
+	DashboardURL          string  `json:"dashboardUrl,omitempty"`
+	KymaVersion           string  `json:"kymaVersion,omitempty"`
+	// MaintenanceVersion is the version of the maintenance information that the platform sent.
+	MaintenanceVersion string     `json:"maintenanceVersion,omitempty"`
+	CreatedAt          time.Time  `json:"createdAt"`
+	ExpiredAt          *time.Time `json:"expiredAt,omitempty"`
+	DeletedAt          *time.Time `json:"deletedAt,omitempty"`
+	// Parameters are the parameters as the platform sent them, and EffectiveParameters those with all defaults. They are absent for a removed
+	// instance.
+	Parameters          json.RawMessage `json:"parameters,omitempty"`
+	EffectiveParameters json.RawMessage `json:"effectiveParameters,omitempty"`
+	// Suspensions lists the operations that suspend the instance, and Unsuspensions those that end a suspension; each at most the newest 100.
+	Suspensions   []string `json:"suspensions,omitempty"`
+	Unsuspensions []string `json:"unsuspensions,omitempty"`
+	// Bindings are the newest bindings, at most 100.
+	Bindings []BindingSummary `json:"bindings,omitempty"`
+}
+
+// BindingSummary is a binding without its access.
+type BindingSummary struct {
+	BindingID string    `json:"bindingId"`
+	CreatedAt time.Time `json:"createdAt"`
+	ExpiresAt time.Time `json:"expiresAt"`
+	// CreatedAccessAt is when the access was created; absent until then.
+	CreatedAccessAt *time.Time `json:"createdAccessAt,omitempty"`
+	RevokedAt       *time.Time `json:"revokedAt,omitempty"`
+	// Predecessor is the binding that this one replaces.
+	Predecessor string `json:"predecessor,omitempty"`
+}
+
+// FindRequest searches instances.
+type FindRequest struct {
+	// Text is the beginning of the name of the runtime, the name of the shoot, or the ID of the instance, the runtime, the subaccount or the
+	// global account. It has from 3 to 100 bytes. Names ignore case.
+	Text string `json:"text"`
+	// Limit is the maximum number of instances, 1 to 100.
+	Limit int `json:"limit"`
+}
+
+// FindAnswer contains the instances that match.
+type FindAnswer struct {
+	Instances []FoundInstance `json:"instances"`
+	// More reports whether there are more.
+	More bool `json:"more,omitempty"`
+}
+
+// FoundInstance is an instance that matches a search.
+type FoundInstance struct {
+	InstanceID string `json:"instanceId"`
+	// Matched is the property that matches: instance, runtime, shoot, name, subaccount or account.
+	Matched string `json:"matched"`
+	// RuntimeName is absent for a removed instance.
+	RuntimeName     string     `json:"runtimeName,omitempty"`
+	ShootName       string     `json:"shootName,omitempty"`
+	RuntimeID       string     `json:"runtimeId,omitempty"`
+	Plan            string     `json:"plan"`
+	Region          string     `json:"region,omitempty"`
+	GlobalAccountID string     `json:"globalAccountId"`
+	SubaccountID    string     `json:"subaccountId"`
+	State           string     `json:"state"`
+	CreatedAt       time.Time  `json:"createdAt"`
+	ExpiredAt       *time.Time `json:"expiredAt,omitempty"`
 }
 
 // UpgradeRequest asks for at most 100 upgrades.

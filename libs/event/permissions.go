@@ -105,7 +105,7 @@ func orchestratorUser() User {
 		consumeSubjects(ResultsConsumer()),
 		consumeSubjects(SignalsConsumer()),
 		[]string{
-			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, CancelSubject("*"), AskInstances, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
+			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, CancelSubject("*"), AskInstances, AskInstance, AskFind, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
 		},
 	)

@@ -307,6 +307,8 @@ func (b *Broker) Run(ctx context.Context) error {
 	g.Add("keep", b.answerAll(event.AskKeepAs("*"), claims.AnswerKeep))
 	g.Add("kept", b.answerAll(event.AskKeptAs("*"), claims.AnswerKept))
 	g.Add("instances", b.answer(event.AskInstances, b.runtimes.Answer))
+	g.Add("instance", b.answer(event.AskInstance, b.runtimes.AnswerInstance))
+	g.Add("find", b.answer(event.AskFind, b.runtimes.AnswerFind))
 	g.Add("upgrades", b.answer(event.AskUpgrade, b.upgrades.Answer))
 	g.Add("rejections", b.orders.Run)
 	g.Add("bindings", b.bindings.Run)

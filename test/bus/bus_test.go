@@ -129,7 +129,7 @@ func needs(user string) (publish, subscribe []string) {
 		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*", "keb.ask.broker.keep.*", "keb.ask.broker.kept.*"})
 	case "orchestrator":
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), consume("KEB_SIGNALS", "orchestrator"), []string{
-			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
+			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.ask.broker.instances", "keb.ask.broker.instance", "keb.ask.broker.find", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
 			"keb.worker.*.cancel",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
 		})
@@ -240,7 +240,7 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 	}
 	both := []string{
 		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.signal.approval.17",
-		"keb.ask.broker.credentials", "keb.ask.broker.instances", "keb.ask.broker.upgrade", "keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "_INBOX.x", "other",
+		"keb.ask.broker.credentials", "keb.ask.broker.instances", "keb.ask.broker.instance", "keb.ask.broker.find", "keb.ask.broker.upgrade", "keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "_INBOX.x", "other",
 	}
 	publish = append(publish, both...)
 	subscribe = append(subscribe, both...)

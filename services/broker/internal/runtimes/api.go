@@ -27,6 +27,8 @@ type Reader interface {
 	Runtimes(ctx context.Context, f store.RuntimeFilter) ([]store.Runtime, int, error)
 	RuntimesAfter(ctx context.Context, createdAt time.Time, instanceID string, limit int) ([]store.Runtime, error)
 	Summaries(ctx context.Context, ids []string, after string, limit int) ([]store.Summary, error)
+	RuntimeDetail(ctx context.Context, instanceID string) (*store.RuntimeDetail, error)
+	Find(ctx context.Context, text string, limit int) ([]store.Found, bool, error)
 }
 
 // Remover repeats an incomplete deprovisioning.

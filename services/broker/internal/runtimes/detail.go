@@ -1,0 +1,173 @@
+package runtimes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/store"
+)
+
+const (
+	// minFind and maxFind limit the length of a search text, in bytes, and maxFound the number of instances.
+	minFind, maxFind = 3, 100
+	maxFound         = 100
+)
+
+// AnswerInstance answers event.AskInstance.
+func (a *API) AnswerInstance(ctx context.Context, question []byte) (any, error) {
+	var q event.InstanceRequest
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, errors.New("the question must be a JSON object with instanceId")
+	}
+	if err := checkText("instanceId", q.InstanceID); err != nil {
+		return nil, err
+	}
+	found, err := a.deps.Reader.RuntimeDetail(ctx, q.InstanceID)
+	if errors.Is(err, store.ErrNotFound) {
+		return event.InstanceAnswer{}, nil
+	}
+	if err != nil {
+		a.deps.Log.Warn("instance not read", "instance_id", q.InstanceID, "err", err)
+		return nil, errLater
+	}
+	d, err := detail(found)
+	if err != nil {
+		a.deps.Log.Error("instance not read", "instance_id", q.InstanceID, "err", err)
+		return nil, errLater
+	}
+	return event.InstanceAnswer{Instance: d}, nil
+}
+
+func detail(r *store.RuntimeDetail) (*event.InstanceDetail, error) {
+	k, err := readKnown(&r.Runtime)
+	if err != nil {
+		return nil, err
+	}
+	d := &event.InstanceDetail{
+		InstanceID: r.InstanceID, Plan: r.Plan, State: string(r.State), Runtime: r.Runtime.Runtime, RuntimeID: r.RuntimeID,
+		GlobalAccountID: r.GlobalAccountID, SubscriptionAccountID: r.SubscriptionAccountID, SubaccountID: r.SubaccountID,
+		PlatformRegion: r.PlatformRegion, DashboardURL: r.DashboardURL, KymaVersion: k.kymaVersion(), MaintenanceVersion: r.MaintenanceVersion,
+		CreatedAt: r.CreatedAt.UTC(), ExpiredAt: optional(r.ExpiredAt), DeletedAt: optional(r.DeletedAt),
+		Parameters: masked(r.Sent), EffectiveParameters: masked(r.Effective),
+	}
+	// A removed instance has only these properties of its runtime.
+	d.Runtime.ShootName, d.Runtime.Provider, d.Runtime.Region = r.ShootName, r.Provider, r.Region
+	for i := range r.Operations {
+		switch o := &r.Operations[i]; o.Kind {
+		case store.KindSuspension:
+			d.Suspensions = append(d.Suspensions, o.ID)
+		case store.KindUnsuspension:
+			d.Unsuspensions = append(d.Unsuspensions, o.ID)
+		}
+	}
+	for i := range r.Bindings {
+		b := &r.Bindings[i]
+		d.Bindings = append(d.Bindings, event.BindingSummary{
+			BindingID: b.ID, CreatedAt: b.CreatedAt.UTC(), ExpiresAt: b.ExpiresAt.UTC(), CreatedAccessAt: optional(b.MadeAt),
+			RevokedAt: optional(b.RevokedAt), Predecessor: b.Predecessor,
+		})
+	}
+	return d, nil
+}
+
+// AnswerFind answers event.AskFind.
+func (a *API) AnswerFind(ctx context.Context, question []byte) (any, error) {
+	var q event.FindRequest
+	if err := json.Unmarshal(question, &q); err != nil {
+		return nil, errors.New("the question must be a JSON object with text and limit")
+	}
+	switch {
+	case len(q.Text) < minFind || len(q.Text) > maxFind:
+		return nil, fmt.Errorf("text: must have from %d to %d bytes", minFind, maxFind)
+	case q.Limit < 1 || q.Limit > maxFound:
+		return nil, fmt.Errorf("limit %d: must be from 1 to %d", q.Limit, maxFound)
+	}
+	found, more, err := a.deps.Reader.Find(ctx, q.Text, q.Limit)
+	if err != nil {
+		a.deps.Log.Warn("instances not found", "err", err)
+		return nil, errLater
+	}
+	answer := event.FindAnswer{Instances: make([]event.FoundInstance, len(found)), More: more}
+	for i := range found {
+		f := &found[i]
+		answer.Instances[i] = event.FoundInstance{
+			InstanceID: f.InstanceID, Matched: f.Matched, RuntimeName: f.Name, ShootName: f.ShootName, RuntimeID: f.RuntimeID, Plan: f.Plan,
+			Region: f.Region, GlobalAccountID: f.Account, SubaccountID: f.Subaccount, State: string(f.State), CreatedAt: f.CreatedAt.UTC(),
+			ExpiredAt: optional(f.ExpiredAt()),
+		}
+	}
+	return answer, nil
+}
+
+// optional returns a time in UTC; nil if it is zero.
+func optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// maskedValue replaces a value that looks like a secret.
+const maskedValue = "[redacted]"
+
+// secretNames are parts of the names, in lower case, of parameters whose values are not shown. Credentials are sealed before an instance is
+// stored; this covers the members that later versions of a plan may add.
+var secretNames = []string{"password", "passwd", "secret", "token", "kubeconfig", "credential", "privatekey", "apikey"}
+
+// masked returns parameters without values that look like secrets; nil if there are none or they cannot be read.
+func masked(parameters []byte) json.RawMessage {
+	var decoded any
+	if len(parameters) == 0 || json.Unmarshal(parameters, &decoded) != nil {
+		return nil
+	}
+	out, err := json.Marshal(mask(decoded))
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+func mask(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = mask(v[i])
+		}
+	case map[string]any:
+		for name, value := range v {
+			if isSecret(name, value) {
+				v[name] = maskedValue
+			} else {
+				v[name] = mask(value)
+			}
+		}
+	case string:
+		// An address with a user and a password.
+		if _, rest, ok := strings.Cut(v, "://"); ok && strings.Contains(rest, "@") {
+			return maskedValue
+		}
+	}
+	return v
+}
+
+// isSecret reports whether a parameter looks like a secret. The names of secrets, such as targetSecret, are masked, too; numbers and switches
+// are not.
+func isSecret(name string, value any) bool {
+	switch value.(type) {
+	case nil, bool, float64:
+		return false
+	}
+	name = strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
+	for _, part := range secretNames {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	return false
+}
