@@ -344,7 +344,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	})
 	o.api = operatorapi.New(operatorapi.Deps{
 		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
-		Orchestrations: orchestrations, Wake: o.orchestrations.Wake,
+		Orchestrations: orchestrations, FailedSteps: o.store, Memberships: orchestrations, Asker: o.deps.Bus, Wake: o.orchestrations.Wake,
 		Plans: func(ctx context.Context) ([]string, error) { return orchestration.KnownPlans(ctx, o.deps.Bus) }, Now: o.deps.Now, Log: o.deps.Log,
 		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed, CurrentLimits: o.currentLimits,
 		Batches: batches, WakeBatches: o.batches.Wake,

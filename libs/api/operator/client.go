@@ -84,6 +84,8 @@ type Filter struct {
 	State, Type, Plan, Instance, GlobalAccount, Region string
 	// Search is the beginning of an ID. Step, Worker, System and Waiting select only operations that have not ended.
 	Search, Step, Worker, System, Waiting, Orchestration string
+	// Sort is newest, oldest, duration, attempts or state; empty means newest.
+	Sort string
 	// Since and Until limit the time of the request.
 	Since, Until   time.Time
 	Page, PageSize int
@@ -93,7 +95,7 @@ func (f Filter) query() url.Values {
 	q := url.Values{}
 	for key, value := range map[string]string{
 		"state": f.State, "type": f.Type, "plan": f.Plan, "instance": f.Instance, "q": f.Search, "step": f.Step, "worker": f.Worker,
-		"waiting": f.Waiting, "orchestration": f.Orchestration, "system": f.System, "global_account": f.GlobalAccount, "region": f.Region,
+		"waiting": f.Waiting, "orchestration": f.Orchestration, "system": f.System, "global_account": f.GlobalAccount, "region": f.Region, "sort": f.Sort,
 	} {
 		if value != "" {
 			q.Set(key, value)
@@ -115,7 +117,7 @@ func (f Filter) query() url.Values {
 
 // Query returns the filter as the query of a batch, without the page.
 func (f Filter) Query() string {
-	f.Page, f.PageSize = 0, 0
+	f.Page, f.PageSize, f.Sort = 0, 0, ""
 	return f.query().Encode()
 }
 

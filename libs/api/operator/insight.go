@@ -59,6 +59,19 @@ type StepCount struct {
 	Count int                 `json:"count"`
 }
 
+// StepFigures counts the operations at a step of a type.
+type StepFigures struct {
+	Type  event.OperationType `json:"type"`
+	Stage string              `json:"stage"`
+	Step  string              `json:"step"`
+	// Operations is the number of operations in progress at the step, as in the object waiting.
+	Operations int `json:"operations"`
+	// Waiting counts these operations by reason. Reasons without operations are omitted.
+	Waiting map[WaitingReason]int `json:"waiting"`
+	// FailedLastDay is the number of operations that were created in the last 24 hours and failed at the step.
+	FailedLastDay int `json:"failedLastDay"`
+}
+
 // Oldest is the oldest operation of a type that has not ended.
 type Oldest struct {
 	Type      event.OperationType  `json:"type"`
@@ -114,12 +127,19 @@ type LiveWorker struct {
 	Replicas int    `json:"replicas"`
 	// Alive reports whether a replica of the worker has answered recently.
 	Alive bool `json:"alive"`
-	// Versions lists the versions of the live replicas.
-	Versions []string `json:"versions"`
+	// Versions lists the versions of the live replicas, and VersionReplicas the number of replicas of each.
+	Versions        []string          `json:"versions"`
+	VersionReplicas []VersionReplicas `json:"versionReplicas"`
 	// Steps lists the steps that a live replica serves.
 	Steps []string `json:"steps"`
 	// MissingSteps lists the steps that the processes use and that no live replica serves.
 	MissingSteps []string `json:"missingSteps"`
+}
+
+// VersionReplicas is the number of live replicas of a version.
+type VersionReplicas struct {
+	Version  string `json:"version"`
+	Replicas int    `json:"replicas"`
 }
 
 // LiveWorkers is the data of the stream event workers.
@@ -134,13 +154,15 @@ type Worker struct {
 	Version string `json:"version"`
 	// LastSeen is when a replica last answered. It is absent if none has answered since this orchestrator started.
 	LastSeen *time.Time `json:"lastSeen,omitempty"`
-	// Pending is the number of commands that wait on the bus. It is absent if the bus does not answer.
+	// Pending is the number of commands that wait on the bus. It is 0 for a worker without steps, and absent if the bus does not answer.
 	Pending *int64 `json:"pending,omitempty"`
 	// DeliveredNotAcked is the number of commands that were delivered to a replica and not acknowledged. It is absent if the bus does not
 	// answer.
 	DeliveredNotAcked *int64 `json:"deliveredNotAcked,omitempty"`
 	// StepsPerMinute is the number of executions that ended per minute, over the last one to two minutes.
 	StepsPerMinute float64 `json:"stepsPerMinute"`
+	// RetriesPerMinute is the number of these executions that ended with an error or got no answer, and are repeated.
+	RetriesPerMinute float64 `json:"retriesPerMinute"`
 	// FailuresPerMinute is the number of these executions that failed or were not completed.
 	FailuresPerMinute float64 `json:"failuresPerMinute"`
 	// OperationsWaiting is the number of operations at the worker's steps that poll, fail, get no answer or have no live worker.

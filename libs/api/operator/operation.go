@@ -277,8 +277,10 @@ type OperationList struct {
 	List[Operation]
 	// TotalCountCapped reports whether there are more operations than totalCount.
 	TotalCountCapped bool `json:"totalCountCapped,omitempty"`
-	// NextCursor is absent on the last page.
+	// NextCursor is absent on the last page, and with the orders duration, attempts and state.
 	NextCursor string `json:"nextCursor,omitempty"`
+	// SortedWithin is the number of newest operations that were sorted, if there are more: the others are not in the list.
+	SortedWithin int `json:"sortedWithin,omitempty"`
 }
 
 // ActionRequest is the body of a request to cancel, retry or skip.

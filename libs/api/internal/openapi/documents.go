@@ -21,7 +21,7 @@ func operatorAPI() *Document {
 		File: "openapi.yaml", Folders: []string{"api/operator", "event"},
 		Types: []any{
 			operator.Error{}, operator.OperationList{}, operator.OperationDetail{}, operator.HistoryLines{}, operator.HistoryPage{}, operator.LiveWorkers{}, operator.Resync{},
-			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.ActionRequest{}, operator.RetryPreview{},
+			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.Found{}, operator.Instance{}, operator.MaintenanceWindow{}, operator.List[operator.StepFigures]{}, operator.ActionRequest{}, operator.RetryPreview{},
 			operator.OrchestrationID{}, operator.List[operator.Orchestration]{}, operator.List[operator.Member]{}, operator.RetryAnswer{},
 			operator.Event{}, operator.Me{}, operator.Replay{}, operator.ReplayAnswer{}, operator.HoldRequest{}, operator.List[operator.Hold]{}, operator.List[operator.Action]{},
 			operator.EventAnswer{}, operator.Limits{}, operator.LimitsRequest{}, operator.LimitsAnswer{},

@@ -30,9 +30,10 @@ type Config struct {
 // Worker describes the live replicas of one worker.
 type Worker struct {
 	Name string
-	// Versions are the versions of the live replicas, sorted.
-	Versions []string
-	Replicas int
+	// Versions are the versions of the live replicas, sorted, and ByVersion the number of replicas of each.
+	Versions  []string
+	ByVersion map[string]int
+	Replicas  int
 	// Steps are the steps that at least one live replica serves, sorted.
 	Steps []string
 }
@@ -199,10 +200,11 @@ func (l *Liveness) Workers() []Worker {
 	for _, r := range l.replicas {
 		w := byName[r.name]
 		if w == nil {
-			w = &Worker{Name: r.name}
+			w = &Worker{Name: r.name, ByVersion: map[string]int{}}
 			byName[r.name] = w
 		}
 		w.Replicas++
+		w.ByVersion[r.version]++
 		w.Versions = append(w.Versions, r.version)
 		w.Steps = append(w.Steps, r.steps...)
 	}

@@ -122,8 +122,8 @@ func TestLiveness_NewWorker_ServesItsSteps(t *testing.T) {
 	b.service(replica("alpha", "1.0.0", "First"))
 	b.service(nil)
 	b.roundUntil("three have answered", func() bool { return b.replicas("alpha") == 2 && b.replicas("beta") == 1 })
-	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.0.0", "1.1.0"}, Replicas: 2, Steps: []string{"First", "Second"}},
-		liveness.Worker{Name: "beta", Versions: []string{"2.0.0"}, Replicas: 1})
+	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.0.0", "1.1.0"}, ByVersion: map[string]int{"1.0.0": 1, "1.1.0": 1}, Replicas: 2, Steps: []string{"First", "Second"}},
+		liveness.Worker{Name: "beta", Versions: []string{"2.0.0"}, ByVersion: map[string]int{"2.0.0": 1}, Replicas: 1})
 	for _, c := range []struct {
 		worker, step string
 		want         bool
@@ -163,7 +163,7 @@ func TestLiveness_OneReplicaLeft_StepIsServed(t *testing.T) {
 	stop()
 	b.clock.Advance(2 * grace)
 	b.roundUntil("one answers", func() bool { return b.l.Seen("alpha").Equal(b.clock.Now()) })
-	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.1.0"}, Replicas: 1, Steps: []string{"First"}})
+	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.1.0"}, ByVersion: map[string]int{"1.1.0": 1}, Replicas: 1, Steps: []string{"First"}})
 }
 
 func TestLiveness_InvalidAnswer_IsIgnored(t *testing.T) {
@@ -176,7 +176,7 @@ func TestLiveness_InvalidAnswer_IsIgnored(t *testing.T) {
 	b.service(replica("alpha", "1.0.0", "First"))
 	b.roundUntilServed("alpha", "First")
 	b.round() // in case the invalid answer arrives last
-	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.0.0"}, Replicas: 1, Steps: []string{"First"}})
+	b.want(liveness.Worker{Name: "alpha", Versions: []string{"1.0.0"}, ByVersion: map[string]int{"1.0.0": 1}, Replicas: 1, Steps: []string{"First"}})
 }
 
 func TestLiveness_NoConnection_KeepsWorkers(t *testing.T) {

@@ -103,6 +103,10 @@ type Deps struct {
 	// Orchestrations stores orchestrations. Wake is called after a change to them.
 	Orchestrations Orchestrations
 	Wake           func()
+	FailedSteps    FailedSteps
+	// Memberships finds the operations of orchestrations by instance, and Asker asks the broker for instances.
+	Memberships Memberships
+	Asker       Asker
 	// Plans returns the names of all plans.
 	Plans func(ctx context.Context) ([]string, error)
 	// Batches stores batches. WakeBatches is called after a change to them.
@@ -136,6 +140,7 @@ type API struct {
 	samples *census.Value[[]store.Sample]
 	ended   *census.Value[[]store.Ended]
 	counts  *census.Value[map[store.TallyKey]int64]
+	failed  *census.Value[[]store.FailedAt]
 }
 
 // New returns an API.
@@ -148,6 +153,9 @@ func New(deps Deps) *API {
 		}),
 	}
 	a.samples = census.NewValue(a.stuckSamples)
+	a.failed = census.NewValue(func(ctx context.Context) ([]store.FailedAt, error) {
+		return deps.FailedSteps.FailedAt(ctx, deps.Now().UTC().Add(-failedPeriod).Truncate(time.Minute))
+	})
 	a.routes(a.mux)
 	a.metrics = newMetrics(deps.Registerer, a.actions)
 	return a
@@ -179,7 +187,11 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /events/{key}", a.receiveEvent)
 	mux.HandleFunc("GET /limits", a.getLimits)
 	a.actionRoute(mux, "PUT /limits", "apply_limits", a.applyLimits)
+	mux.HandleFunc("GET /instances/{id}", a.instance)
+	mux.HandleFunc("GET /instances/{id}/maintenance-window", a.maintenanceWindow)
+	mux.HandleFunc("GET /find", a.findAny)
 	mux.HandleFunc("GET /processes", a.processes)
+	mux.HandleFunc("GET /steps", a.steps)
 	mux.HandleFunc("GET /workers", a.workers)
 	mux.HandleFunc("GET /overview", a.overview)
 	mux.HandleFunc("GET /stuck", a.stuck)

@@ -64,6 +64,7 @@ func parseQuestion(q url.Values) (*question, error) {
 		return nil
 	})
 	set(func() (err error) { w.Limit, w.Offset, err = parsePage(q); return })
+	set(func() (err error) { w.Sort, err = sortOf(q); return })
 	set(func() error { return w.parseCursor(q) })
 	if err != nil {
 		return nil, err
@@ -119,6 +120,20 @@ func name(q url.Values, parameter string) (string, error) {
 	return v, nil
 }
 
+// sorts are the values of the parameter sort.
+var sorts = map[string]store.Sort{
+	"": store.SortNewest, "newest": store.SortNewest, "oldest": store.SortOldest, "duration": store.SortDuration, "attempts": store.SortAttempts, "state": store.SortState,
+}
+
+func sortOf(q url.Values) (store.Sort, error) {
+	v := q.Get("sort")
+	s, ok := sorts[v]
+	if !ok {
+		return "", fmt.Errorf("sort %.50q: allowed are newest, oldest, duration, attempts, state", v)
+	}
+	return s, nil
+}
+
 func id(q url.Values, parameter string) (string, error) {
 	v := q.Get(parameter)
 	if v == "" {
@@ -169,6 +184,9 @@ func (w *question) parseCursor(q url.Values) error {
 	}
 	if q.Get("page") != "" {
 		return errors.New("cursor: cannot be combined with page")
+	}
+	if w.Sort.Bounded() {
+		return fmt.Errorf("cursor: cannot be combined with sort %s; use page", w.Sort)
 	}
 	wrong := fmt.Errorf("cursor %.50q: must be the nextCursor of the previous page", text)
 	raw, err := base64.RawURLEncoding.DecodeString(text)

@@ -45,6 +45,9 @@ func (a *API) find(ctx context.Context, q *question) (*operator.OperationList, e
 		return nil, err
 	}
 	out.Count, out.TotalCount = len(out.Data), q.total
+	if q.Sort.Bounded() && q.capped {
+		out.SortedWithin = store.MaxCount
+	}
 	return out, nil
 }
 

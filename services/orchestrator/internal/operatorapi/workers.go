@@ -23,7 +23,10 @@ func (a *API) liveWorkers() []*operator.LiveWorker {
 	for _, live := range a.deps.Workers.Workers() {
 		byName[live.Name] = &operator.LiveWorker{
 			Name: live.Name, Versions: live.Versions, Replicas: live.Replicas, Steps: append([]string{}, live.Steps...), Alive: true,
-			MissingSteps: []string{},
+			MissingSteps: []string{}, VersionReplicas: make([]operator.VersionReplicas, len(live.Versions)),
+		}
+		for i, version := range live.Versions {
+			byName[live.Name].VersionReplicas[i] = operator.VersionReplicas{Version: version, Replicas: live.ByVersion[version]}
 		}
 	}
 	for _, p := range a.deps.Definitions.Set() {
@@ -46,7 +49,7 @@ func (a *API) want(byName map[string]*operator.LiveWorker, s *process.Step) {
 	}
 	entry := byName[s.Worker]
 	if entry == nil {
-		entry = &operator.LiveWorker{Name: s.Worker, Versions: []string{}, Steps: []string{}, MissingSteps: []string{}}
+		entry = &operator.LiveWorker{Name: s.Worker, Versions: []string{}, VersionReplicas: []operator.VersionReplicas{}, Steps: []string{}, MissingSteps: []string{}}
 		byName[s.Worker] = entry
 	}
 	if !slices.Contains(entry.MissingSteps, s.Name) {
@@ -87,8 +90,10 @@ func (a *API) workerViews(ctx context.Context) ([]*operator.Worker, error) {
 	if err != nil {
 		a.deps.Log.Debug("waiting commands are not available", "err", err)
 	}
-	for name, d := range depths {
-		if v := byName[name]; v != nil {
+	if err == nil {
+		// No commands are sent to a worker without a consumer, such as one that only answers questions.
+		for name, v := range byName {
+			d := depths[name]
 			v.Pending, v.DeliveredNotAcked = &d.Pending, &d.Unanswered
 		}
 	}
@@ -122,7 +127,7 @@ func (a *API) rates(ctx context.Context, byName map[string]*operator.Worker) err
 		return err
 	}
 	minutes := now.Sub(since).Minutes()
-	steps, failures := map[string]int64{}, map[string]int64{}
+	steps, retries, failures := map[string]int64{}, map[string]int64{}, map[string]int64{}
 	for k, n := range counts {
 		if k.Minute.Before(since) {
 			continue // the minute has changed since the counts were read
@@ -131,12 +136,16 @@ func (a *API) rates(ctx context.Context, byName map[string]*operator.Worker) err
 			continue
 		}
 		steps[k.Worker] += n
-		if o := event.Outcome(k.Outcome); o == event.OutcomeFailed || o == event.OutcomeNotCompleted {
+		switch event.Outcome(k.Outcome) {
+		case event.OutcomeFailed, event.OutcomeNotCompleted:
 			failures[k.Worker] += n
+		case event.OutcomeRetry, event.OutcomeNoAnswer, event.OutcomeStageLost:
+			retries[k.Worker] += n
 		}
 	}
 	for name, v := range byName {
-		v.StepsPerMinute, v.FailuresPerMinute = perMinute(steps[name], minutes), perMinute(failures[name], minutes)
+		v.StepsPerMinute, v.RetriesPerMinute = perMinute(steps[name], minutes), perMinute(retries[name], minutes)
+		v.FailuresPerMinute = perMinute(failures[name], minutes)
 	}
 	return nil
 }

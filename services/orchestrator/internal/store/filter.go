@@ -45,6 +45,28 @@ type Position struct {
 	Operation string
 }
 
+// Sort is the order of a list.
+type Sort string
+
+// The orders. An index has the first two. By the others, only the newest MaxCount operations of a filter are sorted.
+const (
+	SortNewest   Sort = ""
+	SortOldest   Sort = "oldest"
+	SortDuration Sort = "duration"
+	SortAttempts Sort = "attempts"
+	SortState    Sort = "state"
+)
+
+// Bounded reports whether only the newest MaxCount operations are sorted.
+func (s Sort) Bounded() bool { return sortKeys[s] != "" }
+
+// sortKeys are the expressions of bounded orders, the greatest first.
+var sortKeys = map[Sort]string{
+	SortDuration: `CASE WHEN o.state = 'pending' THEN interval '0' ELSE COALESCE(o.finished_at, now()) - COALESCE(o.started_at, o.created_at) END`,
+	SortAttempts: `GREATEST(o.step_attempt, o.stage_attempt)`,
+	SortState:    `CASE o.state WHEN 'failed' THEN 5 WHEN 'in progress' THEN 4 WHEN 'pending' THEN 3 WHEN 'cancelled' THEN 2 ELSE 1 END`,
+}
+
 // Filter selects operations; empty fields select all, and several values of one field are alternatives.
 type Filter struct {
 	States     []event.OperationState
@@ -55,18 +77,21 @@ type Filter struct {
 	GlobalAccount, Region string
 	// Orchestration is a UUID.
 	Orchestration string
-	// Query is a prefix of an operation or instance id, or a complete subaccount id, global account id or shoot name.
+	// Query is a prefix of an operation or instance id, or a complete subaccount id, global account id, shoot name or runtime name.
 	Query string
 	// Since and Until bound the time of creation; Until is exclusive.
 	Since, Until time.Time
 	// Waiting selects unfinished operations by reason.
 	Waiting []operator.WaitingReason
-	// At, unless it is nil, selects operations in progress at one of these places. Unserved are the places of steps without a live worker;
+	// At, unless it is nil, selects operations in progress at one of these places, and, if States contains event.Failed, also those that failed
+	// there. Unserved are the places of steps without a live worker;
 	// they distinguish operator.NoWorker from the other reasons.
 	At, Unserved Places
+	// Sort is the order. After is not possible with bounded orders.
+	Sort Sort
 	// After is the position after which the page starts; nil means the first page.
 	After *Position
-	// Limit and Offset select a page of the newest-first list.
+	// Limit and Offset select a page of the list.
 	Limit, Offset int
 }
 
@@ -137,7 +162,11 @@ func (f *Filter) where() *where {
 		w.add("o.created_at < %s", f.Until)
 	}
 	if f.At != nil {
-		w.add("o.state = 'in progress'")
+		if slices.Contains(f.States, event.Failed) {
+			w.add("o.state IN ('in progress', 'failed')")
+		} else {
+			w.add("o.state = 'in progress'")
+		}
 		w.conditions = append(w.conditions, w.at(f.At))
 	}
 	if len(f.Waiting) > 0 {
@@ -213,7 +242,7 @@ func (w *where) waiting(reasons []operator.WaitingReason, unserved Places) {
 func (w *where) search(text, union string) (condition, found string) {
 	text = clean(text)
 	escaped := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
-	exact := []string{"{context,subaccountId}", "{context,globalAccountId}", "{runtime,shootName}"}
+	exact := []string{"{context,subaccountId}", "{context,globalAccountId}", "{runtime,shootName}", "{runtime,name}"}
 	conditions := []string{w.bind("o.instance_id LIKE %s", escaped)}
 	selects := []string{"SELECT o.id FROM orchestrator.operations o WHERE " + conditions[0]}
 	if low, high, ok := uuidRange(text); ok {
@@ -258,7 +287,7 @@ type List struct {
 	Capped bool
 }
 
-// List returns a page of operations, newest first. Operations of an orchestration are ordered by descending id. Total is set only for the
+// List returns a page of operations. Operations of an orchestration are ordered by their ids. Total is set only for the
 // first page and for pages with an offset. List relies on operations_created, operations_unfinished, operations_ended, operations_type,
 // operations_plan, operations_instance and, for the operations of an orchestration, on orchestration_members_list.
 func (s *Store) List(ctx context.Context, f Filter) (*List, error) {
@@ -277,12 +306,14 @@ func (s *Store) List(ctx context.Context, f Filter) (*List, error) {
 	list := &List{Rows: found}
 	if len(found) > f.Limit {
 		list.Rows = found[:f.Limit]
+	}
+	if len(found) > f.Limit && !f.Sort.Bounded() {
 		last := list.Rows[f.Limit-1]
 		list.Next = &Position{CreatedAt: last.CreatedAt, Arrived: last.Arrived, Operation: last.Operation.ID}
 	}
 	switch {
 	case f.After != nil:
-	case list.Next == nil && (f.Offset == 0 || len(found) > 0):
+	case list.Next == nil && len(found) <= f.Limit && (f.Offset == 0 || len(found) > 0) && !(f.Sort.Bounded() && f.Offset > 0):
 		list.Total = f.Offset + len(found)
 	default:
 		if list.Total, list.Capped, err = s.count(ctx, &f); err != nil {
@@ -303,22 +334,40 @@ func (s *Store) listSQL(ctx context.Context, f *Filter) (query string, args []an
 	switch {
 	case f.After == nil:
 	case f.Orchestration != "":
-		w.add("m.operation_id < %s::uuid", f.After.Operation)
+		w.add("m.operation_id "+f.after()+" %s::uuid", f.After.Operation)
 	default:
-		w.add("(o.created_at, o.arrived) < (%s, %s)", f.After.CreatedAt, f.After.Arrived)
+		w.add("(o.created_at, o.arrived) "+f.after()+" (%s, %s)", f.After.CreatedAt, f.After.Arrived)
 	}
 	limit := w.bind(" LIMIT %s OFFSET %s", f.Limit+1, f.Offset)
-	page := "SELECT o.id" + from + w.String() + " ORDER BY " + order + limit
+	page := "SELECT o.id" + from + w.String() + " ORDER BY " + order
 	// The id of a member is the id of its operation.
 	order = strings.Replace(order, "m.operation_id", "o.id", 1)
+	if f.Sort.Bounded() {
+		newest := fmt.Sprintf("%s LIMIT %d", page, MaxCount)
+		order = sortKeys[f.Sort] + " DESC, " + order
+		page = "SELECT o.id FROM orchestrator.operations o WHERE o.id = ANY(ARRAY(" + newest + ")) ORDER BY " + order
+	}
+	page += limit
 	return "SELECT" + rowColumns + fromRows + " WHERE o.id = ANY(ARRAY(" + page + ")) ORDER BY " + order, w.args, nil
 }
 
 func (f *Filter) order() string {
-	if f.Orchestration != "" {
-		return "m.operation_id DESC"
+	direction := " DESC"
+	if f.Sort == SortOldest {
+		direction = ""
 	}
-	return "o.created_at DESC, o.arrived DESC"
+	if f.Orchestration != "" {
+		return "m.operation_id" + direction
+	}
+	return "o.created_at" + direction + ", o.arrived" + direction
+}
+
+// after returns the operator between an operation and the one before it.
+func (f *Filter) after() string {
+	if f.Sort == SortOldest {
+		return ">"
+	}
+	return "<"
 }
 
 // from returns the FROM clause and the conditions of a filter, without the start of the page.

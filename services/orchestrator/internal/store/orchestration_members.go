@@ -247,6 +247,12 @@ func (s *Orchestrations) Member(ctx context.Context, id, operationID string) (*o
 	return found[0], nil
 }
 
+// Memberships returns the newest members of orchestrations for an instance. It relies on orchestration_members_instance.
+func (s *Orchestrations) Memberships(ctx context.Context, instanceID string, limit int) ([]*orchestration.Member, error) {
+	return members(ctx, s.read, "find the orchestrations of an instance", ` WHERE m.instance_id = $1 ORDER BY m.operation_id DESC LIMIT $2`,
+		clean(instanceID), limit)
+}
+
 // members reads members; what is the prefix of errors.
 func members(ctx context.Context, q sqlx.QueryerContext, what, where string, args ...any) ([]*orchestration.Member, error) {
 	rows, err := q.QueryContext(ctx, `SELECT`+memberColumns+fromMembers+where, args...)
