@@ -47,7 +47,7 @@ func TestConsole_StuckOperation_IsFollowedToEnd(t *testing.T) {
 		t.Error("the page was loaded again, instead of following the operation")
 	}
 	p.click("nav a", "Workers")
-	p.shows("tbody tr", "beta alive 1 1.4.0")
+	p.shows("tbody tr", "beta alive 1 × 1.4.0")
 }
 
 func TestConsole_RetryFromEarlierStage_ShowsTheSteps(t *testing.T) {
@@ -273,15 +273,18 @@ func TestConsole_Keyboard_ReachesEverything(t *testing.T) {
 	p.press(kb.Enter)
 	p.until("the content has the focus", `document.activeElement.id === 'main'`)
 	p.shortcut("?")
-	p.shows("dialog", "Keyboard", "search operations")
+	p.shows("dialog", "Keyboard", "find a runtime or an operation", "filter the list")
 	p.press(kb.Escape)
 	p.until("the help is closed and the focus is back", `document.querySelector('dialog') === null && document.activeElement.id === 'main'`)
 	p.shortcut("gw")
 	p.shows("h1", "Workers")
 	p.until("the new view has the focus", `document.activeElement.id === 'main'`)
 	p.shortcut("/")
+	p.until("the search of everything has the focus", `document.activeElement.name === 'find'`)
+	eval[any](p, `document.activeElement.blur()`)
+	p.shortcut("f")
 	p.shows("h1", "Operations")
-	p.until("the search has the focus", `document.activeElement.type === 'search'`)
+	p.until("the search has the focus", `document.activeElement.name === 'q'`)
 	p.press(op.ID[len(op.ID)-3:]) // no id begins like that
 	p.shows("main", "No operations match these filters")
 	p.press(strings.Repeat(kb.Backspace, 3))
@@ -454,7 +457,7 @@ func TestConsole_AddressWithFilters_IsShareable(t *testing.T) {
 	p.shows("main", "1 operation")
 	p.shows("tbody tr", "beta is closed")
 	p.until("the fields show the filters", `['worker','step','waiting','type','plan','since'].map((n) => document.querySelector('[name=' + n + ']').value).join() === 'beta,Register,failing,provision,azure,1h'`)
-	p.click("a", "Clear all")
+	p.click("button", "Clear all")
 	p.shows("main", "2 operations")
 	p.open("/console/no-such-view")
 	p.shows("h1", "Not found")

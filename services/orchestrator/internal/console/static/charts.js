@@ -1,7 +1,7 @@
 // @ts-check
 /** Charts, each with a table of the same figures. */
 
-import { clock, count } from './format.js';
+import { clock, count, minutes, zone } from './format.js';
 import { h } from './vdom.js';
 
 const width = 1000;
@@ -49,7 +49,7 @@ export function bars(chart) {
         viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: 'none', role: 'img',
         'aria-label': `${chart.title}: ${count(total)} ${chart.unit}, at most ${count(Math.max(0, ...sums))} in a bar; the table below has the figures`,
       }, [0, 0.5, 1].map((q) => h('line', { class: 'grid', x1: 0, x2: width, y1: q * height, y2: q * height })), shapes),
-      h('div', { class: 'x-axis', 'aria-hidden': 'true' }, labels.map((at) => h('span', null, clock(at).slice(0, 5))))),
+      h('div', { class: 'x-axis', 'aria-hidden': 'true' }, labels.map((at, i) => h('span', null, minutes(at), i === labels.length - 1 ? ` ${zone(at)}` : '')))),
     h('details', { class: 'figures' }, h('summary', null, 'Figures'),
       h('div', { class: 'scroll short', tabindex: '0', role: 'group', 'aria-label': `${chart.title}, figures` },
         h('table', null, h('caption', { class: 'visually-hidden' }, chart.title),

@@ -1,6 +1,7 @@
 // @ts-check
 /** Formats values of the API: states, reasons, times. */
 
+import { remember, remembered } from './settings.js';
 import { h } from './vdom.js';
 
 /**
@@ -101,8 +102,7 @@ export const firstTry = (l) => l.first?.startedAt ?? l.startedAt;
 
 /** Formats when the first try of a line started; with the date if it was on another day than the last one. @param {Line} l */
 export function firstClock(l) {
-  const first = new Date(firstTry(l));
-  return first.toDateString() === new Date(l.finishedAt).toDateString() ? clock(firstTry(l)) : first.toLocaleString('sv-SE');
+  return day(firstTry(l)) === day(l.finishedAt) ? clock(firstTry(l)) : stamp(firstTry(l));
 }
 
 /** Returns the error or the message of a line. @param {Line} l */
@@ -177,14 +177,55 @@ export function goDuration(text) {
   return duration(ms);
 }
 
-/** @param {string} iso */
-export function absolute(iso) {
+/** Whether times are shown in the zone of the browser instead of UTC. */
+let local = remembered('keb.zone') === 'local';
+
+/** @param {Intl.DateTimeFormatOptions} options @returns {[utc: Intl.DateTimeFormat, local: Intl.DateTimeFormat]} */
+const both = (options) => [new Intl.DateTimeFormat('sv-SE', { ...options, timeZone: 'UTC' }), new Intl.DateTimeFormat('sv-SE', options)];
+/** @type {Intl.DateTimeFormatOptions} */
+const timeOfDay = { hour: '2-digit', minute: '2-digit', second: '2-digit', timeZoneName: 'short' };
+/** @type {Intl.DateTimeFormatOptions} */
+const date = { year: 'numeric', month: '2-digit', day: '2-digit' };
+const formats = { clock: both(timeOfDay), stamp: both({ ...date, ...timeOfDay }), day: both(date), minutes: both({ hour: '2-digit', minute: '2-digit' }), zone: both({ timeZoneName: 'short' }) };
+
+/**
+ * @param {keyof typeof formats} kind
+ * @param {string | number} iso
+ * @param {boolean} inLocal
+ */
+function formatted(kind, iso, inLocal = local) {
   const at = new Date(iso);
-  return Number.isNaN(at.getTime()) ? iso : `${at.toLocaleString('sv-SE', { timeZoneName: 'short' })} (${at.toISOString().replace('.000', '')})`;
+  return Number.isNaN(at.getTime()) ? String(iso) : formats[kind][inLocal ? 1 : 0].format(at);
 }
 
-/** Formats the time of day. @param {string | number} iso */
-export const clock = (iso) => new Date(iso).toLocaleTimeString('sv-SE');
+/** Returns the name of the zone of all times, at a time. @param {string | number} [iso] */
+export const zone = (iso = Date.now()) => formats.zone[local ? 1 : 0].formatToParts(new Date(iso)).find((p) => p.type === 'timeZoneName')?.value ?? 'UTC';
+
+export const isLocal = () => local;
+
+/** Switches between UTC and the zone of the browser. */
+export function switchZone() {
+  local = !local;
+  remember('keb.zone', local ? 'local' : '');
+}
+
+/** Formats a date and a time with its zone, and the same in the other zone. @param {string} iso */
+export function absolute(iso) {
+  const other = formatted('stamp', iso, !local);
+  return other === stamp(iso) ? other : `${stamp(iso)} (${other})`;
+}
+
+/** Formats a date and a time with its zone. @param {string | number} iso */
+export const stamp = (iso) => formatted('stamp', iso);
+
+/** Formats the time of day with its zone. @param {string | number} iso */
+export const clock = (iso) => formatted('clock', iso);
+
+/** Formats hours and minutes without a zone, for an axis that names it. @param {string | number} iso */
+export const minutes = (iso) => formatted('minutes', iso);
+
+/** @param {string | number} iso */
+const day = (iso) => formatted('day', iso);
 
 /**
  * Formats a time relative to now: "5 min ago", "in 5 min".
@@ -198,13 +239,13 @@ export function relative(iso, now) {
   return ms > 0 ? `${coarse(ms)} ago` : `in ${coarse(-ms)}`;
 }
 
-/** Formats a duration with one unit. @param {number} ms */
+/** Formats a duration with one unit, rounded down like all durations, so that two of the same length are equal. @param {number} ms */
 function coarse(ms) {
   const s = Math.floor(ms / 1000);
   if (s < 90) return `${s} s`;
-  if (s < 90 * 60) return `${Math.round(s / 60)} min`;
-  if (s < 48 * 3600) return `${Math.round(s / 3600)} h`;
-  return `${Math.round(s / 86_400)} d`;
+  if (s < 90 * 60) return `${Math.floor(s / 60)} min`;
+  if (s < 48 * 3600) return `${Math.floor(s / 3600)} h`;
+  return `${Math.floor(s / 86_400)} d`;
 }
 
 /**
@@ -234,6 +275,9 @@ export const operationURL = (id) => `/console/operations/${encodeURIComponent(id
  * @param {string} id
  */
 export const operationLink = (id) => h('a', { href: operationURL(id), class: 'mono', title: id }, short(id));
+
+/** @param {string} id */
+export const instanceURL = (id) => `/console/instances/${encodeURIComponent(id)}`;
 
 /**
  * Returns the URL of the operations with a filter.
@@ -296,7 +340,7 @@ export function budgetWords(b, now) {
  * @param {string} iso
  * @param {number} now
  */
-const elapsed = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, coarse(Math.max(1000, now - Date.parse(iso))));
+const elapsed = (iso, now) => h('time', { datetime: iso, title: absolute(iso) }, lasting(now - Date.parse(iso)));
 
 /** Returns when an operation first started; a retry by an operator starts it again. @param {Detail} o @returns {number | undefined} */
 export function firstStart(o) {
@@ -310,3 +354,20 @@ export function firstStart(o) {
  * @param {OperationError | undefined} e
  */
 export const errorLine = (e) => (e ? [e.component, e.reason, e.message].filter(Boolean).join(': ') : '');
+
+/** The length of the shown part of an error, in characters. */
+const usefulLength = 110;
+
+/**
+ * Returns the useful part of an error: its system, and the end of the chain of causes, which has the reason.
+ * @param {string} text
+ * @param {string} [component]
+ */
+export function usefulEnd(text, component = '') {
+  if (text.length <= usefulLength) return text;
+  const links = text.split(': ');
+  let end = links.pop() ?? '';
+  if (end.length > usefulLength) end = `${end.slice(0, 50)}… …${end.slice(-55)}`;
+  for (let next = links.pop(); next !== undefined && next.length + end.length < usefulLength; next = links.pop()) end = `${next}: ${end}`;
+  return `${component && !end.startsWith(component) ? component + ': ' : ''}… ${end}`;
+}

@@ -3,12 +3,15 @@
 
 import { API, Connection } from './api.js';
 import { help, isOpen } from './dialogs.js';
-import { clock } from './format.js';
+import { clock, isLocal, switchZone, zone } from './format.js';
 import { problem } from './parts.js';
+import { remember, remembered } from './settings.js';
 import { h, render } from './vdom.js';
 import { actions } from './views/actions.js';
 import { batch, batches } from './views/batches.js';
+import { find } from './views/find.js';
 import { holds } from './views/holds.js';
+import { instance } from './views/instance.js';
 import { login } from './views/login.js';
 import { operation } from './views/operation.js';
 import { operations } from './views/operations.js';
@@ -74,10 +77,16 @@ function paint() {
     h('button', { type: 'button', class: 'button small', onclick: () => connection.probe() }, 'Try now')));
   render(top,
     h('a', { class: 'brand', href: base }, mark(), h('span', null, 'KEB ', h('span', { class: 'brand-more' }, 'console'))),
+    me && h('form', { class: 'find', role: 'search', 'aria-label': 'Find', onsubmit: findText },
+      h('input', {
+        type: 'search', name: 'find', 'aria-label': 'Find a runtime, a shoot, an ID or an account', placeholder: 'Find…  /', 'aria-keyshortcuts': '/', autocomplete: 'off',
+        spellcheck: 'false', maxlength: 100, title: 'Name of a runtime or a shoot, or the beginning of the ID of an operation, an instance, a runtime, a subaccount or a global account',
+      })),
     h('nav', { 'aria-label': 'Views' }, me && h('ul', null, places.map(([path, name]) => h('li', null,
       h('a', { href: base + path, 'aria-current': place === path ? 'page' : undefined }, icon(path), h('span', null, name)))))),
     h('div', { class: 'tools' },
       me && h('span', { class: 'live', title: liveTitle() }, h('span', { class: `dot ${liveClass()}`, 'aria-hidden': 'true' }), liveText()),
+      h('button', { type: 'button', class: 'button plain', onclick: toggleZone, title: `Times are in ${isLocal() ? 'the zone of this browser' : 'UTC'}; switch (z)` }, zone()),
       h('button', { type: 'button', class: 'button plain', onclick: toggleTheme, title: 'Theme (t)' }, themeName()),
       me && h('button', { type: 'button', class: 'button plain', onclick: showHelp, title: 'Keyboard shortcuts (?)' }, 'Keys'),
       me && h('span', { class: 'who' }, h('b', null, me.name), ` ${me.role}`),
@@ -86,7 +95,55 @@ function paint() {
     notice && h('div', { key: 'notice', class: `notice ${notice.kind}`, role: 'status' }, h('span', null, notice.text),
       h('button', { type: 'button', class: 'button small plain', onclick: dismiss, 'aria-label': 'Dismiss this message' }, 'Dismiss')),
     view ? h('div', { key: shownPath, class: 'view' }, content(view)) : h('p', { key: 'loading', class: 'loading' }, 'Loading…'));
+  main.classList.toggle('offline', connection.lost);
   document.title = `${view ? view.title() + ' · ' : ''}KEB console`;
+  restorePosition();
+}
+
+/** The position to scroll to when the view is long enough, after the user went back. @type {{y: number, row?: string, until: number} | null} */
+let wanted = null;
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let scrolled;
+
+/** Adds to the state of the current entry of the history. @param {Record<string, unknown>} more */
+const keep = (more) => history.replaceState({ ...history.state, ...more }, '');
+
+function restorePosition() {
+  if (!wanted) return;
+  const { y, row, until } = wanted;
+  const link = row && /** @type {HTMLElement[]} */ ([...main.querySelectorAll('[data-row]')]).find((a) => a.getAttribute('href') === row);
+  if (Date.now() > until) wanted = null;
+  else if (document.documentElement.scrollHeight - innerHeight >= y && (link || !row)) {
+    wanted = null;
+    scrollTo(0, y);
+    if (link) link.focus({ preventScroll: true });
+  }
+}
+
+history.scrollRestoration = 'manual';
+// A new page shows the newest data.
+history.replaceState(null, '');
+addEventListener('scroll', () => {
+  clearTimeout(scrolled);
+  if (!wanted) scrolled = setTimeout(() => keep({ y: Math.round(scrollY) }), 150);
+}, { passive: true });
+// The user scrolls: no other position is wanted.
+for (const kind of ['wheel', 'touchmove', 'keydown']) addEventListener(kind, () => { wanted = null; }, { passive: true });
+
+/** @param {Event} e */
+function findText(e) {
+  e.preventDefault();
+  const input = /** @type {HTMLInputElement} */ (/** @type {HTMLFormElement} */ (e.target).elements.namedItem('find'));
+  const text = input.value.trim();
+  if (!text) return;
+  input.value = '';
+  go(`${base}find?q=${encodeURIComponent(text)}`);
+}
+
+function toggleZone() {
+  switchZone();
+  announce(`Times are in ${zone()}`);
+  update();
 }
 
 /** Renders a view. If the view cannot read the answer of the API, the rest of the page still works. @param {View} v */
@@ -134,7 +191,7 @@ function mark() {
 }
 
 /** @type {Record<string, (ctx: import('./parts.js').Context) => View>} */
-const views = { '': overview, operations, workers, processes, orchestrations, batches, holds, actions };
+const views = { '': overview, operations, workers, processes, orchestrations, batches, holds, actions, find };
 
 /** Shows the view of the URL. */
 function show(focus = false) {
@@ -142,7 +199,7 @@ function show(focus = false) {
   const params = new URLSearchParams(location.search);
   const path = me === null ? 'login' : location.pathname;
   if (view && path === shownPath) {
-    view.query?.(params);
+    view.query?.(params, history.state?.kept ?? {});
     update();
     return;
   }
@@ -152,7 +209,7 @@ function show(focus = false) {
   /** @type {import('./parts.js').Context} */
   const ctx = {
     api, parts: [place, id && decodeURIComponent(id), ...rest].filter(Boolean), params, me: me ?? { name: '', role: '', authentication: '' },
-    update, go, announce, now: Date.now,
+    update, go, announce, now: Date.now, kept: history.state?.kept ?? {}, keep: (kept) => keep({ kept: { ...history.state?.kept, ...kept } }),
     notice: (kind, text) => {
       notice = { kind, text };
       update();
@@ -162,6 +219,7 @@ function show(focus = false) {
   if (id && place === 'operations') make = operation;
   else if (id && place === 'orchestrations') make = orchestration;
   else if (id && place === 'batches') make = batch;
+  else if (id && place === 'instances') make = instance;
   else if (id && place !== 'processes') make = notFound;
   if (me === null) view = login(ctx, start, refusal);
   else view = (make ?? notFound)(ctx);
@@ -186,8 +244,14 @@ function notFound() {
  * @param {boolean} [replace] keeps the history as it is
  */
 function go(url, replace = false) {
+  wanted = null;
+  clearTimeout(scrolled);
   if (replace) history.replaceState(null, '', url);
-  else history.pushState(null, '', url);
+  else {
+    const row = document.activeElement?.matches('[data-row]') ? document.activeElement.getAttribute('href') : undefined;
+    keep({ y: Math.round(scrollY), row });
+    history.pushState(null, '', url);
+  }
   const moved = location.pathname !== shownPath;
   show(moved);
 }
@@ -215,31 +279,13 @@ function toggleTheme() {
   update();
 }
 
-/**
- * @param {string} key
- * @param {string} value empty forgets it
- */
-function remember(key, value) {
-  try {
-    if (value) localStorage.setItem(key, value);
-    else localStorage.removeItem(key);
-  } catch {
-    // Storage is disabled: the setting is lost when the page is closed.
-  }
-}
-
-let keysOn = true;
-try {
-  keysOn = localStorage.getItem('keb.keys') !== 'off';
-} catch {
-  // As above.
-}
+let keysOn = remembered('keb.keys') !== 'off';
 
 function showHelp() {
   help([
     ...places.map(([, name, key]) => /** @type {[string[], string]} */ ([['g', key], `go to ${name}`])),
-    [['/'], 'search operations'], [['j'], 'next row'], [['k'], 'previous row'], [['Enter'], 'open the row'],
-    [['r'], 'refresh'], [['t'], 'theme'], [['?'], 'this help'], [['Esc'], 'close a dialog'],
+    [['/'], 'find a runtime or an operation'], [['f'], 'filter the list'], [['j'], 'next row'], [['k'], 'previous row'], [['Enter'], 'open the row'],
+    [['r'], 'refresh'], [['t'], 'theme'], [['z'], 'times in UTC or in the zone of this browser'], [['?'], 'this help'], [['Esc'], 'close a dialog'],
   ], {
     enabled: () => keysOn,
     toggle: () => {
@@ -276,10 +322,12 @@ document.addEventListener('keydown', (e) => {
       view?.resume();
       announce('Refreshing');
     },
-    '/': () => {
-      const search = () => /** @type {HTMLElement | null} */ (main.querySelector('input[type="search"]'));
-      if (!search()) go(`${base}operations`);
-      search()?.focus();
+    z: toggleZone,
+    '/': () => /** @type {HTMLElement | null} */ (top.querySelector('input[type="search"]'))?.focus(),
+    f: () => {
+      const field = () => /** @type {HTMLElement | null} */ (main.querySelector('.filters input[type="search"], .filters select'));
+      if (!field()) go(`${base}operations`);
+      field()?.focus();
     },
     j: () => moveRow(1),
     k: () => moveRow(-1),
@@ -291,12 +339,24 @@ document.addEventListener('keydown', (e) => {
   act();
 });
 
-/** Moves the focus to the link of the next row of a list. @param {number} by */
+/** Returns the first link or button of each row of a list, or the row itself. @returns {HTMLElement[]} */
+function rows() {
+  const marked = /** @type {HTMLElement[]} */ ([...main.querySelectorAll('[data-row]')]);
+  if (marked.length) return marked;
+  return /** @type {HTMLElement[]} */ ([...main.querySelectorAll('tbody tr, .group, .node')]).map((row) => {
+    const link = /** @type {HTMLElement | null} */ (row.querySelector('a, button, summary'));
+    if (link) return link;
+    row.tabIndex = -1;
+    return row;
+  });
+}
+
+/** Moves the focus to the next row of a list. @param {number} by */
 function moveRow(by) {
-  const links = /** @type {HTMLElement[]} */ ([...main.querySelectorAll('[data-row]')]);
-  if (!links.length) return;
-  const at = links.indexOf(/** @type {HTMLElement} */ (document.activeElement));
-  links[Math.max(0, Math.min(links.length - 1, at + (at < 0 && by < 0 ? links.length : by)))].focus();
+  const all = rows();
+  if (!all.length) return;
+  const at = all.indexOf(/** @type {HTMLElement} */ (document.activeElement));
+  all[Math.max(0, Math.min(all.length - 1, at + (at < 0 && by < 0 ? all.length : by)))].focus();
 }
 
 document.addEventListener('click', (e) => {
@@ -312,7 +372,11 @@ document.addEventListener('click', (e) => {
   go(url.pathname + url.search);
 });
 
-addEventListener('popstate', () => show(location.pathname !== shownPath));
+addEventListener('popstate', () => {
+  clearTimeout(scrolled);
+  wanted = { y: history.state?.y ?? 0, row: history.state?.row, until: Date.now() + 5000 };
+  show(location.pathname !== shownPath);
+});
 document.addEventListener('visibilitychange', () => {
   if (document.hidden) return;
   if (connection.lost) connection.probe();

@@ -10,9 +10,10 @@ import { h } from './vdom.js';
  * @typedef {{
  *   api: import('./api.js').API, parts: string[], params: URLSearchParams, me: {name: string, role: string, authentication: string},
  *   update: () => void, go: (url: string, replace?: boolean) => void, announce: (text: string) => void,
- *   notice: (kind: 'ok' | 'bad', text: string) => void, now: () => number
+ *   notice: (kind: 'ok' | 'bad', text: string) => void, now: () => number, kept: Kept, keep: (kept: Kept) => void
  * }} Context
- * @typedef {{title: () => string, render: () => Child, resume: () => void, close: () => void, query?: (params: URLSearchParams) => void,
+ * @typedef {Record<string, any>} Kept what a view keeps in the history of the browser, for the way back
+ * @typedef {{title: () => string, render: () => Child, resume: () => void, close: () => void, query?: (params: URLSearchParams, kept: Kept) => void,
  *   live?: () => boolean | undefined, keys?: Record<string, () => void>}} View
  */
 

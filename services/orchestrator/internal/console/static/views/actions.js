@@ -2,7 +2,7 @@
 /** The view of the actions of operators. */
 
 import { Resource } from '../api.js';
-import { absolute, badge, clock, operationURL, plural, short, time } from '../format.js';
+import { absolute, badge, operationURL, plural, short, stamp, time } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -36,7 +36,7 @@ export function actions(ctx) {
         ctx.me.authentication === 'none' ? '. Access control is off: anyone who reaches this page is an operator.' : `, authenticated by ${ctx.me.authentication === 'oidc' ? 'the identity provider' : 'a token'}.`),
       shown(list, (d) => (d.data.length ? [
         table('Actions, newest first', [th('When'), th('Who'), th('Action'), th('Target'), th('Outcome')], h('tbody', null, d.data.map((/** @type {any} */ a) => h('tr', null,
-          h('td', { class: 'nowrap' }, h('span', { title: absolute(a.time) }, clock(a.time)), ' ', h('span', { class: 'muted' }, time(a.time, ctx.now()))),
+          h('td', { class: 'nowrap' }, h('span', { title: absolute(a.time) }, stamp(a.time)), ' ', h('span', { class: 'muted' }, time(a.time, ctx.now()))),
           h('td', { class: 'nowrap' }, a.name, h('span', { class: 'muted' }, ` ${a.role}`)),
           h('td', { class: 'nowrap' }, a.action, a.detail ? [' ', h('code', null, a.detail)] : null),
           h('td', null, target(a)),

@@ -1,9 +1,11 @@
 // @ts-check
-/** The list of operations: filters in the URL, pages by cursor, and live rows. */
+/** The list of operations: filters and order in the URL, saved views, pages by cursor, and live rows. */
 
-import { Resource } from '../api.js';
-import { badge, count, duration, errorLine, lasting, operationURL, operationsURL, plural, reasons, short, states, time, typeNames, waitingWords } from '../format.js';
+import { Resource, Unreachable } from '../api.js';
+import { ask } from '../dialogs.js';
+import { badge, count, duration, errorLine, instanceURL, lasting, operationURL, plural, reasons, short, states, time, typeNames, usefulEnd, waitingWords } from '../format.js';
 import { select, shown, table, th } from '../parts.js';
+import { remember, remembered } from '../settings.js';
 import { Stream } from '../stream.js';
 import { h } from '../vdom.js';
 import { askBatch } from './batches.js';
@@ -18,6 +20,29 @@ const pace = 250;
 
 /** The filters in the URL. */
 const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'waiting', 'instance', 'orchestration', 'since', 'until'];
+
+/** The orders of the list. The API has an index for the first two; it sorts a limited number of operations by the others. @type {[string, string][]} */
+const orders = [['', 'Newest first'], ['oldest', 'Oldest first'], ['duration', 'Longest first'], ['attempts', 'Most attempts first'], ['state', 'State']];
+
+/** @typedef {{name: string, query: string}} SavedView */
+
+/** The views that everybody has. @type {SavedView[]} */
+const builtIn = [
+  { name: 'Failing now', query: 'waiting=failing,no_answer,no_worker' },
+  { name: 'Longest in progress', query: 'state=in progress&sort=duration' },
+  { name: 'Held or limited', query: 'waiting=held,limited' },
+  { name: 'Failed in 24 h', query: 'state=failed&since=24h' },
+];
+
+/** @returns {SavedView[]} */
+function savedViews() {
+  try {
+    const list = JSON.parse(remembered('keb.views') || '[]');
+    return list.filter((/** @type {any} */ v) => typeof v?.name === 'string' && typeof v?.query === 'string');
+  } catch {
+    return [];
+  }
+}
 
 /** Times relative to now. @type {[string, string][]} */
 const periods = [['', 'Any time'], ['15m', 'Last 15 minutes'], ['1h', 'Last hour'], ['24h', 'Last 24 hours'], ['168h', 'Last 7 days']];
@@ -45,11 +70,21 @@ export function operations(ctx) {
   let newest = 0;
   /** Operations that were created later are not in the list until the user loads them, so that the rows do not move. */
   let horizon = '';
+  /** Whether the rows belong to the filters of before. */
+  let loading = true;
+  let saved = savedViews();
+  /** Whether the filters are open on a phone. */
+  let open = false;
 
   const list = new Resource(ctx.api, () => path(params, horizon), {
     changed: () => {
+      if (loading && list.error && !(list.error instanceof Unreachable)) list.data = null;
+      if (list.error === null) loading = false;
       const first = list.data?.data[0];
-      if (!horizon && first && list.error === null) horizon = new Date(Date.parse(first.createdAt) + 1).toISOString();
+      if (!horizon && first && list.error === null && !params.get('sort')) {
+        horizon = new Date(Date.parse(first.createdAt) + 1).toISOString();
+        ctx.keep({ horizon });
+      }
       // A change during the request is newer than its answer.
       for (const o of changed.values()) put(o);
       ctx.update();
@@ -87,35 +122,75 @@ export function operations(ctx) {
     if (!document.hidden) ctx.update();
   }
 
-  function load() {
+  /** @param {import('../parts.js').Kept} [kept] of a page that was shown before: the way back leads to the same rows */
+  function load(kept = {}) {
     fresh.clear();
     newest = Date.now();
-    horizon = '';
+    horizon = kept.horizon ?? '';
+    trail = kept.trail ?? [];
+    loading = true;
     list.refresh();
+  }
+
+  /** Loads the newest operations. */
+  function reload() {
+    ctx.keep({ horizon: '' });
+    load({ trail });
   }
 
   /** @param {Record<string, string>} change */
   function filter(change) {
     const next = new URLSearchParams(params);
     next.delete('cursor');
+    next.delete('page');
     for (const [name, value] of Object.entries(change)) {
       if (value) next.set(name, value);
       else next.delete(name);
     }
-    trail = [];
     ctx.go('/console/operations' + (next.size ? `?${next}` : ''), 'q' in change);
   }
 
-  /** @param {string} cursor */
-  function page(cursor) {
+  /**
+   * @param {'cursor' | 'page'} name
+   * @param {string} value
+   * @param {string[]} [visited] the cursors of the pages before
+   */
+  function page(name, value, visited = []) {
     const next = new URLSearchParams(params);
-    if (cursor) next.set('cursor', cursor);
-    else next.delete('cursor');
+    if (value) next.set(name, value);
+    else next.delete(name);
+    const kept = { horizon, trail: visited };
     ctx.go('/console/operations' + (next.size ? `?${next}` : ''));
+    ctx.keep(kept);
+    trail = visited;
     document.querySelector('.list')?.scrollIntoView({ block: 'start' });
   }
 
-  load();
+  function save() {
+    let name = '';
+    ask({
+      title: 'Save these filters as a view', action: 'Save',
+      body: () => [h('p', null, 'The view is saved in this browser.'), h('label', { class: 'field' }, h('span', null, 'Name'), h('input', {
+        name: 'view', autocomplete: 'off', maxlength: 40, value: name, 'data-first': true, oninput: (/** @type {any} */ e) => { name = e.target.value.trim(); },
+      }))],
+      run: async () => {
+        if (!name) throw new Error('Enter a name.');
+        const query = new URLSearchParams(params);
+        for (const part of ['cursor', 'page']) query.delete(part);
+        store([...saved.filter((v) => v.name !== name), { name, query: String(query) }]);
+        ctx.announce(`View ${name} saved`);
+      },
+    });
+  }
+
+  /** @param {SavedView[]} list */
+  function store(list) {
+    saved = list;
+    remember('keb.views', list.length ? JSON.stringify(list) : '');
+    ctx.update();
+  }
+
+  load(ctx.kept);
   definitions.refresh();
 
   return {
@@ -125,7 +200,7 @@ export function operations(ctx) {
       stream.retry();
       list.refresh();
     },
-    keys: { r: load },
+    keys: { r: reload },
     close: () => {
       list.close();
       definitions.close();
@@ -133,11 +208,10 @@ export function operations(ctx) {
       clearTimeout(painting);
       clearTimeout(typing);
     },
-    query: (next) => {
+    query: (next, kept) => {
       params = next;
       if (document.activeElement?.getAttribute('type') !== 'search') search = params.get('q') ?? '';
-      list.reset();
-      load();
+      load(kept);
     },
     render: () => {
       const now = ctx.now();
@@ -147,13 +221,17 @@ export function operations(ctx) {
       return [
         h('div', { class: 'head' }, h('h1', null, 'Operations'),
           h('p', { class: 'muted small', role: 'status' }, list.data ? total(list.data) : ''),
-          active.length && list.data?.totalCount && ctx.me.role === 'operator' ? h('button', {
-            type: 'button', class: 'button', onclick: () => askBatch(ctx, filterOf(params)),
-          }, `Act on all ${count(list.data.totalCount)}${list.data.totalCountCapped ? '+' : ''} that match…`) : null),
-        h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter operations', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
+          ctx.me.role === 'operator' ? h('button', {
+            type: 'button', class: 'button', disabled: !active.length || !list.data?.totalCount, title: active.length ? undefined : 'Choose a filter first',
+            onclick: () => askBatch(ctx, filterOf(params)),
+          }, active.length && list.data ? `Act on all ${count(list.data.totalCount)}${list.data.totalCountCapped ? '+' : ''} that match…` : 'Act on all that match…') : null),
+        views(),
+        h('button', { type: 'button', class: 'button only-phone', 'aria-expanded': String(open), onclick: () => { open = !open; ctx.update(); } },
+          open ? 'Hide the filters' : `Filters and order${active.length ? ` (${active.length})` : ''}`),
+        h('form', { class: `filters ${open ? 'open' : 'closed'}`, role: 'search', 'aria-label': 'Filter operations', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
           h('label', { class: 'field grow' }, h('span', null, 'Search'),
             h('input', {
-              type: 'search', name: 'q', value: search, placeholder: 'ID, or name of the shoot', autocomplete: 'off', spellcheck: 'false',
+              type: 'search', name: 'q', value: search, placeholder: 'ID, or name of runtime or shoot', autocomplete: 'off', spellcheck: 'false',
               oninput: (/** @type {any} */ e) => {
                 search = e.target.value;
                 clearTimeout(typing);
@@ -169,39 +247,66 @@ export function operations(ctx) {
           select('Worker', 'worker', [['', 'All workers'], ...steps.workers], params.get('worker') ?? '', (v) => filter({ worker: v, step: '' })),
           select('Step', 'step', [['', 'All steps'], ...steps.of(params.get('worker') ?? '')], params.get('step') ?? '', (v) => filter({ step: v })),
           select('Created', 'since', periods, params.get('since') ?? '', (v) => filter({ since: v, until: '' })),
+          select('Order', 'sort', orders, params.get('sort') ?? '', (v) => filter({ sort: v })),
           h('fieldset', { class: 'chips' }, h('legend', null, 'State'), states.map((s) => h('label', { class: `chip ${chosen.includes(s) ? 'on' : ''}` },
             h('input', {
               type: 'checkbox', name: 'state', value: s, checked: chosen.includes(s),
               onchange: (/** @type {any} */ e) => filter({ state: states.filter((x) => (x === s ? e.target.checked : chosen.includes(x))).join(',') }),
-            }), badge(s)))),
-          active.length || params.get('cursor') ? h('a', { class: 'button plain', href: '/console/operations' }, 'Clear all') : null),
+            }), badge(s))),
+            h('button', { type: 'button', class: 'button plain', disabled: !params.size, onclick: () => ctx.go('/console/operations') }, 'Clear all'))),
         params.get('orchestration') ? h('p', { class: 'line' }, 'Orchestration ',
           h('a', { href: `/console/orchestrations/${encodeURIComponent(params.get('orchestration') ?? '')}`, class: 'mono' }, params.get('orchestration'))) : null,
-        params.get('instance') ? h('p', { class: 'line' }, 'Instance ', h('code', null, params.get('instance'))) : null,
-        fresh.size && !params.get('cursor') ? h('div', { class: 'fresh', role: 'status' },
-          h('button', { type: 'button', class: 'button primary', onclick: load },
+        params.get('instance') ? h('p', { class: 'line' }, 'Instance ', h('a', { href: instanceURL(params.get('instance') ?? ''), class: 'mono' }, params.get('instance'))) : null,
+        fresh.size && !params.get('cursor') && !params.get('sort') ? h('div', { class: 'fresh', role: 'status' },
+          h('button', { type: 'button', class: 'button primary', onclick: reload },
             `Show ${fresh.size >= mostNew ? mostNew + '+' : plural(fresh.size, 'new operation')}`)) : null,
-        h('div', { class: 'list' }, shown(list, (d) => (d.data.length ? [rows(d.data, now), pager(d)] : nothing(active.length > 0)))),
+        h('div', { class: `list ${loading && list.data ? 'stale' : ''}`, 'aria-busy': loading }, shown(list, (d) => (d.data.length ? [
+          d.sortedWithin ? h('p', { class: 'muted small', role: 'status' }, `Of the newest ${count(d.sortedWithin)} that match; filter for the others.`) : null,
+          rows(d.data, now, params.get('sort') ?? '', (sort) => filter({ sort })), pager(d)] : nothing(active.length > 0)))),
       ];
     },
   };
 
+  /** Renders the saved views. */
+  function views() {
+    const now = new URLSearchParams(params);
+    for (const part of ['cursor', 'page']) now.delete(part);
+    const link = (/** @type {SavedView} */ v) => h('a', {
+      href: `/console/operations?${new URLSearchParams(v.query)}`, 'aria-current': sameQuery(now, new URLSearchParams(v.query)) ? 'page' : undefined,
+    }, v.name);
+    return h('nav', { class: 'views', 'aria-label': 'Saved views' }, h('ul', null,
+      h('li', null, h('a', { href: '/console/operations', 'aria-current': now.size ? undefined : 'page' }, 'All')),
+      builtIn.map((v) => h('li', { key: v.query }, link(v))),
+      saved.map((v) => h('li', { key: v.name, class: 'own' }, link(v), h('button', {
+        type: 'button', class: 'button plain small', 'aria-label': `Delete the view ${v.name}`, onclick: () => store(saved.filter((x) => x.name !== v.name)),
+      }, '×'))),
+      h('li', null, h('button', { type: 'button', class: 'button plain small', disabled: !now.size, onclick: save }, 'Save view…'))));
+  }
+
   /** @param {any} d */
   function pager(d) {
     const cursor = params.get('cursor');
+    if (bounded(params)) {
+      const n = Math.max(1, Number(params.get('page')) || 1);
+      if (n === 1 && n * pageSize >= (d.sortedWithin ?? d.totalCount)) return null;
+      return h('nav', { class: 'pager', 'aria-label': 'Pages' },
+        h('button', { type: 'button', class: 'button', disabled: n === 1, onclick: () => page('page', n > 2 ? String(n - 1) : '') }, 'Previous'),
+        h('button', { type: 'button', class: 'button', disabled: n * pageSize >= (d.sortedWithin ?? d.totalCount), onclick: () => page('page', String(n + 1)) }, 'Next'));
+    }
     if (!cursor && !d.nextCursor) return null;
+    const [first, before, after] = params.get('sort') === 'oldest' ? ['Oldest', 'Older', 'Newer'] : ['Newest', 'Newer', 'Older'];
     return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-      h('button', { type: 'button', class: 'button', disabled: !cursor, onclick: () => { trail = []; page(''); } }, 'Newest'),
-      h('button', { type: 'button', class: 'button', disabled: !cursor || !trail.length, onclick: () => page(trail.pop() ?? '') }, 'Newer'),
-      h('button', {
-        type: 'button', class: 'button', disabled: !d.nextCursor,
-        onclick: () => {
-          trail.push(cursor ?? '');
-          page(d.nextCursor);
-        },
-      }, 'Older'));
+      h('button', { type: 'button', class: 'button', disabled: !cursor, onclick: () => page('cursor', '') }, first),
+      h('button', { type: 'button', class: 'button', disabled: !cursor || !trail.length, onclick: () => page('cursor', trail.at(-1) ?? '', trail.slice(0, -1)) }, before),
+      h('button', { type: 'button', class: 'button', disabled: !d.nextCursor, onclick: () => page('cursor', d.nextCursor, [...trail, cursor ?? '']) }, after));
   }
 }
+
+/** Reports whether the API sorts a limited number of operations. @param {URLSearchParams} params */
+const bounded = (params) => ['duration', 'attempts', 'state'].includes(params.get('sort') ?? '');
+
+/** @param {URLSearchParams} a @param {URLSearchParams} b */
+const sameQuery = (a, b) => String([...a].sort()) === String([...b].sort());
 
 /**
  * Returns the request for a page.
@@ -211,7 +316,7 @@ export function operations(ctx) {
 function path(params, horizon) {
   const query = filterOf(params);
   query.set('page_size', String(pageSize));
-  if (params.get('cursor')) query.set('cursor', params.get('cursor') ?? '');
+  for (const name of ['cursor', 'page', 'sort']) if (params.get(name)) query.set(name, params.get(name) ?? '');
   if (horizon && !query.has('until') && !query.has('cursor')) query.set('until', horizon);
   return `/operations?${query}`;
 }
@@ -243,7 +348,7 @@ function matches(o, params) {
   const q = params.get('q');
   return has('state', o.state) && has('type', o.type) && has('plan', o.plan) && has('step', o.step) && has('waiting', o.waiting?.reason)
     && has('worker', o.waiting?.worker) && has('instance', o.instanceId) && has('orchestration', o.orchestrationId)
-    && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName].includes(q)) && !params.get('until');
+    && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName, o.runtimeName].includes(q)) && !params.get('until');
 }
 
 /** @param {any} d */
@@ -271,11 +376,20 @@ function nothing(filtered) {
 /**
  * @param {any[]} data
  * @param {number} now
+ * @param {string} order
+ * @param {(order: string) => void} sort
  */
-function rows(data, now) {
-  return table('Operations, newest first',
-    [th('Operation'), th('State'), th('Type'), th('Plan'), th('Step and reason for waiting'), th('Created'), th('Took', 'number'), th('Instance')],
-    h('tbody', null, data.map((o) => row(o, now))), 'operations cards');
+function rows(data, now, order, sort) {
+  /** @type {(label: string, to: string, direction: string, className?: string) => import('../vdom.js').Child} */
+  const sorter = (label, to, direction, className = '') => h('th', { scope: 'col', class: className, 'aria-sort': direction === 'none' ? undefined : direction },
+    h('button', { type: 'button', class: 'sort', onclick: () => sort(to) }, label, h('span', { 'aria-hidden': 'true' }, { ascending: ' ▲', descending: ' ▼' }[direction] ?? ' ')));
+  const by = (/** @type {string} */ name) => (order === name ? 'descending' : 'none');
+  return table(`Operations, ${(orders.find(([name]) => name === order)?.[1] ?? orders[0][1]).toLowerCase()}`, [
+    th('Operation'), sorter('State', order === 'state' ? '' : 'state', by('state')), th('Runtime'), th('Type'), th('Plan'),
+    sorter('Step, attempts and reason', order === 'attempts' ? '' : 'attempts', by('attempts')),
+    sorter('Created', order === '' ? 'oldest' : '', order === '' ? 'descending' : order === 'oldest' ? 'ascending' : 'none'),
+    sorter('Took', order === 'duration' ? '' : 'duration', by('duration'), 'number')],
+  h('tbody', null, data.map((o) => row(o, now))), 'operations cards');
 }
 
 /**
@@ -288,11 +402,23 @@ export function row(o, now) {
   return h('tr', { key: o.id, class: o.changedAt && now - o.changedAt < 1500 ? 'changed' : '' },
     h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
     h('td', null, label(o)),
-    h('td', { class: 'nowrap' }, typeNames[o.type] ?? o.type), h('td', null, o.plan),
+    h('td', { class: 'name', 'data-label': 'runtime' }, h('a', { href: instanceURL(o.instanceId), class: o.runtimeName ? '' : 'mono', title: [o.runtimeName, o.shootName, o.instanceId].filter(Boolean).join(', ') },
+      o.runtimeName || short(o.instanceId))),
+    h('td', { class: 'type' }, typeNames[o.type] ?? o.type), h('td', null, o.plan),
     h('td', { class: 'wide' }, what(o, now)),
-    h('td', { class: 'nowrap' }, time(o.createdAt, now)),
-    h('td', { class: 'number nowrap', 'data-label': 'took' }, o.state === 'pending' ? '–' : o.finishedAt ? duration(end - begin) : lasting(end - begin)),
-    h('td', { 'data-label': 'instance' }, h('a', { href: operationsURL({ instance: o.instanceId }), class: 'mono', title: o.instanceId }, short(o.instanceId))));
+    h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now)),
+    h('td', { class: 'number nowrap', 'data-label': o.finishedAt ? 'took' : 'for' }, o.state === 'pending' ? '–' : o.finishedAt ? duration(end - begin) : lasting(end - begin)));
+}
+
+/**
+ * Renders an error by its useful end; the whole text opens on demand.
+ * @param {string} text
+ * @param {string} [component]
+ */
+export function failure(text, component = '') {
+  const end = usefulEnd(text, component);
+  if (end === text) return h('span', { class: 'failure' }, text);
+  return h('details', { class: 'failure more' }, h('summary', { title: 'Show the whole error' }, end), h('span', { class: 'whole' }, text));
 }
 
 /** Renders the state; for an operation in progress, the reason why it waits. @param {Operation} o */
@@ -308,12 +434,15 @@ function label(o) {
 function what(o, now) {
   const words = waitingWords(o, now);
   const polls = ['polling', 'event'].includes(o.waiting?.reason ?? '');
-  const failure = polls ? '' : errorLine(o.error) || (o.waiting?.reason === 'failing' || o.state === 'cancelled' ? o.message : '');
+  const text = polls ? '' : errorLine(o.error) || (o.waiting?.reason === 'failing' || o.state === 'cancelled' ? o.message : '');
+  // While a stage is repeated, the reason belongs to a later step than the current one.
+  const step = o.waiting?.step || o.step;
+  const attempts = o.budget?.attempts ?? o.stepAttempt ?? 0;
   return [
-    o.step ? h('span', { class: 'step' }, o.step, o.stepAttempt && o.stepAttempt > 1 ? h('span', { class: 'muted' }, ` attempt ${o.stepAttempt}`) : null) : null,
+    step ? h('span', { class: 'step' }, step, attempts > 1 ? h('span', { class: 'muted' }, ` attempt ${count(attempts)}`) : null) : null,
     words && o.waiting?.reason !== 'executing' ? h('span', { class: 'words' }, words) : null,
     polls && o.message ? h('span', { class: 'words', title: o.message }, o.message) : null,
-    failure ? h('span', { class: 'failure', title: failure }, failure) : null,
+    text ? failure(text, o.error?.component) : null,
     o.cancelRequested ? h('span', { class: 'words' }, 'cancellation requested') : null,
     o.notCompleted?.length ? h('span', { class: 'words' }, `not completed: ${o.notCompleted.join(', ')}`) : null,
   ];

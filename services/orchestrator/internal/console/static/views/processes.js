@@ -2,7 +2,7 @@
 /** The view of a process as a diagram: its stages, their steps and workers, and the operations that wait there. */
 
 import { Resource } from '../api.js';
-import { colour, count, goDuration, name as named, operationsURL, plural, sign, spelled, typeNames } from '../format.js';
+import { clock, colour, count, goDuration, name as named, operationsURL, plural, sign, spelled, typeNames } from '../format.js';
 import { shown } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -10,6 +10,8 @@ import { h } from '../vdom.js';
 const intoView = (element) => element && requestAnimationFrame(() => element.scrollIntoView({ block: 'center' }));
 
 const builtIn = 'orchestrator';
+/** The reasons that are counted beside all operations at a step, the worst first. */
+const counted = ['no_worker', 'no_answer', 'failing', 'slow', 'held', 'limited', 'event', 'polling'];
 
 /**
  * @param {import('../parts.js').Context} ctx
@@ -20,9 +22,8 @@ export function processes(ctx) {
   let params = ctx.params;
   const definitions = new Resource(ctx.api, '/processes', { changed: ctx.update, every: 60_000 });
   const workers = new Resource(ctx.api, '/workers', { changed: ctx.update, every: 4000 });
-  const stuck = new Resource(ctx.api, `/stuck?type=${encodeURIComponent(chosen)}`, { changed: ctx.update, every: 4000 });
-  const figures = new Resource(ctx.api, '/overview', { changed: ctx.update, every: 4000 });
-  const all = chosen in typeNames ? [definitions, workers, stuck, figures] : [definitions];
+  const figures = new Resource(ctx.api, `/steps?type=${encodeURIComponent(chosen)}`, { changed: ctx.update, every: 4000 });
+  const all = chosen in typeNames ? [definitions, workers, figures] : [definitions];
   const resume = () => all.forEach((r) => r.refresh());
   resume();
   return {
@@ -33,7 +34,7 @@ export function processes(ctx) {
       params = next;
     },
     render: () => [
-      h('div', { class: 'head' }, h('h1', null, 'Processes')),
+      h('div', { class: 'head' }, h('h1', null, 'Processes'), h('p', { class: 'muted small' }, figures.at ? `as of ${clock(figures.at)}` : '')),
       h('nav', { class: 'tabs', 'aria-label': 'Processes' }, h('ul', null, Object.entries(typeNames).map(([type, name]) => h('li', null,
         h('a', { href: `/console/processes/${type}`, 'aria-current': type === chosen ? 'page' : undefined }, name))))),
       shown(definitions, (d) => {
@@ -51,36 +52,38 @@ export function processes(ctx) {
         h('a', { href: operationsURL({ type: p.operation, state: 'in progress' }) }, 'Operations in progress')),
       h('ol', { class: 'diagram', 'aria-label': 'Stages' }, p.stages.map((/** @type {any} */ stage, /** @type {number} */ i) => h('li', { key: stage.name, class: 'box' },
         h('h2', null, h('span', { class: 'ordinal', 'aria-hidden': 'true' }, i + 1), stage.name, stage.finally ? h('span', { class: 'muted' }, ' always runs') : null),
-        h('ol', { class: 'nodes', 'aria-label': `Steps of ${stage.name}` }, stage.steps.map((/** @type {any} */ s) => node(p, s)))))),
+        h('ol', { class: 'nodes', 'aria-label': `Steps of ${stage.name}` }, stage.steps.map((/** @type {any} */ s) => node(p, stage.name, s)))))),
     ];
   }
 
   /** @param {{ every: string, timeout: string }} budget */
   function limit(budget) {
-    const timeout = goDuration(budget.timeout);
-    return `every ${goDuration(budget.every)}${timeout ? ` for ${timeout}` : ''}`;
+    return `every ${goDuration(budget.every)} ${/[1-9]/.test(budget.timeout) ? `for ${goDuration(budget.timeout)}` : 'until the operation times out'}`;
   }
 
   /**
    * @param {any} p
+   * @param {string} stage
    * @param {any} s
    */
-  function node(p, s) {
+  function node(p, stage, s) {
     const dead = s.worker !== builtIn && (workers.data?.data ?? []).some((/** @type {any} */ w) => w.name === s.worker && w.missingSteps.includes(s.name));
-    const groups = (stuck.data?.data ?? []).filter((/** @type {any} */ g) => g.step === s.name);
-    const here = (figures.data?.steps ?? []).filter((/** @type {any} */ x) => x.type === p.operation && x.step === s.name)
-      .reduce((/** @type {number} */ n, /** @type {any} */ x) => n + x.count, 0);
+    const counts = (figures.data?.data ?? []).find((/** @type {any} */ x) => x.stage === stage && x.step === s.name);
+    // The order of the reasons does not depend on their counts, so that nothing moves.
+    const groups = counted.filter((reason) => counts?.waiting[reason]).map((reason) => ({ reason, count: counts.waiting[reason] }));
     const marked = params.get('step') === s.name;
     return h('li', {
       key: s.name, class: `node ${dead ? 'dead' : ''} ${marked ? 'marked' : ''} ${s.worker === builtIn ? 'built-in' : ''}`, 'aria-current': marked ? 'step' : undefined,
       ref: marked ? intoView : undefined,
     },
       h('h3', null, named(s.name)),
-      h('p', { class: 'who' }, s.worker === builtIn ? 'the orchestrator' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
+      h('p', { class: 'by' }, s.worker === builtIn ? 'the orchestrator' : h('a', { href: `/console/workers?worker=${encodeURIComponent(s.worker)}` }, s.worker)),
       dead ? h('p', { class: 'text-bad' }, sign('missing'), 'no live worker') : null,
-      here ? h('p', null, h('a', { href: operationsURL({ type: p.operation, step: s.name }) }, `${plural(here, 'operation')} here`)) : null,
+      counts?.operations ? h('p', null, h('a', { href: operationsURL({ type: p.operation, step: s.name }) }, `${plural(counts.operations, 'operation')} here`)) : null,
       groups.map((/** @type {any} */ g) => h('p', { key: g.reason }, h('a', { class: `text-${colour(g.reason)}`, href: operationsURL({ type: p.operation, step: s.name, waiting: g.reason }) },
         sign(g.reason), `${count(g.count)} ${spelled(g.reason)}`))),
+      counts?.failedLastDay ? h('p', null, h('a', { class: 'text-bad', href: operationsURL({ type: p.operation, step: s.name, state: 'failed', since: '24h' }) },
+        sign('failed'), `${count(counts.failedLastDay)} failed in 24 h`)) : null,
       s.when ? h('p', { class: 'when' }, h('span', { class: 'muted' }, 'if '), h('code', null, s.when)) : null,
       s.worker === builtIn ? null : h('dl', { class: 'limits' },
         h('div', null, h('dt', null, 'retry'), h('dd', null, `${limit(s.retry)}${s.retry.scope === 'step' ? ', only this step' : ''}`)),

@@ -2,7 +2,7 @@
 /** The list of workers with their rates and the operations that wait for them. */
 
 import { Resource } from '../api.js';
-import { absolute, badge, clock, count, operationsURL, plural, time } from '../format.js';
+import { badge, clock, count, operationsURL, plural, sign, time } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -36,7 +36,7 @@ export function workers(ctx) {
     render: () => [
       h('div', { class: 'head' }, h('h1', null, 'Workers'), list.at ? h('p', { class: 'muted small' }, `as of ${clock(list.at)}`) : null),
       shown(list, (d) => (d.data.length ? rows(d.data, params.get('worker') ?? '', ctx.now()) : h('div', { class: 'empty' }, h('p', null, 'No process uses a worker, and no worker responds.')))),
-      h('p', { class: 'muted small' }, 'Rates are per minute. ', h('b', null, 'Lag'), ' is the number of commands on the bus; ', h('b', null, 'in progress'), ' is the number of commands at replicas; ', h('b', null, 'waiting'), ' is the number of operations at its steps that poll, fail, get no answer or have no live worker.'),
+      h('p', { class: 'muted small' }, 'Rates are per minute, over the last one to two minutes. A ', h('b', null, 'retry'), ' is a try that ended with an error or without an answer and is repeated; a ', h('b', null, 'failure'), ' ends the step. ', h('b', null, 'Lag'), ' is the number of commands on the bus; ', h('b', null, 'at work'), ' is the number of commands at replicas; ', h('b', null, 'waiting'), ' is the number of operations at its steps that poll, fail, get no answer or have no live worker.'),
     ],
   };
 }
@@ -50,21 +50,27 @@ function rows(data, wanted, now) {
   // Missing workers come first.
   const trouble = (/** @type {any} */ w) => (w.alive ? (w.missingSteps.length ? 1 : 2) : 0);
   const sorted = [...data].sort((a, b) => trouble(a) - trouble(b) || a.name.localeCompare(b.name));
-  return table('Workers', [th('Worker'), th('State'), th('Replicas', 'number'), th('Version'), th('Lag', 'number'), th('In progress', 'number'), th('Steps / min', 'number'),
-    th('Failures / min', 'number'), th('Waiting', 'number'), th('Last seen'), th('Steps')],
+  return table('Workers', [th('Worker'), th('State'), th('Replicas'), th('Lag', 'number'), th('At work', 'number'), th('Steps / min', 'number'), th('Retries / min', 'number'),
+    th('Failures / min', 'number'), th('Waiting', 'number'), th('Steps')],
   h('tbody', null, sorted.map((w) => h('tr', { key: w.name, class: w.name === wanted ? 'marked' : '' },
     h('th', { scope: 'row' }, h('a', { href: operationsURL({ worker: w.name }), 'data-row': true }, w.name)),
-    h('td', null, w.alive ? (w.missingSteps.length ? badge('not completed', 'incomplete') : badge('alive')) : badge('missing')),
-    h('td', { class: 'number', 'data-label': 'replicas' }, count(w.replicas)),
-    h('td', { class: 'version' }, w.versions.length ? w.versions.join(', ') : dash()),
-    lag('lag', w.pending), lag('in progress', w.deliveredNotAcked),
+    h('td', null, w.alive ? (w.missingSteps.length ? badge('not completed', 'incomplete') : badge('alive')) : badge('missing'),
+      w.alive ? null : h('span', { class: 'words small' }, w.lastSeen ? [' last seen ', time(w.lastSeen, now)] : ' not seen yet')),
+    h('td', { class: 'version', 'data-label': 'replicas' }, w.replicas ? versions(w) : dash()),
+    lag('lag', w.pending), lag('at work', w.deliveredNotAcked),
     h('td', { class: 'number', 'data-label': 'steps / min' }, rate(w.stepsPerMinute)),
+    h('td', { class: 'number', 'data-label': 'retries / min' }, w.retriesPerMinute ? h('b', { class: 'text-wait' }, rate(w.retriesPerMinute)) : '0'),
     h('td', { class: 'number', 'data-label': 'failures / min' }, w.failuresPerMinute ? h('b', { class: 'text-bad' }, rate(w.failuresPerMinute)) : '0'),
     h('td', { class: 'number', 'data-label': 'waiting' }, w.operationsWaiting ? h('a', { href: operationsURL({ worker: w.name, waiting: 'failing,no_answer,no_worker,polling' }), title: plural(w.operationsWaiting, 'operation') }, count(w.operationsWaiting)) : '0'),
-    h('td', { class: 'nowrap', 'data-label': 'last seen' }, w.lastSeen ? (w.alive ? h('span', { title: absolute(w.lastSeen) }, 'now') : time(w.lastSeen, now)) : h('span', { class: 'muted' }, 'not yet')),
     h('td', { class: 'wide' },
       w.missingSteps.length ? h('span', { class: 'failure' }, `no replica serves ${w.missingSteps.join(', ')}`) : null,
       w.steps?.length ? h('details', null, h('summary', null, plural(w.steps.length, 'step')), h('span', { class: 'mono small' }, w.steps.join(', '))) : null)))), 'workers cards');
+}
+
+/** Renders the replicas of each version. @param {any} w */
+function versions(w) {
+  return [w.versionReplicas.map((/** @type {any} */ v) => h('span', { key: v.version, class: 'release' }, `${count(v.replicas)} × ${v.version || 'unnamed'}`)),
+    w.versionReplicas.length > 1 ? h('span', { class: 'badge run' }, sign('retrying'), `${w.versionReplicas.length} versions`) : null];
 }
 
 const dash = () => h('span', { class: 'muted' }, '–');

@@ -1,0 +1,160 @@
+// @ts-check
+/** Everything about one customer's runtime. */
+
+import { Resource } from '../api.js';
+import { absolute, badge, clock, count, duration, lasting, operationURL, operationsURL, short, stamp, time, typeNames, waitingWords } from '../format.js';
+import { shown, table, th } from '../parts.js';
+import { h } from '../vdom.js';
+import { failure } from './operations.js';
+
+/** The colours of the states of runtimes. @type {Record<string, [look: string, text?: string]>} */
+const looks = {
+  succeeded: ['succeeded', 'ready'], failed: ['failed'], error: ['failed', 'error after an update or upgrade'], provisioning: ['in progress'], deprovisioning: ['in progress'],
+  updating: ['in progress'], upgrading: ['in progress'], suspended: ['held'], deprovisioned: ['cancelled'], deprovisionincomplete: ['not completed', 'deprovisioned, not completed'],
+};
+
+/** Renders the state of a runtime. @param {string} state */
+export const runtimeBadge = (state) => badge(looks[state]?.[0] ?? 'pending', looks[state]?.[1] ?? state);
+
+/**
+ * @param {import('../parts.js').Context} ctx
+ * @returns {import('../parts.js').View}
+ */
+export function instance(ctx) {
+  const id = ctx.parts[1];
+  const url = `/instances/${encodeURIComponent(id)}`;
+  const all = new Resource(ctx.api, url, { every: 5000, changed: ctx.update });
+  const maintenance = new Resource(ctx.api, `${url}/maintenance-window`, { changed: ctx.update });
+  all.refresh();
+  maintenance.refresh();
+  const name = () => all.data?.detail?.runtime.name || all.data?.operations[0]?.runtimeName || short(id);
+
+  return {
+    title: () => `Runtime ${name()}`,
+    resume: () => all.refresh(),
+    close: () => {
+      all.close();
+      maintenance.close();
+    },
+    render: () => [
+      h('p', { class: 'crumb' }, h('a', { href: operationsURL({ instance: id }) }, 'Operations of this instance')),
+      h('div', { class: 'title-row' },
+        h('h1', null, name(), ' ', h('span', { class: 'id' }, id)),
+        h('p', { class: 'muted small' }, all.at ? `as of ${clock(all.at)}` : '')),
+      shown(all, content),
+    ],
+  };
+
+  /** @param {any} d */
+  function content(d) {
+    const now = ctx.now();
+    const i = d.detail;
+    const kinds = new Map([...(i?.suspensions ?? []).map((/** @type {string} */ o) => [o, 'suspension']), ...(i?.unsuspensions ?? []).map((/** @type {string} */ o) => [o, 'end of suspension'])]);
+    return [
+      (d.problems ?? []).map((/** @type {string} */ p) => h('p', { key: p, class: 'note bad', role: 'status' }, `Only a part is shown: ${p}.`)),
+      i ? [states(i, now), facts(i)] : null,
+      h('section', null, h('h2', null, 'Operations', h('span', { class: 'muted small' }, ` ${d.operationCount > d.operations.length ? `the newest ${d.operations.length} of ` : ''}${count(d.operationCount)}`)),
+        d.operations.length ? operationRows(d.operations, kinds, now) : none('No operations are stored; old ones are removed.')),
+      i ? h('section', null, h('h2', null, 'Bindings'), i.bindings?.length ? bindingRows(i.bindings, now) : none('No bindings.')) : null,
+      i?.parameters ? h('section', null, h('h2', null, 'Parameters'), parameters(i.parameters, i.effectiveParameters ?? {})) : null,
+      h('section', null, h('h2', null, 'Orchestrations'), d.orchestrations.length ? memberRows(d.orchestrations, now) : none('The instance is in no orchestration.')),
+      d.events.length ? h('section', null, h('h2', null, 'Events', h('span', { class: 'muted small' }, ` the newest ${d.events.length}`)), eventRows([...d.events].reverse())) : null,
+    ];
+  }
+
+  /** @param {any} i @param {number} now */
+  function states(i, now) {
+    return h('p', { class: 'state-line' }, runtimeBadge(i.state), ' ',
+      i.expiredAt ? [badge('not completed', 'expired'), ' since ', time(i.expiredAt, now), '. It cannot be used again; the platform can only remove it. '] : null,
+      i.state === 'suspended' && !i.expiredAt ? 'The runtime is removed and the instance kept; a provisioning recreates it when the platform ends the suspension. ' : null,
+      i.deletedAt ? ['removed ', time(i.deletedAt, now)] : null);
+  }
+
+  /** @param {any} i */
+  function facts(i) {
+    const w = maintenance.data;
+    const window = !w ? (maintenance.error ? `not known: ${maintenance.error.message}` : 'asking…') : w.problem ? `not known: ${w.problem}` : w.begin ? `${timeOfDay(w.begin)} to ${timeOfDay(w.end)}` : 'none';
+    /** @type {[string, any][]} */
+    const list = [
+      ['Plan', i.plan.name], ['Region', [i.runtime.region, i.runtime.provider ? h('span', { class: 'muted' }, ` ${i.runtime.provider}`) : null]], ['Kyma version', i.kymaVersion],
+      ['Shoot', i.runtime.shootName && h('code', null, i.runtime.shootName)], ['Runtime ID', i.runtimeId && h('code', null, i.runtimeId)],
+      ['Global account', h('code', null, i.globalAccountId)],
+      ['Subscription account', i.subscriptionAccountId && i.subscriptionAccountId !== i.globalAccountId && h('code', null, i.subscriptionAccountId)],
+      ['Subaccount', h('code', null, i.subaccountId)], ['Platform region', i.platformRegion],
+      ['Created', h('time', { datetime: i.createdAt, title: absolute(i.createdAt) }, stamp(i.createdAt))],
+      ['Maintenance window', window], ['Maintenance version', i.maintenanceVersion],
+    ];
+    return h('dl', { class: 'facts' }, list.filter(([, v]) => v).map(([k, v]) => h('div', { key: k }, h('dt', null, k), h('dd', null, v))));
+  }
+}
+
+const none = (/** @type {string} */ text) => h('p', { class: 'muted' }, text);
+
+/** Formats a time of day such as 220000+0000. @param {string} text */
+function timeOfDay(text) {
+  const m = /^(\d\d)(\d\d)\d\d([+-])(\d\d)(\d\d)$/.exec(text);
+  if (!m) return text;
+  return `${m[1]}:${m[2]} ${m[4] === '00' && m[5] === '00' ? 'UTC' : `UTC${m[3]}${m[4]}:${m[5]}`}`;
+}
+
+/**
+ * @param {import('../format.js').Operation[]} list
+ * @param {Map<string, string>} kinds
+ * @param {number} now
+ */
+function operationRows(list, kinds, now) {
+  return table('Operations of the instance, newest first', [th('Operation'), th('State'), th('Type'), th('Step and reason'), th('Created'), th('Took', 'number')],
+    h('tbody', null, list.map((o) => {
+      const begin = Date.parse(o.startedAt ?? o.createdAt);
+      const reason = o.waiting?.reason;
+      const error = o.error?.message;
+      return h('tr', { key: o.id },
+        h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
+        h('td', null, badge(o.state === 'in progress' && reason && reason !== 'executing' ? reason : o.state)),
+        h('td', null, typeNames[o.type] ?? o.type, kinds.has(o.id) ? h('span', { class: 'muted' }, ` (${kinds.get(o.id)})`) : null),
+        h('td', { class: 'wide' }, o.step ? h('span', { class: 'step' }, o.step) : null, reason && reason !== 'executing' ? h('span', { class: 'words' }, waitingWords(o, now)) : null,
+          error && reason !== 'polling' && reason !== 'event' ? failure([o.error?.component, o.error?.reason, error].filter(Boolean).join(': '), o.error?.component) : null,
+          o.notCompleted?.length ? h('span', { class: 'words' }, `not completed: ${o.notCompleted.join(', ')}`) : null),
+        h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now)),
+        h('td', { class: 'number nowrap', 'data-label': 'took' }, o.state === 'pending' ? '–' : o.finishedAt ? duration(Date.parse(o.finishedAt) - begin) : lasting(now - begin)));
+    })), 'operations cards');
+}
+
+/** @param {any[]} list @param {number} now */
+function bindingRows(list, now) {
+  const state = (/** @type {any} */ b) => (b.revokedAt ? badge('cancelled', 'revoked') : Date.parse(b.expiresAt) <= now ? badge('cancelled', 'expired') : b.createdAccessAt ? badge('alive', 'usable') : badge('in progress', 'being created'));
+  return table('Bindings, newest first', [th('Binding'), th('State'), th('Created'), th('Expires'), th('Revoked'), th('Replaces')], h('tbody', null, list.map((b) => h('tr', { key: b.bindingId },
+    h('th', { scope: 'row', class: 'wrap' }, h('code', null, b.bindingId)), h('td', null, state(b)),
+    h('td', { class: 'nowrap', 'data-label': 'created' }, time(b.createdAt, now)), h('td', { class: 'nowrap', 'data-label': 'expires' }, time(b.expiresAt, now)),
+    h('td', { class: 'nowrap', 'data-label': 'revoked' }, time(b.revokedAt, now)), h('td', { class: 'wrap', 'data-label': 'replaces' }, b.predecessor ? h('code', null, b.predecessor) : h('span', { class: 'muted' }, '–'))))), 'cards');
+}
+
+/**
+ * Renders the parameters as sent beside the effective ones.
+ * @param {any} sent
+ * @param {any} effective
+ */
+function parameters(sent, effective) {
+  const names = [...new Set([...Object.keys(sent), ...Object.keys(effective)])].sort();
+  if (!names.length) return none('The platform sent no parameters, and the plan has no defaults.');
+  const value = (/** @type {any} */ v) => (v === undefined ? h('span', { class: 'muted' }, '–') : h('code', null, typeof v === 'string' ? v : JSON.stringify(v)));
+  return table('Parameters', [th('Parameter'), th('As sent'), th('Effective')], h('tbody', null, names.map((n) => h('tr', { key: n },
+    h('th', { scope: 'row', class: 'wrap' }, n), h('td', { class: 'half', 'data-label': 'sent' }, value(sent[n])), h('td', { class: 'half', 'data-label': 'effective' }, value(effective[n]))))), 'cards');
+}
+
+/** @param {any[]} list @param {number} now */
+function memberRows(list, now) {
+  return table('Orchestrations of the instance, newest first', [th('Orchestration'), th('State'), th('Operation'), th('Window'), th('Description')], h('tbody', null, list.map((m) => h('tr', { key: m.operationID },
+    h('th', { scope: 'row' }, h('a', { href: `/console/orchestrations/${m.orchestrationID}`, class: 'mono', title: m.orchestrationID }, short(m.orchestrationID))),
+    h('td', null, badge(m.state)), h('td', { 'data-label': 'operation' }, h('a', { href: operationURL(m.operationID), class: 'mono', title: m.operationID }, short(m.operationID))),
+    h('td', { class: 'nowrap', 'data-label': 'window' }, time(m.maintenanceWindowBegin, now)), h('td', { class: 'wide' }, m.description)))), 'cards');
+}
+
+/** @param {any[]} list */
+function eventRows(list) {
+  return table('Events, newest first', [th('Time'), th('Level'), th('Operation'), th('Event')], h('tbody', null, list.map((e) => h('tr', { key: e.ID },
+    h('td', { class: 'nowrap' }, h('time', { datetime: e.CreatedAt, title: absolute(e.CreatedAt) }, stamp(e.CreatedAt))),
+    h('td', null, e.Level === 'error' ? badge('failed', 'error') : h('span', { class: 'muted' }, e.Level)),
+    h('td', { 'data-label': 'operation' }, h('a', { href: operationURL(e.OperationID), class: 'mono', title: e.OperationID }, short(e.OperationID))),
+    h('td', { class: 'wide' }, e.Level === 'error' ? failure(e.Message) : e.Message)))), 'cards');
+}
