@@ -133,6 +133,7 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		"keb_bus_consumer_pending|beta|KEB_COMMANDS":            1,
 		"keb_bus_consumer_ack_pending|alpha|KEB_COMMANDS":       1,
 		"keb_operations_created_total|azure|update":             2,
+		"keb_operations_started_total|azure|update":             1,
 		"keb_operation_waiting_seconds|update":                  1,
 	})
 	for _, series := range []string{
@@ -162,6 +163,7 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		"keb_step_oldest_seconds|no_worker|Second|beta":                       0,
 		"keb_worker_replicas|beta":                                            1,
 		"keb_worker_step_served|Second|beta":                                  1,
+		"keb_operations_started_total|azure|update":                           2,
 		"keb_operations_finished_total|aws|succeeded|provision":               1,
 		"keb_operations_finished_total|azure|succeeded|update":                2,
 		"keb_operations_finished_total|azure|failed|update":                   0,

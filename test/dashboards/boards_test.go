@@ -73,7 +73,35 @@ type panel struct {
 		Defaults struct {
 			Unit string
 		}
+		Overrides []struct {
+			Matcher struct {
+				ID      string
+				Options json.RawMessage // a text, for the matchers that the tests look at
+			}
+			Properties []struct {
+				ID    string
+				Value json.RawMessage
+			}
+		}
 	}
+}
+
+// colour returns the fixed colour, or the one with shades, of the series with a name; empty if it has none.
+func (p panel) colour(name string) string {
+	for _, o := range p.FieldConfig.Overrides {
+		var pattern string
+		if o.Matcher.ID != "byRegexp" || json.Unmarshal(o.Matcher.Options, &pattern) != nil ||
+			!regexp.MustCompile(strings.Trim(pattern, "/")).MatchString(name) {
+			continue
+		}
+		for _, property := range o.Properties {
+			var value struct{ FixedColor string }
+			if property.ID == "color" && json.Unmarshal(property.Value, &value) == nil {
+				return value.FixedColor
+			}
+		}
+	}
+	return ""
 }
 
 type target struct {
@@ -187,7 +215,7 @@ func TestDashboards_Panels_AreComplete(t *testing.T) {
 			if !slices.Contains([]string{"timeseries", "stat", "bargauge", "table"}, p.Type) {
 				t.Errorf("%s: %q is a %s", b.Title, p.Title, p.Type)
 			}
-			if !slices.Contains([]string{"short", "s", "percentunit", "bytes", "ops", "opm", "reqps", "mps"}, p.FieldConfig.Defaults.Unit) {
+			if !slices.Contains([]string{"none", "short", "s", "percentunit", "bytes", "ops", "opm", "reqps", "mps"}, p.FieldConfig.Defaults.Unit) {
 				t.Errorf("%s: %q has the unit %q", b.Title, p.Title, p.FieldConfig.Defaults.Unit)
 			}
 			if len(p.Description) < 20 || len(p.Targets) == 0 {
@@ -204,6 +232,113 @@ func TestDashboards_Panels_AreComplete(t *testing.T) {
 				}
 				if p.Type == "timeseries" && (q.LegendFormat == "" || q.Instant) {
 					t.Errorf("%s: %q needs a legend, and a range of time", b.Title, p.Title)
+				}
+			}
+		}
+	}
+}
+
+// TestDashboards_Throughput_IsFirst keeps the wish of the users of the original broker: throughput by type and by plan, over the full width.
+func TestDashboards_Throughput_IsFirst(t *testing.T) {
+	t.Parallel()
+	b := read(t, chart+"dashboards/keb-operations.json")
+	for i, label := range []string{"type", "plan"} {
+		p := b.Panels[i+1] // after the row
+		if p.Title != "Throughput by "+label || p.GridPos.W != 24 {
+			t.Errorf("panel %d is %q with the width %d, want the throughput by %s with 24", i+1, p.Title, p.GridPos.W, label)
+		}
+		for _, metric := range []string{"keb_operations_started_total", "keb_operations_finished_total"} {
+			if !slices.ContainsFunc(p.Targets, func(q target) bool {
+				return strings.Contains(q.Expr, metric) && strings.Contains(q.Expr, "sum by ("+label+")")
+			}) {
+				t.Errorf("%s does not show %s", p.Title, metric)
+			}
+		}
+	}
+	for _, label := range []string{"type", "plan"} {
+		if !slices.ContainsFunc(b.Panels[:5], func(p panel) bool { return p.Title == "Backlog by "+label }) {
+			t.Errorf("the backlog by %s is not among the first panels", label)
+		}
+	}
+}
+
+// TestDashboards_States_HaveTheirColours wants the same colour for a state on every panel: green, red and grey for the ends of operations, red
+// for what fails.
+func TestDashboards_States_HaveTheirColours(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{"succeeded": "green", "failed": "red", "cancelled": "#8E8E8E", "failing": "red", "no_answer": "dark-red", "in progress": "blue"}
+	families := []struct {
+		metric, label string
+		states        []string
+	}{
+		{"keb_operations_finished_total", "state", []string{"succeeded", "failed", "cancelled"}},
+		{"keb_orchestration_operations_finished_total", "state", []string{"succeeded", "failed"}},
+		{"keb_orchestrations", "state", []string{"in progress"}},
+		{"keb_operations_oldest_seconds", "state", []string{"in progress"}},
+		{"keb_operations_waiting", "reason", []string{"failing", "no_answer"}},
+		{"keb_step_operations", "condition", []string{"failing", "no_answer"}},
+	}
+	found := map[string]bool{}
+	for _, b := range boards(t) {
+		for _, p := range b.Panels {
+			for _, q := range p.Targets {
+				for _, f := range families {
+					if p.Type != "timeseries" || !strings.HasSuffix(q.LegendFormat, "{{"+f.label+"}}") || !strings.Contains(q.Expr, f.metric+"{") && !strings.Contains(q.Expr, f.metric+")") && !strings.Contains(q.Expr, f.metric+"[") {
+						continue
+					}
+					found[f.metric] = true
+					for _, state := range f.states {
+						if got := p.colour(strings.ReplaceAll(q.LegendFormat, "{{"+f.label+"}}", state)); got != want[state] {
+							t.Errorf("%s: %s: %s has the colour %q, want %q", b.Title, p.Title, state, got, want[state])
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, f := range families {
+		if !found[f.metric] {
+			t.Errorf("no panel shows %s by %s", f.metric, f.label)
+		}
+	}
+}
+
+// TestDashboards_ConsoleLinks_Exist wants every link to a view that the console has, with filters that its list of operations has.
+func TestDashboards_ConsoleLinks_Exist(t *testing.T) {
+	t.Parallel()
+	const static = repository + "services/orchestrator/internal/console/static/"
+	code := func(name string) string {
+		text, err := os.ReadFile(static + name)
+		require.NoError(t, err)
+		return string(text)
+	}
+	views := regexp.MustCompile(`const views = \{ '': overview, (.*) \}`).FindStringSubmatch(code("main.js"))
+	filters := regexp.MustCompile(`const filters = \[(.*)\]`).FindStringSubmatch(code("views/operations.js"))
+	if views == nil || filters == nil {
+		t.Fatal("the views of the console, or the filters of its operations, are not where this test looks")
+	}
+	link := regexp.MustCompile(`"\$\{console:raw\}/console/(\w*)(?:\?([^"]*))?"`)
+	for _, b := range boards(t) {
+		if b.UID == "keb-bus" {
+			continue // the console shows nothing of it
+		}
+		text, err := os.ReadFile(chart + "dashboards/" + b.file)
+		require.NoError(t, err)
+		links := link.FindAllStringSubmatch(string(text), -1)
+		if len(links) < 2 {
+			t.Errorf("%s has %d links to the console", b.file, len(links))
+		}
+		for _, l := range links {
+			if l[1] != "" && !slices.Contains(strings.Split(views[1], ", "), l[1]) {
+				t.Errorf("%s: the console has no view %q", b.file, l[1])
+			}
+			if l[2] == "" {
+				continue
+			}
+			for condition := range strings.SplitSeq(l[2], "&") {
+				name, _, _ := strings.Cut(condition, "=")
+				if l[1] != "operations" || !strings.Contains(filters[1], "'"+name+"'") {
+					t.Errorf("%s: the view %q of the console has no filter %q", b.file, l[1], name)
 				}
 			}
 		}

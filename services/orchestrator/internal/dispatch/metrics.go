@@ -22,15 +22,16 @@ const (
 // Metrics are the metrics of Dispatchers. Children of frequently used vectors are looked up once per definition instead of with every
 // step.
 type Metrics struct {
-	created, finished, steps *prometheus.CounterVec
-	sentAgain                prometheus.Counter
-	stale, conflicts         prometheus.Counter
-	unknown, factsLost       prometheus.Counter
-	foreign                  prometheus.Counter
-	batchSize, commitTime    prometheus.Histogram
-	duration, waiting        *prometheus.HistogramVec
-	stageTime, stepTime      *prometheus.HistogramVec
-	attempts                 *prometheus.HistogramVec
+	created, started      *prometheus.CounterVec
+	finished, steps       *prometheus.CounterVec
+	sentAgain             prometheus.Counter
+	stale, conflicts      prometheus.Counter
+	unknown, factsLost    prometheus.Counter
+	foreign               prometheus.Counter
+	batchSize, commitTime prometheus.Histogram
+	duration, waiting     *prometheus.HistogramVec
+	stageTime, stepTime   *prometheus.HistogramVec
+	attempts              *prometheus.HistogramVec
 
 	plans *scrape.Bound
 	// processes holds a *processMetrics by *process.Process. Definitions are few and never change.
@@ -49,6 +50,7 @@ type kind struct {
 
 type kindMetrics struct {
 	created   prometheus.Counter
+	started   prometheus.Counter
 	finished  map[event.OperationState]prometheus.Counter
 	durations map[event.OperationState]prometheus.Observer
 }
@@ -92,6 +94,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	wide := prometheus.ExponentialBuckets(0.01, 4, 12)
 	return &Metrics{
 		created:  vector("keb_operations_created_total", "Operations taken in.", "type", "plan"),
+		started:  vector("keb_operations_started_total", "Operations that have started, or started again after a retry by an operator.", "type", "plan"),
 		finished: vector("keb_operations_finished_total", "Operations that have ended.", "type", "plan", "state"),
 		steps: vector("keb_steps_finished_total", "Executions of steps that have ended, by outcome and reason of the error.",
 			"type", "step", "worker", "outcome", "reason"),
@@ -184,6 +187,7 @@ func (m *Metrics) kind(op *event.Operation) *kindMetrics {
 	if ready == nil {
 		ready = &kindMetrics{
 			created:  m.created.WithLabelValues(string(k.operation), k.plan),
+			started:  m.started.WithLabelValues(string(k.operation), k.plan),
 			finished: map[event.OperationState]prometheus.Counter{}, durations: map[event.OperationState]prometheus.Observer{},
 		}
 		for _, state := range []event.OperationState{event.Succeeded, event.Failed, event.Cancelled} {
@@ -210,8 +214,11 @@ func (m *Metrics) observeOne(w *work) {
 		switch e := &w.change.History[i]; {
 		case e.Kind == engine.KindStep:
 			ready.stages[e.Stage].steps[e.Step].observe(m, w, e)
-		case e.Kind == engine.KindStarted && e.Cursor == 1: // not after a retry by an operator
-			ready.waiting.Observe(e.StartedAt.Sub(w.row.CreatedAt).Seconds())
+		case e.Kind == engine.KindStarted:
+			m.kind(&w.row.Operation).started.Inc()
+			if e.Cursor == 1 { // not after a retry by an operator
+				ready.waiting.Observe(e.StartedAt.Sub(w.row.CreatedAt).Seconds())
+			}
 		}
 	}
 	for _, s := range w.effects.Stages {
