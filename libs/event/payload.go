@@ -59,6 +59,8 @@ type Operation struct {
 	Credentials []string `json:"credentials,omitempty"`
 	// Temporary reports whether a deprovisioning suspends the instance: its runtime is removed, and the instance remains.
 	Temporary bool `json:"temporary,omitempty"`
+	// Purpose distinguishes the operations of a suspension; empty for all others.
+	Purpose Purpose `json:"purpose,omitempty"`
 	// UserAgent is the user agent of the client that requested a deprovisioning; empty for other operations.
 	UserAgent string `json:"userAgent,omitempty"`
 	// Update contains the changes of an update; absent for other operations.
@@ -66,6 +68,19 @@ type Operation struct {
 	// Upgrade contains the target of an upgrade; absent for other operations.
 	Upgrade *Upgrade `json:"upgrade,omitempty"`
 }
+
+// Purpose is why a runtime is removed although its instance remains, or is made again. An expiry is a suspension that cannot be ended.
+type Purpose string
+
+// Purposes of operations.
+const (
+	PurposeSuspension   Purpose = "suspension"
+	PurposeExpiry       Purpose = "expiry"
+	PurposeUnsuspension Purpose = "unsuspension"
+)
+
+// Purposes returns every purpose.
+func Purposes() []Purpose { return []Purpose{PurposeSuspension, PurposeExpiry, PurposeUnsuspension} }
 
 // Changes describes the changes of an update. The operation describes the instance after the update.
 type Changes struct {

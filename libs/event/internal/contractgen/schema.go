@@ -71,6 +71,8 @@ func mapper(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{Type: "object"}
 	case reflect.TypeFor[event.OperationType]():
 		return enum(event.OperationTypes()...)
+	case reflect.TypeFor[event.Purpose]():
+		return enum(event.Purposes()...)
 	case reflect.TypeFor[event.Outcome]():
 		return enum(event.OutcomeSucceeded, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeSkipped,
 			event.OutcomeNotCompleted, event.OutcomeStageLost, event.OutcomeNoAnswer)

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kyma-project/keb/libs/api/broker"
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
@@ -40,7 +41,7 @@ func (b *Broker) Expire(ctx context.Context, call osb.Call, instanceID string) (
 		if err := tx.Expire(ctx, i.ID, b.deps.Now()); err != nil {
 			return err
 		}
-		operation, err = b.suspend(ctx, tx, call, i, newest, operationID)
+		operation, err = b.suspendFor(ctx, tx, call, i, newest, operationID, event.PurposeExpiry)
 		if e, ok := errors.AsType[*osb.Error](err); ok {
 			refused, err = e, nil
 		}

@@ -15,6 +15,13 @@ import (
 func (b *Broker) suspend(
 	ctx context.Context, tx *store.Tx, call osb.Call, i *instance.Instance, newest *instance.Operation, operationID string,
 ) (string, error) {
+	return b.suspendFor(ctx, tx, call, i, newest, operationID, event.PurposeSuspension)
+}
+
+// suspendFor is suspend for a suspension or an expiry.
+func (b *Broker) suspendFor(
+	ctx context.Context, tx *store.Tx, call osb.Call, i *instance.Instance, newest *instance.Operation, operationID string, purpose event.Purpose,
+) (string, error) {
 	switch {
 	case newest.Type == event.Deprovision && !newest.State.Final():
 		return newest.ID, nil
@@ -29,7 +36,7 @@ func (b *Broker) suspend(
 	default:
 		return "", osb.ConcurrencyError()
 	}
-	return operationID, b.recordSuspension(ctx, tx, call, i, event.Deprovision, operationID)
+	return operationID, b.recordSuspension(ctx, tx, call, i, event.Deprovision, operationID, purpose)
 }
 
 // resume recreates the runtime of a suspended instance under its old name. It returns the id of the operation, or of the one
@@ -47,18 +54,18 @@ func (b *Broker) resume(
 	if err := b.deps.Rejections.Check(event.Provision, i); err != nil {
 		return "", err
 	}
-	return operationID, b.recordSuspension(ctx, tx, call, i, event.Provision, operationID)
+	return operationID, b.recordSuspension(ctx, tx, call, i, event.Provision, operationID, event.PurposeUnsuspension)
 }
 
 func (b *Broker) recordSuspension(
-	ctx context.Context, tx *store.Tx, call osb.Call, i *instance.Instance, t event.OperationType, operationID string,
+	ctx context.Context, tx *store.Tx, call osb.Call, i *instance.Instance, t event.OperationType, operationID string, purpose event.Purpose,
 ) error {
 	names, err := tx.CredentialNames(ctx, i.ID)
 	if err != nil {
 		return err
 	}
 	operation := i.Event(operationID, t, names)
-	operation.Temporary = t == event.Deprovision
+	operation.Temporary, operation.Purpose = t == event.Deprovision, purpose
 	return tx.InsertOperation(ctx, store.Request{
 		Operation: operation, At: b.deps.Now(), Extensions: extensions(ctx, call, operationID), Suspension: true,
 	})
