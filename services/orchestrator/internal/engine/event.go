@@ -204,6 +204,8 @@ type Entry struct {
 	FinishedAt    time.Time
 	// Folded is set if the entry stands for several tries.
 	Folded *Folded
+	// Queued is how long the command waited for its worker, in whole milliseconds; zero for less than minQueued.
+	Queued time.Duration
 	// Took is the time since the first try of the step, including all attempts and waits; zero if it was never tried. It is not
 	// stored.
 	Took time.Duration

@@ -15,6 +15,9 @@ func (m *machine) inFinally() bool {
 
 // conclude ends the operation, after its finally stage if there is one.
 func (m *machine) conclude(status event.OperationState, reason event.Error) {
+	if status == event.Cancelled {
+		m.s.Cause = m.cause()
+	}
 	f := m.p.Finally()
 	if f < 0 || m.s.Status != event.InProgress {
 		m.finish(status, reason)
@@ -35,6 +38,19 @@ func (m *machine) conclude(status event.OperationState, reason event.Error) {
 	m.clearCondition()
 	m.extendDeadlineForFinally()
 	m.advance()
+}
+
+// cause returns what the operation fails at; nil if no step fails.
+func (m *machine) cause() *Cause {
+	step := m.p.At(m.s.Stage, m.s.ConditionStep)
+	if step == nil || m.s.Error == nil || m.s.Condition != Failing && m.s.Condition != NoAnswer {
+		return nil
+	}
+	attempts := m.s.Tries[step.Name].Attempts
+	if m.s.ConditionStep == m.s.Step && m.s.StepAttempt > 0 {
+		attempts = m.s.StepAttempt
+	}
+	return &Cause{Stage: m.s.Stage, Step: m.s.ConditionStep, Error: *m.s.Error, Since: m.s.ConditionSince, Attempts: attempts}
 }
 
 // extendDeadlineForFinally makes sure that the finally stage has at least process.MaxFinally.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -31,13 +32,28 @@ func (m *machine) record(e Entry) {
 	m.out.History = append(m.out.History, e)
 }
 
+// minQueued is the shortest wait of a command that is recorded. Most commands wait for less, and need no room in the history.
+const minQueued = 50 * time.Millisecond
+
+// queued returns how long the command of a result waited for its worker. The clocks of worker and orchestrator may differ.
+func (m *machine) queued(r *Result) time.Duration {
+	if r.Worker.Name == "" { // not from a worker
+		return 0
+	}
+	waited := min(since(m.s.SentAt, r.StartedAt), math.MaxInt32*time.Millisecond).Truncate(time.Millisecond)
+	if waited < minQueued {
+		return 0
+	}
+	return waited
+}
+
 // recordStep records one execution of the current step, in the history and as a fact.
 func (m *machine) recordStep(r Result, outcome event.Outcome, retryAt *time.Time) {
 	stage, step := m.s.current(m.p)
 	m.record(Entry{
 		Kind: KindStep, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt, StepAttempt: m.s.StepAttempt,
 		Outcome: outcome, WorkerVersion: r.Worker.Version, Message: r.Message, Error: r.Error,
-		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Took: since(m.s.FirstTriedAt, m.now),
+		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Queued: m.queued(&r), Took: since(m.s.FirstTriedAt, m.now),
 	})
 	finished := &event.StepFinished{
 		Fact: m.newFact(),

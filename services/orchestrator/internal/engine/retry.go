@@ -29,9 +29,6 @@ func (m *machine) retryStep(r Result, step *process.Step) {
 	}
 	at = earlier(at, m.s.Deadline)
 	m.recordStep(r, event.OutcomeRetry, &at)
-	if m.cancelIfRequested() {
-		return
-	}
 	switch {
 	case r.Error != nil:
 		m.setCondition(Failing, m.now)
@@ -39,6 +36,9 @@ func (m *machine) retryStep(r Result, step *process.Step) {
 		m.setCondition(EventAwaited, m.now)
 	default:
 		m.setCondition(Polling, m.now)
+	}
+	if m.cancelIfRequested() {
+		return
 	}
 	m.s.DueAt = at
 	if m.s.EventKey = r.EventKey; r.EventKey != "" {

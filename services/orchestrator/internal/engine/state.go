@@ -84,6 +84,19 @@ type State struct {
 	CancelReason string
 	// Ending is set while the finally stage of a failed or cancelled operation runs.
 	Ending *Ending
+	// Cause is what a cancelled operation failed at when it was cancelled; nil if no step failed then.
+	Cause *Cause
+}
+
+// Cause is a step that failed when its operation was cancelled.
+type Cause struct {
+	// Stage and Step are indexes into the process.
+	Stage int         `json:"stage"`
+	Step  int         `json:"step"`
+	Error event.Error `json:"error"`
+	// Since is when the step began to fail, and Attempts the number of its tries.
+	Since    time.Time `json:"since"`
+	Attempts int       `json:"attempts"`
 }
 
 // Ending is the final status of an operation whose finally stage runs, and its position before that stage.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
@@ -56,6 +57,7 @@ var operationFields = []field[Change]{
 	plain("message", typeText, func(c *column, v *Change) { c.textOrNull(clean(v.Row.Message)) }),
 	encoded("error", "jsonb", func(c *column, v *Change) error { return c.error(v.Row.Error) }),
 	encoded("ending", "jsonb", func(c *column, v *Change) error { return c.json(v.Row.Ending, v.Row.Ending == nil) }),
+	encoded("cause", "jsonb", func(c *column, v *Change) error { return c.json(v.Row.Cause, v.Row.Cause == nil) }),
 	plain("stage_started_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.StageStartedAt) }),
 	plain("sent_at", typeTimestamptz, func(c *column, v *Change) {
 		if v.Row.SentAt.Equal(v.Row.FirstTriedAt) {
@@ -131,6 +133,13 @@ var historyFields = []field[line]{
 	plain("worker_version", typeText, func(c *column, v *line) { c.textOrNull(clean(v.WorkerVersion)) }),
 	plain("message", typeText, func(c *column, v *line) { c.textOrNull(clean(v.Message)) }),
 	encoded("error", "jsonb", func(c *column, v *line) error { return c.error(v.Error) }),
+	plain("queued_ms", typeInt4, func(c *column, v *line) {
+		if v.Queued == 0 {
+			c.null()
+			return
+		}
+		c.int(int(v.Queued / time.Millisecond))
+	}),
 }
 
 // releaseFields are the columns for the instances of ended operations.

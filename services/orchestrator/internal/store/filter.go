@@ -69,7 +69,9 @@ var sortKeys = map[Sort]string{
 
 // Filter selects operations; empty fields select all, and several values of one field are alternatives.
 type Filter struct {
-	States     []event.OperationState
+	States []event.OperationState
+	// Incomplete selects operations that succeeded without some of their steps, in addition to those in States.
+	Incomplete bool
 	Types      []event.OperationType
 	Plans      []string
 	InstanceID string
@@ -143,7 +145,7 @@ func (f *Filter) where() *where {
 	if f.Orchestration != "" {
 		w.add("m.orchestration_id = %s::uuid", f.Orchestration)
 	}
-	oneOf(w, "o.state", f.States)
+	f.state(w)
 	oneOf(w, "o.type", f.Types)
 	oneOf(w, "o.plan", f.Plans)
 	if f.InstanceID != "" {
@@ -173,6 +175,23 @@ func (f *Filter) where() *where {
 		w.waiting(f.Waiting, f.Unserved)
 	}
 	return w
+}
+
+// incompleteSQL is the condition of the index operations_incomplete.
+const incompleteSQL = "o.state = 'succeeded' AND o.not_completed IS NOT NULL"
+
+// state adds the condition of States and Incomplete.
+func (f *Filter) state(w *where) {
+	switch {
+	case !f.Incomplete || slices.Contains(f.States, event.Succeeded):
+		oneOf(w, "o.state", f.States)
+	case len(f.States) == 0:
+		w.conditions = append(w.conditions, incompleteSQL)
+	default:
+		n := len(w.conditions)
+		oneOf(w, "o.state", f.States)
+		w.conditions[n] = "(" + w.conditions[n] + " OR " + incompleteSQL + ")"
+	}
 }
 
 // at returns the condition that an operation is at one of the places. It reads the request only if the definitions of a type differ.

@@ -145,6 +145,39 @@ func TestOperations_Filter_FindsMatches(t *testing.T) {
 	}
 }
 
+func TestOperations_Incomplete_IsAState(t *testing.T) {
+	b := setup(t)
+	rows := several(b)
+	for _, name := range []string{"started", "second"} {
+		if _, err := b.db.Exec(`UPDATE orchestrator.operations SET state = 'succeeded', not_completed = $2 WHERE id = $1`, rows[name].Operation.ID,
+			map[string]any{"started": `{"One"}`, "second": nil}[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		states []event.OperationState
+		want   []string
+	}{
+		{nil, []string{"started"}},
+		{[]event.OperationState{event.Succeeded}, []string{"second", "started"}},
+		{[]event.OperationState{event.Failed, event.Cancelled}, []string{"failed", "started"}},
+	} {
+		list, err := b.List(t.Context(), Filter{Incomplete: true, States: c.states, Limit: 10})
+		require.NoError(t, err)
+		var got []string
+		for _, r := range list.Rows {
+			for name, row := range rows {
+				if row.Operation.ID == r.Operation.ID {
+					got = append(got, name)
+				}
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" || list.Total != len(c.want) {
+			t.Errorf("incomplete or %v: %d in all (-want +got):\n%s", c.states, list.Total, diff)
+		}
+	}
+}
+
 func TestCount_ManyMatches_StopsAtTheLimit(t *testing.T) {
 	b := filled(t)
 	for _, f := range []Filter{{}, {Types: []event.OperationType{event.Update}}, {Query: "old-"}, {States: []event.OperationState{event.Succeeded}}} {
@@ -177,6 +210,8 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 		{States: []event.OperationState{event.Failed}},
 		{States: []event.OperationState{event.Pending, event.InProgress}},
 		{States: []event.OperationState{event.Cancelled}},
+		{Incomplete: true},
+		{Incomplete: true, States: []event.OperationState{event.Failed}},
 		{Types: []event.OperationType{event.Update}},
 		{Types: []event.OperationType{event.Provision}},
 		{Plans: []string{"azure"}},

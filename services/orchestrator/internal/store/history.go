@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -17,7 +18,7 @@ const foldLock = 0x6b65620002
 const (
 	entryColumns = `cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind,
     COALESCE(worker_version, ''), COALESCE(message, ''), error,
-    COALESCE(tries, 1), first_cursor, first_stage_attempt, first_step_attempt, first_started_at, COALESCE(similar_messages, false)`
+    COALESCE(tries, 1), first_cursor, first_stage_attempt, first_step_attempt, first_started_at, COALESCE(similar_messages, false), COALESCE(queued_ms, 0)`
 	// historyOfSQL relies on history_pkey.
 	historyOfSQL = `SELECT ` + entryColumns + ` FROM orchestrator.history WHERE operation_id = $1::uuid ORDER BY cursor`
 	// foldableSQL relies on primary keys.
@@ -143,13 +144,15 @@ func scanEntry(rows *sql.Rows, before ...any) (engine.Entry, error) {
 		failure                           []byte
 		folded                            engine.Folded
 		cursor, stageAttempt, stepAttempt sql.NullInt64
+		queued                            int64
 		started                           sql.NullTime
 	)
 	err := rows.Scan(append(before, &e.Cursor, &e.Stage, &e.Step, &e.StageAttempt, &e.StepAttempt, &e.StartedAt, &e.FinishedAt, &kind,
-		&e.WorkerVersion, &e.Message, &failure, &folded.Tries, &cursor, &stageAttempt, &stepAttempt, &started, &folded.Similar)...)
+		&e.WorkerVersion, &e.Message, &failure, &folded.Tries, &cursor, &stageAttempt, &stepAttempt, &started, &folded.Similar, &queued)...)
 	if err != nil {
 		return e, err
 	}
+	e.Queued = time.Duration(queued) * time.Millisecond
 	e.StartedAt, e.FinishedAt = e.StartedAt.UTC(), e.FinishedAt.UTC()
 	if len(failure) > 0 {
 		e.Error = &event.Error{}

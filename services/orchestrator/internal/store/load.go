@@ -19,7 +19,7 @@ import (
 const rowColumns = `
     o.id::text, o.arrived, o.created_at, o.state, o.version, o.cursor, o.stage, o.step, o.stage_attempt, o.step_attempt, o.dispatch,
     o.stage_memory, o.first_tried_at, o.execute_before, o.due_at, o.started_at, o.finished_at, o.deadline,
-    o.tries, o.not_completed, o.skipped, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending,
+    o.tries, o.not_completed, o.skipped, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending, o.cause,
     o.stage_started_at, o.sent_at, COALESCE(o.command_cursor, 0), COALESCE(o.condition, ''), COALESCE(o.condition_step, 0), o.condition_since,
     COALESCE(o.event_key, ''), o.events,
     COALESCE(o.hold_id::text, ''), o.held_since, COALESCE(o.queue, ''), o.limited_since, o.granted,
@@ -97,17 +97,17 @@ func scanRows(rows *sql.Rows) (found []*Row, err error) {
 
 func scanRow(rows *sql.Rows) (*Row, error) {
 	var (
-		r                                                    Row
-		id                                                   string
-		firstTried, executeBefore, due, started, ended, dead sql.NullTime
-		stageStarted, sent, condition, held, limited         sql.NullTime
-		tries, skipped, failure, details, ending, body       []byte
-		events                                               []byte
-		notCompleted, completed, granted                     textList
+		r                                                     Row
+		id                                                    string
+		firstTried, executeBefore, due, started, ended, dead  sql.NullTime
+		stageStarted, sent, condition, held, limited          sql.NullTime
+		tries, skipped, failure, details, ending, cause, body []byte
+		events                                                []byte
+		notCompleted, completed, granted                      textList
 	)
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
-		&tries, &notCompleted, &skipped, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &stageStarted, &sent,
+		&tries, &notCompleted, &skipped, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &cause, &stageStarted, &sent,
 		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.EventKey, &events, &r.HoldID, &held, &r.Queue, &limited, &granted,
 		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
@@ -145,6 +145,11 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	if len(ending) > 0 {
 		if err := json.Unmarshal(ending, &r.Ending); err != nil {
 			return nil, fmt.Errorf("operation %s: decode ending: %w", id, err)
+		}
+	}
+	if len(cause) > 0 {
+		if err := json.Unmarshal(cause, &r.Cause); err != nil {
+			return nil, fmt.Errorf("operation %s: decode cause: %w", id, err)
 		}
 	}
 	if err := json.Unmarshal(body, &r.Operation); err != nil {
