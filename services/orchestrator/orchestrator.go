@@ -107,6 +107,8 @@ type Config struct {
 	// PublicURL is the address of the operator API as browsers use it. The login by OIDC needs it. If it is https, cookies are sent only
 	// over TLS.
 	PublicURL string `env:"KEB_OPERATOR_PUBLIC_URL"`
+	// Links are templates of links from an operation to other systems, as NAME=URL, separated by blanks (docs/operator.md).
+	Links string `env:"KEB_OPERATOR_LINKS"`
 	// KeepActions is how long the records of operators' actions are kept.
 	KeepActions time.Duration `env:"KEB_ACTIONS_KEEP" envDefault:"2160h"`
 	// KeepOperations is how long an operation remains in lists after its end. It is then archived, and can only be read by its ID.
@@ -148,6 +150,9 @@ func (c Config) Validate() error {
 		problems = append(problems, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err))
 	}
 	problems = append(problems, c.validateAccess()...)
+	if _, err := operatorapi.ParseLinks(c.Links); err != nil {
+		problems = append(problems, fmt.Errorf("KEB_OPERATOR_LINKS: %w", err))
+	}
 	switch full := c.completed(); {
 	case full.KeepArchive < minKeepArchive:
 		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than %s: a broker that missed the end of an operation"+
@@ -342,7 +347,12 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Operations: o.store, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
 		Limits: o.currentLimits, JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
 	})
+	links, err := operatorapi.ParseLinks(o.cfg.Links)
+	if err != nil {
+		return fmt.Errorf("KEB_OPERATOR_LINKS: %w", err)
+	}
 	o.api = operatorapi.New(operatorapi.Deps{
+		Links:      links,
 		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, FailedSteps: o.store, Memberships: orchestrations, Asker: o.deps.Bus, Wake: o.orchestrations.Wake,
 		Plans: func(ctx context.Context) ([]string, error) { return orchestration.KnownPlans(ctx, o.deps.Bus) }, Now: o.deps.Now, Log: o.deps.Log,

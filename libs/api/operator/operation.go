@@ -40,13 +40,23 @@ func StepReasons() []WaitingReason {
 // WaitingReasons returns all reasons.
 func WaitingReasons() []WaitingReason { return append(StepReasons(), InstanceBusy, Admission) }
 
+// Incomplete is a value of the filter by state besides the states of operations: succeeded without some of the steps.
+const Incomplete event.OperationState = "incomplete"
+
+// FilterStates returns the values of the filter by state, in the order of an operation's life.
+func FilterStates() []event.OperationState {
+	return []event.OperationState{event.Pending, event.InProgress, event.Succeeded, Incomplete, event.Failed, event.Cancelled}
+}
+
 // Operation is an operation in a list.
 type Operation struct {
-	ID         string               `json:"id" jsonschema:"format=uuid"`
-	Type       event.OperationType  `json:"type"`
-	State      event.OperationState `json:"state"`
-	InstanceID string               `json:"instanceId"`
-	Plan       string               `json:"plan"`
+	ID    string               `json:"id" jsonschema:"format=uuid"`
+	Type  event.OperationType  `json:"type"`
+	State event.OperationState `json:"state"`
+	// Incomplete reports whether the operation succeeded without the steps in notCompleted.
+	Incomplete bool   `json:"incomplete,omitempty"`
+	InstanceID string `json:"instanceId"`
+	Plan       string `json:"plan"`
 	// Stage is the current stage, or the stage that failed.
 	Stage        string `json:"stage,omitempty"`
 	Step         string `json:"step,omitempty"`
@@ -57,6 +67,8 @@ type Operation struct {
 	// Message is the message of the last step result.
 	Message string       `json:"message,omitempty"`
 	Error   *event.Error `json:"error,omitempty"`
+	// Cause is what a cancelled operation failed at when it was cancelled. It is absent if no step failed then.
+	Cause *Cause `json:"cause,omitempty"`
 	// NotCompleted lists the steps that were not completed and that the operation continued without.
 	NotCompleted []string `json:"notCompleted"`
 	// WaitingFor is a human-readable form of waiting. It is absent during the first try of a step.
@@ -84,10 +96,31 @@ type Operation struct {
 	OrchestrationID string `json:"orchestrationId,omitempty" jsonschema:"format=uuid"`
 	// DryRun reports whether the operation changes nothing in the runtime.
 	DryRun bool `json:"dryRun,omitempty"`
+	// Purpose distinguishes the operations of a suspension: suspension and expiry are deprovisionings that keep the instance, unsuspension is
+	// a provisioning that makes its runtime again. It is absent from all others.
+	Purpose event.Purpose `json:"purpose,omitempty"`
+}
+
+// Cause is a step that failed when its operation was cancelled.
+type Cause struct {
+	Stage string      `json:"stage"`
+	Step  string      `json:"step"`
+	Error event.Error `json:"error"`
+	// Since is when the step began to fail, and Attempts the number of its tries.
+	Since    time.Time `json:"since"`
+	Attempts int       `json:"attempts"`
 }
 
 // Final reports whether the operation has ended.
 func (o *Operation) Final() bool { return o.State.Final() }
+
+// ShownState returns the state for people: Incomplete if the operation succeeded without some of its steps.
+func (o *Operation) ShownState() event.OperationState {
+	if o.Incomplete {
+		return Incomplete
+	}
+	return o.State
+}
 
 // Waiting describes why an operation that has not ended waits.
 type Waiting struct {
@@ -175,10 +208,60 @@ type OperationDetail struct {
 	History []HistoryLine `json:"history"`
 	// HistoryCount is the number of all lines. If there are more than in history, GET /operations/{id}/history lists them.
 	HistoryCount int `json:"historyCount"`
-	// ProcessHash is the hash of the process definition that the operation uses.
-	ProcessHash string `json:"processHash"`
-	// Details contains the data that each worker has saved, by worker. It contains no secrets.
+	// ProcessHash is the hash of the process definition that the operation uses, and ProcessCurrent reports whether new operations use it, too.
+	ProcessHash    string `json:"processHash"`
+	ProcessCurrent bool   `json:"processCurrent,omitempty"`
+	// Details contains the data that each worker has saved, by worker, without secrets.
 	Details json.RawMessage `json:"details,omitempty"`
+	// Parameters are those that the workers get: those of the request with the defaults of the plan, without secrets.
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+	// Update is what an update changes, and Upgrade the target of an upgrade.
+	Update  *event.Changes `json:"update,omitempty"`
+	Upgrade *event.Upgrade `json:"upgrade,omitempty"`
+	// Runs are the times in which the operation ran, from oldest to newest. An operator's retry begins another run.
+	Runs []Run `json:"runs"`
+	// TraceID is the trace of the operation; absent if it is not traced.
+	TraceID string `json:"traceId,omitempty"`
+	// Links lead to other systems, such as those with logs and traces (KEB_OPERATOR_LINKS).
+	Links []Link `json:"links,omitempty"`
+}
+
+// Run is the time from a start of an operation to its end.
+type Run struct {
+	StartedAt time.Time `json:"startedAt"`
+	// EndedAt and State are absent while it runs.
+	EndedAt *time.Time           `json:"endedAt,omitempty"`
+	State   event.OperationState `json:"state,omitempty"`
+}
+
+// Link is a page of another system.
+type Link struct {
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+// OperationChange is the data of the stream event change: what has changed in an OperationDetail since the event before. The members stages
+// and history are not in set: changed stages and steps are listed here, and lines of the history have an event of their own.
+type OperationChange struct {
+	// Set contains the members with new values, and Unset the names of those that are gone.
+	Set    map[string]json.RawMessage `json:"set,omitempty"`
+	Unset  []string                   `json:"unset,omitempty"`
+	Stages []StageChange              `json:"stages,omitempty"`
+	Steps  []StepChange               `json:"steps,omitempty"`
+}
+
+// StageChange contains the members of a stage that change, with its index.
+type StageChange struct {
+	Stage   int    `json:"stage"`
+	State   string `json:"state"`
+	Attempt int    `json:"attempt"`
+}
+
+// StepChange is a changed step, with the indexes of its stage and of itself.
+type StepChange struct {
+	Stage int  `json:"stage"`
+	Step  int  `json:"step"`
+	To    Step `json:"to"`
 }
 
 // States of stages and steps. The state of a step may also be an event.Outcome that ends it, or one of StepReasons other than executing.
@@ -190,6 +273,7 @@ const (
 	StateFailed       = "failed"
 	StateSkipped      = "skipped"
 	StateNotCompleted = "not completed"
+	StateCancelled    = "cancelled"
 )
 
 // Stage is a stage of an operation.
@@ -207,7 +291,7 @@ type Step struct {
 	Name string `json:"name"`
 	// Worker is "orchestrator" for steps that the orchestrator runs itself.
 	Worker string `json:"worker"`
-	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=slow,enum=polling,enum=event,enum=failing,enum=no_answer,enum=no_worker,enum=held,enum=succeeded,enum=failed,enum=skipped,enum=not completed"`
+	State  string `json:"state" jsonschema:"enum=waiting,enum=current,enum=slow,enum=polling,enum=event,enum=failing,enum=no_answer,enum=no_worker,enum=held,enum=limited,enum=succeeded,enum=failed,enum=cancelled,enum=skipped,enum=not completed"`
 	// Attempts is the number of executions in all attempts of the stage.
 	Attempts     int        `json:"attempts"`
 	FirstTriedAt *time.Time `json:"firstTriedAt,omitempty"`
@@ -240,8 +324,10 @@ type HistoryLine struct {
 	StepAttempt   int          `json:"stepAttempt,omitempty"`
 	Message       string       `json:"message,omitempty"`
 	Error         *event.Error `json:"error,omitempty"`
-	StartedAt     time.Time    `json:"startedAt"`
-	FinishedAt    time.Time    `json:"finishedAt"`
+	// QueuedMS is how long the command waited for its worker, in milliseconds; absent for less than 50.
+	QueuedMS   int64     `json:"queuedMs,omitempty"`
+	StartedAt  time.Time `json:"startedAt"`
+	FinishedAt time.Time `json:"finishedAt"`
 }
 
 // FirstTry is the first of the tries of a HistoryLine. Its cursor identifies the line: it does not change when the line grows.

@@ -4,8 +4,10 @@ package openapi
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"slices"
@@ -288,7 +290,7 @@ func (c *Document) Checked(t testing.TB, next http.Handler, skip func(*http.Requ
 		if seen.status == statusHungUp {
 			return // it has no receiver
 		}
-		body := seen.body.Bytes()
+		body := plain(w.Header(), seen.body.Bytes())
 		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
 			body = body[:bytes.LastIndexByte(body, '\n')+1] // the client may have gone in the middle
 		}
@@ -296,6 +298,19 @@ func (c *Document) Checked(t testing.TB, next http.Handler, skip func(*http.Requ
 			t.Errorf("%s %s: %d: %v\n%.2000s", r.Method, r.URL, seen.status, err, body)
 		}
 	})
+}
+
+// plain returns the text of an answer that may be compressed, and that may end in the middle.
+func plain(header http.Header, body []byte) []byte {
+	if header.Get("Content-Encoding") != "gzip" {
+		return body
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil
+	}
+	text, _ := io.ReadAll(unzipped) // what could be read before an error
+	return text
 }
 
 // statusHungUp is the status of a request whose client did not wait for the answer.

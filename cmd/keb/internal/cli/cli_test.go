@@ -95,7 +95,7 @@ func TestUsageErrors_Commands_OneLineAndExitTwo(t *testing.T) {
 		"unknown command":    {[]string{"provison"}, `unknown command "provison" for "keb"`},
 		"unknown flag":       {[]string{"operations", "--sate", "failed"}, "unknown flag: --sate"},
 		"unknown format":     {[]string{"operations", "-o", "yaml"}, `--output "yaml" is not a format; allowed: text, json`},
-		"unknown state":      {[]string{"operations", "--state", "running"}, `--state "running" is not a state; allowed: pending, in progress, succeeded, failed, cancelled`},
+		"unknown state":      {[]string{"operations", "--state", "running"}, `--state "running" is not a state; allowed: pending, in progress, succeeded, incomplete, failed, cancelled`},
 		"unknown type":       {[]string{"operations", "--type", "delete"}, `--type "delete" is not an operation type; allowed: provision, deprovision, update, upgradeKyma, upgradeCluster`},
 		"page below 1":       {[]string{"operations", "--page", "0"}, "--page must be at least 1, not 0"},
 		"page size below 1":  {[]string{"operations", "--page-size", "0"}, "--page-size must be at least 1"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -111,7 +112,11 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 
 // states lists the values of --state, in the order of an operation's life.
 func states() []string {
-	return []string{string(event.Pending), string(event.InProgress), string(event.Succeeded), string(event.Failed), string(event.Cancelled)}
+	var names []string
+	for _, state := range operator.FilterStates() {
+		names = append(names, string(state))
+	}
+	return names
 }
 
 // types lists the values of --type.
@@ -175,7 +180,7 @@ func operationRows(list []operator.Operation, now time.Time) [][]string {
 	rows := make([][]string, len(list))
 	for i := range list {
 		op := &list[i]
-		rows[i] = []string{op.ID, dryRun(string(op.Type), op.DryRun), string(op.State), op.Plan, op.InstanceID, view.Duration(now.Sub(op.CreatedAt)), where(op)}
+		rows[i] = []string{op.ID, dryRun(view.Kind(op), op.DryRun), string(op.ShownState()), op.Plan, op.InstanceID, view.Duration(now.Sub(op.CreatedAt)), where(op)}
 	}
 	return rows
 }
@@ -210,6 +215,8 @@ func where(op *operator.Operation) string {
 		parts = append(parts, "waits for: "+op.WaitingFor)
 	}
 	switch {
+	case op.Cause != nil:
+		parts = append(parts, "was failing at "+op.Cause.Step+": "+op.Cause.Error.String())
 	case op.Error != nil && op.State != event.Succeeded && op.State != event.Cancelled:
 		parts = append(parts, op.Error.String())
 	case op.Final() && len(op.NotCompleted) > 0:
@@ -229,6 +236,7 @@ const (
 type acting struct {
 	*options
 	history bool
+	details bool
 	step    string
 	from    string
 	preview bool
@@ -247,7 +255,7 @@ func newOperation(o *options) *cobra.Command {
   skip    skip its current step, which --step must name
 
 The history of the operation records who did it.`,
-		Example:           "  keb operation ID --history\n  keb operation ID skip --step EDP_Registration\n  keb operation ID retry --from create_runtime --preview",
+		Example:           "  keb operation ID --history\n  keb operation ID --details\n  keb operation ID skip --step EDP_Registration\n  keb operation ID retry --from create_runtime --preview",
 		ValidArgsFunction: a.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch len(args) {
@@ -262,6 +270,7 @@ The history of the operation records who did it.`,
 		},
 	}
 	cmd.Flags().BoolVar(&a.history, "history", false, "also list all tries of the steps")
+	cmd.Flags().BoolVar(&a.details, "details", false, "also show parameters, saved data of the workers, process version, trace and links")
 	cmd.Flags().StringVar(&a.step, "step", "", "the step to skip")
 	cmd.Flags().StringVar(&a.from, "from", "", "the stage to retry from, at or before the failed one")
 	cmd.Flags().BoolVar(&a.preview, "preview", false, "list the steps that a retry would run, and change nothing")
@@ -284,6 +293,9 @@ func (a *acting) show(ctx context.Context, id string) error {
 		return printJSON(a.Out, raw)
 	}
 	text := strings.Join(view.Render(op, time.Now(), view.Size{}), "\n") + "\n"
+	if a.details {
+		text += detailsText(op)
+	}
 	if a.history {
 		history := op.History
 		if op.HistoryCount > len(history) {
@@ -302,8 +314,8 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	switch {
 	case !slices.Contains(actions, action):
 		return usageError("operation: unknown action %q; allowed: %s", action, strings.Join(actions, ", "))
-	case a.history:
-		return usageError("--history is not allowed with an action")
+	case a.history || a.details:
+		return usageError("--history and --details are not allowed with an action")
 	case action == actionSkip && a.step == "":
 		return usageError("skip needs --step with the name of the current step; keb operation %s shows it", id)
 	}
@@ -369,6 +381,40 @@ func (a *acting) previewRetry(ctx context.Context, client *operator.Client, id s
 		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Stage, s.Step, plan)
 	}
 	return table.Flush()
+}
+
+// detailsText shows what an operation has besides its steps.
+func detailsText(op *operator.OperationDetail) string {
+	var text bytes.Buffer
+	version := op.ProcessHash
+	if op.ProcessCurrent {
+		version += " (current)"
+	}
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(table, "\nprocess version:\t%s\n", version)
+	if op.TraceID != "" {
+		fmt.Fprintf(table, "trace:\t%s\n", op.TraceID)
+	}
+	for _, link := range op.Links {
+		fmt.Fprintf(table, "%s:\t%s\n", link.Name, link.URL)
+	}
+	_ = table.Flush() // a bytes.Buffer does not fail
+	for _, part := range []struct {
+		title string
+		value any
+		shown bool
+	}{
+		{"parameters", op.Parameters, len(op.Parameters) > 0}, {"changes", op.Update, op.Update != nil},
+		{"upgrade", op.Upgrade, op.Upgrade != nil}, {"saved data of the workers", op.Details, len(op.Details) > 0},
+	} {
+		if !part.shown {
+			continue
+		}
+		if value, err := json.MarshalIndent(part.value, "  ", "  "); err == nil {
+			fmt.Fprintf(&text, "%s:\n  %s\n", part.title, value)
+		}
+	}
+	return string(trimLines(text.Bytes()))
 }
 
 // historyText lists every try in the order of cursors, which is the order in which they took effect. Tries with the same result are one

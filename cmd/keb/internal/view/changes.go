@@ -23,7 +23,7 @@ func (c *Changes) Next(op *operator.OperationDetail, now time.Time) []string {
 	var lines []string
 	if c.last == nil {
 		c.done = map[string]bool{}
-		lines = append(lines, fmt.Sprintf("%s %s%s of instance %s, plan %s", op.Type, op.ID, dryRun(op), op.InstanceID, op.Plan))
+		lines = append(lines, fmt.Sprintf("%s %s%s of instance %s, plan %s", Kind(&op.Operation), op.ID, dryRun(op), op.InstanceID, op.Plan))
 	}
 	news := c.stateNews(op, now)
 	if news != "" && !op.Final() {
@@ -119,6 +119,9 @@ func (c *Changes) stateNews(op *operator.OperationDetail, now time.Time) string 
 	text := headline(op, now)
 	if op.Error != nil && op.State == event.Failed {
 		text += ": " + oneLine(op.Error.String())
+	}
+	if op.Cause != nil {
+		text += "; it was failing " + causeText(op.Cause)
 	}
 	if len(op.NotCompleted) > 0 {
 		text += "; not completed: " + strings.Join(op.NotCompleted, ", ")

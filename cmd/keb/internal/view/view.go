@@ -3,6 +3,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,8 +39,11 @@ func Render(op *operator.OperationDetail, now time.Time, size Size) []string {
 
 func render(op *operator.OperationDetail, now time.Time, fold bool) []string {
 	lines := []string{
-		fmt.Sprintf("%s %s%s  plan %s  instance %s", op.Type, op.ID, dryRun(op), op.Plan, op.InstanceID),
+		fmt.Sprintf("%s %s%s%s  plan %s  instance %s", Kind(&op.Operation), op.ID, dryRun(op), Runtime(&op.Operation), op.Plan, op.InstanceID),
 		headline(op, now),
+	}
+	if c := op.Cause; c != nil {
+		lines = append(lines, "it was failing "+causeText(c))
 	}
 	if b := op.Budget; b != nil && op.Waiting != nil && op.Waiting.Reason != operator.Executing {
 		lines = append(lines, budgetLine(op.Waiting.Step, b, now))
@@ -68,6 +72,29 @@ func render(op *operator.OperationDetail, now time.Time, fold bool) []string {
 	return lines
 }
 
+// Kind returns the type of an operation, or its purpose: a suspension is not shown as a deprovisioning.
+func Kind(op *operator.Operation) string { return cmp.Or(string(op.Purpose), string(op.Type)) }
+
+// Runtime returns the name and the shoot of the runtime of an operation, after two blanks; empty if neither is known.
+func Runtime(op *operator.Operation) string {
+	switch {
+	case op.RuntimeName != "" && op.ShootName != "":
+		return "  " + oneLine(op.RuntimeName) + " (" + oneLine(op.ShootName) + ")"
+	case op.RuntimeName+op.ShootName != "":
+		return "  " + oneLine(op.RuntimeName+op.ShootName)
+	}
+	return ""
+}
+
+// causeText describes what a cancelled operation failed at.
+func causeText(c *operator.Cause) string {
+	text := fmt.Sprintf("at %s/%s since %s", c.Stage, c.Step, Time(c.Since))
+	if c.Attempts > 1 {
+		text += fmt.Sprintf(" (%d tries)", c.Attempts)
+	}
+	return text + ": " + oneLine(c.Error.String())
+}
+
 // dryRun marks a dry run.
 func dryRun(op *operator.OperationDetail) string {
 	if op.DryRun {
@@ -78,7 +105,7 @@ func dryRun(op *operator.OperationDetail) string {
 
 // headline describes the state of the whole operation.
 func headline(op *operator.OperationDetail, now time.Time) string {
-	text := string(op.State)
+	text := string(op.ShownState())
 	switch {
 	case op.Final() && op.FinishedAt != nil:
 		text += " after " + Duration(op.FinishedAt.Sub(began(op)))
@@ -162,7 +189,7 @@ func mark(state string) string {
 		return "✓"
 	case operator.StateCurrent:
 		return "▶"
-	case operator.StateFailed:
+	case operator.StateFailed, operator.StateCancelled:
 		return "✗"
 	case operator.StateSkipped:
 		return "–"

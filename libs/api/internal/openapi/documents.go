@@ -20,7 +20,7 @@ func operatorAPI() *Document {
 	return &Document{
 		File: "openapi.yaml", Folders: []string{"api/operator", "event"},
 		Types: []any{
-			operator.Error{}, operator.OperationList{}, operator.OperationDetail{}, operator.HistoryLines{}, operator.HistoryPage{}, operator.LiveWorkers{}, operator.Resync{},
+			operator.Error{}, operator.OperationList{}, operator.OperationDetail{}, operator.OperationChange{}, operator.HistoryLines{}, operator.HistoryPage{}, operator.LiveWorkers{}, operator.Resync{},
 			operator.Overview{}, operator.List[operator.Stuck]{}, operator.Throughput{}, operator.List[operator.Worker]{}, operator.Found{}, operator.Instance{}, operator.MaintenanceWindow{}, operator.List[operator.StepFigures]{}, operator.ActionRequest{}, operator.RetryPreview{},
 			operator.OrchestrationID{}, operator.List[operator.Orchestration]{}, operator.List[operator.Member]{}, operator.RetryAnswer{},
 			operator.Event{}, operator.Me{}, operator.Replay{}, operator.ReplayAnswer{}, operator.HoldRequest{}, operator.List[operator.Hold]{}, operator.List[operator.Action]{},
@@ -30,6 +30,7 @@ func operatorAPI() *Document {
 		Enums: map[reflect.Type][]string{
 			reflect.TypeFor[event.OperationType]():         texts(event.OperationTypes()),
 			reflect.TypeFor[event.OperationState]():        texts(event.OperationStates()),
+			reflect.TypeFor[event.Purpose]():               texts(event.Purposes()),
 			reflect.TypeFor[operator.WaitingReason]():      texts(operator.WaitingReasons()),
 			reflect.TypeFor[operator.OrchestrationState](): texts(operator.OrchestrationStates()),
 			reflect.TypeFor[operator.MemberState]():        texts(operator.MemberStates()),
@@ -41,6 +42,11 @@ func operatorAPI() *Document {
 func adjustOperatorAPI(all map[string]*jsonschema.Schema) error {
 	all["Upgrade"].Required = []string{"targets"} // the others have defaults
 	all["Strategy"].Required, all["Parallel"].Required = nil, nil
+	set, err := property(all, "OperationChange", "set")
+	if err != nil {
+		return err
+	}
+	set.AdditionalProperties = nil // any value, not only objects
 	details, err := property(all, "OperationDetail", "details")
 	if err != nil {
 		return err

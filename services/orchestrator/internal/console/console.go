@@ -178,7 +178,7 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	header.Set("Content-Type", f.contentType)
 	body := f.plain
-	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
+	if AcceptsGzip(r.Header.Get("Accept-Encoding")) {
 		// Send a file that cannot be compressed without compression.
 		if zipped, err := f.zipped(); err == nil {
 			header.Set("Content-Encoding", "gzip")
@@ -191,8 +191,8 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// acceptsGzip reports whether an Accept-Encoding header permits gzip.
-func acceptsGzip(accepted string) bool {
+// AcceptsGzip reports whether an Accept-Encoding header permits gzip.
+func AcceptsGzip(accepted string) bool {
 	for encoding := range strings.SplitSeq(accepted, ",") {
 		name, quality, _ := strings.Cut(strings.TrimSpace(encoding), ";")
 		if strings.EqualFold(strings.TrimSpace(name), "gzip") {

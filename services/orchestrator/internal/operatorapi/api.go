@@ -122,8 +122,10 @@ type Deps struct {
 	LimitsChanged func(ctx context.Context) error
 	CurrentLimits func() *limit.Set
 	Signals       Signals
-	Now           func() time.Time
-	Log           *slog.Logger
+	// Links lead from an operation to other systems; nil for none.
+	Links Links
+	Now   func() time.Time
+	Log   *slog.Logger
 	// Registerer registers the metrics; nil disables them.
 	Registerer prometheus.Registerer
 }
@@ -163,13 +165,18 @@ func New(deps Deps) *API {
 
 // Handler serves the routes of the API. The caller must check access before.
 func (a *API) Handler() http.Handler {
+	answers := compressed(a.mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 			// Ignoring the invalid part would answer more than the client asked for.
 			a.fail(w, http.StatusBadRequest, errors.New("the query is invalid: it must have the form name=value&name=value, with escapes such as %20"))
 			return
 		}
-		a.mux.ServeHTTP(w, r)
+		if r.URL.Path == StreamPath {
+			a.mux.ServeHTTP(w, r) // it compresses itself
+			return
+		}
+		answers.ServeHTTP(w, r)
 	})
 }
 

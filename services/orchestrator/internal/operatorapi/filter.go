@@ -43,7 +43,9 @@ func parseQuestion(q url.Values) (*question, error) {
 			err = do()
 		}
 	}
-	set(func() (err error) { w.States, err = oneOf(q, "state", event.OperationStates()); return })
+	set(func() (err error) { w.States, err = oneOf(q, "state", operator.FilterStates()); return })
+	w.Incomplete = slices.Contains(w.States, operator.Incomplete)
+	w.States = slices.DeleteFunc(w.States, func(s event.OperationState) bool { return s == operator.Incomplete })
 	set(func() (err error) { w.Types, err = oneOf(q, "type", event.OperationTypes()); return })
 	set(func() (err error) { w.Waiting, err = oneOf(q, "waiting", operator.WaitingReasons()); return })
 	set(func() (err error) { w.Plans, err = several(q, "plan"); return })

@@ -17,7 +17,8 @@ func TestParseQuestion_Filters(t *testing.T) {
 	for query, want := range map[string]string{
 		"":                                   "",
 		"state=pending,in+progress&state=":   "",
-		"state=sleeping":                     `state "sleeping": allowed are pending, in progress, succeeded, failed, cancelled`,
+		"state=sleeping":                     `state "sleeping": allowed are pending, in progress, succeeded, incomplete, failed, cancelled`,
+		"state=incomplete,failed":            "",
 		"type=provision&type=create":         `type "create": allowed are provision, `,
 		"waiting=no_worker,nobody":           `waiting "nobody": allowed are executing, slow, polling, event, failing, no_answer, no_worker, held, limited, instance_busy, admission`,
 		"waiting=retry":                      `waiting "retry": allowed are executing, slow, polling, event, failing, `,

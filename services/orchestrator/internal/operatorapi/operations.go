@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
@@ -138,12 +137,10 @@ func (a *API) readHistory(w http.ResponseWriter, r *http.Request) (row *store.Ro
 // history answers a page of the history of an operation.
 func (a *API) history(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	after := int64(0)
 	limit, _, err := parsePage(q)
-	if text := q.Get("after"); err == nil && text != "" {
-		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
-			err = fmt.Errorf("after %.50q: must be the cursor of a line, or 0", text)
-		}
+	var after int64
+	if err == nil {
+		after, err = parseAfter(q)
 	}
 	if err != nil {
 		a.fail(w, http.StatusBadRequest, err)

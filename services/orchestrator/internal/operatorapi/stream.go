@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -15,7 +16,10 @@ import (
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/services/orchestrator/internal/console"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 )
@@ -71,6 +75,10 @@ type listener struct {
 	// only is the operation that the client subscribes to, and cursor that of the last history line it has received.
 	only   string
 	cursor int64
+	// detail is what the client has of its operation; nil unless it wants the changes of all details.
+	detail *sentDetail
+	// zipped is nil unless the stream is compressed.
+	zipped *zippedStream
 }
 
 // audience counts the streams of each authenticated caller. The zero value is ready to use.
@@ -141,6 +149,11 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
+	wanted, err := parseDetail(r.URL.Query())
+	if err != nil {
+		a.fail(w, http.StatusBadRequest, err)
+		return
+	}
 	leave, ok := a.streams.join(caller(r.Context()))
 	if !ok {
 		a.fail(w, http.StatusServiceUnavailable, fmt.Errorf("you already have %d open streams; close some of them", maxStreams))
@@ -171,8 +184,14 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		l.cursor = rows[0].Cursor
+		if wanted != nil {
+			l.cursor, l.detail = min(l.cursor, wanted.after), &sentDetail{}
+			if console.AcceptsGzip(r.Header.Get("Accept-Encoding")) {
+				l.zipped = &zippedStream{w: w}
+			}
+		}
 		if last != nil && last.cursor >= 0 {
-			l.cursor = min(l.cursor, last.cursor)
+			l.cursor = min(rows[0].Cursor, last.cursor)
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), streamLimit)
@@ -188,6 +207,11 @@ func (l *listener) serve(ctx context.Context, last *resumption) error {
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no")
+	header.Set("Vary", "Accept-Encoding")
+	if l.zipped != nil {
+		header.Set("Content-Encoding", "gzip")
+		defer func() { _ = l.zipped.Close() }() // the client has disconnected
+	}
 	l.w.WriteHeader(http.StatusOK)
 	// The time limits of other requests do not apply to a stream.
 	if err := l.out.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -197,7 +221,15 @@ func (l *listener) serve(ctx context.Context, last *resumption) error {
 	if err := l.send(); err != nil {
 		return err
 	}
-	if last != nil {
+	switch {
+	case l.detail != nil: // it is sent as it is now
+		if err := l.sendDetail(ctx); err != nil {
+			return err
+		}
+		if err := l.send(); err != nil {
+			return err
+		}
+	case last != nil:
 		if err := l.client.Resume(ctx, last.marker, l.api.deps.Now()); err != nil {
 			return err
 		}
@@ -230,6 +262,14 @@ func (l *listener) serve(ctx context.Context, last *resumption) error {
 
 // sendBatch sends a batch.
 func (l *listener) sendBatch(ctx context.Context, b stream.Batch) error {
+	if l.detail != nil {
+		// A marker is sent after changes were looked for whose notice was lost, and a change of the workers changes why operations wait.
+		if err := l.sendDetail(ctx); err != nil {
+			return err
+		}
+		l.position(b.Marker)
+		return nil
+	}
 	if b.Resync != "" {
 		data, err := json.Marshal(operator.Resync{Reason: b.Resync})
 		if err != nil {
@@ -254,14 +294,19 @@ func (l *listener) sendBatch(ctx context.Context, b stream.Batch) error {
 			return err
 		}
 	}
-	if b.Marker != "" {
-		id := b.Marker
-		if l.only != "" {
-			id += "/" + strconv.FormatInt(l.cursor, 10)
-		}
-		l.piece.WriteString("id: " + id + "\n\n")
-	}
+	l.position(b.Marker)
 	return nil
+}
+
+// position sends the position to resume from, unless it is empty.
+func (l *listener) position(marker string) {
+	if marker == "" {
+		return
+	}
+	if l.only != "" {
+		marker += "/" + strconv.FormatInt(l.cursor, 10)
+	}
+	l.piece.WriteString("id: " + marker + "\n\n")
 }
 
 // history sends the history lines that the client does not have, or that have grown.
@@ -272,8 +317,7 @@ func (l *listener) history(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	history = linesAfter(history, l.cursor)
-	if len(history) == 0 {
+	if len(linesAfter(history, l.cursor)) == 0 {
 		return nil
 	}
 	rows, err := l.api.deps.Operations.Read(ctx, []string{l.only})
@@ -284,7 +328,12 @@ func (l *listener) history(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for lines := range slices.Chunk(viewLines(history, p), maxLines) {
+	return l.sendLines(history, p)
+}
+
+// sendLines sends the lines of a history that the client does not have.
+func (l *listener) sendLines(history []engine.Entry, p *process.Process) error {
+	for lines := range slices.Chunk(viewLines(linesAfter(history, l.cursor), p), maxLines) {
 		data, err := json.Marshal(operator.HistoryLines{Operation: l.only, Lines: lines})
 		if err != nil {
 			return err
@@ -316,7 +365,11 @@ func (l *listener) send() error {
 	if err := l.out.SetWriteDeadline(time.Now().Add(sendLimit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	if _, err := l.w.Write(l.piece.Bytes()); err != nil {
+	var out io.Writer = l.w
+	if l.zipped != nil {
+		out = l.zipped
+	}
+	if _, err := out.Write(l.piece.Bytes()); err != nil {
 		return err
 	}
 	l.piece.Reset()

@@ -7,7 +7,9 @@ import (
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
@@ -117,7 +119,7 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 	op := &r.Operation
 	o := operator.Operation{
 		ID: op.ID, Type: op.Type, State: r.Status, InstanceID: op.InstanceID, Plan: op.Plan.Name,
-		Cursor: r.Cursor, Message: r.Message, Error: r.Error, NotCompleted: r.NotCompleted,
+		Cursor: r.Cursor, Message: r.Message, Error: r.Error, NotCompleted: r.NotCompleted, Purpose: purpose(op),
 		CreatedAt: r.CreatedAt, StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt), Archived: r.Archived,
 		GlobalAccountID: op.Context.GlobalAccountID, SubaccountID: op.Context.SubaccountID,
 		RuntimeName: op.Runtime.Name, ShootName: op.Runtime.ShootName, Region: op.Runtime.Region,
@@ -128,6 +130,7 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 	if o.NotCompleted == nil {
 		o.NotCompleted = []string{}
 	}
+	o.Incomplete = r.Status == event.Succeeded && len(r.NotCompleted) > 0
 	if op.Upgrade != nil {
 		o.OrchestrationID, o.DryRun = op.Upgrade.OrchestrationID, op.Upgrade.DryRun
 	}
@@ -139,6 +142,11 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 	} else if step := p.At(r.Stage, r.Step); r.Status == event.Failed && step != nil {
 		o.Stage, o.Step = p.Stages[r.Stage].Name, step.Name
 	}
+	if c := r.Cause; c != nil && p.At(c.Stage, c.Step) != nil {
+		o.Cause = &operator.Cause{
+			Stage: p.Stages[c.Stage].Name, Step: p.At(c.Stage, c.Step).Name, Error: c.Error, Since: c.Since, Attempts: c.Attempts,
+		}
+	}
 	o.Waiting = a.waiting(r, p, s)
 	o.WaitingFor = o.Waiting.String()
 	o.Budget = a.budget(r, p)
@@ -146,6 +154,14 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 		o.CancelRequested = r.CancelReason
 	}
 	return o
+}
+
+// purpose returns the purpose of an operation. A broker of an earlier release only sets Temporary.
+func purpose(op *event.Operation) event.Purpose {
+	if op.Purpose == "" && op.Temporary {
+		return event.PurposeSuspension
+	}
+	return op.Purpose
 }
 
 // waiting returns what an operation waits for; nil once it has ended.
@@ -209,9 +225,19 @@ func (a *API) budget(r *store.Row, p *process.Process) *operator.Budget {
 // details converts a row with its history.
 func (a *API) details(r *store.Row, p *process.Process, extras extras, history []engine.Entry) operator.OperationDetail {
 	d := operator.OperationDetail{
-		Operation: a.view(r, p, extras), Stages: make([]operator.Stage, len(p.Stages)), ProcessHash: p.Hash(), Details: r.Details,
+		Operation: a.view(r, p, extras), Stages: make([]operator.Stage, len(p.Stages)), ProcessHash: p.Hash(), Details: mask.JSON(r.Details),
 		History: viewLines(history[max(0, len(history)-maxHistory):], p), HistoryCount: len(history),
+		Parameters: mask.JSON(r.Operation.Parameters), Upgrade: r.Operation.Upgrade, Runs: runs(history), TraceID: traceID(r),
 	}
+	if current := a.deps.Definitions.Set()[r.Operation.Type]; current != nil {
+		d.ProcessCurrent = current.Hash() == p.Hash()
+	}
+	if u := r.Operation.Update; u != nil {
+		changes := *u
+		changes.Parameters = mask.JSON(u.Parameters)
+		d.Update = &changes
+	}
+	d.Links = a.deps.Links.of(&d)
 	for i := range p.Stages {
 		d.Stages[i] = operator.Stage{Name: p.Stages[i].Name, State: stageState(r, i), Finally: p.Stages[i].Finally, Steps: make([]operator.Step, len(p.Stages[i].Steps))}
 		for j := range p.Stages[i].Steps {
@@ -229,6 +255,11 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 					d.Stages[h.Stage].State = operator.StateFinished
 				}
 			}
+		}
+	}
+	for i := range d.Stages {
+		for j := range d.Stages[i].Steps {
+			settle(r, &d.Stages[i], j, i == r.Stage)
 		}
 	}
 	if r.Status == event.InProgress && p.At(r.Stage, r.Step) != nil {
@@ -252,6 +283,78 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 	return d
 }
 
+// settle corrects the state of a step, which is that of its last try, by the state of its stage and of the operation. isLast reports whether
+// the stage is the last one that the operation has reached.
+func settle(r *store.Row, stage *operator.Stage, step int, isLast bool) {
+	s := &stage.Steps[step]
+	// Operations that are tried again, or were when they ended, leave a state such as failing.
+	settled := slices.Contains([]string{operator.StateSucceeded, operator.StateFailed, operator.StateSkipped, operator.StateNotCompleted}, s.State)
+	passed := operator.StateSucceeded
+	if slices.Contains(r.NotCompleted, s.Name) {
+		passed = operator.StateNotCompleted
+	}
+	switch stage.State {
+	case operator.StateWaiting: // also if it ran before an operator's retry
+		s.State = operator.StateWaiting
+	case operator.StateFinished:
+		if !settled {
+			s.State = passed
+		}
+	case operator.StateCurrent:
+		if step < r.Step && !settled {
+			s.State = passed
+		}
+	default: // the operation, or all but its finally stage, has ended
+		at := r.Step
+		if r.Ending != nil && !isLast {
+			at = r.Ending.Step
+		}
+		switch {
+		case step == at && (s.Attempts > 0 || stage.State == operator.StateFailed):
+			s.State = stage.State
+		case step < at && !settled:
+			s.State = passed
+		case !settled && s.Attempts > 0:
+			s.State = stage.State // the stage was repeated because of this step
+		}
+	}
+}
+
+// runs returns the times in which an operation ran.
+func runs(history []engine.Entry) []operator.Run {
+	runs := []operator.Run{}
+	for i := range history {
+		e := &history[i]
+		var state event.OperationState
+		switch e.Kind {
+		case engine.KindStarted:
+			runs = append(runs, operator.Run{StartedAt: e.FinishedAt})
+			continue
+		case engine.KindSucceeded:
+			state = event.Succeeded
+		case engine.KindFailed:
+			state = event.Failed
+		case engine.KindCancelled:
+			state = event.Cancelled
+		default:
+			continue
+		}
+		if n := len(runs); n > 0 && runs[n-1].EndedAt == nil {
+			runs[n-1].EndedAt, runs[n-1].State = optional(e.FinishedAt), state
+		}
+	}
+	return runs
+}
+
+// traceID returns the trace of an operation; empty if it is not traced.
+func traceID(r *store.Row) string {
+	parent := tracing.ParseParent(r.TraceParent)
+	if !parent.IsSampled() {
+		return ""
+	}
+	return parent.TraceID().String()
+}
+
 // viewLines converts history entries.
 func viewLines(history []engine.Entry, p *process.Process) []operator.HistoryLine {
 	lines := make([]operator.HistoryLine, len(history))
@@ -264,7 +367,8 @@ func viewLines(history []engine.Entry, p *process.Process) []operator.HistoryLin
 func viewLine(e *engine.Entry, p *process.Process) operator.HistoryLine {
 	l := operator.HistoryLine{
 		Cursor: e.Cursor, Tries: e.Tries(), WorkerVersion: e.WorkerVersion, Outcome: e.Name(), StageAttempt: e.StageAttempt,
-		StepAttempt: e.StepAttempt, Message: e.Message, Error: e.Error, StartedAt: e.StartedAt, FinishedAt: e.FinishedAt,
+		StepAttempt: e.StepAttempt, Message: e.Message, Error: e.Error, QueuedMS: e.Queued.Milliseconds(),
+		StartedAt: e.StartedAt, FinishedAt: e.FinishedAt,
 	}
 	if s := p.At(e.Stage, e.Step); s != nil {
 		l.Stage, l.Step, l.Worker = p.Stages[e.Stage].Name, s.Name, s.Worker

@@ -9,8 +9,8 @@ import { h } from './vdom.js';
  * @typedef {{reason: string, since?: string, until?: string, worker?: string, step?: string, operation?: string, event?: string}} Waiting
  * @typedef {{attempts: number, limit: string, nextTryAt?: string, endsAt: string, secondsLeft: number, onTimeout: string}} Budget
  * @typedef {{
- *   id: string, type: string, state: string, instanceId: string, plan: string, stage?: string, step?: string,
- *   stageAttempt?: number, stepAttempt?: number, cursor: number, message?: string, error?: OperationError, notCompleted: string[],
+ *   id: string, type: string, state: string, incomplete?: boolean, instanceId: string, plan: string, stage?: string, step?: string, purpose?: string,
+ *   cause?: {stage: string, step: string, error: OperationError, since: string, attempts: number}, stageAttempt?: number, stepAttempt?: number, cursor: number, message?: string, error?: OperationError, notCompleted: string[],
  *   waitingFor?: string, waiting?: Waiting, budget?: Budget, cancelRequested?: string, dueAt?: string, createdAt: string, startedAt?: string,
  *   finishedAt?: string, globalAccountId?: string, subaccountId?: string, runtimeName?: string, shootName?: string, region?: string,
  *   orchestrationId?: string
@@ -29,6 +29,9 @@ import { h } from './vdom.js';
 
 /** The states of operations, in the order in which they are shown. */
 export const states = ['pending', 'in progress', 'succeeded', 'failed', 'cancelled'];
+
+/** The states that operations can be filtered by. */
+export const filterStates = ['pending', 'in progress', 'succeeded', 'incomplete', 'failed', 'cancelled'];
 
 /** The types of operations and their display names. @type {Record<string, string>} */
 export const typeNames = {
@@ -77,6 +80,7 @@ const looks = {
   canceling: ['gone', 'M5 8h6'],
   skipped: ['idle', 'M5.4 5.4L8 8l-2.6 2.6M9 5.4L11.600 8 9 10.600'],
   'not completed': ['wait', 'M8 4.4v4.4M8 11v.4'],
+  incomplete: ['wait', 'M8 4.4v4.4M8 11v.4'],
   retrying: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
   failing: ['wait', 'M10.8 6.400A3.3 3.3 0 1 0 11.300 8.700M11 4.300v2.300H8.700'],
   polling: ['run', 'M4 8s1.500-2.700 4-2.700S12 8 12 8 10.500 10.700 8 10.700 4 8 4 8zM8 7.900v.200'],
@@ -93,6 +97,22 @@ const looks = {
 
 /** Returns a state in the spelling of the console: the API has canceled orchestrations and cancelled operations. @param {string} state */
 export const spelled = (state) => state?.replace(/^cancel(?=ed|ing)/, 'cancell').replace('_', ' ');
+
+/** Returns the type of an operation for people: a suspension is not shown as a deprovisioning. @param {Operation} o */
+export const kind = (o) => o.purpose ?? typeNames[o.type] ?? o.type;
+
+/** Returns the error that explains the state of an operation: for a cancelled one, what it failed at. @param {Operation} o */
+export const reasonOf = (o) => o.cause?.error ?? o.error;
+
+/**
+ * Returns the state of an operation for people: incomplete, or for an operation in progress the reason why it waits.
+ * @param {Operation} o
+ */
+export function shownState(o) {
+  if (o.incomplete) return 'incomplete';
+  const reason = o.waiting?.reason;
+  return o.state === 'in progress' && reason && reason !== 'executing' ? reason : o.state;
+}
 
 /** Returns the outcome of a try: the API calls polls and failed tries that are repeated both retry. @param {Line} l */
 export const tried = (l) => (l.outcome !== 'retry' ? l.outcome : l.error ? 'failing' : 'polling');

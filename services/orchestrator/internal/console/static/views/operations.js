@@ -3,7 +3,7 @@
 
 import { Resource, Unreachable } from '../api.js';
 import { ask } from '../dialogs.js';
-import { badge, count, duration, errorLine, instanceURL, lasting, operationURL, plural, reasons, short, states, time, typeNames, usefulEnd, waitingWords } from '../format.js';
+import { badge, count, duration, errorLine, filterStates, instanceURL, kind, lasting, operationURL, plural, reasonOf, reasons, short, shownState, time, typeNames, usefulEnd, waitingWords } from '../format.js';
 import { select, shown, table, th } from '../parts.js';
 import { remember, remembered } from '../settings.js';
 import { Stream } from '../stream.js';
@@ -248,10 +248,10 @@ export function operations(ctx) {
           select('Step', 'step', [['', 'All steps'], ...steps.of(params.get('worker') ?? '')], params.get('step') ?? '', (v) => filter({ step: v })),
           select('Created', 'since', periods, params.get('since') ?? '', (v) => filter({ since: v, until: '' })),
           select('Order', 'sort', orders, params.get('sort') ?? '', (v) => filter({ sort: v })),
-          h('fieldset', { class: 'chips' }, h('legend', null, 'State'), states.map((s) => h('label', { class: `chip ${chosen.includes(s) ? 'on' : ''}` },
+          h('fieldset', { class: 'chips' }, h('legend', null, 'State'), filterStates.map((s) => h('label', { class: `chip ${chosen.includes(s) ? 'on' : ''}` },
             h('input', {
               type: 'checkbox', name: 'state', value: s, checked: chosen.includes(s),
-              onchange: (/** @type {any} */ e) => filter({ state: states.filter((x) => (x === s ? e.target.checked : chosen.includes(x))).join(',') }),
+              onchange: (/** @type {any} */ e) => filter({ state: filterStates.filter((x) => (x === s ? e.target.checked : chosen.includes(x))).join(',') }),
             }), badge(s))),
             h('button', { type: 'button', class: 'button plain', disabled: !params.size, onclick: () => ctx.go('/console/operations') }, 'Clear all'))),
         params.get('orchestration') ? h('p', { class: 'line' }, 'Orchestration ',
@@ -346,7 +346,7 @@ function matches(o, params) {
   const has = (/** @type {string} */ name, /** @type {string | undefined} */ value) =>
     !params.get(name) || (value !== undefined && (params.get(name) ?? '').split(',').includes(value));
   const q = params.get('q');
-  return has('state', o.state) && has('type', o.type) && has('plan', o.plan) && has('step', o.step) && has('waiting', o.waiting?.reason)
+  return (has('state', o.state) || has('state', shownState(o))) && has('type', o.type) && has('plan', o.plan) && has('step', o.step) && has('waiting', o.waiting?.reason)
     && has('worker', o.waiting?.worker) && has('instance', o.instanceId) && has('orchestration', o.orchestrationId)
     && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName, o.runtimeName].includes(q)) && !params.get('until');
 }
@@ -401,10 +401,10 @@ export function row(o, now) {
   const begin = Date.parse(o.startedAt ?? o.createdAt);
   return h('tr', { key: o.id, class: o.changedAt && now - o.changedAt < 1500 ? 'changed' : '' },
     h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
-    h('td', null, label(o)),
+    h('td', null, badge(shownState(o))),
     h('td', { class: 'name', 'data-label': 'runtime' }, h('a', { href: instanceURL(o.instanceId), class: o.runtimeName ? '' : 'mono', title: [o.runtimeName, o.shootName, o.instanceId].filter(Boolean).join(', ') },
       o.runtimeName || short(o.instanceId))),
-    h('td', { class: 'type' }, typeNames[o.type] ?? o.type), h('td', null, o.plan),
+    h('td', { class: 'type' }, kind(o)), h('td', null, o.plan),
     h('td', { class: 'wide' }, what(o, now)),
     h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now)),
     h('td', { class: 'number nowrap', 'data-label': o.finishedAt ? 'took' : 'for' }, o.state === 'pending' ? '–' : o.finishedAt ? duration(end - begin) : lasting(end - begin)));
@@ -421,12 +421,6 @@ export function failure(text, component = '') {
   return h('details', { class: 'failure more' }, h('summary', { title: 'Show the whole error' }, end), h('span', { class: 'whole' }, text));
 }
 
-/** Renders the state; for an operation in progress, the reason why it waits. @param {Operation} o */
-function label(o) {
-  const reason = o.waiting?.reason;
-  return badge(o.state === 'in progress' && reason && reason !== 'executing' ? reason : o.state);
-}
-
 /**
  * @param {Operation} o
  * @param {number} now
@@ -434,7 +428,7 @@ function label(o) {
 function what(o, now) {
   const words = waitingWords(o, now);
   const polls = ['polling', 'event'].includes(o.waiting?.reason ?? '');
-  const text = polls ? '' : errorLine(o.error) || (o.waiting?.reason === 'failing' || o.state === 'cancelled' ? o.message : '');
+  const text = polls ? '' : errorLine(reasonOf(o)) || (o.waiting?.reason === 'failing' || o.state === 'cancelled' ? o.message : '');
   // While a stage is repeated, the reason belongs to a later step than the current one.
   const step = o.waiting?.step || o.step;
   const attempts = o.budget?.attempts ?? o.stepAttempt ?? 0;
@@ -442,7 +436,7 @@ function what(o, now) {
     step ? h('span', { class: 'step' }, step, attempts > 1 ? h('span', { class: 'muted' }, ` attempt ${count(attempts)}`) : null) : null,
     words && o.waiting?.reason !== 'executing' ? h('span', { class: 'words' }, words) : null,
     polls && o.message ? h('span', { class: 'words', title: o.message }, o.message) : null,
-    text ? failure(text, o.error?.component) : null,
+    text ? failure(text, reasonOf(o)?.component) : null,
     o.cancelRequested ? h('span', { class: 'words' }, 'cancellation requested') : null,
     o.notCompleted?.length ? h('span', { class: 'words' }, `not completed: ${o.notCompleted.join(', ')}`) : null,
   ];

@@ -1,0 +1,64 @@
+package mask
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// secretNames are the suffixes (lower case) of members whose values are never shown. The names of secrets (targetSecret, secretName,
+// secretBindingName) are not secret.
+var secretNames = []string{"clientsecret", "password", "token", "kubeconfig", "secretkey", "credentials", "apikey", "privatekey"}
+
+// JSON returns a JSON document without credentials: the values of members that are named like a secret, and credentials in other texts, see
+// Text. It returns nil for a document that it cannot read, because that may contain anything.
+func JSON(document json.RawMessage) json.RawMessage {
+	if len(document) == 0 {
+		return nil
+	}
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber() // keep long numbers exact
+	var v any
+	if decoder.Decode(&v) != nil {
+		return nil
+	}
+	out, err := json.Marshal(value(v))
+	if err != nil {
+		return nil
+	}
+	return out
+}
+
+// value masks a decoded JSON value in place.
+func value(v any) any {
+	switch v := v.(type) {
+	case string:
+		return Text(v)
+	case []any:
+		for i := range v {
+			v[i] = value(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			if text, ok := v[key].(string); ok && text != "" && isSecret(key) {
+				v[key] = Redacted
+				continue
+			}
+			v[key] = value(v[key])
+		}
+	}
+	return v
+}
+
+func isSecret(key string) bool {
+	key = strings.ToLower(key)
+	if key == "secret" {
+		return true
+	}
+	for _, name := range secretNames {
+		if strings.HasSuffix(key, name) {
+			return true
+		}
+	}
+	return false
+}
