@@ -463,6 +463,14 @@ func (c *Client) ReplayFacts(ctx context.Context, r Replay) (ReplayAnswer, error
 	return out, nil
 }
 
+// Get returns the answer to a GET request as it is: JSON, or the text of /metrics. The error is ErrNotFound if there is no such object.
+func (c *Client) Get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return c.exchange(ctx, http.MethodGet, path, "", nil)
+}
+
 func (c *Client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
@@ -472,6 +480,18 @@ func (c *Client) get(ctx context.Context, path string, query url.Values, into an
 
 // send sends a request with an optional body, and decodes the answer if the request succeeded.
 func (c *Client) send(ctx context.Context, method, path, contentType string, body []byte, into any) (json.RawMessage, error) {
+	raw, err := c.exchange(ctx, method, path, contentType, body)
+	if err != nil || raw == nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return nil, fmt.Errorf("%s does not answer like the operator API: %w", c.base, err)
+	}
+	return raw, nil
+}
+
+// exchange returns the body of a successful answer; nil if it has none.
+func (c *Client) exchange(ctx context.Context, method, path, contentType string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -501,6 +521,7 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	}
 	switch response.StatusCode {
 	case http.StatusOK, http.StatusAccepted:
+		return raw, nil
 	case http.StatusNoContent:
 		return nil, nil
 	case http.StatusNotFound:
@@ -515,10 +536,6 @@ func (c *Client) send(ctx context.Context, method, path, contentType string, bod
 	default:
 		return nil, &StatusError{Status: response.StatusCode, Message: ErrorText(raw)}
 	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return nil, fmt.Errorf("%s does not answer like the operator API: %w", c.base, err)
-	}
-	return raw, nil
 }
 
 // maxText limits the text of an error answer that is shown, in characters.
