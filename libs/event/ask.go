@@ -232,6 +232,8 @@ type InstancesAnswer struct {
 	Next string `json:"next,omitempty"`
 	// Plans contains the names of all plans that an instance can have, on the first page only.
 	Plans []string `json:"plans,omitempty"`
+	// Versions reports whether the instances have their versions and failures. Brokers of earlier releases leave them out.
+	Versions bool `json:"versions,omitempty"`
 }
 
 // InstanceSummary contains the properties by which other services select instances.
@@ -243,6 +245,11 @@ type InstanceSummary struct {
 	Runtime         Runtime       `json:"runtime"`
 	RuntimeID       string        `json:"runtimeId,omitempty"`
 	State           InstanceState `json:"state"`
+	// KymaVersion and KubernetesVersion are the versions of the runtime as far as they are known.
+	KymaVersion       string `json:"kymaVersion,omitempty"`
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// Failed reports whether the last operation of the runtime failed.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // InstanceRequest asks for one instance.

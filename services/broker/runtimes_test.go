@@ -299,7 +299,9 @@ func (b *bench) instances(q event.InstancesRequest) (event.InstancesAnswer, erro
 func TestAskInstances_SeveralPages_ReturnsAll(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	b.orch.set(func() { b.orch.details = json.RawMessage(`{"provisioner":{"runtimeId":"rt-1"}}`) })
+	b.orch.set(func() {
+		b.orch.details = json.RawMessage(`{"provisioner":{"runtimeId":"rt-1","kubernetesVersion":"1.33.2"},"kyma":{"version":"2.20.0"}}`)
+	})
 	for _, id := range []string{"b", "a", "c", "gone", "left"} {
 		b.provisioned(id)
 	}
@@ -327,11 +329,12 @@ func TestAskInstances_SeveralPages_ReturnsAll(t *testing.T) {
 		t.Errorf("instances are %v, want %v", got, want)
 	}
 	page, err := b.instances(event.InstancesRequest{IDs: []string{"c", "unknown", "a"}, Limit: 1000})
-	if err != nil || len(page.Instances) != 2 || page.Next != "" {
+	if err != nil || len(page.Instances) != 2 || page.Next != "" || !page.Versions {
 		t.Fatalf("of two: %+v, %v", page, err)
 	}
 	i := page.Instances[0]
-	if i.InstanceID != "a" || i.RuntimeID != "rt-1" || i.Plan.Name != "azure" || i.GlobalAccountID != "ga-1" || i.SubaccountID != "sa-1" || i.Runtime.ShootName == "" {
+	if i.InstanceID != "a" || i.RuntimeID != "rt-1" || i.Plan.Name != "azure" || i.GlobalAccountID != "ga-1" || i.SubaccountID != "sa-1" || i.Runtime.ShootName == "" ||
+		i.KymaVersion != "2.20.0" || i.KubernetesVersion != "1.33.2" || i.Failed {
 		t.Errorf("instance is %+v", i)
 	}
 	for want, q := range map[string]event.InstancesRequest{

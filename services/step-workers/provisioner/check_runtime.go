@@ -28,5 +28,8 @@ func (s *shared) checkRuntime(ctx context.Context, op worker.Operation, log *slo
 	if status.Running() {
 		return worker.Wait(op, s.cfg.PollInterval, "the runtime is being created")
 	}
-	return op, 0, status.err()
+	if err := status.err(); err != nil {
+		return op, 0, err
+	}
+	return op, 0, op.SaveDetails(Details{KubernetesVersion: s.cfg.KubernetesVersion})
 }

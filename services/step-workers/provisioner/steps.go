@@ -37,6 +37,8 @@ type Details struct {
 	Kyma bool `json:"kyma,omitempty"`
 	// Upgrade is the last upgrade of the cluster; the zero value means none.
 	Upgrade Upgrade `json:"upgrade,omitzero"`
+	// KubernetesVersion is the version that the cluster was created with or last upgraded to.
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 }
 
 // runtimes are the methods of the Runtime Provisioner that the steps need.
@@ -91,7 +93,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		worker.NewStep("Check_Runtime", component, s.checkRuntime, worker.Description{
 			Summary: "Waits for the end of the runtime's creation or of its cluster's upgrade.",
 			Calls:   worker.Calls(component, "runtimeOperationStatus", "runtimeStatus", "upgradeShoot"),
-			Details: []string{"upgrade"},
+			Details: []string{"upgrade", "kubernetesVersion"},
 		}),
 		worker.NewStep("Get_Kubeconfig", component, s.getKubeconfig, worker.Description{
 			Summary:     "Gets the kubeconfig of the runtime; for an own cluster that of the order.",

@@ -113,7 +113,14 @@ func (s *shared) checkUpgrade(ctx context.Context, op worker.Operation, d Detail
 	if status.State == StateFailed {
 		err = op.SaveDetails(Details{Upgrade: Upgrade{For: op.ID, After: u.OperationID}})
 	}
-	return op, 0, errors.Join(err, status.err())
+	if err = errors.Join(err, status.err()); err != nil || op.Type != event.UpgradeCluster {
+		return op, 0, err
+	}
+	input, err := s.upgradeInput(op)
+	if err != nil {
+		return worker.Fail(op, &worker.Error{Err: err})
+	}
+	return op, 0, op.SaveDetails(Details{KubernetesVersion: input.GardenerConfig.KubernetesVersion})
 }
 
 func (s *shared) upgradeAgain(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {

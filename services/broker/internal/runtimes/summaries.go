@@ -65,7 +65,7 @@ func summarize(found []store.Summary, limit int) (event.InstancesAnswer, error) 
 	if err != nil {
 		return event.InstancesAnswer{}, fmt.Errorf("encode instances: %w", err)
 	}
-	a := event.InstancesAnswer{Instances: instances[:n]}
+	a := event.InstancesAnswer{Instances: instances[:n], Versions: true}
 	if n > 0 && n < len(found) {
 		a.Next = instances[n-1].InstanceID
 	}
@@ -74,10 +74,15 @@ func summarize(found []store.Summary, limit int) (event.InstancesAnswer, error) 
 
 func summary(s *store.Summary) event.InstanceSummary {
 	i := &s.Instance
-	return event.InstanceSummary{
+	out := event.InstanceSummary{
 		InstanceID: i.ID, Plan: i.Plan, GlobalAccountID: i.Context.GlobalAccountID, SubaccountID: i.Context.SubaccountID,
-		Runtime: i.Runtime, RuntimeID: s.RuntimeID, State: instanceState(s.State),
+		Runtime: i.Runtime, RuntimeID: s.RuntimeID, State: instanceState(s.State), Failed: s.State == store.RuntimeError,
 	}
+	// Invalid parameters leave the versions unknown.
+	if k, err := readKnown(&store.Runtime{InstanceID: i.ID, Effective: i.Effective, Details: s.Details}); err == nil {
+		out.KymaVersion, out.KubernetesVersion = k.kymaVersion(), k.details.Provisioner.KubernetesVersion
+	}
+	return out
 }
 
 // instanceState returns a state without the details for operators: a runtime with a running or failed update or upgrade is

@@ -136,6 +136,9 @@ type details struct {
 	Reconciler struct {
 		KymaVersion string `json:"kymaVersion"`
 	} `json:"reconciler"`
+	Provisioner struct {
+		KubernetesVersion string `json:"kubernetesVersion"`
+	} `json:"provisioner"`
 	Hyperscaler struct {
 		TargetSecret string `json:"targetSecret"`
 	} `json:"hyperscaler"`
@@ -155,7 +158,8 @@ func readKnown(r *store.Runtime) (known, error) {
 		return k, nil
 	}
 	for name, target := range map[string]any{
-		"avs": &k.details.AVS, "kyma": &k.details.Kyma, "reconciler": &k.details.Reconciler, "hyperscaler": &k.details.Hyperscaler,
+		"avs": &k.details.AVS, "kyma": &k.details.Kyma, "reconciler": &k.details.Reconciler, "provisioner": &k.details.Provisioner,
+		"hyperscaler": &k.details.Hyperscaler,
 	} {
 		if raw := members[name]; raw != nil {
 			_ = json.Unmarshal(raw, target) // an invalid member stays empty

@@ -359,11 +359,13 @@ func runtimeOperations(ctx context.Context, tx *sqlx.Tx, ids []string, last bool
 	return out, nil
 }
 
-// Summary is an existing instance with the id and the state of its runtime.
+// Summary is an existing instance with the id, the state and the saved data of its runtime.
 type Summary struct {
 	Instance  instance.Instance
 	RuntimeID string
 	State     RuntimeState
+	// Details may be empty.
+	Details json.RawMessage
 }
 
 // Summaries lists at most limit instances in the order of their ids, starting after one. ids limits it to those instances.
@@ -372,10 +374,11 @@ func (s *Store) Summaries(ctx context.Context, ids []string, after string, limit
 	defer cancel()
 	var rows []struct {
 		instanceRow
-		RuntimeID string `db:"runtime_id"`
-		State     string `db:"state"`
+		RuntimeID string         `db:"runtime_id"`
+		State     string         `db:"state"`
+		Details   sql.NullString `db:"details"`
 	}
-	statement := `SELECT ` + qualified(instanceColumns) + `, i.runtime_id, r.state
+	statement := `SELECT ` + qualified(instanceColumns) + `, i.runtime_id, r.state, i.details
 		FROM broker.instances i JOIN broker.runtimes r ON r.instance_id = i.id WHERE i.id > $1`
 	args := []any{storable(after), limit}
 	if len(ids) > 0 {
@@ -392,7 +395,9 @@ func (s *Store) Summaries(ctx context.Context, ids []string, after string, limit
 		if err != nil {
 			return nil, err
 		}
-		out[n] = Summary{Instance: *i, RuntimeID: rows[n].RuntimeID, State: RuntimeState(rows[n].State)}
+		out[n] = Summary{
+			Instance: *i, RuntimeID: rows[n].RuntimeID, State: RuntimeState(rows[n].State), Details: json.RawMessage(rows[n].Details.String),
+		}
 	}
 	return out, nil
 }
