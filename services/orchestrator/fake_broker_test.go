@@ -44,6 +44,8 @@ type fakeBroker struct {
 	instances []event.InstanceSummary
 	// plans are the names of all plans.
 	plans []string
+	// old brokers report no versions.
+	old bool
 
 	mu       sync.Mutex
 	refuse   map[string]string // reason by instance
@@ -88,7 +90,7 @@ func (f *fakeBroker) answerInstances(_ context.Context, data []byte) (any, error
 	if request.After != "" {
 		i = 1 + slices.IndexFunc(f.instances, func(s event.InstanceSummary) bool { return s.InstanceID == request.After })
 	}
-	answer := event.InstancesAnswer{Instances: f.instances[i:min(i+request.Limit, len(f.instances))]}
+	answer := event.InstancesAnswer{Instances: f.instances[i:min(i+request.Limit, len(f.instances))], Versions: !f.old}
 	if request.After == "" {
 		answer.Plans = f.plans
 	}
@@ -195,6 +197,7 @@ type shownOrchestration struct {
 	Type, State, Description string
 	Parameters               json.RawMessage
 	OperationStats           map[string]int
+	Pause                    struct{ Reason string }
 }
 
 func (f *fakeBroker) orchestration(id string) (o shownOrchestration) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -313,6 +314,102 @@ func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
 	if len(f.recorded) != 3 {
 		t.Errorf("%d operations are recorded, want 3", len(f.recorded))
 	}
+}
+
+// One of two orchestrators stops while the canary runs, and another one while it waits for approval.
+func TestOrchestration_CanaryAndPause_SurviveKills(t *testing.T) {
+	f := newFakeBroker(t, 12)
+	f.start()
+	second := f.orchestrator()
+	open := make(gate)
+	f.script.set("Upgrade", open.step)
+	id := f.upgrade("kyma", `{"targets": {"include": [{"target": "all"}]}, "strategy": {"parallel": {"workers": 5}, "canary": {"size": 2}, "maxFailures": 0}}`)
+	testkit.Eventually(t, patience, "the canary runs", func() bool { return f.script.count("Upgrade") == 2 })
+	second.stop()
+	second = f.orchestrator()
+	close(open)
+	waiting := f.awaitOrchestration(id, "paused")
+	if want := "waiting for approval of the canary: 2 succeeded; 2 of 12 operations have ended"; waiting.Description != want || waiting.Pause.Reason != "approval" {
+		t.Errorf("description %q, pause %+v; want %q", waiting.Description, waiting.Pause, want)
+	}
+	if n := f.mostInProgress(); n != 2 {
+		t.Errorf("%d members were in progress before the approval, want 2", n)
+	}
+	second.stop()
+	f.orchestrator()
+	path := "/orchestrations/" + id
+	f.call(http.MethodPut, path+"/resume", "", "", http.StatusConflict, nil)
+
+	open = make(gate)
+	f.script.set("Upgrade", open.step)
+	// An upgrade of this instance is recorded and waits.
+	busy := make(gate)
+	f.script.set("Change", busy.step)
+	update := operation(event.Update, "i-00002", "azure")
+	f.request(update)
+	f.await(update, event.InProgress)
+	f.call(http.MethodPut, path+"/approve", "", "", http.StatusOK, nil)
+	testkit.Eventually(t, patience, "four upgrades run", func() bool { return f.script.count("Upgrade") == 6 })
+	testkit.Eventually(t, patience, "one operation is queued", func() bool {
+		var n int
+		require.NoError(t, f.db.Get(&n, `SELECT count(*) FROM orchestrator.operations WHERE type = 'upgradeKyma' AND state = 'pending'`))
+		return n == 1
+	})
+	var paused operator.Orchestration
+	f.call(http.MethodPut, path+"/pause", "", "", http.StatusOK, &paused)
+	if paused.State != "paused" || paused.Pause.Reason != operator.PausedByOperator || paused.Progress.InProgress != 5 || paused.Progress.Waiting != 5 {
+		t.Errorf("orchestration %+v", paused)
+	}
+	f.call(http.MethodPut, path+"/approve", "", "", http.StatusConflict, nil)
+	// The queued operation does not start when its instance is free.
+	f.awaitStats(id, map[string]int{"succeeded": 2, "in progress": 4, "pending": 6})
+	close(busy)
+	f.await(update, event.Succeeded)
+	close(open)
+	f.awaitStats(id, map[string]int{"succeeded": 6, "pending": 6})
+	f.script.set("Upgrade", done)
+	f.call(http.MethodPut, path+"/resume", "", "", http.StatusOK, nil)
+	if o := f.awaitOrchestration(id, "succeeded"); o.Description != "12 succeeded" {
+		t.Errorf("description %q", o.Description)
+	}
+	var list operator.List[operator.Orchestration]
+	f.get("/orchestrations", &list)
+	if p := list.Data[0].Progress; p.Ended != 12 || p.Total != 12 || list.Data[0].StartedAt == nil {
+		t.Errorf("progress in the list: %+v", p)
+	}
+	f.call(http.MethodPut, path+"/pause", "", "", http.StatusConflict, nil)
+}
+
+func TestOrchestration_MaxFailures_PausesAndGroupsErrors(t *testing.T) {
+	f := newFakeBroker(t, 20)
+	for i := range f.instances {
+		f.instances[i].KymaVersion, f.instances[i].Failed = "2.19."+strconv.Itoa(i%2), i < 18
+	}
+	f.start()
+	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "runtime " + op.ID + ": status 503"})
+	})
+	id := f.upgrade("kyma", `{"targets": {"include": [{"kymaVersion": "2.19", "failed": true}], "exclude": [{"kymaVersion": "2.19.1"}]},
+		"strategy": {"maxFailures": 2}}`)
+	f.awaitOrchestration(id, "paused")
+	var o operator.Orchestration
+	f.get("/orchestrations/"+id, &o)
+	if want := "paused: 3 operations have failed, maxFailures allows 2; 3 of 9 operations have ended, 3 of them failed"; o.Description != want {
+		t.Errorf("description %q, want %q", o.Description, want)
+	}
+	if len(o.Failures) != 1 || o.Failures[0].Count != 3 || o.Failures[0].Error != "runtime …: status 503" || o.Pause.Reason != operator.PausedByFailures {
+		t.Errorf("failures %+v, pause %+v", o.Failures, o.Pause)
+	}
+}
+
+func TestOrchestration_OldBroker_VersionTargetsWait(t *testing.T) {
+	f := newFakeBroker(t, 1)
+	f.old = true
+	f.start()
+	id := f.upgrade("kyma", `{"targets": {"include": [{"kymaVersion": "2.19"}]}}`)
+	testkit.Eventually(t, patience, "the description has the reason", func() bool {
+		return strings.Contains(f.orchestration(id).Description, "a broker of an earlier release knows no versions")
+	})
 }
 
 func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {

@@ -413,18 +413,20 @@ func (o *Orchestrator) openOrchestrations(write, read *sqlx.DB) (*store.Orchestr
 	o.orchestrations, err = orchestration.NewController(orchestration.Config{
 		Every: o.cfg.OrchestrationsEvery, Patience: o.cfg.BatchTimeout, Policy: policy,
 	}, orchestration.Deps{
-		Store: orchestrations, Asker: o.deps.Bus, Cancel: o.cancelPending, Now: o.deps.Now, Log: o.deps.Log, Registerer: o.deps.Registerer,
+		Store: orchestrations, Asker: o.deps.Bus, Cancel: o.cancelOf(false), Withdraw: o.cancelOf(true), Now: o.deps.Now, Log: o.deps.Log, Registerer: o.deps.Registerer,
 	})
 	return orchestrations, err
 }
 
-// cancelPending cancels an operation, unless it has ended.
-func (o *Orchestrator) cancelPending(ctx context.Context, operationID, reason string) error {
-	err := o.dispatch.Act(ctx, operationID, engine.Cancel{Reason: reason})
-	if errors.Is(err, engine.ErrNotPossible) || errors.Is(err, store.ErrNotFound) {
-		return nil
+// cancelOf returns a function that cancels an operation, unless it has ended or, if pending is set, has started.
+func (o *Orchestrator) cancelOf(pending bool) func(ctx context.Context, operationID, reason string) error {
+	return func(ctx context.Context, operationID, reason string) error {
+		err := o.dispatch.Act(ctx, operationID, engine.Cancel{Reason: reason, Pending: pending})
+		if errors.Is(err, engine.ErrNotPossible) || errors.Is(err, store.ErrNotFound) {
+			return nil
+		}
+		return err
 	}
-	return err
 }
 
 // wakeOrchestrations wakes the controller of orchestrations when an upgrade ends. The controller also polls, so a lost fact only

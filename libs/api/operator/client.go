@@ -312,7 +312,18 @@ func (c *Client) CancelOrchestration(ctx context.Context, id string) (json.RawMe
 	return raw, nil
 }
 
-// RetryOrchestration retries the given failed operations, or all failed operations if none is given. It also returns the raw answer. The
+// ChangeOrchestration pauses, resumes or approves an orchestration; action is "pause", "resume" or "approve". It also returns the raw answer.
+// The error is ErrNotFound if there is no such orchestration.
+func (c *Client) ChangeOrchestration(ctx context.Context, id, action string) (*Orchestration, json.RawMessage, error) {
+	var out Orchestration
+	raw, err := c.send(ctx, http.MethodPut, orchestrationPath(id, "/"+action), "", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s orchestration %s: %w", action, id, err)
+	}
+	return &out, raw, nil
+}
+
+// RetryOrchestration retries the given operations, or all failed ones if none is given, and those that were cancelled with it. It also returns the raw answer. The
 // error is ErrNotFound if there is no such orchestration.
 func (c *Client) RetryOrchestration(ctx context.Context, id string, operations []string, now bool) (*RetryAnswer, json.RawMessage, error) {
 	form := url.Values{}

@@ -190,8 +190,8 @@ type Action struct {
 	// Role is empty if the request was rejected because the caller has no role.
 	Role           string `json:"role" jsonschema:"enum=viewer,enum=operator,enum="`
 	Authentication string `json:"authentication" jsonschema:"enum=none,enum=token,enum=oidc"`
-	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, retry_orchestration, replay_facts, create_hold,
-	// release_hold, apply_limits, order_batch, pause_batch, resume_batch or cancel_batch.
+	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, pause_orchestration, resume_orchestration,
+	// approve_orchestration, retry_orchestration, replay_facts, create_hold, release_hold, apply_limits, order_batch, pause_batch, resume_batch or cancel_batch.
 	Action string `json:"action"`
 	// Target is the ID of the operation or orchestration.
 	Target string `json:"target"`

@@ -1,7 +1,10 @@
 package operator
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,7 +24,26 @@ const (
 	StateRetrying   = "retrying"
 	StateCanceling  = "canceling"
 	StateCanceled   = "canceled"
+	StatePaused     = "paused"
 )
+
+// PauseReason is why an orchestration starts no further operations.
+type PauseReason string
+
+// Reasons of a pause.
+const (
+	// PausedByOperator means that an operator has paused the orchestration.
+	PausedByOperator PauseReason = "operator"
+	// PausedForApproval means that the canary has ended, and an operator must approve the other operations.
+	PausedForApproval PauseReason = "approval"
+	// PausedByFailures means that more operations have failed than the strategy allows.
+	PausedByFailures PauseReason = "failures"
+)
+
+// PauseReasons returns all reasons of a pause.
+func PauseReasons() []PauseReason {
+	return []PauseReason{PausedByOperator, PausedForApproval, PausedByFailures}
+}
 
 // Spelled returns the allowed state that matches, in either spelling of "cancelled". Operations use "cancelled"; orchestrations use
 // "canceled", as in the original broker (docs/contracts/processes.md).
@@ -36,7 +58,7 @@ func Spelled[T ~string](state string, allowed []T) (T, bool) {
 
 // OrchestrationStates returns the states of an orchestration, in the usual order.
 func OrchestrationStates() []OrchestrationState {
-	return []OrchestrationState{StatePending, StateInProgress, StateRetrying, StateCanceling, StateSucceeded, StateFailed, StateCanceled}
+	return []OrchestrationState{StatePending, StateInProgress, StateRetrying, StatePaused, StateCanceling, StateSucceeded, StateFailed, StateCanceled}
 }
 
 // MemberStates returns the states of an operation of an orchestration, in the usual order.
@@ -52,15 +74,23 @@ func (s MemberState) Final() bool {
 	return s == StateSucceeded || s == StateFailed || s == StateCanceled || s == StateSkipped
 }
 
+// Prose returns a state in the spelling of texts: the wire has "canceled", texts have "cancelled".
+func Prose[T ~string](state T) string {
+	if text, ok := strings.CutPrefix(string(state), "cancel"); ok && !strings.HasPrefix(text, "l") {
+		return "cancell" + text
+	}
+	return string(state)
+}
+
 // Stats counts the operations of an orchestration by state.
 type Stats map[MemberState]int
 
-// String lists the states that have operations, with their numbers.
+// String lists the states that have operations, with their numbers, in the spelling of texts.
 func (s Stats) String() string {
 	var parts []string
 	for _, state := range MemberStates() {
 		if n := s[state]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+			parts = append(parts, fmt.Sprintf("%d %s", n, Prose(state)))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -91,8 +121,58 @@ type Orchestration struct {
 	CreatedAt       time.Time           `json:"createdAt"`
 	UpdatedAt       time.Time           `json:"updatedAt"`
 	Parameters      Upgrade             `json:"parameters"`
+	// StartedAt is when the first operation could start.
+	StartedAt *time.Time `json:"startedAt,omitempty"`
+	// Pause is why no further operation starts. It is set only in the state paused.
+	Pause    *Pause   `json:"pause,omitempty"`
+	Progress Progress `json:"progress"`
+	// Failures groups the failed operations by their error, the most frequent first, at most 20. It is absent in lists.
+	Failures []FailureGroup `json:"failures,omitempty"`
 	// OperationStats counts operations by state. It is absent in lists.
 	OperationStats Stats `json:"operationStats,omitempty"`
+}
+
+// Status returns the state of the orchestration for texts. It says what a paused orchestration waits for.
+func (o *Orchestration) Status() string {
+	if o.State == StatePaused && o.Pause != nil && o.Pause.Reason == PausedForApproval {
+		return "waiting for approval"
+	}
+	return Prose(o.State)
+}
+
+// Pause describes why and since when an orchestration is paused.
+type Pause struct {
+	Reason PauseReason `json:"reason"`
+	// By is the operator who paused the orchestration. It is absent for other reasons.
+	By    string    `json:"by,omitempty"`
+	Since time.Time `json:"since"`
+}
+
+// Progress counts the operations of an orchestration. Operations that a retry has replaced do not count.
+type Progress struct {
+	Total int `json:"total"`
+	// Ended is the number of operations that succeeded, failed, were cancelled or skipped.
+	Ended      int `json:"ended"`
+	Succeeded  int `json:"succeeded"`
+	Failed     int `json:"failed"`
+	InProgress int `json:"inProgress"`
+	// Waiting is the number of operations that are still to be started.
+	Waiting int `json:"waiting"`
+	// PerMinute is the number of operations that ended per minute since the orchestration started or was resumed. It is absent unless the
+	// orchestration runs.
+	PerMinute float64 `json:"perMinute,omitempty"`
+	// EstimatedEnd follows from PerMinute and the next maintenance windows. It is absent unless the orchestration runs.
+	EstimatedEnd *time.Time `json:"estimatedEnd,omitempty"`
+}
+
+// FailureGroup counts failed operations with the same error.
+type FailureGroup struct {
+	// Error is the error without identifiers and numbers that differ.
+	Error string `json:"error"`
+	Count int    `json:"count"`
+	// Sample is the message of one of the operations, and OperationID its ID.
+	Sample      string `json:"sample"`
+	OperationID string `json:"operationID" jsonschema:"format=uuid"`
 }
 
 // Upgrade requests an orchestration.
@@ -130,6 +210,11 @@ type Target struct {
 	PlanName   string `json:"planName,omitempty"`
 	Shoot      string `json:"shoot,omitempty"`
 	InstanceID string `json:"instanceID,omitempty"`
+	// KymaVersion and KubernetesVersion match runtimes that are known to have this version, or one that begins with it: 2.20 matches 2.20.1.
+	KymaVersion       string `json:"kymaVersion,omitempty"`
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// Failed matches runtimes whose last operation failed.
+	Failed bool `json:"failed,omitempty"`
 }
 
 // Strategy is the order and timing of the operations.
@@ -140,7 +225,66 @@ type Strategy struct {
 	// MaintenanceWindow delays each operation until the maintenance window of its runtime.
 	MaintenanceWindow bool     `json:"maintenanceWindow,omitempty"`
 	Parallel          Parallel `json:"parallel"`
+	// Canary upgrades a few runtimes first.
+	Canary *Canary `json:"canary,omitempty"`
+	// MaxFailures is how many operations may fail: a number, or a percentage such as 10%. If more fail, the orchestration is paused.
+	MaxFailures MaxFailures `json:"maxFailures,omitempty"`
 }
+
+// What happens after the operations of a canary have succeeded.
+const (
+	// CanaryApproval means that an operator must approve the other operations.
+	CanaryApproval = "approval"
+	// CanarySuccess means that the other operations start if all operations of the canary have succeeded. Otherwise they wait for approval.
+	CanarySuccess = "success"
+)
+
+// Canary upgrades a few runtimes before all others.
+type Canary struct {
+	// Size is the number of runtimes of the canary.
+	Size int `json:"size" jsonschema:"minimum=1,maximum=100000"`
+	// Then is approval or success; absent means approval. With success the other operations start when all operations of the canary have
+	// succeeded.
+	Then string `json:"then,omitempty" jsonschema:"enum=approval,enum=success"`
+}
+
+// MaxFailures is a number of operations, such as "5", or a percentage of them, such as "10%". Empty means no limit.
+type MaxFailures string
+
+// UnmarshalJSON accepts a number as well as a string.
+func (m *MaxFailures) UnmarshalJSON(data []byte) error {
+	var number json.Number
+	if err := json.Unmarshal(data, &number); err == nil {
+		*m = MaxFailures(number)
+		return nil
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return errors.New("strategy.maxFailures: must be a number such as 5, or a percentage such as \"10%\"")
+	}
+	*m = MaxFailures(text)
+	return nil
+}
+
+// Limit returns how many of a number of operations may fail, and false if there is no limit. It rounds down. The error names the allowed
+// values.
+func (m MaxFailures) Limit(operations int) (limit int, ok bool, err error) {
+	if m == "" {
+		return 0, false, nil
+	}
+	text, percent := strings.CutSuffix(string(m), "%")
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 || n > maxFailures || percent && n > 100 {
+		return 0, false, fmt.Errorf("%.50q: must be a number from 0 to %d, or a percentage from 0%% to 100%%", string(m), maxFailures)
+	}
+	if percent {
+		return operations * n / 100, true, nil
+	}
+	return n, true, nil
+}
+
+// maxFailures is the maximum number in MaxFailures.
+const maxFailures = 1_000_000
 
 // Parallel contains the settings of the strategy parallel.
 type Parallel struct {
@@ -176,6 +320,8 @@ type Member struct {
 	MaintenanceWindowEnd   *time.Time  `json:"maintenanceWindowEnd,omitempty"`
 	State                  MemberState `json:"state"`
 	Description            string      `json:"description"`
+	// Canary reports whether the operation belongs to the canary.
+	Canary bool `json:"canary,omitempty"`
 	// RetriedAs is the operation that repeats this failed one.
 	RetriedAs string `json:"retriedAs,omitempty" jsonschema:"format=uuid"`
 	// KymaConfig is the target of the upgrade. It is absent in lists.

@@ -232,7 +232,7 @@ func (i *inspecting) complete(cmd *cobra.Command, args []string, _ string) ([]co
 			return offers
 		})
 	case 1:
-		return []cobra.Completion{"operations", "cancel", "retry"}, cobra.ShellCompDirectiveNoFileComp
+		return []cobra.Completion{"operations", "pause", "resume", "approve", "cancel", "retry"}, cobra.ShellCompDirectiveNoFileComp
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }

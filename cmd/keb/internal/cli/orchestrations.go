@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -29,14 +30,18 @@ type inspecting struct {
 func newOrchestrations(o *options) *cobra.Command {
 	i := &inspecting{options: o}
 	cmd := &cobra.Command{
-		Use:     "orchestrations [ID] [operations|cancel|retry]",
+		Use:     "orchestrations [ID] [operations|pause|resume|approve|cancel|retry]",
 		Aliases: []string{"orchestration"},
-		Short:   "List orchestrations, show one and its operations, cancel it, or retry its failed operations",
+		Short:   "List orchestrations, show one and its operations, pause, approve, cancel or retry it",
 		Long: `List orchestrations, newest first. With an ID, show one orchestration. Actions:
 
   operations  lists its operations, or shows the one named with --operation
+  pause       starts no further operation; operations in progress continue
+  resume      continues a paused orchestration
+  approve     starts the operations outside the canary
   cancel      cancels its pending operations; operations in progress continue
-  retry       retries its failed operations, or those given with --operation; with --now without waiting for maintenance windows`,
+  retry       retries its failed operations, and after a cancellation the cancelled ones, or those given with --operation; with --now
+              without waiting for maintenance windows`,
 		Example:           "  keb orchestrations -s 'in progress'\n  keb orchestrations ID operations -s failed\n  keb orchestrations ID retry --now",
 		Annotations:       map[string]string{listAnnotation: "orchestrations"},
 		ValidArgsFunction: i.complete,
@@ -86,12 +91,15 @@ func (i *inspecting) run(ctx context.Context, args []string) error {
 		"list":       {run: i.list, states: orchestrationStates},
 		"show":       {run: i.show, watch: true},
 		"operations": {run: i.members, states: memberStates, operations: true},
+		"pause":      {run: i.change("pause")},
+		"resume":     {run: i.change("resume")},
+		"approve":    {run: i.change("approve")},
 		"cancel":     {run: i.cancel},
 		"retry":      {run: i.retry, operations: true, now: true},
 	}
 	a, ok := actions[what]
 	if !ok || len(args) == 2 && (what == "list" || what == "show") {
-		return usageError("orchestrations: unknown action %q; allowed: operations, cancel, retry", what)
+		return usageError("orchestrations: unknown action %q; allowed: operations, pause, resume, approve, cancel, retry", what)
 	}
 	if err := i.check(what, a); err != nil {
 		return err
@@ -160,12 +168,22 @@ func (i *inspecting) list(ctx context.Context, client *operator.Client, _ string
 	rows := make([][]string, len(list.Data))
 	for k := range list.Data {
 		o := &list.Data[k]
+		p := &o.Progress
 		rows[k] = []string{
-			o.OrchestrationID, dryRun(string(o.Type), o.Parameters.DryRun), string(o.State), view.Duration(time.Since(o.CreatedAt)), o.Description,
+			o.OrchestrationID, dryRun(string(o.Type), o.Parameters.DryRun), o.Status(), fmt.Sprintf("%d/%d", p.Ended, p.Total), strconv.Itoa(p.Failed),
+			strconv.Itoa(p.InProgress), remaining(p), view.Duration(time.Since(o.CreatedAt)), o.Description,
 		}
 	}
 	return i.printTable(page{"orchestrations", i.page.Page, i.page.PageSize, list.Count, list.TotalCount},
-		[]string{"ORCHESTRATION", "TYPE", "STATE", "AGE", "DESCRIPTION"}, rows)
+		[]string{"ORCHESTRATION", "TYPE", "STATE", "ENDED", "FAILED", "RUNNING", "LEFT", "AGE", "DESCRIPTION"}, rows)
+}
+
+// remaining returns the estimated time until the end, or nothing.
+func remaining(p *operator.Progress) string {
+	if p.EstimatedEnd == nil {
+		return ""
+	}
+	return "~" + view.Duration(max(0, time.Until(*p.EstimatedEnd)).Round(time.Second))
 }
 
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
@@ -185,11 +203,11 @@ func (i *inspecting) show(ctx context.Context, client *operator.Client, id strin
 	lines := [][2]string{
 		{"orchestration", o.OrchestrationID},
 		{"type", string(o.Type)},
-		{"state", string(o.State)},
+		{"state", o.Status()},
 		{"description", flat(o.Description)},
 	}
 	if p.DryRun {
-		lines = append(lines, [2]string{"dry run", "yes"})
+		lines = append(lines, [2]string{"dry run", "yes: nothing is changed in the runtimes"})
 	}
 	lines = append(lines, versionLines(p.Kyma, p.Kubernetes)...)
 	if p.Kyma == nil && p.Kubernetes == nil {
@@ -200,10 +218,42 @@ func (i *inspecting) show(ctx context.Context, client *operator.Client, id strin
 		{"excluded", targetsText(p.Targets.Exclude)},
 		{"strategy", strategyText(&p.Strategy)},
 		{"created", view.Time(o.CreatedAt)},
-		{"updated", view.Time(o.UpdatedAt)},
-		{"operations", o.OperationStats.String()},
 	}...)
+	if o.StartedAt != nil {
+		lines = append(lines, [2]string{"started", view.Time(*o.StartedAt)})
+	}
+	lines = append(lines, [2]string{"updated", view.Time(o.UpdatedAt)}, [2]string{"operations", o.OperationStats.String()})
+	if o.Progress.EstimatedEnd != nil {
+		lines = append(lines, [2]string{
+			"rate", fmt.Sprintf("%.3g operations per minute, end at about %s", o.Progress.PerMinute, view.Time(*o.Progress.EstimatedEnd)),
+		})
+	}
+	if o.Pause != nil {
+		lines = append(lines, [2]string{"paused", "since " + view.Time(o.Pause.Since) + "; " + nextAction(o)})
+	}
+	for k := range o.Failures {
+		f := &o.Failures[k]
+		lines = append(lines, [2]string{"failures", fmt.Sprintf("%d × %s (for example operation %s)", f.Count, short(flat(f.Error), maxFailure), f.OperationID)})
+	}
 	return i.lines(lines)
+}
+
+// maxFailure limits the error of a group of failures.
+const maxFailure = 300
+
+func short(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}
+
+// nextAction names the command that continues a paused orchestration.
+func nextAction(o *operator.Orchestration) string {
+	if o.Pause.Reason == operator.PausedForApproval {
+		return "keb orchestrations " + o.OrchestrationID + " approve starts the others"
+	}
+	return "keb orchestrations " + o.OrchestrationID + " resume continues it"
 }
 
 // versionLines returns the versions to install.
@@ -229,11 +279,14 @@ func targetsText(targets []operator.Target) string {
 		}
 		for _, c := range []struct{ key, value string }{
 			{"account", t.GlobalAccount}, {"subaccount", t.SubAccount}, {"region", t.Region}, {"runtime-id", t.RuntimeID},
-			{"plan", t.PlanName}, {"shoot", t.Shoot}, {"instance-id", t.InstanceID},
+			{"plan", t.PlanName}, {"shoot", t.Shoot}, {"instance-id", t.InstanceID}, {"kyma", t.KymaVersion}, {"kubernetes", t.KubernetesVersion},
 		} {
 			if c.value != "" {
 				conditions = append(conditions, c.key+"="+c.value)
 			}
+		}
+		if t.Failed {
+			conditions = append(conditions, "failed")
 		}
 		texts[i] = strings.Join(conditions, ",")
 	}
@@ -244,9 +297,15 @@ func strategyText(s *operator.Strategy) string {
 	if s.Type == "" {
 		return ""
 	}
-	text := fmt.Sprintf("%s, %d at once, %s", s.Type, s.Parallel.Workers, s.Schedule)
+	text := fmt.Sprintf("%s, %d in parallel, %s", s.Type, s.Parallel.Workers, s.Schedule)
 	if s.MaintenanceWindow {
 		text += ", in maintenance windows"
+	}
+	if c := s.Canary; c != nil {
+		text += fmt.Sprintf(", canary of %d, then %s", c.Size, c.Then)
+	}
+	if s.MaxFailures != "" {
+		text += fmt.Sprintf(", pause after more than %s failures", s.MaxFailures)
 	}
 	return text
 }
@@ -281,11 +340,19 @@ func (i *inspecting) members(ctx context.Context, client *operator.Client, id st
 	for k := range list.Data {
 		m := &list.Data[k]
 		rows[k] = []string{
-			m.OperationID, dryRun(string(m.State), m.DryRun), m.ServicePlanName, m.InstanceID, m.ShootName, window(m), m.Description,
+			m.OperationID, dryRun(memberStatus(m), m.DryRun), m.ServicePlanName, m.InstanceID, m.ShootName, window(m), m.Description,
 		}
 	}
 	return i.printTable(page{"operations", i.page.Page, i.page.PageSize, list.Count, list.TotalCount},
 		[]string{"OPERATION", "STATE", "PLAN", "INSTANCE", "SHOOT", "WINDOW", "DESCRIPTION"}, rows)
+}
+
+// memberStatus returns the state of an operation, with a mark if it belongs to the canary.
+func memberStatus(m *operator.Member) string {
+	if m.Canary {
+		return operator.Prose(m.State) + ", canary"
+	}
+	return operator.Prose(m.State)
 }
 
 // window formats the maintenance window of the operation.
@@ -306,7 +373,7 @@ func (i *inspecting) member(ctx context.Context, client *operator.Client, id, op
 	}
 	lines := [][2]string{
 		{"operation", m.OperationID},
-		{"state", string(m.State)},
+		{"state", memberStatus(m)},
 		{"description", flat(m.Description)},
 		{"instance", m.InstanceID},
 		{"runtime", m.RuntimeID},
@@ -321,6 +388,21 @@ func (i *inspecting) member(ctx context.Context, client *operator.Client, id, op
 		lines = append(lines, [2]string{"dry run", "yes"})
 	}
 	return i.lines(append(lines, versionLines(m.KymaConfig, m.ClusterConfig)...))
+}
+
+// change pauses, resumes or approves an orchestration.
+func (i *inspecting) change(action string) func(ctx context.Context, client *operator.Client, id string) error {
+	return func(ctx context.Context, client *operator.Client, id string) error {
+		o, raw, err := client.ChangeOrchestration(ctx, id, action)
+		if err != nil {
+			return err
+		}
+		if i.json() {
+			return printJSON(i.Out, raw)
+		}
+		_, err = fmt.Fprintf(i.Out, "orchestration %s is %s: %s\n", id, o.Status(), flat(o.Description))
+		return err
+	}
 }
 
 func (i *inspecting) cancel(ctx context.Context, client *operator.Client, id string) error {

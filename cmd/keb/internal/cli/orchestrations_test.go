@@ -35,6 +35,11 @@ func TestUpgrade_Flags_BuildOrder(t *testing.T) {
 				`"parallel":{"workers":1}},` +
 				`"kubernetes":{"kubernetesVersion":"1.31.4","machineImage":"gardenlinux","machineImageVersion":"1592.4.0"}}`,
 		},
+		"canary": {
+			[]string{"kyma", "-t", "kyma=2.19,kubernetes=1.30,failed", "--canary", "3", "--canary-then", "success", "--max-failures", "10%"},
+			`POST /upgrade/kyma {"targets":{"include":[{"kymaVersion":"2.19","kubernetesVersion":"1.30","failed":true}]},` +
+				`"strategy":{"type":"parallel","schedule":"immediate","parallel":{"workers":1},"canary":{"size":3,"then":"success"},"maxFailures":"10%"}}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,10 +68,16 @@ func TestOrchestrations_UsageErrors_OneLineAndExitTwo(t *testing.T) {
 		"upgrade kyma -t all --parallel-workers 0":           "--parallel-workers 0 must be at least 1",
 		"upgrade kyma -t all --kubernetes-version 1.31.4":    "unknown flag: --kubernetes-version",
 		"upgrade cluster -t all --version 2.20.1":            "unknown flag: --version",
-		"orchestrations -s sleeping":                         `--state "sleeping" is not a state; allowed: pending, in progress, retrying, canceling`,
+		"orchestrations -s sleeping":                         `--state "sleeping" is not a state; allowed: pending, in progress, retrying, paused, canceling`,
 		"orchestrations o-1 operations -s canceling":         `--state "canceling" is not a state; allowed: pending, in progress, retrying, succeeded`,
 		"orchestrations o-1 -s failed":                       "--state is not allowed with orchestrations show",
-		"orchestrations o-1 stop":                            `orchestrations: unknown action "stop"; allowed: operations, cancel, retry`,
+		"orchestrations o-1 stop":                            `orchestrations: unknown action "stop"; allowed: operations, pause, resume, approve, cancel, retry`,
+		"orchestrations o-1 pause --now":                     "--now is only allowed with retry",
+		"upgrade kyma -t all --canary -1":                    "--canary -1 must be at least 1",
+		"upgrade kyma -t all --canary 1 --canary-then hope":  `--canary-then "hope": allowed: approval, success`,
+		"upgrade kyma -t all --canary-then success":          "--canary-then needs --canary with the number of runtimes",
+		"upgrade kyma -t all --max-failures 5.5":             `--max-failures "5.5": must be a number from 0 to 1000000, or a percentage`,
+		"upgrade kyma -t kyma=2,kyma=3":                      `--target "kyma=2,kyma=3": kyma is duplicated`,
 		"orchestrations o-1 list":                            `orchestrations: unknown action "list"`,
 		"orchestrations o-1 retry now":                       `orchestrations: unexpected argument "now"`,
 		"orchestrations o-1 cancel --now":                    "--now is only allowed with retry",
@@ -125,12 +136,14 @@ func TestUpgrade_Wait_FollowsOrchestration(t *testing.T) {
 func TestOrchestrations_List_IsATable(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /orchestrations": {`200 {"data":[
- {"orchestrationID":"o-2","type":"upgradeCluster","state":"in progress","description":"7 operations scheduled","createdAt":"2020-01-01T00:00:00Z"}],
+ {"orchestrationID":"o-2","type":"upgradeCluster","state":"paused","pause":{"reason":"approval","since":"2020-01-01T00:00:00Z"},
+ "description":"waiting for approval of the canary: 3 succeeded; 3 of 7 operations have ended","createdAt":"2020-01-01T00:00:00Z",
+ "progress":{"total":7,"ended":3,"failed":1,"inProgress":2}}],
  "count":1,"totalCount":3}`, `200 {"data":[],"count":0,"totalCount":0}`}})
 	got := run(t, "", "orchestrations", "-s", "in-progress", "--page", "2", "--page-size", "1", "-o", "table", "--operator-addr", addr)
 	got.out = strings.Join(strings.Fields(age.ReplaceAllString(got.out, "AGE")), " ")
-	expect(t, got, 0, "ORCHESTRATION TYPE STATE AGE DESCRIPTION o-2 upgradeCluster in progress AGE 7 operations scheduled "+
-		"1 of 3 orchestrations; see --page", "")
+	expect(t, got, 0, "ORCHESTRATION TYPE STATE ENDED FAILED RUNNING LEFT AGE DESCRIPTION o-2 upgradeCluster waiting for approval 3/7 1 2 AGE "+
+		"waiting for approval of the canary: 3 succeeded; 3 of 7 operations have ended 1 of 3 orchestrations; see --page", "")
 	expect(t, run(t, "", "orchestrations", "--operator-addr", addr), 0, "no orchestrations\n", "")
 	if want := "GET /orchestrations?page=2&page_size=1&state=in+progress"; api.asked[0] != want {
 		t.Errorf("request %q, want %q", api.asked[0], want)
@@ -143,7 +156,8 @@ func TestOrchestrations_OneWithOperations_IsShown(t *testing.T) {
  "servicePlanName":"azure","dryRun":true,"retriedAs":"op-2","kymaConfig":{"version":"2.20.1"}}`
 	api, addr := newAPI(t, map[string][]string{
 		"GET /orchestrations/o-1": {`200 {"orchestrationID":"o-1","type":"upgradeKyma","state":"failed","description":"1 failed","operationStats":{"failed":1,"skipped":2},"createdAt":"2026-11-21T08:00:00Z",
- "updatedAt":"2026-11-21T09:00:00Z","parameters":{"dryRun":true,"kyma":{"version":"2.21.0"},"strategy":{"type":"parallel","schedule":"immediate","parallel":{"workers":10}},
+ "updatedAt":"2026-11-21T09:00:00Z","failures":[{"error":"ext is broken","count":1,"sample":"ext is broken","operationID":"op-1"}],
+ "parameters":{"dryRun":true,"kyma":{"version":"2.21.0"},"strategy":{"type":"parallel","schedule":"immediate","parallel":{"workers":10},"canary":{"size":3,"then":"approval"},"maxFailures":"5%"},
   "targets":{"include":[{"planName":"azure","region":"^west"},{"target":"all"}],"exclude":[{"globalAccount":"^vip-"}]}}}`},
 		"GET /orchestrations/o-1/operations":      {`200 {"data":[` + member + `],"count":1,"totalCount":1}`, `200 {"data":[]}`},
 		"GET /orchestrations/o-1/operations/op-1": {"200 " + member},
@@ -155,8 +169,9 @@ func TestOrchestrations_OneWithOperations_IsShown(t *testing.T) {
 		}
 		return strings.Join(strings.Fields(got.out), " ")
 	}
-	want := "orchestration o-1 type upgradeKyma state failed description 1 failed dry run yes version 2.21.0 targets region=^west,plan=azure; all " +
-		"excluded account=^vip- strategy parallel, 10 at once, immediate created 2026-11-21T08:00:00Z updated 2026-11-21T09:00:00Z operations 1 failed, 2 skipped"
+	want := "orchestration o-1 type upgradeKyma state failed description 1 failed dry run yes: nothing is changed in the runtimes version 2.21.0 targets region=^west,plan=azure; all " +
+		"excluded account=^vip- strategy parallel, 10 in parallel, immediate, canary of 3, then approval, pause after more than 5% failures " +
+		"created 2026-11-21T08:00:00Z updated 2026-11-21T09:00:00Z operations 1 failed, 2 skipped failures 1 × ext is broken (for example operation op-1)"
 	if got := fields("orchestrations", "o-1"); got != want {
 		t.Errorf("orchestration: %s", got)
 	}
@@ -180,6 +195,10 @@ func TestOrchestrations_CancelAndRetry_CallAPI(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{
 		"PUT /orchestrations/o-1/cancel": {`200 {"orchestrationID":"o-1"}`},
+		"PUT /orchestrations/o-1/pause": {
+			`200 {"orchestrationID":"o-1","state":"paused","description":"paused by jane; 3 of 7 operations have ended","pause":{"reason":"operator"}}`,
+		},
+		"PUT /orchestrations/o-1/approve": {`409 {"error":"not possible: the orchestration does not wait for approval: it is in progress"}`},
 		"POST /orchestrations/o-1/retry": {
 			`202 {"orchestrationID":"o-1","retryShoots":["c-1","c-2"],"oldOperations":["op-3"],"invalidOperations":["x"],"msg":"retry operations are queued for processing"}`,
 			`202 {"orchestrationID":"o-1","retryShoots":[],"oldOperations":[],"invalidOperations":[],"msg":"there is no failed operation to retry"}`,
@@ -192,8 +211,13 @@ func TestOrchestrations_CancelAndRetry_CallAPI(t *testing.T) {
 			"not retried, replaced by a newer upgrade: op-3\nnot retried, no failed operation of this orchestration: x\n", "")
 	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operator-addr", addr), 0,
 		"orchestration o-1: there is no failed operation to retry\n", "")
+	expect(t, run(t, "", "orchestrations", "o-1", "pause", "--operator-addr", addr), 0,
+		"orchestration o-1 is paused: paused by jane; 3 of 7 operations have ended\n", "")
+	expect(t, run(t, "", "orchestrations", "o-1", "approve", "--operator-addr", addr), 1, "", "keb: approve orchestration o-1: the operator API "+
+		"answers 409: not possible: the orchestration does not wait for approval: it is in progress\n")
 	want := []string{
 		"PUT /orchestrations/o-1/cancel", "POST /orchestrations/o-1/retry immediate=true&operation-id=op-3&operation-id=x", "POST /orchestrations/o-1/retry",
+		"PUT /orchestrations/o-1/pause", "PUT /orchestrations/o-1/approve",
 	}
 	if diff := cmp.Diff(want, api.asked); diff != "" {
 		t.Errorf("requests differ (-want +got):\n%s", diff)

@@ -28,7 +28,8 @@ func newUpgrade(o *options) *cobra.Command {
 		Long: `Upgrade many runtimes, some in parallel. The command starts an orchestration; see keb orchestrations.
 
 A target is a comma-separated list of conditions that must all match: all, account=REGEXP, subaccount=REGEXP,
-region=REGEXP (of the hyperscaler), runtime-id=ID, plan=NAME, shoot=NAME, instance-id=ID. -t and -e may be given several times.`,
+region=REGEXP (of the hyperscaler), runtime-id=ID, plan=NAME, shoot=NAME, instance-id=ID, kyma=VERSION, kubernetes=VERSION (2.20
+matches 2.20.1), failed (the last operation of the runtime failed). -t and -e may be given several times.`,
 	}
 	cmd.AddCommand(newUpgradeOf(o, upgradeKyma), newUpgradeOf(o, upgradeCluster))
 	return cmd
@@ -41,6 +42,8 @@ type upgrading struct {
 	order             operator.Upgrade
 	kyma              operator.KymaVersion
 	kubernetes        operator.ClusterVersion
+	canary            operator.Canary
+	maxFailures       string
 	wait              bool
 }
 
@@ -56,7 +59,8 @@ func newUpgradeOf(o *options, what string) *cobra.Command {
 	flags := cmd.Flags()
 	if what == upgradeKyma {
 		cmd.Short = "Upgrade Kyma in runtimes"
-		cmd.Example = "  keb upgrade kyma -t plan=azure -e 'region=^eu' --version 2.20.1 --parallel-workers 10 --wait"
+		cmd.Example = "  keb upgrade kyma -t plan=azure -e 'region=^eu' --version 2.20.1 --parallel-workers 10 --wait\n" +
+			"  keb upgrade kyma -t kyma=2.19 --version 2.20.1 --canary 3 --max-failures 5%"
 		flags.StringVar(&u.kyma.Version, "version", "", "version of Kyma, for example 2.20.1, PR-1234 or main-0123abcd; default: the configured version")
 	} else {
 		cmd.Short = "Upgrade Kubernetes and the machine image of runtimes"
@@ -71,6 +75,11 @@ func newUpgradeOf(o *options, what string) *cobra.Command {
 	flags.IntVar(&u.order.Strategy.Parallel.Workers, "parallel-workers", 1, "maximum number of upgrades in parallel")
 	flags.StringVar(&u.order.Strategy.Schedule, "schedule", "immediate", "when to start: immediate, or a time such as 2026-11-21T22:00:00Z")
 	flags.BoolVar(&u.order.Strategy.MaintenanceWindow, "maintenancewindow", false, "start each upgrade in the maintenance window of its runtime")
+	flags.IntVar(&u.canary.Size, "canary", 0, "upgrade this number of runtimes first; see --canary-then")
+	flags.StringVar(&u.canary.Then, "canary-then", operator.CanaryApproval,
+		"what starts the others: approval, or success of all operations of the canary")
+	completeFlag(cmd, "canary-then", []string{operator.CanaryApproval, operator.CanarySuccess})
+	flags.StringVar(&u.maxFailures, "max-failures", "", "pause if more operations fail: a number, or a percentage such as 10%")
 	flags.BoolVar(&u.order.Notification, "notification", false, "notify the customers")
 	flags.BoolVar(&u.order.DryRun, "dry-run", false, "change nothing in the runtimes")
 	flags.BoolVar(&u.wait, "wait", false, "wait until the orchestration has ended")
@@ -121,11 +130,32 @@ func (u *upgrading) complete(what string) (err error) {
 	if n := u.order.Strategy.Parallel.Workers; n < 1 {
 		return usageError("--parallel-workers %d must be at least 1", n)
 	}
+	if err := u.completeCanary(); err != nil {
+		return err
+	}
 	if what == upgradeKyma && u.kyma != (operator.KymaVersion{}) {
 		u.order.Kyma = &u.kyma
 	}
 	if what == upgradeCluster && u.kubernetes != (operator.ClusterVersion{}) {
 		u.order.Kubernetes = &u.kubernetes
+	}
+	return nil
+}
+
+func (u *upgrading) completeCanary() error {
+	switch {
+	case u.canary.Size < 0:
+		return usageError("--canary %d must be at least 1", u.canary.Size)
+	case u.canary.Then != operator.CanaryApproval && u.canary.Then != operator.CanarySuccess:
+		return usageError("--canary-then %q: allowed: %s, %s", u.canary.Then, operator.CanaryApproval, operator.CanarySuccess)
+	case u.canary.Size == 0 && u.canary.Then != operator.CanaryApproval:
+		return usageError("--canary-then needs --canary with the number of runtimes")
+	case u.canary.Size > 0:
+		u.order.Strategy.Canary = &u.canary
+	}
+	u.order.Strategy.MaxFailures = operator.MaxFailures(u.maxFailures)
+	if _, _, err := u.order.Strategy.MaxFailures.Limit(0); err != nil {
+		return usageError("--max-failures %s", err)
 	}
 	return nil
 }
@@ -152,14 +182,19 @@ func parseTarget(specifier string) (operator.Target, error) {
 			t.Target = "all"
 			continue
 		}
+		if condition == "failed" {
+			t.Failed = true
+			continue
+		}
 		key, value, _ := strings.Cut(condition, "=")
 		into := map[string]*string{
 			"account": &t.GlobalAccount, "subaccount": &t.SubAccount, "region": &t.Region, "runtime-id": &t.RuntimeID,
-			"plan": &t.PlanName, "shoot": &t.Shoot, "instance-id": &t.InstanceID,
+			"plan": &t.PlanName, "shoot": &t.Shoot, "instance-id": &t.InstanceID, "kyma": &t.KymaVersion, "kubernetes": &t.KubernetesVersion,
 		}[key]
 		switch {
 		case into == nil:
-			return t, fmt.Errorf("unknown condition %q; allowed: all, account=, subaccount=, region=, runtime-id=, plan=, shoot=, instance-id=", condition)
+			return t, fmt.Errorf("unknown condition %q; allowed: all, account=, subaccount=, region=, runtime-id=, plan=, shoot=, instance-id=, "+
+				"kyma=, kubernetes=, failed", condition)
 		case value == "":
 			return t, fmt.Errorf("%s has no value", key)
 		case *into != "":
@@ -212,7 +247,10 @@ func (o *options) follow(ctx context.Context, client *operator.Client, id string
 		} else {
 			answered = true
 			done, total := found.OperationStats.Progress()
-			text := dryRun(string(found.State), found.Parameters.DryRun) + ": " + cmp.Or(found.OperationStats.String(), found.Description)
+			text := dryRun(found.Status(), found.Parameters.DryRun) + ": " + cmp.Or(found.OperationStats.String(), found.Description)
+			if found.Pause != nil {
+				text += "; " + nextAction(found)
+			}
 			if err := bar.Set(done, total, text); err != nil {
 				return err
 			}
@@ -237,5 +275,5 @@ func (o *options) ended(found *operator.Orchestration, raw json.RawMessage) erro
 	if found.State == operator.StateSucceeded {
 		return nil
 	}
-	return fmt.Errorf("orchestration %s %s: %s", found.OrchestrationID, found.State, found.Description)
+	return fmt.Errorf("orchestration %s %s: %s", found.OrchestrationID, operator.Prose(found.State), found.Description)
 }

@@ -34,6 +34,7 @@ func operatorAPI() *Document {
 			reflect.TypeFor[operator.WaitingReason]():      texts(operator.WaitingReasons()),
 			reflect.TypeFor[operator.OrchestrationState](): texts(operator.OrchestrationStates()),
 			reflect.TypeFor[operator.MemberState]():        texts(operator.MemberStates()),
+			reflect.TypeFor[operator.PauseReason]():        texts(operator.PauseReasons()),
 		},
 		Adjust: adjustOperatorAPI,
 	}
@@ -55,6 +56,12 @@ func adjustOperatorAPI(all map[string]*jsonschema.Schema) error {
 	if err != nil {
 		return err
 	}
+	failures, err := property(all, "Strategy", "maxFailures")
+	if err != nil {
+		return err
+	}
+	failures.Type = ""
+	failures.OneOf = []*jsonschema.Schema{{Type: "string", Pattern: "^[0-9]+%?$"}, {Type: "integer", Minimum: "0"}}
 	waiting, err := property(all, "Overview", "waiting")
 	if err != nil {
 		return err

@@ -37,6 +37,9 @@ func (m *machine) cancel(e Cancel) error {
 	if m.s.Status.Final() {
 		return fmt.Errorf("%w: the operation has ended as %s", ErrNotPossible, m.s.Status)
 	}
+	if e.Pending && m.s.Status != event.Pending {
+		return fmt.Errorf("%w: the operation has started", ErrNotPossible)
+	}
 	if m.inFinally() {
 		return fmt.Errorf("%w: the operation is ending, only its stage %s still runs", ErrNotPossible, process.StageFinally)
 	}

@@ -102,6 +102,8 @@ type Grant struct {
 type Cancel struct {
 	// Reason is shown to operators and must not be empty.
 	Reason string
+	// Pending cancels the operation only if it has not started.
+	Pending bool
 }
 
 // Retry runs a failed operation again, from its failed stage or from an earlier one. The operation becomes pending.

@@ -26,19 +26,29 @@ type Orchestrations interface {
 	Create(ctx context.Context, o *orchestration.Orchestration) error
 	List(ctx context.Context, f store.OrchestrationFilter) ([]*orchestration.Orchestration, int, error)
 	Get(ctx context.Context, id string) (*orchestration.Orchestration, error)
-	Stats(ctx context.Context, id string) (orchestration.Stats, error)
+	// Tallies counts the members of orchestrations, by ID.
+	Tallies(ctx context.Context, ids []string) (map[string]orchestration.Tally, error)
+	Failures(ctx context.Context, id string) ([]orchestration.Failure, error)
 	Members(ctx context.Context, id string, f store.MemberFilter) ([]*orchestration.Member, int, error)
 	Member(ctx context.Context, id, operationID string) (*orchestration.Member, error)
 	Cancel(ctx context.Context, id string, now time.Time) error
+	Pause(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error)
+	Resume(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error)
+	Approve(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error)
 	Retry(ctx context.Context, id string, operations []string, immediate bool, now time.Time) (orchestration.Retries, error)
 	Events(ctx context.Context, operationIDs, instanceIDs []string, limit int) ([]store.Event, error)
 }
 
-func viewOrchestration(o *orchestration.Orchestration) operator.Orchestration {
-	return operator.Orchestration{
-		OrchestrationID: o.ID, Type: o.Type, State: operator.OrchestrationState(stateOf(o.State)), Description: o.Description,
-		CreatedAt: o.CreatedAt, UpdatedAt: o.UpdatedAt, Parameters: o.Parameters,
+func viewOrchestration(o *orchestration.Orchestration, t orchestration.Tally, now time.Time) operator.Orchestration {
+	v := operator.Orchestration{
+		OrchestrationID: o.ID, Type: o.Type, State: operator.OrchestrationState(stateOf(o.State)), CreatedAt: o.CreatedAt, UpdatedAt: o.UpdatedAt,
+		Parameters: o.Parameters, StartedAt: optional(o.StartedAt), Progress: o.Progress(t, now),
 	}
+	v.Description = o.Explanation(&v.Progress)
+	if o.Pause != nil {
+		v.Pause = &operator.Pause{Reason: o.Pause.Reason, By: o.Pause.By, Since: o.Pause.At}
+	}
+	return v
 }
 
 // stateOf converts a state to its form in the API.
@@ -50,6 +60,7 @@ func viewMember(o *orchestration.Orchestration, m *orchestration.Member) operato
 		SubAccountID: m.SubaccountID, OrchestrationID: m.OrchestrationID, ServicePlanID: m.Plan.ID, ServicePlanName: m.Plan.Name,
 		DryRun: o.Parameters.DryRun, ShootName: m.ShootName, MaintenanceWindowBegin: optional(m.WindowBegin),
 		MaintenanceWindowEnd: optional(m.WindowEnd), State: stateOf(m.State), Description: m.Description, RetriedAs: m.RetriedAs,
+		Canary: m.Canary,
 	}
 }
 
@@ -61,6 +72,9 @@ func (a *API) orchestrationRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /orchestrations/{id}/operations", a.listMembers)
 	mux.HandleFunc("GET /orchestrations/{id}/operations/{operation}", a.getMember)
 	a.actionRoute(mux, "PUT /orchestrations/{id}/cancel", "cancel_orchestration", a.cancelOrchestration)
+	a.actionRoute(mux, "PUT /orchestrations/{id}/pause", "pause_orchestration", a.changeOrchestration(pause))
+	a.actionRoute(mux, "PUT /orchestrations/{id}/resume", "resume_orchestration", a.changeOrchestration(resume))
+	a.actionRoute(mux, "PUT /orchestrations/{id}/approve", "approve_orchestration", a.changeOrchestration(approve))
 	a.actionRoute(mux, "POST /orchestrations/{id}/retry", "retry_orchestration", a.retryOrchestration)
 	mux.HandleFunc("GET /events", a.events)
 }
@@ -138,9 +152,18 @@ func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
+	ids := make([]string, len(list))
+	for i, o := range list {
+		ids[i] = o.ID
+	}
+	tallies, err := a.deps.Orchestrations.Tallies(r.Context(), ids)
+	if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
 	out := operator.List[operator.Orchestration]{Data: make([]operator.Orchestration, 0, len(list)), Count: len(list), TotalCount: total}
 	for _, o := range list {
-		out.Data = append(out.Data, viewOrchestration(o))
+		out.Data = append(out.Data, viewOrchestration(o, tallies[o.ID], a.deps.Now().UTC()))
 	}
 	a.write(w, http.StatusOK, out)
 }
@@ -190,14 +213,28 @@ func (a *API) getOrchestration(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	view := viewOrchestration(o)
-	stats, err := a.deps.Orchestrations.Stats(r.Context(), o.ID)
+	a.writeOrchestration(w, r, o)
+}
+
+// writeOrchestration answers with an orchestration and the numbers and errors of its operations.
+func (a *API) writeOrchestration(w http.ResponseWriter, r *http.Request, o *orchestration.Orchestration) {
+	tallies, err := a.deps.Orchestrations.Tallies(r.Context(), []string{o.ID})
 	if err != nil {
 		a.internalError(w, r, err)
 		return
 	}
-	view.OperationStats = make(operator.Stats, len(stats))
-	for state, n := range stats {
+	tally := tallies[o.ID]
+	view := viewOrchestration(o, tally, a.deps.Now().UTC())
+	if tally.Stats[orchestration.Failed] > 0 {
+		failures, err := a.deps.Orchestrations.Failures(r.Context(), o.ID)
+		if err != nil {
+			a.internalError(w, r, err)
+			return
+		}
+		view.Failures = orchestration.GroupFailures(failures)
+	}
+	view.OperationStats = make(operator.Stats, len(tally.Stats))
+	for state, n := range tally.Stats {
 		view.OperationStats[stateOf(state)] = n
 	}
 	a.write(w, http.StatusOK, view)
@@ -265,9 +302,39 @@ func (a *API) cancelOrchestration(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	a.deps.Log.Info("orchestration canceled", "orchestration_id", o.ID, "by", caller(r.Context()).Name)
+	a.deps.Log.Info("orchestration cancelled", "orchestration_id", o.ID, "by", caller(r.Context()).Name)
 	a.deps.Wake()
 	a.write(w, http.StatusOK, operator.OrchestrationID{OrchestrationID: o.ID})
+}
+
+// Changes of an orchestration.
+const (
+	pause   = "pause"
+	resume  = "resume"
+	approve = "approve"
+)
+
+func (a *API) changeOrchestration(change string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		f := map[string]func(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error){
+			pause: a.deps.Orchestrations.Pause, resume: a.deps.Orchestrations.Resume, approve: a.deps.Orchestrations.Approve,
+		}[change]
+		o, err := f(r.Context(), r.PathValue("id"), caller(r.Context()).Name, a.deps.Now().UTC())
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			a.noOrchestration(w, r)
+			return
+		case errors.Is(err, orchestration.ErrNotPossible):
+			a.fail(w, http.StatusConflict, err)
+			return
+		case err != nil:
+			a.internalError(w, r, err)
+			return
+		}
+		a.deps.Log.Info("orchestration changed", "orchestration_id", o.ID, "state", string(o.State), "description", o.Description, "by", caller(r.Context()).Name)
+		a.deps.Wake()
+		a.writeOrchestration(w, r, o)
+	}
 }
 
 func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
@@ -305,9 +372,13 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 	for _, m := range retries.New {
 		view.RetryShoots = append(view.RetryShoots, m.ShootName)
 	}
-	if len(retries.New) == 0 {
+	switch {
+	case len(retries.New) == 0:
 		view.Msg = "there is no failed operation to retry"
-	} else {
+	case retries.State == orchestration.Paused:
+		view.Msg += " when the orchestration is resumed"
+	}
+	if len(retries.New) > 0 {
 		a.deps.Log.Info("orchestration retried", "orchestration_id", o.ID, "operations", len(retries.New), "by", caller(r.Context()).Name)
 		a.deps.Wake()
 	}

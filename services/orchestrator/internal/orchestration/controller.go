@@ -1,6 +1,7 @@
 package orchestration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,21 +39,22 @@ type Store interface {
 	// Describe sets the description of an orchestration that is neither canceling nor ended. due is when the targets of a pending
 	// orchestration are looked up next.
 	Describe(ctx context.Context, id, description string, due, now time.Time) error
-	// Settle updates the members in progress whose operations have ended, and returns the number of members by state.
+	// Settle updates the members in progress whose operations have ended, and returns the number of members by state. Members whose operations
+	// were withdrawn wait again; they are not counted.
 	Settle(ctx context.Context, id string, now time.Time) (Stats, error)
 	// Missed returns waiting members that are due and whose window has ended.
 	Missed(ctx context.Context, id string, now time.Time, limit int) ([]*Member, error)
 	// Postpone stores when waiting members are due.
 	Postpone(ctx context.Context, members []*Member, now time.Time) error
-	// Claim changes due members to in progress, up to the limit of workers, and returns their number.
-	Claim(ctx context.Context, id string, workers int, now time.Time) (int, error)
+	// Claim changes due members to in progress, as many as Orchestration.Admit allows, and returns their number. It stores what Admit changes.
+	Claim(ctx context.Context, id string, now time.Time) (int, error)
 	// Unrecorded returns members in progress that the broker has not confirmed, or that it confirmed before a time and whose operation has
 	// not arrived.
 	Unrecorded(ctx context.Context, id string, before time.Time) ([]*Member, error)
 	// Recorded stores the broker's answers. refused contains the reasons by operation ID.
 	Recorded(ctx context.Context, recorded []string, refused map[string]string, now time.Time) error
-	// Queued returns the operations of members in progress that have not started.
-	Queued(ctx context.Context, id string) ([]string, error)
+	// Queued returns the operations of members in progress that are pending. If fresh, it omits those that have started before and are retried.
+	Queued(ctx context.Context, id string, fresh bool) ([]string, error)
 	// Conclude ends the orchestration if all of its members have ended. Otherwise it returns when the next waiting member is due, zero if
 	// none waits, and the number of members in progress.
 	Conclude(ctx context.Context, id string, now time.Time) (o *Orchestration, due time.Time, inProgress int, err error)
@@ -77,11 +79,11 @@ type Config struct {
 type Deps struct {
 	Store Store
 	Asker Asker
-	// Cancel cancels an operation that has not started.
-	Cancel     func(ctx context.Context, operationID, reason string) error
-	Now        func() time.Time
-	Log        *slog.Logger
-	Registerer prometheus.Registerer
+	// Cancel cancels an operation that has not ended. Withdraw cancels it only if it has not started.
+	Cancel, Withdraw func(ctx context.Context, operationID, reason string) error
+	Now              func() time.Time
+	Log              *slog.Logger
+	Registerer       prometheus.Registerer
 }
 
 // Controller drives orchestrations; Run starts it. Any number of controllers may run, in any number of processes. Only one of them runs a round of an
@@ -176,17 +178,20 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 	for state, n := range settled {
 		c.ended.WithLabelValues(string(state)).Add(float64(n))
 	}
-	if o.State == Canceling {
-		if err := c.cancelQueued(ctx, o); err != nil {
-			return time.Time{}, err
+	switch o.State {
+	case Canceling:
+		if err = c.cancelQueued(ctx, o); err == nil {
+			err = c.notifyCancelled(ctx, o, now)
 		}
-		if err := c.notifyCancelled(ctx, o, now); err != nil {
-			return time.Time{}, err
-		}
+	case Paused:
+		err = c.withdrawQueued(ctx, o)
 	}
-	// Members claimed in an earlier round without an answer come first.
+	if err != nil {
+		return time.Time{}, err
+	}
+	// Members claimed in an earlier round without an answer come first. A paused orchestration starts none.
 	var askErr error
-	for {
+	for o.State != Paused {
 		refused, err := c.record(ctx, o)
 		if err != nil {
 			askErr = err
@@ -200,6 +205,9 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 			break
 		}
 	}
+	if errors.Is(askErr, errPaused) {
+		askErr = nil
+	}
 	err = c.explain(ctx, o, askErr)
 	ended, due, inProgress, concludeErr := s.Conclude(ctx, o.ID, c.deps.Now())
 	if err = errors.Join(askErr, err, concludeErr); err != nil {
@@ -208,6 +216,9 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 	if ended.State.Final() {
 		c.deps.Log.Info("orchestration ended", "orchestration_id", o.ID, "state", string(ended.State), "description", ended.Description)
 		return c.deps.Now().Add(idle), nil
+	}
+	if ended.State == Paused && o.State != Paused {
+		c.deps.Log.Info("orchestration paused", "orchestration_id", o.ID, "description", ended.Description)
 	}
 	now = c.deps.Now()
 	next := now.Add(idle)
@@ -230,9 +241,9 @@ func (c *Controller) explain(ctx context.Context, o *Orchestration, askErr error
 	case askErr != nil:
 		text = notStarted + askErr.Error()
 	case strings.HasPrefix(o.Description, notStarted):
-		text = "operations are started again"
+		text = ""
 	}
-	if text == o.Description {
+	if text == o.Description || o.State == Paused {
 		return nil
 	}
 	return c.deps.Store.Describe(ctx, o.ID, text, time.Time{}, c.deps.Now())
@@ -259,8 +270,11 @@ func (c *Controller) claim(ctx context.Context, o *Orchestration) (int, error) {
 			return 0, err
 		}
 	}
-	return c.deps.Store.Claim(ctx, o.ID, o.Parameters.Strategy.Parallel.Workers, now)
+	return c.deps.Store.Claim(ctx, o.ID, now)
 }
+
+// errPaused ends a round whose orchestration was paused meanwhile.
+var errPaused = errors.New("the orchestration is paused")
 
 // record asks the broker to record the operations of members in progress that it has not confirmed.
 func (c *Controller) record(ctx context.Context, o *Orchestration) (refused int, err error) {
@@ -269,6 +283,10 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (refused int,
 		return 0, err
 	}
 	for len(members) > 0 {
+		// A pause holds from its answer on, also for members that are claimed already.
+		if current, err := c.deps.Store.Get(ctx, o.ID); err != nil || current.State == Paused {
+			return refused, cmp.Or(err, errPaused)
+		}
 		n := min(len(members), upgradesPerQuestion)
 		no, err := c.ask(ctx, o, members[:n])
 		if err != nil {
@@ -317,12 +335,23 @@ func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Membe
 // cancelQueued cancels operations that have been recorded but not started. An operation that starts in the meantime is cancelled at its
 // next result, and its process cleans up.
 func (c *Controller) cancelQueued(ctx context.Context, o *Orchestration) error {
-	queued, err := c.deps.Store.Queued(ctx, o.ID)
+	return c.endQueued(ctx, o, false, c.deps.Cancel, "orchestration "+o.ID+" was cancelled")
+}
+
+// withdrawQueued cancels operations that have been recorded but not started. Their members wait again.
+func (c *Controller) withdrawQueued(ctx context.Context, o *Orchestration) error {
+	return c.endQueued(ctx, o, true, c.deps.Withdraw, WithdrawnReason)
+}
+
+func (c *Controller) endQueued(
+	ctx context.Context, o *Orchestration, fresh bool, end func(ctx context.Context, id, reason string) error, reason string,
+) error {
+	queued, err := c.deps.Store.Queued(ctx, o.ID, fresh)
 	if err != nil {
 		return err
 	}
 	for _, id := range queued {
-		if err := c.deps.Cancel(ctx, id, "orchestration "+o.ID+" was canceled"); err != nil {
+		if err := end(ctx, id, reason); err != nil {
 			return err
 		}
 	}
@@ -357,8 +386,13 @@ func (c *Controller) assign(ctx context.Context, o *Orchestration) error {
 		}
 		next.Description = fmt.Sprintf("scheduled for %s, %d operations", start.Format(time.RFC3339), len(members))
 	} else {
-		next.State, next.DueAt = InProgress, time.Time{}
-		next.Description = fmt.Sprintf("%d operations scheduled", len(members))
+		next.State, next.DueAt, next.Description = InProgress, time.Time{}, ""
+		next.StartedAt, next.ActiveSince, next.Members = now, now, len(members)
+		for _, m := range members {
+			if m.State == Skipped {
+				next.Members--
+			}
+		}
 	}
 	if err := c.deps.Store.Assign(ctx, &next, members); err != nil {
 		return err
@@ -380,6 +414,9 @@ func (c *Controller) targets(ctx context.Context, o *Orchestration) ([]event.Ins
 		var page event.InstancesAnswer
 		if err := c.deps.Asker.Ask(ctx, event.AskInstances, request, &page); err != nil {
 			return nil, err
+		}
+		if !page.Versions && NeedsNewBroker(o.Parameters.Targets) {
+			return nil, errors.New("a broker of an earlier release knows no versions and failures of runtimes; update it, or cancel the orchestration")
 		}
 		for i := range page.Instances {
 			if instance := &page.Instances[i]; instance.State == event.InstanceProvisioned && matcher.Match(instance) {

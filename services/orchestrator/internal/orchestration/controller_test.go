@@ -46,8 +46,9 @@ type bundle struct {
 	upgraded  []string       // instances, in order
 	pages     int
 	notified  []event.NotifyRequest
-	noNotice  error // the answer to every notification
-	refuse    error // the answer to every request for upgrades
+	noNotice  error    // the answer to every notification
+	refuse    error    // the answer to every request for upgrades
+	withdrawn []string // operations
 	// onPage is called for each request for instances. An error becomes the answer.
 	onPage func(request event.InstancesRequest) error
 }
@@ -193,7 +194,8 @@ func (b *bundle) controller(policy *orchestration.Policy) (c *orchestration.Cont
 		Every: 20 * time.Millisecond, Patience: 10 * time.Second, Policy: policy,
 	}, orchestration.Deps{
 		Store: b.store, Asker: b.bus, Now: b.clock.Now, Log: testkit.Logger(b.t),
-		Cancel: func(context.Context, string, string) error { return nil },
+		Cancel:   func(context.Context, string, string) error { return nil },
+		Withdraw: b.withdraw,
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -252,25 +254,39 @@ func (b *bundle) await(c *orchestration.Controller, what string, ok func() bool)
 }
 
 // end makes the operation on an instance succeed.
-func (b *bundle) end(instanceID string) {
+func (b *bundle) end(instanceID string) { b.operation(instanceID, "succeeded") }
+
+// operation creates the operation of the member in progress of an instance.
+func (b *bundle) operation(instanceID, state string) {
 	b.t.Helper()
 	_, err := b.db.Exec(`
 INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
-    dispatch, stage_memory)
-SELECT operation_id, 'upgradeKyma', instance_id, 'azure', now(), 'succeeded', 1, 1, 0, 0, 0, 0, 0, false
-FROM orchestrator.orchestration_members WHERE instance_id = $1 AND state = 'in progress'`, instanceID)
+    dispatch, stage_memory, error)
+SELECT operation_id, 'upgradeKyma', instance_id, 'azure', now(), $2, 1, 1, 0, 0, 0, 0, 0, false,
+    CASE WHEN $2 = 'failed' THEN '{"message": "ext is broken: status 503"}'::jsonb END
+FROM orchestrator.orchestration_members WHERE instance_id = $1 AND state = 'in progress'`, instanceID, state)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 }
 
+// withdraw cancels an operation that has not started.
+func (b *bundle) withdraw(ctx context.Context, id, reason string) error {
+	b.mu.Lock()
+	b.withdrawn = append(b.withdrawn, id)
+	b.mu.Unlock()
+	_, err := b.db.ExecContext(ctx,
+		`UPDATE orchestrator.operations SET state = 'cancelled', cancel_reason = $2 WHERE id = $1::uuid AND state = 'pending'`, id, reason)
+	return err
+}
+
 func (b *bundle) stats(id string) orchestration.Stats {
 	b.t.Helper()
-	s, err := b.store.Stats(context.Background(), id)
+	t, err := b.store.Tallies(context.Background(), []string{id})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return s
+	return t[id].Stats
 }
 
 const inWindows = `{"targets": {"include": [{"target": "all"}]}, "strategy": {"maintenanceWindow": true}}`
@@ -420,7 +436,7 @@ func TestController_BrokerFails_DescribesReason(t *testing.T) {
 		return b.get(o.ID).Description == "operations cannot be started now: ask keb.ask.broker.upgrade: the database is unavailable"
 	})
 	b.set(func() { b.refuse = nil })
-	b.await(c, "the description is updated", func() bool { return b.get(o.ID).Description == "operations are started again" })
+	b.await(c, "the description is updated", func() bool { return b.get(o.ID).Description == "" })
 	if got := b.started(); len(got) != 1 {
 		t.Errorf("started: %v", got)
 	}

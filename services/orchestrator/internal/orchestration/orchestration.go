@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -23,7 +24,7 @@ var ErrNotPossible = errors.New("not possible")
 // State is the state of an orchestration or of a member. The spelling is that of docs/contracts/processes.md#states.
 type State string
 
-// States. A member is never Canceling, and an orchestration never Skipped.
+// States. A member is never Canceling or Paused, and an orchestration never Skipped.
 const (
 	// Pending means not started.
 	Pending    State = "pending"
@@ -37,11 +38,13 @@ const (
 	Retrying State = "retrying"
 	// Skipped means that there is no operation. The description has the reason.
 	Skipped State = "skipped"
+	// Paused means that nothing new is started until an operator continues the orchestration. Operations in progress continue.
+	Paused State = "paused"
 )
 
 // States returns the states of an orchestration.
 func States() []State {
-	return []State{Pending, InProgress, Retrying, Canceling, Succeeded, Failed, Canceled}
+	return []State{Pending, InProgress, Retrying, Paused, Canceling, Succeeded, Failed, Canceled}
 }
 
 // MemberStates returns the states of a member.
@@ -54,7 +57,7 @@ func (s State) Final() bool {
 	return s == Succeeded || s == Failed || s == Canceled || s == Skipped
 }
 
-// CanceledDescription is the description of an orchestration that was canceled.
+// CanceledDescription is the description of an orchestration that was cancelled, in the spelling of the original broker.
 const CanceledDescription = "Orchestration was canceled"
 
 // Orchestration is an upgrade of many runtimes.
@@ -70,6 +73,16 @@ type Orchestration struct {
 	UpdatedAt   time.Time
 	// DueAt is when the targets of a pending orchestration are looked up next; zero once it has started.
 	DueAt time.Time
+	// StartedAt is when the first operation could start, and ActiveSince when the orchestration started or was resumed last; zero before.
+	StartedAt, ActiveSince time.Time
+	// Pause is set in the state Paused only.
+	Pause *Pause
+	// CanaryPassed reports whether members outside the canary may be started.
+	CanaryPassed bool
+	// FailuresAccepted is the number of failures that an operator has accepted, which no longer count.
+	FailuresAccepted int
+	// Members is the number of members that could be upgraded when the orchestration started.
+	Members int
 }
 
 // New returns an orchestration that has not started. The parameters must be valid.
@@ -130,8 +143,10 @@ type Member struct {
 	// DueAt is when the operation may start.
 	DueAt     time.Time
 	UpdatedAt time.Time
-	// RetriedAs is the operation that repeats this failed one; empty if there is none.
+	// RetriedAs is the operation that repeats this one; empty if there is none.
 	RetriedAs string
+	// Canary reports whether the member belongs to the canary.
+	Canary bool
 }
 
 // plan sets when the member is due: in the next occurrence of its window that has not ended, or at once.
@@ -143,7 +158,7 @@ func (m *Member) plan(now time.Time) {
 	}
 }
 
-// Again returns a member that repeats a failed one with a new operation. If immediate, it does not wait for its window.
+// Again returns a member that repeats one with a new operation. If immediate, it does not wait for its window.
 func (m *Member) Again(immediate bool, now time.Time) *Member {
 	next := *m
 	next.OperationID, next.State, next.Description, next.RetriedAs, next.UpdatedAt = newID(), Retrying, "", "", now
@@ -202,7 +217,7 @@ func (s Stats) String() string {
 	var parts []string
 	for _, state := range MemberStates() {
 		if n := s[state]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+			parts = append(parts, fmt.Sprintf("%d %s", n, operator.Prose(state)))
 		}
 	}
 	if len(parts) == 0 {

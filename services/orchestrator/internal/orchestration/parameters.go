@@ -19,6 +19,8 @@ const (
 	MaxWorkers = 1000
 	// maxTargets limits the targets of an orchestration.
 	maxTargets = 1000
+	// maxCanary is the maximum size of a canary.
+	maxCanary = 100_000
 	// maxText limits every text of a request.
 	maxText = 500
 	// maxVersion limits versions. The broker accepts no longer ones.
@@ -130,6 +132,26 @@ func completeStrategy(s *operator.Strategy) error {
 	}
 	if s.Parallel.Workers < 0 || s.Parallel.Workers > MaxWorkers {
 		return fmt.Errorf("strategy.parallel.workers: %d: must be from 1 to %d", s.Parallel.Workers, MaxWorkers)
+	}
+	if _, _, err := s.MaxFailures.Limit(0); err != nil {
+		return fmt.Errorf("strategy.maxFailures: %w", err)
+	}
+	return completeCanary(s.Canary)
+}
+
+func completeCanary(c *operator.Canary) error {
+	if c == nil {
+		return nil
+	}
+	if c.Size < 1 || c.Size > maxCanary {
+		return fmt.Errorf("strategy.canary.size: %d: must be from 1 to %d", c.Size, maxCanary)
+	}
+	switch c.Then {
+	case "":
+		c.Then = operator.CanaryApproval
+	case operator.CanaryApproval, operator.CanarySuccess:
+	default:
+		return fmt.Errorf("strategy.canary.then: %.50q: allowed are %q and %q", c.Then, operator.CanaryApproval, operator.CanarySuccess)
 	}
 	return nil
 }

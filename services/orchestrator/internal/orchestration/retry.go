@@ -2,6 +2,7 @@ package orchestration
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -25,12 +26,24 @@ type Retries struct {
 	Old, Invalid []string
 }
 
-// Retry decides the result of a request to retry. asked contains operations, and none for all failed ones. found contains the members of
-// the orchestration among them. The error wraps ErrNotPossible if the orchestration is canceling or canceled.
+// Retryable returns the states of the members that a retry repeats: failed ones, and after a cancellation also those that it has cancelled.
+func (o *Orchestration) Retryable() []State {
+	if o.State == Canceled {
+		return []State{Failed, Canceled}
+	}
+	return []State{Failed}
+}
+
+// Retry decides the result of a request to retry. asked contains operations, and none for all that can be retried. found contains the members
+// of the orchestration among them. The error wraps ErrNotPossible if the orchestration is being cancelled, or if its customers were notified of
+// its cancellation.
 func Retry(o *Orchestration, asked []string, found []Candidate, immediate bool, now time.Time) (Retries, error) {
 	r := Retries{State: o.State, Description: o.Description}
-	if o.State == Canceling || o.State == Canceled {
-		return r, fmt.Errorf("%w: the orchestration is %s", ErrNotPossible, o.State)
+	switch {
+	case o.State == Canceling:
+		return r, fmt.Errorf("%w: the orchestration is being cancelled; retry it when it is cancelled", ErrNotPossible)
+	case o.State == Canceled && o.Parameters.Notification && !o.Parameters.DryRun:
+		return r, fmt.Errorf("%w: customers were notified that the orchestration is cancelled; order a new one with the same targets", ErrNotPossible)
 	}
 	known := map[string]*Candidate{}
 	for i := range found {
@@ -43,24 +56,24 @@ func Retry(o *Orchestration, asked []string, found []Candidate, immediate bool, 
 	for _, id := range asked {
 		switch c := known[id]; {
 		case seen[id]:
-		case c == nil || c.State != Failed:
+		case c == nil || !slices.Contains(o.Retryable(), c.State):
 			r.Invalid = append(r.Invalid, id)
 		default:
 			r.add(o, c, immediate, now)
 		}
 		seen[id] = true
 	}
-	if o.State == Failed && len(r.New) > 0 {
+	if o.State.Final() && len(r.New) > 0 {
 		r.State, r.Description = Retrying, o.Description+", retrying"
 	}
 	return r, nil
 }
 
 func (r *Retries) add(o *Orchestration, c *Candidate, immediate bool, now time.Time) {
-	if c.State != Failed {
+	if !slices.Contains(o.Retryable(), c.State) {
 		return
 	}
-	if c.RetriedAs != "" || o.State == Failed && !c.Newest {
+	if c.RetriedAs != "" || o.State.Final() && !c.Newest {
 		r.Old = append(r.Old, c.OperationID)
 		return
 	}

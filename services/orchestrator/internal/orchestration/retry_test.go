@@ -40,6 +40,9 @@ func TestRetry_Members(t *testing.T) {
 		"only wrong ones":                                {Failed, []string{"s"}, []Candidate{good}, Failed, nil, nil, []string{"s"}},
 		"while it runs":                                  {InProgress, []string{"f", "o", "r"}, []Candidate{failed, older, replaced}, InProgress, []string{"f", "o"}, []string{"r"}, nil},
 		"while it is about to run again":                 {Retrying, []string{"f"}, []Candidate{failed}, Retrying, []string{"f"}, nil, nil},
+		"cancelled ones after a cancellation":            {Canceled, nil, []Candidate{failed, candidate("c", Canceled, nil), good}, Retrying, []string{"f", "c"}, nil, nil},
+		"a cancelled one that was not cancelled with it": {Failed, []string{"c"}, []Candidate{candidate("c", Canceled, nil)}, Failed, nil, nil, []string{"c"}},
+		"while it is paused":                             {Paused, nil, []Candidate{failed}, Paused, []string{"f"}, nil, nil},
 		"before it has started there are no failed ones": {Pending, nil, nil, Pending, nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +50,7 @@ func TestRetry_Members(t *testing.T) {
 			r, err := Retry(&Orchestration{State: c.from, Description: "1 failed"}, c.asked, c.found, false, now)
 			require.NoError(t, err)
 			description := "1 failed"
-			if c.from == Failed && c.state == Retrying {
+			if c.from != c.state {
 				description = "1 failed, retrying"
 			}
 			want := Retries{State: c.state, Description: description, Replaced: c.replaced, Old: c.old, Invalid: c.invalid}
@@ -63,7 +66,7 @@ func TestRetry_Members(t *testing.T) {
 		})
 	}
 	for _, state := range []State{Canceling, Canceled} {
-		if _, err := Retry(&Orchestration{State: state}, nil, []Candidate{failed}, false, now); !errors.Is(err, ErrNotPossible) {
+		if _, err := Retry(&Orchestration{State: state, Parameters: Parameters{Notification: true}}, nil, []Candidate{failed}, false, now); !errors.Is(err, ErrNotPossible) {
 			t.Errorf("%s: %v", state, err)
 		}
 	}

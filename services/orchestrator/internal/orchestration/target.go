@@ -58,7 +58,8 @@ func NewMatcher(t Targets) (*Matcher, error) {
 func compile(t *Target, at string) (matcher, error) {
 	m := matcher{target: t}
 	if *t == (Target{}) {
-		return m, fmt.Errorf("%s: has no condition; allowed are target, globalAccount, subAccount, region, runtimeID, planName, shoot, instanceID", at)
+		return m, fmt.Errorf("%s: has no condition; allowed are target, globalAccount, subAccount, region, runtimeID, planName, shoot, instanceID, "+
+			"kymaVersion, kubernetesVersion, failed", at)
 	}
 	if t.Target != "" && t.Target != targetAll {
 		return m, fmt.Errorf("%s.target: %.50q: allowed is %q", at, t.Target, targetAll)
@@ -74,6 +75,8 @@ func compile(t *Target, at string) (matcher, error) {
 		{"planName", t.PlanName, nil},
 		{"shoot", t.Shoot, nil},
 		{"instanceID", t.InstanceID, nil},
+		{"kymaVersion", t.KymaVersion, nil},
+		{"kubernetesVersion", t.KubernetesVersion, nil},
 	} {
 		if len(c.value) > maxText {
 			return m, fmt.Errorf("%s.%s: is %d bytes long, at most %d are allowed", at, c.field, len(c.value), maxText)
@@ -144,7 +147,21 @@ func anyMatches(list []matcher, i *event.InstanceSummary) bool {
 func (m *matcher) match(i *event.InstanceSummary) bool {
 	t := m.target
 	return matches(m.globalAccount, i.GlobalAccountID) && matches(m.subaccount, i.SubaccountID) && matches(m.region, i.Runtime.Region) &&
-		is(t.RuntimeID, i.RuntimeID) && is(t.PlanName, i.Plan.Name) && is(t.Shoot, i.Runtime.ShootName) && is(t.InstanceID, i.InstanceID)
+		is(t.RuntimeID, i.RuntimeID) && is(t.PlanName, i.Plan.Name) && is(t.Shoot, i.Runtime.ShootName) && is(t.InstanceID, i.InstanceID) &&
+		isVersion(t.KymaVersion, i.KymaVersion) && isVersion(t.KubernetesVersion, i.KubernetesVersion) && (!t.Failed || i.Failed)
+}
+
+// isVersion reports whether v is the wanted version or begins with it, as 2.20.1 begins with 2.20.
+func isVersion(want, v string) bool {
+	rest, ok := strings.CutPrefix(v, want)
+	return want == "" || ok && (rest == "" || strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "-"))
+}
+
+// NeedsNewBroker reports whether a target has a condition that brokers of earlier releases cannot answer.
+func NeedsNewBroker(t Targets) bool {
+	return slices.ContainsFunc(slices.Concat(t.Include, t.Exclude), func(t Target) bool {
+		return t.KymaVersion != "" || t.KubernetesVersion != "" || t.Failed
+	})
 }
 
 func matches(r *regexp.Regexp, v string) bool { return r == nil || r.MatchString(v) }

@@ -21,7 +21,7 @@ WITH old AS MATERIALIZED (
     SELECT o.id FROM orchestrator.operations o
     WHERE o.finished_at < $1 AND NOT EXISTS (
         SELECT FROM orchestrator.orchestration_members m JOIN orchestrator.orchestrations c ON c.id = m.orchestration_id
-        WHERE m.operation_id = o.id AND c.state IN ('pending', 'in progress', 'retrying', 'canceling'))
+        WHERE m.operation_id = o.id AND c.state IN ('pending', 'in progress', 'retrying', 'paused', 'canceling'))
     ORDER BY o.finished_at LIMIT $2 FOR UPDATE OF o SKIP LOCKED
 ), h AS (
     DELETE FROM orchestrator.history h USING old WHERE h.operation_id = old.id RETURNING h.*

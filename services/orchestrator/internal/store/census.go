@@ -42,11 +42,11 @@ GROUP BY o.type, o.plan, o.state, reason, definition, o.stage, o.step, reason_st
 	// activeSQL relies on orchestrations_active, and activeMembersSQL also on an index of the members by orchestration.
 	activeSQL = `
 SELECT type, state, count(*) FROM orchestrator.orchestrations
-WHERE state IN ('pending', 'in progress', 'retrying', 'canceling') GROUP BY type, state`
+WHERE state IN ('pending', 'in progress', 'retrying', 'paused', 'canceling') GROUP BY type, state`
 	activeMembersSQL = `
 SELECT o.type, m.state, count(*)
 FROM orchestrator.orchestrations o JOIN orchestrator.orchestration_members m ON m.orchestration_id = o.id AND m.retried_as IS NULL
-WHERE o.state IN ('pending', 'in progress', 'retrying', 'canceling') GROUP BY o.type, m.state`
+WHERE o.state IN ('pending', 'in progress', 'retrying', 'paused', 'canceling') GROUP BY o.type, m.state`
 )
 
 // Group counts unfinished operations at the same position that wait for the same reason.

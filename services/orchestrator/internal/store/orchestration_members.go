@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,11 +14,15 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 )
 
-// Settle copies the final states of operations to their members in progress, and returns their numbers by state. It relies on
+// Settle copies the final states of operations to their members in progress, and returns their numbers by state. Members whose operations were
+// withdrawn wait again, with new operations, and are not counted, unless the orchestration is being cancelled. It relies on
 // orchestration_members_in_progress and the primary key of operations.
 func (s *Orchestrations) Settle(ctx context.Context, id string, now time.Time) (orchestration.Stats, error) {
-	var ended []orchestration.State
-	err := s.write.SelectContext(ctx, &ended, `
+	stats := orchestration.Stats{}
+	err := s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
+		var withdrawn array
+		n := 0
+		err := query(ctx, tx, `
 UPDATE orchestrator.orchestration_members m SET
     state = CASE o.state WHEN 'cancelled' THEN 'canceled' ELSE o.state END, updated_at = $2,
     description = COALESCE(CASE WHEN o.state = 'cancelled' THEN o.cancel_reason END,
@@ -25,13 +30,38 @@ UPDATE orchestrator.orchestration_members m SET
 FROM orchestrator.operations o
 WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.id = m.operation_id
     AND o.state IN ('succeeded', 'failed', 'cancelled')
-RETURNING m.state`, id, now)
+RETURNING m.operation_id::text, m.state, o.state = 'cancelled' AND o.cancel_reason = $3`, []any{id, now, orchestration.WithdrawnReason},
+			func(rows *sql.Rows) error {
+				var operation string
+				var state orchestration.State
+				var again sql.NullBool
+				if err := rows.Scan(&operation, &state, &again); err != nil {
+					return err
+				}
+				if again.Bool && o.State != orchestration.Canceling {
+					withdrawn.raw(operation)
+					n++
+				} else {
+					stats[state]++
+				}
+				return nil
+			})
+		if err != nil || n == 0 {
+			return err
+		}
+		old, err := members(ctx, tx, "find withdrawn members", ` WHERE m.operation_id = ANY($1::uuid[]) ORDER BY m.operation_id`, &withdrawn)
+		if err != nil {
+			return err
+		}
+		replaced, next := make([]string, len(old)), make([]*orchestration.Member, len(old))
+		for i, m := range old {
+			replaced[i], next[i] = m.OperationID, m.Again(false, now)
+			next[i].State = orchestration.Pending
+		}
+		return replace(ctx, tx, replaced, next, now)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("settle members: %w", err)
-	}
-	stats := orchestration.Stats{}
-	for _, state := range ended {
-		stats[state]++
 	}
 	return stats, nil
 }
@@ -47,7 +77,7 @@ func (t *Tx) ReopenMembers(ctx context.Context, operationIDs []string, now time.
 	err := t.tx.SelectContext(ctx, &locked, `
 SELECT o.id::text FROM orchestrator.orchestrations o
 WHERE o.id IN (SELECT m.orchestration_id FROM orchestrator.orchestration_members m WHERE m.operation_id = ANY($1::uuid[]))
-    AND o.state IN ('in progress', 'retrying', 'failed') ORDER BY o.id FOR UPDATE`, &operations)
+    AND o.state IN ('in progress', 'retrying', 'paused', 'failed') ORDER BY o.id FOR UPDATE`, &operations)
 	if err != nil {
 		return fmt.Errorf("lock the orchestrations of operations: %w", err)
 	}
@@ -100,37 +130,82 @@ WHERE m.operation_id = v.operation_id AND `+waiting, &id, &due, &begin, &end, no
 	return nil
 }
 
-// Claim sets due members to in progress, up to workers members in progress, and returns their number. It relies on
-// orchestration_members_waiting and orchestration_members_in_progress.
-func (s *Orchestrations) Claim(ctx context.Context, id string, workers int, now time.Time) (claimed int, err error) {
+// Claim sets due members to in progress, as many as the orchestration admits, and returns their number. It relies on
+// orchestration_members_waiting, orchestration_members_in_progress, orchestration_members_failed and orchestration_members_canary.
+func (s *Orchestrations) Claim(ctx context.Context, id string, now time.Time) (claimed int, err error) {
 	err = s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
-		if o.State != orchestration.InProgress && o.State != orchestration.Retrying {
+		if !o.State.Running() {
 			return nil
 		}
-		result, err := tx.ExecContext(ctx, `
-WITH due AS (
-    SELECT m.operation_id FROM orchestrator.orchestration_members m
-    WHERE m.orchestration_id = $1::uuid AND `+waiting+` AND m.due_at <= $2 AND (m.window_end IS NULL OR m.window_end > $2)
-    ORDER BY m.due_at, m.operation_id
-    LIMIT greatest(0, $3 - (SELECT count(*) FROM orchestrator.orchestration_members p
-        WHERE p.orchestration_id = $1::uuid AND p.state = 'in progress'))
-)
-UPDATE orchestrator.orchestration_members m SET state = 'in progress', asked_at = $2, updated_at = $2
-FROM due WHERE m.operation_id = due.operation_id`, id, now, workers)
+		counts, err := memberCounts(ctx, tx, id)
 		if err != nil {
-			return fmt.Errorf("claim members: %w", err)
-		}
-		n, err := result.RowsAffected()
-		if claimed = int(n); err != nil || claimed == 0 || o.State == orchestration.InProgress {
 			return err
 		}
-		o.State, o.UpdatedAt = orchestration.InProgress, now
+		room, changed := o.Admit(counts, now)
+		if room.Workers > 0 {
+			if claimed, err = claim(ctx, tx, id, room, now); err != nil {
+				return err
+			}
+		}
+		if claimed > 0 && o.State != orchestration.InProgress {
+			o.State, o.UpdatedAt, changed = orchestration.InProgress, now, true
+		}
+		if !changed {
+			return nil
+		}
 		return update(ctx, tx, o)
 	})
 	if err != nil {
 		return 0, err
 	}
 	return claimed, nil
+}
+
+func memberCounts(ctx context.Context, tx *sqlx.Tx, id string) (orchestration.Counts, error) {
+	c := orchestration.Counts{Canary: orchestration.Stats{}}
+	err := tx.QueryRowContext(ctx, `
+SELECT EXISTS (SELECT FROM orchestrator.orchestration_members m WHERE m.orchestration_id = $1::uuid AND `+waiting+`),
+    (SELECT count(*) FROM orchestrator.orchestration_members m WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress'),
+    (SELECT count(*) FROM orchestrator.orchestration_members m
+        WHERE m.orchestration_id = $1::uuid AND m.state = 'failed' AND m.retried_as IS NULL)`, id).Scan(&c.Waiting, &c.InProgress, &c.Failed)
+	if err != nil {
+		return c, fmt.Errorf("count members: %w", err)
+	}
+	err = query(ctx, tx, `
+SELECT m.state, count(*) FROM orchestrator.orchestration_members m
+WHERE m.orchestration_id = $1::uuid AND m.canary AND m.retried_as IS NULL GROUP BY m.state`, []any{id}, func(rows *sql.Rows) error {
+		var state orchestration.State
+		var n int
+		err := rows.Scan(&state, &n)
+		c.Canary[state] = n
+		return err
+	})
+	if err != nil {
+		return c, fmt.Errorf("count the canary: %w", err)
+	}
+	return c, nil
+}
+
+// claim sets due members to in progress, those of the canary first.
+func claim(ctx context.Context, tx *sqlx.Tx, id string, room orchestration.Room, now time.Time) (int, error) {
+	result, err := tx.ExecContext(ctx, `
+WITH again AS (
+    SELECT m.operation_id FROM orchestrator.orchestration_members m
+    WHERE m.orchestration_id = $1::uuid AND `+waiting+` AND m.canary AND m.due_at <= $2 AND (m.window_end IS NULL OR m.window_end > $2)
+    ORDER BY m.due_at, m.operation_id LIMIT $3
+), others AS (
+    SELECT m.operation_id FROM orchestrator.orchestration_members m
+    WHERE m.orchestration_id = $1::uuid AND `+waiting+` AND NOT m.canary AND m.due_at <= $2 AND (m.window_end IS NULL OR m.window_end > $2)
+    ORDER BY m.due_at, m.operation_id LIMIT least($4, $3 - (SELECT count(*) FROM again))
+)
+UPDATE orchestrator.orchestration_members m SET state = 'in progress', canary = m.canary OR $5, asked_at = $2, updated_at = $2
+FROM (SELECT operation_id FROM again UNION ALL SELECT operation_id FROM others) due WHERE m.operation_id = due.operation_id`,
+		id, now, room.Workers, room.Others, room.Canary)
+	if err != nil {
+		return 0, fmt.Errorf("claim members: %w", err)
+	}
+	n, err := result.RowsAffected()
+	return int(n), err
 }
 
 // Unrecorded returns members in progress that the broker has not confirmed, or that it confirmed before a time and whose operation has not
@@ -165,12 +240,12 @@ WHERE m.operation_id = ANY($1::uuid[]) AND m.state = 'in progress'`, &id, &no, &
 	return nil
 }
 
-// Queued returns the ids of pending operations of members in progress.
-func (s *Orchestrations) Queued(ctx context.Context, id string) ([]string, error) {
+// Queued returns the ids of pending operations of members in progress. If fresh, it omits operations that have started before and are retried.
+func (s *Orchestrations) Queued(ctx context.Context, id string, fresh bool) ([]string, error) {
 	var found []string
 	err := s.read.SelectContext(ctx, &found, `
 SELECT o.id::text FROM orchestrator.orchestration_members m JOIN orchestrator.operations o ON o.id = m.operation_id
-WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.state = 'pending'`, id)
+WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.state = 'pending' AND (o.started_at IS NULL OR NOT $2)`, id, fresh)
 	if err != nil {
 		return nil, fmt.Errorf("find queued operations: %w", err)
 	}
@@ -179,7 +254,11 @@ WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.state = 'p
 
 // candidates returns the members that may be retried. It relies on orchestration_members_instance for the newest upgrade.
 func candidates(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration, operations []string) ([]orchestration.Candidate, error) {
-	where, args := ` AND m.state = 'failed' AND m.retried_as IS NULL`, []any{o.ID, string(o.Type)}
+	var states array
+	for _, state := range o.Retryable() {
+		states.text(string(state))
+	}
+	where, args := ` AND m.state = ANY($3::text[]) AND m.retried_as IS NULL`, []any{o.ID, string(o.Type), &states}
 	if len(operations) > 0 {
 		var ids array
 		for _, id := range operations {
@@ -187,7 +266,7 @@ func candidates(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration
 				ids.raw(parsed.String())
 			}
 		}
-		where, args = ` AND m.operation_id = ANY($3::uuid[])`, append(args, &ids)
+		where, args[2] = ` AND m.operation_id = ANY($3::uuid[])`, &ids
 	}
 	rows, err := tx.QueryContext(ctx, `SELECT`+memberColumns+`, NOT EXISTS (
     SELECT FROM orchestrator.orchestration_members n JOIN orchestrator.orchestrations p ON p.id = n.orchestration_id
@@ -276,7 +355,7 @@ func scanMember(rows *sql.Rows, m *orchestration.Member, more ...any) error {
 	var begin, end sql.NullTime
 	err := rows.Scan(append([]any{
 		&m.OperationID, &m.OrchestrationID, &m.InstanceID, &m.RuntimeID, &m.GlobalAccountID, &m.SubaccountID, &m.Plan.ID, &m.Plan.Name,
-		&m.ShootName, &window, &m.State, &m.Description, &m.DueAt, &begin, &end, &m.RetriedAs, &m.UpdatedAt,
+		&m.ShootName, &window, &m.State, &m.Description, &m.DueAt, &begin, &end, &m.RetriedAs, &m.Canary, &m.UpdatedAt,
 	}, more...)...)
 	if err != nil {
 		return err
@@ -294,7 +373,7 @@ func scanMember(rows *sql.Rows, m *orchestration.Member, more ...any) error {
 // memberArrays are the columns of new members.
 type memberArrays struct {
 	id, orchestration, instance, runtime, account, subaccount, planID, planName, shoot array
-	window, state, description, due, begin, end, updated                               array
+	window, state, description, due, begin, end, canary, updated                       array
 }
 
 func (c *memberArrays) add(m *orchestration.Member) error {
@@ -321,6 +400,7 @@ func (c *memberArrays) add(m *orchestration.Member) error {
 	c.due.time(m.DueAt)
 	c.begin.time(m.WindowBegin)
 	c.end.time(m.WindowEnd)
+	c.canary.raw(strconv.FormatBool(m.Canary))
 	c.updated.time(m.UpdatedAt)
 	return nil
 }
@@ -328,15 +408,16 @@ func (c *memberArrays) add(m *orchestration.Member) error {
 func (c *memberArrays) insert(ctx context.Context, tx *sqlx.Tx, conflict string) error {
 	_, err := tx.ExecContext(ctx, `
 INSERT INTO orchestrator.orchestration_members (operation_id, orchestration_id, instance_id, runtime_id, global_account_id,
-    subaccount_id, plan_id, plan_name, shoot_name, window_rule, state, description, due_at, window_begin, window_end, updated_at)
+    subaccount_id, plan_id, plan_name, shoot_name, window_rule, state, description, due_at, window_begin, window_end, updated_at, canary)
 SELECT v.operation_id, v.orchestration_id, v.instance_id, v.runtime_id, v.global_account_id, v.subaccount_id, v.plan_id, v.plan_name,
-    v.shoot_name, v.window_rule::jsonb, v.state, v.description, v.due_at, v.window_begin, v.window_end, v.updated_at
+    v.shoot_name, v.window_rule::jsonb, v.state, v.description, v.due_at, v.window_begin, v.window_end, v.updated_at, v.canary
 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
-    $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[])
+    $11::text[], $12::text[], $13::timestamptz[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[],
+    $17::boolean[])
     AS v(operation_id, orchestration_id, instance_id, runtime_id, global_account_id, subaccount_id, plan_id, plan_name, shoot_name,
-        window_rule, state, description, due_at, window_begin, window_end, updated_at)`+conflict,
+        window_rule, state, description, due_at, window_begin, window_end, updated_at, canary)`+conflict,
 		&c.id, &c.orchestration, &c.instance, &c.runtime, &c.account, &c.subaccount, &c.planID, &c.planName, &c.shoot, &c.window,
-		&c.state, &c.description, &c.due, &c.begin, &c.end, &c.updated)
+		&c.state, &c.description, &c.due, &c.begin, &c.end, &c.updated, &c.canary)
 	if err != nil {
 		return fmt.Errorf("insert members: %w", err)
 	}

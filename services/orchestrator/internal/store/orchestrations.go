@@ -24,16 +24,17 @@ func NewOrchestrations(write, read *sqlx.DB) *Orchestrations {
 }
 
 const (
-	orchestrationColumns = ` o.id::text, o.type, o.state, o.description, o.parameters, o.created_at, o.updated_at, o.due_at
+	orchestrationColumns = ` o.id::text, o.type, o.state, o.description, o.parameters, o.created_at, o.updated_at, o.due_at, o.started_at,
+    o.active_since, o.pause, o.canary_passed, o.failures_accepted, o.members
 FROM orchestrator.orchestrations o`
 	memberColumns = ` m.operation_id::text, m.orchestration_id::text, m.instance_id, m.runtime_id, m.global_account_id, m.subaccount_id,
     m.plan_id, m.plan_name, m.shoot_name, m.window_rule, m.state, m.description, m.due_at, m.window_begin, m.window_end,
-    COALESCE(m.retried_as::text, ''), m.updated_at`
+    COALESCE(m.retried_as::text, ''), m.canary, m.updated_at`
 	fromMembers = `
 FROM orchestrator.orchestration_members m`
 	// waiting and unfinished are the conditions of partial indexes.
 	waiting    = `m.state IN ('pending', 'retrying')`
-	unfinished = `state IN ('pending', 'in progress', 'retrying', 'canceling')`
+	unfinished = `state IN ('pending', 'in progress', 'retrying', 'paused', 'canceling')`
 )
 
 // Create stores a new orchestration.
@@ -151,12 +152,19 @@ func scanOrchestrations(rows *sql.Rows) (found []*orchestration.Orchestration, e
 	defer rows.Close()
 	for rows.Next() {
 		var o orchestration.Orchestration
-		var parameters []byte
-		var due sql.NullTime
-		if err := rows.Scan(&o.ID, &o.Type, &o.State, &o.Description, &parameters, &o.CreatedAt, &o.UpdatedAt, &due); err != nil {
+		var parameters, pause []byte
+		var due, started, active sql.NullTime
+		if err := rows.Scan(&o.ID, &o.Type, &o.State, &o.Description, &parameters, &o.CreatedAt, &o.UpdatedAt, &due, &started, &active, &pause,
+			&o.CanaryPassed, &o.FailuresAccepted, &o.Members); err != nil {
 			return nil, err
 		}
-		o.CreatedAt, o.UpdatedAt, o.DueAt = o.CreatedAt.UTC(), o.UpdatedAt.UTC(), utc(due)
+		o.CreatedAt, o.UpdatedAt, o.DueAt, o.StartedAt, o.ActiveSince = o.CreatedAt.UTC(), o.UpdatedAt.UTC(), utc(due), utc(started), utc(active)
+		if len(pause) > 0 {
+			o.Pause = &orchestration.Pause{}
+			if err := json.Unmarshal(pause, o.Pause); err != nil {
+				return nil, fmt.Errorf("orchestration %s: decode pause: %w", o.ID, err)
+			}
+		}
 		if err := json.Unmarshal(parameters, &o.Parameters); err != nil {
 			return nil, fmt.Errorf("orchestration %s: decode parameters: %w", o.ID, err)
 		}
@@ -167,18 +175,26 @@ func scanOrchestrations(rows *sql.Rows) (found []*orchestration.Orchestration, e
 
 // update writes the mutable columns of an orchestration.
 func update(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration) error {
-	var due sql.NullTime
-	if !o.DueAt.IsZero() {
-		due = sql.NullTime{Time: o.DueAt, Valid: true}
+	var pause sql.NullString
+	if o.Pause != nil {
+		text, err := json.Marshal(o.Pause)
+		if err != nil {
+			return fmt.Errorf("write orchestration: encode pause: %w", err)
+		}
+		pause = sql.NullString{String: clean(string(text)), Valid: true}
 	}
 	_, err := tx.ExecContext(ctx, `
-UPDATE orchestrator.orchestrations SET state = $2, description = $3, updated_at = $4, due_at = $5 WHERE id = $1::uuid`,
-		o.ID, string(o.State), clean(o.Description), o.UpdatedAt, due)
+UPDATE orchestrator.orchestrations SET state = $2, description = $3, updated_at = $4, due_at = $5, started_at = $6, active_since = $7, pause = $8::jsonb,
+    canary_passed = $9, failures_accepted = $10, members = $11 WHERE id = $1::uuid`,
+		o.ID, string(o.State), clean(o.Description), o.UpdatedAt, nullTime(o.DueAt), nullTime(o.StartedAt), nullTime(o.ActiveSince), pause,
+		o.CanaryPassed, o.FailuresAccepted, o.Members)
 	if err != nil {
 		return fmt.Errorf("write orchestration: %w", err)
 	}
 	return nil
 }
+
+func nullTime(t time.Time) sql.NullTime { return sql.NullTime{Time: t, Valid: !t.IsZero()} }
 
 // Assign replaces the members of a pending orchestration, and writes its new state. An instance that is already a member keeps its
 // operation id. The error wraps orchestration.ErrNotPossible if the orchestration is no longer pending.
@@ -211,11 +227,11 @@ ON CONFLICT (orchestration_id, instance_id) WHERE retried_as IS NULL DO UPDATE S
 	})
 }
 
-// Describe sets the description of an orchestration, unless it is being cancelled or has ended. due is the time of the next target
+// Describe sets the description of an orchestration, unless it is paused, is being cancelled or has ended. due is the time of the next target
 // look-up of a pending orchestration.
 func (s *Orchestrations) Describe(ctx context.Context, id, description string, due, now time.Time) error {
 	return s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
-		if o.State == orchestration.Canceling || o.State.Final() {
+		if o.State == orchestration.Canceling || o.State == orchestration.Paused || o.State.Final() {
 			return nil
 		}
 		if o.State == orchestration.Pending {
@@ -233,7 +249,7 @@ func (s *Orchestrations) Conclude(
 ) (o *orchestration.Orchestration, due time.Time, inProgress int, err error) {
 	err = s.locked(ctx, id, func(tx *sqlx.Tx, locked *orchestration.Orchestration) error {
 		o = locked
-		if o.State == orchestration.Pending || o.State.Final() {
+		if !o.Begun() || o.State.Final() {
 			return nil
 		}
 		// Checking for unfinished members is cheap; counting all members is not.
@@ -258,18 +274,16 @@ SELECT (SELECT min(m.due_at) FROM orchestrator.orchestration_members m WHERE m.o
 		if o.State != orchestration.Canceling {
 			o.Description = stats.String()
 		}
-		o.State, o.UpdatedAt = state, now
-		return update(ctx, tx, o)
+		o.State, o.Pause, o.UpdatedAt = state, nil, now
+		if err := update(ctx, tx, o); err != nil {
+			return err
+		}
+		return count(ctx, tx, id, stats)
 	})
 	if err != nil {
 		return nil, time.Time{}, 0, err
 	}
 	return o, due, inProgress, nil
-}
-
-// Stats counts the members of an orchestration by state, without members that were replaced by a retry.
-func (s *Orchestrations) Stats(ctx context.Context, id string) (orchestration.Stats, error) {
-	return stats(ctx, s.read, id)
 }
 
 func stats(ctx context.Context, q sqlx.QueryerContext, id string) (orchestration.Stats, error) {
@@ -304,12 +318,58 @@ WHERE m.orchestration_id = $1::uuid AND `+waiting, id, now, orchestration.Cancel
 		if err != nil {
 			return fmt.Errorf("cancel members: %w", err)
 		}
-		o.State, o.Description, o.UpdatedAt, o.DueAt = orchestration.Canceling, orchestration.CanceledDescription, now, time.Time{}
+		o.State, o.Description, o.UpdatedAt, o.DueAt, o.Pause = orchestration.Canceling, orchestration.CanceledDescription, now, time.Time{}, nil
 		return update(ctx, tx, o)
 	})
 }
 
-// Retry replaces failed members by new ones: those with the given operation ids, or all. The error is ErrNotFound if the orchestration does
+// Pause pauses an orchestration for an operator. From its return on, no operation of the orchestration is started. The error is ErrNotFound, or
+// wraps orchestration.ErrNotPossible.
+func (s *Orchestrations) Pause(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error) {
+	return s.change(ctx, id, func(_ *sqlx.Tx, o *orchestration.Orchestration) (bool, error) { return o.PauseBy(name, now) })
+}
+
+// Resume continues a paused orchestration. The error is ErrNotFound, or wraps orchestration.ErrNotPossible.
+func (s *Orchestrations) Resume(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error) {
+	return s.change(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) (bool, error) {
+		failed, err := failed(ctx, tx, id)
+		if err != nil {
+			return false, err
+		}
+		return o.Resume(name, failed, now)
+	})
+}
+
+// Approve continues an orchestration whose canary has ended. The error is ErrNotFound, or wraps orchestration.ErrNotPossible.
+func (s *Orchestrations) Approve(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error) {
+	return s.change(ctx, id, func(_ *sqlx.Tx, o *orchestration.Orchestration) (bool, error) { return true, o.Approve(name, now) })
+}
+
+// change locks an orchestration, changes it, and returns it.
+func (s *Orchestrations) change(
+	ctx context.Context, id string, f func(tx *sqlx.Tx, o *orchestration.Orchestration) (bool, error),
+) (changed *orchestration.Orchestration, err error) {
+	err = s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
+		changed = o
+		if write, err := f(tx, o); err != nil || !write {
+			return err
+		}
+		return update(ctx, tx, o)
+	})
+	return changed, err
+}
+
+// failed counts the failed members. It relies on orchestration_members_failed.
+func failed(ctx context.Context, tx *sqlx.Tx, id string) (n int, err error) {
+	if err := tx.GetContext(ctx, &n, `
+SELECT count(*) FROM orchestrator.orchestration_members
+WHERE orchestration_id = $1::uuid AND state = 'failed' AND retried_as IS NULL`, id); err != nil {
+		return 0, fmt.Errorf("count failed members: %w", err)
+	}
+	return n, nil
+}
+
+// Retry replaces members by new ones: those with the given operation ids, or all that can be retried. The error is ErrNotFound if the orchestration does
 // not exist, and wraps orchestration.ErrNotPossible if its state does not allow a retry.
 func (s *Orchestrations) Retry(
 	ctx context.Context, id string, operations []string, immediate bool, now time.Time,
@@ -322,26 +382,164 @@ func (s *Orchestrations) Retry(
 		if r, err = orchestration.Retry(o, operations, found, immediate, now); err != nil || len(r.New) == 0 {
 			return err
 		}
-		var c memberArrays
-		var old, next array
-		for i, m := range r.New {
-			if err := c.add(m); err != nil {
-				return err
-			}
-			old.raw(r.Replaced[i])
-			next.raw(m.OperationID)
-		}
-		_, err = tx.ExecContext(ctx, `
-UPDATE orchestrator.orchestration_members m SET retried_as = v.next, updated_at = $3
-FROM unnest($1::uuid[], $2::uuid[]) AS v(operation_id, next) WHERE m.operation_id = v.operation_id`, &old, &next, now)
-		if err != nil {
-			return fmt.Errorf("replace members: %w", err)
-		}
-		if err := c.insert(ctx, tx, ""); err != nil {
+		if err := replace(ctx, tx, r.Replaced, r.New, now); err != nil {
 			return err
 		}
+		n, err := failed(ctx, tx, id)
+		if err != nil {
+			return err
+		}
+		if o.State.Final() {
+			o.FailuresAccepted, o.ActiveSince = n, now
+		}
+		o.FailuresAccepted = min(o.FailuresAccepted, n)
 		o.State, o.Description, o.UpdatedAt = r.State, r.Description, now
+		if o.StartedAt.IsZero() && o.State == orchestration.Retrying {
+			o.StartedAt = now
+		}
 		return update(ctx, tx, o)
 	})
 	return r, err
+}
+
+// replace adds members that take the place of others, which have the given operation ids.
+func replace(ctx context.Context, tx *sqlx.Tx, replaced []string, members []*orchestration.Member, now time.Time) error {
+	var c memberArrays
+	var old, next array
+	for i, m := range members {
+		if err := c.add(m); err != nil {
+			return err
+		}
+		old.raw(replaced[i])
+		next.raw(m.OperationID)
+	}
+	_, err := tx.ExecContext(ctx, `
+UPDATE orchestrator.orchestration_members m SET retried_as = v.next, updated_at = $3
+FROM unnest($1::uuid[], $2::uuid[]) AS v(operation_id, next) WHERE m.operation_id = v.operation_id`, &old, &next, now)
+	if err != nil {
+		return fmt.Errorf("replace members: %w", err)
+	}
+	return c.insert(ctx, tx, "")
+}
+
+// count stores the numbers of members of an orchestration that has ended, so that lists need not count them.
+func count(ctx context.Context, tx *sqlx.Tx, id string, stats orchestration.Stats) error {
+	text, err := json.Marshal(stats)
+	if err != nil {
+		return fmt.Errorf("encode the numbers of members: %w", err)
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE orchestrator.orchestrations SET counts = $2::jsonb, counted_at = updated_at WHERE id = $1::uuid`, id, string(text))
+	if err != nil {
+		return fmt.Errorf("store the numbers of members: %w", err)
+	}
+	return nil
+}
+
+const (
+	// countedSQL reads what count has stored. It relies on the primary key.
+	countedSQL = `
+SELECT o.id::text, o.counts FROM orchestrator.orchestrations o
+WHERE o.id = ANY($1::uuid[]) AND o.counted_at = o.updated_at AND o.state IN ('succeeded', 'failed', 'canceled')`
+	// memberTallySQL relies on orchestration_members_list.
+	memberTallySQL = `
+SELECT m.orchestration_id::text, m.state, count(*), count(*) FILTER (WHERE m.updated_at >= o.active_since AND m.state IN ('succeeded', 'failed')),
+    max(m.due_at) FILTER (WHERE ` + waiting + `)
+FROM orchestrator.orchestrations o JOIN orchestrator.orchestration_members m ON m.orchestration_id = o.id
+WHERE o.id = ANY($1::uuid[]) AND m.retried_as IS NULL GROUP BY m.orchestration_id, m.state`
+	// failuresSQL relies on orchestration_members_failed.
+	failuresSQL = `
+SELECT m.description, count(*), min(m.operation_id::text)
+FROM orchestrator.orchestration_members m
+WHERE m.orchestration_id = $1::uuid AND m.state = 'failed' AND m.retried_as IS NULL
+GROUP BY m.description ORDER BY count(*) DESC, m.description LIMIT 1000`
+)
+
+// Tallies counts the members of orchestrations. It does not read the members of those that have ended.
+func (s *Orchestrations) Tallies(ctx context.Context, ids []string) (map[string]orchestration.Tally, error) {
+	tallies := make(map[string]orchestration.Tally, len(ids))
+	var all array
+	for _, id := range ids {
+		all.raw(id)
+	}
+	if len(ids) == 0 {
+		return tallies, nil
+	}
+	err := query(ctx, s.read, countedSQL, []any{&all}, func(rows *sql.Rows) error {
+		var id string
+		var text []byte
+		if err := rows.Scan(&id, &text); err != nil {
+			return err
+		}
+		t := orchestration.Tally{}
+		tallies[id] = t
+		if err := json.Unmarshal(text, &t.Stats); err != nil {
+			return err
+		}
+		tallies[id] = t
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the numbers of members: %w", err)
+	}
+	var left array
+	for _, id := range ids {
+		if _, counted := tallies[id]; !counted {
+			left.raw(id)
+		}
+	}
+	if len(tallies) == len(ids) {
+		return tallies, nil
+	}
+	err = query(ctx, s.read, memberTallySQL, []any{&left}, func(rows *sql.Rows) error {
+		var id string
+		var state orchestration.State
+		var n, recent int
+		var due sql.NullTime
+		if err := rows.Scan(&id, &state, &n, &recent, &due); err != nil {
+			return err
+		}
+		t := tallies[id]
+		if t.Stats == nil {
+			t.Stats = orchestration.Stats{}
+		}
+		t.Stats[state], t.Recent = n, t.Recent+recent
+		if at := utc(due); at.After(t.LastDue) {
+			t.LastDue = at
+		}
+		tallies[id] = t
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("count members: %w", err)
+	}
+	return tallies, nil
+}
+
+// Failures returns the errors of the failed members, the most frequent first, at most 1000.
+func (s *Orchestrations) Failures(ctx context.Context, id string) (found []orchestration.Failure, err error) {
+	err = query(ctx, s.read, failuresSQL, []any{id}, func(rows *sql.Rows) error {
+		var f orchestration.Failure
+		err := rows.Scan(&f.Message, &f.Count, &f.OperationID)
+		found = append(found, f)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the errors of members: %w", err)
+	}
+	return found, nil
+}
+
+// query calls f for each row.
+func query(ctx context.Context, q sqlx.QueryerContext, statement string, args []any, f func(rows *sql.Rows) error) error {
+	rows, err := q.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
