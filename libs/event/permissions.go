@@ -98,7 +98,7 @@ func brokerUser() User {
 }
 
 // orchestratorUser returns the user of the orchestrator. It creates the streams, all consumers and the bucket. It does not read the
-// messages of other consumers, and only purges the bucket.
+// messages of other consumers, and only purges the bucket. It reads and deletes dead letters, and publishes them again on their subjects.
 func orchestratorUser() User {
 	publish := slices.Concat(
 		consumeSubjects(RequestsConsumer()),
@@ -107,6 +107,8 @@ func orchestratorUser() User {
 		[]string{
 			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, CancelSubject("*"), AskInstances, AskInstance, AskFind, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
+			"$JS.API.STREAM.MSG.GET." + string(StreamDead), "$JS.API.STREAM.MSG.DELETE." + string(StreamDead),
+			"$JS.API.CONSUMER.MSG.NEXT." + string(StreamDead) + ".*", "keb.request.*", "keb.result.*.*", SignalSubject(">"),
 		},
 	)
 	for _, stream := range append(streamNames(), stageStream) {

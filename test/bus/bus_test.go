@@ -132,6 +132,9 @@ func needs(user string) (publish, subscribe []string) {
 			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.ask.broker.instances", "keb.ask.broker.instance", "keb.ask.broker.find", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
 			"keb.worker.*.cancel",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
+			// dead letters, and their messages again
+			"$JS.API.STREAM.MSG.GET.KEB_DEAD", "$JS.API.STREAM.MSG.DELETE.KEB_DEAD", "$JS.API.CONSUMER.MSG.NEXT.KEB_DEAD.*",
+			"keb.request.*", "keb.result.*.*", "keb.signal.>",
 		})
 		for _, s := range append(streams, "KV_keb_stage") {
 			publish = append(publish, "$JS.API.STREAM.INFO."+s, "$JS.API.STREAM.CREATE."+s, "$JS.API.STREAM.UPDATE."+s)
