@@ -353,12 +353,12 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}
 	o.api = operatorapi.New(operatorapi.Deps{
 		Links:      links,
-		Operations: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
+		Operations: o.store, Troubles: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, FailedSteps: o.store, Memberships: orchestrations, Asker: o.deps.Bus, Wake: o.orchestrations.Wake,
 		Plans: func(ctx context.Context) ([]string, error) { return orchestration.KnownPlans(ctx, o.deps.Bus) }, Now: o.deps.Now, Log: o.deps.Log,
 		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed, CurrentLimits: o.currentLimits,
 		Batches: batches, WakeBatches: o.batches.Wake,
-		Signals: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
+		Signals: o.dispatch, DeadLetters: o.deps.Bus, Commands: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,
 	})
 	o.gate.guard.OnRefusal(o.api.Refused)

@@ -49,6 +49,11 @@ func routes(op string) []route {
 		{pattern: "GET /actions", role: access.Viewer, want: 200},
 		{pattern: "GET /overview", role: access.Viewer, want: 200},
 		{pattern: "GET /stuck", role: access.Viewer, want: 200},
+		{pattern: "GET /errors", role: access.Viewer, want: 200},
+		{pattern: "GET /dead-letters", role: access.Viewer, want: 200},
+		{pattern: "GET /dead-letters/{id}", target: "/dead-letters/99", role: access.Viewer, want: 404},
+		{pattern: "POST /dead-letters/{id}/redrive", target: "/dead-letters/99/redrive", role: access.Operator, want: 404},
+		{pattern: "DELETE /dead-letters/{id}", target: "/dead-letters/99", role: access.Operator, want: 404},
 		{pattern: "GET /throughput", role: access.Viewer, want: 200},
 		{pattern: "GET /stream", role: access.Viewer, want: 503}, // the orchestrator has been stopped by then
 		{pattern: "GET /events", target: "/events?operation_ids=" + op, role: access.Viewer, want: 200},

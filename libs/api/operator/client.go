@@ -86,9 +86,11 @@ type Filter struct {
 	Search, Step, Worker, System, Waiting, Orchestration string
 	// Sort is newest, oldest, duration, attempts or state; empty means newest.
 	Sort string
-	// Since and Until limit the time of the request.
-	Since, Until   time.Time
-	Page, PageSize int
+	// Error is the key of a group of errors, Hold the ID of a hold, and LimitName the limit that commands wait for.
+	Error, Hold, LimitName string
+	// Since and Until limit the time of the request, FinishedSince and FinishedUntil that of the end.
+	Since, Until, FinishedSince, FinishedUntil time.Time
+	Page, PageSize                             int
 }
 
 func (f Filter) query() url.Values {
@@ -96,12 +98,15 @@ func (f Filter) query() url.Values {
 	for key, value := range map[string]string{
 		"state": f.State, "type": f.Type, "plan": f.Plan, "instance": f.Instance, "q": f.Search, "step": f.Step, "worker": f.Worker,
 		"waiting": f.Waiting, "orchestration": f.Orchestration, "system": f.System, "global_account": f.GlobalAccount, "region": f.Region, "sort": f.Sort,
+		"error": f.Error, "hold": f.Hold, "limit_name": f.LimitName,
 	} {
 		if value != "" {
 			q.Set(key, value)
 		}
 	}
-	for key, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
+	for key, at := range map[string]time.Time{
+		"since": f.Since, "until": f.Until, "finished_since": f.FinishedSince, "finished_until": f.FinishedUntil,
+	} {
 		if !at.IsZero() {
 			q.Set(key, at.UTC().Format(time.RFC3339))
 		}
@@ -202,6 +207,16 @@ func (c *Client) Stuck(ctx context.Context) (*List[*Stuck], json.RawMessage, err
 	raw, err := c.get(ctx, "/stuck", nil, &out)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list stuck operations: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// Errors returns what operations stand still for and have failed with, grouped by error, and the raw answer.
+func (c *Client) Errors(ctx context.Context) (*Errors, json.RawMessage, error) {
+	var out Errors
+	raw, err := c.get(ctx, "/errors", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list errors: %w", err)
 	}
 	return &out, raw, nil
 }
@@ -397,6 +412,48 @@ func (c *Client) ApplyLimits(ctx context.Context, r LimitsRequest) (*LimitsAnswe
 		return nil, nil, fmt.Errorf("apply limits: %w", err)
 	}
 	return &out, raw, nil
+}
+
+// DeadLetters returns at most limit dead letters with IDs less than before, the newest first, and the raw answer. A before of 0 means the newest
+// ones.
+func (c *Client) DeadLetters(ctx context.Context, before uint64, limit int) (*DeadLetterList, json.RawMessage, error) {
+	q := url.Values{"page_size": {strconv.Itoa(limit)}}
+	if before > 0 {
+		q.Set("before", strconv.FormatUint(before, 10))
+	}
+	var out DeadLetterList
+	raw, err := c.get(ctx, "/dead-letters", q, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list dead letters: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// DeadLetter returns a dead letter with its payload, and the raw answer. The error is ErrNotFound if there is no such dead letter.
+func (c *Client) DeadLetter(ctx context.Context, id string) (*DeadLetterDetail, json.RawMessage, error) {
+	var out DeadLetterDetail
+	raw, err := c.get(ctx, "/dead-letters/"+url.PathEscape(id), nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("dead letter %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+// RedriveDeadLetter publishes the message of a dead letter again, and drops the dead letter. The error is ErrNotFound if there is no such dead
+// letter.
+func (c *Client) RedriveDeadLetter(ctx context.Context, id string) error {
+	if _, err := c.send(ctx, http.MethodPost, "/dead-letters/"+url.PathEscape(id)+"/redrive", "", nil, nil); err != nil {
+		return fmt.Errorf("redrive dead letter %s: %w", id, err)
+	}
+	return nil
+}
+
+// DropDeadLetter deletes a dead letter. The error is ErrNotFound if there is no such dead letter.
+func (c *Client) DropDeadLetter(ctx context.Context, id string) error {
+	if _, err := c.send(ctx, http.MethodDelete, "/dead-letters/"+url.PathEscape(id), "", nil, nil); err != nil {
+		return fmt.Errorf("drop dead letter %s: %w", id, err)
+	}
+	return nil
 }
 
 // OrderBatch orders an action on all operations that match a filter, and returns the batch and the raw answer.

@@ -38,8 +38,11 @@ type Overview struct {
 	// Oldest contains, for each type, the oldest operation that has not ended.
 	Oldest []Oldest `json:"oldest"`
 	// Steps counts operations in progress by step, as in the object waiting.
-	Steps    []StepCount     `json:"steps"`
-	LastHour OperationCounts `json:"lastHour"`
+	Steps []StepCount `json:"steps"`
+	// LastHour counts the operations that started, and those that ended since LastHourSince. The list with finished_since returns as many ended
+	// ones, unless there are more than 10,000.
+	LastHour      OperationCounts `json:"lastHour"`
+	LastHourSince time.Time       `json:"lastHourSince"`
 }
 
 // StateCount counts the operations of a type in a state.
@@ -191,7 +194,8 @@ type Action struct {
 	Role           string `json:"role" jsonschema:"enum=viewer,enum=operator,enum="`
 	Authentication string `json:"authentication" jsonschema:"enum=none,enum=token,enum=oidc"`
 	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, pause_orchestration, resume_orchestration,
-	// approve_orchestration, retry_orchestration, replay_facts, create_hold, release_hold, apply_limits, order_batch, pause_batch, resume_batch or cancel_batch.
+	// approve_orchestration, retry_orchestration, replay_facts, create_hold, release_hold, apply_limits, order_batch, pause_batch, resume_batch,
+	// cancel_batch, redrive_dead_letter or drop_dead_letter.
 	Action string `json:"action"`
 	// Target is the ID of the operation or orchestration.
 	Target string `json:"target"`

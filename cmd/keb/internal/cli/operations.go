@@ -31,7 +31,7 @@ func waitingReasons() []string {
 
 func newOperations(o *options) *cobra.Command {
 	var filter operator.Filter
-	var since, until string
+	var since, until, finishedSince, finishedUntil string
 	b := &bulk{options: o, filter: &filter}
 	cmd := &cobra.Command{
 		Use:     "operations",
@@ -59,7 +59,7 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 			for _, at := range []struct {
 				flag, value string
 				into        *time.Time
-			}{{"--since", since, &filter.Since}, {"--until", until, &filter.Until}} {
+			}{{"--since", since, &filter.Since}, {"--until", until, &filter.Until}, {"--finished-since", finishedSince, &filter.FinishedSince}, {"--finished-until", finishedUntil, &filter.FinishedUntil}} {
 				var err error
 				if *at.into, err = parseTime(at.value, time.Now()); err != nil {
 					return usageError("%s %q: %s", at.flag, at.value, err)
@@ -101,6 +101,11 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 	flags.StringVar(&filter.Orchestration, "orchestration", "", "only operations of this orchestration")
 	flags.StringVar(&since, "since", "", "only operations requested since this time, such as 2026-11-21T22:00:00Z, or a duration such as 2h")
 	flags.StringVar(&until, "until", "", "only operations requested until this time")
+	flags.StringVar(&filter.Error, "error", "", "only operations with an error of this group; keb errors shows the keys")
+	flags.StringVar(&filter.Hold, "hold", "", "only operations that this hold keeps from running")
+	flags.StringVar(&filter.LimitName, "limit-name", "", "only operations whose commands wait for this limit")
+	flags.StringVar(&finishedSince, "finished-since", "", "only operations that ended since this time, or within this duration")
+	flags.StringVar(&finishedUntil, "finished-until", "", "only operations that ended until this time")
 	flags.IntVar(&filter.Page, "page", 1, "page number, starting at 1")
 	flags.IntVar(&filter.PageSize, "page-size", 50, "operations per page")
 	b.register(cmd)

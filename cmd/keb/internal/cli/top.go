@@ -95,13 +95,7 @@ func readTop(ctx context.Context, client *operator.Client) (*view.Top, error) {
 	for _, read := range []func() error{
 		func() (err error) { top.Overview, _, err = client.Overview(ctx); return err },
 		func() (err error) { top.Throughput, _, err = client.Throughput(ctx, 1); return err },
-		func() error {
-			list, _, err := client.Stuck(ctx)
-			if err == nil {
-				top.Stuck = list.Data
-			}
-			return err
-		},
+		func() (err error) { top.Errors, _, err = client.Errors(ctx); return err },
 		func() error {
 			list, _, err := client.Workers(ctx)
 			if err == nil {

@@ -16,14 +16,11 @@ import (
 type Top struct {
 	Overview   *operator.Overview   `json:"overview"`
 	Throughput *operator.Throughput `json:"throughput"`
-	Stuck      []*operator.Stuck    `json:"stuck"`
+	Errors     *operator.Errors     `json:"errors"`
 	Workers    []*operator.Worker   `json:"workers"`
 	Holds      []operator.Hold      `json:"holds"`
 	Limits     *operator.Limits     `json:"limits"`
 }
-
-// maxGroups limits the groups of stuck operations.
-const maxGroups = 10
 
 // RenderTop renders a snapshot: what starts and ends, what does not move and why, workers, holds and limits.
 func RenderTop(t *Top, size Size) []string {
@@ -45,7 +42,8 @@ func RenderTop(t *Top, size Size) []string {
 		}
 	}
 	section([]string{"TYPE", "PENDING", "RUNNING", "STARTED/MIN", "SUCCEEDED/MIN", "FAILED/MIN", ""}, typeRows(t))
-	section([]string{"OPERATIONS", "REASON", "FOR", "STEP", "ERROR"}, stuckRows(t.Stuck, now))
+	section([]string{"OPERATIONS", "REASON", "FOR", "STEP", "ERROR"}, failingRows(t.Errors))
+	section([]string{"FAILED IN 24H", "LAST", "STEP", "ERROR"}, failedRows(t.Errors))
 	section([]string{"WORKER", "REPLICAS", "STEPS/MIN", "FAILED/MIN", "RUNNING", "WAITING", ""}, workerRows(t.Workers))
 	section([]string{"HELD", "BY", "SCOPE AND REASON"}, holdRows(t.Holds))
 	if t.Limits != nil {
@@ -106,42 +104,6 @@ func rate(perMinute float64) string {
 		return strconv.FormatFloat(perMinute, 'f', 1, 64)
 	}
 	return strconv.FormatFloat(perMinute, 'f', 0, 64)
-}
-
-// stuckRows groups by reason and error, the largest group first. Polling is no fault and not shown.
-func stuckRows(groups []*operator.Stuck, now time.Time) [][]string {
-	type key struct {
-		reason      operator.WaitingReason
-		step, error string
-	}
-	var order []key
-	counts, since := map[key]int{}, map[key]time.Time{}
-	for _, g := range groups {
-		if g.Reason == operator.Polling {
-			continue
-		}
-		k := key{g.Reason, g.Step, cmp.Or(g.Message, g.Text)}
-		if g.Error != nil {
-			k.error = g.Error.String()
-		}
-		if counts[k] == 0 {
-			order, since[k] = append(order, k), g.Since
-		}
-		counts[k] += g.Count
-		if g.Since.Before(since[k]) {
-			since[k] = g.Since
-		}
-	}
-	slices.SortStableFunc(order, func(a, b key) int { return cmp.Compare(counts[b], counts[a]) })
-	var rows [][]string
-	for i, k := range order {
-		if i == maxGroups {
-			rows = append(rows, []string{"...", "", "", "", fmt.Sprintf("%d more groups; see keb stuck", len(order)-i)})
-			break
-		}
-		rows = append(rows, []string{strconv.Itoa(counts[k]), words(string(k.reason)), Duration(now.Sub(since[k])), k.step, k.error})
-	}
-	return rows
 }
 
 // workerRows lists workers that are away first, then those that fail, then those with waiting operations. Within these groups the order does

@@ -25,11 +25,13 @@ func sampleTop() *view.Top {
 			{Time: now.Add(-90 * time.Second), Types: map[event.OperationType]operator.OperationCounts{event.Provision: {Started: 50, Succeeded: 3}}},
 			{Time: now.Add(-30 * time.Second), Types: map[event.OperationType]operator.OperationCounts{event.Provision: {Started: 40, Failed: 1}}},
 		}}},
-		Stuck: []*operator.Stuck{
-			{Reason: operator.Polling, Step: "Check_Runtime", Count: 500, Since: now},
-			{Reason: operator.NoWorker, Step: "AVS_Tags", Count: 2, Since: now.Add(-time.Minute), Text: "no live worker avs"},
-			{Reason: operator.Failing, Type: event.Provision, Step: "EDP_Registration", Count: 5, Since: now.Add(-time.Minute), Error: down},
-			{Reason: operator.Failing, Type: event.Update, Step: "EDP_Registration", Count: 7, Since: now.Add(-2 * time.Minute), Error: down},
+		Errors: &operator.Errors{
+			Time: now,
+			Now: operator.ErrorGroups{Groups: []operator.ErrorGroup{
+				{Reason: "failing", Steps: []operator.StepErrors{{Step: "EDP_Registration", Count: 12}}, Count: 12, First: now.Add(-2 * time.Minute), Error: down},
+				{Reason: "no_worker", Steps: []operator.StepErrors{{Step: "AVS_Tags", Count: 2}}, Count: 2, First: now.Add(-time.Minute), Text: "no live worker avs"},
+			}},
+			Calm: []operator.CalmGroup{{Reason: operator.Polling, Step: "Check_Runtime", Count: 500, Since: now}},
 		},
 		Workers: []*operator.Worker{
 			{LiveWorker: operator.LiveWorker{Name: "edp", Alive: true, Replicas: 2}, StepsPerMinute: 30, FailuresPerMinute: 0.5, OperationsWaiting: 12},

@@ -26,6 +26,7 @@ func operatorAPI() *Document {
 			operator.Event{}, operator.Me{}, operator.Replay{}, operator.ReplayAnswer{}, operator.HoldRequest{}, operator.List[operator.Hold]{}, operator.List[operator.Action]{},
 			operator.EventAnswer{}, operator.Limits{}, operator.LimitsRequest{}, operator.LimitsAnswer{},
 			operator.BatchRequest{}, operator.BatchPreview{}, operator.List[operator.Batch]{}, operator.List[operator.BatchResult]{},
+			operator.Errors{}, operator.DeadLetterList{}, operator.DeadLetterDetail{},
 		},
 		Enums: map[reflect.Type][]string{
 			reflect.TypeFor[event.OperationType]():         texts(event.OperationTypes()),

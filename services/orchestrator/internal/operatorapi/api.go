@@ -93,6 +93,7 @@ type Actor interface {
 // Deps contains the dependencies of the API. All are required except Registerer.
 type Deps struct {
 	Operations  Operations
+	Troubles    Troubles
 	Census      Census
 	Definitions Definitions
 	Workers     Workers
@@ -122,6 +123,8 @@ type Deps struct {
 	LimitsChanged func(ctx context.Context) error
 	CurrentLimits func() *limit.Set
 	Signals       Signals
+	DeadLetters   DeadLetters
+	Commands      Commands
 	// Links lead from an operation to other systems; nil for none.
 	Links Links
 	Now   func() time.Time
@@ -143,6 +146,9 @@ type API struct {
 	ended   *census.Value[[]store.Ended]
 	counts  *census.Value[map[store.TallyKey]int64]
 	failed  *census.Value[[]store.FailedAt]
+	// errorGroups caches the answer of errors without its calm operations, and lastHour what ended in the last hour.
+	errorGroups *census.Value[*operator.Errors]
+	lastHour    *census.Value[*hour]
 }
 
 // New returns an API.
@@ -158,6 +164,8 @@ func New(deps Deps) *API {
 	a.failed = census.NewValue(func(ctx context.Context) ([]store.FailedAt, error) {
 		return deps.FailedSteps.FailedAt(ctx, deps.Now().UTC().Add(-failedPeriod).Truncate(time.Minute))
 	})
+	a.errorGroups = census.NewValue(a.countErrors)
+	a.lastHour = census.NewValue(a.countHour)
 	a.routes(a.mux)
 	a.metrics = newMetrics(deps.Registerer, a.actions)
 	return a
@@ -202,10 +210,12 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /workers", a.workers)
 	mux.HandleFunc("GET /overview", a.overview)
 	mux.HandleFunc("GET /stuck", a.stuck)
+	mux.HandleFunc("GET /errors", a.errors)
 	mux.HandleFunc("GET /throughput", a.throughput)
 	mux.HandleFunc("GET "+StreamPath, a.stream)
 	mux.HandleFunc("GET /me", a.me)
 	mux.HandleFunc("GET /actions", a.listActions)
+	a.deadLetterRoutes(mux)
 	a.batchRoutes(mux)
 	a.orchestrationRoutes(mux)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/fault"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -56,6 +57,11 @@ func parseQuestion(q url.Values) (*question, error) {
 	set(func() (err error) { w.GlobalAccount, err = name(q, "global_account"); return })
 	set(func() (err error) { w.Region, err = name(q, "region"); return })
 	set(func() (err error) { w.Orchestration, err = id(q, "orchestration"); return })
+	set(func() (err error) { w.Error, err = errorKey(q); return })
+	set(func() (err error) { w.Hold, err = id(q, "hold"); return })
+	set(func() (err error) { w.LimitName, err = name(q, "limit_name"); return })
+	set(func() (err error) { w.FinishedSince, err = timestamp(q, "finished_since"); return })
+	set(func() (err error) { w.FinishedUntil, err = timestamp(q, "finished_until"); return })
 	set(func() (err error) { w.Since, err = timestamp(q, "since"); return })
 	set(func() (err error) { w.Until, err = timestamp(q, "until"); return })
 	set(func() error {
@@ -146,6 +152,15 @@ func id(q url.Values, parameter string) (string, error) {
 		return "", fmt.Errorf("%s %.50q: must be a UUID", parameter, v)
 	}
 	return parsed.String(), nil
+}
+
+// errorKey parses the key of a group of errors.
+func errorKey(q url.Values) (string, error) {
+	v := q.Get("error")
+	if v != "" && v != store.NoErrorGroup && (len(v) != fault.KeyLength || strings.Trim(v, "0123456789abcdef") != "") {
+		return "", fmt.Errorf("error %.50q: must be the key of a group of errors, which GET /errors returns, or %s", v, store.NoErrorGroup)
+	}
+	return v, nil
 }
 
 func timestamp(q url.Values, parameter string) (time.Time, error) {

@@ -131,16 +131,47 @@ func (a *API) summary(ctx context.Context) (*operator.Overview, error) {
 	for _, o := range oldest {
 		out.Oldest = append(out.Oldest, operator.Oldest{Type: o.Type, Operation: o.ID, State: o.State, CreatedAt: o.CreatedAt})
 	}
-	counts, err := a.deps.Counts.Since(ctx, now.Add(-time.Hour))
+	last, err := a.lastHour.Get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out.LastHour, out.LastHourSince = last.counts, last.since
+	return out, nil
+}
+
+// hour is what ended since a time.
+type hour struct {
+	since  time.Time
+	counts operator.OperationCounts
+}
+
+// countHour counts the last hour. The numbers of ended operations are exact up to store.MaxCount: the list of operations with finishedSince has as
+// many. Greater ones are sums of counts per minute.
+func (a *API) countHour(ctx context.Context) (*hour, error) {
+	h := &hour{since: a.deps.Now().UTC().Add(-time.Hour).Truncate(time.Minute)}
+	counts, err := a.deps.Counts.Since(ctx, h.since)
 	if err != nil {
 		return nil, err
 	}
 	for k, n := range counts {
 		if k.Step == "" {
-			addOperations(&out.LastHour, k.Outcome, n)
+			addOperations(&h.counts, k.Outcome, n)
 		}
 	}
-	return out, nil
+	ended, more, err := a.deps.Troubles.EndedSince(ctx, h.since)
+	if err != nil {
+		return nil, err
+	}
+	for state, n := range map[event.OperationState]*int64{
+		event.Succeeded: &h.counts.Succeeded, event.Failed: &h.counts.Failed, event.Cancelled: &h.counts.Cancelled,
+	} {
+		if exact := int64(ended[state]); !more[state] {
+			*n = exact
+		} else {
+			*n = max(*n, exact)
+		}
+	}
+	return h, nil
 }
 
 func (a *API) stuck(w http.ResponseWriter, r *http.Request) {

@@ -56,6 +56,7 @@ var operationFields = []field[Change]{
 	plain("cancel_reason", typeText, func(c *column, v *Change) { c.textOrNull(clean(v.Row.CancelReason)) }),
 	plain("message", typeText, func(c *column, v *Change) { c.textOrNull(clean(v.Row.Message)) }),
 	encoded("error", "jsonb", func(c *column, v *Change) error { return c.error(v.Row.Error) }),
+	plain("error_group", typeText, func(c *column, v *Change) { c.textOrNull(errorGroup(v.Row)) }),
 	encoded("ending", "jsonb", func(c *column, v *Change) error { return c.json(v.Row.Ending, v.Row.Ending == nil) }),
 	encoded("cause", "jsonb", func(c *column, v *Change) error { return c.json(v.Row.Cause, v.Row.Cause == nil) }),
 	plain("stage_started_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.StageStartedAt) }),

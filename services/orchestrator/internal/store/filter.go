@@ -21,7 +21,12 @@ const MaxCount = 10_000
 // reasonSQL is the reason of an operation in progress if a live worker serves its step, and pendingReasonSQL the one of a pending operation
 // whose instance is free. An earlier release did not store the condition.
 const (
-	reasonSQL        = `COALESCE(CASE WHEN o.hold_id IS NOT NULL THEN 'held' WHEN o.queue IS NOT NULL THEN 'limited' END, o.condition, CASE WHEN o.due_at IS NULL THEN 'executing' WHEN o.error IS NULL THEN 'polling' ELSE 'failing' END)`
+	reasonSQL = `COALESCE(CASE WHEN o.hold_id IS NOT NULL THEN 'held' WHEN o.queue IS NOT NULL THEN 'limited' END, o.condition, CASE WHEN o.due_at IS NULL THEN 'executing' WHEN o.error IS NULL THEN 'polling' ELSE 'failing' END)`
+	// busySQL reports whether another operation of the instance of a pending one runs, endedStatesSQL selects the index operations_ended_at, and
+	// queueNameSQL is the name of the limit that a command waits for.
+	busySQL          = `EXISTS (SELECT FROM orchestrator.instances n WHERE n.instance_id = o.instance_id AND n.running <> o.id)`
+	endedStatesSQL   = `o.state IN ('succeeded', 'failed', 'cancelled')`
+	queueNameSQL     = `split_part(o.queue, '/', 1)`
 	pendingReasonSQL = `CASE WHEN o.hold_id IS NOT NULL THEN 'held' WHEN ` + boundedSQL + ` THEN 'limited' ELSE 'admission' END`
 )
 
@@ -83,11 +88,17 @@ type Filter struct {
 	Query string
 	// Since and Until bound the time of creation; Until is exclusive.
 	Since, Until time.Time
+	// FinishedSince and FinishedUntil select ended operations by the time of their end; FinishedUntil is exclusive.
+	FinishedSince, FinishedUntil time.Time
 	// Waiting selects unfinished operations by reason.
 	Waiting []operator.WaitingReason
-	// At, unless it is nil, selects operations in progress at one of these places, and, if States contains event.Failed, also those that failed
-	// there. Unserved are the places of steps without a live worker;
-	// they distinguish operator.NoWorker from the other reasons.
+	// Error selects operations by the key of a group of similar errors, or, if it is NoErrorGroup, operations without one.
+	Error string
+	// Hold is a UUID and selects the operations that it holds. LimitName selects operations whose commands wait for a limit.
+	Hold, LimitName string
+	// At, unless it is nil, selects operations in progress whose reason to wait belongs to one of these places, and, if States contains
+	// event.Failed, also those that failed there. Unserved are the places of steps without a live worker; they distinguish operator.NoWorker from
+	// the other reasons.
 	At, Unserved Places
 	// Sort is the order. After is not possible with bounded orders.
 	Sort Sort
@@ -163,13 +174,39 @@ func (f *Filter) where() *where {
 	if !f.Until.IsZero() {
 		w.add("o.created_at < %s", f.Until)
 	}
+	if !f.FinishedSince.IsZero() || !f.FinishedUntil.IsZero() {
+		w.add(endedStatesSQL)
+	}
+	if !f.FinishedSince.IsZero() {
+		w.add("o.finished_at >= %s", f.FinishedSince)
+	}
+	if !f.FinishedUntil.IsZero() {
+		w.add("o.finished_at < %s", f.FinishedUntil)
+	}
+	switch f.Error {
+	case "":
+	case NoErrorGroup:
+		w.add("o.error_group IS NULL")
+	default:
+		w.add("o.error_group = %s", clean(f.Error))
+	}
+	if f.Hold != "" {
+		w.add("o.hold_id = %s::uuid", f.Hold)
+	}
+	if f.LimitName != "" {
+		w.add(queueNameSQL+" = %s", clean(f.LimitName))
+	}
 	if f.At != nil {
 		if slices.Contains(f.States, event.Failed) {
 			w.add("o.state IN ('in progress', 'failed')")
 		} else {
 			w.add("o.state = 'in progress'")
 		}
-		w.conditions = append(w.conditions, w.at(f.At))
+		if len(f.At) == 0 { // the arguments of the other condition would not be used
+			w.add("false")
+		} else {
+			w.conditions = append(w.conditions, w.at(f.At, w.standsAt(f.Unserved)))
+		}
 	}
 	if len(f.Waiting) > 0 {
 		w.waiting(f.Waiting, f.Unserved)
@@ -194,8 +231,27 @@ func (f *Filter) state(w *where) {
 	}
 }
 
-// at returns the condition that an operation is at one of the places. It reads the request only if the definitions of a type differ.
-func (w *where) at(places Places) string {
+// currentStepSQL is the step of the command of an operation.
+const currentStepSQL = "o.step"
+
+// standsAt returns the step that the reason of an operation in progress belongs to, as it is shown: while a stage is repeated for a step that
+// failed, it is that step. For a failed operation it is the step that failed.
+func (w *where) standsAt(unserved Places) string {
+	if len(unserved) == 0 {
+		return "CASE WHEN o.state = 'failed' THEN o.step ELSE " + reasonStepSQL + " END"
+	}
+	return "CASE WHEN o.state = 'failed' OR " + w.unserved(unserved) + " THEN o.step ELSE " + reasonStepSQL + " END"
+}
+
+// unserved returns the condition that the command of an operation in progress waits for a worker that is not live.
+func (w *where) unserved(places Places) string {
+	// A held operation has no due time, like one whose command is in flight.
+	return "(o.due_at IS NULL AND o.hold_id IS NULL AND " + w.at(places, currentStepSQL) + ")"
+}
+
+// at returns the condition that an operation is at one of the places, where current is its step. It reads the request only if the definitions
+// of a type differ.
+func (w *where) at(places Places, current string) string {
 	always, some := map[string]bool{}, map[string]bool{}
 	var kinds, stages, steps, definition, stage, step array
 	for _, p := range places {
@@ -217,36 +273,33 @@ func (w *where) at(places Places) string {
 	alternatives := []string{"false"}
 	const among = "(SELECT * FROM unnest(%s::text[], %s::int4[], %s::int4[]))"
 	if len(always) > 0 {
-		alternatives = append(alternatives, w.bind("(o.type, o.stage, o.step) IN "+among, &kinds, &stages, &steps))
+		alternatives = append(alternatives, w.bind("(o.type, o.stage, "+current+") IN "+among, &kinds, &stages, &steps))
 	}
 	if len(some) > 0 {
-		alternatives = append(alternatives, w.bind("(o.stage, o.step) IN ("+strings.Join(slices.Sorted(maps.Keys(some)), ",")+
-			") AND ((SELECT d.definition FROM orchestrator.requests d WHERE d.operation_id = o.id), o.stage, o.step) IN "+among,
+		alternatives = append(alternatives, w.bind("(o.stage, "+current+") IN ("+strings.Join(slices.Sorted(maps.Keys(some)), ",")+
+			") AND ((SELECT d.definition FROM orchestrator.requests d WHERE d.operation_id = o.id), o.stage, "+current+") IN "+among,
 			&definition, &stage, &step))
 	}
 	return "(" + strings.Join(alternatives, " OR ") + ")"
 }
 
 func (w *where) waiting(reasons []operator.WaitingReason, unserved Places) {
-	// A held operation has no due time, like one whose command is in flight.
-	const inFlightCondition = "o.due_at IS NULL AND o.hold_id IS NULL"
-	const busy = "EXISTS (SELECT FROM orchestrator.instances n WHERE n.instance_id = o.instance_id AND n.running <> o.id)"
 	var alternatives []string
 	for _, reason := range reasons {
 		var c string
 		switch reason {
 		case operator.NoWorker:
-			c = "o.state = 'in progress' AND " + inFlightCondition + " AND " + w.at(unserved)
+			c = "o.state = 'in progress' AND " + w.unserved(unserved)
 		case operator.InstanceBusy:
-			c = "o.state = 'pending' AND " + busy
+			c = "o.state = 'pending' AND " + busySQL
 		case operator.Admission:
-			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy + " AND NOT " + boundedSQL
+			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busySQL + " AND NOT " + boundedSQL
 		case operator.Limited:
-			c = "(o.queue IS NOT NULL OR o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busy + " AND " + boundedSQL + ")"
+			c = "(o.queue IS NOT NULL OR o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busySQL + " AND " + boundedSQL + ")"
 		case operator.Held:
-			c = "o.hold_id IS NOT NULL AND (o.state = 'in progress' OR NOT " + busy + ")"
+			c = "o.hold_id IS NOT NULL AND (o.state = 'in progress' OR NOT " + busySQL + ")"
 		default:
-			c = w.bind("o.state = 'in progress' AND "+reasonSQL+" = %s AND NOT ("+inFlightCondition+" AND ", string(reason)) + w.at(unserved) + ")"
+			c = w.bind("o.state = 'in progress' AND "+reasonSQL+" = %s AND NOT ", string(reason)) + w.unserved(unserved)
 		}
 		alternatives = append(alternatives, c)
 	}

@@ -19,7 +19,7 @@ const mostNew = 1000;
 const pace = 250;
 
 /** The filters in the URL. */
-const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'waiting', 'instance', 'orchestration', 'since', 'until'];
+const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'waiting', 'instance', 'orchestration', 'since', 'until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until'];
 
 /** The orders of the list. The API has an index for the first two; it sorts a limited number of operations by the others. @type {[string, string][]} */
 const orders = [['', 'Newest first'], ['oldest', 'Oldest first'], ['duration', 'Longest first'], ['attempts', 'Most attempts first'], ['state', 'State']];
@@ -256,6 +256,9 @@ export function operations(ctx) {
             h('button', { type: 'button', class: 'button plain', disabled: !params.size, onclick: () => ctx.go('/console/operations') }, 'Clear all'))),
         params.get('orchestration') ? h('p', { class: 'line' }, 'Orchestration ',
           h('a', { href: `/console/orchestrations/${encodeURIComponent(params.get('orchestration') ?? '')}`, class: 'mono' }, params.get('orchestration'))) : null,
+        params.get('error') ? h('p', { class: 'line' }, 'Operations with a similar error, group ', h('code', null, params.get('error')),
+          params.get('finished_since') ? [', that failed since ', time(params.get('finished_since') ?? '', now)] : null) : null,
+        params.get('hold') ? h('p', { class: 'line' }, 'Held by ', h('a', { href: '/console/holds', class: 'mono' }, params.get('hold'))) : null,
         params.get('instance') ? h('p', { class: 'line' }, 'Instance ', h('a', { href: instanceURL(params.get('instance') ?? ''), class: 'mono' }, params.get('instance'))) : null,
         fresh.size && !params.get('cursor') && !params.get('sort') ? h('div', { class: 'fresh', role: 'status' },
           h('button', { type: 'button', class: 'button primary', onclick: reload },
@@ -348,7 +351,7 @@ function matches(o, params) {
   const q = params.get('q');
   return (has('state', o.state) || has('state', shownState(o))) && has('type', o.type) && has('plan', o.plan) && has('step', o.step) && has('waiting', o.waiting?.reason)
     && has('worker', o.waiting?.worker) && has('instance', o.instanceId) && has('orchestration', o.orchestrationId)
-    && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName, o.runtimeName].includes(q)) && !params.get('until');
+    && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName, o.runtimeName].includes(q)) && !['until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until'].some((name) => params.get(name));
 }
 
 /** @param {any} d */

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/libs/api/operator"
+)
+
+func newDeadLetters(o *options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dead-letters",
+		Short: "List, show, redrive or drop the messages that could not be handled",
+		Long: `Dead letters are messages on the bus that their consumer could not read, or that failed repeatedly. They are kept for 30 days.
+
+  list     list them, the newest first
+  show     show one with its reason and its payload, without secrets
+  redrive  publish the message again on its subject; a command is sent again by its operation
+  drop     delete it`,
+	}
+	cmd.AddCommand(newDeadLetterList(o), newDeadLetterShow(o),
+		newDeadLetterAction(o, "redrive", "Publish messages again, and remove them from the dead letters", "redriven", (*operator.Client).RedriveDeadLetter),
+		newDeadLetterAction(o, "drop", "Delete dead letters", "dropped", (*operator.Client).DropDeadLetter))
+	return cmd
+}
+
+func newDeadLetterList(o *options) *cobra.Command {
+	var before uint64
+	var size int
+	cmd := &cobra.Command{
+		Use:         "list",
+		Short:       "List dead letters, the newest first",
+		Annotations: map[string]string{listAnnotation: "dead letters"},
+		Args:        exactly(),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return o.listDeadLetters(cmd.Context(), before, size) },
+	}
+	cmd.Flags().Uint64Var(&before, "before", 0, "only dead letters that are older than this one")
+	cmd.Flags().IntVar(&size, "page-size", 50, "dead letters per page")
+	return cmd
+}
+
+func (o *options) listDeadLetters(ctx context.Context, before uint64, size int) error {
+	client, err := o.operatorClient()
+	if err != nil {
+		return err
+	}
+	list, raw, err := client.DeadLetters(ctx, before, size)
+	if err != nil {
+		return err
+	}
+	if !o.text() {
+		return o.printPage(raw)
+	}
+	rows := make([][]string, len(list.Data))
+	for i := range list.Data {
+		d := &list.Data[i]
+		operation := d.Operation
+		if operation == "" {
+			operation = "-"
+		}
+		rows[i] = []string{strconv.FormatUint(d.ID, 10), view.Time(d.Time), flat(d.Consumer), flat(d.Subject), operation, strconv.Itoa(d.Size), d.Reason}
+	}
+	err = o.printTable(page{what: "dead letters", count: len(list.Data), total: len(list.Data)},
+		[]string{"ID", "TIME", "CONSUMER", "SUBJECT", "OPERATION", "BYTES", "REASON"}, rows)
+	if err == nil && list.NextBefore > 0 {
+		_, err = fmt.Fprintf(o.Out, "%d dead letters in total; see --before %d\n", list.TotalCount, list.NextBefore)
+	}
+	return err
+}
+
+func newDeadLetterShow(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show a dead letter with its payload, without secrets",
+		Args:  exactly("the ID of a dead letter"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.operatorClient()
+			if err != nil {
+				return err
+			}
+			d, raw, err := client.DeadLetter(cmd.Context(), args[0])
+			if err != nil {
+				return explainDeadLetter(err, args[0])
+			}
+			if o.json() {
+				return printJSON(o.Out, raw)
+			}
+			_, err = io.WriteString(o.Out, deadLetterText(d))
+			return err
+		},
+	}
+}
+
+func deadLetterText(d *operator.DeadLetterDetail) string {
+	var text strings.Builder
+	for _, line := range [][2]string{
+		{"dead letter", strconv.FormatUint(d.ID, 10)}, {"time", view.Time(d.Time)}, {"stream", d.Stream}, {"subject", flat(d.Subject)},
+		{"consumer", flat(d.Consumer)}, {"reason", flat(d.Reason)}, {"event", flat(d.Type + " " + d.EventID)}, {"operation", d.Operation},
+		{"size", strconv.Itoa(d.Size) + " bytes"}, {"redrive", d.Redrive},
+	} {
+		if strings.TrimSpace(line[1]) != "" {
+			fmt.Fprintf(&text, "%-12s %s\n", line[0], line[1])
+		}
+	}
+	text.WriteString("headers\n")
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		fmt.Fprintf(&text, "  %s: %s\n", flat(name), flat(d.Headers[name]))
+	}
+	title := "payload"
+	if d.PayloadTruncated {
+		title += " (only a part of it)"
+	}
+	text.WriteString(title + "\n")
+	for line := range strings.Lines(d.Payload) {
+		text.WriteString("  " + printable(line) + "\n")
+	}
+	return text.String()
+}
+
+// printable returns a line without characters that a terminal interprets.
+func printable(line string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, line)
+}
+
+func newDeadLetterAction(o *options, name, short, done string, act func(c *operator.Client, ctx context.Context, id string) error) *cobra.Command {
+	return &cobra.Command{
+		Use:   name + " ID...",
+		Short: short,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError("%s: the ID of a dead letter is missing; keb dead-letters list shows them", name)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.operatorClient()
+			if err != nil {
+				return err
+			}
+			for _, id := range args {
+				if err := act(client, cmd.Context(), id); err != nil {
+					return explainDeadLetter(err, id)
+				}
+				fmt.Fprintf(o.Out, "dead letter %s %s\n", id, done)
+			}
+			return nil
+		},
+	}
+}
+
+func explainDeadLetter(err error, id string) error {
+	if errors.Is(err, operator.ErrNotFound) {
+		return fmt.Errorf("there is no dead letter %s; keb dead-letters list shows them", id)
+	}
+	return err
+}
