@@ -91,7 +91,7 @@ func TestAccessibility_PlantedErrors_AreFound(t *testing.T) {
 	  add('table', (e) => { const r = e.insertRow(); r.insertCell().textContent = 'no head'; });
 	})()`)
 	found := strings.Join(eval[[]string](p, checks), "\n")
-	for _, want := range []string{"no label", "no name", "heading", "twice", "contrast", "wider than the screen", "tabindex", "table"} {
+	for _, want := range []string{"no label", "no name", "heading", "duplicated", "contrast", "wider than the screen", "tabindex", "table"} {
 		if !strings.Contains(found, want) {
 			t.Errorf("nothing says %q:\n%s", want, found)
 		}

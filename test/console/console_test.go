@@ -463,7 +463,7 @@ func TestConsole_AddressWithFilters_IsShareable(t *testing.T) {
 	p.shows("h1", "Not found")
 	p.forgive("404 (Not Found)")
 	p.open("/console/operations/" + uuid.NewString())
-	p.shows("main", "there is no operation")
+	p.shows("main", "There is no operation with the ID")
 }
 
 // The figures of the overview come from the same API; here they are drawn.

@@ -12,13 +12,15 @@ const root = /** @type {HTMLElement} */ (document.getElementById('dialogs'));
  */
 function open(content, label) {
   const before = /** @type {HTMLElement | null} */ (document.activeElement);
+  const home = /** @type {HTMLElement | null | undefined} */ (before?.closest('[data-home]'));
   let closed = false;
   const close = () => {
     closed = true;
     const dialog = root.querySelector('dialog');
     dialog?.close();
     render(root);
-    before?.focus?.();
+    // The element may be gone, such as a button for an action that is no longer possible.
+    (before?.isConnected ? before : home)?.focus?.();
   };
   const update = () => !closed && render(root, h('dialog', {
     'aria-labelledby': label,

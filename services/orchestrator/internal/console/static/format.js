@@ -16,7 +16,7 @@ import { h } from './vdom.js';
  *   orchestrationId?: string
  * }} Operation
  * @typedef {{
- *   cursor: number, tries: number, first?: {cursor: number, stageAttempt: number, stepAttempt: number, startedAt: string}, similar?: boolean,
+ *   cursor: number, tries: number, queuedMs?: number, first?: {cursor: number, stageAttempt: number, stepAttempt: number, startedAt: string}, similar?: boolean,
  *   stage?: string, step?: string, worker?: string, workerVersion?: string, outcome: string, stageAttempt?: number, stepAttempt?: number, message?: string, error?: OperationError, startedAt: string, finishedAt: string
  * }} Line
  * @typedef {{
@@ -24,7 +24,10 @@ import { h } from './vdom.js';
  *   durationMs?: number, message?: string, error?: OperationError
  * }} Step
  * @typedef {{name: string, state: string, attempt: number, finally?: boolean, steps: Step[]}} Stage
- * @typedef {Operation & {stages: Stage[], history: Line[], historyCount: number, processHash?: string}} Detail
+ * @typedef {{startedAt: string, endedAt?: string, state?: string}} Run
+ * @typedef {Operation & {stages: Stage[], history: Line[], historyCount: number, processHash?: string, processCurrent?: boolean, runs: Run[],
+ *   details?: Record<string, any>, parameters?: Record<string, any>, update?: any, upgrade?: any, traceId?: string,
+ *   links?: {name: string, url: string}[]}} Detail
  */
 
 /** The states of operations, in the order in which they are shown. */
@@ -368,10 +371,12 @@ const elapsed = (iso, now) => h('time', { datetime: iso, title: absolute(iso) },
 
 /** Returns when an operation first started; a retry by an operator starts it again. @param {Detail} o @returns {number | undefined} */
 export function firstStart(o) {
-  const line = o.history.find((l) => l.outcome === 'operation started');
-  const iso = line?.finishedAt ?? o.startedAt;
+  const iso = o.runs[0]?.startedAt ?? o.startedAt;
   return iso === undefined ? undefined : Date.parse(iso);
 }
+
+/** Returns how long an operation has run, without the time between its end and a retry. @param {Detail} o @param {number} now */
+export const ranFor = (o, now) => o.runs.reduce((sum, r) => sum + (r.endedAt ? Date.parse(r.endedAt) : now) - Date.parse(r.startedAt), 0);
 
 /**
  * Formats an error as one line.

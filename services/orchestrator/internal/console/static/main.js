@@ -68,7 +68,11 @@ function update() {
   });
 }
 
+/** When the page was last rendered, in epoch milliseconds. */
+let painted = 0;
+
 function paint() {
+  painted = Date.now();
   const place = location.pathname.slice(base.length).split('/')[0];
   render(banner, connection.lost && h('div', { class: 'lost' },
     h('span', null, `The orchestrator has not responded since ${clock(connection.since)}. `,
@@ -91,10 +95,14 @@ function paint() {
       me && h('button', { type: 'button', class: 'button plain', onclick: showHelp, title: 'Keyboard shortcuts (?)' }, 'Keys'),
       me && h('span', { class: 'who' }, h('b', null, me.name), ` ${me.role}`),
       me && me.authentication !== 'none' && h('button', { type: 'button', class: 'button plain', onclick: logout }, 'Log out')));
+  const focused = document.activeElement;
+  const home = /** @type {HTMLElement | null | undefined} */ (focused?.closest('[data-home]'));
   render(main,
     notice && h('div', { key: 'notice', class: `notice ${notice.kind}`, role: 'status' }, h('span', null, notice.text),
       h('button', { type: 'button', class: 'button small plain', onclick: dismiss, 'aria-label': 'Dismiss this message' }, 'Dismiss')),
     view ? h('div', { key: shownPath, class: 'view' }, content(view)) : h('p', { key: 'loading', class: 'loading' }, 'Loading…'));
+  // A button that is gone leaves the focus to its surroundings.
+  if (focused && !focused.isConnected && home?.isConnected) home.focus({ preventScroll: true });
   main.classList.toggle('offline', connection.lost);
   document.title = `${view ? view.title() + ' · ' : ''}KEB console`;
   restorePosition();
@@ -384,9 +392,9 @@ document.addEventListener('visibilitychange', () => {
   update();
 });
 
-// Relative times must be updated.
+// Relative times must be updated, unless a change has just updated them.
 setInterval(() => {
-  if (!document.hidden && !isOpen()) update();
+  if (!document.hidden && !isOpen() && Date.now() - painted > 800) update();
 }, 1000);
 
 async function logout() {

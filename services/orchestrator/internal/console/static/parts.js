@@ -78,6 +78,43 @@ export function select(label, name, options, value, change) {
       options.map(([v, text]) => h('option', { value: v, selected: v === value }, text))));
 }
 
+/**
+ * Renders a button that copies a text.
+ * @param {string | undefined} text
+ * @param {string} what the name of the text
+ * @param {(text: string) => void} announce
+ */
+export function copy(text, what, announce) {
+  return text ? h('button', {
+    type: 'button', class: 'copy', title: `Copy ${what}`, 'aria-label': `Copy ${what}`,
+    onclick: async (/** @type {any} */ e) => {
+      const button = /** @type {HTMLElement} */ (e.currentTarget);
+      announce(await copied(text) ? `Copied ${what}` : `Cannot copy ${what}`);
+      button.classList.add('done');
+      setTimeout(() => button.classList.remove('done'), 1200);
+    },
+  }, h('svg', { class: 'icon', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, h('path', { d: 'M5.5 5.500h7v8h-7zM10.500 5.500v-3h-7v8h2' }), h('path', { class: 'tick-mark', d: 'M6.800 9.500l1.600 1.700 2.800-3.400' }))) : null;
+}
+
+/** Copies a text, also without a secure connection. @param {string} text */
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = document.createElement('textarea');
+    const before = /** @type {HTMLElement | null} */ (document.activeElement);
+    area.value = text;
+    area.className = 'visually-hidden';
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand('copy');
+    area.remove();
+    before?.focus({ preventScroll: true });
+    return done;
+  }
+}
+
 /** Explains to a viewer why buttons are disabled. */
 export const viewerNote = (/** @type {string} */ id) =>
   h('p', { id, class: 'muted small' }, 'You are a viewer: you can see everything, but only an operator can act.');

@@ -16,8 +16,9 @@ export class Stream {
   live = false;
 
   /**
-   * @param {string} path
-   * @param {{onoperation: (o: import('./format.js').Operation) => void, onhistory?: () => void, onresync: () => void,
+   * @param {string | (() => string)} path
+   * @param {{onoperation?: (o: import('./format.js').Operation) => void, ondetail?: (o: import('./format.js').Detail) => void,
+   *   onchange?: (c: any) => void, onhistory?: (lines: import('./format.js').Line[]) => void, onresync?: () => void,
    *   onstate: () => void, onlost: () => void}} handlers
    */
   constructor(path, handlers) {
@@ -31,13 +32,13 @@ export class Stream {
   #connect() {
     if (this.#source) return;
     clearTimeout(this.#timer);
-    const source = new EventSource(this.path);
+    const source = new EventSource(typeof this.path === 'function' ? this.path() : this.path);
     this.#source = source;
     source.onopen = () => {
       this.#pause = 500;
       this.#setLive(true);
       // The stream does not contain changes from before it was open.
-      this.handlers.onresync();
+      this.handlers.onresync?.();
     };
     source.onerror = () => {
       // The browser reconnects automatically, but not after an answer such as 503.
@@ -46,14 +47,17 @@ export class Stream {
       this.#timer = setTimeout(() => this.#connect(), this.#pause);
       this.#pause = Math.min(this.#pause * 2, longestPause);
     };
-    source.addEventListener('operation', (e) => {
-      const o = parse(e.data);
-      if (o) this.handlers.onoperation(o);
+    const on = (/** @type {string} */ event, /** @type {((data: any) => void) | undefined} */ handler) => source.addEventListener(event, (e) => {
+      const data = parse(e.data);
+      if (data) handler?.(data);
     });
-    source.addEventListener('history', () => this.handlers.onhistory?.());
-    source.addEventListener('resync', () => this.handlers.onresync());
+    on('operation', this.handlers.onoperation);
+    on('detail', this.handlers.ondetail);
+    on('change', this.handlers.onchange);
+    on('history', (h) => this.handlers.onhistory?.(h.lines));
+    on('resync', this.handlers.onresync);
     // The workers have changed, and with them the reasons why operations wait.
-    source.addEventListener('workers', () => this.handlers.onresync());
+    on('workers', this.handlers.onresync);
   }
 
   /** Reconnects immediately, because the API responds again. */

@@ -1,14 +1,28 @@
 // @ts-check
 /** A timeline of stages, steps and attempts. The bars are in the last column of a table with the same data. */
 
-import { absolute, badge, clock, colour, count, duration, errorLine, firstClock, firstStart, firstTry, lasting, name, plural, sign, spelled, told, tried } from './format.js';
+import { absolute, badge, clock, colour, count, duration, errorLine, firstClock, firstStart, firstTry, lasting, name, plural, sign, spelled, told, tried, usefulEnd } from './format.js';
 import { h } from './vdom.js';
 
 /**
  * @typedef {import('./format.js').Detail} Detail
  * @typedef {import('./format.js').Line} Line
- * @typedef {{from: number, to: number, colour: string, title: string, thin?: boolean, running?: boolean}} Bar
+ * @typedef {{from: number, to: number, colour: string, title: string, thin?: boolean, queue?: boolean, running?: boolean}} Bar
  */
+
+/** The id of the row of a step. @param {number} stage @param {number} step */
+const rowID = (stage, step) => `step-${stage}-${step}`;
+
+/** Renders the stages and steps as a diagram with the state of each. @param {Detail} o */
+export function map(o) {
+  return h('ol', { class: 'map', 'aria-label': 'Diagram of the stages' }, o.stages.map((stage, i) => h('li', { key: stage.name, class: `map-stage edge-${colour(stage.state)}` },
+    h('span', { class: 'map-name' }, name(stage.name), stage.attempt > 1 ? h('span', { class: 'muted' }, ` ×${count(stage.attempt)}`) : null),
+    h('ol', { 'aria-label': `Steps of ${stage.name}` }, stage.steps.map((step, j) => h('li', { key: step.name },
+      h('a', {
+        href: `#${rowID(i, j)}`, class: `map-step text-${colour(step.state)} ${o.state === 'in progress' && o.step === step.name && o.stage === stage.name ? 'here' : ''}`,
+        title: `${step.name}: ${spelled(step.state)}`, 'aria-label': `${step.name}: ${spelled(step.state)}`,
+      }, sign(step.state))))))));
+}
 
 /**
  * @param {Detail} o
@@ -23,7 +37,7 @@ export function timeline(o, now) {
 
   /** @param {Bar} bar */
   const draw = (bar) => h('span', {
-    class: `bar ${bar.thin ? 'thin' : ''} ${bar.running ? 'running' : ''} fill-${bar.colour}`, title: bar.title,
+    class: `bar ${bar.thin ? 'thin' : ''} ${bar.queue ? 'queue' : `fill-${bar.colour}`} ${bar.running ? 'running' : ''}`, title: bar.title,
     style: { left: at(bar.from), width: `max(3px, ${(Math.max(0, (Math.min(bar.to, end) - bar.from) / span) * 100).toFixed(3)}%)` },
   });
 
@@ -35,14 +49,24 @@ export function timeline(o, now) {
   const byStep = new Map();
   for (const l of o.history) {
     if (!l.step || l.outcome.startsWith('operation ')) continue;
-    const list = byStep.get(l.step);
+    const key = `${l.stage}/${l.step}`;
+    const list = byStep.get(key);
     if (list) list.push(l);
-    else byStep.set(l.step, [l]);
+    else byStep.set(key, [l]);
   }
 
   const first = firstStart(o);
   const started = first ?? (o.finishedAt ? end : now);
-  return h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Stages and steps' },
+  // Between the end of a run and the next one the operation waited for an operator, and then to start.
+  const pauses = o.runs.slice(0, -1).flatMap((run, i) => (run.endedAt ? [{
+    from: Date.parse(run.endedAt), to: Date.parse(o.runs[i + 1].startedAt), colour: colour(run.state ?? ''), thin: true,
+    title: `${run.state} at ${clock(run.endedAt)}; ran again after ${duration(Date.parse(o.runs[i + 1].startedAt) - Date.parse(run.endedAt))}`,
+  }] : []));
+  const again = o.runs.length > 1 ? Date.parse(o.runs[o.runs.length - 1].startedAt) : 0;
+  const queues = o.history.some((l) => l.queuedMs);
+  return [h('ul', { class: 'legend bars', 'aria-label': 'Bars' }, h('li', null, h('span', { class: 'swatch fill-run' }), 'executing'), queues ? h('li', null, h('span', { class: 'swatch queue' }), 'in the queue of the worker') : null,
+    h('li', null, h('span', { class: 'swatch thin fill-wait' }), 'waiting for the next try')),
+  h('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': 'Stages and steps' },
     h('table', { class: 'timeline' },
       h('caption', { class: 'visually-hidden' }, 'Stages and steps with their attempts and durations, in order'),
       h('thead', null, h('tr', null, h('th', { scope: 'col' }, 'Step'), h('th', { scope: 'col' }, 'State'), h('th', { scope: 'col', class: 'number' }, 'Tries'),
@@ -50,32 +74,46 @@ export function timeline(o, now) {
         h('th', { scope: 'col', class: 'axis-cell' }, h('span', { class: 'visually-hidden' }, 'Time since the request'), axis))),
       h('tbody', null, h('tr', { class: 'turn' }, h('th', { scope: 'row' }, 'Waiting to start'), h('td', null, first === undefined ? badge('waiting') : badge('finished', 'started')),
         h('td', null), h('td', { class: 'number' }, duration(started - begin)),
-        h('td', { class: 'track' }, h('div', { 'aria-hidden': 'true' }, grid, draw({ from: begin, to: started, colour: 'idle', thin: true, title: `waited to start: ${duration(started - begin)}` }))))),
-      o.stages.map((stage) => h('tbody', { key: stage.name },
+        h('td', { class: 'track' }, h('div', { 'aria-hidden': 'true' }, grid, draw({ from: begin, to: started, colour: 'idle', thin: true, title: `waited to start: ${duration(started - begin)}` }), pauses.map(draw))))),
+      o.stages.map((stage, i) => h('tbody', { key: stage.name },
         h('tr', { class: 'stage' }, h('th', { scope: 'rowgroup', colspan: '5' }, h('span', { class: 'stage-name' }, stage.name), ' ',
           h('span', { class: `stage-state text-${colour(stage.state)}` }, sign(stage.state), stage.state),
-          stage.attempt > 1 ? h('span', { class: 'muted' }, ` attempt ${stage.attempt}`) : null,
+          stage.attempt > 1 ? h('span', { class: 'muted' }, ` attempt ${count(stage.attempt)}`) : null,
           stage.finally ? h('span', { class: 'muted' }, ' always runs') : null)),
-        stage.steps.map((step) => {
-          const lines = byStep.get(step.name) ?? [];
-          const bars = attempts(lines, step, o, now);
-          const failure = step.state === 'succeeded' ? '' : errorLine(step.error) || step.message || '';
-          const here = o.state === 'in progress' && o.step === step.name;
-          return h('tr', { key: step.name, class: `step-row ${here ? 'here' : ''}`, 'aria-current': here ? 'step' : undefined },
+        stage.steps.map((step, j) => {
+          const lines = byStep.get(`${stage.name}/${step.name}`) ?? [];
+          const here = o.state === 'in progress' && o.step === step.name && o.stage === stage.name;
+          const bars = attempts(lines, step, o, here, now);
+          const failure = step.state === 'succeeded' || step.state === 'waiting' ? '' : errorLine(step.error) || step.message || '';
+          return h('tr', { key: step.name, id: rowID(i, j), tabindex: -1, class: `step-row ${here ? 'here' : ''}`, 'aria-current': here ? 'step' : undefined },
             h('th', { scope: 'row' }, h('span', { class: 'step-name' }, name(step.name)), h('span', { class: 'muted worker-name' }, step.worker),
-              failure ? h('span', { class: `step-message text-${colour(step.state)}` }, failure) : null),
+              failure ? message(failure, step) : null),
             h('td', null, badge(step.state)),
-            h('td', { class: 'number' }, step.attempts > 0 ? String(step.attempts) : ''),
-            h('td', { class: 'number nowrap' }, here && step.firstTriedAt ? lasting(now - Date.parse(step.firstTriedAt)) : took(lines)),
+            h('td', { class: 'number' }, step.attempts > 0 ? count(step.attempts) : ''),
+            h('td', { class: 'number nowrap' }, here && step.firstTriedAt ? lasting(now - Date.parse(step.firstTriedAt)) : took(lines, again)),
             h('td', { class: 'track' }, h('span', { class: 'visually-hidden' }, spoken(lines, begin)), h('div', { 'aria-hidden': 'true' }, grid, bars.map(draw))));
-        })))));
+        })))))];
 }
 
 /**
- * Returns the duration of the last run of a step, including its retries.
- * @param {Line[]} lines
+ * Renders the message of a step; a long one opens on demand.
+ * @param {string} text
+ * @param {import('./format.js').Step} step
  */
-function took(lines) {
+function message(text, step) {
+  const end = usefulEnd(text, step.error?.component);
+  const className = `step-message text-${colour(step.state)}`;
+  return end === text ? h('span', { class: className }, text) : h('details', { class: className }, h('summary', { title: 'Show the whole message' }, end), h('span', { class: 'whole' }, text));
+}
+
+/**
+ * Returns the duration of the last run of a step, including its retries but not the time before an operator retried the operation.
+ * @param {Line[]} all
+ * @param {number} again the start of the last run of the operation
+ */
+function took(all, again) {
+  const since = all.filter((l) => Date.parse(firstTry(l)) >= again);
+  const lines = since.length ? since : all;
   const last = lines[lines.length - 1];
   if (!last) return '';
   const retries = (/** @type {Line} */ l) => l.outcome === 'retry' || l.outcome === 'no answer';
@@ -85,15 +123,16 @@ function took(lines) {
 }
 
 /**
- * Returns the bars of a step: its tries, the waits between them, and the current execution or wait. A line of several tries is a thin bar
- * from the first one on, and a bar of the last one.
+ * Returns the bars of a step: its tries with their time in the queue of the worker, the waits between them, and the current execution or
+ * wait. A line of several tries is a thin bar from the first one on, and a bar of the last one.
  * @param {Line[]} lines
  * @param {import('./format.js').Step} step
  * @param {Detail} o
+ * @param {boolean} here whether the operation is at the step
  * @param {number} now
  * @returns {Bar[]}
  */
-function attempts(lines, step, o, now) {
+function attempts(lines, step, o, here, now) {
   /** @type {Bar[]} */
   const bars = [];
   lines.forEach((l, i) => {
@@ -102,20 +141,23 @@ function attempts(lines, step, o, now) {
     const first = Date.parse(firstTry(l));
     const before = lines[i - 1];
     const gap = before ? Date.parse(before.finishedAt) : first;
-    if (before?.outcome === 'retry' && gap < first) {
-      bars.push({ from: gap, to: first, colour: colour(tried(before)), thin: true, title: `waited ${duration(first - gap)} for the next attempt` });
+    const queued = l.queuedMs ?? 0;
+    const taken = l.first ? first : from - queued;
+    if (before?.outcome === 'retry' && gap < taken) {
+      bars.push({ from: gap, to: taken, colour: colour(tried(before)), thin: true, title: `waited ${duration(taken - gap)} for the next attempt` });
     }
+    if (queued) bars.push({ from: from - queued, to: from, colour: '', queue: true, title: `in the queue of ${l.worker} for ${duration(queued)}` });
     if (l.first) {
-      bars.push({ from: first, to: from, colour: colour(tried(l)), thin: true, title: `${tried(l)}: ${count(l.tries)} tries from ${firstClock(l)} to ${clock(l.finishedAt)}` });
+      bars.push({ from: first, to: from - queued, colour: colour(tried(l)), thin: true, title: `${tried(l)}: ${count(l.tries)} tries from ${firstClock(l)} to ${clock(l.finishedAt)}` });
     }
     const text = told(l);
     bars.push({ from, to, colour: colour(tried(l)), title: `${tried(l)} at ${clock(l.finishedAt)} after ${duration(to - from)}${text ? ': ' + text : ''}` });
   });
-  if (o.state === 'in progress' && o.step === step.name) {
+  if (here) {
     const last = lines[lines.length - 1];
-    const since = last ? Date.parse(last.finishedAt) : Date.parse(o.waiting?.since ?? step.firstTriedAt ?? o.createdAt);
+    const since = Math.max(last ? Date.parse(last.finishedAt) : 0, last && o.runs.length < 2 ? 0 : Date.parse(step.firstTriedAt ?? o.waiting?.since ?? o.createdAt));
     const reason = o.waiting?.reason ?? 'executing';
-    const runs = !o.dueAt && !['no_worker', 'no_answer', 'held'].includes(reason);
+    const runs = !o.dueAt && !['no_worker', 'no_answer', 'held', 'limited'].includes(reason);
     bars.push({
       from: since, to: now, colour: colour(runs ? 'executing' : reason), thin: !runs, running: true,
       title: `${runs ? 'executing' : reason === 'no_worker' ? 'no live worker' : spelled(reason)} for ${lasting(now - since)}`,
