@@ -83,7 +83,7 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 				return o.printPage(raw)
 			}
 			return o.printTable(page{"operations", filter.Page, filter.PageSize, list.Count, list.TotalCount},
-				[]string{"OPERATION", "TYPE", "STATE", "PLAN", "INSTANCE", "AGE", "WHERE"}, operationRows(list.Data, time.Now()))
+				operationColumns, operationRows(list.Data, time.Now()))
 		},
 	}
 	flags := cmd.Flags()
@@ -91,7 +91,7 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 	flags.StringVar(&filter.Type, "type", "", "only operations of this type: "+strings.Join(types(), ", "))
 	flags.StringVar(&filter.Plan, "plan", "", "only operations of this plan, for example azure")
 	flags.StringVar(&filter.Instance, "instance", "", "only operations of this instance")
-	flags.StringVarP(&filter.Search, "search", "q", "", "only operations whose id or instance id has this prefix")
+	flags.StringVarP(&filter.Search, "search", "q", "", "only operations whose id or instance id has this prefix, or with this subaccount, global account, shoot or runtime name")
 	flags.StringVar(&filter.Step, "step", "", "only operations that are currently at this step")
 	flags.StringVar(&filter.Worker, "worker", "", "only operations that are currently at a step of this worker")
 	flags.StringVar(&filter.System, "system", "", "only operations that are currently at a step that calls this external system")
@@ -99,6 +99,7 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 	flags.StringVar(&filter.Region, "region", "", "only operations in this region of the hyperscaler")
 	flags.StringVar(&filter.Waiting, "waiting", "", "only operations that wait for one of these reasons: "+strings.Join(waitingReasons(), ", "))
 	flags.StringVar(&filter.Orchestration, "orchestration", "", "only operations of this orchestration")
+	flags.StringVar(&filter.Sort, "sort", "", "order: "+strings.Join(sorts, ", ")+" (default newest); the last three sort the newest 10,000 operations that match")
 	flags.StringVar(&since, "since", "", "only operations requested since this time, such as 2026-11-21T22:00:00Z, or a duration such as 2h")
 	flags.StringVar(&until, "until", "", "only operations requested until this time")
 	flags.StringVar(&filter.Error, "error", "", "only operations with an error of this group; keb errors shows the keys")
@@ -110,6 +111,7 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 	flags.IntVar(&filter.PageSize, "page-size", 50, "operations per page")
 	b.register(cmd)
 	completeFlag(cmd, "state", states())
+	completeFlag(cmd, "sort", sorts)
 	completeFlag(cmd, "type", types())
 	completeFlag(cmd, "waiting", waitingReasons())
 	return cmd
@@ -133,6 +135,9 @@ func types() []string {
 	return names
 }
 
+// sorts are the values of --sort.
+var sorts = []string{"newest", "oldest", "duration", "attempts", "state"}
+
 // checkFilter rejects values that no operation can have, so that a typing error does not look like an empty result.
 func checkFilter(f *operator.Filter) error {
 	// The state contains a space, which must be quoted in a shell.
@@ -147,6 +152,8 @@ func checkFilter(f *operator.Filter) error {
 		return usageError("--waiting %q is not a waiting reason; allowed: %s", unknown, strings.Join(waitingReasons(), ", "))
 	}
 	switch {
+	case f.Sort != "" && !slices.Contains(sorts, f.Sort):
+		return usageError("--sort %q is not an order; allowed: %s", f.Sort, strings.Join(sorts, ", "))
 	case f.Page < 1:
 		return usageError("--page must be at least 1, not %d", f.Page)
 	case f.PageSize < 1:
@@ -179,6 +186,9 @@ func parseTime(value string, now time.Time) (time.Time, error) {
 	}
 	return at, nil
 }
+
+// operationColumns are the columns of operationRows.
+var operationColumns = []string{"OPERATION", "TYPE", "STATE", "PLAN", "INSTANCE", "AGE", "WHERE"}
 
 // operationRows returns the rows of a table. The last column shows what needs attention.
 func operationRows(list []operator.Operation, now time.Time) [][]string {

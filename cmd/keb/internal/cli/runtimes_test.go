@@ -286,9 +286,9 @@ func TestWorkers_List_IsATable(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /workers": {`200 {"data":[
  {"name":"avs","version":"","replicas":0,"alive":false,"pending":7,"operationsWaiting":9,"missingSteps":["A","B"]},
- {"name":"edp","version":"1.0","replicas":2,"alive":true,"stepsPerMinute":12.4,"missingSteps":[]}]}`}})
+ {"name":"edp","version":"1.0","replicas":2,"alive":true,"stepsPerMinute":12.4,"retriesPerMinute":6,"versionReplicas":[{"version":"1.0","replicas":2},{"version":"1.1","replicas":1}],"missingSteps":[]}]}`}})
 	got := run(t, "", "workers", "--operator-addr", addr)
-	want := "WORKER ALIVE REPLICAS VERSION PENDING STEPS/MIN FAILED/MIN WAITING MISSING STEPS\navs no 0 7 0 0 9 A, B\nedp yes 2 1.0 0 12 0 0"
+	want := "WORKER ALIVE REPLICAS VERSION PENDING STEPS/MIN RETRIED/MIN FAILED/MIN WAITING MISSING STEPS\navs no 0 7 0 0 0 9 A, B\nedp yes 2 1.0 (2), 1.1 (1) 0 12 6 0 0"
 	if diff := cmp.Diff(want, cells(got.out)); diff != "" || got.code != 0 {
 		t.Errorf("%+v (-want +got):\n%s", got, diff)
 	}

@@ -91,7 +91,7 @@ func (o *options) workers(ctx context.Context) error {
 	}
 	var text bytes.Buffer
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "WORKER\tALIVE\tREPLICAS\tVERSION\tPENDING\tSTEPS/MIN\tFAILED/MIN\tWAITING\tMISSING STEPS\t")
+	fmt.Fprintln(table, "WORKER\tALIVE\tREPLICAS\tVERSION\tPENDING\tSTEPS/MIN\tRETRIED/MIN\tFAILED/MIN\tWAITING\tMISSING STEPS\t")
 	for i := range list.Data {
 		printWorker(table, list.Data[i])
 	}
@@ -111,6 +111,18 @@ func printWorker(table io.Writer, w *operator.Worker) {
 	if w.Pending != nil {
 		pending = *w.Pending
 	}
-	fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%d\t%s\t\n", w.Name, alive, w.Replicas, w.Version, pending, w.StepsPerMinute,
-		w.FailuresPerMinute, w.OperationsWaiting, strings.Join(w.MissingSteps, ", "))
+	fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%.0f\t%d\t%s\t\n", w.Name, alive, w.Replicas, versionText(w), pending, w.StepsPerMinute,
+		w.RetriesPerMinute, w.FailuresPerMinute, w.OperationsWaiting, strings.Join(w.MissingSteps, ", "))
+}
+
+// versionText returns the versions of a worker; during a rollout, with the replicas of each.
+func versionText(w *operator.Worker) string {
+	if len(w.VersionReplicas) < 2 {
+		return w.Version
+	}
+	parts := make([]string, len(w.VersionReplicas))
+	for i, v := range w.VersionReplicas {
+		parts[i] = fmt.Sprintf("%s (%d)", v.Version, v.Replicas)
+	}
+	return strings.Join(parts, ", ")
 }
