@@ -286,9 +286,6 @@ type InstanceDetail struct {
 	// instance.
 	Parameters          json.RawMessage `json:"parameters,omitempty"`
 	EffectiveParameters json.RawMessage `json:"effectiveParameters,omitempty"`
-	// Suspensions lists the operations that suspend the instance, and Unsuspensions those that end a suspension; each at most the newest 100.
-	Suspensions   []string `json:"suspensions,omitempty"`
-	Unsuspensions []string `json:"unsuspensions,omitempty"`
 	// Bindings are the newest bindings, at most 100.
 	Bindings []BindingSummary `json:"bindings,omitempty"`
 }

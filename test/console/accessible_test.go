@@ -39,6 +39,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 	s.script.set("Remove", fail("cannot be removed"))
 	s.start()
 	waiting, done := provision("azure"), provision("trial")
+	s.broker(detail(done))
 	s.request(waiting, done)
 	s.await(done, "", "succeeded")
 	s.awaitWaiting(waiting, "", "failing")
@@ -48,6 +49,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 	for _, view := range []string{
 		"/console/", "/console/operations", "/console/operations?state=failed", "/console/operations/" + waiting.ID, "/console/operations/" + done.ID,
 		"/console/workers", "/console/processes/provision", "/console/orchestrations", "/console/batches", "/console/holds", "/console/actions",
+		"/console/find?q=demo", "/console/find?q=ga-1", "/console/instances/" + done.InstanceID, "/console/instances/" + waiting.InstanceID,
 	} {
 		for _, theme := range []string{"light", "dark"} {
 			width := map[string]int64{"light": 1280, "dark": 360}[theme]

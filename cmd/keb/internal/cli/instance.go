@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -148,7 +147,7 @@ func (o *options) printInstance(i *operator.Instance, window *operator.Maintenan
 		out.line("%s\n", strings.Join(instanceLines(i.Detail, window, now), "\n"))
 	}
 	out.line("Operations")
-	out.table("operations", operationColumns, instanceOperations(i, now))
+	out.table("operations", operationColumns, operationRows(i.Operations, now))
 	if len(i.Operations) < i.OperationCount {
 		out.line("%d of %d operations; keb operations --instance %s lists them", len(i.Operations), i.OperationCount, i.InstanceID)
 	}
@@ -175,21 +174,6 @@ func (o *options) printInstance(i *operator.Instance, window *operator.Maintenan
 		out.table("events", []string{"TIME", "LEVEL", "OPERATION", "EVENT"}, rows)
 	}
 	return out.err
-}
-
-// instanceOperations returns the rows of the operations, with suspensions named as such.
-func instanceOperations(i *operator.Instance, now time.Time) [][]string {
-	rows := operationRows(i.Operations, now)
-	for n := range rows {
-		switch id := i.Operations[n].ID; {
-		case i.Detail == nil:
-		case slices.Contains(i.Detail.Suspensions, id):
-			rows[n][1] += " (suspension)"
-		case slices.Contains(i.Detail.Unsuspensions, id):
-			rows[n][1] += " (end of suspension)"
-		}
-	}
-	return rows
 }
 
 // instanceLines returns the lines about the runtime of an instance.

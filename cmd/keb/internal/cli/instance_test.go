@@ -10,7 +10,7 @@ func TestInstance_Text_HasEverything(t *testing.T) {
 	api, addr := newAPI(t, map[string][]string{
 		"GET /instances/i-1": {`200 {"instanceId":"i-1","detail":{"instanceId":"i-1","plan":{"id":"p","name":"trial"},"state":"suspended",
  "runtime":{"name":"shop","shootName":"c-1","region":"eastus","provider":"azure"},"globalAccountId":"ga","subaccountId":"sa","createdAt":"2026-11-21T08:00:00Z",
- "expiredAt":"2026-11-22T08:00:00Z","parameters":{"name":"shop"},"effectiveParameters":{"name":"shop","volumeSizeGb":50},"suspensions":["op-2"],
+ "expiredAt":"2026-11-22T08:00:00Z","parameters":{"name":"shop"},"effectiveParameters":{"name":"shop","volumeSizeGb":50},
  "bindings":[{"bindingId":"b-1","createdAt":"2026-11-21T08:00:00Z","expiresAt":"2026-11-21T09:00:00Z","createdAccessAt":"2026-11-21T08:00:01Z"}]},
  "operations":[{"id":"op-2","type":"deprovision","state":"succeeded","instanceId":"i-1","plan":"trial","createdAt":"2026-11-21T08:00:00Z"}],"operationCount":7,
  "orchestrations":[{"orchestrationID":"o-1","operationID":"op-9","state":"pending","description":"scheduled"}],
@@ -22,7 +22,7 @@ func TestInstance_Text_HasEverything(t *testing.T) {
 	text := strings.Join(strings.Fields(got.out), " ")
 	for _, want := range []string{
 		"shop: suspended, expired since 2026-11-22T08:00:00Z", "Maintenance window 220000+0000 to 020000+0000", `Effective parameters {"name":"shop","volumeSizeGb":50}`,
-		"op-2 deprovision (suspension) succeeded", "1 of 7 operations; keb operations --instance i-1 lists them", "b-1 expired 2026-11-21T08:00:00Z",
+		"op-2 deprovision succeeded", "1 of 7 operations; keb operations --instance i-1 lists them", "b-1 expired 2026-11-21T08:00:00Z",
 		"o-1 pending op-9 scheduled", "2026-11-21T08:00:02Z error op-2 edp failed",
 	} {
 		if !strings.Contains(text, want) {

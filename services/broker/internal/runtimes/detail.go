@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	libmask "github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -57,14 +58,6 @@ func detail(r *store.RuntimeDetail) (*event.InstanceDetail, error) {
 	}
 	// A removed instance has only these properties of its runtime.
 	d.Runtime.ShootName, d.Runtime.Provider, d.Runtime.Region = r.ShootName, r.Provider, r.Region
-	for i := range r.Operations {
-		switch o := &r.Operations[i]; o.Kind {
-		case store.KindSuspension:
-			d.Suspensions = append(d.Suspensions, o.ID)
-		case store.KindUnsuspension:
-			d.Unsuspensions = append(d.Unsuspensions, o.ID)
-		}
-	}
 	for i := range r.Bindings {
 		b := &r.Bindings[i]
 		d.Bindings = append(d.Bindings, event.BindingSummary{
@@ -148,10 +141,7 @@ func mask(v any) any {
 			}
 		}
 	case string:
-		// An address with a user and a password.
-		if _, rest, ok := strings.Cut(v, "://"); ok && strings.Contains(rest, "@") {
-			return maskedValue
-		}
+		return libmask.Text(v)
 	}
 	return v
 }

@@ -492,6 +492,32 @@ func TestRuntimes_EachFilter_UsesAnIndex(t *testing.T) {
 	check("operations", allOperations, postgres.Array(ids))
 	check("last operations", lastOperations, postgres.Array(ids))
 	check("rows", runtimeRows, postgres.Array(ids))
+	check("find", findSQL(), "c-77%", "c-77%", 20)
+	check("found", foundRows, postgres.Array(ids))
+	for text, want := range map[string]string{
+		"c-770": "shoot c-770", "rt-770": "runtime c-770", "cfee398643cbc3dc5eefc89334cacdc1": "instance c-478", "sa-770": "subaccount c-3270 c-770", "no-such": "",
+		"rt%": "", "N\x00": "name more",
+	} {
+		found, more, err := s.Find(t.Context(), text, 20)
+		require.NoError(t, err)
+		got := ""
+		// The order of equal values is not defined.
+		slices.SortFunc(found, func(a, b Found) int { return strings.Compare(a.ShootName, b.ShootName) })
+		for i := range found {
+			if got == "" {
+				got = found[i].Matched
+			}
+			if !more {
+				got += " " + found[i].ShootName
+			}
+		}
+		if more {
+			got += " more"
+		}
+		if got != want {
+			t.Errorf("%s: found %q, want %q", text, got, want)
+		}
+	}
 }
 
 func BenchmarkRuntimes(b *testing.B) {

@@ -82,6 +82,7 @@ func TestOperations_Filter_FindsMatches(t *testing.T) {
 		{"at a step of every definition", Filter{At: Places{{Type: event.Update, Step: 1, Always: true}}}, []string{"second"}},
 		{"at a step of another type", Filter{At: Places{{Type: event.Provision, Step: 1, Always: true}}}, nil},
 		{"at one of two steps", Filter{At: Places{one, {Type: event.Update, Step: 1, Always: true}}}, []string{"retrying", "second", "started"}},
+		{"failed at a step", Filter{States: []event.OperationState{event.Failed}, At: Places{one, two}}, []string{"failed"}},
 		{"at no step", Filter{At: Places{}}, nil},
 		{"at a step of another definition", Filter{At: Places{{Definition: "other", Step: 1}}}, nil},
 		{"polling", Filter{Waiting: []operator.WaitingReason{operator.Polling}}, []string{"retrying"}},
@@ -191,6 +192,52 @@ func TestCount_ManyMatches_StopsAtTheLimit(t *testing.T) {
 }
 
 // Every query of the operator API uses indexes.
+func TestList_Sort_OrdersAndPages(t *testing.T) {
+	b := setup(t)
+	names := map[string]string{}
+	for n, r := range several(b) {
+		names[r.Operation.ID] = n
+	}
+	for sort, want := range map[Sort][]string{
+		SortNewest: {"behind", "pending", "failed", "retrying", "second", "started"},
+		SortOldest: {"started", "second", "retrying", "failed", "pending", "behind"},
+		// Within a state, the newest is first.
+		SortState: {"failed", "retrying", "second", "started", "behind", "pending"},
+	} {
+		var got []string
+		f := Filter{Sort: sort, Limit: 2}
+		for range 3 {
+			list, err := b.List(t.Context(), f)
+			require.NoError(t, err)
+			for _, r := range list.Rows {
+				got = append(got, names[r.Operation.ID])
+			}
+			if f.After == nil && list.Total != 6 {
+				t.Errorf("%s: total %d", sort, list.Total)
+			}
+			if f.After = list.Next; sort.Bounded() {
+				if list.Next != nil {
+					t.Errorf("%s has a cursor", sort)
+				}
+				f.Offset += 2
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", sort, diff)
+		}
+	}
+	if _, err := b.List(t.Context(), Filter{Sort: SortDuration, Limit: 100}); err != nil {
+		t.Error(err)
+	}
+	list, err := b.List(t.Context(), Filter{Sort: SortAttempts, Limit: 100})
+	require.NoError(t, err)
+	for i := 1; i < len(list.Rows); i++ {
+		if a, b := list.Rows[i-1], list.Rows[i]; max(a.StepAttempt, a.StageAttempt) < max(b.StepAttempt, b.StageAttempt) {
+			t.Errorf("%d attempts are before %d", a.StepAttempt, b.StepAttempt)
+		}
+	}
+}
+
 func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 	b := filled(t)
 	id := b.ids(`SELECT id::text FROM orchestrator.operations LIMIT 1`)[0]
@@ -211,6 +258,11 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 		{States: []event.OperationState{event.Pending, event.InProgress}},
 		{States: []event.OperationState{event.Cancelled}},
 		{Incomplete: true},
+		{Sort: SortOldest},
+		{Sort: SortDuration},
+		{Sort: SortAttempts, States: []event.OperationState{event.Failed}},
+		{Sort: SortState, Types: []event.OperationType{event.Update}},
+		{States: []event.OperationState{event.Failed}, At: always},
 		{Incomplete: true, States: []event.OperationState{event.Failed}},
 		{Types: []event.OperationType{event.Update}},
 		{Types: []event.OperationType{event.Provision}},
@@ -238,7 +290,9 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 		{Waiting: []operator.WaitingReason{operator.Admission, operator.Polling}},
 	} {
 		for _, after := range []*Position{nil, {CreatedAt: time.Now(), Arrived: 1000, Operation: id}} {
-			f.Limit, f.After = 100, after
+			if f.Limit, f.After = 100, after; after != nil && f.Sort.Bounded() {
+				continue
+			}
 			query, args, err := b.listSQL(t.Context(), &f)
 			require.NoError(t, err)
 			check(fmt.Sprintf("%+v", f), query, args)
@@ -259,6 +313,7 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 	check("recordedSQL", recordedSQL, []any{&ids})
 	check("historyOfSQL", historyOfSQL, []any{id})
 	check("endedSQL", endedSQL, nil)
+	check("failedAtSQL", failedAtSQL, []any{time.Now().Add(-24 * time.Hour)})
 	check("oldestSQL", oldestSQL, []any{&types, &created})
 	check("tallySQL", tallySQL, []any{epoch})
 	if _, err := b.Samples(t.Context(), nil); err != nil {

@@ -2,7 +2,7 @@
 /** What matches a text: runtimes by name, shoot or ID, and operations. */
 
 import { Resource } from '../api.js';
-import { badge, count, instanceURL, operationURL, operationsURL, plural, short, time, typeNames } from '../format.js';
+import { badge, count, instanceURL, kind, operationURL, operationsURL, plural, short, shownState, time } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 import { runtimeBadge } from './instance.js';
@@ -57,16 +57,16 @@ export function find(ctx) {
           h('tbody', null, d.instances.map((/** @type {any} */ i) => h('tr', { key: i.instanceId },
             h('th', { scope: 'row', class: 'name' }, h('a', { href: instanceURL(i.instanceId), 'data-row': true, title: i.instanceId }, i.runtimeName || short(i.instanceId))),
             h('td', null, runtimeBadge(i.state), i.expiredAt ? [' ', badge('not completed', 'expired')] : null),
-            h('td', { 'data-label': 'shoot' }, i.shootName), h('td', null, i.plan), h('td', { 'data-label': 'region' }, i.region),
+            h('td', { class: 'code', 'data-label': 'shoot' }, i.shootName), h('td', null, i.plan), h('td', { 'data-label': 'region' }, i.region),
             h('td', { 'data-label': 'matches' }, properties[i.matched] ?? i.matched),
-            h('td', { class: 'wrap', 'data-label': 'account' }, i.globalAccountId), h('td', { class: 'wrap', 'data-label': 'subaccount', title: i.subaccountId }, short(i.subaccountId)),
+            h('td', { class: 'wrap', 'data-label': 'account', title: i.globalAccountId }, short(i.globalAccountId)), h('td', { class: 'wrap', 'data-label': 'subaccount', title: i.subaccountId }, short(i.subaccountId)),
             h('td', { class: 'nowrap', 'data-label': 'created' }, time(i.createdAt, now))))), 'cards')) : null,
       d.operations.length ? h('section', null, h('h2', null, 'Operations', h('span', { class: 'muted small' },
         ` ${d.operationCount > d.operations.length ? `the newest ${d.operations.length} of ` : ''}${count(d.operationCount)}${d.operationCountCapped ? '+' : ''}`)),
       table('Operations', [th('Operation'), th('State'), th('Runtime'), th('Type'), th('Plan'), th('Created')], h('tbody', null, d.operations.map((/** @type {any} */ o) => h('tr', { key: o.id },
         h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
-        h('td', null, badge(o.state)), h('td', { class: 'name' }, h('a', { href: instanceURL(o.instanceId), title: o.instanceId }, o.runtimeName || short(o.instanceId))),
-        h('td', null, typeNames[o.type] ?? o.type), h('td', null, o.plan), h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now))))), 'cards'),
+        h('td', null, badge(shownState(o))), h('td', { class: 'name' }, h('a', { href: instanceURL(o.instanceId), title: o.instanceId }, o.runtimeName || short(o.instanceId))),
+        h('td', null, kind(o)), h('td', null, o.plan), h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now))))), 'cards'),
       d.operationCount > d.operations.length ? h('p', null, h('a', { href: operationsURL({ q: text }) }, `All ${plural(d.operationCount, 'operation')}`)) : null) : null,
     ];
   }

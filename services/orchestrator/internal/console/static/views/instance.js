@@ -2,7 +2,7 @@
 /** Everything about one customer's runtime. */
 
 import { Resource } from '../api.js';
-import { absolute, badge, clock, count, duration, lasting, operationURL, operationsURL, short, stamp, time, typeNames, waitingWords } from '../format.js';
+import { absolute, badge, clock, count, duration, errorLine, kind, lasting, operationURL, operationsURL, reasonOf, short, shownState, stamp, time, waitingWords } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 import { failure } from './operations.js';
@@ -49,12 +49,11 @@ export function instance(ctx) {
   function content(d) {
     const now = ctx.now();
     const i = d.detail;
-    const kinds = new Map([...(i?.suspensions ?? []).map((/** @type {string} */ o) => [o, 'suspension']), ...(i?.unsuspensions ?? []).map((/** @type {string} */ o) => [o, 'end of suspension'])]);
     return [
       (d.problems ?? []).map((/** @type {string} */ p) => h('p', { key: p, class: 'note bad', role: 'status' }, `Only a part is shown: ${p}.`)),
       i ? [states(i, now), facts(i)] : null,
       h('section', null, h('h2', null, 'Operations', h('span', { class: 'muted small' }, ` ${d.operationCount > d.operations.length ? `the newest ${d.operations.length} of ` : ''}${count(d.operationCount)}`)),
-        d.operations.length ? operationRows(d.operations, kinds, now) : none('No operations are stored; old ones are removed.')),
+        d.operations.length ? operationRows(d.operations, now) : none('No operations are stored; old ones are removed.')),
       i ? h('section', null, h('h2', null, 'Bindings'), i.bindings?.length ? bindingRows(i.bindings, now) : none('No bindings.')) : null,
       i?.parameters ? h('section', null, h('h2', null, 'Parameters'), parameters(i.parameters, i.effectiveParameters ?? {})) : null,
       h('section', null, h('h2', null, 'Orchestrations'), d.orchestrations.length ? memberRows(d.orchestrations, now) : none('The instance is in no orchestration.')),
@@ -99,21 +98,19 @@ function timeOfDay(text) {
 
 /**
  * @param {import('../format.js').Operation[]} list
- * @param {Map<string, string>} kinds
  * @param {number} now
  */
-function operationRows(list, kinds, now) {
+function operationRows(list, now) {
   return table('Operations of the instance, newest first', [th('Operation'), th('State'), th('Type'), th('Step and reason'), th('Created'), th('Took', 'number')],
     h('tbody', null, list.map((o) => {
       const begin = Date.parse(o.startedAt ?? o.createdAt);
       const reason = o.waiting?.reason;
-      const error = o.error?.message;
+      const error = errorLine(reasonOf(o));
       return h('tr', { key: o.id },
         h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
-        h('td', null, badge(o.state === 'in progress' && reason && reason !== 'executing' ? reason : o.state)),
-        h('td', null, typeNames[o.type] ?? o.type, kinds.has(o.id) ? h('span', { class: 'muted' }, ` (${kinds.get(o.id)})`) : null),
+        h('td', null, badge(shownState(o))), h('td', null, kind(o)),
         h('td', { class: 'wide' }, o.step ? h('span', { class: 'step' }, o.step) : null, reason && reason !== 'executing' ? h('span', { class: 'words' }, waitingWords(o, now)) : null,
-          error && reason !== 'polling' && reason !== 'event' ? failure([o.error?.component, o.error?.reason, error].filter(Boolean).join(': '), o.error?.component) : null,
+          error && reason !== 'polling' && reason !== 'event' ? failure(error, reasonOf(o)?.component) : null,
           o.notCompleted?.length ? h('span', { class: 'words' }, `not completed: ${o.notCompleted.join(', ')}`) : null),
         h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now)),
         h('td', { class: 'number nowrap', 'data-label': 'took' }, o.state === 'pending' ? '–' : o.finishedAt ? duration(Date.parse(o.finishedAt) - begin) : lasting(now - begin)));

@@ -32,6 +32,7 @@ const builtIn = [
   { name: 'Longest in progress', query: 'state=in progress&sort=duration' },
   { name: 'Held or limited', query: 'waiting=held,limited' },
   { name: 'Failed in 24 h', query: 'state=failed&since=24h' },
+  { name: 'Incomplete', query: 'state=incomplete' },
 ];
 
 /** @returns {SavedView[]} */
