@@ -53,6 +53,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 	for _, planted := range []bug{
 		bugNoCompareAndSet, bugInstanceNotFreed, bugDetailsNotLeft, bugTwoOfAnInstance, bugNoLimit, bugOvertaking, bugNoPreemption,
 		bugRetryOfAnOldOne, bugNothingAtAStart, bugNoSweepOfPending, bugNoSweepOfDue, bugNoSweepOfUnanswered, bugNoWakeUp, bugNoFactsNote, bugNoFactsAgain,
+		bugLimitNotCounted, bugQueuesNotFound, bugUpgradesNotBehind, bugNewestFirst, bugNoReview,
 		bugNoSweepOfHeld, bugFoldsUnnoted, bugFoldsTooMany, bugFoldsFromTheLast, bugRepetitionDelivered, bugDeliveredAgain, bugNoSweepOfSignals, bugSignalsReversed,
 	} {
 		wrong := newRAM()
@@ -153,7 +154,9 @@ func (c *caller) in(f func(ctx context.Context, tx dispatch.Tx) error) error {
 func (c *caller) do() {
 	ctx := c.t.Context()
 	c.now = c.now.Add(time.Duration(c.rng.IntN(20)) * time.Second)
-	switch n := c.rng.IntN(20); {
+	switch n := c.rng.IntN(23); {
+	case n > 19:
+		c.limits()
 	case n < 4:
 		c.request()
 	case n < 10:
@@ -282,6 +285,12 @@ func (c *caller) move() {
 			e = engine.Release{}
 		case row.Held(), c.rng.IntN(20) == 0:
 			e = engine.Hold{ID: holdIDs[c.rng.IntN(len(holdIDs))], Cursor: row.Cursor, Dispatch: row.Dispatch}
+		case row.Limited() && c.rng.IntN(4) == 0:
+			e = engine.Grant{Keys: queues[:1+c.rng.IntN(2)]}
+		case row.Limited():
+			continue
+		case c.rng.IntN(5) == 0:
+			e = engine.Park{Queue: queues[c.rng.IntN(2)], Cursor: row.Cursor, Dispatch: row.Dispatch}
 		case row.AwaitsEvent() && c.rng.IntN(3) == 0:
 			e = engine.Signal{Signal: event.Signal{Key: row.EventKey, Source: "/s", ID: "1", ReceivedAt: c.now, Data: json.RawMessage(`[1]`)}}
 		case row.Waiting() && row.Cursor%3 == 0:
@@ -411,6 +420,85 @@ func (c *caller) find() {
 		return err
 	})
 	c.tell("find", err)
+}
+
+// queues are keys of limits.
+var queues = []string{"one", "two/ga-1"}
+
+// limits gives waiters of a queue places, lets one change its queue, and takes turns and rates.
+func (c *caller) limits() {
+	bounded, err := c.s.Bounded(c.t.Context(), c.behind(), 3)
+	c.tell("bounded", len(bounded), bounded, err)
+	q, upgrade := c.rng.IntN(2), c.rng.IntN(2) == 0
+	err = c.in(func(ctx context.Context, tx dispatch.Tx) error {
+		require.NoError(c.t, tx.LockLimits(ctx))
+		waitedFor, err := tx.WaitedFor(ctx)
+		c.tell("waited for", len(waitedFor), waitedFor, err)
+		queued, err := tx.Queued(ctx, queues[q], upgrade)
+		c.tell("queued", queued, err)
+		inUse, err := tx.InUse(ctx)
+		c.tell("in use", inUse, err)
+		locked, err := tx.LockAll(ctx, c.some())
+		c.tell("locked", locked, err)
+		rates, err := tx.Rates(ctx, c.now)
+		c.tell("rates", rates, err)
+		if err := tx.SetRates(ctx, map[string]time.Time{queues[q]: c.now.Add(time.Minute)}); err != nil {
+			return err
+		}
+		return c.turns(ctx, tx, queues[q], queues[1-q], upgrade)
+	})
+	c.tell("limits", err)
+}
+
+// turns gives waiters that have arrived their turns, and moves the first one of the queue to another.
+func (c *caller) turns(ctx context.Context, tx dispatch.Tx, queue, other string, upgrade bool) error {
+	accounts := []string{accountID(0), accountID(1)}
+	next, highest, err := tx.Turns(ctx, queue, upgrade, accounts[:1+c.rng.IntN(2)])
+	c.tell("turns", next, highest, err)
+	arrived, err := tx.Arrived(ctx, queue, upgrade, 3)
+	c.tell("arrived", waitersOf(arrived), err)
+	head, err := tx.Head(ctx, queue, upgrade, store.Waiter{ID: uuid.Nil.String(), Turn: float64(c.rng.IntN(3))}, 3)
+	c.tell("head", waitersOf(head), err)
+	// The store in memory shows what a transaction writes after its end.
+	for i := range arrived {
+		arrived[i].Turn = float64(c.rng.IntN(9)) / 2
+	}
+	if err := tx.SetPlaces(ctx, arrived); err != nil {
+		return err
+	}
+	if err := tx.SetTurns(ctx, queue, upgrade, map[string]float64{accounts[c.rng.IntN(2)]: float64(c.rng.IntN(9))}); err != nil {
+		return err
+	}
+	if len(head) > 0 && c.rng.IntN(2) == 0 {
+		rows, err := tx.Load(ctx, []string{head[0].ID})
+		if err != nil {
+			return err
+		}
+		row := rows[head[0].ID]
+		state, _, err := engine.Apply(c.p, row.State, engine.Park{Queue: other}, c.now)
+		if err != nil {
+			return err
+		}
+		row.State = state
+		written, err := tx.Write(ctx, []*store.Change{{Row: row}})
+		c.tell("write", written, err)
+		if err := tx.Move(ctx, queue, head[0]); err != nil {
+			return err
+		}
+	}
+	if c.rng.IntN(4) == 0 {
+		return tx.DropTurns(ctx, c.now)
+	}
+	return nil
+}
+
+// waitersOf returns the comparable form of waiters. The order of their former queues is that of the database.
+func waitersOf(waiters []store.Waiter) (comparable []any) {
+	for _, w := range waiters {
+		slices.Sort(w.Before)
+		comparable = append(comparable, w.ID, w.GlobalAccount, w.Turn, len(w.Before), w.Before)
+	}
+	return comparable
 }
 
 // signals adds events, and delivers some of those that have come.
