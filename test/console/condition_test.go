@@ -49,9 +49,10 @@ func TestConsole_Conditions_AreToldApart(t *testing.T) {
 
 	p := openTab(t, s)
 	p.open("/console/")
-	p.shows(".group.edge-wait", "Failing", "Step Prepare of worker alpha fails and is tried again", "the project has no quota")
-	p.shows(".group.edge-bad", "No answer", "Worker beta is alive and does not answer for step Register", "has not answered within 2s")
-	p.until("healthy polling is not stuck", `document.querySelectorAll('.group').length === 2`)
+	p.shows(".group.edge-wait", "Failing", "Prepare", "1 operation", "the project has no quota")
+	p.shows(".group.edge-bad", "No answer", "Worker beta is alive and does not answer", "Register", "has not answered within 2s")
+	p.shows("details.more", "No action needed: 1 polling")
+	p.until("healthy polling is not a problem", `document.querySelectorAll('.group').length === 2`)
 	p.open("/console/operations")
 	p.shows("tbody", "failing", "no answer", "polling", "the cluster is being created")
 	p.open("/console/operations/" + polls.ID)

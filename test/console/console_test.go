@@ -477,7 +477,7 @@ func TestConsole_Overview_DrawsEndedOperations(t *testing.T) {
 	s.await(op, "", "succeeded")
 	p := openTab(t, s)
 	p.open("/console/")
-	p.shows("main", "Nothing is stuck.", "All 2 workers are alive")
+	p.shows("main", "Nothing fails.", "All 2 workers are alive")
 	testkit.Eventually(t, patience, "the chart has the operation", func() bool {
 		eval[any](p, `document.querySelectorAll('details').forEach((d) => { d.open = true; })`)
 		return eval[bool](p, `[...document.querySelectorAll('.figures tbody td')].some((c) => c.innerText === '1') && document.querySelector('.plot rect') !== null`)

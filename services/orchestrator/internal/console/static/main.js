@@ -9,6 +9,7 @@ import { remember, remembered } from './settings.js';
 import { h, render } from './vdom.js';
 import { actions } from './views/actions.js';
 import { batch, batches } from './views/batches.js';
+import { deadLetter, deadLetters } from './views/deadletters.js';
 import { find } from './views/find.js';
 import { holds } from './views/holds.js';
 import { instance } from './views/instance.js';
@@ -199,7 +200,7 @@ function mark() {
 }
 
 /** @type {Record<string, (ctx: import('./parts.js').Context) => View>} */
-const views = { '': overview, operations, workers, processes, orchestrations, batches, holds, actions, find };
+const views = { '': overview, operations, workers, processes, orchestrations, batches, holds, actions, find, 'dead-letters': deadLetters };
 
 /** Shows the view of the URL. */
 function show(focus = false) {
@@ -227,6 +228,7 @@ function show(focus = false) {
   if (id && place === 'operations') make = operation;
   else if (id && place === 'orchestrations') make = orchestration;
   else if (id && place === 'batches') make = batch;
+  else if (id && place === 'dead-letters') make = deadLetter;
   else if (id && place === 'instances') make = instance;
   else if (id && place !== 'processes') make = notFound;
   if (me === null) view = login(ctx, start, refusal);
