@@ -289,6 +289,16 @@ func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.
 		Durable: spec.Name, FilterSubject: spec.Filter, AckPolicy: jetstream.AckExplicitPolicy, AckWait: spec.AckWait,
 		MaxAckPending: spec.MaxAckPending, MaxDeliver: -1,
 	}
+	switch len(spec.Filters) {
+	case 0:
+	case 1:
+		want.FilterSubject = spec.Filters[0]
+	default:
+		want.FilterSubjects = spec.Filters
+	}
+	if !spec.Since.IsZero() {
+		want.DeliverPolicy, want.OptStartTime = jetstream.DeliverByStartTimePolicy, &spec.Since
+	}
 	if spec.Ranked {
 		want.PriorityPolicy, want.PriorityGroups = jetstream.PriorityPolicyPrioritized, []string{rankGroup}
 	}
@@ -313,7 +323,9 @@ func (b *Bus) consumer(ctx context.Context, spec event.ConsumerSpec) (jetstream.
 		return b.makeConsumer(ctx, spec, want)
 	}
 	have := info.Config
-	if have.FilterSubject == want.FilterSubject && have.AckWait == want.AckWait &&
+	// The start of a consumer cannot be changed.
+	want.DeliverPolicy, want.OptStartTime = have.DeliverPolicy, have.OptStartTime
+	if have.FilterSubject == want.FilterSubject && slices.Equal(have.FilterSubjects, want.FilterSubjects) && have.AckWait == want.AckWait &&
 		have.MaxAckPending == want.MaxAckPending && have.AckPolicy == want.AckPolicy && have.PriorityPolicy == want.PriorityPolicy {
 		return c, nil
 	}

@@ -104,6 +104,7 @@ func orchestratorUser() User {
 		consumeSubjects(RequestsConsumer()),
 		consumeSubjects(ResultsConsumer()),
 		consumeSubjects(SignalsConsumer()),
+		consumeSubjects(WebhooksConsumer(nil, time.Time{})),
 		[]string{
 			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, CancelSubject("*"), AskInstances, AskInstance, AskFind, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,

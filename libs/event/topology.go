@@ -100,6 +100,10 @@ type ConsumerSpec struct {
 	Name string
 	// Filter is a subject filter; empty matches every subject of the stream.
 	Filter string
+	// Filters replaces Filter by several filters that do not overlap.
+	Filters []string
+	// Since is the time from which a new consumer gets messages; zero means all that the stream has.
+	Since time.Time
 	// AckWait is how long the server waits for an acknowledgement or a progress message before it redelivers.
 	AckWait time.Duration
 	// MaxAckPending limits the number of messages that are delivered and not acknowledged.
@@ -141,6 +145,13 @@ func CommandsConsumer(worker string) ConsumerSpec {
 // FactsConsumer is the consumer of one reader of facts. Each reader has a unique name.
 func FactsConsumer(reader string) ConsumerSpec {
 	return ConsumerSpec{Stream: StreamFacts, Name: reader, AckWait: ackWait, MaxAckPending: maxAckPending}
+}
+
+// WebhooksConsumer is the consumer that the orchestrators share for the facts that are sent to webhooks.
+func WebhooksConsumer(subjects []string, since time.Time) ConsumerSpec {
+	return ConsumerSpec{
+		Stream: StreamFacts, Name: "webhooks", Filters: subjects, Since: since, AckWait: ackWait, MaxAckPending: maxAckPending, Ranked: true,
+	}
 }
 
 // RequestSubject returns the subject of requests for operations of a type.

@@ -45,6 +45,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
+	"github.com/kyma-project/keb/services/orchestrator/internal/webhook"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
 
@@ -54,9 +55,9 @@ const (
 	committers = 6
 	// readers is the number of connections for reads. One of them holds the rank.
 	readers = 7
-	// drivers is the number of connections for rounds: two for each of three orchestrations, and one for each of two batches. The others are
-	// for requests about them.
-	drivers = 10
+	// drivers is the number of connections for rounds: two for each of three orchestrations and of two webhooks, and one for each of two
+	// batches. The others are for requests about them.
+	drivers = 14
 	// handlers is the number of result batches that are processed in parallel.
 	handlers = 2
 	maxBatch = 500
@@ -116,6 +117,13 @@ type Config struct {
 	// KeepArchive is how long an archived operation is kept after its end. It must not be shorter than KeepOperations or eight days. If it
 	// is empty, it is two years, or KeepOperations if that is longer.
 	KeepArchive time.Duration `env:"KEB_ARCHIVE_KEEP"`
+	// WebhookKeys is the keyring that seals the URLs and the secrets of webhooks, "id1:base64key,id2:base64key" (package seal). If it is
+	// empty, webhooks are off.
+	WebhookKeys string `env:"KEB_WEBHOOK_KEYS"`
+	// LocalWebhooks allows webhooks with loopback addresses and http, for tests and local systems.
+	LocalWebhooks bool `env:"-"`
+	// WebhookPause is the pause after the first failed request to a webhook, for tests; zero means one second.
+	WebhookPause time.Duration `env:"-"`
 	// LossTimeout is how long to wait for workers before commands that the bus has lost are sent again, for tests; zero means as long as
 	// the bus waits for them.
 	LossTimeout time.Duration `env:"-"`
@@ -152,6 +160,9 @@ func (c Config) Validate() error {
 	problems = append(problems, c.validateAccess()...)
 	if _, err := operatorapi.ParseLinks(c.Links); err != nil {
 		problems = append(problems, fmt.Errorf("KEB_OPERATOR_LINKS: %w", err))
+	}
+	if _, err := c.webhookKeys(); err != nil {
+		problems = append(problems, err)
 	}
 	switch full := c.completed(); {
 	case full.KeepArchive < minKeepArchive:
@@ -244,12 +255,15 @@ type Orchestrator struct {
 	limits         *limit.Cache
 	orchestrations *orchestration.Controller
 	batches        *batch.Controller
-	tally          *census.Tally
-	slow           *census.Slow
-	changes        *stream.Hub
-	api            *operatorapi.API
-	console        *console.Console
-	gate           *gate
+	webhooks       *webhook.Service
+	// rank is set while Run runs.
+	rank    int
+	tally   *census.Tally
+	slow    *census.Slow
+	changes *stream.Hub
+	api     *operatorapi.API
+	console *console.Console
+	gate    *gate
 }
 
 // Migrate migrates the database. Several processes may call it at the same time.
@@ -351,14 +365,18 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("KEB_OPERATOR_LINKS: %w", err)
 	}
+	if err := o.openWebhooks(write, read); err != nil {
+		return err
+	}
 	o.api = operatorapi.New(operatorapi.Deps{
 		Links:      links,
 		Operations: o.store, Troubles: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, FailedSteps: o.store, Memberships: orchestrations, Asker: o.deps.Bus, Wake: o.orchestrations.Wake,
 		Plans: func(ctx context.Context) ([]string, error) { return orchestration.KnownPlans(ctx, o.deps.Bus) }, Now: o.deps.Now, Log: o.deps.Log,
 		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed, CurrentLimits: o.currentLimits,
-		Batches: batches, WakeBatches: o.batches.Wake,
-		Signals: o.dispatch, DeadLetters: o.deps.Bus, Commands: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
+		Batches: batches, WakeBatches: o.batches.Wake, Webhooks: store.NewWebhooks(write, read), WebhookService: o.webhooks,
+		LocalWebhooks: o.cfg.LocalWebhooks,
+		Signals:       o.dispatch, DeadLetters: o.deps.Bus, Commands: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
 		Counts: o.tally, Changes: o.changes,
 	})
 	o.gate.guard.OnRefusal(o.api.Refused)
@@ -545,6 +563,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		o.deps.Log.Warn("no rank assigned, a random one is used", "err", err)
 	}
 	defer release()
+	o.rank = rank
 	group := service.NewGroup(o.deps.Log)
 	group.Add("results", func(ctx context.Context) error {
 		return o.deps.Bus.Consume(ctx, bus.ConsumeConfig{
@@ -578,6 +597,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("purger", o.purger.Run)
 	group.Add("orchestrations", o.orchestrations.Run)
 	group.Add("batches", o.batches.Run)
+	group.Add("webhooks", o.webhooks.Run)
 	group.Add("actions", o.gate.forget)
 	group.Add("archive", o.archive.Run)
 	group.Add("tally", o.tally.Run)

@@ -92,7 +92,7 @@ func newRoot(std IO) *cobra.Command {
 	root.AddCommand(
 		newUp(o), newProvision(o), newDeprovision(o), newOperations(o), newOperation(o), newWatch(o), newProcess(o), newBench(o),
 		newUpgrade(o), newOrchestrations(o), newRuntimes(o), newFind(o), newInstance(o), newKubeconfig(o), newTaskrun(o), newStuck(o), newErrors(o), newTop(o), newWorkers(o),
-		newJob(o), newLandscape(o), newNATS(o), newSecrets(o), newForward(o), newHealthcheck(o), newAccess(o), newWorker(o), newFacts(o), newHold(o), newLimits(o), newEvent(o), newBatches(o), newBatch(o), newDeadLetters(o), newMCP(o),
+		newJob(o), newLandscape(o), newNATS(o), newSecrets(o), newForward(o), newHealthcheck(o), newAccess(o), newWorker(o), newFacts(o), newHold(o), newLimits(o), newWebhooks(o), newEvent(o), newBatches(o), newBatch(o), newDeadLetters(o), newMCP(o),
 	)
 	o.completeFlags(root)
 	for _, cmd := range root.Commands() {

@@ -124,7 +124,7 @@ func folders(cfg Config) []folder {
 		}},
 		{"nats", []file{{name: "nats.conf", content: func(s *store) (string, error) { return natsConf(s, cfg) }}}},
 		{"broker", []file{database("broker"), bus(event.UserBroker), osb, {name: "seal-keys", content: key("seal-keys")}, tokens}},
-		{"orchestrator", []file{database("orchestrator"), bus(event.UserOrchestrator), tokens, {name: "session-key", content: key("session-key")}}},
+		{"orchestrator", []file{database("orchestrator"), bus(event.UserOrchestrator), tokens, {name: "session-key", content: key("session-key")}, {name: "webhook-keys", content: key("webhook-keys")}}},
 		{"cli", []file{
 			osb,
 			{name: OperatorToken, content: password(OperatorToken)},

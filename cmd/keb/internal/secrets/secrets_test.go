@@ -58,7 +58,7 @@ func TestInit_EmptyFolder_SecretsMatch(t *testing.T) {
 			t.Errorf("user %s cannot log on: %v", u.Username, err)
 		}
 	}
-	for _, name := range []string{"broker/seal-keys", "worker-avs/stage-keys", "orchestrator/session-key"} {
+	for _, name := range []string{"broker/seal-keys", "worker-avs/stage-keys", "orchestrator/session-key", "orchestrator/webhook-keys"} {
 		if _, err := seal.ParseKeyring(files[name]); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,6 +79,7 @@ func (c Config) load(at places) (settings, error) {
 		return s, errors.Join(c.checkOwned(at), err)
 	}
 	s.Broker.SealKeys = cmp.Or(at.keys, "k1:"+seal.NewKey())
+	s.Orchestrator.WebhookKeys, s.Orchestrator.LocalWebhooks = s.Broker.SealKeys, true
 	s.Jobs.BrokerURL = at.osb
 	s.Orchestrator.Encrypted = s.API.TLS.Enabled()
 	s.Landscape.DataDir, s.Landscape.ExternalURL = filepath.Join(c.DataDir, "landscape"), at.landscape
@@ -158,6 +160,7 @@ func (c Config) owned(at places) []owned {
 	return []owned{
 		{"KEB_SEAL_KEYS", at.keys, keys},
 		{"KEB_STAGE_KEYS", at.keys, keys},
+		{"KEB_WEBHOOK_KEYS", at.keys, keys},
 		{"KEB_NATS_USER", "", nats},
 		{"KEB_NATS_PASSWORD", "", nats},
 		{"KEB_NATS_CA_FILE", "", nats},
@@ -187,7 +190,7 @@ func (c Config) checkOwned(at places) error {
 			name, value = v.name+"_FILE", strings.TrimSpace(string(content))
 		}
 		// Keys cannot be compared before they are read.
-		unknown := at.keys == "" && (v.name == "KEB_SEAL_KEYS" || v.name == "KEB_STAGE_KEYS")
+		unknown := at.keys == "" && slices.Contains([]string{"KEB_SEAL_KEYS", "KEB_STAGE_KEYS", "KEB_WEBHOOK_KEYS"}, v.name)
 		if value != "" && value != v.value && !unknown {
 			problems = append(problems, fmt.Errorf("%s: is not used with keb up: %s", name, v.instead))
 		}

@@ -27,6 +27,7 @@ func operatorAPI() *Document {
 			operator.EventAnswer{}, operator.Limits{}, operator.LimitsRequest{}, operator.LimitsAnswer{},
 			operator.BatchRequest{}, operator.BatchPreview{}, operator.List[operator.Batch]{}, operator.List[operator.BatchResult]{},
 			operator.Errors{}, operator.DeadLetterList{}, operator.DeadLetterDetail{},
+			operator.WebhookRequest{}, operator.List[operator.Webhook]{}, operator.List[operator.WebhookDelivery]{},
 		},
 		Enums: map[reflect.Type][]string{
 			reflect.TypeFor[event.OperationType]():         texts(event.OperationTypes()),
@@ -36,6 +37,7 @@ func operatorAPI() *Document {
 			reflect.TypeFor[operator.OrchestrationState](): texts(operator.OrchestrationStates()),
 			reflect.TypeFor[operator.MemberState]():        texts(operator.MemberStates()),
 			reflect.TypeFor[operator.PauseReason]():        texts(operator.PauseReasons()),
+			reflect.TypeFor[operator.WebhookKind]():        texts(operator.WebhookKinds()),
 		},
 		Adjust: adjustOperatorAPI,
 	}

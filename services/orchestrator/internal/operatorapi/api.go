@@ -113,6 +113,10 @@ type Deps struct {
 	// Batches stores batches. WakeBatches is called after a change to them.
 	Batches     Batches
 	WakeBatches func()
+	// Webhooks reads webhooks, and WebhookService changes them. LocalWebhooks allows loopback addresses.
+	Webhooks       Webhooks
+	WebhookService WebhookService
+	LocalWebhooks  bool
 	// Actions stores audit records.
 	Actions Actions
 	// Holds stores holds. HoldsChanged is called after a change to them.
@@ -217,6 +221,7 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /actions", a.listActions)
 	a.deadLetterRoutes(mux)
 	a.batchRoutes(mux)
+	a.webhookRoutes(mux)
 	a.orchestrationRoutes(mux)
 }
 
