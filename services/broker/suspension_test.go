@@ -59,7 +59,7 @@ func TestSuspension_Trial_KeepsInstance(t *testing.T) {
 	b.hold(false)
 	b.ended("i", operation, "succeeded")
 	got := b.newest("i")
-	if got.Type != event.Deprovision || !got.Temporary || got.Runtime != first.Runtime {
+	if got.Type != event.Deprovision || !got.Temporary || got.Purpose != event.PurposeSuspension || got.Runtime != first.Runtime {
 		t.Errorf("requested was %+v", got)
 	}
 	equal(t, "status", any("suspended"), b.status("i"))
@@ -98,7 +98,7 @@ func TestUnsuspension_Trial_KeepsShootName(t *testing.T) {
 	b.hold(false)
 	b.ended("i", operation, "succeeded")
 	got := b.newest("i")
-	if got.Type != event.Provision || got.Temporary {
+	if got.Type != event.Provision || got.Temporary || got.Purpose != event.PurposeUnsuspension {
 		t.Errorf("requested was %+v", got)
 	}
 	equal(t, "runtime", first.Runtime, got.Runtime)
@@ -282,7 +282,7 @@ func TestExpire_OldInstance_IsSuspended(t *testing.T) {
 	for _, id := range []string{"t", "f"} {
 		operation := b.accepted(b.expire(id))
 		b.ended(id, operation, "succeeded")
-		if got := b.newest(id); got.ID != operation || !got.Temporary {
+		if got := b.newest(id); got.ID != operation || !got.Temporary || got.Purpose != event.PurposeExpiry {
 			t.Errorf("requested was %+v", got)
 		}
 		equal(t, "status", any("suspended"), b.status(id))

@@ -382,6 +382,8 @@ func TestStream_InvalidRequest_IsRejected(t *testing.T) {
 		code        int
 	}{
 		{"?operation=x", "", 400}, {"?operation=00000000-0000-0000-0000-000000000000", "", 404}, {"", "yesterday", 400}, {"", "1.1:1:/x", 400},
+		{"?detail=true", "", 400}, {"?detail=1&operation=00000000-0000-0000-0000-000000000000", "", 400},
+		{"?detail=true&after=-1&operation=00000000-0000-0000-0000-000000000000", "", 400},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.api.URL+"/stream"+c.query, nil)
 		require.NoError(t, err)

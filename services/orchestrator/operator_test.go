@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
@@ -123,6 +124,16 @@ func TestOperator_Actions_ChangeTheOperation(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, s.history(op.ID)); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
+	}
+	var shown operator.OperationDetail
+	s.get("/operations/"+op.ID, &shown)
+	if len(shown.Runs) != 2 || shown.Runs[0].State != event.Failed || shown.Runs[1].State != event.Succeeded {
+		t.Errorf("runs are %+v, want a failed and a succeeded one", shown.Runs)
+	}
+	var incomplete operator.OperationList
+	s.get("/operations?state=incomplete", &incomplete)
+	if incomplete.Count != 1 || incomplete.Data[0].ID != op.ID || !incomplete.Data[0].Incomplete || incomplete.Data[0].State != event.Succeeded {
+		t.Errorf("incomplete are %+v, want the operation with the skipped step", incomplete.Data)
 	}
 
 	cancelled := operation(event.Provision, "i-2", "azure")

@@ -95,6 +95,35 @@ func TestOperations_JSON_IsUnchanged(t *testing.T) {
 	}
 }
 
+const cancelled = `{"id":"op-1","type":"deprovision","purpose":"expiry","state":"cancelled","instanceId":"inst-1","plan":"trial","runtimeName":"demo","shootName":"c-1",
+ "createdAt":"2026-03-04T10:00:00Z","startedAt":"2026-03-04T10:00:00Z","finishedAt":"2026-03-04T10:00:07Z","stages":[],"history":[],"notCompleted":[],
+ "cause":{"stage":"remove","step":"Remove","attempts":3,"since":"2026-03-04T10:00:01Z","error":{"component":"ext","reason":"broken","message":"it broke"}},
+ "processHash":"abc","processCurrent":true,"traceId":"4bf9","links":[{"name":"Logs","url":"https://logs.test/"}],
+ "parameters":{"name":"demo"},"details":{"edp":{"id":"x"}}}`
+
+func TestOperation_CauseAndDetails_AreShown(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /operations/op-1": {"200 " + cancelled}})
+	expect(t, run(t, "", "operation", "op-1", "--details", "--operator-addr", addr), 0, `expiry op-1  demo (c-1)  plan trial  instance inst-1
+cancelled after 7.0s
+it was failing at remove/Remove since 2026-03-04T10:00:01Z (3 tries): ext: broken: it broke
+
+process version:  abc (current)
+trace:            4bf9
+Logs:             https://logs.test/
+parameters:
+  {
+    "name": "demo"
+  }
+saved data of the workers:
+  {
+    "edp": {
+      "id": "x"
+    }
+  }
+`, "")
+}
+
 const finished = `{"id":"op-1","type":"provision","state":"succeeded","instanceId":"inst-1","plan":"azure",
  "createdAt":"2026-03-04T10:00:00Z","startedAt":"2026-03-04T10:00:00Z","finishedAt":"2026-03-04T10:00:07Z",
  "stages":[{"name":"start","state":"finished","attempt":1,"steps":[{"name":"Starting","worker":"orchestrator","state":"succeeded","attempts":1,"durationMs":2}]}],
