@@ -50,6 +50,12 @@ type batchChangeArgs struct {
 	approved
 }
 
+type orchestrationChangeArgs struct {
+	ID     string              `json:"id" jsonschema:"ID of the orchestration."`
+	Change orchestrationChange `json:"change" jsonschema:"pause: start no further operations; resume; approve: continue after a canary; cancel: those that have started end first."`
+	approved
+}
+
 func (s *server) addActions() {
 	write(s, change[retryArgs]{
 		tool: tool{"retry_operation", "Retry a failed operation", "Retries a failed operation from its failed stage, or from an earlier one. Steps of that " +
@@ -112,6 +118,24 @@ func (s *server) addActions() {
 			return batch, err
 		},
 	})
+	write(s, change[orchestrationChangeArgs]{
+		destructive: true,
+		tool:        tool{"change_orchestration", "Pause, resume, approve or cancel an orchestration", "Pauses, resumes, approves or cancels an orchestration."},
+		preview: func(ctx context.Context, a *orchestrationChangeArgs) (any, error) {
+			found, err := s.find(ctx, "orchestration", a.ID, `the tool "orchestrations" lists them`, "/orchestrations/"+url.PathEscape(a.ID))
+			return map[string]any{"action": a.Change, "orchestration": found}, err
+		},
+		do: s.changeOrchestration,
+	})
+}
+
+// changeOrchestration changes an orchestration.
+func (s *server) changeOrchestration(ctx context.Context, a *orchestrationChangeArgs) (any, error) {
+	if a.Change == "cancel" {
+		return s.deps.Orchestrations.CancelOrchestration(ctx, a.ID)
+	}
+	changed, _, err := s.deps.Orchestrations.ChangeOrchestration(ctx, a.ID, string(a.Change))
+	return changed, err
 }
 
 // about adds the operation to a preview.

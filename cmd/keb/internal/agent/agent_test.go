@@ -62,7 +62,7 @@ func start(t *testing.T, cfg Config, options *mcp.ClientOptions) *session {
 	t.Cleanup(web.Close)
 	client, err := operator.New(web.URL, "")
 	require.NoError(t, err)
-	server := New(cfg, Deps{Reader: client, Operations: client, Holds: client, Batches: client, Now: func() time.Time { return s.now }})
+	server := New(cfg, Deps{Reader: client, Operations: client, Holds: client, Batches: client, Orchestrations: client, Now: func() time.Time { return s.now }})
 	here, there := mcp.NewInMemoryTransports()
 	running, err := server.Connect(t.Context(), there, nil)
 	require.NoError(t, err)
@@ -105,7 +105,7 @@ func names(t *testing.T, s *session) (all []string) {
 }
 
 var changing = []string{
-	"apply_limits", "cancel_operation", "change_batch", "create_hold", "order_batch", "release_hold", "retry_operation", "skip_step",
+	"apply_limits", "cancel_operation", "change_batch", "change_orchestration", "create_hold", "order_batch", "release_hold", "retry_operation", "skip_step",
 }
 
 func TestServer_WithoutWrites_ListsNoToolThatChanges(t *testing.T) {
@@ -319,28 +319,29 @@ func TestWrite_EachTool_PreviewsAndActs(t *testing.T) {
 	s := start(t, Config{AllowWrites: true}, nil)
 	for path, answer := range map[string]string{
 		"GET /operations/op-1": `{"id": "op-1", "state": "failed"}`, "GET /operations": `{"data": [{"id": "op-1"}], "totalCount": 1}`,
-		"GET /holds":       `{"data": [{"id": "h-1", "reason": "EDP"}]}`,
-		"GET /batches/b-1": `{"id": "b-1", "state": "running"}`,
+		"GET /holds":              `{"data": [{"id": "h-1", "reason": "EDP"}]}`,
+		"GET /orchestrations/o-1": `{"orchestrationID": "o-1"}`, "GET /batches/b-1": `{"id": "b-1", "state": "running"}`,
 	} {
 		s.api.answers[path] = answer
 	}
 	post := map[string]string{ // answers to both the preview and the change
 		"retry_operation": `{"steps": [{"stage": "s", "step": "A", "plan": "again"}]}`, "create_hold": `{"id": "h-2"}`,
 		"order_batch": `{"id": "b-2", "count": 1, "sample": [{"operation": {"id": "op-1"}}]}`, "apply_limits": `{"version": 2, "changes": ["+ a"]}`,
-		"change_batch": `{"id": "b-1", "state": "paused"}`,
+		"change_batch": `{"id": "b-1", "state": "paused"}`, "change_orchestration": `{"orchestrationID": "o-1"}`,
 	}
 	for name, c := range map[string]struct {
 		path      string
 		arguments map[string]any
 	}{
-		"retry_operation":  {"POST /operations/op-1/retry", map[string]any{"id": "op-1"}},
-		"skip_step":        {"POST /operations/op-1/skip", map[string]any{"id": "op-1", "step": "A"}},
-		"cancel_operation": {"POST /operations/op-1/cancel", map[string]any{"id": "op-1"}},
-		"order_batch":      {"POST /batches", map[string]any{"action": "retry", "filter": map[string]any{"state": []string{"failed"}}, "reason": "EDP works again", "expected": 1}},
-		"change_batch":     {"POST /batches/b-1/pause", map[string]any{"id": "b-1", "change": "pause"}},
-		"create_hold":      {"POST /holds", map[string]any{"worker": "edp", "reason": "EDP is moved"}},
-		"release_hold":     {"DELETE /holds/h-1", map[string]any{"id": "h-1"}},
-		"apply_limits":     {"PUT /limits", map[string]any{"document": "limits: []\n"}},
+		"retry_operation":      {"POST /operations/op-1/retry", map[string]any{"id": "op-1"}},
+		"skip_step":            {"POST /operations/op-1/skip", map[string]any{"id": "op-1", "step": "A"}},
+		"cancel_operation":     {"POST /operations/op-1/cancel", map[string]any{"id": "op-1"}},
+		"order_batch":          {"POST /batches", map[string]any{"action": "retry", "filter": map[string]any{"state": []string{"failed"}}, "reason": "EDP works again", "expected": 1}},
+		"change_batch":         {"POST /batches/b-1/pause", map[string]any{"id": "b-1", "change": "pause"}},
+		"change_orchestration": {"PUT /orchestrations/o-1/pause", map[string]any{"id": "o-1", "change": "pause"}},
+		"create_hold":          {"POST /holds", map[string]any{"worker": "edp", "reason": "EDP is moved"}},
+		"release_hold":         {"DELETE /holds/h-1", map[string]any{"id": "h-1"}},
+		"apply_limits":         {"PUT /limits", map[string]any{"document": "limits: []\n"}},
 	} {
 		if answer, ok := post[name]; ok {
 			s.api.answers[c.path] = answer

@@ -36,7 +36,7 @@ var operationRow = []string{
 }
 
 type operationsArgs struct {
-	State         []event.OperationState   `json:"state,omitempty" jsonschema:"Only operations in one of these states. pending: not started yet."`
+	State         []operationState         `json:"state,omitempty" jsonschema:"Only operations in one of these states. pending: not started yet. incomplete: succeeded without some of its steps."`
 	Type          []event.OperationType    `json:"type,omitempty" jsonschema:"Only operations of these types."`
 	Waiting       []operator.WaitingReason `json:"waiting,omitempty" jsonschema:"Only operations that have not ended and stand where they stand for one of these reasons."`
 	Plan          []string                 `json:"plan,omitempty" jsonschema:"Names of plans, for example azure."`
@@ -48,8 +48,13 @@ type operationsArgs struct {
 	GlobalAccount string                   `json:"global_account,omitempty" jsonschema:"ID of a global account."`
 	Region        string                   `json:"region,omitempty" jsonschema:"Region of the hyperscaler."`
 	Search        string                   `json:"search,omitempty" jsonschema:"Beginning of an operation ID or instance ID (at least 3 characters), or the whole subaccount ID, global account ID or shoot name."`
+	Error         string                   `json:"error,omitempty" jsonschema:"Key of a group of the tool errors: only operations with a similar error."`
+	Hold          string                   `json:"hold,omitempty" jsonschema:"ID of a hold: only the operations that it holds."`
+	Limit         string                   `json:"limit,omitempty" jsonschema:"Name of a limit: only operations whose command waits for it."`
+	Sort          order                    `json:"sort,omitempty" jsonschema:"Order; default newest. duration and attempts have the longest first, and allow no cursor."`
 	Since         string                   `json:"since,omitempty" jsonschema:"Only operations requested since this time, such as 2026-11-21T22:00:00Z, or since a duration ago, such as 2h."`
 	Until         string                   `json:"until,omitempty" jsonschema:"Only operations requested before this time, in the same forms."`
+	FinishedSince string                   `json:"finished_since,omitempty" jsonschema:"Only operations that ended since this time, in the same forms."`
 	Cursor        string                   `json:"cursor,omitempty" jsonschema:"nextCursor of the previous page."`
 	PageSize      int                      `json:"page_size,omitempty" jsonschema:"Operations per page: 1 to 100, default 20."`
 }
@@ -69,8 +74,12 @@ func (a *operationsArgs) query(now time.Time) (url.Values, error) {
 	put(q, "global_account", a.GlobalAccount)
 	put(q, "region", a.Region)
 	put(q, "q", a.Search)
+	put(q, "error", a.Error)
+	put(q, "hold", a.Hold)
+	put(q, "limit_name", a.Limit)
+	put(q, "sort", string(a.Sort))
 	put(q, "cursor", a.Cursor)
-	for name, value := range map[string]string{"since": a.Since, "until": a.Until} {
+	for name, value := range map[string]string{"since": a.Since, "until": a.Until, "finished_since": a.FinishedSince} {
 		at, err := moment(name, value, now)
 		if err != nil {
 			return nil, err
@@ -143,9 +152,16 @@ func (s *server) addOperations() {
 		if err != nil {
 			return nil, err
 		}
-		out["data"] = matching(out["data"], map[string]string{"reason": string(a.Reason), "step": a.Step, "worker": a.Worker})
-		return out, nil
+		groups := matching(out["data"], map[string]string{"reason": string(a.Reason), "step": a.Step, "worker": a.Worker})
+		return map[string]any{"data": groups, "count": len(groups), "totalCount": out["totalCount"]}, nil
 	})
+
+	read(s, tool{
+		"errors", "Group errors",
+		"Groups operations by similar errors: now (operations that stand still with an error, without a worker, held or limited), and failed (since " +
+			"failedSince, not retried). Each group has the error without names and IDs, how many operations, the first and the last time, steps, systems, " +
+			"one operation as a sample, and key for the filter error of the tool operations. Begin here when many operations fail.",
+	}, func(ctx context.Context, _ struct{}) (any, error) { return s.get(ctx, "/errors", nil) })
 
 	read(s, tool{
 		"operations", "List operations",

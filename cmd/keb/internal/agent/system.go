@@ -124,6 +124,26 @@ func (s *server) addSystem() {
 	})
 
 	read(s, tool{
+		"dead_letters", "Show dead letters",
+		"Lists messages of the bus that could not be handled, newest first, with the reason, or shows one with its payload. redrive says what publishing it " +
+			"again would do.",
+	}, func(ctx context.Context, a struct {
+		ID       string `json:"id,omitempty" jsonschema:"ID of a dead letter: shows it with its payload."`
+		Before   int64  `json:"before,omitempty" jsonschema:"nextBefore of the previous page."`
+		PageSize int    `json:"page_size,omitempty" jsonschema:"Dead letters per page: 1 to 100, default 20."`
+	},
+	) (any, error) {
+		if a.ID != "" {
+			return s.find(ctx, "dead letter", a.ID, "call the tool without id to list them", "/dead-letters/"+url.PathEscape(a.ID))
+		}
+		q := url.Values{"page_size": {pageSize(a.PageSize, usualPage, maxPage)}}
+		if a.Before > 0 {
+			q.Set("before", strconv.FormatInt(a.Before, 10))
+		}
+		return s.get(ctx, "/dead-letters", q)
+	})
+
+	read(s, tool{
 		"audit", "List actions of operators",
 		"Lists what people and other clients have changed or tried to change: who, when, which action on what, and the outcome. Newest first.",
 	}, func(ctx context.Context, a auditArgs) (any, error) {

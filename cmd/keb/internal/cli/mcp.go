@@ -19,10 +19,11 @@ func newMCP(o *options) *cobra.Command {
 		Short: "Serve the operator API to agents as a Model Context Protocol server on stdin and stdout",
 		Long: `Serve the operator API to agents as a Model Context Protocol server on stdin and stdout. The client of the agent starts this command.
 
-The tools read operations and their histories, what stands still, workers, processes, holds, limits, batches, orchestrations, events,
-metrics and the actions of operators. Give the server a token of its own with the role viewer (KEB_TOKEN or --token-file).
+The tools read operations and their histories, what stands still, errors, instances, workers, processes, holds, limits, batches,
+orchestrations, events, dead letters, metrics and the actions of operators. Give the server a token of its own with the role viewer (KEB_TOKEN or --token-file).
 
-With --allow-writes there are also tools that retry, skip and cancel, hold and release, order batches and apply limits. Each first
+With --allow-writes there are also tools that retry, skip and cancel, hold and release, order batches, apply limits and pause
+orchestrations. Each first
 returns a preview, and changes something only after an approval of exactly that preview. They need a token with the role operator.`,
 		Example: "  keb mcp --operator-addr https://keb.example.com --token-file ~/.keb/agent-token",
 		Args:    exactly(),
@@ -32,7 +33,7 @@ returns a preview, and changes something only after an approval of exactly that 
 				return err
 			}
 			server := agent.New(agent.Config{Version: service.Version(), AllowWrites: allowWrites}, agent.Deps{
-				Reader: client, Operations: client, Holds: client, Batches: client,
+				Reader: client, Operations: client, Holds: client, Batches: client, Orchestrations: client,
 			})
 			in, ok := o.In.(io.ReadCloser) // closing it ends a pending read
 			if !ok {
