@@ -345,7 +345,7 @@ func TestOperatorAPI_Scale(t *testing.T) {
 		"waiting=instance_busy": "/operations?waiting=instance_busy", "waiting=admission": "/operations?waiting=admission",
 		"since": "/operations?since=" + begin.Format(time.RFC3339), "until": "/operations?until=" + begin.Add(-20*time.Hour).Format(time.RFC3339),
 		"/operations/{id}": "/operations/" + sample.ID,
-		"/overview":        "/overview", "/stuck": "/stuck", "/workers": "/workers", "/throughput": "/throughput",
+		"/overview":        "/overview", "/stuck": "/stuck", "/errors": "/errors", "finished_since": "/operations?state=failed&finished_since=" + begin.Add(-24*time.Hour).Format(time.RFC3339), "/workers": "/workers", "/throughput": "/throughput",
 	})
 	loading.Wait()
 	var made int64

@@ -8,7 +8,11 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/bus"
+	"github.com/kyma-project/keb/libs/event"
 )
 
 // checks.js finds what keeps people from using a page; `make e2e SUITE=console` runs axe-core beside it.
@@ -44,11 +48,15 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 	s.await(done, "", "succeeded")
 	s.awaitWaiting(waiting, "", "failing")
 
+	_, err := s.Bus.JetStream().PublishMsg(t.Context(), &nats.Msg{
+		Subject: event.DeadSubject(event.StreamResults), Data: []byte(`{"step": "Register"}`), Header: nats.Header{bus.HeaderDeadReason: {"not a readable CloudEvent"}},
+	})
+	require.NoError(t, err)
 	axe := axeFile(t)
 	p := openTab(t, s)
 	for _, view := range []string{
 		"/console/", "/console/operations", "/console/operations?state=failed", "/console/operations/" + waiting.ID, "/console/operations/" + done.ID,
-		"/console/workers", "/console/processes/provision", "/console/orchestrations", "/console/batches", "/console/holds", "/console/actions",
+		"/console/workers", "/console/processes/provision", "/console/orchestrations", "/console/batches", "/console/holds", "/console/actions", "/console/dead-letters", "/console/dead-letters/1",
 		"/console/find?q=demo", "/console/find?q=ga-1", "/console/instances/" + done.InstanceID, "/console/instances/" + waiting.InstanceID,
 	} {
 		for _, theme := range []string{"light", "dark"} {

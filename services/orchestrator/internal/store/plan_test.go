@@ -2,11 +2,13 @@ package store
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -126,6 +128,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
 		{"unpublishedSQL", unpublishedSQL, []any{time.Now().Add(time.Hour), 200}, []string{"operations_unfinished", "operations_finished"}},
 		{"entriesAfterSQL", entriesAfterSQL, []any{&inFlight, &zeros, 200}, []string{"history_pkey"}},
+		{"endedSinceSQL", endedSinceSQL, []any{epoch, 10_001}, []string{"operations_ended_at"}},
 		{"factsUnpublishedSQL", factsUnpublishedSQL, []any{&inFlight, &zeros}, []string{"operations_pkey"}},
 		{"factsPublishedSQL", factsPublishedSQL, []any{&inFlight, &zeros, &zeros}, []string{"operations_pkey"}},
 	} {
@@ -142,6 +145,31 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The counts of errors read no ended operations, and of the failed ones only those of their period.
+func TestPlans_Errors_UseIndexes(t *testing.T) {
+	b := filled(t)
+	for name, c := range map[string]struct {
+		query func(w *where) string
+		want  string
+	}{
+		"failing": {query: func(w *where) string {
+			return fmt.Sprintf(failingSQL, w.unserved(Places{{Type: event.Update, Always: true}}))
+		}, want: "operations_(in_progress|unfinished)"},
+		"failed": {query: func(w *where) string { return fmt.Sprintf(failedSQL, w.bind("%s", time.Now().Add(time.Hour))) }, want: "operations_(ended_at|finished)"},
+	} {
+		w := &where{}
+		query := c.query(w)
+		query += fmt.Sprintf(errorsSQL, "min", w.bind("%s", 100))
+		var plan []string
+		err := census(t.Context(), b.db, func(tx *sqlx.Tx) error { return tx.Select(&plan, "EXPLAIN "+query, w.args...) })
+		require.NoError(t, err)
+		text := strings.Join(plan, "\n")
+		if !regexp.MustCompile(c.want).MatchString(text) || strings.Contains(text, "Seq Scan on operations") || strings.Contains(text, "Seq Scan on requests") {
+			t.Errorf("%s: the plan does not use %s:\n%s", name, c.want, text)
+		}
 	}
 }
 
