@@ -9,7 +9,7 @@ import { failure } from './operations.js';
 
 /** The colours of the states of runtimes. @type {Record<string, [look: string, text?: string]>} */
 const looks = {
-  succeeded: ['succeeded', 'ready'], failed: ['failed'], error: ['failed', 'error after an update or upgrade'], provisioning: ['in progress'], deprovisioning: ['in progress'],
+  succeeded: ['succeeded', 'ready'], failed: ['failed'], error: ['failed'], provisioning: ['in progress'], deprovisioning: ['in progress'],
   updating: ['in progress'], upgrading: ['in progress'], suspended: ['held'], deprovisioned: ['cancelled'], deprovisionincomplete: ['not completed', 'deprovisioned, not completed'],
 };
 
