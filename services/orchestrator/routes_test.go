@@ -63,6 +63,10 @@ func routes(op string) []route {
 		{pattern: "POST /dead-letters/{id}/redrive", target: "/dead-letters/99/redrive", role: access.Operator, want: 404},
 		{pattern: "DELETE /dead-letters/{id}", target: "/dead-letters/99", role: access.Operator, want: 404},
 		{pattern: "GET /throughput", role: access.Viewer, want: 200},
+		{pattern: "GET /steps", role: access.Viewer, want: 200},
+		{pattern: "GET /find", target: "/find?q=abc", role: access.Viewer, want: 200},
+		{pattern: "GET /instances/{id}", target: "/instances/" + none, role: access.Viewer, want: 200}, // no broker answers
+		{pattern: "GET /instances/{id}/maintenance-window", target: "/instances/" + none + "/maintenance-window", role: access.Viewer, want: 200},
 		{pattern: "GET /stream", role: access.Viewer, want: 503}, // the orchestrator has been stopped by then
 		{pattern: "GET /events", target: "/events?operation_ids=" + op, role: access.Viewer, want: 200},
 		{pattern: "POST /upgrade/kyma", body: `{}`, contentType: jsonBody, role: access.Operator, want: 400},
