@@ -71,8 +71,8 @@ func TestOutage_BudgetSpentAcrossRestart_Fails(t *testing.T) {
 		t.Errorf("the history goes on behind the failed step: %v", op.History)
 	}
 	last := sys.PollEnd(o, id, osb.StateFailed, limit)
-	if !strings.Contains(last.Description, step) {
-		t.Errorf("the platform is told %q, which does not name the step", last.Description)
+	if !strings.Contains(last.Description, "The cause is on our side.") || strings.Contains(last.Description, step) {
+		t.Errorf("the platform is told %q, want whose side the cause is on, without a step", last.Description)
 	}
 	if code := watch.ExitCode(limit); code != 1 {
 		t.Errorf("watch ended with %d, want 1", code)

@@ -273,8 +273,8 @@ func TestUpdate_Fails_CanBeRepeated(t *testing.T) {
 	if last.InstanceUsable == nil || !*last.InstanceUsable || last.UpdateRepeatable == nil || !*last.UpdateRepeatable {
 		t.Errorf("the failed update is told as %+v, want it usable and repeatable", last)
 	}
-	if !strings.Contains(last.Description, "Check_Runtime") || !strings.Contains(last.Description, "failed on demand") {
-		t.Errorf("the description is %q, want the step and the reason", last.Description)
+	if !strings.Contains(last.Description, "a quota of the hyperscaler account is used up") || strings.Contains(last.Description, "Check_Runtime") {
+		t.Errorf("the description is %q, want the cause without a step", last.Description)
 	}
 	if diff := cmp.Diff(plain(t, o.Parameters), shown(t, sys, o)); diff != "" {
 		t.Errorf("what is shown after the failure (-want +got):\n%s", diff)

@@ -89,6 +89,8 @@ type OperationStatus struct {
 	Message      string   `json:"message,omitempty"`
 	Error        *Error   `json:"error,omitempty"`
 	NotCompleted []string `json:"notCompleted,omitempty"`
+	// Stages are the names of the stages of the operation, in order, see OperationStarted.
+	Stages []string `json:"stages,omitempty"`
 	// Details contains the saved data of an operation that has ended, see OperationSucceeded.
 	Details json.RawMessage `json:"details,omitempty"`
 }

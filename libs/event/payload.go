@@ -261,6 +261,8 @@ type OperationStarted struct {
 	Fact
 	// Next is the first step that a worker executes; absent if there is none.
 	Next *Position `json:"next,omitempty"`
+	// Stages are the names of the stages of the operation, in order, without the one that runs after a failure.
+	Stages []string `json:"stages,omitempty"`
 }
 
 // StepFinished is the payload of TypeStepFinished.

@@ -51,7 +51,7 @@ func Payloads() map[event.Type]any {
 		event.TypeStepFailed:       event.StepFailed{Result: result, Error: problem},
 		event.TypeStepSkipped:      event.StepSkipped{Result: result, NotCompleted: true, Error: &problem},
 		event.TypeStageLost:        event.StageLost{Result: result},
-		event.TypeOperationStarted: event.OperationStarted{Fact: fact, Next: &position},
+		event.TypeOperationStarted: event.OperationStarted{Fact: fact, Next: &position, Stages: []string{"create_runtime"}},
 		event.TypeStepFinished: event.StepFinished{
 			Fact: fact, Position: position, Worker: result.Worker, Outcome: event.OutcomeRetry, Message: "again", Error: &problem,
 			RetryAt: &retryAt, Event: &event.AwaitedEvent{Key: "approval.17"}, StartedAt: now, FinishedAt: now, Tries: 3, FirstStartedAt: &now, Next: &position,

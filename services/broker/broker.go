@@ -44,6 +44,7 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/runtimes"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 	"github.com/kyma-project/keb/services/broker/internal/upgrade"
+	"github.com/kyma-project/keb/services/broker/internal/usual"
 )
 
 // Deps are what a Broker needs besides its configuration.
@@ -75,6 +76,7 @@ type Broker struct {
 	upgrades *upgrade.Recorder
 	bindings *binding.Service
 	resealer *housekeeping.Resealer
+	usual    *usual.Durations
 	handler  http.Handler
 }
 
@@ -215,6 +217,7 @@ func (b *Broker) newParts(keys *seal.Keyring, offers *catalog.Catalog, m *metric
 			Tracer: tracing.TracerOf(deps.TracerProvider, "services/broker"),
 		},
 	)
+	b.usual = usual.New(b.store, deps.Log)
 	b.facts = projection.New(b.store, deps.Log, deps.Now)
 	b.bindings = binding.New(binding.Config{
 		Timeout: cfg.BindingTimeout, Limit: cfg.BindingLimit, Every: cfg.BindingCleanup, Grace: cfg.BindingGrace,
@@ -235,8 +238,8 @@ func (b *Broker) newHandler(offers *catalog.Catalog, g guards, m *metrics) http.
 		TrialDocumentation: cfg.TrialDocumentation, SubaccountMovement: cfg.SubaccountMovement,
 		PublicURL: strings.TrimSuffix(cfg.PublicURL, "/"),
 	}, api.Deps{
-		Catalog: offers, Store: b.store, Sealer: b.vault, Bindings: b.bindings, Rejections: b.orders, Notify: b.relay.Notify, Log: deps.Log,
-		Now: deps.Now,
+		Catalog: offers, Store: b.store, Sealer: b.vault, Bindings: b.bindings, Rejections: b.orders, Notify: b.relay.Notify, Usual: b.usual,
+		Log: deps.Log, Now: deps.Now,
 	})
 	b.runtimes = runtimes.New(runtimes.Deps{Reader: b.store, Remover: requests, Viewers: g.viewers, Operators: g.actors, Log: deps.Log})
 	b.upgrades = upgrade.New(upgrade.Deps{Store: b.store, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now})
@@ -302,6 +305,7 @@ func (b *Broker) Run(ctx context.Context) error {
 		return b.deps.Bus.Consume(ctx, projection.Consumption(), b.facts.Handle)
 	})
 	g.Add("repair", b.repair.Run)
+	g.Add("usual durations", b.usual.Run)
 	claims := credential.NewClaims(b.vault, b.deps.Bus, b.deps.Log)
 	g.Add("credentials", b.answerAll(event.AskCredentialsAs("*"), claims.Answer))
 	g.Add("keep", b.answerAll(event.AskKeepAs("*"), claims.AnswerKeep))

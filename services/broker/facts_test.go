@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -68,7 +67,7 @@ func TestFacts_OutOfOrder_KeepNewestState(t *testing.T) {
 	}
 	b.fact(operation, event.TypeStepFinished, finished(9, event.OutcomeRetry, "Later", "Later"))
 	testkit.Eventually(t, waitTimeout, "the later fact", func() bool { return b.cursor(operation) == 9 })
-	if got := b.last("i", operation).text("description"); got != "provisioning: stage s, step Later, attempt 9: about Later" {
+	if got := b.last("i", operation).text("description"); got != "provisioning: stage s" {
 		t.Errorf("description is %q", got)
 	}
 	// An old fact changes only the list of steps that were not completed.
@@ -76,8 +75,8 @@ func TestFacts_OutOfOrder_KeepNewestState(t *testing.T) {
 	testkit.Eventually(t, waitTimeout, "the step not completed", func() bool {
 		return b.count(`SELECT cardinality(not_completed) FROM broker.operations WHERE id = $1`, operation) == 1
 	})
-	if got := b.last("i", operation).text("description"); !strings.Contains(got, "Later") {
-		t.Errorf("description is %q", got)
+	if got := b.count(`SELECT count(*) FROM broker.operations WHERE id = $1 AND step = 'Later'`, operation); got != 1 {
+		t.Error("the position was taken back")
 	}
 	// The facts of one transition have the same cursor. The final state takes precedence, in any order.
 	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: at(10)})

@@ -28,9 +28,9 @@ func TestOperation_RetriedByOperator_IsInProgressAgain(t *testing.T) {
 	})
 	state(5, "failed", "")
 	b.fact(operation, event.TypeOperationStarted, event.OperationStarted{
-		Fact: at(7), Next: &event.Position{Stage: "s", Step: "First", StageAttempt: 2, StepAttempt: 1},
+		Fact: at(7), Stages: []string{"s_first", "s"}, Next: &event.Position{Stage: "s", Step: "First", StageAttempt: 2, StepAttempt: 1},
 	})
-	state(7, "in progress", "provisioning: stage s, step First, attempt 1")
+	state(7, "in progress", "provisioning: stage 2 of 2 (s)")
 	// The facts of one transition have the same cursor, in any order.
 	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: at(9)})
 	b.fact(operation, event.TypeStepFinished, event.StepFinished{

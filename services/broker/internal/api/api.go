@@ -66,10 +66,18 @@ type Deps struct {
 	Bindings *binding.Service
 	// Rejections rejects new orders.
 	Rejections Rejections
+	// Usual tells how long operations usually take.
+	Usual Usual
 	// Notify receives the instance of each committed request. It must not block.
 	Notify func(instanceID string)
 	Log    *slog.Logger
 	Now    func() time.Time
+}
+
+// Usual tells how long operations usually take.
+type Usual interface {
+	Known() bool
+	Of(k instance.Kind) time.Duration
 }
 
 // Broker implements the Open Service Broker API.

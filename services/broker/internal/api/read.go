@@ -88,11 +88,23 @@ func (b *Broker) LastOperation(ctx context.Context, req *osb.LastOperationReques
 	if o.InstanceID != req.InstanceID {
 		return nil, osb.BadRequest("the operation belongs to another service instance")
 	}
-	l := o.LastOperation(b.timedOut(o))
+	l := o.LastOperation(b.outlook(ctx, o))
 	if l.State == osb.StateInProgress {
 		l.RetryAfter = b.cfg.RetryAfter
 	}
 	return &l, nil
+}
+
+// outlook returns what is known about the time of an operation.
+func (b *Broker) outlook(ctx context.Context, o *instance.Operation) instance.Outlook {
+	look := instance.Outlook{Elapsed: b.deps.Now().Sub(o.CreatedAt), TimedOut: b.timedOut(o)}
+	if o.State.Final() || !b.deps.Usual.Known() {
+		return look
+	}
+	if i, err := b.deps.Store.Instance(ctx, o.InstanceID); err == nil { // otherwise the answer has no usual duration
+		look.Usual = b.deps.Usual.Of(instance.Kind{Type: o.Type, Plan: i.Plan.Name, Suspension: o.Suspension})
+	}
+	return look
 }
 
 func (b *Broker) operation(ctx context.Context, req *osb.LastOperationRequest) (*instance.Operation, error) {

@@ -3,7 +3,9 @@ package instance
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/mask"
@@ -13,9 +15,18 @@ import (
 // maxDescription limits the length of a message to a platform, in bytes.
 const maxDescription = 500
 
-// LastOperation returns the state of an operation for the platform (docs/contracts/osb.md#last-operation). timedOut reports
-// whether the platform's maximum polling time has passed.
-func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
+// Outlook is what is known about the time of an operation.
+type Outlook struct {
+	// Elapsed is the time since its request, and Usual how long such operations usually take; zero if that is not known.
+	Elapsed, Usual time.Duration
+	// TimedOut reports whether the platform's maximum polling time has passed.
+	TimedOut bool
+}
+
+// LastOperation returns the state of an operation for the platform (docs/contracts/osb.md#last-operation). The description is for
+// customers: it has no names of steps, systems and hosts.
+func (o *Operation) LastOperation(look Outlook) osb.LastOperation {
+	timedOut := look.TimedOut
 	yes, no := true, false
 	switch {
 	case o.SupersededBy != "":
@@ -31,7 +42,7 @@ func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 	case o.State == event.Succeeded:
 		return osb.LastOperation{State: osb.StateSucceeded, Description: o.title() + " succeeded"}
 	case o.State.Final() || timedOut:
-		l := osb.LastOperation{State: osb.StateFailed, Description: o.failure(timedOut)}
+		l := osb.LastOperation{State: osb.StateFailed, Description: o.told(timedOut)}
 		// A partially removed instance is not usable (L16). After a failed update, the instance is as usable as before, and the update
 		// can be repeated (L15).
 		switch o.Type {
@@ -42,7 +53,80 @@ func (o *Operation) LastOperation(timedOut bool) osb.LastOperation {
 		}
 		return l
 	}
-	return osb.LastOperation{State: osb.StateInProgress, Description: o.progress()}
+	return osb.LastOperation{State: osb.StateInProgress, Description: o.outlook(look)}
+}
+
+// outlook describes an operation in progress for customers.
+func (o *Operation) outlook(look Outlook) string {
+	text := o.title() + " is running"
+	switch {
+	case o.State == event.Pending:
+		text = o.title() + " is waiting to start"
+	case o.Position.Stage != "":
+		text = o.title() + ": " + o.stage()
+	}
+	if o.State != event.Pending && o.Error != nil {
+		c := CauseOf(o.Error)
+		text += fmt.Sprintf("; delayed: %s (the cause is on %s side); it is tried again automatically", c.Text, c.Side)
+	}
+	switch {
+	case look.Usual == 0:
+	case look.Elapsed > 2*look.Usual:
+		text += fmt.Sprintf("; it takes longer than usual (%s)", about(look.Usual))
+	default:
+		text += "; usually takes " + about(look.Usual)
+	}
+	return text
+}
+
+// told describes an operation that has not succeeded for customers.
+func (o *Operation) told(timedOut bool) string {
+	switch {
+	case o.State == event.Cancelled:
+		return o.title() + " was cancelled"
+	case !o.State.Final() && timedOut:
+		return o.title() + " took too long"
+	}
+	text := o.title() + " failed"
+	if o.Position.Stage != "" {
+		text += " in " + o.stage()
+	}
+	if o.Error == nil {
+		return text
+	}
+	c := CauseOf(o.Error)
+	return fmt.Sprintf("%s: %s. The cause is on %s side. %s Operation: %s", text, c.Text, c.Side, c.Advice, o.ID)
+}
+
+// stage returns the current stage and its number.
+func (o *Operation) stage() string {
+	name := strings.ReplaceAll(o.Position.Stage, "_", " ")
+	if i := slices.Index(o.Stages, o.Position.Stage); i >= 0 {
+		return fmt.Sprintf("stage %d of %d (%s)", i+1, len(o.Stages), name)
+	}
+	return "stage " + name
+}
+
+// about returns a rounded duration.
+func about(d time.Duration) string {
+	switch {
+	case d < 90*time.Second:
+		return "about a minute"
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d minutes", int(d.Round(time.Minute).Minutes()))
+	}
+	return fmt.Sprintf("%d hours", int(d.Round(time.Hour).Hours()))
+}
+
+// Detail describes an operation for operators, with its step and its error.
+func (o *Operation) Detail() string {
+	switch {
+	case o.SupersededBy != "", o.State == event.Succeeded:
+		return o.LastOperation(Outlook{}).Description
+	case o.State.Final():
+		return o.failure()
+	}
+	return o.progress()
 }
 
 func (o *Operation) progress() string {
@@ -60,12 +144,9 @@ func (o *Operation) progress() string {
 	return text
 }
 
-func (o *Operation) failure(timedOut bool) string {
-	switch {
-	case o.State == event.Cancelled:
+func (o *Operation) failure() string {
+	if o.State == event.Cancelled {
 		return o.title() + " was cancelled" + prefixed(": ", o.Message)
-	case !o.State.Final() && timedOut:
-		return o.title() + " took too long"
 	}
 	text := o.title() + " failed"
 	if o.Position.Step != "" {

@@ -33,6 +33,13 @@ type Instance struct {
 	ExpiredAt time.Time
 }
 
+// Kind is a kind of operations that take equally long.
+type Kind struct {
+	Type       event.OperationType
+	Plan       string
+	Suspension bool
+}
+
 // Operation is the broker's view of an operation.
 type Operation struct {
 	ID         string
@@ -46,6 +53,8 @@ type Operation struct {
 	Suspension bool
 	CreatedAt  time.Time
 	Published  bool
+	// Stages are the names of its stages, in order; empty before its start.
+	Stages []string
 }
 
 // Progress is the part of an operation that facts update.

@@ -2,8 +2,11 @@ package instance_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -117,7 +120,11 @@ func TestDescription_Running_ContainsNothingInternal(t *testing.T) {
 			Next:  &event.Position{Stage: "create_runtime", Step: "Check_Runtime", StepAttempt: 3},
 		})
 		o := instance.Operation{Type: event.Provision, Progress: change.Progress}
-		got := o.LastOperation(false).Description
+		if told := o.LastOperation(instance.Outlook{}).Description; told != "provisioning: stage create runtime; delayed: the cluster cannot be created or changed "+
+			"(the cause is on our side); it is tried again automatically" {
+			t.Errorf("the customer is told %q", told)
+		}
+		got := o.Detail()
 		if !strings.HasPrefix(got, "provisioning: stage create_runtime, step Check_Runtime, attempt 3: provisioner: ") {
 			t.Errorf("description is %q", got)
 		}
@@ -183,7 +190,7 @@ func TestLastOperation_EachState_FollowsTheAPI(t *testing.T) {
 			osb.LastOperation{State: osb.StateFailed, Description: "cancelled, because the deletion of the instance was requested"},
 		},
 	} {
-		if diff := cmp.Diff(tc.want, tc.op.LastOperation(tc.timedOut)); diff != "" {
+		if diff := cmp.Diff(tc.want, tc.op.LastOperation(instance.Outlook{TimedOut: tc.timedOut})); diff != "" {
 			t.Errorf("%s: %s", tc.name, diff)
 		}
 	}
@@ -214,6 +221,68 @@ func TestMerge_TwoChanges_KeepsNewestAndNotCompleted(t *testing.T) {
 		got.Merge(tc.later)
 		if got.Cursor != tc.cursor || got.State != tc.state || !cmp.Equal(got.NotCompleted, tc.open) {
 			t.Errorf("%s: %+v", tc.name, got)
+		}
+	}
+}
+
+func TestLastOperation_Customer_LearnsCauseAndSide(t *testing.T) {
+	t.Parallel()
+	running := instance.Operation{ID: "o-1", Type: event.Provision, Stages: []string{"start", "create_runtime", "check_runtime"}, Progress: instance.Progress{
+		State: event.InProgress, Position: event.Position{Stage: "create_runtime", Step: "Create_Runtime"},
+	}}
+	with := func(state event.OperationState, e *event.Error) instance.Operation {
+		o := running
+		o.State, o.Error = state, e
+		return o
+	}
+	depleted := &event.Error{Component: "gardener", Reason: "ERR_INFRA_RESOURCES_DEPLETED", Message: "zone 2 of shoot--kcp--c-123 at https://internal.example.org"}
+	for _, c := range []struct {
+		op   instance.Operation
+		look instance.Outlook
+		want string
+	}{
+		{running, instance.Outlook{}, "provisioning: stage 2 of 3 (create runtime)"},
+		{running, instance.Outlook{Usual: 12*time.Minute + 10*time.Second, Elapsed: 5 * time.Minute}, "provisioning: stage 2 of 3 (create runtime); usually takes 12 minutes"},
+		{
+			running, instance.Outlook{Usual: 12 * time.Minute, Elapsed: 25 * time.Minute},
+			"provisioning: stage 2 of 3 (create runtime); it takes longer than usual (12 minutes)",
+		},
+		{
+			with(event.InProgress, depleted), instance.Outlook{},
+			"provisioning: stage 2 of 3 (create runtime); delayed: the hyperscaler has no capacity for the machine type in the region " +
+				"(the cause is on the hyperscaler's side); it is tried again automatically",
+		},
+		{
+			with(event.Failed, depleted), instance.Outlook{},
+			"provisioning failed in stage 2 of 3 (create runtime): the hyperscaler has no capacity for the machine type in the region. " +
+				"The cause is on the hyperscaler's side. Choose another machine type or region, or repeat the request later. Operation: o-1",
+		},
+		{
+			with(event.Failed, &event.Error{Component: "keb", Reason: "err_bad_request", Message: "the machine type is unknown"}), instance.Outlook{},
+			"provisioning failed in stage 2 of 3 (create runtime): the parameters cannot be used: the machine type is unknown. " +
+				"The cause is on your side. Correct them, and repeat the request. Operation: o-1",
+		},
+		{
+			with(event.Failed, &event.Error{Component: "new-system", Reason: "err_x", Message: "panic in new-system"}), instance.Outlook{},
+			"provisioning failed in stage 2 of 3 (create runtime): an internal error. The cause is on our side. " +
+				"Repeat the request later. If it fails again, contact support with the ID of the operation. Operation: o-1",
+		},
+	} {
+		if got := c.op.LastOperation(c.look).Description; got != c.want {
+			t.Errorf("the customer is told %q, want %q", got, c.want)
+		}
+	}
+}
+
+// The page for platforms has every cause.
+func TestCauses_Page_HasEach(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../../docs/platform.md")
+	require.NoError(t, err)
+	for _, c := range instance.Causes() {
+		row := fmt.Sprintf("| %s | %s | %s |", c.Text, c.Side, c.Advice)
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/platform.md lacks the row:\n%s", row)
 		}
 	}
 }

@@ -14,16 +14,22 @@ type Change struct {
 	Progress
 	// Details is the saved data of an ended operation: a JSON object, or nil if there is none.
 	Details json.RawMessage
+	// Stages are the names of the stages of a started operation, in order; nil if the change does not tell them.
+	Stages []string
 }
 
 // Merge applies a later Change of the same operation to c. The higher cursor takes precedence. With equal cursors, a final state
 // does, else the later change. The result contains the steps of both that were not completed.
 func (c *Change) Merge(later Change) {
 	names := union(c.NotCompleted, later.NotCompleted)
+	stages := c.Stages
+	if len(later.Stages) > 0 {
+		stages = later.Stages
+	}
 	if later.Cursor > c.Cursor || (later.Cursor == c.Cursor && !c.State.Final()) {
 		*c = later
 	}
-	c.NotCompleted = names
+	c.NotCompleted, c.Stages = names, stages
 }
 
 func union(a, b []string) []string {
@@ -38,7 +44,10 @@ func union(a, b []string) []string {
 
 // Started returns the change of an OperationStarted fact.
 func Started(f event.OperationStarted) Change {
-	return Change{OperationID: f.OperationID, Progress: Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)}}
+	return Change{
+		OperationID: f.OperationID, Stages: f.Stages,
+		Progress: Progress{State: event.InProgress, Cursor: f.Cursor, Position: position(f.Next)},
+	}
 }
 
 // StepFinished returns the change of a StepFinished fact. It contains the step's message only if the step delays the operation.
@@ -79,7 +88,7 @@ func Cancelled(f event.OperationCancelled) Change {
 
 // Status returns the change of an answer of the orchestrator.
 func Status(s event.OperationStatus) Change {
-	return Change{OperationID: s.OperationID, Details: object(s.Details), Progress: Progress{
+	return Change{OperationID: s.OperationID, Details: object(s.Details), Stages: s.Stages, Progress: Progress{
 		State: s.State, Cursor: s.Cursor, Position: position(s.Position), Message: Public(s.Message), Error: public(s.Error),
 		NotCompleted: s.NotCompleted,
 	}}

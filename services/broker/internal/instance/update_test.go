@@ -89,11 +89,11 @@ func TestDescription_Suspension_IsNamed(t *testing.T) {
 		event.Deprovision: "suspension is waiting to start", event.Provision: "unsuspension is waiting to start",
 	} {
 		o := instance.Operation{Type: kind, Suspension: true, Progress: instance.Progress{State: event.Pending}}
-		if got := o.LastOperation(false).Description; got != want {
+		if got := o.LastOperation(instance.Outlook{}).Description; got != want {
 			t.Errorf("%s is %q, want %q", kind, got, want)
 		}
 		o.SupersededBy = "another"
-		if got := o.LastOperation(false).Description; got != "cancelled, because the removal of the runtime was requested" {
+		if got := o.LastOperation(instance.Outlook{}).Description; got != "cancelled, because the removal of the runtime was requested" {
 			t.Errorf("superseded %s is %q", kind, got)
 		}
 	}

@@ -84,7 +84,7 @@ func info(r *store.Runtime) broker.Info {
 	}
 	for i := range r.Operations {
 		o := &r.Operations[i]
-		item := &broker.InfoOperation{State: stateOf(o.State), Description: o.LastOperation(false).Description}
+		item := &broker.InfoOperation{State: stateOf(o.State), Description: o.Detail()}
 		switch o.Kind {
 		case store.OperationKind(event.Provision):
 			v.Status.Provisioning = item

@@ -23,7 +23,7 @@ func stateOf(s event.OperationState) string {
 
 func operationOf(o *store.RuntimeOperation) broker.Operation {
 	return broker.Operation{
-		State: stateOf(o.State), Type: o.Type, Description: o.LastOperation(false).Description, CreatedAt: o.CreatedAt.UTC(),
+		State: stateOf(o.State), Type: o.Type, Description: o.Detail(), CreatedAt: o.CreatedAt.UTC(),
 		UpdatedAt: o.UpdatedAt.UTC(), OperationID: o.ID, OrchestrationID: o.OrchestrationID, NotCompleted: o.NotCompleted,
 		RuntimeVersion: o.RuntimeVersion, DryRun: o.DryRun,
 	}

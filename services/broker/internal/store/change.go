@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -184,6 +186,19 @@ func (t *Tx) Bury(ctx context.Context, instanceID string, at time.Time) error {
 	return nil
 }
 
+// addStageOrders stores unknown orders of stages.
+func (t *Tx) addStageOrders(ctx context.Context, orders []string) error {
+	known := slices.DeleteFunc(slices.Clone(orders), func(s string) bool { return s == "" })
+	if len(known) == 0 {
+		return nil
+	}
+	slices.Sort(known)
+	_, err := t.tx.ExecContext(ctx, `INSERT INTO broker.stage_orders (stages) SELECT u.stages FROM unnest($1::text[]) AS u (stages)
+		WHERE NOT EXISTS (SELECT FROM broker.stage_orders s WHERE s.stages = u.stages) ON CONFLICT (stages) DO NOTHING`,
+		postgres.Array(slices.Compact(known)))
+	return wrap(ctx, "add orders of stages", err)
+}
+
 // Apply applies changes to the operations, guarded by the cursor. A change that is not newer than the stored state affects only
 // the list of steps that were not completed. There must be at most one change per operation. Changes of unknown operations are
 // ignored.
@@ -194,7 +209,7 @@ func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Ti
 	n := len(changes)
 	var (
 		ids, states, stages, steps     = make([]string, n), make([]string, n), make([]string, n), make([]string, n)
-		messages, failures             = make([]string, n), make([]string, n)
+		messages, failures, orders     = make([]string, n), make([]string, n), make([]string, n)
 		cursors, stageTries, stepTries = make([]int64, n), make([]int64, n), make([]int64, n)
 		openIDs, openNames             []string
 	)
@@ -202,7 +217,7 @@ func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Ti
 		ids[i], states[i], cursors[i] = c.OperationID, string(c.State), c.Cursor
 		stages[i], steps[i] = c.Position.Stage, c.Position.Step
 		stageTries[i], stepTries[i] = int64(c.Position.StageAttempt), int64(c.Position.StepAttempt)
-		messages[i] = storable(c.Message)
+		messages[i], orders[i] = storable(c.Message), storable(strings.Join(c.Stages, ","))
 		if c.Error != nil {
 			raw, err := json.Marshal(c.Error)
 			if err != nil {
@@ -218,15 +233,19 @@ func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Ti
 		if err := t.lockEnding(ctx, changes); err != nil {
 			return err
 		}
+		if err := t.addStageOrders(ctx, orders); err != nil {
+			return err
+		}
 		var touched []string
 		// Primary key. Only newer changes are written. The list of runtimes is refreshed only for operations that changed their
 		// state, not for every step.
 		err := t.tx.SelectContext(ctx, &touched, `WITH applied AS (UPDATE broker.operations o SET
 				cursor = v.cursor, state = v.state, stage = v.stage, step = v.step, stage_attempt = v.stage_attempt,
 				step_attempt = v.step_attempt, message = v.message, error = nullif(v.error, '')::json,
-				updated_at = $10, heard_at = $10
+				updated_at = $10, heard_at = $10,
+				stage_order = coalesce((SELECT s.id FROM broker.stage_orders s WHERE s.stages = nullif(v.stages, '')), o.stage_order)
 			FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::int[], $7::int[], $8::text[],
-				$9::text[]) AS v (id, state, cursor, stage, step, stage_attempt, step_attempt, message, error)
+				$9::text[], $11::text[]) AS v (id, state, cursor, stage, step, stage_attempt, step_attempt, message, error, stages)
 			JOIN broker.operations b ON b.id = v.id
 			WHERE o.id = v.id AND (v.cursor > o.cursor
 				OR (v.cursor = o.cursor AND o.state IN ('pending', 'in progress')))
@@ -234,7 +253,7 @@ func (s *Store) Apply(ctx context.Context, changes []instance.Change, at time.Ti
 			SELECT DISTINCT instance_id FROM applied WHERE state <> before OR state NOT IN ('pending', 'in progress')`,
 			postgres.Array(ids), postgres.Array(states), postgres.Array(cursors), postgres.Array(stages),
 			postgres.Array(steps), postgres.Array(stageTries), postgres.Array(stepTries), postgres.Array(messages),
-			postgres.Array(failures), at)
+			postgres.Array(failures), at, postgres.Array(orders))
 		if err != nil {
 			return wrap(ctx, "apply changes", err)
 		}

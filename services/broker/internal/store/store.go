@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -204,11 +205,13 @@ type operationRow struct {
 	Suspension   bool           `db:"suspension"`
 	CreatedAt    time.Time      `db:"created_at"`
 	Published    bool           `db:"published"`
+	Stages       string         `db:"stages"`
 }
 
 const operationColumns = `id, instance_id, type, state, cursor, stage, step, stage_attempt, step_attempt, message, error,
 	array_to_json(not_completed)::text AS not_completed, superseded_by, suspension, created_at,
-	published_at IS NOT NULL AS published`
+	published_at IS NOT NULL AS published,
+	coalesce((SELECT s.stages FROM broker.stage_orders s WHERE s.id = stage_order), '') AS stages`
 
 func (r *operationRow) operation() (*instance.Operation, error) {
 	o := &instance.Operation{
@@ -218,6 +221,9 @@ func (r *operationRow) operation() (*instance.Operation, error) {
 			State: event.OperationState(r.State), Cursor: r.Cursor, Message: r.Message,
 			Position: event.Position{Stage: r.Stage, Step: r.Step, StageAttempt: r.StageAttempt, StepAttempt: r.StepAttempt},
 		},
+	}
+	if r.Stages != "" {
+		o.Stages = strings.Split(r.Stages, ",")
 	}
 	if err := json.Unmarshal(r.NotCompleted, &o.NotCompleted); err != nil {
 		return nil, fmt.Errorf("read operation: %w", err)

@@ -39,7 +39,7 @@ func (d *deriver) entry(i int) {
 	}
 	switch e.Kind {
 	case KindStarted:
-		d.add(event.TypeOperationStarted, e, &event.OperationStarted{Fact: base, Next: d.next(i)})
+		d.add(event.TypeOperationStarted, e, &event.OperationStarted{Fact: base, Next: d.next(i), Stages: Stages(d.p)})
 	case KindStep:
 		d.step(i, base)
 	case KindSucceeded:
@@ -96,6 +96,17 @@ func (d *deriver) step(i int, base event.Fact) {
 			Stage: stage.Name, StageAttempt: e.StageAttempt,
 		})
 	}
+}
+
+// Stages returns the names of the stages of a process, in order, without the finally stage.
+func Stages(p *process.Process) []string {
+	names := make([]string, 0, len(p.Stages))
+	for i := range p.Stages {
+		if !p.Stages[i].Finally {
+			names = append(names, p.Stages[i].Name)
+		}
+	}
+	return names
 }
 
 func position(stage *process.Stage, step *process.Step, e *Entry) event.Position {

@@ -15,7 +15,7 @@ func (m *machine) complete() {
 	}
 	for _, f := range m.out.Facts {
 		if started, ok := f.Payload.(*event.OperationStarted); ok {
-			started.Next = next
+			started.Next, started.Stages = next, Stages(m.p)
 		}
 	}
 }

@@ -438,7 +438,7 @@ func stageState(r *store.Row, i int) string {
 func status(r *store.Row, p *process.Process) event.OperationStatus {
 	s := event.OperationStatus{
 		OperationID: r.Operation.ID, State: r.Status, Cursor: r.Cursor, Position: r.Position(p),
-		Message: r.Message, Error: r.Error, NotCompleted: slices.Clone(r.NotCompleted),
+		Message: r.Message, Error: r.Error, NotCompleted: slices.Clone(r.NotCompleted), Stages: engine.Stages(p),
 	}
 	if r.Status.Final() {
 		s.Details = r.Details
