@@ -13,7 +13,7 @@ import (
 )
 
 // maxMessage limits the length of a system's message in an error.
-const maxMessage = 200
+const maxMessage = 1000
 
 const redacted = mask.Redacted
 

@@ -2,6 +2,7 @@ package console
 
 import (
 	_ "embed"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -52,11 +53,20 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 		Subject: event.DeadSubject(event.StreamResults), Data: []byte(`{"step": "Register"}`), Header: nats.Header{bus.HeaderDeadReason: {"not a readable CloudEvent"}},
 	})
 	require.NoError(t, err)
+	cancelled, incomplete := provision("azure"), provision("azure")
+	incomplete.Type = event.Deprovision
+	s.request(cancelled, incomplete)
+	s.await(incomplete, "", "succeeded")
+	s.awaitWaiting(cancelled, "", "failing")
+	s.ask(http.MethodPost, "/operations/"+cancelled.ID+"/cancel", "", "", nil)
+	s.await(cancelled, "", "cancelled")
+
 	axe := axeFile(t)
 	p := openTab(t, s)
 	for _, view := range []string{
 		"/console/", "/console/operations", "/console/operations?state=failed", "/console/operations/" + waiting.ID, "/console/operations/" + done.ID,
 		"/console/workers", "/console/processes/provision", "/console/orchestrations", "/console/batches", "/console/holds", "/console/actions", "/console/dead-letters", "/console/dead-letters/1",
+		"/console/operations/" + cancelled.ID, "/console/operations/" + incomplete.ID,
 		"/console/find?q=demo", "/console/find?q=ga-1", "/console/instances/" + done.InstanceID, "/console/instances/" + waiting.InstanceID,
 	} {
 		for _, theme := range []string{"light", "dark"} {

@@ -89,7 +89,7 @@ func TestConsole_RetryingOperation_IsCheapAndShowsTheCause(t *testing.T) {
 			received.Add(int64(max(e.EncodedDataLength, 0)))
 		}
 	}))
-	_, err := chromedp.Call(p.ctx, performance.Enable, performance.EnableParams{})
+	_, err := chromedp.Call(p.ctx, performance.Enable, performance.EnableParams{TimeDomain: "threadTicks"})
 	require.NoError(t, err)
 	busy := func() float64 {
 		metrics, err := chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{})
@@ -112,8 +112,8 @@ func TestConsole_RetryingOperation_IsCheapAndShowsTheCause(t *testing.T) {
 	if bytes > bytesPerSecond {
 		t.Errorf("%.0f bytes in a second, want at most %d", bytes, bytesPerSecond)
 	}
-	if cpu > 4*cpuPerSecond { // the machine is busy with other tests, and the measurement takes some of it
-		t.Errorf("%.0f ms of the processor in a second, want at most %.0f", 1000*cpu, 4000*cpuPerSecond)
+	if cpu > 2*cpuPerSecond { // a few seconds include the start of the page
+		t.Errorf("%.0f ms of the processor in a second, want at most %.0f", 1000*cpu, 2000*cpuPerSecond)
 	}
 
 	p.click("button", "Log out")

@@ -31,7 +31,9 @@ export function map(o) {
 export function timeline(o, now) {
   const begin = Date.parse(o.createdAt);
   const last = o.history.reduce((t, l) => Math.max(t, Date.parse(l.finishedAt)), begin);
-  const end = Math.max(begin + 1000, o.finishedAt ? Math.max(last, Date.parse(o.finishedAt)) : now);
+  // The axis grows in steps, because every bar moves with it.
+  const grain = Math.max(1000, (now - begin) / 40);
+  const end = Math.max(begin + 1000, o.finishedAt ? Math.max(last, Date.parse(o.finishedAt)) : begin + Math.ceil((now - begin) / coarsened(grain)) * coarsened(grain));
   const span = end - begin;
   const at = (/** @type {number} */ t) => `${(Math.min(1, Math.max(0, (t - begin) / span)) * 100).toFixed(3)}%`;
 
@@ -177,10 +179,14 @@ function spoken(lines, begin) {
   return `first tried ${duration(Date.parse(first) - begin)} after the request, ${absolute(first)}${retries ? `, ${plural(retries, 'retry', 'retries')}` : ''}`;
 }
 
+/** Returns the next duration that is a mark of an axis. @param {number} ms */
+const coarsened = (ms) => (seconds.find((s) => s * 1000 >= ms) ?? 2_592_000) * 1000;
+
+const seconds = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800];
+
 /** Returns the positions of the marks on the axis, in milliseconds. @param {number} span */
 export function ticks(span) {
-  const seconds = [0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800];
-  const step = (seconds.find((s) => (s * 1000) >= span / 6) ?? 2_592_000) * 1000;
+  const step = coarsened(span / 6);
   const out = [];
   for (let t = 0; t <= span && out.length < 20; t += step) out.push(t);
   return out;
