@@ -1,0 +1,136 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+// runtimes answers for a broker with provisioned runtimes, and requests their upgrades once per operation ID.
+func (s *system) runtimes(n int) {
+	s.t.Helper()
+	files := maps.Clone(processes)
+	s.Orchestrator.Processes = files
+	files["upgradeKyma.yaml"] = &fstest.MapFile{Data: []byte(`
+operation: upgradeKyma
+timeout: 1h
+stages:
+  - name: upgrade
+    steps:
+      - {name: Prepare, worker: alpha, retry: {every: 100ms, timeout: 10m}}
+`)}
+	var instances []event.InstanceSummary
+	for i := range n {
+		instances = append(instances, event.InstanceSummary{
+			InstanceID: fmt.Sprintf("i-%05d", i), Plan: event.Plan{ID: "azure", Name: "azure"}, GlobalAccountID: "ga-1", SubaccountID: "sa-1",
+			Runtime: event.Runtime{ShootName: fmt.Sprintf("c-%05d", i), Region: "westeurope"}, State: event.InstanceProvisioned, KymaVersion: "2.20.1",
+		})
+	}
+	var mu sync.Mutex
+	known := map[string]bool{}
+	for subject, answer := range map[string]func(data []byte) (any, error){
+		event.AskInstances: func([]byte) (any, error) {
+			return event.InstancesAnswer{Instances: instances, Plans: []string{"azure"}, Versions: true}, nil
+		},
+		event.AskUpgrade: func(data []byte) (any, error) {
+			var request event.UpgradeRequest
+			if err := json.Unmarshal(data, &request); err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			var answer event.UpgradeAnswer
+			for _, u := range request.Upgrades {
+				answer.Upgrades = append(answer.Upgrades, event.UpgradeRecorded{OperationID: u.OperationID})
+				if known[u.OperationID] {
+					continue
+				}
+				known[u.OperationID] = true
+				op := provision("azure")
+				op.ID, op.Type, op.InstanceID, op.Upgrade = u.OperationID, u.Type, u.InstanceID, &u.Upgrade
+				s.request(op)
+			}
+			return answer, nil
+		},
+	} {
+		stop, err := s.Bus.Answer(subject, "broker", func(_ context.Context, data []byte) (any, error) { return answer(data) })
+		require.NoError(s.t, err)
+		s.t.Cleanup(stop)
+	}
+}
+
+// An operator orders an upgrade with a canary, approves it, sees it pause after failures, repeats those and resumes.
+func TestConsole_Orchestration_CanaryApprovalAndFailures(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	s.runtimes(9)
+	viewer, operator := s.protect()
+	s.start()
+	p := openTab(t, s)
+	p.forgive("401 (Unauthorized)")
+	p.forgive("400 (Bad Request)")
+	p.open("/console/orchestrations")
+	p.enter(`input[name="token"]`, operator)
+	p.click("button", "Log in with the token")
+	p.click("button", "Order an upgrade…")
+	p.enter(`dialog input[name="kymaVersion"]`, "2.20")
+	p.enter(`dialog input[name="version"]`, "2.21.0")
+	eval[any](p, `document.querySelector('dialog input[name="workers"]').select()`)
+	p.enter(`dialog input[name="workers"]`, "4")
+	p.enter(`dialog input[name="canary"]`, "3")
+	p.enter(`dialog input[name="maxFailures"]`, "none")
+	p.click("dialog button", "Order the upgrade")
+	p.shows("dialog", `strategy.maxFailures: "none": must be a number`)
+	eval[any](p, `document.querySelector('dialog input[name="maxFailures"]').select()`)
+	p.enter(`dialog input[name="maxFailures"]`, "1")
+	p.click("dialog button", "Order the upgrade")
+	p.shows("#main", "Kyma upgrade to 2.21.0", "waiting for approval", "The canary has ended", "3 of 9 operations ended", "3 runtimes, then approval", "Kyma 2.20")
+	p.until("the canary is marked", `[...document.querySelectorAll('tbody tr')].filter((r) => r.innerText.includes('canary')).length === 3`)
+	at := eval[string](p, `location.pathname`)
+	s.accessible(p, at)
+
+	s.script.set("Prepare", fail("the reconciler answered 503"))
+	p.click("button", "Approve…")
+	p.shows("dialog", "6 operations will be started, 4 in parallel")
+	p.click("dialog button", "Approve")
+	p.shows("#main", "paused by failures", "Too many operations failed", "maxFailures allows 1", "Failures by error", "the reconciler answered 503")
+	s.script.set("Prepare", nil)
+	p.click("button", "Retry failed…")
+	p.click("dialog button", "Retry")
+	p.until("the failed operations wait to be repeated", `!document.querySelector('#main').innerText.includes('Failures by error')`)
+	p.click("button", "Resume…")
+	p.click("dialog button", "Resume")
+	p.shows("#main", "9 succeeded", "9 of 9 operations ended")
+	p.click("nav a", "Orchestrations")
+	p.shows("tbody tr", "succeeded", "Kyma upgrade", "2.21.0", "9 / 9", "Kyma 2.20")
+	p.click("nav a", "Actions")
+	p.shows("tbody tr", "resume_orchestration")
+	p.click("button", "Log out")
+	p.enter(`input[name="token"]`, viewer)
+	p.click("button", "Log in with the token")
+	p.open("/console/orchestrations")
+	p.until("a viewer cannot order", `[...document.querySelectorAll('button')].some((b) => b.innerText.startsWith('Order') && b.disabled)`)
+}
+
+// accessible checks the current view, light and wide as well as dark and narrow.
+func (s *system) accessible(p *tab, view string) {
+	s.t.Helper()
+	for _, width := range []int64{1440, 390} {
+		p.do(chromedp.EmulateViewport(width, 900))
+		if found := eval[[]string](p, checks); len(found) > 0 {
+			s.t.Errorf("%s, %d pixels wide:\n  %s", view, width, strings.Join(found, "\n  "))
+		}
+	}
+	p.do(chromedp.EmulateViewport(1280, 900))
+}
