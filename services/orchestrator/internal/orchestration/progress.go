@@ -3,11 +3,11 @@ package orchestration
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/services/orchestrator/internal/fault"
 )
 
 // Tally counts the members of an orchestration that a retry has not replaced.
@@ -80,7 +80,7 @@ func GroupFailures(failures []Failure) []operator.FailureGroup {
 	var groups []operator.FailureGroup
 	index := map[string]int{}
 	for _, f := range failures {
-		text := normalize(f.Message)
+		text := fault.Pattern(f.Message, nil)
 		i, known := index[text]
 		if !known {
 			i = len(groups)
@@ -92,8 +92,3 @@ func GroupFailures(failures []Failure) []operator.FailureGroup {
 	slices.SortStableFunc(groups, func(a, b operator.FailureGroup) int { return cmp.Compare(b.Count, a.Count) })
 	return groups[:min(len(groups), maxGroups)]
 }
-
-// varying matches what differs between messages of the same error: UUIDs, hexadecimal names and long numbers. Status codes are kept.
-var varying = regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|\b[0-9a-f-]*\d[0-9a-f-]{6,}\b|\d{4,}`)
-
-func normalize(message string) string { return varying.ReplaceAllString(message, "…") }

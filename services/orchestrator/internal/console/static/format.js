@@ -156,6 +156,9 @@ export function badge(state, text = spelled(state)) {
   return h('span', { class: `badge ${colour(state)} ${state === 'waiting' ? 'quiet' : ''}` }, sign(state), text);
 }
 
+/** Marks an operation that changes nothing in its runtime. @param {{dryRun?: boolean}} o */
+export const dryMark = (o) => (o.dryRun ? [' ', badge('skipped', 'dry run')] : null);
+
 /** @param {number} n */
 export const count = (n) => n.toLocaleString('en-US');
 

@@ -2,7 +2,7 @@
 /** What matches a text: runtimes by name, shoot or ID, and operations. */
 
 import { Resource } from '../api.js';
-import { badge, count, instanceURL, kind, operationURL, operationsURL, plural, short, shownState, time } from '../format.js';
+import { badge, count, dryMark, instanceURL, kind, operationURL, operationsURL, plural, short, shownState, time } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 import { runtimeBadge } from './instance.js';
@@ -66,7 +66,7 @@ export function find(ctx) {
       table('Operations', [th('Operation'), th('State'), th('Runtime'), th('Type'), th('Plan'), th('Created')], h('tbody', null, d.operations.map((/** @type {any} */ o) => h('tr', { key: o.id },
         h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
         h('td', null, badge(shownState(o))), h('td', { class: 'name' }, h('a', { href: instanceURL(o.instanceId), title: o.instanceId }, o.runtimeName || short(o.instanceId))),
-        h('td', null, kind(o)), h('td', null, o.plan), h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now))))), 'cards'),
+        h('td', null, kind(o), dryMark(o)), h('td', null, o.plan), h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now))))), 'cards'),
       d.operationCount > d.operations.length ? h('p', null, h('a', { href: operationsURL({ q: text }) }, `All ${plural(d.operationCount, 'operation')}`)) : null) : null,
     ];
   }

@@ -2,7 +2,7 @@
 /** Everything about one customer's runtime. */
 
 import { Resource } from '../api.js';
-import { absolute, badge, clock, count, duration, errorLine, kind, lasting, operationURL, operationsURL, reasonOf, short, shownState, stamp, time, waitingWords } from '../format.js';
+import { absolute, badge, clock, count, dryMark, duration, errorLine, kind, lasting, operationURL, operationsURL, reasonOf, short, shownState, stamp, time, waitingWords } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 import { failure } from './operations.js';
@@ -108,7 +108,7 @@ function operationRows(list, now) {
       const error = errorLine(reasonOf(o));
       return h('tr', { key: o.id },
         h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
-        h('td', null, badge(shownState(o))), h('td', null, kind(o)),
+        h('td', null, badge(shownState(o))), h('td', null, kind(o), dryMark(o)),
         h('td', { class: 'wide' }, o.step ? h('span', { class: 'step' }, o.step) : null, reason && reason !== 'executing' ? h('span', { class: 'words' }, waitingWords(o, now)) : null,
           error && reason !== 'polling' && reason !== 'event' ? failure(error, reasonOf(o)?.component) : null,
           o.notCompleted?.length ? h('span', { class: 'words' }, `not completed: ${o.notCompleted.join(', ')}`) : null),

@@ -3,7 +3,7 @@
 
 import { Resource, Unreachable } from '../api.js';
 import { ask } from '../dialogs.js';
-import { badge, count, duration, errorLine, filterStates, instanceURL, kind, lasting, operationURL, plural, reasonOf, reasons, short, shownState, time, typeNames, usefulEnd, waitingWords } from '../format.js';
+import { badge, count, dryMark, duration, errorLine, filterStates, instanceURL, kind, lasting, operationURL, plural, reasonOf, reasons, short, shownState, time, typeNames, usefulEnd, waitingWords } from '../format.js';
 import { select, shown, table, th } from '../parts.js';
 import { remember, remembered } from '../settings.js';
 import { Stream } from '../stream.js';
@@ -408,7 +408,7 @@ export function row(o, now) {
     h('td', null, badge(shownState(o))),
     h('td', { class: 'name', 'data-label': 'runtime' }, h('a', { href: instanceURL(o.instanceId), class: o.runtimeName ? '' : 'mono', title: [o.runtimeName, o.shootName, o.instanceId].filter(Boolean).join(', ') },
       o.runtimeName || short(o.instanceId))),
-    h('td', { class: 'type' }, kind(o)), h('td', null, o.plan),
+    h('td', { class: 'type' }, kind(o), dryMark(o)), h('td', null, o.plan),
     h('td', { class: 'wide' }, what(o, now)),
     h('td', { class: 'nowrap', 'data-label': 'created' }, time(o.createdAt, now)),
     h('td', { class: 'number nowrap', 'data-label': o.finishedAt ? 'took' : 'for' }, o.state === 'pending' ? '–' : o.finishedAt ? duration(end - begin) : lasting(end - begin)));

@@ -4,7 +4,7 @@
 import { Resource } from '../api.js';
 import { share } from '../charts.js';
 import { ask } from '../dialogs.js';
-import { badge, colour, count, duration, plural, short, spelled, time, typeNames } from '../format.js';
+import { badge, colour, count, dryMark, duration, plural, short, spelled, time, typeNames } from '../format.js';
 import { select, shown, table, th, viewerNote } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -30,7 +30,7 @@ export function status(o) {
 }
 
 /** Marks a dry run. @param {any} o */
-export const dry = (o) => (o.parameters?.dryRun ? [' ', badge('skipped', 'dry run')] : null);
+export const dry = (o) => dryMark(o.parameters);
 
 /** Names what an orchestration installs. @param {any} p the parameters */
 export const version = (p) => p.kyma?.version ?? p.kubernetes?.kubernetesVersion ?? p.kubernetes?.machineImageVersion ?? '';
