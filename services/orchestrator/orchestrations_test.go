@@ -394,7 +394,7 @@ func TestOrchestration_MaxFailures_PausesAndGroupsErrors(t *testing.T) {
 	f.awaitOrchestration(id, "paused")
 	var o operator.Orchestration
 	f.get("/orchestrations/"+id, &o)
-	if want := "paused: 3 operations have failed, maxFailures allows 2; 3 of 9 operations have ended, 3 of them failed"; o.Description != want {
+	if want := "paused when 3 operations had failed, maxFailures allows 2; 3 of 9 operations have ended, 3 of them failed"; o.Description != want {
 		t.Errorf("description %q, want %q", o.Description, want)
 	}
 	if len(o.Failures) != 1 || o.Failures[0].Count != 3 || o.Failures[0].Error != "runtime …: status 503" || o.Pause.Reason != operator.PausedByFailures {

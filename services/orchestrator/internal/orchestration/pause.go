@@ -150,11 +150,11 @@ func (o *Orchestration) Admit(c Counts, now time.Time) (room Room, changed bool)
 }
 
 func tooManyFailures(failed, limit int, o *Orchestration) string {
-	verb := "operations have"
+	noun := "operations"
 	if failed == 1 {
-		verb = "operation has"
+		noun = "operation"
 	}
-	text := fmt.Sprintf("paused: %d %s failed, maxFailures allows %d", failed, verb, limit)
+	text := fmt.Sprintf("paused when %d %s had failed, maxFailures allows %d", failed, noun, limit)
 	if m := string(o.Parameters.Strategy.MaxFailures); m != fmt.Sprint(limit) {
 		text += fmt.Sprintf(" (%s of %d)", m, o.Members)
 	}

@@ -235,7 +235,7 @@ func TestMaxFailures_Exceeded_PausesWithReason(t *testing.T) {
 	b.operation("i-00000", "failed")
 	b.awaitStarted(c, instances(3)...)
 	b.operation("i-00001", "failed")
-	want := "paused: 2 operations have failed, maxFailures allows 1 (15% of 10)"
+	want := "paused when 2 operations had failed, maxFailures allows 1 (15% of 10)"
 	if got := b.awaitState(c, o.ID, orchestration.Paused); got.Description != want || got.Pause.Reason != operator.PausedByFailures {
 		t.Errorf("orchestration %+v, want %s", got, want)
 	}
