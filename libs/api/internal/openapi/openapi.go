@@ -116,10 +116,14 @@ func (d *Document) reflector(libs string) (*jsonschema.Reflector, error) {
 	return r, nil
 }
 
-// name returns the name of a schema. A list is named after its elements. event.Error is renamed because the API has an Error of its own.
+// name returns the name of a schema. A list is named after its elements. event.Error and event.Upgrade are renamed because the API has types of
+// these names.
 func name(t reflect.Type) string {
-	if t == reflect.TypeFor[event.Error]() {
+	switch t {
+	case reflect.TypeFor[event.Error]():
 		return "StepError"
+	case reflect.TypeFor[event.Upgrade]():
+		return "OperationUpgrade"
 	}
 	of, element, generic := strings.Cut(strings.TrimSuffix(t.Name(), "]"), "[")
 	if !generic {
