@@ -149,6 +149,7 @@ func awaitHeld(t *testing.T, sys *harness.System, kind, step string) []harness.O
 func TestOrchestration_Parallelism_IsLimited(t *testing.T) {
 	t.Parallel()
 	sys, orders := provisionRuntimes(t, 6)
+	listeners := []*listener{listen(t, sys, "cloudevents"), listen(t, sys, "cloudevents-binary")}
 	before := sys.Created()
 
 	// A dry run does everything but change something.
@@ -179,6 +180,9 @@ func TestOrchestration_Parallelism_IsLimited(t *testing.T) {
 	}
 	sys.Fault("reconciler", healthy)
 	awaitOrchestration(t, sys, id, "failed", map[string]int{"succeeded": 5, "failed": 1})
+	for _, l := range listeners {
+		l.await(t, id, "failed", 1)
+	}
 	running := upgrades(sys, "upgradeKyma")[6:]
 	if len(running) != 6 {
 		t.Fatalf("%d upgrades, want 6", len(running))
