@@ -125,6 +125,11 @@ e2e: ## run one suite in full: SUITE=FOLDER, a folder of test/, as docs/contribu
 	@set -o pipefail; own=; $(or $(prepare_$(SUITE)),:); KEB_SUITE=$(SUITE) KUBEBUILDER_ASSETS="$(KUBE)" \
 	$$own go test -count=1 -parallel 4 -timeout 90m -v $(TESTFLAGS) ./test/$(SUITE)/... $(packages_$(SUITE)) | { grep -Ev '^ +logger.go:[0-9]+: ' || true; }
 
+.PHONY: dashboards-picture
+PICTURES ?= bin/dashboards
+dashboards-picture: ## draw every dashboard with data of a live system to PNG, without Grafana (PICTURES=FOLDER); needs Prometheus and Chromium
+	@mkdir -p $(PICTURES) && cd test && KEB_PICTURES=$(abspath $(PICTURES)) go test -count=1 -timeout 15m -v -run '^TestPicture_' ./dashboards
+
 .PHONY: chaos
 chaos: ## kill, freeze, cut off and fill up everything under load, and count what is lost (KEB_CHAOS_SEED; TESTFLAGS='-run TestChaos/NATS'); Linux
 	@$(MAKE) --no-print-directory e2e SUITE=chaos

@@ -69,9 +69,32 @@ type panel struct {
 	GridPos                  struct{ H, W, X, Y int }
 	Datasource               *datasource
 	Targets                  []target
-	FieldConfig              struct {
+	Options                  struct {
+		Legend struct{ Placement string }
+	}
+	Transformations []struct {
+		ID      string
+		Options struct {
+			IndexByName   map[string]int
+			RenameByName  map[string]string
+			ExcludeByName map[string]bool
+		}
+	}
+	FieldConfig struct {
 		Defaults struct {
-			Unit string
+			Unit       string
+			Decimals   *int
+			Min, Max   *float64
+			Thresholds struct {
+				Steps []struct {
+					Color string
+					Value *float64
+				}
+			}
+			Custom struct {
+				DrawStyle string
+				Stacking  struct{ Mode string }
+			}
 		}
 		Overrides []struct {
 			Matcher struct {

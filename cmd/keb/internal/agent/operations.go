@@ -40,9 +40,9 @@ type operationsArgs struct {
 	Type          []event.OperationType    `json:"type,omitempty" jsonschema:"Only operations of these types."`
 	Waiting       []operator.WaitingReason `json:"waiting,omitempty" jsonschema:"Only operations that have not ended and stand where they stand for one of these reasons."`
 	Plan          []string                 `json:"plan,omitempty" jsonschema:"Names of plans, for example azure."`
-	Step          string                   `json:"step,omitempty" jsonschema:"Name of the current step, for example EDP_Registration. Only operations in progress match."`
-	Worker        string                   `json:"worker,omitempty" jsonschema:"Worker of the current step. Only operations in progress match."`
-	System        string                   `json:"system,omitempty" jsonschema:"External system that the current step calls. Only operations in progress match."`
+	Step          string                   `json:"step,omitempty" jsonschema:"Name of a step, for example EDP_Registration. Operations in progress at this step match, and with state failed those that failed there."`
+	Worker        string                   `json:"worker,omitempty" jsonschema:"Worker of that step, in the same way."`
+	System        string                   `json:"system,omitempty" jsonschema:"External system that the step calls, in the same way."`
 	Instance      string                   `json:"instance,omitempty" jsonschema:"ID of an instance."`
 	Orchestration string                   `json:"orchestration,omitempty" jsonschema:"ID of an orchestration."`
 	GlobalAccount string                   `json:"global_account,omitempty" jsonschema:"ID of a global account."`

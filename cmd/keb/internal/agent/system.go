@@ -144,6 +144,12 @@ func (s *server) addSystem() {
 	})
 
 	read(s, tool{
+		"webhooks", "List webhooks",
+		"Lists webhooks, to which facts about operations and orchestrations are sent: their filter, whether they are active, disabled or failing, the last " +
+			"error, and how many events wait.",
+	}, func(ctx context.Context, _ struct{}) (any, error) { return s.get(ctx, "/webhooks", nil) })
+
+	read(s, tool{
 		"audit", "List actions of operators",
 		"Lists what people and other clients have changed or tried to change: who, when, which action on what, and the outcome. Newest first.",
 	}, func(ctx context.Context, a auditArgs) (any, error) {

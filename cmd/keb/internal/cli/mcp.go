@@ -20,7 +20,7 @@ func newMCP(o *options) *cobra.Command {
 		Long: `Serve the operator API to agents as a Model Context Protocol server on stdin and stdout. The client of the agent starts this command.
 
 The tools read operations and their histories, what stands still, errors, instances, workers, processes, holds, limits, batches,
-orchestrations, events, dead letters, metrics and the actions of operators. Give the server a token of its own with the role viewer (KEB_TOKEN or --token-file).
+orchestrations, events, dead letters, webhooks, metrics and the actions of operators. Give the server a token of its own with the role viewer (KEB_TOKEN or --token-file).
 
 With --allow-writes there are also tools that retry, skip and cancel, hold and release, order batches, apply limits and pause
 orchestrations. Each first
