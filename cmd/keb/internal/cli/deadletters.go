@@ -17,6 +17,9 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
+// deadLetterPage is the default number of dead letters per page.
+const deadLetterPage = 50
+
 func newDeadLetters(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead-letters",
@@ -26,7 +29,12 @@ func newDeadLetters(o *options) *cobra.Command {
   list     list them, the newest first
   show     show one with its reason and its payload, without secrets
   redrive  publish the message again on its subject; a command is sent again by its operation
-  drop     delete it`,
+  drop     delete it
+
+Without a command, they are listed.`,
+		Annotations: map[string]string{listAnnotation: "dead letters"},
+		Args:        exactly(),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return o.listDeadLetters(cmd.Context(), 0, deadLetterPage) },
 	}
 	cmd.AddCommand(newDeadLetterList(o), newDeadLetterShow(o),
 		newDeadLetterAction(o, "redrive", "Publish messages again, and remove them from the dead letters", "redriven", (*operator.Client).RedriveDeadLetter),
@@ -45,7 +53,7 @@ func newDeadLetterList(o *options) *cobra.Command {
 		RunE:        func(cmd *cobra.Command, _ []string) error { return o.listDeadLetters(cmd.Context(), before, size) },
 	}
 	cmd.Flags().Uint64Var(&before, "before", 0, "only dead letters that are older than this one")
-	cmd.Flags().IntVar(&size, "page-size", 50, "dead letters per page")
+	cmd.Flags().IntVar(&size, "page-size", deadLetterPage, "dead letters per page")
 	return cmd
 }
 

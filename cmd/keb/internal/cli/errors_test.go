@@ -49,6 +49,9 @@ func TestDeadLetters_Commands_CallTheAPI(t *testing.T) {
 		!strings.Contains(got.out, "redrive      The result counts once.\n") {
 		t.Errorf("%+v", got)
 	}
+	if got := do(""); got.code != 0 || !strings.Contains(got.out, "not a readable CloudEvent") {
+		t.Errorf("without a command: %+v", got)
+	}
 	expect(t, do("show 18"), 1, "", "keb: there is no dead letter 18; keb dead-letters list shows them\n")
 	expect(t, do("redrive 17"), 0, "dead letter 17 redriven\n", "")
 	expect(t, do("drop 17"), 0, "dead letter 17 dropped\n", "")
