@@ -52,7 +52,9 @@ func live(t *testing.T) {
 // withoutData are the panels that this test cannot fill, by title, with the reason.
 func withoutData() map[string]string {
 	return map[string]string{
-		"Limits of operations":          "keb up sets no limits; keb_limit is tested with the orchestrator",
+		"Limits":                        "keb up sets no limits; keb_limit is tested with the orchestrator",
+		"Waiting for limits":            "as Limits",
+		"Requests to webhooks":          "keb up has no webhooks; they are tested with the orchestrator",
 		"Certificates":                  "keb up has no certificates; make e2e SUITE=tls looks at their metrics",
 		"Lifetime left of certificates": "as Certificates",
 	}
