@@ -305,8 +305,14 @@ func TestOrchestration_Canceled_FinishesOperationsInProgress(t *testing.T) {
 	if n := len(upgrades(sys, "upgradeCluster")); n != workers {
 		t.Errorf("%d upgrades have begun, want %d", n, workers)
 	}
-	// Canceled is canceled: there is nothing to repeat.
-	keb(t, sys, nil, 1, "orchestrations", id, "retry")
+	// A retry repeats what was cancelled with it.
+	var retried struct{ RetryShoots []string }
+	keb(t, sys, &retried, 0, "orchestrations", id, "retry")
+	if len(retried.RetryShoots) != 4 {
+		t.Errorf("retried are %v, want four shoots", retried.RetryShoots)
+	}
+	testkit.Eventually(t, limit, "the retry", func() bool { return len(upgrades(sys, "upgradeCluster")) == 6 })
+	awaitOrchestration(t, sys, id, "succeeded", map[string]int{"succeeded": 6})
 }
 
 func TestOrchestration_Killed_Continues(t *testing.T) {

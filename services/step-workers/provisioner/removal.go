@@ -51,5 +51,5 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 
 // forget clears all saved data of the runtime.
 func forget(op worker.Operation) error {
-	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil, "upgrade": nil, "kyma": nil})
+	return op.SaveDetails(map[string]any{"runtimeId": nil, "operationId": nil, "removalOperationId": nil, "upgrade": nil, "kyma": nil, "kubernetesVersion": nil})
 }

@@ -76,7 +76,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		directorCalls = worker.Calls(componentDirector, "runtimes")
 	}
 	lookUps = append(lookUps, directorCalls...)
-	saved := []string{"runtimeId", "operationId", "removalOperationId", "upgrade", "kyma"}
+	saved := []string{"runtimeId", "operationId", "removalOperationId", "upgrade", "kyma", "kubernetesVersion"}
 	upgradeCalls := worker.Calls(component, "runtimeStatus", "upgradeShoot")
 	orderCalls := worker.Calls(component, "runtimeStatus", "deprovisionRuntime", "provisionRuntime")
 	return []worker.Step{
