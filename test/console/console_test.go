@@ -25,7 +25,7 @@ func TestConsole_StuckOperation_IsFollowedToEnd(t *testing.T) {
 
 	p := openTab(t, s)
 	p.open("/console/")
-	p.shows("main", "No live worker beta for step Register", "1 operation", "Missing beta no replica serves Register")
+	p.shows("main", "No live worker beta", "1 operation", "Missing beta no replica serves Register")
 	p.click(".group a", "1 operation")
 	p.until("the filter is in the address", `new URL(location).searchParams.get('waiting') === 'no_worker' && new URL(location).searchParams.get('worker') === 'beta'`)
 	p.shows("tbody tr", "Register", "no live worker beta")

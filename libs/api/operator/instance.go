@@ -62,7 +62,7 @@ func (c *Client) Instance(ctx context.Context, id string) (*Instance, json.RawMe
 	return &out, raw, nil
 }
 
-// MaintenanceWindow returns the maintenance window of an instance. The error is ErrNotFound if there is no such instance.
+// MaintenanceWindow returns the maintenance window of an instance, or why it is not known.
 func (c *Client) MaintenanceWindow(ctx context.Context, id string) (*MaintenanceWindow, error) {
 	var out MaintenanceWindow
 	if _, err := c.get(ctx, "/instances/"+url.PathEscape(id)+"/maintenance-window", nil, &out); err != nil {

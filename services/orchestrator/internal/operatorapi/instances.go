@@ -118,7 +118,7 @@ func (a *API) maintenanceWindow(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if known.Instance == nil {
-		a.noInstance(w, id)
+		a.write(w, http.StatusOK, operator.MaintenanceWindow{Problem: "the broker does not know the instance"})
 		return
 	}
 	out := operator.MaintenanceWindow{ShootName: known.Instance.Runtime.ShootName}

@@ -422,7 +422,7 @@ export function row(o, now) {
 export function failure(text, component = '') {
   const end = usefulEnd(text, component);
   if (end === text) return h('span', { class: 'failure' }, text);
-  return h('details', { class: 'failure more' }, h('summary', { title: 'Show the whole error' }, end), h('span', { class: 'whole' }, text));
+  return h('details', { class: 'failure unfolds' }, h('summary', { title: 'Show the whole error' }, end), h('span', { class: 'whole' }, text));
 }
 
 /**
