@@ -24,8 +24,9 @@ var (
 	longRun = regexp.MustCompile(`[A-Za-z0-9+/_-]{40,}={0,2}`)
 	// digest matches a checksum, which is no secret.
 	digest = regexp.MustCompile(`sha(?:256|512):[0-9a-f]+`)
-	// prose matches the words after "token: " in an error such as "fetch the token: uaa: status 401".
-	prose = regexp.MustCompile(`^[A-Z]?[a-z]{1,15}[:,]?$`)
+	// prose matches the words after "token: " in an error such as "fetch the token: uaa: status 401", and the names of steps, as in "no
+	// kubeconfig: Get_Kubeconfig has not run".
+	prose = regexp.MustCompile(`^(?:[A-Z]?[a-z]{1,15}[:,]?|[A-Z][A-Za-z]{0,20}(?:_[A-Z][A-Za-z]{0,20}){1,5})$`)
 )
 
 // Text returns a text without credentials: passwords and tokens with their usual names, users and passwords in URLs, authorization

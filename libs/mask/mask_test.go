@@ -39,7 +39,7 @@ func TestText_WithoutCredentials_IsUnchanged(t *testing.T) {
 		"instance 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20 of account 0cf2a3b4-3f54-4b8e-8a46-1c9d2e7f6a20",
 		"image europe-docker.pkg.dev/kyma-project/prod/keb@sha256:" + strings.Repeat("0a", 32),
 		"/apis/core.gardener.cloud/v1beta1/namespaces/garden-kyma-development/shoots/c-1234567",
-		"the secret is missing, tokens: 3",
+		"the secret is missing, tokens: 3", "no target secret: Resolve_Target_Secret saved none", "no kubeconfig: Get_Kubeconfig has not run in this stage",
 	} {
 		if got := mask.Text(text); got != text {
 			t.Errorf("%q became %q", text, got)
