@@ -1,0 +1,140 @@
+package webhook
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/kyma-project/keb/libs/event"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The example of the Standard Webhooks specification.
+func TestSign_Example_MatchesTheSpecification(t *testing.T) {
+	t.Parallel()
+	key, err := decodeSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	require.NoError(t, err)
+	got := sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", time.Unix(1614265330, 0), []byte(`{"test": 2432232314}`))
+	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
+		t.Errorf("the signature is %s, want %s", got, want)
+	}
+}
+
+func TestSubjects_Filters_DoNotOverlap(t *testing.T) {
+	t.Parallel()
+	got := subjects([]Webhook{
+		{Filter: Filter{}}, {Filter: Filter{Kinds: []Kind{Failed}, Types: []event.OperationType{event.Provision}}},
+		{Filter: Filter{Kinds: []Kind{Started, Incomplete, Succeeded}, Types: []event.OperationType{event.Update}}},
+		{Filter: Filter{Kinds: []Kind{Orchestration}}},
+	})
+	want := []string{
+		"keb.fact.*.operation-failed", "keb.fact.*.step-finished", "keb.fact.update.operation-started", "keb.fact.update.operation-succeeded",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("subjects (-want +got):\n%s", diff)
+	}
+}
+
+func TestCheckAddr_InternalAddresses_AreRefused(t *testing.T) {
+	t.Parallel()
+	for addr, allowed := range map[string]bool{
+		"127.0.0.1": false, "::1": false, "::ffff:127.0.0.1": false, "169.254.169.254": false, "fe80::1%eth0": false, "64:ff9b::a9fe:a9fe": false,
+		"fd00:ec2::254": false, "100.100.100.200": false, "0.0.0.0": false, "224.0.0.1": false, "10.0.0.1": true, "fd12::1": true, "93.184.216.34": true,
+	} {
+		if err := checkAddr(netip.MustParseAddr(addr), false); (err == nil) != allowed {
+			t.Errorf("%s: %v, allowed must be %t", addr, err, allowed)
+		}
+	}
+}
+
+func testEvent(t *testing.T) string {
+	t.Helper()
+	e, err := trial("e", &Webhook{ID: "w", Name: "w"}, "jane", time.Now())
+	require.NoError(t, err)
+	encoded, err := json.Marshal(e)
+	require.NoError(t, err)
+	return string(encoded)
+}
+
+// A name can resolve to another address after the check of the URL, so the address is checked when the connection is made.
+func TestSender_Loopback_IsNotConnected(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request arrived") }))
+	t.Cleanup(server.Close)
+	s := NewSender(false, time.Now)
+	t.Cleanup(s.Close)
+	target := &Target{URL: strings.Replace(server.URL, "127.0.0.1", "localhost", 1) + "/path-canary", Secret: NewSecret()}
+	a := s.Send(t.Context(), CloudEvents, target, "msg_1", testEvent(t))
+	if a.err == nil || !strings.Contains(a.err.Error(), "loopback") || strings.Contains(a.err.Error(), "canary") {
+		t.Errorf("the error is %v, want a refusal without the URL", a.err)
+	}
+}
+
+func TestSender_Redirect_IsNotFollowed(t *testing.T) {
+	t.Parallel()
+	var server *httptest.Server
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/elsewhere" {
+			t.Error("the redirect is followed")
+		}
+		http.Redirect(w, r, server.URL+"/elsewhere", http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(server.Close)
+	s := NewSender(true, time.Now)
+	t.Cleanup(s.Close)
+	if a := s.Send(t.Context(), Slack, &Target{URL: server.URL, Secret: NewSecret()}, "msg_1", testEvent(t)); a.err == nil || a.status != 307 {
+		t.Errorf("the attempt is %+v, want a failure", a)
+	}
+}
+
+func TestConclude_Results_DisableOrDelay(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 18, 0, 0, 0, time.UTC)
+	m, err := newMeter(nil)
+	require.NoError(t, err)
+	s := &Service{cfg: Config{FirstPause: time.Second}, deps: Deps{Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}, meter: m}
+	failed := func(status int, retryAfter time.Duration) attempt {
+		return attempt{status: status, retryAfter: retryAfter, err: errors.New("no")}
+	}
+	for name, c := range map[string]struct {
+		webhook  Webhook
+		message  Message
+		attempt  attempt
+		state    State
+		message2 MessageState
+		reason   string
+		least    time.Duration
+	}{
+		"success":         {Webhook{Failures: 3}, Message{}, attempt{status: 204}, Active, Delivered, "", 0},
+		"retry after":     {Webhook{}, Message{}, failed(429, time.Minute), Active, Waiting, "", time.Minute},
+		"many failures":   {Webhook{Failures: 30}, Message{}, failed(500, 0), Active, Waiting, "", maxPause / 2},
+		"rejected":        {Webhook{}, Message{Attempts: 1}, failed(400, 0), Active, Waiting, "", time.Second / 2},
+		"rejected often":  {Webhook{}, Message{Attempts: maxRejections - 1}, failed(413, 0), Active, FailedMessage, "", 0},
+		"gone":            {Webhook{}, Message{}, failed(410, 0), Disabled, Waiting, "410", 0},
+		"down for long":   {Webhook{FailingSince: now.Add(-disableAfter - time.Hour)}, Message{}, failed(503, 0), Disabled, Waiting, "no delivery", 0},
+		"too many events": {Webhook{Waiting: MaxWaiting + 1}, Message{}, failed(503, 0), Disabled, Waiting, "events wait", 0},
+	} {
+		w, message, r := c.webhook, c.message, round{}
+		w.State, message.State = Active, Waiting
+		s.result(&w, &message, &c.attempt, &r)
+		s.conclude(&w, &r)
+		if w.State != c.state || message.State != c.message2 || !strings.Contains(w.Reason, c.reason) || w.DueAt.Before(now.Add(c.least)) ||
+			w.DueAt.After(now.Add(maxPause)) {
+			t.Errorf("%s: the webhook is %+v, the message %s", name, w, message.State)
+		}
+		if c.attempt.err == nil && (w.Failures != 0 || !w.DeliveredAt.Equal(now)) {
+			t.Errorf("%s: the webhook is %+v", name, w)
+		}
+	}
+}
