@@ -219,9 +219,9 @@ function counts(d, now) {
       return h('tr', { key: type }, h('th', { scope: 'row' }, h('a', { href: operationsURL({ type }) }, typeNames[type])),
         states.map((state) => {
           const cell = d.operations.find((/** @type {any} */ c) => c.type === type && c.state === state);
-          return h('td', { class: 'number' }, cell?.count
+          return h('td', { class: 'number', 'data-label': state }, cell?.count
             ? h('a', { href: operationsURL({ type, state }) }, count(cell.count) + (cell.capped ? '+' : '')) : h('span', { class: 'muted' }, '0'));
         }),
-        h('td', { class: 'nowrap' }, oldest ? [operationLink(oldest.operation), ' ', time(oldest.createdAt, now)] : h('span', { class: 'muted' }, 'none')));
-    })));
+        h('td', { class: 'nowrap', 'data-label': 'oldest' }, oldest ? [operationLink(oldest.operation), ' ', time(oldest.createdAt, now)] : h('span', { class: 'muted' }, 'none')));
+    })), 'cards');
 }
