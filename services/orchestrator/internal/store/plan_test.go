@@ -40,12 +40,18 @@ INSERT INTO orchestrator.history (operation_id, cursor, stage, step, stage_attem
 SELECT o.id, n, 0, 0, 1, 1, now(), now(), 'succeeded'
 FROM orchestrator.operations o, generate_series(1, 2) AS n WHERE o.instance_id LIKE 'old-%' AND $1 > 0`, `
 INSERT INTO orchestrator.archive (operation_id, finished_at, operation, request, history)
-SELECT gen_random_uuid(), now() - n * interval '1 hour', '{}', '{}', '[]' FROM generate_series(1, $1) AS n`} {
+SELECT gen_random_uuid(), now() - n * interval '1 hour', '{}', '{}', '[]' FROM generate_series(1, $1) AS n`, `
+INSERT INTO orchestrator.webhooks (id, name, format, filter, origin, sealed, created_by, created_at, state, due_at)
+SELECT ('00000000-0000-4000-8000-' || lpad(n::text, 12, '0'))::uuid, 'w' || n, 'slack', '{}', '', '', '', now(), 'active', now()
+FROM generate_series(1, 50) AS n WHERE $1 > 0`, `
+INSERT INTO orchestrator.webhook_deliveries (webhook_id, message_id, subject, kind, event, created_at, state)
+SELECT ('00000000-0000-4000-8000-' || lpad((1 + n % 50)::text, 12, '0'))::uuid, n::text, '', '', '', now() - n * interval '1 minute',
+    CASE n % 40 WHEN 0 THEN 'waiting' ELSE 'delivered' END FROM generate_series(1, $1) AS n`} {
 		if _, err := b.db.Exec(query, finishedRows); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history, orchestrator.archive`); err != nil {
+	if _, err := b.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history, orchestrator.archive, orchestrator.webhooks, orchestrator.webhook_deliveries`); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -130,6 +136,11 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"entriesAfterSQL", entriesAfterSQL, []any{&inFlight, &zeros, 200}, []string{"history_pkey"}},
 		{"endedSinceSQL", endedSinceSQL, []any{epoch, 10_001}, []string{"operations_ended_at"}},
 		{"factsUnpublishedSQL", factsUnpublishedSQL, []any{&inFlight, &zeros}, []string{"operations_pkey"}},
+		{"aboutSQL", aboutSQL, []any{&inFlight}, []string{"operations_pkey", "requests_pkey"}},
+		{"activeWebhooksSQL", activeWebhooksSQL, nil, []string{"webhook_deliveries_waiting"}},
+		{"nextMessagesSQL", nextMessagesSQL, []any{"00000000-0000-4000-8000-000000000001", 50}, []string{"webhook_deliveries_waiting"}},
+		{"forgetMessagesSQL", forgetMessagesSQL, []any{time.Now().Add(-13 * 24 * time.Hour)}, []string{"webhook_deliveries_ended"}},
+		{"unannouncedSQL", unannouncedSQL, nil, []string{"orchestrations_unannounced"}},
 		{"factsPublishedSQL", factsPublishedSQL, []any{&inFlight, &zeros, &zeros}, []string{"operations_pkey"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -139,7 +150,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 					t.Errorf("the plan does not use %s:\n%s", index, plan)
 				}
 			}
-			for _, table := range []string{"operations", "requests", "instances", "history", "archive"} {
+			for _, table := range []string{"operations", "requests", "instances", "history", "archive", "webhook_deliveries"} {
 				if strings.Contains(plan, "Seq Scan on "+table) {
 					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
 				}

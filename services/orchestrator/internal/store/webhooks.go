@@ -56,6 +56,8 @@ JOIN orchestrator.webhooks w ON w.id = v.webhook_id::uuid ORDER BY v.n
 ON CONFLICT (webhook_id, message_id) DO NOTHING`
 	messageColumns = `SELECT id, webhook_id::text, message_id, subject, kind, event, created_at, state, attempts, status, error, attempted_at
 FROM orchestrator.webhook_deliveries`
+	// nextMessagesSQL relies on webhook_deliveries_waiting.
+	nextMessagesSQL   = messageColumns + ` WHERE webhook_id = $1::uuid AND state = 'waiting' ORDER BY id LIMIT $2`
 	recordMessagesSQL = `
 UPDATE orchestrator.webhook_deliveries d SET state = v.state, attempts = v.attempts, status = v.status, error = v.error, attempted_at = v.attempted_at
 FROM unnest($1::int8[], $2::text[], $3::int4[], $4::int4[], $5::text[], $6::timestamptz[]) AS v(id, state, attempts, status, error, attempted_at)
@@ -68,8 +70,8 @@ WHERE announced IS DISTINCT FROM state ORDER BY arrived LIMIT 100 FOR UPDATE SKI
 UPDATE orchestrator.orchestrations o SET announced = v.state FROM unnest($1::uuid[], $2::text[]) AS v(id, state) WHERE o.id = v.id`
 	// forgetMessagesSQL relies on webhook_deliveries_ended.
 	forgetMessagesSQL = `
-DELETE FROM orchestrator.webhook_deliveries WHERE id IN (
-    SELECT id FROM orchestrator.webhook_deliveries WHERE state <> 'waiting' AND created_at < $1 ORDER BY created_at LIMIT 50000)`
+DELETE FROM orchestrator.webhook_deliveries WHERE id = ANY(ARRAY(
+    SELECT id FROM orchestrator.webhook_deliveries WHERE state <> 'waiting' AND created_at < $1 ORDER BY created_at LIMIT 5000))`
 )
 
 // Webhooks returns all webhooks, by name.
@@ -261,9 +263,9 @@ func queueMessages(ctx context.Context, db sqlx.ExecerContext, messages []webhoo
 	return int(n), err
 }
 
-// Next returns the next waiting messages of a webhook, in order. It relies on webhook_deliveries_waiting.
+// Next returns the next waiting messages of a webhook, in order.
 func (s *Webhooks) Next(ctx context.Context, id string, limit int) ([]webhook.Message, error) {
-	found, err := scanMessages(ctx, s.write, messageColumns+` WHERE webhook_id = $1::uuid AND state = 'waiting' ORDER BY id LIMIT $2`, id, limit)
+	found, err := scanMessages(ctx, s.write, nextMessagesSQL, id, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read messages of a webhook: %w", err)
 	}
@@ -386,7 +388,7 @@ func unannounced(ctx context.Context, tx *sqlx.Tx) ([]webhook.Change, error) {
 	return changes, rows.Err()
 }
 
-// Forget deletes messages that were sent or dropped and are older than a time, and returns their number.
+// Forget deletes up to 5,000 messages that were sent or dropped and are older than a time, and returns their number.
 func (s *Webhooks) Forget(ctx context.Context, before time.Time) (int64, error) {
 	result, err := s.write.ExecContext(ctx, forgetMessagesSQL, before)
 	if err != nil {

@@ -105,6 +105,7 @@ type Store interface {
 	Record(ctx context.Context, w *Webhook, messages []Message) error
 	// Announce passes orchestrations with a new state to f, and stores the messages that it returns.
 	Announce(ctx context.Context, f func([]Change) ([]Message, error)) (int, error)
+	// Forget deletes some messages that are not waiting and are older than a time, and returns their number.
 	Forget(ctx context.Context, before time.Time) (int64, error)
 }
 
@@ -199,8 +200,11 @@ func (s *Service) Run(ctx context.Context) error {
 		return service.Every(ctx, forgetEvery, s.deps.Log, "remove old deliveries", func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
-			_, err := s.deps.Store.Forget(ctx, s.deps.Now().Add(-Kept))
-			return err
+			for {
+				if n, err := s.deps.Store.Forget(ctx, s.deps.Now().Add(-Kept)); err != nil || n == 0 {
+					return err
+				}
+			}
 		})
 	})
 	return group.Run(ctx)
