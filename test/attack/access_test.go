@@ -75,6 +75,9 @@ func (w *world) operatorRoutes() []request {
 		{method: "GET", target: "/orchestrations/x/operations"},
 		{method: "GET", target: "/orchestrations/x/operations/x"},
 		{method: "PUT", target: "/orchestrations/x/cancel"},
+		{method: "PUT", target: "/orchestrations/x/pause"},
+		{method: "PUT", target: "/orchestrations/x/resume"},
+		{method: "PUT", target: "/orchestrations/x/approve"},
 		{method: "POST", target: "/orchestrations/x/retry"},
 	}
 }

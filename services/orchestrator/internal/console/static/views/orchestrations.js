@@ -135,7 +135,7 @@ function askOrder(ctx) {
   ask({
     title: 'Order an upgrade of many runtimes',
     body: (update) => [
-      h('p', { class: 'small' }, 'It applies to the runtimes that match all conditions below, and to all runtimes without a condition. More conditions: ', h('code', null, 'keb upgrade --help'), '.'),
+      h('p', { class: 'small' }, 'It applies to the runtimes that match all conditions below; without a condition, to all runtimes. More conditions: ', h('code', null, 'keb upgrade --help'), '.'),
       h('div', { class: 'fields' },
         input('planName', 'Plan'), input('region', 'Region (regular expression)'), input('kymaVersion', 'Has Kyma version'), input('kubernetesVersion', 'Has Kubernetes version')),
       box('failed', 'Only runtimes whose last operation failed'),
@@ -146,7 +146,7 @@ function askOrder(ctx) {
         input('maxFailures', 'Pause if more fail: 5 or 10%'),
         input('canary', 'Canary: runtimes first', { type: 'number', min: '1' }),
         select('After the canary', 'then', [['approval', 'wait for approval'], ['success', 'continue if all succeed']], order.then, (v) => { order.then = v; update(); })),
-      box('window', 'Each in its maintenance window'), h('br'), box('dryRun', 'Dry run: change nothing in the runtimes'),
+      box('window', 'Each in its maintenance window'), box('dryRun', 'Dry run: change nothing in the runtimes'),
     ],
     action: 'Order the upgrade',
     run: async () => {
