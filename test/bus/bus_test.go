@@ -128,7 +128,7 @@ func needs(user string) (publish, subscribe []string) {
 			[]string{"keb.request.*", "keb.result.broker.*", "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.broker", "keb.ask.runtime.*"})
 		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*", "keb.ask.broker.keep.*", "keb.ask.broker.kept.*"})
 	case "orchestrator":
-		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), consume("KEB_SIGNALS", "orchestrator"), []string{
+		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), consume("KEB_SIGNALS", "orchestrator"), consume("KEB_FACTS", "webhooks"), []string{
 			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.ask.broker.instances", "keb.ask.broker.instance", "keb.ask.broker.find", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
 			"keb.worker.*.cancel",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",

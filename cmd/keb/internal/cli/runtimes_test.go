@@ -362,7 +362,7 @@ func TestCompletion_IDsAndValues_AreOffered(t *testing.T) {
 		{[]string{"watch", ""}, "op-1\tprovision failed\n"},
 		{[]string{"operation", "op-1", ""}, "cancel\nretry\nskip\n"},
 		{[]string{"orchestrations", ""}, "o-1\tupgradeKyma in progress\n"},
-		{[]string{"orchestrations", "o-1", ""}, "operations\ncancel\nretry\n"},
+		{[]string{"orchestrations", "o-1", ""}, "operations\npause\nresume\napprove\ncancel\nretry\n"},
 		{[]string{"operations", "--state", ""}, "pending\nin progress\nsucceeded\nincomplete\nfailed\ncancelled\n"},
 		{[]string{"operations", "--plan", "az"}, "azure\nazure_lite\n"},
 		{[]string{"runtimes", "--plan", "aws,az"}, "aws,azure\naws,azure_lite\n"},

@@ -209,7 +209,7 @@ func TestRender_OrchestratorAndMonitor_AreLimited(t *testing.T) {
 	never := map[string][]string{
 		event.UserOrchestrator: {
 			"$JS.API.STREAM.DELETE.KEB_COMMANDS", "$JS.API.STREAM.PURGE.KEB_RESULTS", "$JS.API.STREAM.CREATE.OTHER", "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.avs",
-			"$JS.API.CONSUMER.CREATE.KV_keb_stage.new", "$JS.API.DIRECT.GET.KV_keb_stage", "$KV.keb_stage.o.s.1.k", "keb.result.avs.S", "keb.request.provision",
+			"$JS.API.CONSUMER.CREATE.KV_keb_stage.new", "$JS.API.DIRECT.GET.KV_keb_stage", "$KV.keb_stage.o.s.1.k",
 			"$JS.API.STREAM.MSG.GET.KV_keb_stage",
 		},
 		event.UserMonitor: {
