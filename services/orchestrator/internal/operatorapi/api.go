@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -271,17 +270,8 @@ func (a *API) skip(w http.ResponseWriter, r *http.Request) {
 // act applies an action.
 func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *operator.ActionRequest) (engine.Event, error)) {
 	var body operator.ActionRequest
-	if r.ContentLength != 0 {
-		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&body); err != nil {
-			a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "by", "step", "stage" and "dryRun": %w`, err))
-			return
-		}
-		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-			a.fail(w, http.StatusBadRequest, errors.New("body: unexpected data after the JSON object"))
-			return
-		}
+	if r.ContentLength != 0 && !a.decode(w, r, maxBody, `"by", "step", "stage" and "dryRun"`, &body) {
+		return
 	}
 	body.By = by(r.Context(), body.By)
 	note(r.Context(), func(a *store.Action) { a.Detail = detail(&body) })

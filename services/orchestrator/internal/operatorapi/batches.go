@@ -2,10 +2,8 @@ package operatorapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -83,14 +81,7 @@ func parseFilter(filter string) (*question, url.Values, error) {
 // orderBatch stores a batch, or previews it.
 func (a *API) orderBatch(w http.ResponseWriter, r *http.Request) {
 	var body operator.BatchRequest
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&body); err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "action", "filter", "reason" and others: %w`, err))
-		return
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		a.fail(w, http.StatusBadRequest, errors.New("body: unexpected data after the JSON object"))
+	if !a.decode(w, r, maxBody, `"action", "filter", "reason" and others`, &body) {
 		return
 	}
 	body.By = by(r.Context(), body.By)

@@ -2,9 +2,7 @@ package operatorapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -24,10 +22,7 @@ type Facts interface {
 // replayFacts publishes some facts again. The body is {"since": a time, "next": the value of the previous answer}.
 func (a *API) replayFacts(w http.ResponseWriter, r *http.Request) {
 	var body operator.Replay
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&body); err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "since", a time such as 2026-11-21T22:00:00Z, and "next": %w`, err))
+	if !a.decode(w, r, maxBody, `"since", a time such as 2026-11-21T22:00:00Z, and "next"`, &body) {
 		return
 	}
 	switch {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -61,14 +60,7 @@ func (a *API) listHolds(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) createHold(w http.ResponseWriter, r *http.Request) {
 	var body operator.HoldRequest
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&body); err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "scope", "reason" and "until": %w`, err))
-		return
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		a.fail(w, http.StatusBadRequest, errors.New("body: unexpected data after the JSON object"))
+	if !a.decode(w, r, maxBody, `"scope", "reason" and "until"`, &body) {
 		return
 	}
 	h := hold.Hold{

@@ -3,10 +3,7 @@ package operatorapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -122,14 +119,7 @@ func (a *API) storedLimits(ctx context.Context) (document limit.Document, set *l
 
 func (a *API) applyLimits(w http.ResponseWriter, r *http.Request) {
 	var body operator.LimitsRequest
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxLimitsBody))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&body); err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "document", "dryRun" and "by": %w`, err))
-		return
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		a.fail(w, http.StatusBadRequest, errors.New("body: unexpected data after the JSON object"))
+	if !a.decode(w, r, maxLimitsBody, `"document", "dryRun" and "by"`, &body) {
 		return
 	}
 	set, err := limit.Parse([]byte(body.Document))

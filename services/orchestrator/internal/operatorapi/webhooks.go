@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/kyma-project/keb/libs/api/operator"
@@ -77,14 +76,7 @@ func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) {
 	var body operator.WebhookRequest
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&body); err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf(`body: must be a JSON object with "name", "url", "format", "filter" and "secret": %w`, err))
-		return
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		a.fail(w, http.StatusBadRequest, errors.New("body: unexpected data after the JSON object"))
+	if !a.decode(w, r, maxBody, `"name", "url", "format", "filter" and "secret"`, &body) {
 		return
 	}
 	hook := webhook.Webhook{
