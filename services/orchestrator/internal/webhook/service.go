@@ -239,7 +239,7 @@ func (s *Service) Create(ctx context.Context, w *Webhook, t *Target) error {
 	if s.deps.Keys == nil {
 		return ErrNoKeys
 	}
-	plain, err := json.Marshal(t)
+	plain, err := json.Marshal(t) //nolint:gosec // it is sealed below
 	if err != nil {
 		return fmt.Errorf("encode the target: %w", err)
 	}
