@@ -202,7 +202,7 @@ func TestMessage_AnyBytes_IsShortValidUTF8(t *testing.T) {
 		"long":        strings.Repeat("ä", 4000),
 		"invalid":     "bad \xff byte",
 		"NUL":         "bad \x00 byte",
-		"just enough": strings.Repeat("x", 4<<10),
+		"just enough": strings.Repeat("no ", 4<<10)[:4<<10], // words, because a long run is masked
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
