@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -433,8 +434,8 @@ func TestBatches_Filter_AcceptsEveryParameterOfTheList(t *testing.T) {
 		}
 		name := p["name"].(string)
 		_, problem := s.preview(operator.BatchRequest{Action: operator.BatchRetry, Filter: name + "=abc"})
-		paged := name == "page" || name == "page_size" || name == "cursor"
-		if strings.Contains(problem, "unknown parameter") != paged {
+		ofPages := slices.Contains([]string{"page", "page_size", "cursor", "sort"}, name)
+		if strings.Contains(problem, "unknown parameter") != ofPages {
 			t.Errorf("%s: %s", name, problem)
 		}
 		checked++

@@ -147,15 +147,15 @@ func TestAdmission_Limit_KeepsTheOrder(t *testing.T) {
 		testkit.Eventually(t, patience, "the request is accepted", func() bool { return s.state(op.ID) != "" })
 		operations = append(operations, op)
 	}
-	for range operations {
-		testkit.Eventually(t, patience, "two are in progress, or the rest", func() bool {
+	for ended := range operations {
+		testkit.Eventually(t, patience, "one more has ended, and two are in progress, or the rest", func() bool {
 			var started, left int
 			_ = s.db.Get(&started, `SELECT count(*) FROM orchestrator.operations WHERE state = 'in progress'`)
 			_ = s.db.Get(&left, `SELECT count(*) FROM orchestrator.operations WHERE state IN ('in progress', 'pending')`)
 			if started > 2 {
 				t.Fatalf("%d operations are in progress, want at most 2", started)
 			}
-			return started == min(2, left)
+			return left == len(operations)-ended && started == min(2, left)
 		})
 		var page struct {
 			Data []operator.Operation
