@@ -147,6 +147,7 @@ func TestMetrics_RunningSystem_MatchesDocs(t *testing.T) {
 	for _, name := range []string{"keb_limit", "keb_limit_in_use", "keb_limit_waiting"} {
 		delete(documented, name) // there are no limits; the orchestrator's own tests have one
 	}
+	delete(documented, "keb_webhook_attempts_total") // there is no webhook
 	delete(documented, "go_sql_*")
 	// keb up has no certificates; libs/tlsfiles and make e2e SUITE=tls have some.
 	delete(documented, "keb_tls_certificate_not_after_timestamp_seconds")
