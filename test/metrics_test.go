@@ -128,6 +128,11 @@ func TestMetrics_RunningSystem_MatchesDocs(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{})
 	o := harness.Azure()
+	created, err := sys.HTTP.Post("http://"+sys.OperatorAddr+"/webhooks", "application/json",
+		strings.NewReader(`{"name": "closed-port", "url": "http://127.0.0.1:9/", "filter": {"kinds": ["started"]}}`))
+	if err != nil || created.Body.Close() != nil || created.StatusCode != http.StatusOK {
+		t.Fatalf("creating a webhook is answered %v, %v; want 200", created, err)
+	}
 	sys.Fault("edp", outage)
 	id := sys.Provision(o)
 	sys.Await(id, limit, "a retry", func(op *harness.Operation) bool { return slices.Contains(op.Outcomes("EDP_Registration"), "retry") })
@@ -147,7 +152,6 @@ func TestMetrics_RunningSystem_MatchesDocs(t *testing.T) {
 	for _, name := range []string{"keb_limit", "keb_limit_in_use", "keb_limit_waiting"} {
 		delete(documented, name) // there are no limits; the orchestrator's own tests have one
 	}
-	delete(documented, "keb_webhook_attempts_total") // there is no webhook
 	delete(documented, "go_sql_*")
 	// keb up has no certificates; libs/tlsfiles and make e2e SUITE=tls have some.
 	delete(documented, "keb_tls_certificate_not_after_timestamp_seconds")
@@ -161,6 +165,7 @@ func TestMetrics_RunningSystem_MatchesDocs(t *testing.T) {
 		`keb_worker_step_served{step="EDP_Registration",worker="edp"} 1`,
 		`keb_instances{plan="azure"} 1`,
 		`keb_bus_connected 1`,
+		`keb_webhooks{state="failing"} 1`,
 	}
 	for name, m := range documented {
 		wanted = append(wanted, "# TYPE "+name+" "+m.Type)
