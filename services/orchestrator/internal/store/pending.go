@@ -92,7 +92,7 @@ func (t *Tx) PendingQueues(ctx context.Context, w admission.Window, except []str
 	if w.Upgrades {
 		low, high = event.UpgradeCluster, event.UpgradeKyma
 	}
-	rows, err := t.tx.StmtxContext(ctx, t.s.pendingQueues).QueryContext(ctx, uuids(except), string(low), string(high),
+	rows, err := t.tx.QueryContext(ctx, pendingQueuesSQL, uuids(except), string(low), string(high),
 		string(w.After.Type), w.After.GlobalAccount, w.After.Plan, w.After.Region, w.Most)
 	if err != nil {
 		return nil, fmt.Errorf("find queues of pending operations: %w", err)
@@ -143,7 +143,7 @@ func (t *Tx) Take(ctx context.Context, turns []admission.Turn, except []string, 
 		regions.text(turn.Region)
 		most.int(int64(turn.N))
 	}
-	return t.candidates(ctx, t.s.take, uuids(except), &kinds, &accounts, &plans, &regions, &most, limit)
+	return t.candidates(ctx, takeSQL, uuids(except), &kinds, &accounts, &plans, &regions, &most, limit)
 }
 
 // PendingOf returns all pending operations of the given instances that are free, in order of arrival, and locks the instances.
@@ -152,7 +152,7 @@ func (t *Tx) PendingOf(ctx context.Context, instanceIDs []string) ([]Candidate, 
 	for _, id := range instanceIDs {
 		list.text(id)
 	}
-	return t.candidates(ctx, t.s.pendingOf, &list)
+	return t.candidates(ctx, pendingOfSQL, &list)
 }
 
 // LimitUse returns the numbers of operations in progress, and of those that only limits or the moment before the start keep from starting.
@@ -218,8 +218,8 @@ func uuids(ids []string) *array {
 	return &list
 }
 
-func (t *Tx) candidates(ctx context.Context, query *sqlx.Stmt, args ...any) ([]Candidate, error) {
-	rows, err := t.tx.StmtxContext(ctx, query).QueryContext(ctx, args...)
+func (t *Tx) candidates(ctx context.Context, query string, args ...any) ([]Candidate, error) {
+	rows, err := t.tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("find pending operations: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -144,18 +145,57 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"factsPublishedSQL", factsPublishedSQL, []any{&inFlight, &zeros, &zeros}, []string{"operations_pkey"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			plan := b.explain(c.query, c.args)
-			for _, index := range c.want {
-				if !slices.ContainsFunc(strings.Split(index, "|"), func(name string) bool { return strings.Contains(plan, name) }) {
-					t.Errorf("the plan does not use %s:\n%s", index, plan)
-				}
-			}
-			for _, table := range []string{"operations", "requests", "instances", "history", "archive", "webhook_deliveries"} {
-				if strings.Contains(plan, "Seq Scan on "+table) {
-					t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
-				}
-			}
+			checkPlan(t, b.explain(c.query, c.args), c.want)
 		})
+	}
+}
+
+func checkPlan(t *testing.T, plan string, want []string) {
+	t.Helper()
+	for _, index := range want {
+		if !slices.ContainsFunc(strings.Split(index, "|"), func(name string) bool { return strings.Contains(plan, name) }) {
+			t.Errorf("the plan does not use %s:\n%s", index, plan)
+		}
+	}
+	for _, table := range []string{"operations", "requests", "instances", "history", "archive", "webhook_deliveries"} {
+		if strings.Contains(plan, "Seq Scan on "+table) {
+			t.Errorf("the plan reads the whole table %s:\n%s", table, plan)
+		}
+	}
+}
+
+var (
+	// tableScan matches the nodes of a plan that read a table, and keyScan those that look rows up by a primary key.
+	tableScan = regexp.MustCompile(`(Index Scan using|Index Only Scan using|Bitmap Index Scan on|Seq Scan on) \w+`)
+	keyScan   = regexp.MustCompile(`(Index Scan using|Bitmap Index Scan on) \w+_pkey .*\n +Index Cond:`)
+)
+
+// Prepared statements are planned once for all arguments, often while the tables are still empty, and must find rows by their keys even then.
+func TestPlans_PreparedStatements_FindRowsByKey(t *testing.T) {
+	for name, b := range map[string]*bundle{"empty": setup(t), "filled": filled(t)} {
+		for _, c := range []struct {
+			name  string
+			query string
+			keys  []string
+		}{
+			{"writeOnlySQL", writeOnlySQL, []string{"operations_pkey"}},
+			{"writeReleaseSQL", writeReleaseSQL, []string{"operations_pkey", "instances_pkey"}},
+			{"insertSQL", insertSQL, nil},
+			{"loadSQL", loadSQL, []string{"operations_pkey", "requests_pkey"}},
+			{"lockSQL", lockSQL, []string{"operations_pkey", "requests_pkey"}},
+			{"archivedSQL", archivedSQL, []string{"archive_pkey"}},
+			{"lockInstancesSQL", lockInstancesSQL, []string{"instances_pkey"}},
+			{"createInstancesSQL", createInstancesSQL, nil},
+			{"saveInstancesSQL", saveInstancesSQL, []string{"instances_pkey"}},
+		} {
+			t.Run(name+"/"+c.name, func(t *testing.T) {
+				plan := b.explainPrepared(c.query)
+				checkPlan(t, plan, c.keys)
+				if scans, keys := tableScan.FindAllString(plan, -1), keyScan.FindAllString(plan, -1); len(scans) != len(keys) {
+					t.Errorf("rows are found by %q, want keys only:\n%s", scans, plan)
+				}
+			})
+		}
 	}
 }
 
@@ -199,6 +239,40 @@ func (b *bundle) explain(query string, args []any) string {
 	var plan []string
 	err := b.InTx(b.t.Context(), func(tx *Tx) error {
 		return tx.tx.Select(&plan, "EXPLAIN "+query, args...)
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return strings.Join(plan, "\n")
+}
+
+// explainPrepared returns the plan of a statement that is planned once for all arguments, like those on the pool for transitions.
+func (b *bundle) explainPrepared(query string) string {
+	b.t.Helper()
+	parameters := 0
+	for _, number := range regexp.MustCompile(`\$(\d+)`).FindAllStringSubmatch(query, -1) {
+		n, err := strconv.Atoi(number[1])
+		require.NoError(b.t, err)
+		parameters = max(parameters, n)
+	}
+	var plan []string
+	err := b.InTx(b.t.Context(), func(tx *Tx) error {
+		for _, statement := range []string{
+			`SET LOCAL enable_seqscan = off`, `SET LOCAL plan_cache_mode = force_generic_plan`, `PREPARE once AS ` + query,
+		} {
+			if _, err := tx.tx.Exec(statement); err != nil {
+				return err
+			}
+		}
+		execute := "EXPLAIN EXECUTE once"
+		if parameters > 0 {
+			execute += "(" + strings.TrimSuffix(strings.Repeat("NULL,", parameters), ",") + ")"
+		}
+		if err := tx.tx.Select(&plan, execute); err != nil {
+			return err
+		}
+		_, err := tx.tx.Exec(`DEALLOCATE once`)
+		return err
 	})
 	if err != nil {
 		b.t.Fatal(err)

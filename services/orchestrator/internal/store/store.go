@@ -105,10 +105,10 @@ type Store struct {
 
 	write, writeRelease, insert, load, lock, archived *sqlx.Stmt
 	lockInstances, createInstances, saveInstances     *sqlx.Stmt
-	pendingQueues, take, pendingOf                    *sqlx.Stmt
 }
 
-// New prepares the frequent statements. commit is the pool for transitions, and read the pool for queries.
+// New prepares the frequent statements that find rows by their keys: they are planned once, so their best plan must not depend on how many rows
+// there are. commit is the pool for transitions, and read the pool for queries.
 func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 	s := &Store{commit: commit, read: read}
 	for _, p := range []struct {
@@ -124,9 +124,6 @@ func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
 		{&s.lockInstances, lockInstancesSQL},
 		{&s.createInstances, createInstancesSQL},
 		{&s.saveInstances, saveInstancesSQL},
-		{&s.pendingQueues, pendingQueuesSQL},
-		{&s.take, takeSQL},
-		{&s.pendingOf, pendingOfSQL},
 	} {
 		stmt, err := commit.PreparexContext(ctx, p.query)
 		if err != nil {
