@@ -9,15 +9,20 @@ import (
 
 const hexDigits = "0123456789ABCDEF"
 
-// mustEscape follows the CloudEvents HTTP binding 3.1.3.2, which the NATS binding adopts: space, quote, percent and everything outside
-// printable ASCII must be escaped.
-func mustEscape(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
+// mustEscape holds the bytes to escape. It follows the CloudEvents HTTP binding 3.1.3.2, which the NATS binding adopts: space, quote,
+// percent and everything outside printable ASCII must be escaped.
+var mustEscape = func() (must [256]bool) {
+	for c := range must {
+		must[c] = c <= ' ' || c >= 0x7f || c == '"' || c == '%'
+	}
+	return must
+}()
 
 // escape encodes an attribute value as a header value.
 func escape(s string) string {
 	n := 0
 	for i := range len(s) {
-		if mustEscape(s[i]) {
+		if mustEscape[s[i]] {
 			n++
 		}
 	}
@@ -28,7 +33,7 @@ func escape(s string) string {
 	b.Grow(len(s) + 2*n)
 	for i := range len(s) {
 		c := s[i]
-		if !mustEscape(c) {
+		if !mustEscape[c] {
 			b.WriteByte(c)
 			continue
 		}

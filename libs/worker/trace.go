@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -112,13 +113,34 @@ func (w *Worker) answered(q Question) func(context.Context, []byte) (any, error)
 	}
 }
 
-// logOf returns the logger of an execution.
+// logOf returns the logger of an execution. Most executions log nothing, so its attributes are formatted at the first line.
 func (p *pool) logOf(t *taken, span trace.Span) *slog.Logger {
-	c := &t.command
-	log := p.w.log.With(slog.String("operation_id", c.Operation.ID), slog.String("instance_id", c.Operation.InstanceID),
-		slog.String("stage", c.Stage), slog.String("step", c.Step), slog.Int("attempt", c.StepAttempt))
-	if span != nil && span.IsRecording() {
-		log = log.With(slog.String("trace_id", span.SpanContext().TraceID().String()))
-	}
-	return log
+	parent := p.w.log.Handler()
+	return slog.New(&lazyHandler{Handler: parent, make: sync.OnceValue(func() slog.Handler {
+		c := &t.command
+		attributes := []slog.Attr{
+			slog.String("operation_id", c.Operation.ID), slog.String("instance_id", c.Operation.InstanceID),
+			slog.String("stage", c.Stage), slog.String("step", c.Step), slog.Int("attempt", c.StepAttempt),
+		}
+		if span != nil && span.IsRecording() {
+			attributes = append(attributes, slog.String("trace_id", span.SpanContext().TraceID().String()))
+		}
+		return parent.WithAttrs(attributes)
+	})})
 }
+
+// lazyHandler is the handler that make returns. Its embedded handler only decides which levels are enabled.
+type lazyHandler struct {
+	slog.Handler
+	make func() slog.Handler
+}
+
+func (h *lazyHandler) Handle(ctx context.Context, r slog.Record) error {
+	return h.make().Handle(ctx, r)
+}
+
+func (h *lazyHandler) WithAttrs(attributes []slog.Attr) slog.Handler {
+	return h.make().WithAttrs(attributes)
+}
+
+func (h *lazyHandler) WithGroup(name string) slog.Handler { return h.make().WithGroup(name) }

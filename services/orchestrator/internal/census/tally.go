@@ -42,15 +42,20 @@ type Tally struct {
 	table sync.RWMutex
 
 	mu sync.Mutex
-	// pending holds the unwritten counters.
-	pending map[store.TallyKey]int64
+	// pending holds the unwritten counters by the key of the outcome.
+	pending map[store.TallyKey]*counter
 	// forgot is the time at which old counters were last deleted.
 	forgot time.Time
 }
 
+// counter counts an outcome, and how many of its executions of steps were timed, and took how many milliseconds.
+type counter struct {
+	n, timed, took int64
+}
+
 // NewTally returns an empty Tally; every is the time between two writes.
 func NewTally(every time.Duration, s Counts, now func() time.Time, log *slog.Logger) *Tally {
-	return &Tally{every: every, store: s, now: now, log: log, pending: map[store.TallyKey]int64{}}
+	return &Tally{every: every, store: s, now: now, log: log, pending: map[store.TallyKey]*counter{}}
 }
 
 // Started is the outcome that counts the start of an operation, and Polled the one that counts a retry of a step without an error. The other
@@ -68,31 +73,48 @@ func (t *Tally) Committed(transitions []dispatch.Transition) {
 	for i := range transitions {
 		tr := &transitions[i]
 		if tr.Started {
-			t.add(minute, tr.Type, "", "", Started, 1)
+			t.count(minute, tr.Type, "", "", Started)
 		}
 		if tr.Ended {
-			t.add(minute, tr.Type, "", "", string(tr.State), 1)
+			t.count(minute, tr.Type, "", "", string(tr.State))
 		}
 		for _, e := range tr.Executions {
 			outcome := string(e.Outcome)
 			if e.Polled {
 				outcome = Polled
 			}
-			t.add(minute, tr.Type, e.Worker, e.Step, outcome, 1)
+			c := t.count(minute, tr.Type, e.Worker, e.Step, outcome)
 			if e.Worker != process.WorkerOrchestrator && e.Outcome != event.OutcomeNoAnswer {
-				t.add(minute, tr.Type, e.Worker, e.Step, store.TallyTimed, 1)
-				t.add(minute, tr.Type, e.Worker, e.Step, store.TallyTook, max(1, e.Took.Milliseconds()))
+				c.timed++
+				c.took += max(1, e.Took.Milliseconds())
 			}
 		}
 	}
 }
 
-func (t *Tally) add(minute time.Time, kind event.OperationType, worker, step, outcome string, n int64) {
+// count counts an outcome once, and returns its counter.
+func (t *Tally) count(minute time.Time, kind event.OperationType, worker, step, outcome string) *counter {
 	k := store.TallyKey{Minute: minute, Type: kind, Worker: worker, Step: step, Outcome: outcome}
-	if _, known := t.pending[k]; !known && len(t.pending) >= maxPending {
-		return
+	c := t.pending[k]
+	if c == nil {
+		c = &counter{}
+		if len(t.pending) < maxPending {
+			t.pending[k] = c
+		}
 	}
-	t.pending[k] += n
+	c.n++
+	return c
+}
+
+// rows adds the counters to counts, which has a row for each of their numbers.
+func rows(counts map[store.TallyKey]int64, k store.TallyKey, c *counter) {
+	counts[k] += c.n
+	if c.timed > 0 {
+		k.Outcome = store.TallyTimed
+		counts[k] += c.timed
+		k.Outcome = store.TallyTook
+		counts[k] += c.took
+	}
 }
 
 // Run writes the counters regularly until ctx ends. After the last commit the caller must call Flush.
@@ -119,8 +141,8 @@ func (t *Tally) Flush(ctx context.Context) {
 		t.mu.Unlock()
 		return
 	}
-	counts := t.pending
-	t.pending = map[store.TallyKey]int64{}
+	written := t.pending
+	t.pending = map[store.TallyKey]*counter{}
 	now := t.now()
 	forget := now.Sub(t.forgot) >= forgetEvery
 	if forget {
@@ -128,12 +150,19 @@ func (t *Tally) Flush(ctx context.Context) {
 	}
 	t.mu.Unlock()
 
+	counts := make(map[store.TallyKey]int64, len(written))
+	for k, c := range written {
+		rows(counts, k, c)
+	}
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if err := t.store.AddTally(ctx, counts); err != nil {
 		t.mu.Lock()
-		for k, n := range counts {
-			t.pending[k] += n
+		for k, c := range written {
+			if newer := t.pending[k]; newer != nil {
+				c.n, c.timed, c.took = c.n+newer.n, c.timed+newer.timed, c.took+newer.took
+			}
+			t.pending[k] = c
 		}
 		t.mu.Unlock()
 		t.log.Warn("counts not written", "err", err)
@@ -152,9 +181,9 @@ func (t *Tally) Since(ctx context.Context, since time.Time) (map[store.TallyKey]
 	defer t.table.RUnlock()
 	own := map[store.TallyKey]int64{}
 	t.mu.Lock()
-	for k, n := range t.pending {
+	for k, c := range t.pending {
 		if !k.Minute.Before(since) {
-			own[k] = n
+			rows(own, k, c)
 		}
 	}
 	t.mu.Unlock()
