@@ -77,17 +77,17 @@ run: ## start the whole system in one process and provision a sample runtime (DE
 
 # Without -pgo=off, everything that cmd/keb imports, the standard library too, is compiled a second time for its profile.
 .PHONY: test
-test: envtest ## run all tests with the race detector, against real PostgreSQL, NATS and kube-apiserver
+test: ## run all tests with the race detector, against real PostgreSQL and NATS; those of BTP manager too after make envtest
+	@cd tools/nats && GOWORK=off GOFLAGS= CGO_ENABLED=0 go tool -n nats-server >/dev/null
 	@$(if $(RACE),,echo "no C compiler found: testing without the race detector";) \
 	gotestsum=$(call tool,gotestsum) && \
-	KUBEBUILDER_ASSETS="$(KUBE)" "$$gotestsum" --format pkgname --format-hide-empty-pkg $(RERUN) --packages "$(PACKAGES)" \
+	"$$gotestsum" --format pkgname --format-hide-empty-pkg $(RERUN) --packages "$(PACKAGES)" \
 	-- $(RACE) -pgo=off -ldflags=-w -p 4 -timeout $(TEST_TIMEOUT) $(if $(TEST_EVENTS),-count=1) $(TESTFLAGS)
 
 .PHONY: envtest
-envtest: ## build the kube-apiserver, etcd and nats-server that tests run against, unless they are there
+envtest: ## build the kube-apiserver and etcd that tests of BTP manager run against, unless they are there
 	$(call server,etcd)
 	$(call server,kube-apiserver)
-	@cd tools/nats && GOWORK=off GOFLAGS= CGO_ENABLED=0 go tool -n nats-server >/dev/null
 
 # make e2e runs a folder of test/, and the packages that belong to it. servers_FOLDER are the Kubernetes servers that it needs, prepare_FOLDER
 # is a shell command that runs before it. Lines of test loggers are left out, as they hide the figures.
@@ -97,7 +97,8 @@ cluster = etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwo
 servers_btpmanager = $(cluster)
 servers_charts = $(cluster)
 servers_dashboards = etcd kube-apiserver
-packages_btpmanager = $(addprefix ./services/btp-manager/,kubetest e2e internal/app internal/operand)
+servers_kubernetes = etcd kube-apiserver
+packages_btpmanager = ./services/btp-manager/... ./test/kubernetes
 packages_containers = ./libs/postgres/pgtest
 packages_workers = ./libs/worker/contract/...
 

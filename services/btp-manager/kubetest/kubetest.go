@@ -74,7 +74,7 @@ func (s *Shared) Main(m *testing.M) int {
 func (s *Shared) Cluster(t testing.TB) *Cluster {
 	t.Helper()
 	if folder() == "" {
-		t.Skip("no kube-apiserver: run `make envtest` first")
+		t.Skip("no kube-apiserver: make e2e SUITE=btpmanager builds one, and runs this test")
 	}
 	opts := slices.Clone(s.Options)
 	if s.Full {
