@@ -14,6 +14,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -194,10 +195,11 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 // AcceptsGzip reports whether an Accept-Encoding header permits gzip.
 func AcceptsGzip(accepted string) bool {
 	for encoding := range strings.SplitSeq(accepted, ",") {
-		name, quality, _ := strings.Cut(strings.TrimSpace(encoding), ";")
+		name, parameter, _ := strings.Cut(encoding, ";")
 		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
-			q := strings.ReplaceAll(quality, " ", "")
-			return q != "q=0" && !strings.HasPrefix(q, "q=0.0")
+			_, text, isWeighted := strings.Cut(parameter, "=")
+			weight, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+			return !isWeighted || err == nil && weight > 0
 		}
 	}
 	return false

@@ -136,6 +136,7 @@ func TestConsole_AcceptEncoding_CompressesAnswers(t *testing.T) {
 	plain := body(t, ask(t, h, http.MethodGet, c.base+"console.css", nil))
 	for accepted, zipped := range map[string]bool{
 		"gzip": true, "deflate, GZIP;q=0.5, br": true, "": false, "br": false, "gzip;q=0": false, "gzip; q=0.0": false, "xgzip": false,
+		"gzip;q=0.": false, "br, gzip;Q=0": false, "gzip;\tq=0": false, "gzip;q=x": false, "gzip;q=0.05": true, "gzip ; q = 1": true,
 	} {
 		r := ask(t, h, http.MethodGet, c.base+"console.css", map[string]string{"Accept-Encoding": accepted})
 		var reader io.Reader = r.Body
