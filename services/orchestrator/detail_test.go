@@ -149,6 +149,25 @@ func TestDetailStream_Changes_MakeTheAnswer(t *testing.T) {
 	}
 }
 
+// After the header of an answer without a body, a client may send the next request on the same connection.
+func TestStream_HeadRequest_IsRejected(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.start()
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}, Timeout: patience}
+	defer client.CloseIdleConnections()
+	for range 2 {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodHead, s.api.URL+"/stream", nil)
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		if response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != http.MethodGet {
+			t.Errorf("HEAD /stream: %s, header %v", response.Status, response.Header)
+		}
+	}
+}
+
 func TestCompression_LongAnswers_AreCompressed(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

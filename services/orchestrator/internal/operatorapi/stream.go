@@ -139,6 +139,11 @@ func parseResumption(text string) (*resumption, error) {
 }
 
 func (a *API) stream(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead { // the mux routes it here, and the client would use the connection again while the stream is open
+		w.Header().Set("Allow", http.MethodGet)
+		a.fail(w, http.StatusMethodNotAllowed, errors.New("the stream of changes can only be read with GET"))
+		return
+	}
 	only, err := id(r.URL.Query(), "operation")
 	if err != nil {
 		a.fail(w, http.StatusBadRequest, err)
