@@ -102,6 +102,14 @@ FROM reopened r WHERE o.id = r.orchestration_id AND o.state = 'failed'`, &orches
 	if err != nil {
 		return fmt.Errorf("reopen the members of operations: %w", err)
 	}
+	// An accepted failure that is retried must not cover a later one. It relies on orchestration_members_failed.
+	_, err = t.tx.ExecContext(ctx, `
+UPDATE orchestrator.orchestrations o SET failures_accepted = least(o.failures_accepted, (SELECT count(*)
+    FROM orchestrator.orchestration_members m WHERE m.orchestration_id = o.id AND m.state = 'failed' AND m.retried_as IS NULL))
+WHERE o.id = ANY($1::uuid[]) AND o.failures_accepted > 0`, &orchestrations)
+	if err != nil {
+		return fmt.Errorf("count the accepted failures of orchestrations: %w", err)
+	}
 	return nil
 }
 

@@ -92,3 +92,24 @@ FROM orchestrator.orchestration_members LIMIT 1`)
 		t.Errorf("an instance is a member twice: %v", err)
 	}
 }
+
+func TestReopenMembers_AcceptedFailure_CountsAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, o := b.activeOrchestration(3)
+	_, err := s.Claim(t.Context(), o.ID, epoch)
+	require.NoError(t, err)
+	var failed []string
+	require.NoError(t, b.db.Select(&failed, `
+UPDATE orchestrator.orchestration_members SET state = 'failed' WHERE instance_id <> 'i-00000' RETURNING operation_id::text`))
+	_, err = b.db.Exec(`UPDATE orchestrator.orchestrations SET failures_accepted = 2`)
+	require.NoError(t, err)
+	for i, operation := range failed {
+		require.NoError(t, b.InTx(t.Context(), func(tx *Tx) error { return tx.ReopenMembers(t.Context(), []string{operation}, epoch) }))
+		reopened, err := s.Get(t.Context(), o.ID)
+		require.NoError(t, err)
+		if want := 1 - i; reopened.FailuresAccepted != want {
+			t.Errorf("%d failures are accepted after %d retries, want %d", reopened.FailuresAccepted, i+1, want)
+		}
+	}
+}
