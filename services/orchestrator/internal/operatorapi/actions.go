@@ -181,14 +181,14 @@ func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	loadOrchestration, total, err := a.deps.Actions.List(r.Context(), f)
+	found, total, err := a.deps.Actions.List(r.Context(), f)
 	if err != nil {
 		a.internalError(w, r, err)
 		return
 	}
-	out := operator.List[operator.Action]{Data: make([]operator.Action, 0, len(loadOrchestration)), Count: len(loadOrchestration), TotalCount: total}
-	for i := range loadOrchestration {
-		e := &loadOrchestration[i]
+	out := operator.List[operator.Action]{Data: make([]operator.Action, 0, len(found)), Count: len(found), TotalCount: total}
+	for i := range found {
+		e := &found[i]
 		out.Data = append(out.Data, operator.Action{
 			ID: e.ID, Time: e.At, Name: e.Name, Subject: e.Subject, Role: e.Role, Authentication: e.Authentication, Action: e.Action,
 			Target: e.Target, Detail: e.Detail, Outcome: string(e.Outcome), Reason: e.Reason,

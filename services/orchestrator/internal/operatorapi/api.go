@@ -333,11 +333,11 @@ func detail(body *operator.ActionRequest) string {
 
 // answerMissing answers a request for an action on an operation that is archived or does not exist.
 func (a *API) answerMissing(w http.ResponseWriter, r *http.Request, id string) {
-	loadOrchestration, err := a.deps.Operations.Read(r.Context(), []string{id})
+	found, err := a.deps.Operations.Read(r.Context(), []string{id})
 	switch {
 	case err != nil:
 		a.internalError(w, r, err)
-	case len(loadOrchestration) > 0:
+	case len(found) > 0:
 		a.fail(w, http.StatusConflict, fmt.Errorf("operation %s: %w: it is archived", id, engine.ErrNotPossible))
 	default:
 		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", id))

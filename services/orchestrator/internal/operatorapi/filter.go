@@ -82,21 +82,21 @@ func parseQuestion(q url.Values) (*question, error) {
 
 // several parses a parameter that may be repeated and may contain commas.
 func several(q url.Values, parameter string) ([]string, error) {
-	var loadOrchestration []string
+	var found []string
 	for _, list := range q[parameter] {
 		for value := range strings.SplitSeq(list, ",") {
-			if value == "" || slices.Contains(loadOrchestration, value) {
+			if value == "" || slices.Contains(found, value) {
 				continue
 			}
 			if len(value) > maxName {
 				return nil, fmt.Errorf("%s %.50q...: must have at most %d characters", parameter, value, maxName)
 			}
-			if loadOrchestration = append(loadOrchestration, value); len(loadOrchestration) > maxValues {
+			if found = append(found, value); len(found) > maxValues {
 				return nil, fmt.Errorf("%s: more than %d values", parameter, maxValues)
 			}
 		}
 	}
-	return loadOrchestration, nil
+	return found, nil
 }
 
 // oneOf is several for a parameter with known values.
@@ -105,7 +105,7 @@ func oneOf[T ~string](q url.Values, parameter string, allowed []T) ([]T, error) 
 	if err != nil {
 		return nil, err
 	}
-	var loadOrchestration []T
+	var found []T
 	for _, v := range values {
 		state, ok := operator.Spelled(v, allowed)
 		if !ok {
@@ -115,9 +115,9 @@ func oneOf[T ~string](q url.Values, parameter string, allowed []T) ([]T, error) 
 			}
 			return nil, fmt.Errorf("%s %.50q: allowed are %s", parameter, v, strings.Join(names, ", "))
 		}
-		loadOrchestration = append(loadOrchestration, state)
+		found = append(found, state)
 	}
-	return loadOrchestration, nil
+	return found, nil
 }
 
 func name(q url.Values, parameter string) (string, error) {

@@ -32,15 +32,15 @@ func (a *API) find(ctx context.Context, q *question) (*operator.OperationList, e
 	if err := a.locate(ctx, q); err != nil {
 		return nil, err
 	}
-	loadOrchestration, err := a.deps.Operations.List(ctx, q.Filter)
+	found, err := a.deps.Operations.List(ctx, q.Filter)
 	if err != nil {
 		return nil, err
 	}
 	if q.After == nil {
-		q.total, q.capped = loadOrchestration.Total, loadOrchestration.Capped
+		q.total, q.capped = found.Total, found.Capped
 	}
-	out := &operator.OperationList{TotalCountCapped: q.capped, NextCursor: q.cursor(loadOrchestration.Next)}
-	if out.Data, err = a.views(ctx, loadOrchestration.Rows); err != nil {
+	out := &operator.OperationList{TotalCountCapped: q.capped, NextCursor: q.cursor(found.Next)}
+	if out.Data, err = a.views(ctx, found.Rows); err != nil {
 		return nil, err
 	}
 	out.Count, out.TotalCount = len(out.Data), q.total
@@ -80,23 +80,23 @@ func places(all []*process.Process, wanted func(s *process.Step) bool) store.Pla
 		kind        event.OperationType
 		stage, step int
 	}
-	loadOrchestration := store.Places{}
+	found := store.Places{}
 	differ := map[place]bool{}
 	for _, p := range all {
 		for i := range p.Stages {
 			for j := range p.Stages[i].Steps {
 				if wanted(&p.Stages[i].Steps[j]) {
-					loadOrchestration = append(loadOrchestration, store.Place{Definition: p.Hash(), Type: p.Operation, Stage: i, Step: j})
+					found = append(found, store.Place{Definition: p.Hash(), Type: p.Operation, Stage: i, Step: j})
 				} else {
 					differ[place{p.Operation, i, j}] = true
 				}
 			}
 		}
 	}
-	for i := range loadOrchestration {
-		loadOrchestration[i].Always = !differ[place{loadOrchestration[i].Type, loadOrchestration[i].Stage, loadOrchestration[i].Step}]
+	for i := range found {
+		found[i].Always = !differ[place{found[i].Type, found[i].Stage, found[i].Step}]
 	}
-	return loadOrchestration
+	return found
 }
 
 func (a *API) get(w http.ResponseWriter, r *http.Request) {
