@@ -200,6 +200,9 @@ func TestPlans_PreparedStatements_FindRowsByKey(t *testing.T) {
 }
 
 // The counts of errors read no ended operations, and of the failed ones only those of their period.
+// Either index of a pair bounds what is read, and the planner takes the cheaper one for the data. Failing operations: operations_unfinished contains
+// those in progress and the pending ones, and operations_in_progress and operations_pending one state each, so that both ways read each unfinished
+// operation and no other. Failed operations: both indexes begin at the time; operations_finished also reads what has succeeded since then.
 func TestPlans_Errors_UseIndexes(t *testing.T) {
 	b := filled(t)
 	for name, c := range map[string]struct {
