@@ -94,7 +94,7 @@ func TestConsole_Outage_IsGroupedByError(t *testing.T) {
 	p.click(".figure", eval[string](p, `document.querySelector('.figure.text-bad').innerText.trim()`))
 	p.until("the figure opens as many rows as it says", `document.querySelectorAll('#main tbody tr').length === 10`)
 
-	// A message that nobody can read, on the way to the same page.
+	// The overview links to an unreadable message, which is redriven and dropped.
 	_, err := s.Bus.JetStream().PublishMsg(t.Context(), &nats.Msg{
 		Subject: event.DeadSubject(event.StreamResults), Data: []byte(`{"password": "CANARY", "step": "Register"}`),
 		Header: nats.Header{
