@@ -211,6 +211,11 @@ func TestRender_OrchestratorAndMonitor_AreLimited(t *testing.T) {
 			"$JS.API.STREAM.DELETE.KEB_COMMANDS", "$JS.API.STREAM.PURGE.KEB_RESULTS", "$JS.API.STREAM.CREATE.OTHER", "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.avs",
 			"$JS.API.CONSUMER.CREATE.KV_keb_stage.new", "$JS.API.DIRECT.GET.KV_keb_stage", "$KV.keb_stage.o.s.1.k",
 			"$JS.API.STREAM.MSG.GET.KV_keb_stage",
+			// It publishes dead letters again on the subjects of requests, results, signals and facts, but not on others beside them, and it reads no
+			// messages of other streams.
+			"keb.request", "keb.request.provision.S", "keb.result.avs", "keb.result.avs.S.x", "keb.signal", "keb.fact.provision", "keb.command.avs",
+			"keb.worker.avs.ping", "keb.ask.avs.x", "keb.ask.broker.credentials.avs", "$JS.API.STREAM.MSG.GET.KEB_RESULTS", "$JS.API.STREAM.MSG.DELETE.KEB_RESULTS",
+			"$JS.API.CONSUMER.MSG.NEXT.KEB_FACTS.broker", "$JS.API.STREAM.PURGE.KEB_DEAD", "$JS.API.STREAM.DELETE.KEB_DEAD",
 		},
 		event.UserMonitor: {
 			"$JS.API.STREAM.CREATE.KEB_COMMANDS", "$JS.API.STREAM.PURGE.KEB_DEAD", "$JS.API.CONSUMER.CREATE.KEB_FACTS.new", "$JS.API.CONSUMER.MSG.NEXT.KEB_FACTS.broker",
