@@ -186,15 +186,12 @@ func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	out := operator.List[operator.Action]{Data: make([]operator.Action, 0, len(found)), Count: len(found), TotalCount: total}
-	for i := range found {
-		e := &found[i]
-		out.Data = append(out.Data, operator.Action{
+	a.write(w, http.StatusOK, listOf(found, total, func(e store.Action) operator.Action {
+		return operator.Action{
 			ID: e.ID, Time: e.At, Name: e.Name, Subject: e.Subject, Role: e.Role, Authentication: e.Authentication, Action: e.Action,
 			Target: e.Target, Detail: e.Detail, Outcome: string(e.Outcome), Reason: e.Reason,
-		})
-	}
-	a.write(w, http.StatusOK, out)
+		}
+	}))
 }
 
 func parseActions(r *http.Request) (f store.ActionFilter, err error) {

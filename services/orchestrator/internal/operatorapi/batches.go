@@ -289,10 +289,7 @@ func holdScope(q *question, values url.Values) (scope hold.Scope, err error) {
 func (a *API) listBatches(w http.ResponseWriter, r *http.Request) {
 	var f store.BatchFilter
 	var err error
-	if f.State, err = parseState(r.URL.Query(), batch.States()); err == nil {
-		f.Limit, f.Offset, err = parsePage(r.URL.Query())
-	}
-	if err != nil {
+	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), batch.States()); err != nil {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
@@ -301,11 +298,7 @@ func (a *API) listBatches(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	out := operator.List[operator.Batch]{Data: make([]operator.Batch, 0, len(list)), Count: len(list), TotalCount: total}
-	for _, b := range list {
-		out.Data = append(out.Data, viewBatch(b))
-	}
-	a.write(w, http.StatusOK, out)
+	a.write(w, http.StatusOK, listOf(list, total, viewBatch))
 }
 
 func (a *API) getBatch(w http.ResponseWriter, r *http.Request) {
@@ -320,10 +313,7 @@ func (a *API) getBatch(w http.ResponseWriter, r *http.Request) {
 func (a *API) listBatchResults(w http.ResponseWriter, r *http.Request) {
 	var f store.BatchMemberFilter
 	var err error
-	if f.State, err = parseState(r.URL.Query(), batch.ResultStates()); err == nil {
-		f.Limit, f.Offset, err = parsePage(r.URL.Query())
-	}
-	if err != nil {
+	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), batch.ResultStates()); err != nil {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
@@ -337,14 +327,11 @@ func (a *API) listBatchResults(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	out := operator.List[operator.BatchResult]{Data: make([]operator.BatchResult, 0, len(list)), Count: len(list), TotalCount: total}
-	for i := range list {
-		m := &list[i]
-		out.Data = append(out.Data, operator.BatchResult{
+	a.write(w, http.StatusOK, listOf(list, total, func(m batch.Member) operator.BatchResult {
+		return operator.BatchResult{
 			OperationID: m.OperationID, InstanceID: m.InstanceID, State: operator.BatchResultState(m.State), Error: m.Error, At: optional(m.At),
-		})
-	}
-	a.write(w, http.StatusOK, out)
+		}
+	}))
 }
 
 // changeBatch pauses, resumes or cancels a batch.

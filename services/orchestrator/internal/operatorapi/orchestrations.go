@@ -161,15 +161,22 @@ func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	out := operator.List[operator.Orchestration]{Data: make([]operator.Orchestration, 0, len(list)), Count: len(list), TotalCount: total}
-	for _, o := range list {
-		out.Data = append(out.Data, viewOrchestration(o, tallies[o.ID], a.deps.Now().UTC()))
+	a.write(w, http.StatusOK, listOf(list, total, func(o *orchestration.Orchestration) operator.Orchestration {
+		return viewOrchestration(o, tallies[o.ID], a.deps.Now().UTC())
+	}))
+}
+
+// listOf returns a page of a list.
+func listOf[T, V any](rows []T, total int, view func(T) V) operator.List[V] {
+	out := operator.List[V]{Data: make([]V, len(rows)), Count: len(rows), TotalCount: total}
+	for i, row := range rows {
+		out.Data[i] = view(row)
 	}
-	a.write(w, http.StatusOK, out)
+	return out
 }
 
 // parseList parses the page and the state of a list.
-func parseList(q url.Values, allowed []orchestration.State) (state orchestration.State, limit, offset int, err error) {
+func parseList[T ~string](q url.Values, allowed []T) (state T, limit, offset int, err error) {
 	if state, err = parseState(q, allowed); err != nil {
 		return "", 0, 0, err
 	}
@@ -256,11 +263,7 @@ func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	out := operator.List[operator.Member]{Data: make([]operator.Member, 0, len(list)), Count: len(list), TotalCount: total}
-	for _, m := range list {
-		out.Data = append(out.Data, viewMember(o, m))
-	}
-	a.write(w, http.StatusOK, out)
+	a.write(w, http.StatusOK, listOf(list, total, func(m *orchestration.Member) operator.Member { return viewMember(o, m) }))
 }
 
 func (a *API) getMember(w http.ResponseWriter, r *http.Request) {

@@ -166,10 +166,7 @@ func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) {
 func (a *API) listWebhookDeliveries(w http.ResponseWriter, r *http.Request) {
 	var f store.WebhookMessageFilter
 	var err error
-	if f.State, err = parseState(r.URL.Query(), webhook.MessageStates()); err == nil {
-		f.Limit, f.Offset, err = parsePage(r.URL.Query())
-	}
-	if err != nil {
+	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), webhook.MessageStates()); err != nil {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
@@ -183,11 +180,7 @@ func (a *API) listWebhookDeliveries(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	out := operator.List[operator.WebhookDelivery]{Data: make([]operator.WebhookDelivery, 0, len(list)), Count: len(list), TotalCount: total}
-	for i := range list {
-		out.Data = append(out.Data, viewDelivery(&list[i]))
-	}
-	a.write(w, http.StatusOK, out)
+	a.write(w, http.StatusOK, listOf(list, total, func(m webhook.Message) operator.WebhookDelivery { return viewDelivery(&m) }))
 }
 
 func (a *API) webhookError(w http.ResponseWriter, r *http.Request, err error) {
