@@ -3,6 +3,7 @@ package mask
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -40,7 +41,7 @@ func value(v any) any {
 		}
 	case map[string]any:
 		for key := range v {
-			if text, ok := v[key].(string); ok && text != "" && isSecret(key) {
+			if text, ok := v[key].(string); ok && text != "" && IsSecret(key) {
 				v[key] = Redacted
 				continue
 			}
@@ -50,15 +51,11 @@ func value(v any) any {
 	return v
 }
 
-func isSecret(key string) bool {
-	key = strings.ToLower(key)
-	if key == "secret" {
+// IsSecret reports whether the value of a member is a secret, by its name.
+func IsSecret(name string) bool {
+	name = strings.ToLower(name)
+	if name == "secret" {
 		return true
 	}
-	for _, name := range secretNames {
-		if strings.HasSuffix(key, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(secretNames, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }

@@ -295,7 +295,7 @@ func show(o journal.Object) (map[string]any, error) {
 	if err := json.Unmarshal(o.Data, &body); err != nil {
 		return nil, fmt.Errorf("show %s %s: %w", o.Kind, o.ID, err)
 	}
-	mask(body)
+	redact(body)
 	body["kind"], body["id"] = o.Kind, o.ID
 	return body, nil
 }

@@ -1,20 +1,16 @@
 package admin
 
-import "strings"
+import "github.com/kyma-project/keb/libs/mask"
 
 const masked = "***"
 
-// secretNames are the suffixes (lower case) of members whose values are never shown. The names of secrets (targetSecret, secretName,
-// secretBindingName) are not secret.
-var secretNames = []string{"clientsecret", "password", "token", "kubeconfig", "secretkey", "credentials"}
-
-// mask replaces secrets in a decoded JSON document: members with these names, the data of Kubernetes Secrets, and entries
+// redact replaces secrets in a decoded JSON document: members that are named like a secret, the data of Kubernetes Secrets, and entries
 // {key, value, secret: true}.
-func mask(v any) {
+func redact(v any) {
 	switch v := v.(type) {
 	case []any:
 		for _, item := range v {
-			mask(item)
+			redact(item)
 		}
 	case map[string]any:
 		if v["kind"] == "Secret" {
@@ -30,28 +26,11 @@ func mask(v any) {
 			v["value"] = masked
 		}
 		for key, value := range v {
-			if isSecret(key, value) {
+			if text, ok := value.(string); ok && text != "" && mask.IsSecret(key) {
 				v[key] = masked
 				continue
 			}
-			mask(value)
+			redact(value)
 		}
 	}
-}
-
-func isSecret(key string, value any) bool {
-	text, ok := value.(string)
-	if !ok || text == "" {
-		return false
-	}
-	key = strings.ToLower(key)
-	if key == "secret" {
-		return true
-	}
-	for _, name := range secretNames {
-		if strings.HasSuffix(key, name) {
-			return true
-		}
-	}
-	return false
 }
