@@ -2,7 +2,8 @@
 /** Everything about one customer's runtime. */
 
 import { Resource } from '../api.js';
-import { absolute, badge, clock, count, dryMark, duration, errorLine, kind, lasting, operationURL, operationsURL, reasonOf, short, shownState, stamp, time, waitingWords } from '../format.js';
+import { askHold, askRelease, operationActions, scopeWords } from '../dialogs.js';
+import { absolute, badge, clock, count, dryMark, duration, errorLine, kind, lasting, operationURL, operationsURL, reasonOf, short, shownState, sign, stamp, time, waitingWords } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 import { failure } from './operations.js';
@@ -25,25 +26,82 @@ export function instance(ctx) {
   const url = `/instances/${encodeURIComponent(id)}`;
   const all = new Resource(ctx.api, url, { every: 5000, changed: ctx.update });
   const maintenance = new Resource(ctx.api, `${url}/maintenance-window`, { changed: ctx.update });
-  all.refresh();
+  const holds = new Resource(ctx.api, '/holds', { every: 3000, changed: ctx.update });
+  const refresh = () => {
+    all.refresh();
+    holds.refresh();
+  };
+  refresh();
   maintenance.refresh();
   const name = () => all.data?.detail?.runtime.name || all.data?.operations[0]?.runtimeName || short(id);
 
   return {
     title: () => `Runtime ${name()}`,
-    resume: () => all.refresh(),
+    resume: refresh,
     close: () => {
       all.close();
+      holds.close();
       maintenance.close();
     },
     render: () => [
       h('p', { class: 'crumb' }, h('a', { href: operationsURL({ instance: id }) }, 'Operations of this instance')),
       h('div', { class: 'title-row' },
-        h('h1', null, name(), ' ', h('span', { class: 'id' }, id)),
-        h('p', { class: 'muted small' }, all.at ? `as of ${clock(all.at)}` : '')),
+        h('div', null, h('h1', null, name(), ' ', h('span', { class: 'id' }, id)), h('p', { class: 'muted small' }, all.at ? `as of ${clock(all.at)}` : '')),
+        all.data && operator() ? buttons(all.data) : null),
       shown(all, content),
     ],
   };
+
+  function operator() {
+    return ctx.me.role === 'operator';
+  }
+
+  /** @param {any} d */
+  function buttons(d) {
+    const o = current(d);
+    return h('div', { class: 'actions', 'data-home': true, tabindex: -1, role: 'group', 'aria-label': 'Actions' }, h('div', { class: 'buttons' },
+      o?.state === 'failed' ? h('button', { key: 'retry', type: 'button', class: 'button primary', onclick: () => act(o, 'retry') }, `Retry the ${kind(o)}…`) : null,
+      d.detail?.deletedAt ? null : h('button', { key: 'hold', type: 'button', class: 'button', onclick: () => askHold(ctx, refresh, { instance: id }) }, 'Hold this instance…'),
+      o && !o.finishedAt && !o.cancelRequested ? h('button', { key: 'cancel', type: 'button', class: 'button danger-quiet', onclick: () => act(o, 'cancel') }, `Cancel the ${kind(o)}…`) : null));
+  }
+
+  /**
+   * Opens the dialog of an action. It needs the stages of the operation, which the list does not have.
+   * @param {import('../format.js').Operation} o
+   * @param {string} name
+   */
+  async function act(o, name) {
+    try {
+      const action = operationActions(ctx, await ctx.api.get(`/operations/${encodeURIComponent(o.id)}`), refresh).find((a) => a.name === name);
+      if (action) action.ask();
+      else ctx.notice('bad', `The ${kind(o)} has changed; this action is no longer possible.`);
+    } catch (e) {
+      ctx.notice('bad', /** @type {Error} */ (e).message);
+    }
+  }
+
+  /**
+   * Reports whether a hold applies to the instance. One that names an operation, a step, a worker or a system applies if it names the instance, too, or holds an operation of it.
+   * @param {any} hold
+   * @param {any} d
+   */
+  function applies(hold, d) {
+    const { scope } = hold;
+    if (d.operations.some((/** @type {any} */ o) => o.waiting?.hold === hold.id)) return true;
+    const last = d.operations[0];
+    /** @type {Record<string, string | undefined>} */
+    const own = { instance: id, plan: d.detail?.plan.name ?? last?.plan, region: d.detail?.runtime.region ?? last?.region, globalAccount: d.detail?.globalAccountId ?? last?.globalAccountId };
+    return Object.keys(own).every((member) => !scope[member] || scope[member] === own[member])
+      && (scope.instance || ['operation', 'step', 'worker', 'system'].every((member) => !scope[member]));
+  }
+
+  /** @param {any} hold @param {number} now */
+  function heldBy(hold, now) {
+    return h('div', { key: hold.id, class: 'callout edge-idle' }, sign('held'), h('div', null,
+      h('p', null, h('b', null, 'Hold: '), scopeWords(hold.scope), hold.orders === 'reject' ? '; new orders are rejected' : ''),
+      h('p', null, hold.reason, ' ', h('span', { class: 'muted' }, hold.createdBy, ' ', time(hold.createdAt, now), hold.until ? [', ends ', time(hold.until, now)] : null)),
+      operator() ? h('p', null, h('button', { type: 'button', class: 'button small', onclick: () => askRelease(ctx, hold, refresh) }, 'Release…')) : null));
+  }
 
   /** @param {any} d */
   function content(d) {
@@ -51,7 +109,9 @@ export function instance(ctx) {
     const i = d.detail;
     return [
       (d.problems ?? []).map((/** @type {string} */ p) => h('p', { key: p, class: 'note bad', role: 'status' }, `Only a part is shown: ${p}.`)),
-      i ? [states(i, now), facts(i)] : null,
+      i ? states(i, now) : null,
+      (holds.data?.data ?? []).filter((/** @type {any} */ hold) => applies(hold, d)).map((/** @type {any} */ hold) => heldBy(hold, now)),
+      i ? facts(i) : null,
       h('section', null, h('h2', null, 'Operations', h('span', { class: 'muted small' }, ` ${d.operationCount > d.operations.length ? `the newest ${d.operations.length} of ` : ''}${count(d.operationCount)}`)),
         d.operations.length ? operationRows(d.operations, now) : none('No operations are stored; old ones are removed.')),
       i ? h('section', null, h('h2', null, 'Bindings'), i.bindings?.length ? bindingRows(i.bindings, now) : none('No bindings.')) : null,
@@ -86,6 +146,9 @@ export function instance(ctx) {
     return h('dl', { class: 'facts' }, list.filter(([, v]) => v).map(([k, v]) => h('div', { key: k }, h('dt', null, k), h('dd', null, v))));
   }
 }
+
+/** Returns the operation in progress, or the newest one. @param {any} d @returns {import('../format.js').Operation | undefined} */
+const current = (d) => d.operations.find((/** @type {any} */ o) => o.state === 'in progress') ?? d.operations[0];
 
 const none = (/** @type {string} */ text) => h('p', { class: 'muted' }, text);
 

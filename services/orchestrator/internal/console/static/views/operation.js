@@ -2,9 +2,9 @@
 /** The view of one operation: its state, its history, and the actions of operators. */
 
 import { Refusal, Resource } from '../api.js';
-import { ask } from '../dialogs.js';
+import { operationActions } from '../dialogs.js';
 import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, operationsURL, plural, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
-import { copy, select, shown, table, th, viewerNote } from '../parts.js';
+import { copy, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { map, timeline } from '../timeline.js';
 import { h } from '../vdom.js';
@@ -17,11 +17,6 @@ const linesPerPage = 50;
 const purposes = {
   suspension: 'the runtime is removed, the instance stays', expiry: 'the instance has expired: its runtime is removed for good', unsuspension: 'the runtime of the suspended instance is made again',
 };
-
-/** What becomes of a step after a retry. @type {Record<string, string>} */
-const plans = { again: 'runs again', first: 'runs for the first time', unknown: 'condition not known yet' };
-
-const final = new Set(['succeeded', 'failed', 'cancelled']);
 
 /**
  * @param {import('../parts.js').Context} ctx
@@ -99,112 +94,12 @@ export function operation(ctx) {
 
   detail.refresh();
 
-  /**
-   * @param {string} action
-   * @param {object} body
-   * @param {string} done
-   */
-  const act = (action, body, done) => async () => {
-    try {
-      await ctx.api.send('POST', `${url}/${action}`, body);
-    } finally {
-      log.refresh();
-    }
-    ctx.notice('ok', done);
-  };
-
-  /** @param {Detail} o */
-  function askCancel(o) {
-    const inFlight = o.state === 'in progress' && !o.dueAt;
-    ask({
-      title: 'Cancel this operation?',
-      body: [
-        h('p', null, `The ${kind(o)} of instance `, h('code', null, o.instanceId), ' ends as ', h('b', null, 'cancelled'), ' and does not continue.'),
-        h('ul', null,
-          inFlight ? h('li', null, 'A worker has its command: it ends with the result of step ', h('code', null, o.step), ', or when the step\'s execution limit is reached.') : h('li', null, 'It ends immediately.'),
-          h('li', null, 'The objects that it created remain until a deprovisioning removes them.'),
-          h('li', null, 'It cannot be resumed.')),
-      ],
-      action: 'Cancel the operation', danger: true, typed: o.step || o.type,
-      run: act('cancel', {}, 'Cancellation requested.'),
-    });
-  }
-
-  /** @param {Detail} o */
-  function askSkip(o) {
-    const step = o.step ?? '';
-    ask({
-      title: 'Skip this step?',
-      body: [
-        h('p', null, 'Step ', h('code', null, step), ' is recorded as ', h('b', null, 'not completed'), ', and the operation continues with the next step.'),
-        h('ul', null,
-          h('li', null, 'The work of the step is not done. Later steps may need it and fail.'),
-          h('li', null, 'A later result of a worker for this step is ignored.'),
-          o.type === 'deprovision' ? h('li', null, 'A later deprovisioning runs it again.') : null),
-      ],
-      action: 'Skip the step', danger: true, typed: step,
-      run: act('skip', { step }, `Step ${step} is skipped.`),
-    });
-  }
-
-  /** @param {Detail} o */
-  function askRetry(o) {
-    const failed = o.stages.findIndex((s) => s.name === o.stage);
-    const reached = o.stages.slice(0, failed + 1).map((s) => s.name);
-    let stage = o.stage ?? '';
-    /** @type {{stage: string, step: string, plan: string, reason?: string}[] | undefined} */
-    let steps;
-    let problem = '';
-    const preview = async (/** @type {() => void} */ update) => {
-      const wanted = stage;
-      steps = undefined;
-      problem = '';
-      update();
-      try {
-        const answer = await ctx.api.send('POST', `${url}/retry`, { stage, dryRun: true });
-        if (stage === wanted) steps = answer.steps;
-      } catch (error) {
-        if (stage === wanted) problem = /** @type {Error} */ (error).message;
-      }
-      update();
-    };
-    let begun = false;
-    ask({
-      title: 'Retry this operation?',
-      body: (update) => {
-        if (!begun) {
-          begun = true;
-          queueMicrotask(() => preview(update));
-        }
-        return [
-          h('p', null, 'It becomes pending and runs again from the first step of a stage.'),
-          reached.length > 1 && select('Stage', 'stage', reached.map((name) => [name, name === o.stage ? `${name} (failed)` : name]), stage, (v) => {
-            stage = v;
-            preview(update);
-          }),
-          h('ul', null,
-            stage === (o.stage ?? '') ? h('li', null, 'Completed stages are not repeated.') : h('li', null, 'The stages from ', h('code', null, stage), ' on are repeated, although they are finished.'),
-            h('li', null, 'It is rejected if the instance has a newer operation.')),
-          problem ? h('p', { class: 'refusal' }, problem) : h('details', null,
-            h('summary', null, steps ? `${plural(steps.filter((s) => s.plan === 'again').length, 'step runs', 'steps run')} again` : 'Looking up the steps…'),
-            h('ul', null, (steps ?? []).map((s) => h('li', { key: s.step }, h('code', null, s.step), ' ', plans[s.plan] ?? s.plan, s.reason ? `: ${s.reason}` : '')))),
-        ];
-      },
-      action: 'Retry', run: () => act('retry', stage === (o.stage ?? '') ? {} : { stage }, 'The operation runs again.')(),
-    });
-  }
-
   /** @param {Detail} o */
   function buttons(o) {
     const viewer = ctx.me.role !== 'operator';
-    const button = (/** @type {string} */ name, /** @type {string} */ label, /** @type {() => void} */ onclick, kind = '') => h('button', {
-      key: name, type: 'button', class: `button ${kind}`, onclick, disabled: viewer, 'aria-describedby': viewer ? 'viewer' : undefined,
-    }, label);
-    const list = [
-      o.state === 'failed' ? button('retry', 'Retry…', () => askRetry(o), 'primary') : null,
-      o.state === 'in progress' && o.step ? button('skip', 'Skip step…', () => askSkip(o)) : null,
-      !final.has(o.state) && !o.cancelRequested ? button('cancel', 'Cancel…', () => askCancel(o), 'danger-quiet') : null,
-    ].filter(Boolean);
+    const list = operationActions(ctx, o, () => log.refresh()).map((a) => h('button', {
+      key: a.name, type: 'button', class: `button ${a.look}`, onclick: a.ask, disabled: viewer, 'aria-describedby': viewer ? 'viewer' : undefined,
+    }, a.label));
     // It stays when there is nothing to do, because it gets the focus of a button that is gone.
     return h('div', { class: 'actions', 'data-home': true, tabindex: -1, role: 'group', 'aria-label': 'Actions' },
       list.length ? [h('div', { class: 'buttons' }, list), viewer ? viewerNote('viewer') : null] : null);
