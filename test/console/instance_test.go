@@ -1,7 +1,12 @@
 package console
 
 import (
+	"net/http"
 	"testing"
+
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/kyma-project/keb/libs/event"
 )
 
 func TestConsole_Instance_IsHeldReleasedAndRetried(t *testing.T) {
@@ -57,4 +62,56 @@ func TestConsole_Instance_IsHeldReleasedAndRetried(t *testing.T) {
 	s.await(op, operator, "succeeded")
 	p.until("the hold is gone, and an ended operation allows no action", `document.querySelectorAll('#main .callout').length === 0
 		&& [...document.querySelectorAll('#main .actions button')].map((b) => b.innerText).join() === 'Hold this instance…'`)
+}
+
+func TestConsole_InstanceActions_AreFilteredAndSorted(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	s.script.set("Finish", fail("the quota is spent"))
+	s.start()
+	first, second := provision("azure"), provision("aws")
+	s.request(first, second)
+	for _, op := range []event.Operation{first, second} {
+		s.await(op, "", "failed")
+	}
+	// Both are rejected: a failed operation has no step to skip and cannot be cancelled.
+	for _, op := range []event.Operation{first, second} {
+		for _, action := range []string{"skip", "cancel"} {
+			if code := s.ask(http.MethodPost, "/operations/"+op.ID+"/"+action, "", `{"step":"Finish"}`, nil); code != http.StatusConflict {
+				t.Fatalf("%s: %d", action, code)
+			}
+		}
+	}
+	s.script.set("Finish", nil)
+	if code := s.ask(http.MethodPost, "/operations/"+second.ID+"/retry", "", "", nil); code != http.StatusNoContent {
+		t.Fatalf("retry: %d", code)
+	}
+
+	p := openTab(t, s)
+	p.open("/console/actions")
+	p.shows(".head", "5 actions")
+	p.until("every time has its date", `[...document.querySelectorAll('tbody time')].some((e) => /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/.test(e.innerText))`)
+	p.enter(`input[name="target"]`, second.ID+kb.Enter)
+	p.shows(".head", "3 actions")
+	eval[any](p, `(() => { const e = document.querySelector('select[name="outcome"]'); e.value = 'refused'; e.dispatchEvent(new Event('change', {bubbles: true})); })(); undefined`)
+	p.shows(".head", "2 actions")
+	p.until("the filters are in the address", `new URL(location).searchParams.get('target') === '`+second.ID+`' && new URL(location).searchParams.get('outcome') === 'refused'`)
+	p.open(eval[string](p, `location.pathname + location.search`))
+	p.shows(".head", "2 actions")
+	p.until("the filters survive the reload", `document.querySelector('input[name="target"]').value === '`+second.ID+`' && document.querySelector('select[name="outcome"]').value === 'refused'`)
+	s.accessible(p, "/console/actions")
+	eval[any](p, `(() => { const e = document.querySelector('select[name="action"]'); e.value = 'retry'; e.dispatchEvent(new Event('change', {bubbles: true})); })(); undefined`)
+	p.shows(".empty", "No actions match these filters.")
+	p.click("button", "Clear all")
+	p.shows(".head", "5 actions")
+
+	p.open("/console/workers")
+	names := `[...document.querySelectorAll('tbody th')].map((e) => e.innerText).join()`
+	p.until("the workers are in the order of their states", names+` === 'alpha,beta' && document.querySelector('th[aria-sort="ascending"]').innerText.startsWith('State')`)
+	p.click(".sort", "Worker")
+	p.click(".sort", "Worker ▲")
+	p.until("the names are descending", names+` === 'beta,alpha' && location.search === '?sort=-name' && document.querySelector('th[aria-sort="descending"]').innerText.startsWith('Worker')`)
+	p.open("/console/workers?sort=-name")
+	p.until("the order survives the reload", names+` === 'beta,alpha'`)
 }

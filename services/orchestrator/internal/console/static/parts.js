@@ -1,7 +1,7 @@
 // @ts-check
 /** Components that several views share. */
 
-import { Unreachable } from './api.js';
+import { Resource, Unreachable } from './api.js';
 import { clock } from './format.js';
 import { h } from './vdom.js';
 
@@ -61,6 +61,88 @@ export function table(caption, head, body, className = '') {
  * @param {string} [className]
  */
 export const th = (label, className = '') => h('th', { scope: 'col', class: className }, label);
+
+/**
+ * Renders the header of a column that sorts.
+ * @param {Child} label
+ * @param {'ascending' | 'descending' | ''} direction of the current order, empty if it is by another column
+ * @param {() => void} sort
+ * @param {string} [className]
+ */
+export const sorter = (label, direction, sort, className = '') => h('th', { scope: 'col', class: className, 'aria-sort': direction || undefined },
+  h('button', { type: 'button', class: 'sort', onclick: sort }, label, h('span', { 'aria-hidden': 'true' }, { ascending: ' ▲', descending: ' ▼', '': ' ' }[direction])));
+
+/**
+ * Returns a list whose filters, order and page are in the URL.
+ * @param {Context} ctx
+ * @param {string} base the path of the view
+ * @param {number} every the time between two refreshes, in milliseconds
+ * @param {(get: (name: string) => string) => string} path the request for the values of the URL
+ * @param {() => void} [changed]
+ */
+export function listOf(ctx, base, every, path, changed = ctx.update) {
+  let { params } = ctx;
+  const get = (/** @type {string} */ name) => params.get(name) ?? '';
+  const list = new Resource(ctx.api, () => path(get), { every, changed });
+  list.refresh();
+  /** @param {Record<string, string>} change @param {boolean} [replace] */
+  function filter(change, replace) {
+    const next = new URLSearchParams(params);
+    for (const [name, value] of Object.entries(change)) {
+      if (value) next.set(name, value);
+      else next.delete(name);
+    }
+    ctx.go(base + (next.size ? `?${next}` : ''), replace);
+  }
+  const page = () => Math.max(1, Number(get('page')) || 1);
+  return {
+    list, get, filter, page,
+    /** The parts of a view. */
+    view: {
+      resume: () => list.refresh(),
+      close: () => list.close(),
+      query: (/** @type {URLSearchParams} */ next) => {
+        const before = path(get);
+        params = next;
+        if (path(get) === before) return;
+        list.reset();
+        list.refresh();
+      },
+    },
+    /**
+     * Renders the buttons of the pages.
+     * @param {number} total
+     * @param {number} size
+     */
+    pages: (total, size) => (total <= size ? null : h('nav', { class: 'pager', 'aria-label': 'Pages' },
+      h('button', { type: 'button', class: 'button', disabled: page() === 1, onclick: () => filter({ page: page() > 2 ? String(page() - 1) : '' }) }, 'Newer'),
+      h('button', { type: 'button', class: 'button', disabled: page() * size >= total, onclick: () => filter({ page: String(page() + 1) }) }, 'Older'))),
+    /**
+     * Returns the order of rows: headers that sort them if all rows are on the page, and the sorted rows.
+     * @param {any[]} rows
+     * @param {boolean} whole whether all rows are on the page
+     * @param {string} first the first order: the name of a column, after "-" if it is descending
+     * @param {Record<string, (row: any) => string | number>} columns the values to sort by; numbers are descending at first
+     */
+    order: (rows, whole, first, columns) => {
+      const wanted = get('sort').replace('-', '') in columns ? get('sort') : first;
+      const down = wanted.startsWith('-');
+      const column = wanted.replace('-', '');
+      const value = columns[column];
+      return {
+        rows: whole ? [...rows].sort((a, b) => (down ? -1 : 1) * compare(value(a), value(b))) : rows,
+        th: (/** @type {string} */ label, /** @type {string} */ name, className = '') => {
+          if (!whole || !rows.length) return th(label, className);
+          const next = column === name ? `${down ? '' : '-'}${name}` : `${typeof columns[name](rows[0]) === 'number' ? '-' : ''}${name}`;
+          return sorter(label, column !== name ? '' : down ? 'descending' : 'ascending', () => filter({ sort: next === first ? '' : next }), className);
+        },
+      };
+    },
+  };
+}
+
+/** @param {string | number} a @param {string | number} b */
+const compare = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b : String(a).localeCompare(String(b)));
 
 /**
  * Renders a filter with a list of options.

@@ -1,9 +1,8 @@
 // @ts-check
 /** The view of the actions of operators. */
 
-import { Resource } from '../api.js';
 import { absolute, badge, operationURL, plural, short, stamp, time } from '../format.js';
-import { shown, table, th } from '../parts.js';
+import { listOf, select, shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 
 const pageSize = 50;
@@ -11,42 +10,66 @@ const pageSize = 50;
 /** @type {Record<string, string>} */
 const looks = { done: 'succeeded', refused: 'cancelled', failed: 'failed', begun: 'in progress' };
 
+/** The filters of the API. */
+const filters = ['name', 'action', 'target', 'outcome'];
+
+/** The actions by their target. @type {[string, string][]} */
+const names = [
+  'retry', 'skip', 'cancel', 'create_hold', 'release_hold', 'order_batch', 'pause_batch', 'resume_batch', 'cancel_batch', 'upgrade_kyma', 'upgrade_cluster', 'pause_orchestration', 'resume_orchestration',
+  'approve_orchestration', 'retry_orchestration', 'cancel_orchestration', 'redrive_dead_letter', 'drop_dead_letter', 'create_webhook', 'delete_webhook', 'enable_webhook', 'disable_webhook', 'test_webhook',
+  'apply_limits', 'replay_facts',
+].map((name) => [name, name]);
+
 /**
  * @param {import('../parts.js').Context} ctx
  * @returns {import('../parts.js').View}
  */
 export function actions(ctx) {
-  let params = ctx.params;
-  const page = () => Math.max(1, Number(params.get('page')) || 1);
-  const list = new Resource(ctx.api, () => `/actions?page_size=${pageSize}&page=${page()}`, { every: 10_000, changed: ctx.update });
-  list.refresh();
-  const go = (/** @type {number} */ n) => ctx.go('/console/actions' + (n > 1 ? `?page=${n}` : ''));
+  const { list, get, filter, pages, view } = listOf(ctx, '/console/actions', 10_000, (value) => {
+    const query = new URLSearchParams({ page_size: String(pageSize), page: value('page') || '1' });
+    for (const name of filters) if (value(name)) query.set(name, value(name));
+    return `/actions?${query}`;
+  });
+  /** What is entered and not applied yet. @type {Record<string, string>} */
+  const entered = {};
+  /** Renders a filter that is applied when its field is left or Enter is pressed. @param {string} label @param {string} name @param {string} hint */
+  const field = (label, name, hint) => h('label', { class: 'field' }, h('span', null, label), h('input', {
+    type: 'search', name, value: entered[name] ?? get(name), placeholder: hint, autocomplete: 'off', spellcheck: 'false',
+    oninput: (/** @type {any} */ e) => { entered[name] = e.target.value; },
+    onchange: (/** @type {any} */ e) => {
+      delete entered[name];
+      filter({ [name]: e.target.value.trim(), page: '' });
+    },
+  }));
   return {
     title: () => 'Actions',
-    resume: () => list.refresh(),
-    close: () => list.close(),
-    query: (next) => {
-      params = next;
-      list.reset();
-      list.refresh();
-    },
+    ...view,
     render: () => [
-      h('div', { class: 'head' }, h('h1', null, 'Actions'), h('p', { class: 'muted small' }, list.data ? plural(list.data.totalCount, 'action') : '')),
+      h('div', { class: 'head' }, h('h1', null, 'Actions'), h('p', { class: 'muted small', role: 'status' }, list.data ? plural(list.data.totalCount, 'action') : '')),
       h('p', null, 'You are ', h('b', null, ctx.me.name), ' with the role ', h('b', null, ctx.me.role),
         ctx.me.authentication === 'none' ? '. Access control is off: anyone who reaches this page is an operator.' : `, authenticated by ${ctx.me.authentication === 'oidc' ? 'the identity provider' : 'a token'}.`),
+      h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter actions', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
+        field('Who', 'name', 'Exact name'),
+        select('Action', 'action', [['', 'All actions'], ...names], get('action'), (v) => filter({ action: v, page: '' })),
+        field('Target', 'target', 'ID of an operation, …'),
+        select('Outcome', 'outcome', [['', 'All outcomes'], ...Object.keys(looks).map((o) => /** @type {[string, string]} */ ([o, o]))], get('outcome'), (v) => filter({ outcome: v, page: '' })),
+        h('button', { type: 'button', class: 'button plain', disabled: !filtered(), onclick: () => ctx.go('/console/actions') }, 'Clear all')),
       shown(list, (d) => (d.data.length ? [
-        table('Actions, newest first', [th('When'), th('Who'), th('Action'), th('Target'), th('Outcome')], h('tbody', null, d.data.map((/** @type {any} */ a) => h('tr', null,
-          h('td', { class: 'nowrap' }, h('span', { title: absolute(a.time) }, stamp(a.time)), ' ', h('span', { class: 'muted' }, time(a.time, ctx.now()))),
+        table('Actions, newest first', [th('When'), th('Who'), th('Action'), th('Target'), th('Outcome')], h('tbody', null, d.data.map((/** @type {any} */ a) => h('tr', { key: a.id },
+          h('td', { class: 'nowrap' }, h('time', { datetime: a.time, title: absolute(a.time) }, stamp(a.time)), ' ', h('span', { class: 'muted' }, time(a.time, ctx.now()))),
           h('td', { class: 'nowrap' }, a.name, h('span', { class: 'muted' }, ` ${a.role}`)),
           h('td', { class: 'nowrap' }, a.action, a.detail ? [' ', h('code', null, a.detail)] : null),
           h('td', null, target(a)),
           h('td', { class: 'wide' }, badge(looks[a.outcome] ?? 'pending', a.outcome), a.reason ? h('span', { class: 'words' }, a.reason) : null)))), 'cards'),
-        d.totalCount > pageSize ? h('nav', { class: 'pager', 'aria-label': 'Pages' },
-          h('button', { type: 'button', class: 'button', disabled: page() === 1, onclick: () => go(page() - 1) }, 'Newer'),
-          h('button', { type: 'button', class: 'button', disabled: page() * pageSize >= d.totalCount, onclick: () => go(page() + 1) }, 'Older')) : null,
-      ] : h('div', { class: 'empty' }, h('p', null, h('b', null, 'No actions yet.'), ' Retries, skipped steps and cancellations by operators appear here.')))),
+        pages(d.totalCount, pageSize),
+      ] : h('div', { class: 'empty' }, filtered() ? h('p', null, h('b', null, 'No actions match these filters.'))
+        : h('p', null, h('b', null, 'No actions yet.'), ' Retries, skipped steps and cancellations by operators appear here.')))),
     ],
   };
+
+  function filtered() {
+    return filters.some((name) => get(name));
+  }
 }
 
 /** @param {any} a */

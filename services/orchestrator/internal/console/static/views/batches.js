@@ -4,7 +4,7 @@
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
 import { badge, count, operationLink, plural, short, time } from '../format.js';
-import { select, shown, table, th, viewerNote } from '../parts.js';
+import { listOf, select, shown, table, th, viewerNote } from '../parts.js';
 import { h } from '../vdom.js';
 
 const pageSize = 50;
@@ -117,22 +117,31 @@ const progress = (b) => h('progress', { max: Math.max(1, b.total), value: b.tota
  * @returns {import('../parts.js').View}
  */
 export function batches(ctx) {
-  const list = new Resource(ctx.api, `/batches?page_size=${pageSize}`, { every: 3000, changed: ctx.update });
-  list.refresh();
+  const { list, order, view } = listOf(ctx, '/console/batches', 3000, () => `/batches?page_size=${pageSize}`);
+
+  /** @param {any} d */
+  function rows(d) {
+    const numbers = ['done', 'failed', 'skipped', 'total'];
+    const sorted = order(d.data, d.totalCount === d.data.length, '-ordered', {
+      state: (b) => b.state, action: actionWords, progress: (b) => (b.total ? 1 - b.waiting / b.total : 0), ordered: (b) => Date.parse(b.createdAt), reason: (b) => b.reason,
+      ...Object.fromEntries(numbers.map((n) => [n, (/** @type {any} */ b) => b[n]])),
+    });
+    return table('Batches', [th('Batch'), sorted.th('State', 'state'), sorted.th('Action', 'action'), sorted.th('Progress', 'progress'),
+      ...numbers.map((n) => sorted.th(n[0].toUpperCase() + n.slice(1), n, 'number')), sorted.th('Ordered', 'ordered'), sorted.th('Reason', 'reason')],
+    h('tbody', null, sorted.rows.map((/** @type {any} */ b) => h('tr', { key: b.id },
+      h('th', { scope: 'row' }, h('a', { href: `/console/batches/${b.id}`, class: 'mono', 'data-row': true, title: b.id }, short(b.id))),
+      h('td', null, look(b.state)), h('td', { class: 'nowrap' }, actionWords(b)), h('td', null, progress(b)),
+      ...numbers.map((n) => h('td', { class: 'number', 'data-label': n }, count(b[n]))),
+      h('td', { class: 'nowrap' }, b.createdBy, ' ', h('span', { class: 'muted' }, time(b.createdAt, ctx.now()))),
+      h('td', { class: 'wide' }, b.reason)))), 'cards');
+  }
+
   return {
     title: () => 'Batches',
-    resume: () => list.refresh(),
-    close: () => list.close(),
+    ...view,
     render: () => [
       h('div', { class: 'head' }, h('h1', null, 'Batches'), h('p', { class: 'muted small' }, list.data ? plural(list.data.totalCount, 'batch', 'batches') : '')),
-      shown(list, (d) => (d.data.length ? table('Batches, newest first',
-        [th('Batch'), th('State'), th('Action'), th('Progress'), th('Done', 'number'), th('Failed', 'number'), th('Skipped', 'number'), th('Total', 'number'), th('Ordered'), th('Reason')],
-        h('tbody', null, d.data.map((/** @type {any} */ b) => h('tr', { key: b.id },
-          h('th', { scope: 'row' }, h('a', { href: `/console/batches/${b.id}`, class: 'mono', 'data-row': true, title: b.id }, short(b.id))),
-          h('td', null, look(b.state)), h('td', { class: 'nowrap' }, actionWords(b)), h('td', null, progress(b)),
-          ...['done', 'failed', 'skipped', 'total'].map((n) => h('td', { class: 'number', 'data-label': n }, count(b[n]))),
-          h('td', { class: 'nowrap' }, b.createdBy, ' ', h('span', { class: 'muted' }, time(b.createdAt, ctx.now()))),
-          h('td', { class: 'wide' }, b.reason)))), 'cards')
+      shown(list, (d) => (d.data.length ? rows(d)
         : h('div', { class: 'empty' }, h('p', null, h('b', null, 'There are no batches.'), ' Filter the operations, and act on all that match.')))),
       list.data?.totalCount > pageSize ? h('p', { class: 'muted small' }, `The newest ${pageSize} are shown; `, h('code', null, 'keb batches --page 2'), ' lists the others.') : null,
     ],

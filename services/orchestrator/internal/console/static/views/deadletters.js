@@ -4,7 +4,7 @@
 import { Resource } from '../api.js';
 import { ask } from '../dialogs.js';
 import { badge, count, operationLink, operationURL, plural, short, stamp, time } from '../format.js';
-import { shown, table, th, viewerNote } from '../parts.js';
+import { listOf, shown, table, th, viewerNote } from '../parts.js';
 import { h } from '../vdom.js';
 
 const pageSize = 50;
@@ -18,53 +18,41 @@ const bytes = (n) => (n < 10_000 ? plural(n, 'byte') : `${count(Math.round(n / 1
  * @returns {import('../parts.js').View}
  */
 export function deadLetters(ctx) {
-  let params = ctx.params;
-  const path = () => `/dead-letters?page_size=${pageSize}${params.get('before') ? `&before=${encodeURIComponent(params.get('before') ?? '')}` : ''}`;
-  const list = new Resource(ctx.api, path, { every: 5000, changed: ctx.update });
-  list.refresh();
+  const { list, get, order, view } = listOf(ctx, base, 5000, (value) => `/dead-letters?page_size=${pageSize}${value('before') ? `&before=${encodeURIComponent(value('before'))}` : ''}`);
   return {
     title: () => 'Dead letters',
-    resume: () => list.refresh(),
-    close: () => list.close(),
-    query: (next) => {
-      params = next;
-      list.reset();
-      list.refresh();
-    },
+    ...view,
     render: () => [
       h('div', { class: 'head' }, h('h1', null, 'Dead letters'),
         h('p', { class: 'muted small', role: 'status' }, list.data ? plural(list.data.totalCount, 'message') : '')),
       h('p', { class: 'muted' }, 'Messages on the bus that their consumer could not read, or that failed repeatedly. They are kept for 30 days.'),
-      shown(list, (d) => (d.data.length ? [rows(d.data, ctx.now()), pager(d, params)]
-        : h('div', { class: 'empty' }, h('p', null, h('b', null, params.get('before') ? 'There are no older dead letters.' : 'There are no dead letters.'))))),
+      shown(list, (d) => (d.data.length ? [rows(d), pager(d)]
+        : h('div', { class: 'empty' }, h('p', null, h('b', null, get('before') ? 'There are no older dead letters.' : 'There are no dead letters.'))))),
     ],
   };
-}
 
-/**
- * @param {any} d
- * @param {URLSearchParams} params
- */
-function pager(d, params) {
-  if (!d.nextBefore && !params.get('before')) return null;
-  return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-    params.get('before') ? h('a', { class: 'button', href: base }, 'Newest') : null,
-    d.nextBefore ? h('a', { class: 'button', href: `${base}?before=${d.nextBefore}` }, 'Older') : null);
-}
+  /** @param {any} d */
+  function pager(d) {
+    if (!d.nextBefore && !get('before')) return null;
+    return h('nav', { class: 'pager', 'aria-label': 'Pages' },
+      get('before') ? h('a', { class: 'button', href: base }, 'Newest') : null,
+      d.nextBefore ? h('a', { class: 'button', href: `${base}?before=${d.nextBefore}` }, 'Older') : null);
+  }
 
-/**
- * @param {any[]} data
- * @param {number} now
- */
-function rows(data, now) {
-  return table('Dead letters, newest first', [th('Number'), th('Time'), th('Consumer'), th('Subject and reason'), th('Operation'), th('Size', 'number')],
-    h('tbody', null, data.map((d) => h('tr', { key: d.id },
-      h('th', { scope: 'row' }, h('a', { href: `${base}/${d.id}`, 'data-row': true }, String(d.id))),
-      h('td', { class: 'nowrap' }, time(d.time, now)),
-      h('td', { 'data-label': 'consumer' }, d.consumer),
-      h('td', { class: 'wide' }, h('code', null, d.subject), h('span', { class: 'failure', title: d.reason }, d.reason)),
-      h('td', { 'data-label': 'operation' }, d.operation ? operationLink(d.operation) : h('span', { class: 'muted' }, 'none')),
-      h('td', { class: 'number nowrap' }, bytes(d.size))))), 'operations cards');
+  /** @param {any} d */
+  function rows(d) {
+    const sorted = order(d.data, !d.nextBefore && !get('before'), '-number', {
+      number: (l) => l.id, time: (l) => Date.parse(l.time), consumer: (l) => l.consumer, subject: (l) => `${l.subject} ${l.reason}`, size: (l) => l.size,
+    });
+    return table('Dead letters', [sorted.th('Number', 'number'), sorted.th('Time', 'time'), sorted.th('Consumer', 'consumer'), sorted.th('Subject and reason', 'subject'), th('Operation'), sorted.th('Size', 'size', 'number')],
+      h('tbody', null, sorted.rows.map((/** @type {any} */ l) => h('tr', { key: l.id },
+        h('th', { scope: 'row' }, h('a', { href: `${base}/${l.id}`, 'data-row': true }, String(l.id))),
+        h('td', { class: 'nowrap' }, time(l.time, ctx.now())),
+        h('td', { 'data-label': 'consumer' }, l.consumer),
+        h('td', { class: 'wide' }, h('code', null, l.subject), h('span', { class: 'failure', title: l.reason }, l.reason)),
+        h('td', { 'data-label': 'operation' }, l.operation ? operationLink(l.operation) : h('span', { class: 'muted' }, 'none')),
+        h('td', { class: 'number nowrap' }, bytes(l.size))))), 'operations cards');
+  }
 }
 
 /**

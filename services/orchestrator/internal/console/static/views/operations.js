@@ -4,7 +4,7 @@
 import { Resource, Unreachable } from '../api.js';
 import { ask } from '../dialogs.js';
 import { badge, count, dryMark, duration, errorLine, filterStates, instanceURL, kind, lasting, operationURL, plural, reasonOf, reasons, short, shownState, time, typeNames, usefulEnd, waitingWords } from '../format.js';
-import { select, shown, table, th } from '../parts.js';
+import { select, shown, sorter, table, th } from '../parts.js';
 import { remember, remembered } from '../settings.js';
 import { Stream } from '../stream.js';
 import { h } from '../vdom.js';
@@ -384,15 +384,12 @@ function nothing(filtered) {
  * @param {(order: string) => void} sort
  */
 function rows(data, now, order, sort) {
-  /** @type {(label: string, to: string, direction: string, className?: string) => import('../vdom.js').Child} */
-  const sorter = (label, to, direction, className = '') => h('th', { scope: 'col', class: className, 'aria-sort': direction === 'none' ? undefined : direction },
-    h('button', { type: 'button', class: 'sort', onclick: () => sort(to) }, label, h('span', { 'aria-hidden': 'true' }, { ascending: ' ▲', descending: ' ▼' }[direction] ?? ' ')));
-  const by = (/** @type {string} */ name) => (order === name ? 'descending' : 'none');
+  const by = (/** @type {string} */ name) => (order === name ? 'descending' : '');
   return table(`Operations, ${(orders.find(([name]) => name === order)?.[1] ?? orders[0][1]).toLowerCase()}`, [
-    th('Operation'), sorter('State', order === 'state' ? '' : 'state', by('state')), th('Runtime'), th('Type'), th('Plan'),
-    sorter('Step, attempts and reason', order === 'attempts' ? '' : 'attempts', by('attempts')),
-    sorter('Created', order === '' ? 'oldest' : '', order === '' ? 'descending' : order === 'oldest' ? 'ascending' : 'none'),
-    sorter('Took', order === 'duration' ? '' : 'duration', by('duration'), 'number')],
+    th('Operation'), sorter('State', by('state'), () => sort(order === 'state' ? '' : 'state')), th('Runtime'), th('Type'), th('Plan'),
+    sorter('Step, attempts and reason', by('attempts'), () => sort(order === 'attempts' ? '' : 'attempts')),
+    sorter('Created', order === '' ? 'descending' : order === 'oldest' ? 'ascending' : '', () => sort(order === '' ? 'oldest' : '')),
+    sorter('Took', by('duration'), () => sort(order === 'duration' ? '' : 'duration'), 'number')],
   h('tbody', null, data.map((o) => row(o, now))), 'operations cards');
 }
 

@@ -1,11 +1,10 @@
 // @ts-check
 /** The list of orchestrations, and the dialog that orders one. */
 
-import { Resource } from '../api.js';
 import { share } from '../charts.js';
 import { ask } from '../dialogs.js';
 import { badge, colour, count, dryMark, duration, plural, short, spelled, time, typeNames } from '../format.js';
-import { select, shown, table, th, viewerNote } from '../parts.js';
+import { listOf, select, shown, table, th, viewerNote } from '../parts.js';
 import { h } from '../vdom.js';
 
 const pageSize = 50;
@@ -60,35 +59,16 @@ const pace = (o, now) => [o.progress.inProgress ? `${count(o.progress.inProgress
  * @returns {import('../parts.js').View}
  */
 export function orchestrations(ctx) {
-  let params = ctx.params;
-  const page = () => Math.max(1, Number(params.get('page')) || 1);
-  const list = new Resource(ctx.api, () => {
-    const query = new URLSearchParams({ page_size: String(pageSize), page: String(page()) });
-    if (params.get('state')) query.set('state', params.get('state') ?? '');
+  const { list, get, filter, pages, order, view } = listOf(ctx, '/console/orchestrations', 5000, (value) => {
+    const query = new URLSearchParams({ page_size: String(pageSize), page: value('page') || '1' });
+    if (value('state')) query.set('state', value('state'));
     return `/orchestrations?${query}`;
-  }, { every: 5000, changed: ctx.update });
-  list.refresh();
+  });
   const viewer = () => ctx.me.role !== 'operator';
-
-  /** @param {Record<string, string>} change */
-  function filter(change) {
-    const next = new URLSearchParams(params);
-    for (const [name, value] of Object.entries(change)) {
-      if (value) next.set(name, value);
-      else next.delete(name);
-    }
-    ctx.go('/console/orchestrations' + (next.size ? `?${next}` : ''));
-  }
 
   return {
     title: () => 'Orchestrations',
-    resume: () => list.refresh(),
-    close: () => list.close(),
-    query: (next) => {
-      params = next;
-      list.reset();
-      list.refresh();
-    },
+    ...view,
     render: () => [
       h('div', { class: 'title-row' },
         h('div', { class: 'head' }, h('h1', null, 'Orchestrations'), h('p', { class: 'muted small' }, list.data ? plural(list.data.totalCount, 'orchestration') : '')),
@@ -96,27 +76,27 @@ export function orchestrations(ctx) {
           h('button', { type: 'button', class: 'button', disabled: viewer(), 'aria-describedby': viewer() ? 'viewer' : undefined, onclick: () => askOrder(ctx) }, 'Order an upgrade…')),
         viewer() ? viewerNote('viewer') : null)),
       h('form', { class: 'filters', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
-        select('State', 'state', [['', 'All states'], ...states], params.get('state') ?? '', (v) => filter({ state: v, page: '' }))),
-      shown(list, (d) => (d.data.length ? [
-        table('Orchestrations, newest first', [th('Orchestration'), th('State'), th('Upgrades'), th('Progress'), th('Failed', 'number'), th('Targets'), th('Created'), th('Description')],
-          h('tbody', null, d.data.map((/** @type {any} */ o) => h('tr', { key: o.orchestrationID },
-            h('th', { scope: 'row' }, h('a', { href: `/console/orchestrations/${o.orchestrationID}`, class: 'mono', 'data-row': true, title: o.orchestrationID }, short(o.orchestrationID))),
-            h('td', { class: 'nowrap' }, status(o)), h('td', { class: 'nowrap' }, typeNames[o.type] ?? o.type, ' ', h('span', { class: 'mono' }, version(o.parameters)), dry(o)),
-            h('td', { class: 'nowrap progress-cell' }, o.progress.total ? [progressBar(o.progress), ` ${count(o.progress.ended)} / ${count(o.progress.total)}`,
-              h('span', { class: 'words small muted' }, pace(o, ctx.now()))] : h('span', { class: 'muted' }, '–')),
-            h('td', { class: `number ${o.progress.failed ? 'text-bad' : ''}`, 'data-label': 'failed' }, count(o.progress.failed)),
-            h('td', null, targets(o.parameters.targets)), h('td', { class: 'nowrap' }, time(o.createdAt, ctx.now())), h('td', { class: 'wide' }, o.description)))), 'cards'),
-        pages(d.totalCount),
-      ] : h('div', { class: 'empty' }, h('p', null, h('b', null, params.size ? 'No orchestrations match these filters.' : 'No orchestrations yet.'), ' ', h('code', null, 'keb upgrade kyma -t all'), ' creates one.')))),
+        select('State', 'state', [['', 'All states'], ...states], get('state'), (v) => filter({ state: v, page: '' }))),
+      shown(list, (d) => (d.data.length ? [rows(d), pages(d.totalCount, pageSize)]
+        : h('div', { class: 'empty' }, h('p', null, h('b', null, get('state') || get('page') ? 'No orchestrations match these filters.' : 'No orchestrations yet.'), ' ', h('code', null, 'keb upgrade kyma -t all'), ' creates one.')))),
     ],
   };
 
-  /** @param {number} total */
-  function pages(total) {
-    if (total <= pageSize) return null;
-    return h('nav', { class: 'pager', 'aria-label': 'Pages' },
-      h('button', { type: 'button', class: 'button', disabled: page() === 1, onclick: () => filter({ page: page() > 2 ? String(page() - 1) : '' }) }, 'Newer'),
-      h('button', { type: 'button', class: 'button', disabled: page() * pageSize >= total, onclick: () => filter({ page: String(page() + 1) }) }, 'Older'));
+  /** @param {any} d */
+  function rows(d) {
+    const sorted = order(d.data, d.totalCount === d.data.length, '-created', {
+      state: (o) => spelled(o.state), upgrades: (o) => `${typeNames[o.type] ?? o.type} ${version(o.parameters)}`, progress: (o) => (o.progress.total ? o.progress.ended / o.progress.total : 0),
+      failed: (o) => o.progress.failed, created: (o) => Date.parse(o.createdAt), description: (o) => o.description ?? '',
+    });
+    return table('Orchestrations', [th('Orchestration'), sorted.th('State', 'state'), sorted.th('Upgrades', 'upgrades'), sorted.th('Progress', 'progress'), sorted.th('Failed', 'failed', 'number'),
+      th('Targets'), sorted.th('Created', 'created'), sorted.th('Description', 'description')],
+    h('tbody', null, sorted.rows.map((/** @type {any} */ o) => h('tr', { key: o.orchestrationID },
+      h('th', { scope: 'row' }, h('a', { href: `/console/orchestrations/${o.orchestrationID}`, class: 'mono', 'data-row': true, title: o.orchestrationID }, short(o.orchestrationID))),
+      h('td', { class: 'nowrap' }, status(o)), h('td', { class: 'nowrap' }, typeNames[o.type] ?? o.type, ' ', h('span', { class: 'mono' }, version(o.parameters)), dry(o)),
+      h('td', { class: 'nowrap progress-cell' }, o.progress.total ? [progressBar(o.progress), ` ${count(o.progress.ended)} / ${count(o.progress.total)}`,
+        h('span', { class: 'words small muted' }, pace(o, ctx.now()))] : h('span', { class: 'muted' }, '–')),
+      h('td', { class: `number ${o.progress.failed ? 'text-bad' : ''}`, 'data-label': 'failed' }, count(o.progress.failed)),
+      h('td', null, targets(o.parameters.targets)), h('td', { class: 'nowrap' }, time(o.createdAt, ctx.now())), h('td', { class: 'wide' }, o.description)))), 'cards');
   }
 }
 
