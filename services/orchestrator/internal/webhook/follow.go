@@ -62,8 +62,18 @@ func (s *Service) follow(ctx context.Context) error {
 		}
 		stop()
 		running.Wait()
-		current, stop = wanted, func() {}
+		stop = func() {}
 		if len(wanted) == 0 {
+			// A running Consume creates a consumer again that is deleted.
+			limited, cancel := context.WithTimeout(ctx, storeTimeout)
+			err := s.deps.Consumer.Follow(limited, nil, time.Time{})
+			cancel()
+			if err != nil {
+				s.deps.Log.Warn("facts for webhooks are still followed", "err", err)
+				continue // current stays, so that the next round tries again
+			}
+		}
+		if current = wanted; len(wanted) == 0 {
 			continue
 		}
 		consuming, cancelConsuming := context.WithCancel(ctx)

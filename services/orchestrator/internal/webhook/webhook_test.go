@@ -1,13 +1,16 @@
 package webhook
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,4 +140,63 @@ func TestConclude_Results_DisableOrDelay(t *testing.T) {
 			t.Errorf("%s: the webhook is %+v", name, w)
 		}
 	}
+}
+
+// fakeStore has at most one webhook.
+type fakeStore struct {
+	Store
+
+	hook atomic.Pointer[Webhook]
+}
+
+func (f *fakeStore) Webhooks(context.Context) ([]Webhook, error) {
+	if w := f.hook.Load(); w != nil {
+		return []Webhook{*w}, nil
+	}
+	return nil, nil
+}
+
+// fakeConsumer records its calls.
+type fakeConsumer chan string
+
+func (f fakeConsumer) Follow(_ context.Context, subjects []string, _ time.Time) error {
+	f <- fmt.Sprint("follow ", subjects)
+	return nil
+}
+
+func (f fakeConsumer) Consume(ctx context.Context, subjects []string, _ time.Time, _ func(context.Context, []Delivery)) error {
+	f <- fmt.Sprint("consume ", subjects)
+	<-ctx.Done()
+	f <- "consumed"
+	return nil
+}
+
+// A running Consume creates a deleted consumer again, which would then collect facts that nothing reads.
+func TestFollow_LastWebhookIsGone_ConsumerIsRemovedAfterConsume(t *testing.T) {
+	t.Parallel()
+	store, calls := &fakeStore{}, make(fakeConsumer)
+	store.hook.Store(&Webhook{State: Active, Filter: Filter{Kinds: []Kind{Failed}}})
+	s, err := New(Config{}, Deps{Store: store, Consumer: calls, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.follow(ctx) }()
+	want := func(call string) {
+		t.Helper()
+		select {
+		case got := <-calls:
+			if got != call {
+				t.Errorf("call %q, want %q", got, call)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("no call %q", call)
+		}
+	}
+	want("consume [keb.fact.*.operation-failed]")
+	store.hook.Store(nil)
+	s.changed <- struct{}{}
+	want("consumed")
+	want("follow []")
+	cancel()
+	require.NoError(t, <-ended)
 }
