@@ -283,7 +283,7 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (refused int,
 		return 0, err
 	}
 	for len(members) > 0 {
-		// A pause holds from its answer on, also for members that are claimed already.
+		// A pause also holds for members that are claimed already. A request that is on its way is not called back.
 		if current, err := c.deps.Store.Get(ctx, o.ID); err != nil || current.State == Paused {
 			return refused, cmp.Or(err, errPaused)
 		}

@@ -323,8 +323,8 @@ WHERE m.orchestration_id = $1::uuid AND `+waiting, id, now, orchestration.Cancel
 	})
 }
 
-// Pause pauses an orchestration for an operator. From its return on, no operation of the orchestration is started. The error is ErrNotFound, or
-// wraps orchestration.ErrNotPossible.
+// Pause pauses an orchestration for an operator. From its return on, no member is claimed. The error is ErrNotFound, or wraps
+// orchestration.ErrNotPossible.
 func (s *Orchestrations) Pause(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error) {
 	return s.change(ctx, id, func(_ *sqlx.Tx, o *orchestration.Orchestration) (bool, error) { return o.PauseBy(name, now) })
 }
