@@ -216,7 +216,7 @@ func schemaOf[T any]() *jsonschema.Schema {
 	}
 	schema, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: types})
 	if err != nil {
-		panic(fmt.Sprintf("schema of %T: %s", *new(T), err)) // a mistake in this package, which its tests find
+		panic(fmt.Sprintf("schema of %T: %s", *new(T), err)) // T is declared in this package, and a test calls New with all tools
 	}
 	for _, p := range schema.Properties {
 		if len(p.Types) > 0 { // a slice may be null in Go; agents should leave it out
