@@ -1,6 +1,13 @@
 package operator
 
-import "time"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+)
 
 // BatchAction is what an operator orders for many operations.
 type BatchAction string
@@ -122,4 +129,66 @@ type BatchResult struct {
 	Error string `json:"error,omitempty"`
 	// At is the time of the result.
 	At *time.Time `json:"at,omitempty"`
+}
+
+// OrderBatch orders an action on all operations that match a filter, and returns the batch and the raw answer.
+func (c *Client) OrderBatch(ctx context.Context, r BatchRequest) (*Batch, json.RawMessage, error) {
+	return postBatch[Batch](ctx, c, "order batch", "/batches", r)
+}
+
+// PreviewBatch returns what a batch would do, and the raw answer.
+func (c *Client) PreviewBatch(ctx context.Context, r BatchRequest) (*BatchPreview, json.RawMessage, error) {
+	r.DryRun = true
+	return postBatch[BatchPreview](ctx, c, "preview batch", "/batches", r)
+}
+
+// ChangeBatch pauses, resumes or cancels a batch, and returns it with the raw answer. The action is "pause", "resume" or "cancel".
+func (c *Client) ChangeBatch(ctx context.Context, id, action string) (*Batch, json.RawMessage, error) {
+	return postBatch[Batch](ctx, c, action+" batch "+id, "/batches/"+url.PathEscape(id)+"/"+action, nil)
+}
+
+func postBatch[T any](ctx context.Context, c *Client, what, path string, request any) (*T, json.RawMessage, error) {
+	var body []byte
+	if request != nil {
+		var err error
+		if body, err = json.Marshal(request); err != nil {
+			return nil, nil, err
+		}
+	}
+	var out T
+	raw, err := c.send(ctx, http.MethodPost, path, "application/json", body, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return &out, raw, nil
+}
+
+// Batches returns a page of batches, newest first, and the raw answer.
+func (c *Client) Batches(ctx context.Context, p Page) (*List[Batch], json.RawMessage, error) {
+	var out List[Batch]
+	raw, err := c.get(ctx, "/batches", p.query(), &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list batches: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// Batch returns a batch and the raw answer.
+func (c *Client) Batch(ctx context.Context, id string) (*Batch, json.RawMessage, error) {
+	var out Batch
+	raw, err := c.get(ctx, "/batches/"+url.PathEscape(id), nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read batch %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+// BatchResults returns a page of the operations of a batch, and the raw answer.
+func (c *Client) BatchResults(ctx context.Context, id string, p Page) (*List[BatchResult], json.RawMessage, error) {
+	var out List[BatchResult]
+	raw, err := c.get(ctx, "/batches/"+url.PathEscape(id)+"/operations", p.query(), &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the operations of batch %s: %w", id, err)
+	}
+	return &out, raw, nil
 }

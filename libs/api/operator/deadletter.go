@@ -1,6 +1,14 @@
 package operator
 
-import "time"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
 
 // DeadLetter is a message on the bus that its consumer could not handle, and that was set aside.
 type DeadLetter struct {
@@ -42,4 +50,46 @@ type DeadLetterList struct {
 	List[DeadLetter]
 	// NextBefore is the parameter before of the next page; absent at the end.
 	NextBefore uint64 `json:"nextBefore,omitempty"`
+}
+
+// DeadLetters returns at most limit dead letters with IDs less than before, the newest first, and the raw answer. A before of 0 means the newest
+// ones.
+func (c *Client) DeadLetters(ctx context.Context, before uint64, limit int) (*DeadLetterList, json.RawMessage, error) {
+	q := url.Values{"page_size": {strconv.Itoa(limit)}}
+	if before > 0 {
+		q.Set("before", strconv.FormatUint(before, 10))
+	}
+	var out DeadLetterList
+	raw, err := c.get(ctx, "/dead-letters", q, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list dead letters: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// DeadLetter returns a dead letter with its payload, and the raw answer. The error is ErrNotFound if there is no such dead letter.
+func (c *Client) DeadLetter(ctx context.Context, id string) (*DeadLetterDetail, json.RawMessage, error) {
+	var out DeadLetterDetail
+	raw, err := c.get(ctx, "/dead-letters/"+url.PathEscape(id), nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("dead letter %s: %w", id, err)
+	}
+	return &out, raw, nil
+}
+
+// RedriveDeadLetter publishes the message of a dead letter again, and drops the dead letter. The error is ErrNotFound if there is no such dead
+// letter.
+func (c *Client) RedriveDeadLetter(ctx context.Context, id string) error {
+	if _, err := c.send(ctx, http.MethodPost, "/dead-letters/"+url.PathEscape(id)+"/redrive", "", nil, nil); err != nil {
+		return fmt.Errorf("redrive dead letter %s: %w", id, err)
+	}
+	return nil
+}
+
+// DropDeadLetter deletes a dead letter. The error is ErrNotFound if there is no such dead letter.
+func (c *Client) DropDeadLetter(ctx context.Context, id string) error {
+	if _, err := c.send(ctx, http.MethodDelete, "/dead-letters/"+url.PathEscape(id), "", nil, nil); err != nil {
+		return fmt.Errorf("drop dead letter %s: %w", id, err)
+	}
+	return nil
 }

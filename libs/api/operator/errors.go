@@ -1,6 +1,9 @@
 package operator
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -96,4 +99,14 @@ type CalmGroup struct {
 	// Long reports whether one of the operations has waited for more than half of the time that the step may take.
 	Long  bool   `json:"long,omitempty"`
 	Query string `json:"query"`
+}
+
+// Errors returns what operations stand still for and have failed with, grouped by error, and the raw answer.
+func (c *Client) Errors(ctx context.Context) (*Errors, json.RawMessage, error) {
+	var out Errors
+	raw, err := c.get(ctx, "/errors", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list errors: %w", err)
+	}
+	return &out, raw, nil
 }

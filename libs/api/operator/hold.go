@@ -1,6 +1,11 @@
 package operator
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -74,4 +79,36 @@ type Hold struct {
 	Until     *time.Time `json:"until,omitempty"`
 	// Operations is the number of operations that it holds now. An operation in several scopes counts for one of them.
 	Operations int `json:"operations"`
+}
+
+// Holds returns the holds, and the raw answer.
+func (c *Client) Holds(ctx context.Context) (*List[Hold], json.RawMessage, error) {
+	var out List[Hold]
+	raw, err := c.get(ctx, "/holds", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list holds: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// CreateHold creates a hold, and returns it with the raw answer.
+func (c *Client) CreateHold(ctx context.Context, h HoldRequest) (*Hold, json.RawMessage, error) {
+	body, err := json.Marshal(h)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out Hold
+	raw, err := c.send(ctx, http.MethodPost, "/holds", "application/json", body, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create hold: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// ReleaseHold releases a hold. The error is ErrNotFound if there is no such hold.
+func (c *Client) ReleaseHold(ctx context.Context, id string) error {
+	if _, err := c.send(ctx, http.MethodDelete, "/holds/"+url.PathEscape(id), "", nil, nil); err != nil {
+		return fmt.Errorf("release hold %s: %w", id, err)
+	}
+	return nil
 }

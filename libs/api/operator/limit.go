@@ -1,6 +1,12 @@
 package operator
 
-import "time"
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+)
 
 // Limits is the document with the limits, and what it means.
 type Limits struct {
@@ -60,4 +66,28 @@ type LimitsAnswer struct {
 	Version int64 `json:"version"`
 	// Changes describes the differences to the previous document, one per line; empty if both mean the same.
 	Changes []string `json:"changes"`
+}
+
+// Limits returns the limits, and the raw answer.
+func (c *Client) Limits(ctx context.Context) (*Limits, json.RawMessage, error) {
+	var out Limits
+	raw, err := c.get(ctx, "/limits", nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read limits: %w", err)
+	}
+	return &out, raw, nil
+}
+
+// ApplyLimits replaces the limits, or previews it, and returns the changes with the raw answer.
+func (c *Client) ApplyLimits(ctx context.Context, r LimitsRequest) (*LimitsAnswer, json.RawMessage, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	var out LimitsAnswer
+	raw, err := c.send(ctx, http.MethodPut, "/limits", "application/json", body, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("apply limits: %w", err)
+	}
+	return &out, raw, nil
 }
