@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,9 +236,7 @@ func (b *Bus) Redrive(ctx context.Context, d *DeadLetter) error {
 		return fmt.Errorf("redrive dead letter %d: %w", d.Seq, err)
 	}
 	m := &nats.Msg{Subject: d.Subject, Data: d.Data, Header: make(nats.Header, len(d.Header)+1)}
-	for name, v := range d.Header {
-		m.Header[name] = v
-	}
+	maps.Copy(m.Header, d.Header)
 	m.Header.Set(jetstream.MsgIDHeader, "redrive/"+strconv.FormatUint(d.Seq, 10)+"/"+strconv.FormatInt(d.Time.UnixNano(), 10))
 	if err := b.publishRaw(ctx, m); err != nil {
 		return fmt.Errorf("redrive dead letter %d: %w", d.Seq, err)

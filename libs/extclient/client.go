@@ -305,7 +305,7 @@ func (c *Client) limited(ctx context.Context, method string) (context.Context, c
 	call, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	stop := context.AfterFunc(ctx, func() {
 		var cause interface{ Cancelled() bool }
-		if errors.Is(ctx.Err(), context.Canceled) && !(errors.As(context.Cause(ctx), &cause) && cause.Cancelled()) {
+		if errors.Is(ctx.Err(), context.Canceled) && (!errors.As(context.Cause(ctx), &cause) || !cause.Cancelled()) {
 			cancel()
 		}
 	})

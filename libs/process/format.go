@@ -173,8 +173,7 @@ func keys[T any]() []string { return keysOf(reflect.TypeFor[T]()) }
 
 func keysOf(t reflect.Type) []string {
 	var found []string
-	for i := range t.NumField() {
-		field := t.Field(i)
+	for field := range t.Fields() {
 		key, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 		switch {
 		case option == "inline":

@@ -34,7 +34,7 @@ func runDyingWorker(url string) {
 	must(err)
 	w, err := worker.New(worker.Config{Name: workerName, Version: "1"}, worker.Deps{Bus: b, StageMemory: stagemem.New(b.JetStream(), keys)},
 		named("Fatal", func(context.Context, operation) (operation, time.Duration, error) {
-			os.Exit(deadly)
+			os.Exit(deadly) //nolint:revive // the compiler wants a statement after it
 			panic("unreachable")
 		}),
 		named("Innocent", func(ctx context.Context, op operation) (operation, time.Duration, error) {

@@ -100,8 +100,6 @@ func (s *system) progress(id string, n int) {
 	})
 }
 
-func limited(perSecond float64) *float64 { return &perSecond }
-
 func TestBatches_Retry_RunsOperationsAgain(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)
@@ -163,7 +161,7 @@ func TestBatches_TwoOrchestratorsOneKilled_ActOnce(t *testing.T) {
 	direct.Host = way.Addr()
 	s.cfg.Database.URL = direct.String()
 	killed := s.orchestrator()
-	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: limited(500)})
+	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: new(500.0)})
 	s.progress(b.ID, 100)
 	way.Cut() // like a killed process, it cannot commit any more
 	s.progress(b.ID, 200)
@@ -195,7 +193,7 @@ func TestBatches_EveryOrchestratorKilledRepeatedly_ActOnce(t *testing.T) {
 	direct.Host = way.Addr()
 	s.cfg.Database.URL = direct.String()
 	o := s.orchestrator()
-	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: limited(500)})
+	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: new(500.0)})
 	for kill := 1; kill <= 3; kill++ {
 		s.progress(b.ID, kill*50)
 		way.Cut()
@@ -226,7 +224,7 @@ func TestBatches_Paused_StaysPausedOverRestart(t *testing.T) {
 	s := newSystem(t)
 	first := s.start()
 	s.failedUpdates(60)
-	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: limited(50)})
+	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: new(50.0)})
 	s.progress(b.ID, 10)
 	code, answer := s.post("/batches/"+b.ID+"/pause", "")
 	require.Equal(t, http.StatusOK, code, answer)
@@ -238,7 +236,7 @@ func TestBatches_Paused_StaysPausedOverRestart(t *testing.T) {
 	first.stop()
 	s.orchestrator()
 	// A second batch shows that the new orchestrator works on batches.
-	other := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: limited(0)})
+	other := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: new(0.0)})
 	s.batchEnds(other.ID, operator.BatchFinished)
 	if got := s.batch(b.ID); got.State != operator.BatchPaused || got.Waiting != paused.Waiting || got.Done != paused.Done {
 		t.Errorf("after the restart %+v, want %+v", got, paused)
@@ -263,7 +261,7 @@ func TestBatches_Cancelled_LeavesTheOthers(t *testing.T) {
 	s.start()
 	s.failedUpdates(30)
 	s.script.set("Change", done)
-	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: limited(20)})
+	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: new(20.0)})
 	s.progress(b.ID, 4)
 	if code, answer := s.post("/batches/"+b.ID+"/cancel", ""); code != http.StatusOK {
 		t.Fatalf("cancel: %d %s", code, answer)
@@ -318,7 +316,7 @@ func TestBatches_NoLongerPossible_IsSkipped(t *testing.T) {
 	more := operation(event.Provision, "p-more", "azure")
 	s.request(more)
 	s.count("due_at IS NOT NULL", 1)
-	stop := s.order(operator.BatchRequest{Action: operator.BatchCancel, Filter: "step=First", Rate: limited(0), By: "jane"})
+	stop := s.order(operator.BatchRequest{Action: operator.BatchCancel, Filter: "step=First", Rate: new(0.0), By: "jane"})
 	if got := s.batchEnds(stop.ID, operator.BatchFinished); got.Done != 1 || got.Total != 1 {
 		t.Errorf("cancel: %+v, want 1 done", got)
 	}
@@ -357,7 +355,7 @@ FROM orchestrator.operations o WHERE $1::int > 0`} {
 	require.Empty(t, problem)
 	previewed := time.Since(begun)
 	begun = time.Now()
-	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: limited(0), Expected: p.Count})
+	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: "state=failed", Rate: new(0.0), Expected: p.Count})
 	ordered := time.Since(begun)
 	until := func(what, condition string) time.Duration {
 		testkit.Eventually(t, 5*time.Minute, what, func() bool {

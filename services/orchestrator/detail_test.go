@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -38,9 +39,7 @@ func (c *copyOf) take(t *testing.T, e told) {
 	case "change":
 		var change operator.OperationChange
 		require.NoError(t, json.Unmarshal([]byte(e.data), &change))
-		for name, value := range change.Set {
-			c.members[name] = value
-		}
+		maps.Copy(c.members, change.Set)
 		for _, name := range change.Unset {
 			delete(c.members, name)
 		}

@@ -127,8 +127,10 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 		s.get("/overview", &overview)
 		return overview.Waiting["instance_busy"] == 1
 	})
-	counts := map[string]int{"executing": 1, "polling": 1, "failing": 1, "no_answer": 0, "no_worker": 1, "held": 0, "limited": 0, "event": 0, "slow": 0,
-		"instance_busy": 1, "admission": 0}
+	counts := map[string]int{
+		"executing": 1, "polling": 1, "failing": 1, "no_answer": 0, "no_worker": 1, "held": 0, "limited": 0, "event": 0, "slow": 0,
+		"instance_busy": 1, "admission": 0,
+	}
 	if diff := cmp.Diff(counts, overview.Waiting); diff != "" {
 		t.Errorf("waiting (-want +got):\n%s", diff)
 	}
@@ -381,8 +383,12 @@ func TestStream_InvalidRequest_IsRejected(t *testing.T) {
 		query, last string
 		code        int
 	}{
-		{"?operation=x", "", 400}, {"?operation=00000000-0000-0000-0000-000000000000", "", 404}, {"", "yesterday", 400}, {"", "1.1:1:/x", 400},
-		{"?detail=true", "", 400}, {"?detail=1&operation=00000000-0000-0000-0000-000000000000", "", 400},
+		{"?operation=x", "", 400},
+		{"?operation=00000000-0000-0000-0000-000000000000", "", 404},
+		{"", "yesterday", 400},
+		{"", "1.1:1:/x", 400},
+		{"?detail=true", "", 400},
+		{"?detail=1&operation=00000000-0000-0000-0000-000000000000", "", 400},
 		{"?detail=true&after=-1&operation=00000000-0000-0000-0000-000000000000", "", 400},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.api.URL+"/stream"+c.query, nil)

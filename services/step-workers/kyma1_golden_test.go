@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
@@ -19,16 +18,6 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/lms"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
-
-// newWorldWithDirector enables the look-up in the Director. The Runtime Provisioner of 2020 chooses the names of Shoots, so only the Director
-// finds the runtime of an order whose answer was lost.
-func newWorldWithDirector(t testing.TB) *world {
-	t.Helper()
-	w := newWorldWith(t, landscape.Config{DirectorLookUp: true}, nil)
-	w.environment["KEB_DIRECTOR_URL"], w.environment["KEB_DIRECTOR_TOKEN_URL"] = w.url+"/director/graphql", w.url+"/director/oauth2/token"
-	w.build(w.url)
-	return w
-}
 
 // kyma1OrderOf returns an order of a plan with Kyma 1 that contains only what the broker always stores.
 func (w *world) kyma1OrderOf(plan, provider, region string) workertest.Operation {

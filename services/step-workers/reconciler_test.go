@@ -421,8 +421,7 @@ func TestReconciler_KilledDuringACredentialUpdate_SendsIt(t *testing.T) {
 				w.run("Apply_Reconciler_Configuration", op)
 			}
 			w.build(w.url)
-			var sent []map[string]any
-			sent = w.sent(func() { op = w.all(applying, op) })
+			sent := w.sent(func() { op = w.all(applying, op) })
 			if len(sent) != 1 || !strings.Contains(operatorText(t, sent[0]), canary+moment) {
 				t.Errorf("%d configurations were sent", len(sent))
 			}

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -72,12 +72,20 @@ func objectMeta(body map[string]any) (metav1.ObjectMeta, error) {
 	return meta, nil
 }
 
+// pathSegment accepts what can be a segment of a path, or the beginning of one.
+func pathSegment(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
+}
+
 func (c *collection) nameRule() apivalidation.ValidateNameFunc {
 	switch {
 	case c.Plural == "namespaces":
 		return apivalidation.ValidateNamespaceName
 	case c.Group == "rbac.authorization.k8s.io":
-		return path.ValidatePathSegmentName
+		return pathSegment
 	}
 	return apivalidation.NameIsDNSSubdomain
 }

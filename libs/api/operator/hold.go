@@ -34,8 +34,15 @@ type HoldScope struct {
 func (s HoldScope) String() string {
 	var parts []string
 	for _, f := range []struct{ name, value string }{
-		{"operation", s.Operation}, {"instance", s.Instance}, {"global account", s.GlobalAccount}, {"plan", s.Plan}, {"region", s.Region},
-		{"type", string(s.Type)}, {"step", s.Step}, {"worker", s.Worker}, {"system", s.System},
+		{"operation", s.Operation},
+		{"instance", s.Instance},
+		{"global account", s.GlobalAccount},
+		{"plan", s.Plan},
+		{"region", s.Region},
+		{"type", string(s.Type)},
+		{"step", s.Step},
+		{"worker", s.Worker},
+		{"system", s.System},
 	} {
 		if f.value != "" {
 			parts = append(parts, f.name+" "+f.value)

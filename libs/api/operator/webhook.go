@@ -75,7 +75,7 @@ type WebhookRequest struct {
 	URL string `json:"url"`
 	// Format is cloudevents, cloudevents-binary or slack; absent means cloudevents.
 	Format WebhookFormat `json:"format,omitempty" jsonschema:"enum=cloudevents,enum=cloudevents-binary,enum=slack"`
-	Filter WebhookFilter `json:"filter,omitempty"`
+	Filter WebhookFilter `json:"filter,omitzero"`
 	// Secret signs the requests: "whsec_" and the base64 of 24 to 64 bytes. If it is absent, one is generated.
 	Secret string `json:"secret,omitempty"`
 	// By is the name of the caller. It is ignored if access control is on.

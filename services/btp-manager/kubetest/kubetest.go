@@ -120,7 +120,7 @@ func Start(t testing.TB, opts ...Option) (*Cluster, error) {
 	if servers == "" {
 		return nil, errors.New("no kube-apiserver: run `make envtest` first")
 	}
-	dir, err := os.MkdirTemp("", "kubetest-")
+	dir, err := os.MkdirTemp("", "kubetest-") //nolint:usetesting // a shared cluster outlives the test that starts it
 	if err != nil {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}

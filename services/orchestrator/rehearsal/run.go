@@ -174,8 +174,8 @@ func newTrace(o *Player, executions map[string]int) *Trace {
 	for i := range o.facts {
 		f := &o.facts[i]
 		t.Lines[i] = Line{
-			At: f.OccurredAt.Sub(start), Stage: f.Position.Stage, Step: f.Position.Step, StageAttempt: f.Position.StageAttempt,
-			StepAttempt: f.Position.StepAttempt, Outcome: f.Outcome, Message: f.Message, Error: f.Error,
+			At: f.OccurredAt.Sub(start), Stage: f.Stage, Step: f.Step, StageAttempt: f.StageAttempt,
+			StepAttempt: f.StepAttempt, Outcome: f.Outcome, Message: f.Message, Error: f.Error,
 		}
 	}
 	return t

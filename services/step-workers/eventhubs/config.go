@@ -38,7 +38,9 @@ func (c Config) Validate() error {
 	}
 	errs := []error{extclient.CheckURL("KEB_AZURE_URL", c.URL), extclient.CheckURL("KEB_AZURE_LOGIN_URL", c.LoginURL)}
 	for _, text := range []struct{ variable, value string }{
-		{"KEB_AZURE_TENANT_ID", c.TenantID}, {"KEB_AZURE_SUBSCRIPTION_ID", c.SubscriptionID}, {"KEB_AZURE_CLIENT_ID", c.ClientID},
+		{"KEB_AZURE_TENANT_ID", c.TenantID},
+		{"KEB_AZURE_SUBSCRIPTION_ID", c.SubscriptionID},
+		{"KEB_AZURE_CLIENT_ID", c.ClientID},
 		{"KEB_AZURE_LOCATION", c.Location},
 	} {
 		if text.value == "" {

@@ -21,8 +21,10 @@ func TestComponents_OfPlan_AreReadInInstallOrder(t *testing.T) {
 	const list = "defaultNamespace: kyma-system\ncomponents:\n- name: ory\n- {name: agent, namespace: kyma-integration}\n" +
 		"prerequisites:\n- name: cluster-essentials\n- {name: istio, namespace: istio-system}\n"
 	want := []any{
-		map[string]any{"name": "cluster-essentials", "namespace": "kyma-system"}, map[string]any{"name": "istio", "namespace": "istio-system"},
-		map[string]any{"name": "ory", "namespace": "kyma-system"}, map[string]any{"name": "agent", "namespace": "kyma-integration"},
+		map[string]any{"name": "cluster-essentials", "namespace": "kyma-system"},
+		map[string]any{"name": "istio", "namespace": "istio-system"},
+		map[string]any{"name": "ory", "namespace": "kyma-system"},
+		map[string]any{"name": "agent", "namespace": "kyma-integration"},
 	}
 	op := order("ga-3", "sa-3", nil)
 	op.Plan.Name = "trial" // its key has no additional components, and does not inherit those of the key default

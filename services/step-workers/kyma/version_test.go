@@ -55,7 +55,8 @@ const (
 
 // installed is the list of components of a plan other than trial.
 var installed = []any{
-	map[string]any{"name": "istio", "namespace": "istio-system"}, map[string]any{"name": "serverless", "namespace": "kyma-system"},
+	map[string]any{"name": "istio", "namespace": "istio-system"},
+	map[string]any{"name": "serverless", "namespace": "kyma-system"},
 	map[string]any{"name": "btp-operator", "namespace": "kyma-system", "url": "https://charts.example/btp.tgz"},
 }
 

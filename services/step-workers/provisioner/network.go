@@ -43,7 +43,7 @@ func zonesOf(provider, region string) []string {
 // after a lost answer has the same zones.
 func pickZones(instanceID, provider, region string, n int) []string {
 	all := zonesOf(provider, region)
-	random := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(instanceID + "/" + region)))) //nolint:gosec // spreads load, keeps no secret
+	random := rand.New(rand.NewChaCha8(sha256.Sum256([]byte(instanceID + "/" + region)))) // spreads load, keeps no secret
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all[:min(n, len(all))]
 }

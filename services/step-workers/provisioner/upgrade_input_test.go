@@ -118,11 +118,14 @@ func TestClusterInput_Upgrade_SendsVersionsAndWhatIsStored(t *testing.T) {
 		"only a version":       {"azure", nil, event.Upgrade{MachineImageVersion: "1.3"}, `"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.3",` + surge},
 		"of the orchestration": {"azure", nil, event.Upgrade{KubernetesVersion: "1.34.1"}, `"kubernetesVersion":"1.34.1","machineImage":"gardenlinux","machineImageVersion":"1.2",` + surge},
 		"rolling updates": {
-			"azure", map[string]any{"maxSurge": 4, "maxUnavailable": 2}, event.Upgrade{},
+			"azure",
+			map[string]any{"maxSurge": 4, "maxUnavailable": 2},
+			event.Upgrade{},
 			`"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.2","maxSurge":4,"maxUnavailable":2,`,
 		},
 		"trial": {
-			"trial", nil, event.Upgrade{},
+			"trial", nil,
+			event.Upgrade{},
 			`"kubernetesVersion":"1.33.2","machineImage":"gardenlinux","machineImageVersion":"1.2","autoScalerMin":1,"autoScalerMax":1,` + surge,
 		},
 	} {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -155,7 +156,7 @@ func (s *Services) StartWorker(cfg worker.Config, steps ...worker.Step) (stop fu
 // Tokens writes a file with static tokens of the operator API: victor is a viewer, olga an operator.
 func Tokens(t testing.TB, viewer, operator string) (file string) {
 	t.Helper()
-	text := ""
+	var text strings.Builder
 	for _, u := range []struct {
 		name, token string
 		role        access.Role
@@ -163,9 +164,9 @@ func Tokens(t testing.TB, viewer, operator string) (file string) {
 		sum := sha256.Sum256([]byte(u.token))
 		line, err := access.TokenLine(u.name, u.role, hex.EncodeToString(sum[:]))
 		require.NoError(t, err)
-		text += line + "\n"
+		text.WriteString(line + "\n")
 	}
 	file = filepath.Join(t.TempDir(), "tokens.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o600))
 	return file
 }

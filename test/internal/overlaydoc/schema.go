@@ -2,6 +2,7 @@ package overlaydoc
 
 import (
 	"encoding/json"
+	"maps"
 	"strconv"
 
 	"github.com/kyma-project/keb/libs/process"
@@ -51,9 +52,7 @@ func (s *source) schema(of string) object {
 		if value["$ref"] != nil {
 			described["allOf"] = []object{value}
 		} else {
-			for k, v := range value {
-				described[k] = v
-			}
+			maps.Copy(described, value)
 		}
 		if m.Default != "" {
 			described["default"] = m.Default

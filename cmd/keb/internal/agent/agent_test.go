@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -317,13 +318,11 @@ func TestWrite_Approval_FitsOnePreviewOnce(t *testing.T) {
 func TestWrite_EachTool_PreviewsAndActs(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{AllowWrites: true}, nil)
-	for path, answer := range map[string]string{
+	maps.Copy(s.api.answers, map[string]string{
 		"GET /operations/op-1": `{"id": "op-1", "state": "failed"}`, "GET /operations": `{"data": [{"id": "op-1"}], "totalCount": 1}`,
 		"GET /holds":              `{"data": [{"id": "h-1", "reason": "EDP"}]}`,
 		"GET /orchestrations/o-1": `{"orchestrationID": "o-1"}`, "GET /batches/b-1": `{"id": "b-1", "state": "running"}`,
-	} {
-		s.api.answers[path] = answer
-	}
+	})
 	post := map[string]string{ // answers to both the preview and the change
 		"retry_operation": `{"steps": [{"stage": "s", "step": "A", "plan": "again"}]}`, "create_hold": `{"id": "h-2"}`,
 		"order_batch": `{"id": "b-2", "count": 1, "sample": [{"operation": {"id": "op-1"}}]}`, "apply_limits": `{"version": 2, "changes": ["+ a"]}`,

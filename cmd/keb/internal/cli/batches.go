@@ -349,7 +349,8 @@ func newBatch(o *options) *cobra.Command {
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "follow the batch until it has ended")
 	b.paged(cmd)
 	for _, c := range []struct{ action, short string }{
-		{"pause", "Pause a batch; no further operation is changed"}, {"resume", "Resume a paused batch"},
+		{"pause", "Pause a batch; no further operation is changed"},
+		{"resume", "Resume a paused batch"},
 		{"cancel", "Cancel a batch; results stay, the other operations are not changed"},
 	} {
 		cmd.AddCommand(&cobra.Command{

@@ -81,8 +81,10 @@ func TestOperationsDo_WrongUsage_IsRefused(t *testing.T) {
 		{[]string{"--do", "skip", "--state", "failed", "--reason", "r"}, "keb: --do skip needs --step with the name of the step\n"},
 		{[]string{"--do", "cancel", "--plan", "azure", "--reason", "r", "--from", "x"}, "keb: --from is only allowed with --do retry\n"},
 		{[]string{"--do", "hold", "--plan", "azure", "--reason", "r", "--rate", "1"}, "keb: --rate and --detach are not allowed with --do hold\n"},
-		{[]string{"--do", "retry", "--plan", "azure", "--reason", "r", "--rate", "many"},
-			"keb: --rate \"many\": must be a number of operations per second, for example 20/s\n"},
+		{
+			[]string{"--do", "retry", "--plan", "azure", "--reason", "r", "--rate", "many"},
+			"keb: --rate \"many\": must be a number of operations per second, for example 20/s\n",
+		},
 	} {
 		expect(t, run(t, "", append([]string{"operations"}, tt.args...)...), 2, "", tt.want)
 	}

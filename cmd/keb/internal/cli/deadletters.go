@@ -112,9 +112,16 @@ func newDeadLetterShow(o *options) *cobra.Command {
 func deadLetterText(d *operator.DeadLetterDetail) string {
 	var text strings.Builder
 	for _, line := range [][2]string{
-		{"dead letter", strconv.FormatUint(d.ID, 10)}, {"time", view.Time(d.Time)}, {"stream", d.Stream}, {"subject", flat(d.Subject)},
-		{"consumer", flat(d.Consumer)}, {"reason", flat(d.Reason)}, {"event", flat(d.Type + " " + d.EventID)}, {"operation", d.Operation},
-		{"size", strconv.Itoa(d.Size) + " bytes"}, {"redrive", d.Redrive},
+		{"dead letter", strconv.FormatUint(d.ID, 10)},
+		{"time", view.Time(d.Time)},
+		{"stream", d.Stream},
+		{"subject", flat(d.Subject)},
+		{"consumer", flat(d.Consumer)},
+		{"reason", flat(d.Reason)},
+		{"event", flat(d.Type + " " + d.EventID)},
+		{"operation", d.Operation},
+		{"size", strconv.Itoa(d.Size) + " bytes"},
+		{"redrive", d.Redrive},
 	} {
 		if strings.TrimSpace(line[1]) != "" {
 			fmt.Fprintf(&text, "%-12s %s\n", line[0], line[1])

@@ -194,10 +194,19 @@ func instanceLines(d *event.InstanceDetail, window *operator.MaintenanceWindow, 
 	}
 	lines := []string{cmp.Or(d.Runtime.Name, d.InstanceID) + ": " + state}
 	for _, f := range [][2]string{
-		{"Instance", d.InstanceID}, {"Runtime ID", d.RuntimeID}, {"Shoot", d.Runtime.ShootName}, {"Plan", d.Plan.Name},
-		{"Region", strings.TrimSpace(d.Runtime.Region + " " + d.Runtime.Provider)}, {"Kyma version", d.KymaVersion}, {"Global account", d.GlobalAccountID},
-		{"Subaccount", d.SubaccountID}, {"Platform region", d.PlatformRegion}, {"Created", view.Time(d.CreatedAt) + ", " + view.Duration(now.Sub(d.CreatedAt)) + " ago"},
-		{"Maintenance window", maintenance}, {"Parameters as sent", parameterText(d.Parameters)}, {"Effective parameters", parameterText(d.EffectiveParameters)},
+		{"Instance", d.InstanceID},
+		{"Runtime ID", d.RuntimeID},
+		{"Shoot", d.Runtime.ShootName},
+		{"Plan", d.Plan.Name},
+		{"Region", strings.TrimSpace(d.Runtime.Region + " " + d.Runtime.Provider)},
+		{"Kyma version", d.KymaVersion},
+		{"Global account", d.GlobalAccountID},
+		{"Subaccount", d.SubaccountID},
+		{"Platform region", d.PlatformRegion},
+		{"Created", view.Time(d.CreatedAt) + ", " + view.Duration(now.Sub(d.CreatedAt)) + " ago"},
+		{"Maintenance window", maintenance},
+		{"Parameters as sent", parameterText(d.Parameters)},
+		{"Effective parameters", parameterText(d.EffectiveParameters)},
 	} {
 		if f[1] != "" {
 			lines = append(lines, fmt.Sprintf("  %-21s %s", f[0], f[1]))

@@ -38,10 +38,12 @@ func TestInstance_Text_HasEverything(t *testing.T) {
 
 func TestFind_Text_ListsRuntimesAndOperations(t *testing.T) {
 	t.Parallel()
-	_, addr := newAPI(t, map[string][]string{"GET /find": {`200 {"instances":[{"instanceId":"i-1","matched":"name","runtimeName":"shop","shootName":"c-1","plan":"aws",
+	_, addr := newAPI(t, map[string][]string{"GET /find": {
+		`200 {"instances":[{"instanceId":"i-1","matched":"name","runtimeName":"shop","shootName":"c-1","plan":"aws",
  "region":"eu","state":"succeeded","expiredAt":"2026-11-22T08:00:00Z","createdAt":"2020-01-01T00:00:00Z"}],"moreInstances":true,
  "operations":[{"id":"op-1","type":"update","state":"succeeded","instanceId":"i-1","plan":"aws","createdAt":"2020-01-01T00:00:00Z"}],"operationCount":3}`,
-		`200 {"instances":[],"operations":[],"operationCount":0}`}})
+		`200 {"instances":[],"operations":[],"operationCount":0}`,
+	}})
 	got := run(t, "", "find", "shop", "--operator-addr", addr)
 	text := strings.Join(strings.Fields(age.ReplaceAllString(got.out, "AGE")), " ")
 	want := "INSTANCE NAME SHOOT PLAN REGION STATE MATCHES AGE i-1 shop c-1 aws eu succeeded, expired name AGE the first 1 runtimes; write more of the text " +

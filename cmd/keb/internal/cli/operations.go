@@ -419,8 +419,10 @@ func detailsText(op *operator.OperationDetail) string {
 		value any
 		shown bool
 	}{
-		{"parameters", op.Parameters, len(op.Parameters) > 0}, {"changes", op.Update, op.Update != nil},
-		{"upgrade", op.Upgrade, op.Upgrade != nil}, {"saved data of the workers", op.Details, len(op.Details) > 0},
+		{"parameters", op.Parameters, len(op.Parameters) > 0},
+		{"changes", op.Update, op.Update != nil},
+		{"upgrade", op.Upgrade, op.Upgrade != nil},
+		{"saved data of the workers", op.Details, len(op.Details) > 0},
 	} {
 		if !part.shown {
 			continue

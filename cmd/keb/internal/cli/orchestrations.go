@@ -278,8 +278,15 @@ func targetsText(targets []operator.Target) string {
 			conditions = append(conditions, t.Target)
 		}
 		for _, c := range []struct{ key, value string }{
-			{"account", t.GlobalAccount}, {"subaccount", t.SubAccount}, {"region", t.Region}, {"runtime-id", t.RuntimeID},
-			{"plan", t.PlanName}, {"shoot", t.Shoot}, {"instance-id", t.InstanceID}, {"kyma", t.KymaVersion}, {"kubernetes", t.KubernetesVersion},
+			{"account", t.GlobalAccount},
+			{"subaccount", t.SubAccount},
+			{"region", t.Region},
+			{"runtime-id", t.RuntimeID},
+			{"plan", t.PlanName},
+			{"shoot", t.Shoot},
+			{"instance-id", t.InstanceID},
+			{"kyma", t.KymaVersion},
+			{"kubernetes", t.KubernetesVersion},
 		} {
 			if c.value != "" {
 				conditions = append(conditions, c.key+"="+c.value)

@@ -38,7 +38,7 @@ func ParseColumns(spec string) (Columns, error) {
 		out = append(out, column{header: header, path: path})
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no column given; write HEADER:JSONPATH,...")
+		return nil, errors.New("no column given; write HEADER:JSONPATH, separated by commas")
 	}
 	return out, nil
 }

@@ -244,26 +244,31 @@ func TestLastOperation_Customer_LearnsCauseAndSide(t *testing.T) {
 		{running, instance.Outlook{}, "provisioning: stage 2 of 3 (create runtime)"},
 		{running, instance.Outlook{Usual: 12*time.Minute + 10*time.Second, Elapsed: 5 * time.Minute}, "provisioning: stage 2 of 3 (create runtime); usually takes 12 minutes"},
 		{
-			running, instance.Outlook{Usual: 12 * time.Minute, Elapsed: 25 * time.Minute},
+			running,
+			instance.Outlook{Usual: 12 * time.Minute, Elapsed: 25 * time.Minute},
 			"provisioning: stage 2 of 3 (create runtime); it takes longer than usual (12 minutes)",
 		},
 		{
-			with(event.InProgress, depleted), instance.Outlook{},
+			with(event.InProgress, depleted),
+			instance.Outlook{},
 			"provisioning: stage 2 of 3 (create runtime); delayed: the hyperscaler has no capacity for the machine type in the region " +
 				"(the cause is on the hyperscaler's side); it is tried again automatically",
 		},
 		{
-			with(event.Failed, depleted), instance.Outlook{},
+			with(event.Failed, depleted),
+			instance.Outlook{},
 			"provisioning failed in stage 2 of 3 (create runtime): the hyperscaler has no capacity for the machine type in the region. " +
 				"The cause is on the hyperscaler's side. Choose another machine type or region, or repeat the request later. Operation: o-1",
 		},
 		{
-			with(event.Failed, &event.Error{Component: "keb", Reason: "err_bad_request", Message: "the machine type is unknown"}), instance.Outlook{},
+			with(event.Failed, &event.Error{Component: "keb", Reason: "err_bad_request", Message: "the machine type is unknown"}),
+			instance.Outlook{},
 			"provisioning failed in stage 2 of 3 (create runtime): the parameters cannot be used: the machine type is unknown. " +
 				"The cause is on your side. Correct them, and repeat the request. Operation: o-1",
 		},
 		{
-			with(event.Failed, &event.Error{Component: "new-system", Reason: "err_x", Message: "panic in new-system"}), instance.Outlook{},
+			with(event.Failed, &event.Error{Component: "new-system", Reason: "err_x", Message: "panic in new-system"}),
+			instance.Outlook{},
 			"provisioning failed in stage 2 of 3 (create runtime): an internal error. The cause is on our side. " +
 				"Repeat the request later. If it fails again, contact support with the ID of the operation. Operation: o-1",
 		},

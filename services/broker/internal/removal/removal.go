@@ -44,6 +44,7 @@ func New(s *store.Store, asker Asker, now func() time.Time, retry, bindingGrace 
 	return &Step{store: s, asker: asker, now: now, retry: retry, bindingGrace: bindingGrace}
 }
 
+// Name returns the name of the step.
 func (*Step) Name() string { return StepName }
 
 var (

@@ -18,8 +18,10 @@ const (
 	MaxOperations = 100_000
 	// DefaultRate is the rate of a batch that names none, in operations per second. It covers 10,000 operations in less than four minutes.
 	DefaultRate = 50
-	// MinRate and MaxRate bound the rate of a batch that has one.
-	MinRate, MaxRate = 0.01, 10_000
+	// MinRate is the lowest rate of a batch that has one.
+	MinRate = 0.01
+	// MaxRate is the highest rate.
+	MaxRate = 10_000
 
 	maxReason = 1000
 	maxName   = 200

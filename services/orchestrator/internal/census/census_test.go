@@ -79,8 +79,11 @@ func TestTally_WaitReasons_UseCurrentWorkers(t *testing.T) {
 		return seen{reason, s.Worker, p.Stages[1].Name, s.Name}
 	}
 	want := []seen{
-		{Reason: operator.Admission}, {Reason: operator.InstanceBusy}, here(operator.Executing, step), here(operator.Polling, step),
-		here(operator.Failing, p.Stages[1].Steps[1]), {Reason: operator.Executing},
+		{Reason: operator.Admission},
+		{Reason: operator.InstanceBusy},
+		here(operator.Executing, step), here(operator.Polling, step),
+		here(operator.Failing, p.Stages[1].Steps[1]),
+		{Reason: operator.Executing},
 	}
 	if diff := cmp.Diff(want, read()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// keepMinutes is the retention time of counters, and forgetEvery the interval in which old ones are deleted.
-	keepMinutes = 25 * time.Hour
+	// keep is the retention time of counters, and forgetEvery the interval in which old ones are deleted.
+	keep        = 25 * time.Hour
 	forgetEvery = 10 * time.Minute
 	// flushTimeout bounds a write.
 	flushTimeout = 10 * time.Second
@@ -169,7 +169,7 @@ func (t *Tally) Flush(ctx context.Context) {
 		return
 	}
 	if forget {
-		if err := t.store.ForgetTally(ctx, now.Add(-keepMinutes)); err != nil {
+		if err := t.store.ForgetTally(ctx, now.Add(-keep)); err != nil {
 			t.log.Warn("old counts not removed", "err", err)
 		}
 	}

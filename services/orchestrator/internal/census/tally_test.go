@@ -55,7 +55,8 @@ var (
 	epoch = time.Date(2026, 11, 21, 8, 0, 30, 0, time.UTC)
 	begun = dispatch.Transition{Type: event.Update, State: event.InProgress, Started: true}
 	ended = dispatch.Transition{Type: event.Update, State: event.Failed, Ended: true, Executions: []dispatch.Execution{
-		{Worker: "alpha", Step: "One", Outcome: event.OutcomeSucceeded, Took: 40 * time.Millisecond}, {Worker: "alpha", Step: "Two", Outcome: event.OutcomeFailed},
+		{Worker: "alpha", Step: "One", Outcome: event.OutcomeSucceeded, Took: 40 * time.Millisecond},
+		{Worker: "alpha", Step: "Two", Outcome: event.OutcomeFailed},
 		{Worker: process.WorkerOrchestrator, Step: "One", Outcome: event.OutcomeSkipped},
 	}}
 	minute  = epoch.Truncate(time.Minute)
@@ -125,7 +126,8 @@ func TestTally_RetriesWithoutError_AreCountedApart(t *testing.T) {
 	polled, retried := one, one
 	polled.Outcome, retried.Outcome = census.Polled, "retry"
 	tl.Committed([]dispatch.Transition{{Type: event.Update, State: event.InProgress, Executions: []dispatch.Execution{
-		{Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry}, {Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry, Polled: true},
+		{Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry},
+		{Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry, Polled: true},
 		{Worker: "alpha", Step: "One", Outcome: event.OutcomeRetry, Polled: true},
 	}}})
 	want := map[store.TallyKey]int64{retried: 1, polled: 2}

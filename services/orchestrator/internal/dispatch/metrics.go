@@ -211,10 +211,10 @@ func (m *Metrics) observe(works []*work) {
 func (m *Metrics) observeOne(w *work) {
 	ready := m.of(w.process)
 	for i := range w.change.History {
-		switch e := &w.change.History[i]; {
-		case e.Kind == engine.KindStep:
+		switch e := &w.change.History[i]; e.Kind {
+		case engine.KindStep:
 			ready.stages[e.Stage].steps[e.Step].observe(m, w, e)
-		case e.Kind == engine.KindStarted:
+		case engine.KindStarted:
 			m.kind(&w.row.Operation).started.Inc()
 			if e.Cursor == 1 { // not after a retry by an operator
 				ready.waiting.Observe(e.StartedAt.Sub(w.row.CreatedAt).Seconds())

@@ -21,13 +21,13 @@ func historyOf(words string) []engine.Entry {
 	for i, word := range strings.Fields(words) {
 		at := epoch.Add(time.Duration(i) * time.Second)
 		e := engine.Entry{Cursor: int64(i + 1), Kind: engine.KindStep, Stage: stage, StageAttempt: 1, StepAttempt: i, StartedAt: at, FinishedAt: at}
-		switch {
-		case word == ">":
+		switch word {
+		case ">":
 			stage++
 			continue
-		case word == "?":
+		case "?":
 			e.Kind, e.Message = engine.KindEventReceived, fmt.Sprint("event ", i)
-		case word == "!":
+		case "!":
 			e.Kind, e.Stage, e.Step = engine.KindRetried, -1, -1
 		default:
 			e.Step, e.Outcome = int(word[0]-'0'), event.OutcomeSucceeded

@@ -40,8 +40,10 @@ func TestKey_DifferentErrors_HaveDifferentKeys(t *testing.T) {
 		t.Errorf("similar errors have the keys %q and %q", key, fault.Key(&same, nil))
 	}
 	for _, other := range []event.Error{
-		{Component: "avs", Reason: "err_http", Message: "status 503 for 1"}, {Component: "edp", Reason: "err_x", Message: "status 503 for 1"},
-		{Component: "edp", Reason: "err_http", Message: "status 500 for 1"}, {Component: "edp", Reason: "err_http", Message: "gone"},
+		{Component: "avs", Reason: "err_http", Message: "status 503 for 1"},
+		{Component: "edp", Reason: "err_x", Message: "status 503 for 1"},
+		{Component: "edp", Reason: "err_http", Message: "status 500 for 1"},
+		{Component: "edp", Reason: "err_http", Message: "gone"},
 	} {
 		if fault.Key(&other, nil) == fault.Key(&base, nil) {
 			t.Errorf("%+v has the key of %+v", other, base)

@@ -37,7 +37,7 @@ func (f *Follower) Load(ctx context.Context) bool {
 		if err == nil {
 			return true
 		}
-		f.log.Warn(f.what+" not read; nothing is sent before", "err", err)
+		f.log.Warn("settings not read; nothing is sent before", "settings", f.what, "err", err)
 		pause := time.NewTimer(loadPause)
 		select {
 		case <-ctx.Done():
@@ -52,7 +52,7 @@ func (f *Follower) Load(ctx context.Context) bool {
 func (f *Follower) Changed(ctx context.Context) error {
 	err := f.refresh(ctx)
 	if problem := f.nats.Publish(f.notice, nil); problem != nil {
-		f.log.Debug("change of "+f.what+" not announced", "err", problem)
+		f.log.Debug("change of settings not announced", "settings", f.what, "err", problem)
 	}
 	return err
 }
@@ -79,7 +79,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-f.stale:
 		}
 		if err := f.refresh(ctx); err != nil && ctx.Err() == nil {
-			f.log.Warn(f.what+" not read; the last known ones apply", "err", err)
+			f.log.Warn("settings not read; the last known ones apply", "settings", f.what, "err", err)
 		}
 	}
 }

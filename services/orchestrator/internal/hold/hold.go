@@ -84,8 +84,14 @@ func (h *Hold) Validate(now time.Time) error {
 	}
 	s := &h.Scope
 	for _, f := range []struct{ name, value string }{
-		{"operation", s.Operation}, {"instance", s.Instance}, {"globalAccount", s.GlobalAccount}, {"plan", s.Plan}, {"region", s.Region},
-		{"step", s.Step}, {"worker", s.Worker}, {"system", s.System},
+		{"operation", s.Operation},
+		{"instance", s.Instance},
+		{"globalAccount", s.GlobalAccount},
+		{"plan", s.Plan},
+		{"region", s.Region},
+		{"step", s.Step},
+		{"worker", s.Worker},
+		{"system", s.System},
 	} {
 		if len(f.value) > maxName || !printable(f.value) {
 			problems = append(problems, fmt.Errorf("scope.%s: must have at most %d bytes, all of them printable", f.name, maxName))

@@ -194,16 +194,16 @@ func (g *errorGroup) finish() {
 	slices.SortFunc(g.Types, func(a, b event.OperationType) int { return cmp.Compare(slices.Index(types, a), slices.Index(types, b)) })
 	slices.Sort(g.Systems)
 	g.Systems = append([]string{}, g.Systems...)
-	g.ErrorGroup.Steps = []operator.StepErrors{}
+	g.Steps = []operator.StepErrors{}
 	for step, n := range g.steps {
 		step.Count = n
-		g.ErrorGroup.Steps = append(g.ErrorGroup.Steps, step)
+		g.Steps = append(g.Steps, step)
 	}
-	slices.SortFunc(g.ErrorGroup.Steps, func(a, b operator.StepErrors) int {
+	slices.SortFunc(g.Steps, func(a, b operator.StepErrors) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.Step, b.Step))
 	})
-	if n := len(g.ErrorGroup.Steps); n > maxSteps {
-		g.ErrorGroup.Steps, g.MoreSteps = g.ErrorGroup.Steps[:maxSteps], n-maxSteps
+	if n := len(g.Steps); n > maxSteps {
+		g.Steps, g.MoreSteps = g.Steps[:maxSteps], n-maxSteps
 	}
 }
 

@@ -12,10 +12,11 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Targets and Target select instances; see package operator.
 type (
+	// Targets selects instances; see package operator.
 	Targets = operator.Targets
-	Target  = operator.Target
+	// Target selects instances by their properties; see package operator.
+	Target = operator.Target
 )
 
 const targetAll = "all"

@@ -122,7 +122,7 @@ func (r *Rounds) look(ctx context.Context, a *agenda, now time.Time, start func(
 	active, err := r.store.Active(limited)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.log.Warn(r.cfg.What+"s not checked", "err", err)
+			r.log.Warn("orders not checked", "kind", r.cfg.What, "err", err)
 		}
 		return r.cfg.Every
 	}
@@ -157,7 +157,7 @@ func (r *Rounds) round(ctx context.Context, id string) time.Time {
 	soon := r.now().Add(r.cfg.Every)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.log.Warn(r.cfg.What+" is resumed", r.cfg.What+"_id", id, "err", err)
+			r.log.Warn("order is resumed", r.cfg.What+"_id", id, "err", err)
 		}
 		return soon
 	}

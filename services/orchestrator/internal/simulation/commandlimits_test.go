@@ -2,6 +2,7 @@ package simulation_test
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -318,9 +319,7 @@ func (tx *ramTx) SetTurns(_ context.Context, queue string, upgrade bool, next ma
 		if tx.turns[l] == nil {
 			tx.turns[l] = map[string]float64{}
 		}
-		for account, turn := range next {
-			tx.turns[l][account] = turn
-		}
+		maps.Copy(tx.turns[l], next)
 	})
 	return nil
 }
@@ -376,9 +375,7 @@ func (tx *ramTx) Rates(_ context.Context, now time.Time) (map[string]time.Time, 
 
 func (tx *ramTx) SetRates(_ context.Context, next map[string]time.Time) error {
 	tx.writes = append(tx.writes, func() {
-		for key, at := range next {
-			tx.rates[key] = at
-		}
+		maps.Copy(tx.rates, next)
 	})
 	return nil
 }

@@ -385,7 +385,7 @@ func (s *Store) List(ctx context.Context, f Filter) (*List, error) {
 	}
 	switch {
 	case f.After != nil:
-	case list.Next == nil && len(found) <= f.Limit && (f.Offset == 0 || len(found) > 0) && !(f.Sort.Bounded() && f.Offset > 0):
+	case list.Next == nil && len(found) <= f.Limit && (f.Offset == 0 || len(found) > 0) && (!f.Sort.Bounded() || f.Offset == 0):
 		list.Total = f.Offset + len(found)
 	default:
 		if list.Total, list.Capped, err = s.count(ctx, &f); err != nil {

@@ -112,14 +112,14 @@ type Fold struct {
 // FoldHistories folds stored histories. Foldable must be called before, in the same transaction.
 func (t *Tx) FoldHistories(ctx context.Context, folds []Fold) error {
 	var removedOf, removed, operation, cursor, tries, first, stageAttempt, stepAttempt, started, similar array
-	for i := range folds {
-		for _, c := range folds[i].Removed {
-			removedOf.raw(folds[i].OperationID)
+	for _, fold := range folds {
+		for _, c := range fold.Removed {
+			removedOf.raw(fold.OperationID)
 			removed.int(c)
 		}
-		for j := range folds[i].Entries {
-			e := &folds[i].Entries[j]
-			operation.raw(folds[i].OperationID)
+		for i := range fold.Entries {
+			e := &fold.Entries[i]
+			operation.raw(fold.OperationID)
 			cursor.int(e.Cursor)
 			tries.int(int64(e.Folded.Tries))
 			first.int(e.Folded.Cursor)

@@ -125,7 +125,7 @@ type round struct {
 }
 
 // result applies the result of an attempt.
-func (s *Service) result(w *Webhook, m *Message, a *attempt, r *round) {
+func (s *Service) result(w *Webhook, m *Message, a *Attempt, r *round) {
 	m.Attempts++
 	m.Status, m.Error, m.AttemptedAt = a.status, "", s.deps.Now().UTC()
 	if a.err == nil {

@@ -61,8 +61,8 @@ func NewSender(allowLocal bool, now func() time.Time) *Sender {
 // Close closes idle connections.
 func (s *Sender) Close() { s.transport.CloseIdleConnections() }
 
-// attempt is the result of one attempt.
-type attempt struct {
+// Attempt is the result of one attempt to send an event.
+type Attempt struct {
 	// status is the status of the answer; 0 if there is none.
 	status int
 	// retryAfter is the time that the receiver asks for.
@@ -72,10 +72,10 @@ type attempt struct {
 }
 
 // isGone reports whether the receiver wants no more messages.
-func (a *attempt) isGone() bool { return a.status == http.StatusGone }
+func (a *Attempt) isGone() bool { return a.status == http.StatusGone }
 
 // isRejection reports whether the receiver rejects this message, and may accept others.
-func (a *attempt) isRejection() bool {
+func (a *Attempt) isRejection() bool {
 	switch a.status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
 		return true
@@ -84,20 +84,20 @@ func (a *attempt) isRejection() bool {
 }
 
 // Send sends an event once.
-func (s *Sender) Send(ctx context.Context, format Format, t *Target, id, encoded string) attempt {
+func (s *Sender) Send(ctx context.Context, format Format, t *Target, id, encoded string) Attempt {
 	request, err := s.request(ctx, format, t, id, encoded)
 	if err != nil {
-		return attempt{err: err}
+		return Attempt{err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
 	response, err := s.client.Do(request.WithContext(ctx))
 	if err != nil {
-		return attempt{err: withoutURL(err)}
+		return Attempt{err: withoutURL(err)}
 	}
 	defer response.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // the status has decided
-	a := attempt{status: response.StatusCode}
+	a := Attempt{status: response.StatusCode}
 	switch {
 	case a.status >= http.StatusOK && a.status < http.StatusMultipleChoices:
 		return a

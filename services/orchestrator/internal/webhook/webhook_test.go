@@ -37,7 +37,8 @@ func TestSign_Example_MatchesTheSpecification(t *testing.T) {
 func TestSubjects_Filters_DoNotOverlap(t *testing.T) {
 	t.Parallel()
 	got := subjects([]Webhook{
-		{Filter: Filter{}}, {Filter: Filter{Kinds: []Kind{Failed}, Types: []event.OperationType{event.Provision}}},
+		{Filter: Filter{}},
+		{Filter: Filter{Kinds: []Kind{Failed}, Types: []event.OperationType{event.Provision}}},
 		{Filter: Filter{Kinds: []Kind{Started, Incomplete, Succeeded}, Types: []event.OperationType{event.Update}}},
 		{Filter: Filter{Kinds: []Kind{Orchestration}}},
 	})
@@ -107,19 +108,19 @@ func TestConclude_Results_DisableOrDelay(t *testing.T) {
 	m, err := newMeter(nil)
 	require.NoError(t, err)
 	s := &Service{cfg: Config{FirstPause: time.Second}, deps: Deps{Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)}, meter: m}
-	failed := func(status int, retryAfter time.Duration) attempt {
-		return attempt{status: status, retryAfter: retryAfter, err: errors.New("no")}
+	failed := func(status int, retryAfter time.Duration) Attempt {
+		return Attempt{status: status, retryAfter: retryAfter, err: errors.New("no")}
 	}
 	for name, c := range map[string]struct {
 		webhook  Webhook
 		message  Message
-		attempt  attempt
+		attempt  Attempt
 		state    State
 		message2 MessageState
 		reason   string
 		least    time.Duration
 	}{
-		"success":         {Webhook{Failures: 3}, Message{}, attempt{status: 204}, Active, Delivered, "", 0},
+		"success":         {Webhook{Failures: 3}, Message{}, Attempt{status: 204}, Active, Delivered, "", 0},
 		"retry after":     {Webhook{}, Message{}, failed(429, time.Minute), Active, Waiting, "", time.Minute},
 		"many failures":   {Webhook{Failures: 30}, Message{}, failed(500, 0), Active, Waiting, "", maxPause / 2},
 		"rejected":        {Webhook{}, Message{Attempts: 1}, failed(400, 0), Active, Waiting, "", time.Second / 2},
