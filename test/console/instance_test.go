@@ -4,7 +4,10 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -114,4 +117,65 @@ func TestConsole_InstanceActions_AreFilteredAndSorted(t *testing.T) {
 	p.until("the names are descending", names+` === 'beta,alpha' && location.search === '?sort=-name' && document.querySelector('th[aria-sort="descending"]').innerText.startsWith('Worker')`)
 	p.open("/console/workers?sort=-name")
 	p.until("the order survives the reload", names+` === 'beta,alpha'`)
+}
+
+func TestConsole_InstanceOperation_PanesAreResized(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	s.script.set("Register", retry("beta is closed"))
+	s.start()
+	op := provision("azure")
+	s.request(op)
+	s.awaitWaiting(op, "", "failing")
+
+	p := openTab(t, s)
+	view := "/console/operations/" + op.ID
+	p.open(view)
+	p.shows(".step-details", "Register", "failing", "in create", "Worker beta", "beta is closed", "Tries, newest first")
+	p.click(".step-name", "Prepare")
+	p.shows(".step-details", "Prepare", "succeeded", "Worker alpha")
+	p.until("the row is marked", `document.querySelector('tr.selected').innerText.startsWith('Prepare')`)
+
+	separator := `document.querySelector('[role="separator"]')`
+	value := func() int { return eval[int](p, `Number(`+separator+`.getAttribute('aria-valuenow'))`) }
+	beside := `document.querySelector('.step-details').getBoundingClientRect().left > ` + separator + `.getBoundingClientRect().left`
+	p.until("the panes are side by side", beside+` && `+separator+`.getAttribute('aria-orientation') === 'vertical'`)
+	if at := value(); at != 64 {
+		t.Errorf("the first pane has %d %% at first", at)
+	}
+	eval[any](p, separator+`.focus()`)
+	p.press(kb.ArrowLeft + kb.ArrowLeft)
+	p.until("the arrow keys move it", separator+`.getAttribute('aria-valuenow') === '60'`)
+	p.press(kb.Home)
+	p.until("it is at its minimum", separator+`.getAttribute('aria-valuenow') === `+separator+`.getAttribute('aria-valuemin')`)
+	p.press(kb.End)
+	p.until("it is at its maximum", separator+`.getAttribute('aria-valuenow') === `+separator+`.getAttribute('aria-valuemax')`)
+	s.accessible(p, view)
+
+	// It is dragged to the middle.
+	eval[any](p, separator+`.scrollIntoView({block: 'center'})`)
+	place := func(js string) float64 { return eval[float64](p, js) }
+	x, y := place(`(({left, width}) => left + width / 2)(`+separator+`.getBoundingClientRect())`), place(`innerHeight / 2`)
+	middle := place(`(({left, width}) => left + width / 2)(document.querySelector('.panes').getBoundingClientRect())`)
+	for _, e := range []input.DispatchMouseEventParams{
+		{Type: "mousePressed", X: x, Y: y, Button: "left", ClickCount: 1},
+		{Type: "mouseMoved", X: (x + middle) / 2, Y: y, Button: "left"},
+		{Type: "mouseMoved", X: middle, Y: y, Button: "left"},
+		{Type: "mouseReleased", X: middle, Y: y, Button: "left", ClickCount: 1},
+	} {
+		_, err := chromedp.Call(p.ctx, input.DispatchMouseEvent, e)
+		require.NoError(t, err)
+	}
+	p.until("the pointer moves it", separator+`.getAttribute('aria-valuenow') === '50' && document.querySelector('.separator.dragged') === null`)
+	width := place(`document.querySelector('.pane').getBoundingClientRect().width`)
+	p.open(view)
+	p.until("the width survives the reload", separator+`?.getAttribute('aria-valuenow') === '50'`)
+	if after := place(`document.querySelector('.pane').getBoundingClientRect().width`); after != width {
+		t.Errorf("the pane is %v wide after the reload, was %v", after, width)
+	}
+
+	p.do(chromedp.EmulateViewport(1279, 900))
+	p.until("the panes are stacked below 1280 pixels", `getComputedStyle(`+separator+`).display === 'none'
+		&& document.querySelector('.step-details').getBoundingClientRect().top >= document.querySelector('.pane').getBoundingClientRect().bottom`)
 }

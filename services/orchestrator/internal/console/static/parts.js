@@ -3,6 +3,7 @@
 
 import { Resource, Unreachable } from './api.js';
 import { clock } from './format.js';
+import { remember, remembered } from './settings.js';
 import { h } from './vdom.js';
 
 /**
@@ -195,6 +196,60 @@ async function copied(text) {
     before?.focus({ preventScroll: true });
     return done;
   }
+}
+
+/** The limits of the first of two panes, in percent of both. */
+const [narrowest, widest] = [40, 80];
+
+/**
+ * Returns a function that renders two panes with a separator between them, which the pointer and the arrow keys move. On narrow screens the panes are stacked.
+ * @param {string} setting where the browser keeps the width
+ * @param {string} label the name of the separator
+ * @param {number} usual the width of the first pane in percent of both, until the user changes it
+ * @param {() => void} update
+ * @returns {(first: Child, second: Child) => Child}
+ */
+export function panes(setting, label, usual, update) {
+  const within = (/** @type {number} */ share) => Math.round(Math.min(widest, Math.max(narrowest, share)) * 10) / 10;
+  let share = within(Number(remembered(setting)) || usual);
+  let dragged = false;
+  /** @param {number} to @param {boolean} [keep] */
+  function move(to, keep = true) {
+    share = within(to);
+    if (keep) remember(setting, share === usual ? '' : String(share));
+    update();
+  }
+  const drop = () => {
+    if (!dragged) return;
+    dragged = false;
+    move(share);
+  };
+  return (first, second) => h('div', { class: 'panes', style: { gridTemplateColumns: `minmax(0, ${share}%) 1rem minmax(0, 1fr)` } },
+    h('div', { class: 'pane', id: setting }, first),
+    h('div', {
+      class: `separator ${dragged ? 'dragged' : ''}`, role: 'separator', tabindex: 0, title: 'Drag, or use the arrow keys; double-click resets the width', 'aria-label': label, 'aria-orientation': 'vertical', 'aria-controls': setting,
+      'aria-valuenow': Math.round(share), 'aria-valuemin': narrowest, 'aria-valuemax': widest, 'aria-valuetext': `${Math.round(share)} percent`,
+      onpointerdown: (/** @type {any} */ e) => {
+        if (e.button !== 0) return;
+        e.currentTarget.setPointerCapture(e.pointerId);
+        dragged = true;
+        update();
+      },
+      onpointermove: (/** @type {any} */ e) => {
+        if (!dragged) return;
+        const box = e.currentTarget.parentElement.getBoundingClientRect();
+        move((e.clientX - box.left) / box.width * 100, false);
+      },
+      onpointerup: drop, onpointercancel: drop,
+      ondblclick: () => move(usual),
+      onkeydown: (/** @type {any} */ e) => {
+        const to = { ArrowLeft: share - 2, ArrowRight: share + 2, Home: narrowest, End: widest }[/** @type {string} */ (e.key)];
+        if (to === undefined || e.ctrlKey || e.metaKey || e.altKey) return;
+        e.preventDefault();
+        move(to);
+      },
+    }),
+    h('div', { class: 'pane' }, second));
 }
 
 /** Explains to a viewer why buttons are disabled. */

@@ -13,22 +13,46 @@ import { h } from './vdom.js';
 /** The id of the row of a step. @param {number} stage @param {number} step */
 const rowID = (stage, step) => `step-${stage}-${step}`;
 
-/** Renders the stages and steps as a diagram with the state of each. @param {Detail} o */
-export function map(o) {
+/** Identifies a step of an operation. @param {string | undefined} stage @param {string | undefined} step */
+export const stepKey = (stage, step) => `${stage}/${step}`;
+
+/**
+ * Renders the stages and steps as a diagram with the state of each.
+ * @param {Detail} o
+ * @param {(key: string) => void} select
+ */
+export function map(o, select) {
   return h('ol', { class: 'map', 'aria-label': 'Diagram of the stages' }, o.stages.map((stage, i) => h('li', { key: stage.name, class: `map-stage edge-${colour(stage.state)}` },
     h('span', { class: 'map-name' }, name(stage.name), stage.attempt > 1 ? h('span', { class: 'muted' }, ` ×${count(stage.attempt)}`) : null),
     h('ol', { 'aria-label': `Steps of ${stage.name}` }, stage.steps.map((step, j) => h('li', { key: step.name },
       h('a', {
-        href: `#${rowID(i, j)}`, class: `map-step text-${colour(step.state)} ${o.state === 'in progress' && o.step === step.name && o.stage === stage.name ? 'here' : ''}`,
+        href: `#${rowID(i, j)}`, onclick: () => select(stepKey(stage.name, step.name)), class: `map-step text-${colour(step.state)} ${o.state === 'in progress' && o.step === step.name && o.stage === stage.name ? 'here' : ''}`,
         title: `${step.name}: ${spelled(step.state)}`, 'aria-label': `${step.name}: ${spelled(step.state)}`,
       }, sign(step.state))))))));
+}
+
+/** Returns the lines of the history by step. @param {Detail} o @returns {Map<string, Line[]>} */
+export function linesByStep(o) {
+  /** @type {Map<string, Line[]>} */
+  const byStep = new Map();
+  for (const l of o.history) {
+    if (!l.step || l.outcome.startsWith('operation ')) continue;
+    const key = stepKey(l.stage, l.step);
+    const list = byStep.get(key);
+    if (list) list.push(l);
+    else byStep.set(key, [l]);
+  }
+  return byStep;
 }
 
 /**
  * @param {Detail} o
  * @param {number} now
+ * @param {Map<string, Line[]>} byStep the lines of the history
+ * @param {string} selected the key of the selected step
+ * @param {(key: string) => void} select
  */
-export function timeline(o, now) {
+export function timeline(o, now, byStep, selected, select) {
   const begin = Date.parse(o.createdAt);
   const last = o.history.reduce((t, l) => Math.max(t, Date.parse(l.finishedAt)), begin);
   // The axis grows in steps, because every bar moves with it.
@@ -46,16 +70,6 @@ export function timeline(o, now) {
   const marks = ticks(span);
   const axis = h('div', { class: 'axis' }, marks.map((t) => h('span', { class: t / span > 0.94 ? 'tick last' : 'tick', style: { left: at(begin + t) } }, t ? duration(t) : '0')));
   const grid = marks.map((t) => h('span', { class: 'gridline', style: { left: at(begin + t) } }));
-
-  /** @type {Map<string, Line[]>} */
-  const byStep = new Map();
-  for (const l of o.history) {
-    if (!l.step || l.outcome.startsWith('operation ')) continue;
-    const key = `${l.stage}/${l.step}`;
-    const list = byStep.get(key);
-    if (list) list.push(l);
-    else byStep.set(key, [l]);
-  }
 
   const first = firstStart(o);
   const started = first ?? (o.finishedAt ? end : now);
@@ -83,12 +97,14 @@ export function timeline(o, now) {
           stage.attempt > 1 ? h('span', { class: 'muted' }, ` attempt ${count(stage.attempt)}`) : null,
           stage.finally ? h('span', { class: 'muted' }, ' always runs') : null)),
         stage.steps.map((step, j) => {
-          const lines = byStep.get(`${stage.name}/${step.name}`) ?? [];
+          const key = stepKey(stage.name, step.name);
+          const lines = byStep.get(key) ?? [];
           const here = o.state === 'in progress' && o.step === step.name && o.stage === stage.name;
           const bars = attempts(lines, step, o, here, now);
           const failure = step.state === 'succeeded' || step.state === 'waiting' ? '' : errorLine(step.error) || step.message || '';
-          return h('tr', { key: step.name, id: rowID(i, j), tabindex: -1, class: `step-row ${here ? 'here' : ''}`, 'aria-current': here ? 'step' : undefined },
-            h('th', { scope: 'row' }, h('span', { class: 'step-name' }, name(step.name)), h('span', { class: 'muted worker-name' }, step.worker),
+          return h('tr', { key: step.name, id: rowID(i, j), tabindex: -1, class: `step-row ${here ? 'here' : ''} ${key === selected ? 'selected' : ''}`, 'aria-current': here ? 'step' : undefined,
+            onclick: (/** @type {any} */ e) => { if (!e.target.closest('summary, a')) select(key); } },
+            h('th', { scope: 'row' }, h('button', { type: 'button', class: 'step-name', 'aria-pressed': String(key === selected), title: 'Show the details of this step' }, name(step.name)), h('span', { class: 'muted worker-name' }, step.worker),
               failure ? message(failure, step) : null),
             h('td', null, badge(step.state)),
             h('td', { class: 'number' }, step.attempts > 0 ? count(step.attempts) : ''),

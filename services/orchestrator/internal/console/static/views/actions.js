@@ -32,8 +32,8 @@ export function actions(ctx) {
   });
   /** What is entered and not applied yet. @type {Record<string, string>} */
   const entered = {};
-  /** Renders a filter that is applied when its field is left or Enter is pressed. @param {string} label @param {string} name @param {string} hint */
-  const field = (label, name, hint) => h('label', { class: 'field' }, h('span', null, label), h('input', {
+  /** Renders a filter that is applied when its field is left or Enter is pressed. @param {string} label @param {string} name @param {string} hint @param {string} [className] */
+  const field = (label, name, hint, className = '') => h('label', { class: `field ${className}` }, h('span', null, label), h('input', {
     type: 'search', name, value: entered[name] ?? get(name), placeholder: hint, autocomplete: 'off', spellcheck: 'false',
     oninput: (/** @type {any} */ e) => { entered[name] = e.target.value; },
     onchange: (/** @type {any} */ e) => {
@@ -51,7 +51,7 @@ export function actions(ctx) {
       h('form', { class: 'filters', role: 'search', 'aria-label': 'Filter actions', onsubmit: (/** @type {Event} */ e) => e.preventDefault() },
         field('Who', 'name', 'Exact name'),
         select('Action', 'action', [['', 'All actions'], ...names], get('action'), (v) => filter({ action: v, page: '' })),
-        field('Target', 'target', 'ID of an operation, …'),
+        field('Target', 'target', 'Exact ID', 'grow'),
         select('Outcome', 'outcome', [['', 'All outcomes'], ...Object.keys(looks).map((o) => /** @type {[string, string]} */ ([o, o]))], get('outcome'), (v) => filter({ outcome: v, page: '' })),
         h('button', { type: 'button', class: 'button plain', disabled: !filtered(), onclick: () => ctx.go('/console/actions') }, 'Clear all')),
       shown(list, (d) => (d.data.length ? [

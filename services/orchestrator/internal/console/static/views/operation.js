@@ -3,15 +3,16 @@
 
 import { Refusal, Resource } from '../api.js';
 import { operationActions } from '../dialogs.js';
-import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, operationsURL, plural, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
-import { copy, shown, table, th, viewerNote } from '../parts.js';
+import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, name, operationsURL, plural, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
+import { copy, panes, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
-import { map, timeline } from '../timeline.js';
+import { linesByStep, map, stepKey, timeline } from '../timeline.js';
 import { h } from '../vdom.js';
 
 /** @typedef {import('../format.js').Detail} Detail */
 
 const linesPerPage = 50;
+const triesShown = 20;
 
 /** What the operations of a suspension do. @type {Record<string, string>} */
 const purposes = {
@@ -30,6 +31,9 @@ export function operation(ctx) {
   let reading = false;
   /** The lines of the history whose details are shown, by the cursor of their first try. @type {Set<number>} */
   const opened = new Set();
+  /** The key of the step that the user has selected; empty follows the operation. */
+  let selected = '';
+  const beside = panes('keb.panes', 'Width of the stages and steps', 64, ctx.update);
   /** @type {Stream | undefined} */
   let stream;
   const detail = new Resource(ctx.api, url, { changed });
@@ -154,13 +158,57 @@ export function operation(ctx) {
       o.notCompleted.length ? h('div', { class: 'callout edge-wait' }, sign('not completed'), h('p', null, h('b', null, o.incomplete ? 'Incomplete. Not completed: ' : 'Not completed: '),
         o.notCompleted.map((s, i) => [i ? ', ' : '', h('code', null, s)]), '. The operation continued without these steps; their work is still to be done.')) : null,
       facts(o, now),
-      h('section', { 'aria-labelledby': 'timeline' }, h('h2', { id: 'timeline' }, 'Stages and steps'), map(o), timeline(o, now)),
+      h('section', { 'aria-labelledby': 'timeline' }, h('h2', { id: 'timeline' }, 'Stages and steps'), stages(o, now)),
       h('section', { 'aria-labelledby': 'history' }, h('h2', { id: 'history' }, 'History'), lines(o)),
       data(o),
       h('div', { class: 'columns' },
         h('section', { 'aria-labelledby': 'others' }, h('h2', { id: 'others' }, 'Operations of this instance'), shown(others, (d) => siblings(d, o, now))),
         h('section', { 'aria-labelledby': 'log' }, h('h2', { id: 'log' }, 'Actions of operators'), shown(log, (d) => actionLines(d, now)))),
     ];
+  }
+
+  /** Renders the stages and steps beside the details of the selected step. @param {Detail} o @param {number} now */
+  function stages(o, now) {
+    const byStep = linesByStep(o);
+    const all = o.stages.flatMap((stage) => stage.steps.map((step) => ({ stage, step, key: stepKey(stage.name, step.name) })));
+    const find = (/** @type {string} */ key) => all.find((s) => s.key === key);
+    // Without a selection: where the operation stands, or has ended.
+    const shownStep = find(selected) ?? find(stepKey(o.stage, o.step)) ?? all.findLast((s) => byStep.has(s.key)) ?? all[0];
+    const select = (/** @type {string} */ key) => {
+      selected = key;
+      ctx.update();
+    };
+    return [map(o, select), beside(timeline(o, now, byStep, shownStep?.key ?? '', select), shownStep ? stepDetails(o, shownStep.stage, shownStep.step, byStep.get(shownStep.key) ?? [], now) : null)];
+  }
+
+  /**
+   * @param {Detail} o
+   * @param {import('../format.js').Stage} stage
+   * @param {import('../format.js').Step} step
+   * @param {import('../format.js').Line[]} tries
+   * @param {number} now
+   */
+  function stepDetails(o, stage, step, tries, now) {
+    const here = o.state === 'in progress' && o.step === step.name && o.stage === stage.name;
+    const latest = tries.slice(-triesShown).reverse();
+    return h('div', { class: 'step-details', role: 'region', 'aria-labelledby': 'step-title', tabindex: 0 },
+      h('h3', { id: 'step-title' }, name(step.name)),
+      h('p', { class: 'line' }, badge(step.state), ' ', h('span', { class: 'muted' }, 'in ', stage.name)),
+      h('dl', { class: 'inline' }, [
+        ['Worker', step.worker],
+        ['Tries', step.attempts > 0 && count(step.attempts)],
+        ['First tried', step.firstTriedAt && h('time', { datetime: step.firstTriedAt, title: absolute(step.firstTriedAt) }, stamp(step.firstTriedAt))],
+        ['Waits for', here && o.waiting && o.waiting.reason !== 'executing' && waitingWords(o, now)],
+      ].map(([label, value]) => (value ? [h('dt', null, label), h('dd', null, value)] : null)),
+      step.error || step.message ? h('dt', null, step.error ? 'Last error' : 'Message') : null,
+      step.error || step.message ? h('dd', { class: 'message' }, errorLine(step.error) || step.message, ' ', copies(errorLine(step.error) || step.message, 'the message of the step')) : null),
+      here && o.budget ? h('p', { class: 'muted small' }, budgetWords(o.budget, now)) : null,
+      latest.length ? [h('h4', null, 'Tries, newest first'), h('ol', { class: 'tries' }, latest.map((l) => h('li', { key: firstCursor(l) },
+        h('time', { datetime: l.finishedAt, title: absolute(l.finishedAt), class: 'muted' }, clock(l.finishedAt)), ' ', badge(tried(l)), l.tries > 1 ? ` ${plural(l.tries, 'try', 'tries')}` : null,
+        h('span', { class: 'muted' }, ` ${duration(Date.parse(l.finishedAt) - Date.parse(l.startedAt))}`), told(l) ? h('span', { class: 'told' }, usefulEnd(told(l), l.error?.component)) : null))),
+      tries.length > latest.length ? h('p', { class: 'muted small' }, 'The history has the older ones.') : null]
+        : h('p', { class: 'muted' }, step.state === 'skipped' ? 'The step was skipped.' : 'The step has not been tried yet.'),
+      h('p', { class: 'small' }, h('a', { href: `/console/processes/${encodeURIComponent(o.type)}?step=${encodeURIComponent(step.name)}` }, 'Definition of the step')));
   }
 
   /** Renders the facts about an operation. @param {Detail} o @param {number} now */
