@@ -41,9 +41,13 @@ func value(v any) any {
 		}
 	case map[string]any:
 		for key := range v {
-			if text, ok := v[key].(string); ok && text != "" && IsSecret(key) {
-				v[key] = Redacted
-				continue
+			switch member := v[key].(type) {
+			case nil, bool, map[string]any: // the members of an object have names of their own
+			default:
+				if member != "" && IsSecret(key) {
+					v[key] = Redacted
+					continue
+				}
 			}
 			v[key] = value(v[key])
 		}
