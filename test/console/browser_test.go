@@ -7,9 +7,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -195,4 +197,20 @@ func (p *tab) shortcut(keys string) {
 func (p *tab) focused() string {
 	p.t.Helper()
 	return eval[string](p, `(document.activeElement.innerText || document.activeElement.getAttribute('aria-label') || document.activeElement.name || document.activeElement.tagName).trim()`)
+}
+
+// cpu returns how long the main thread of the page has computed since the first call, in milliseconds of CPU time.
+func (p *tab) cpu() float64 {
+	p.t.Helper()
+	_, err := chromedp.Call(p.ctx, performance.Enable, performance.EnableParams{TimeDomain: performance.EnableTimeDomainThreadTicks})
+	require.NoError(p.t, err)
+	all, err := chromedp.Call(p.ctx, performance.GetMetrics, cdp.Empty{})
+	require.NoError(p.t, err)
+	for _, m := range all.Metrics {
+		if m.Name == "TaskDuration" {
+			return m.Value * 1000
+		}
+	}
+	p.t.Fatalf("the browser does not measure the CPU time: %v", all.Metrics)
+	return 0
 }
