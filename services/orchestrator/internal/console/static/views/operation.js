@@ -288,7 +288,7 @@ export function operation(ctx) {
       h('td', { class: 'number nowrap' }, l.step ? duration(Date.parse(l.finishedAt) - Date.parse(l.startedAt)) : ''),
       h('td', { class: 'nowrap' }, l.worker ?? '', l.workerVersion ? h('span', { class: 'muted' }, ` ${l.workerVersion}`) : null),
       h('td', { class: 'wide' }, h('span', { class: 'told' }, usefulEnd(text, l.error?.component)), l.step ? h('button', {
-        type: 'button', class: 'button plain small', 'aria-expanded': String(isOpen), 'aria-label': `Details of ${l.step}, ${tried(l)}`,
+        type: 'button', class: 'button plain small', 'aria-expanded': String(isOpen), 'aria-label': `${isOpen ? 'Less' : 'More'} about ${l.step}, ${tried(l)}`,
         onclick: () => {
           if (!opened.delete(key)) opened.add(key);
           ctx.update();
