@@ -1,10 +1,14 @@
 package console
 
 import (
+	"cmp"
 	_ "embed"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -42,16 +46,46 @@ func axeFile(t *testing.T) string {
 const runAxe = `axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']}).then((r) =>
   r.violations.flatMap((v) => v.nodes.map((n) => v.id + ': ' + n.target.join(' ') + ': ' + n.failureSummary.replace(/\s+/g, ' '))))`
 
-// looks are the themes and widths in which each view is checked.
-var looks = []struct {
+// look is a theme and a width in which a view is checked.
+type look struct {
 	theme string
 	width int64
-}{{"light", 1280}, {"dark", 360}}
+}
+
+// looks returns the looks in which each view is checked; with KEB_PICTURES, the folder for a picture of each, those that people review.
+func looks() []look {
+	if os.Getenv("KEB_PICTURES") != "" {
+		return []look{{"light", 1440}, {"dark", 1440}, {"light", 390}, {"dark", 390}}
+	}
+	return []look{{"light", 1280}, {"dark", 360}}
+}
+
+// picture draws the page into the folder KEB_PICTURES, if it is set.
+func (p *tab) picture(view string, buttons []string, l look) {
+	p.t.Helper()
+	folder := os.Getenv("KEB_PICTURES")
+	if folder == "" {
+		return
+	}
+	name := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`).ReplaceAllString(strings.Join(append([]string{strings.TrimPrefix(view, "/console/")}, buttons...), "-"), "")
+	name = strings.Trim(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(name, "-"), "-")
+	if p.drawn == nil {
+		p.drawn = map[string]int{}
+	}
+	name = fmt.Sprintf("%s-%s-%d", cmp.Or(name, "overview"), l.theme, l.width)
+	p.drawn[name]++
+	if n := p.drawn[name]; n > 1 {
+		name += fmt.Sprintf("-%d", n)
+	}
+	image, err := chromedp.Run(p.ctx, chromedp.FullScreenshot(100))
+	require.NoError(p.t, err)
+	require.NoError(p.t, os.WriteFile(filepath.Join(folder, name+".png"), image, 0o600))
+}
 
 // accessible opens a view in each look, presses the buttons that open its dialog, and checks what it shows.
 func (p *tab) accessible(axe, view string, buttons ...string) {
 	p.t.Helper()
-	for _, look := range looks {
+	for _, look := range looks() {
 		p.do(chromedp.EmulateViewport(look.width, 900))
 		_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: look.theme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
@@ -67,6 +101,7 @@ func (p *tab) accessible(axe, view string, buttons ...string) {
 			p.until("the dialog is complete", `document.querySelector('dialog[open]') !== null && !/Counting the|Looking up/.test(document.querySelector('dialog').innerText)`)
 			p.do(chromedp.EmulateViewport(look.width, 900))
 		}
+		p.picture(view, buttons, look)
 		found := eval[[]string](p, checks)
 		if axe != "" {
 			eval[any](p, axe+"; undefined")

@@ -30,6 +30,8 @@ type tab struct {
 	problems []string
 	// forgiven are parts of problems that a test provokes.
 	forgiven []string
+	// drawn counts the pictures by name.
+	drawn map[string]int
 }
 
 func openTab(t *testing.T, s *system) *tab {
