@@ -190,10 +190,21 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 		p.accessible(axe, view)
 	}
 	for _, dialog := range [][]string{
-		{"/console/", "Keys"}, {"/console/operations?state=failed", "Save view…"}, {"/console/operations?plan=gcp", "Act on all 2 that match…"},
-		{"/console/operations/" + waiting.ID, "Skip step…"}, {"/console/operations/" + waiting.ID, "Cancel…"}, {"/console/operations/" + failed.ID, "Retry…"},
-		{"/console/instances/" + waiting.InstanceID, "Hold this instance…"}, {"/console/orchestrations", "Order an upgrade…"}, {orchestration, "Approve…"}, {orchestration, "Cancel…"}, {"/console/batches/" + batch.ID, "Cancel…"},
-		{"/console/holds", "Create a hold…"}, {"/console/holds", "Release…"}, {"/console/dead-letters/1", "Redrive…"}, {"/console/dead-letters/1", "Drop…"},
+		{"/console/", "Keys"},
+		{"/console/operations?state=failed", "Save view…"},
+		{"/console/operations?plan=gcp", "Act on all 2 that match…"},
+		{"/console/operations/" + waiting.ID, "Skip step…"},
+		{"/console/operations/" + waiting.ID, "Cancel…"},
+		{"/console/operations/" + failed.ID, "Retry…"},
+		{"/console/instances/" + waiting.InstanceID, "Hold this instance…"},
+		{"/console/orchestrations", "Order an upgrade…"},
+		{orchestration, "Approve…"},
+		{orchestration, "Cancel…"},
+		{"/console/batches/" + batch.ID, "Cancel…"},
+		{"/console/holds", "Create a hold…"},
+		{"/console/holds", "Release…"},
+		{"/console/dead-letters/1", "Redrive…"},
+		{"/console/dead-letters/1", "Drop…"},
 	} {
 		p.accessible(axe, dialog[0], dialog[1:]...)
 	}

@@ -173,11 +173,24 @@ func TestCost_ManyOperations_PagesStaySmall(t *testing.T) {
 		require.NoError(t, db.Get(&batch, `SELECT id FROM orchestrator.batches ORDER BY arrived LIMIT 1`))
 		require.NoError(t, db.Get(&orchestration, `SELECT id FROM orchestrator.orchestrations ORDER BY arrived LIMIT 1`))
 		views := [][2]string{
-			{"overview", ""}, {"operations", "operations"}, {"operations, failed", "operations?state=failed"}, {"operations, longest", "operations?sort=duration"},
-			{"operation, ended", "operations/" + op}, {"operation, failing", "operations/" + failing}, {"instance", "instances/busy"},
-			{"find by name", "find?q=demo"}, {"find by account", "find?q=ga-7"}, {"orchestrations", "orchestrations"},
-			{"orchestration", "orchestrations/" + orchestration}, {"batches", "batches"}, {"batch", "batches/" + batch}, {"holds", "holds"},
-			{"workers", "workers"}, {"processes", "processes/provision"}, {"actions", "actions"}, {"dead letters", "dead-letters"},
+			{"overview", ""},
+			{"operations", "operations"},
+			{"operations, failed", "operations?state=failed"},
+			{"operations, longest", "operations?sort=duration"},
+			{"operation, ended", "operations/" + op},
+			{"operation, failing", "operations/" + failing},
+			{"instance", "instances/busy"},
+			{"find by name", "find?q=demo"},
+			{"find by account", "find?q=ga-7"},
+			{"orchestrations", "orchestrations"},
+			{"orchestration", "orchestrations/" + orchestration},
+			{"batches", "batches"},
+			{"batch", "batches/" + batch},
+			{"holds", "holds"},
+			{"workers", "workers"},
+			{"processes", "processes/provision"},
+			{"actions", "actions"},
+			{"dead letters", "dead-letters"},
 			{"dead letter", "dead-letters/1"},
 		}
 		names = names[:0]
