@@ -48,7 +48,7 @@ type Tally struct {
 	forgot time.Time
 }
 
-// counter counts an outcome, and how many of its executions of steps were timed, and took how many milliseconds.
+// counter is how often an outcome was counted, how many of these executions of a step were timed, and how many milliseconds they took.
 type counter struct {
 	n, timed, took int64
 }
@@ -92,7 +92,7 @@ func (t *Tally) Committed(transitions []dispatch.Transition) {
 	}
 }
 
-// count counts an outcome once, and returns its counter.
+// count counts an outcome once, and returns its counter. Beyond maxPending the counter is kept nowhere.
 func (t *Tally) count(minute time.Time, kind event.OperationType, worker, step, outcome string) *counter {
 	k := store.TallyKey{Minute: minute, Type: kind, Worker: worker, Step: step, Outcome: outcome}
 	c := t.pending[k]
@@ -106,8 +106,8 @@ func (t *Tally) count(minute time.Time, kind event.OperationType, worker, step, 
 	return c
 }
 
-// rows adds the counters to counts, which has a row for each of their numbers.
-func rows(counts map[store.TallyKey]int64, k store.TallyKey, c *counter) {
+// addTo adds the counter with its key to counts, which has an entry for each of its numbers.
+func (c *counter) addTo(counts map[store.TallyKey]int64, k store.TallyKey) {
 	counts[k] += c.n
 	if c.timed > 0 {
 		k.Outcome = store.TallyTimed
@@ -152,7 +152,7 @@ func (t *Tally) Flush(ctx context.Context) {
 
 	counts := make(map[store.TallyKey]int64, len(written))
 	for k, c := range written {
-		rows(counts, k, c)
+		c.addTo(counts, k)
 	}
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
@@ -183,7 +183,7 @@ func (t *Tally) Since(ctx context.Context, since time.Time) (map[store.TallyKey]
 	t.mu.Lock()
 	for k, c := range t.pending {
 		if !k.Minute.Before(since) {
-			rows(own, k, c)
+			c.addTo(own, k)
 		}
 	}
 	t.mu.Unlock()
