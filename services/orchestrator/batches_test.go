@@ -443,6 +443,49 @@ func TestBatches_Filter_AcceptsEveryParameterOfTheList(t *testing.T) {
 	}
 }
 
+func TestBatches_FilterExpression_SelectsOperations(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.start()
+	s.failedUpdates(3)
+	for expression, want := range map[string]int{
+		"state = failed AND step = Change":                             3,
+		"worker = alpha AND stage = change":                            3,
+		"worker = beta OR system = ias OR stage = finish":              0,
+		"NOT worker = beta AND type = update AND duration < 1h":        3,
+		"state = failed AND NOT step = Change":                         0,
+		"error.message:* AND instance = up-1":                          0,
+		"created >= 1h AND (state = succeeded OR plan:(aws OR azure))": 3,
+	} {
+		filter := operator.Filter{Filter: expression}.Query()
+		var list operator.OperationList
+		s.get("/operations?"+filter, &list)
+		p, problem := s.preview(operator.BatchRequest{Action: operator.BatchRetry, Filter: filter})
+		if list.TotalCount != want || p.Count != want || problem != "" {
+			t.Errorf("%s: %d operations, %d in the preview %s, want %d", expression, list.TotalCount, p.Count, problem, want)
+		}
+	}
+	s.script.set("Change", done)
+	filter := operator.Filter{Filter: "state = failed AND step = Change"}.Query()
+	b := s.order(operator.BatchRequest{Action: operator.BatchRetry, Filter: filter, By: "jane"})
+	if b.Filter != filter || b.Total != 3 {
+		t.Errorf("ordered %+v", b)
+	}
+	s.batchEnds(b.ID, operator.BatchFinished)
+	s.count("state = 'succeeded'", 3)
+	for request, want := range map[operator.BatchAction]string{
+		operator.BatchHold:  "a hold has no scope for filter",
+		operator.BatchRetry: `filter: at character 1: unknown field \"plann\"`,
+	} {
+		_, problem := s.preview(operator.BatchRequest{Action: request, Filter: operator.Filter{Filter: map[operator.BatchAction]string{
+			operator.BatchHold: "plan = azure", operator.BatchRetry: "plann = azure",
+		}[request]}.Query()})
+		if !strings.Contains(problem, want) {
+			t.Errorf("%s: %s, want %q", request, problem, want)
+		}
+	}
+}
+
 func TestBatches_HoldAndResume_HaveTheScopeOfAHold(t *testing.T) {
 	t.Parallel()
 	s := newSystem(t)

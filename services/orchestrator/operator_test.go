@@ -160,6 +160,7 @@ func TestOperatorAPI_InvalidRequest_IsRejected(t *testing.T) {
 		{"GET", "/operations?type=x", "", 400, `type \"x\"`},
 		{"GET", "/operations?page_size=0", "", 400, "page_size"},
 		{"GET", "/operations?page=x", "", 400, "page"},
+		{"GET", "/operations?filter=plann+%3D+azure", "", 400, `filter: at character 1: unknown field \"plann\": allowed are attempts, `},
 		{"GET", "/operations/nonsense", "", 404, "no operation"},
 		{"GET", "/operations/00000000-0000-0000-0000-000000000000", "", 404, "no operation"},
 		{"POST", "/operations/" + op.ID + "/retry", "", 409, "only a failed one can be retried"},

@@ -88,6 +88,8 @@ type Filter struct {
 	Sort string
 	// Error is the key of a group of errors, Hold the ID of a hold, and LimitName the limit that commands wait for.
 	Error, Hold, LimitName string
+	// Filter is a further condition in the filter language; see FilterFields.
+	Filter string
 	// Since and Until limit the time of the request, FinishedSince and FinishedUntil that of the end.
 	Since, Until, FinishedSince, FinishedUntil time.Time
 	Page, PageSize                             int
@@ -98,7 +100,7 @@ func (f Filter) query() url.Values {
 	for key, value := range map[string]string{
 		"state": f.State, "type": f.Type, "plan": f.Plan, "instance": f.Instance, "q": f.Search, "step": f.Step, "worker": f.Worker,
 		"waiting": f.Waiting, "orchestration": f.Orchestration, "system": f.System, "global_account": f.GlobalAccount, "region": f.Region, "sort": f.Sort,
-		"error": f.Error, "hold": f.Hold, "limit_name": f.LimitName,
+		"error": f.Error, "hold": f.Hold, "limit_name": f.LimitName, "filter": f.Filter,
 	} {
 		if value != "" {
 			q.Set(key, value)

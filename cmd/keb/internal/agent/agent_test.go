@@ -175,11 +175,11 @@ func TestRead_Filters_ReachTheAPI(t *testing.T) {
 	t.Parallel()
 	s := start(t, Config{}, nil)
 	s.api.answers["GET /operations"] = `{"data": [{"id": "op-1", "cursor": 7, "state": "in progress", "message": "", "waitingFor": "step A, failing"}], "count": 1, "totalCount": 1}`
-	text, isError := s.call("operations", map[string]any{"state": []string{"failed", "in progress"}, "waiting": []string{"failing"}, "since": "2h", "worker": "edp", "page_size": 1000})
+	text, isError := s.call("operations", map[string]any{"state": []string{"failed", "in progress"}, "waiting": []string{"failing"}, "since": "2h", "worker": "edp", "filter": "plan:aws", "page_size": 1000})
 	if want := `{"count":1,"data":[{"id":"op-1","state":"in progress","waitingFor":"step A, failing"}],"totalCount":1}`; text != want || isError {
 		t.Errorf("got %s (error: %v), want %s", text, isError, want)
 	}
-	if want := "/operations?page_size=100&since=2026-11-23T01%3A00%3A00Z&state=failed%2Cin+progress&waiting=failing&worker=edp"; s.api.queries[0] != want {
+	if want := "/operations?filter=plan%3Aaws&page_size=100&since=2026-11-23T01%3A00%3A00Z&state=failed%2Cin+progress&waiting=failing&worker=edp"; s.api.queries[0] != want {
 		t.Errorf("the request is %s, want %s", s.api.queries[0], want)
 	}
 }

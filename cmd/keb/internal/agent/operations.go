@@ -51,6 +51,7 @@ type operationsArgs struct {
 	Error         string                   `json:"error,omitempty" jsonschema:"Key of a group of the tool errors: only operations with a similar error."`
 	Hold          string                   `json:"hold,omitempty" jsonschema:"ID of a hold: only the operations that it holds."`
 	Limit         string                   `json:"limit,omitempty" jsonschema:"Name of a limit: only operations whose command waits for it."`
+	Filter        string                   `json:"filter,omitempty" jsonschema:"A further condition in the language of AIP-160, for example: state = failed AND error.component = edp AND NOT plan:(trial OR free) AND created >= 24h. A wrong field gets an error that lists the fields."`
 	Sort          order                    `json:"sort,omitempty" jsonschema:"Order; default newest. duration and attempts have the longest first, and allow no cursor."`
 	Since         string                   `json:"since,omitempty" jsonschema:"Only operations requested since this time, such as 2026-11-21T22:00:00Z, or since a duration ago, such as 2h."`
 	Until         string                   `json:"until,omitempty" jsonschema:"Only operations requested before this time, in the same forms."`
@@ -77,6 +78,7 @@ func (a *operationsArgs) query(now time.Time) (url.Values, error) {
 	put(q, "error", a.Error)
 	put(q, "hold", a.Hold)
 	put(q, "limit_name", a.Limit)
+	put(q, "filter", a.Filter)
 	put(q, "sort", string(a.Sort))
 	put(q, "cursor", a.Cursor)
 	for name, value := range map[string]string{"since": a.Since, "until": a.Until, "finished_since": a.FinishedSince} {

@@ -24,14 +24,14 @@ func TestOperations_List_IsATable(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /operations": {operations}})
 	got := run(t, "", "operations", "--operator-addr", addr, "--state", "in-progress", "--type", "provision", "--plan", "azure",
-		"--instance", "inst-1", "--page", "2", "--page-size", "2")
+		"--instance", "inst-1", "--filter", "NOT plan = aws", "--page", "2", "--page-size", "2")
 	got.out = strings.Join(strings.Fields(age.ReplaceAllString(got.out, "AGE")), " ")
 	want := `OPERATION TYPE STATE PLAN INSTANCE AGE WHERE ` +
 		`op-2 deprovision in progress aws inst-2 AGE edp_deregistration/EDP_Deregistration waits for: step EDP_Deregistration, failing since 10:00:00 ` +
 		`op-1 provision failed azure inst-1 AGE create_runtime/Check_Runtime provisioner: err_timeout: gave up ` +
 		`2 of 7 operations; see --page`
 	expect(t, got, 0, want, "")
-	asked := []string{"GET /operations?instance=inst-1&page=2&page_size=2&plan=azure&state=in+progress&type=provision"}
+	asked := []string{"GET /operations?filter=NOT+plan+%3D+aws&instance=inst-1&page=2&page_size=2&plan=azure&state=in+progress&type=provision"}
 	if diff := cmp.Diff(asked, api.asked); diff != "" {
 		t.Errorf("requests differ (-want +got):\n%s", diff)
 	}

@@ -64,6 +64,10 @@ func (o *options) completeFlags(cmd *cobra.Command) {
 	}
 	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
 		find, isList := finders[flag.Name], flag.Value.Type() == "stringSlice"
+		if flag.Name == "filter" {
+			_ = cmd.RegisterFlagCompletionFunc(flag.Name, o.completeFilter)
+			return
+		}
 		if flag.Name == "target" || flag.Name == "target-exclude" {
 			find, isList = o.conditions, true
 		}
@@ -121,6 +125,49 @@ func (o *options) conditions(ctx context.Context, typed string) []cobra.Completi
 	offers := find(ctx, value)
 	for i := range offers {
 		offers[i] = key + "=" + offers[i]
+	}
+	return offers
+}
+
+// completeFilter offers the fields of the filter language, and after a field with an operator its values.
+func (o *options) completeFilter(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	last := strings.LastIndexAny(typed, " (=:<>") + 1
+	before, word := typed[:last], typed[last:]
+	var offers []cobra.Completion
+	if field := strings.TrimRight(before, " (=:!<>"); field != strings.TrimRight(before, " (") {
+		field = field[strings.LastIndexAny(field, " (")+1:]
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+		defer cancel()
+		for _, value := range o.filterValues(ctx, field, word) {
+			offers = append(offers, before+value)
+		}
+		return offers, directive
+	}
+	for _, f := range operator.FilterFields() {
+		if strings.HasPrefix(f.Name, word) {
+			offers = append(offers, cobra.CompletionWithDesc(before+f.Name, f.Meaning))
+		}
+	}
+	return offers, directive
+}
+
+// filterValues returns the values of a field that begin with what was typed.
+func (o *options) filterValues(ctx context.Context, field, typed string) []cobra.Completion {
+	var values []cobra.Completion
+	for _, f := range operator.FilterFields() {
+		if f.Name == field {
+			values = append(values, f.Values...)
+		}
+	}
+	if find := o.finders()[field]; find != nil && o.readToken() == nil {
+		values = find(ctx, typed)
+	}
+	var offers []cobra.Completion
+	for _, v := range values {
+		if v = strings.ReplaceAll(v, " ", "_"); strings.HasPrefix(v, typed) {
+			offers = append(offers, v)
+		}
 	}
 	return offers
 }

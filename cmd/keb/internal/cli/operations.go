@@ -46,9 +46,16 @@ func newOperations(o *options) *cobra.Command {
   resume  release the holds with the scope of the filter
 
 The command first shows how many operations match and some of them, and asks for confirmation. Operations for which the action is no longer
-possible are skipped. retry, skip and cancel are a batch, which goes on when the command ends; see keb batches.`,
+possible are skipped. retry, skip and cancel are a batch, which goes on when the command ends; see keb batches.
+
+--filter is a condition in the language of https://google.aip.dev/160: FIELD OPERATOR VALUE, combined with AND, OR, NOT and parentheses. OR binds
+tighter than AND. * in a value stands for any characters, and field:text finds a part of a text. A time is 2026-11-21T08:00:00Z, 2026-11-21, or
+a duration before now such as 2h. The fields are:
+
+` + filterHelp(),
 		Example: "  keb operations --state 'in progress' --plan azure\n  keb operations --instance 0d7ee4a2-9a58-4a50-ae6b-f7f2ee8ea1d5 -o json\n" +
 			"  keb operations --state failed --since 2h --do retry --reason 'EDP works again'\n" +
+			"  keb operations --filter 'plan:(azure OR aws) AND duration > 20m AND NOT region = eu-*'\n" +
 			"  keb operations -o custom=ID:id,STEP:step,ERROR:error.message",
 		Annotations: map[string]string{listAnnotation: "operations"},
 		Args:        exactly(),
@@ -92,6 +99,7 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 	flags.StringVar(&filter.Plan, "plan", "", "only operations of this plan, for example azure")
 	flags.StringVar(&filter.Instance, "instance", "", "only operations of this instance")
 	flags.StringVarP(&filter.Search, "search", "q", "", "only operations whose id or instance id has this prefix, or with this subaccount, global account, shoot or runtime name")
+	flags.StringVar(&filter.Filter, "filter", "", "only operations that match this condition, for example 'state = failed AND error.component = edp'")
 	flags.StringVar(&filter.Step, "step", "", "only operations that are currently at this step")
 	flags.StringVar(&filter.Worker, "worker", "", "only operations that are currently at a step of this worker")
 	flags.StringVar(&filter.System, "system", "", "only operations that are currently at a step that calls this external system")
@@ -115,6 +123,15 @@ possible are skipped. retry, skip and cancel are a batch, which goes on when the
 	completeFlag(cmd, "type", types())
 	completeFlag(cmd, "waiting", waitingReasons())
 	return cmd
+}
+
+// filterHelp lists the fields of the filter language.
+func filterHelp() string {
+	var text strings.Builder
+	for _, f := range operator.FilterFields() {
+		fmt.Fprintf(&text, "  %-16s %s\n", f.Name, f.Meaning)
+	}
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
 // states lists the values of --state, in the order of an operation's life.

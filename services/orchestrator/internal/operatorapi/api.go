@@ -411,6 +411,10 @@ func (a *API) internalError(w http.ResponseWriter, r *http.Request, err error) {
 		w.WriteHeader(statusClientClosed)
 		return
 	}
+	if errors.Is(err, store.ErrSlowFilter) {
+		a.fail(w, http.StatusBadRequest, fmt.Errorf("filter: %w", store.ErrSlowFilter))
+		return
+	}
 	a.deps.Log.Error("question failed", "err", err)
 	a.fail(w, http.StatusInternalServerError, errors.New("the request failed; the log contains the reason"))
 }

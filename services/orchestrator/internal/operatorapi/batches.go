@@ -54,7 +54,7 @@ func viewBatch(b *batch.Batch) operator.Batch {
 // filterParameters are the parameters of a filter of operations.
 var filterParameters = []string{
 	"state", "type", "plan", "instance", "global_account", "region", "step", "worker", "system", "waiting", "orchestration", "since", "until", "q",
-	"error", "hold", "limit_name", "finished_since", "finished_until",
+	"error", "hold", "limit_name", "finished_since", "finished_until", "filter",
 }
 
 // parseFilter parses the filter of a batch. It rejects parameters that the list of operations would ignore, because a batch without them would
@@ -267,7 +267,7 @@ func (a *API) previewHold(w http.ResponseWriter, r *http.Request, body *operator
 // holdScope returns the scope of a hold that contains exactly what a filter selects among the operations that have not ended.
 func holdScope(q *question, values url.Values) (scope hold.Scope, err error) {
 	for _, name := range []string{
-		"state", "waiting", "orchestration", "since", "until", "q", "error", "hold", "limit_name", "finished_since", "finished_until",
+		"state", "waiting", "orchestration", "since", "until", "q", "error", "hold", "limit_name", "finished_since", "finished_until", "filter",
 	} {
 		if values.Get(name) != "" {
 			return scope, fmt.Errorf("filter: a hold has no scope for %s; use instance, global_account, region, plan, type, step, worker or system, one value of each", name)

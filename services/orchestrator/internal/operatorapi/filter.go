@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/fault"
+	"github.com/kyma-project/keb/services/orchestrator/internal/filter"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -68,6 +69,12 @@ func parseQuestion(q url.Values) (*question, error) {
 		w.Query = strings.TrimSpace(q.Get("q"))
 		if n := len(w.Query); n != 0 && (n < minQuery || n > maxQuery) {
 			return fmt.Errorf("q %.110q: must have from %d to %d characters", w.Query, minQuery, maxQuery)
+		}
+		return nil
+	})
+	set(func() (err error) {
+		if w.Expression, err = filter.Parse(q.Get("filter"), operator.FilterFields()); err != nil {
+			return fmt.Errorf("filter: %w", err)
 		}
 		return nil
 	})

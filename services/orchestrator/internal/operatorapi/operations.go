@@ -11,6 +11,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/filter"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -52,7 +53,7 @@ func (a *API) find(ctx context.Context, q *question) (*operator.OperationList, e
 
 // locate resolves the steps and workers of a query to places in the definitions.
 func (a *API) locate(ctx context.Context, q *question) error {
-	if q.step == "" && q.worker == "" && q.system == "" && len(q.Waiting) == 0 {
+	if q.step == "" && q.worker == "" && q.system == "" && len(q.Waiting) == 0 && q.Expression == nil {
 		return nil
 	}
 	all, err := a.deps.Definitions.All(ctx)
@@ -60,22 +61,43 @@ func (a *API) locate(ctx context.Context, q *question) error {
 		return err
 	}
 	if q.step != "" || q.worker != "" || q.system != "" {
-		q.At = places(all, func(s *process.Step) bool {
+		q.At = places(all, func(_ string, s *process.Step) bool {
 			return (q.step == "" || s.Name == q.step) && (q.worker == "" || s.Worker == q.worker) &&
 				(q.system == "" || slices.Contains(s.CalledSystems(), q.system))
 		})
+	}
+	q.Located = map[*filter.Comparison]store.Places{}
+	for c := range q.Expression.Comparisons() {
+		if wanted := standing(c); wanted != nil {
+			q.Located[c] = places(all, wanted)
+		}
 	}
 	q.Unserved = a.unserved(all)
 	return nil
 }
 
+// standing returns what a comparison of a stage, step, worker or system selects; nil for one of another field.
+func standing(c *filter.Comparison) func(stage string, s *process.Step) bool {
+	switch c.Field.Name {
+	case "stage":
+		return func(stage string, _ *process.Step) bool { return stage == c.Text() }
+	case "step":
+		return func(_ string, s *process.Step) bool { return s.Name == c.Text() }
+	case "worker":
+		return func(_ string, s *process.Step) bool { return s.Worker == c.Text() }
+	case "system":
+		return func(_ string, s *process.Step) bool { return slices.Contains(s.CalledSystems(), c.Text()) }
+	}
+	return nil
+}
+
 // unserved returns the places of steps that no live worker serves.
 func (a *API) unserved(all []*process.Process) store.Places {
-	return places(all, func(s *process.Step) bool { return !s.BuiltIn() && !a.deps.Workers.Serves(s.Worker, s.Name) })
+	return places(all, func(_ string, s *process.Step) bool { return !s.BuiltIn() && !a.deps.Workers.Serves(s.Worker, s.Name) })
 }
 
 // places returns the places of the wanted steps; never nil.
-func places(all []*process.Process, wanted func(s *process.Step) bool) store.Places {
+func places(all []*process.Process, wanted func(stage string, s *process.Step) bool) store.Places {
 	type place struct {
 		kind        event.OperationType
 		stage, step int
@@ -85,7 +107,7 @@ func places(all []*process.Process, wanted func(s *process.Step) bool) store.Pla
 	for _, p := range all {
 		for i := range p.Stages {
 			for j := range p.Stages[i].Steps {
-				if wanted(&p.Stages[i].Steps[j]) {
+				if wanted(p.Stages[i].Name, &p.Stages[i].Steps[j]) {
 					found = append(found, store.Place{Definition: p.Hash(), Type: p.Operation, Stage: i, Step: j})
 				} else {
 					differ[place{p.Operation, i, j}] = true

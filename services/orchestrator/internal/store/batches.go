@@ -35,7 +35,8 @@ func (s *Batches) Select(ctx context.Context, f Filter) (n int, err error) {
 		return 0, err
 	}
 	query := "SELECT count(*) FROM (SELECT 1" + from + w.String() + w.bind(" LIMIT %s", batch.MaxOperations+1) + ") c"
-	if err := s.read.GetContext(ctx, &n, query, w.args...); err != nil {
+	err = s.store.limited(ctx, &f, func(ctx context.Context) error { return s.read.GetContext(ctx, &n, query, w.args...) })
+	if err != nil {
 		return 0, fmt.Errorf("count the operations of a batch: %w", err)
 	}
 	return n, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/filter"
 )
 
 // MaxCount is the maximum total that is counted for a list.
@@ -100,6 +101,9 @@ type Filter struct {
 	// event.Failed, also those that failed there. Unserved are the places of steps without a live worker; they distinguish operator.NoWorker from
 	// the other reasons.
 	At, Unserved Places
+	// Expression is a further condition. Located are the places of its comparisons of stages, steps, workers and systems.
+	Expression *filter.Expression
+	Located    map[*filter.Comparison]Places
 	// Sort is the order. After is not possible with bounded orders.
 	Sort Sort
 	// After is the position after which the page starts; nil means the first page.
@@ -211,6 +215,9 @@ func (f *Filter) where() *where {
 	if len(f.Waiting) > 0 {
 		w.waiting(f.Waiting, f.Unserved)
 	}
+	if f.Expression != nil {
+		w.conditions = append(w.conditions, w.expression(f, f.Expression))
+	}
 	return w
 }
 
@@ -284,24 +291,9 @@ func (w *where) at(places Places, current string) string {
 }
 
 func (w *where) waiting(reasons []operator.WaitingReason, unserved Places) {
-	var alternatives []string
-	for _, reason := range reasons {
-		var c string
-		switch reason {
-		case operator.NoWorker:
-			c = "o.state = 'in progress' AND " + w.unserved(unserved)
-		case operator.InstanceBusy:
-			c = "o.state = 'pending' AND " + busySQL
-		case operator.Admission:
-			c = "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busySQL + " AND NOT " + boundedSQL
-		case operator.Limited:
-			c = "(o.queue IS NOT NULL OR o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busySQL + " AND " + boundedSQL + ")"
-		case operator.Held:
-			c = "o.hold_id IS NOT NULL AND (o.state = 'in progress' OR NOT " + busySQL + ")"
-		default:
-			c = w.bind("o.state = 'in progress' AND "+reasonSQL+" = %s AND NOT ", string(reason)) + w.unserved(unserved)
-		}
-		alternatives = append(alternatives, c)
+	alternatives := make([]string, len(reasons))
+	for i, reason := range reasons {
+		alternatives[i] = w.reason(reason, unserved)
 	}
 	if len(alternatives) == 1 {
 		w.conditions = append(w.conditions, alternatives[0])
@@ -310,10 +302,27 @@ func (w *where) waiting(reasons []operator.WaitingReason, unserved Places) {
 	w.conditions = append(w.conditions, "o.state IN ('pending', 'in progress')", "("+strings.Join(alternatives, " OR ")+")")
 }
 
+// reason returns the condition that an operation waits for a reason.
+func (w *where) reason(reason operator.WaitingReason, unserved Places) string {
+	switch reason {
+	case operator.NoWorker:
+		return "o.state = 'in progress' AND " + w.unserved(unserved)
+	case operator.InstanceBusy:
+		return "o.state = 'pending' AND " + busySQL
+	case operator.Admission:
+		return "o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busySQL + " AND NOT " + boundedSQL
+	case operator.Limited:
+		return "(o.queue IS NOT NULL OR o.state = 'pending' AND o.hold_id IS NULL AND NOT " + busySQL + " AND " + boundedSQL + ")"
+	case operator.Held:
+		return "o.hold_id IS NOT NULL AND (o.state = 'in progress' OR NOT " + busySQL + ")"
+	}
+	return w.bind("o.state = 'in progress' AND "+reasonSQL+" = %s AND NOT ", string(reason)) + w.unserved(unserved)
+}
+
 // search returns the condition that a text matches an operation, and a statement that finds matching operations with indexes.
 func (w *where) search(text, union string) (condition, found string) {
 	text = clean(text)
-	escaped := strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text) + "%"
+	escaped := escapeLike(text) + "%"
 	exact := []string{"{context,subaccountId}", "{context,globalAccountId}", "{runtime,shootName}", "{runtime,name}"}
 	conditions := []string{w.bind("o.instance_id LIKE %s", escaped)}
 	selects := []string{"SELECT o.id FROM orchestrator.operations o WHERE " + conditions[0]}
@@ -331,6 +340,11 @@ func (w *where) search(text, union string) (condition, found string) {
 	// This is not a join, because a join could become a scan of all requests.
 	conditions = append(conditions, "(SELECT "+strings.Join(matches, " OR ")+" FROM orchestrator.requests r WHERE r.operation_id = o.id)")
 	return "(" + strings.Join(conditions, " OR ") + ")", strings.Join(selects, " "+union+" ")
+}
+
+// escapeLike returns a text so that LIKE finds it literally.
+func escapeLike(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`).Replace(text)
 }
 
 // uuidRange returns the range of UUIDs with a prefix.
@@ -362,7 +376,15 @@ type List struct {
 // List returns a page of operations. Operations of an orchestration are ordered by their ids. Total is set only for the
 // first page and for pages with an offset. List relies on operations_created, operations_unfinished, operations_ended, operations_type,
 // operations_plan, operations_instance and, for the operations of an orchestration, on orchestration_members_list.
-func (s *Store) List(ctx context.Context, f Filter) (*List, error) {
+func (s *Store) List(ctx context.Context, f Filter) (list *List, err error) {
+	err = s.limited(ctx, &f, func(ctx context.Context) error {
+		list, err = s.page(ctx, f)
+		return err
+	})
+	return list, err
+}
+
+func (s *Store) page(ctx context.Context, f Filter) (*List, error) {
 	query, args, err := s.listSQL(ctx, &f)
 	if err != nil {
 		return nil, err

@@ -288,6 +288,12 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 		{Waiting: []operator.WaitingReason{operator.InstanceBusy}},
 		{Waiting: []operator.WaitingReason{operator.Admission}},
 		{Waiting: []operator.WaitingReason{operator.Admission, operator.Polling}},
+		{Expression: parsed(t, "state = failed AND error.component = edp")},
+		{Expression: parsed(t, "state = (failed OR cancelled) AND NOT plan = azure")},
+		{Expression: parsed(t, "instance = old-7 OR id = "+id)},
+		{Expression: parsed(t, "finished >= 1h AND plan = none")},
+		{Expression: parsed(t, "waiting = (failing OR no_worker)"), Unserved: always},
+		{Expression: parsed(t, "created >= 1h AND created < 2999-01-01")},
 	} {
 		for _, after := range []*Position{nil, {CreatedAt: time.Now(), Arrived: 1000, Operation: id}} {
 			if f.Limit, f.After = 100, after; after != nil && f.Sort.Bounded() {

@@ -105,12 +105,14 @@ type Store struct {
 
 	write, writeRelease, insert, load, lock, archived *sqlx.Stmt
 	lockInstances, createInstances, saveInstances     *sqlx.Stmt
+
+	maxFilterTime time.Duration
 }
 
 // New prepares the frequent statements that find rows by their keys: they are planned once, so their best plan must not depend on how many rows
 // there are. commit is the pool for transitions, and read the pool for queries.
 func New(ctx context.Context, commit, read *sqlx.DB) (*Store, error) {
-	s := &Store{commit: commit, read: read}
+	s := &Store{commit: commit, read: read, maxFilterTime: maxFilterTime}
 	for _, p := range []struct {
 		target **sqlx.Stmt
 		query  string
