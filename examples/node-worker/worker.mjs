@@ -1,4 +1,4 @@
-// A step worker of KEB that uses only the contract of the bus (api/asyncapi.yaml, docs/step-author.md), and no code of KEB.
+// A step worker of KEB that uses only the contract of the bus (docs/wire-contract.md), and no code of KEB.
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, headers } from "nats";

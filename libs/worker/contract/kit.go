@@ -112,7 +112,7 @@ func (k *kit) check(ctx context.Context, c check) Finding {
 	f := Finding{Check: c.name, What: c.what, Status: Passed, Figure: k.figure, Took: time.Since(began).Seconds()}
 	switch {
 	case len(k.problems) > 0:
-		f.Status, f.Problems, f.Hint, f.Docs = Failed, few(k.problems), c.hint, c.docs
+		f.Status, f.Problems, f.Hint, f.Docs = Failed, few(k.problems), c.hint, c.docs()
 		if c.live && ctx.Err() == nil {
 			k.afresh(ctx)
 		}

@@ -27,7 +27,7 @@ type Finding struct {
 	Status Status `json:"status"`
 	// Problems say what the worker did wrong, at most five of them, or why the check was skipped.
 	Problems []string `json:"problems,omitempty"`
-	// Hint says what to look at, Docs where it is written; both for a check that failed.
+	// Hint describes how to fix the worker, and Docs is the path and the anchor of the rule in the repository; both for a failed check.
 	Hint string `json:"hint,omitempty"`
 	Docs string `json:"docs,omitempty"`
 	// Figure is what was measured, for people; often empty.

@@ -42,7 +42,7 @@ The command starts a NATS server with the users, streams and consumers of produc
 every worker gets (KEB_NATS_URL, KEB_NATS_USER, KEB_NATS_PASSWORD, KEB_STAGE_KEYS, KEB_WORKER_CONCURRENCY, KEB_WORKER_DRAIN_TIMEOUT),
 and acts as the orchestrator: it sends and repeats commands, breaks connections, and stops and kills the worker. With --attach it
 prints that environment instead, and waits for a worker that you start. The worker executes some hundred commands, so connect it
-against a test system. The exit code is 0 if no check failed, and 1 if one did. See docs/step-author.md.`,
+against a test system. The exit code is 0 if no check failed, and 1 if one did. See docs/step-author.md, and docs/wire-contract.md for the rules.`,
 		Example: "  keb worker check --worker hello-world --case cases.yaml -- ./hello-world-worker\n" +
 			"  keb worker check --worker node-greeter -- node worker.mjs",
 		Args: func(_ *cobra.Command, args []string) error { return w.args(args) },
