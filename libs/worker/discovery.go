@@ -41,19 +41,24 @@ type Pong struct {
 // semver matches the versions that micro services accept. Other versions appear only in the metadata.
 var semver = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$`)
 
+// serviceVersion returns the version of the micro service of a worker.
+func serviceVersion(version string) string {
+	version = strings.TrimPrefix(version, "v")
+	if !semver.MatchString(version) {
+		return "0.0.0"
+	}
+	return version
+}
+
 // announce registers the worker as a NATS micro service, so that the orchestrator discovers its steps.
 // taken returns the commands in progress. stop is idempotent.
 func (w *Worker) announce(taken func() []string) (stop func(), err error) {
-	version := strings.TrimPrefix(w.cfg.Version, "v")
-	if !semver.MatchString(version) {
-		version = "0.0.0"
-	}
 	pong, err := json.Marshal(Pong{Worker: w.cfg.Name, Version: w.cfg.Version, Steps: w.names})
 	if err != nil {
 		return nil, fmt.Errorf("announce: %w", err)
 	}
 	service, err := micro.AddService(w.deps.Bus.NATS(), micro.Config{
-		Name: ServicePrefix + w.cfg.Name, Version: version, Description: "KEB step worker " + w.cfg.Name,
+		Name: ServicePrefix + w.cfg.Name, Version: serviceVersion(w.cfg.Version), Description: "KEB step worker " + w.cfg.Name,
 		Metadata: map[string]string{
 			MetadataWorker: w.cfg.Name, MetadataVersion: w.cfg.Version, MetadataSteps: strings.Join(w.names, ","),
 		},

@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -24,4 +27,21 @@ func AskCurrent(ctx context.Context, w *Worker, patience time.Duration, refs []e
 		commands[i] = &taken{command: event.StepExecute{Operation: event.Operation{ID: ref.OperationID}, Cursor: ref.Cursor}}
 	}
 	return p.askCurrent(ctx, patience, commands)
+}
+
+// StoredOverrides is an entry of the stage memory.
+type StoredOverrides = storedOverrides
+
+// ServiceVersion is the version of the micro service of a worker.
+func ServiceVersion(version string) string { return serviceVersion(version) }
+
+// ReadCommand decodes and validates a command.
+func ReadCommand(e cloudevents.Event) (event.StepExecute, error) {
+	return readCommand(&bus.Delivery{Event: e})
+}
+
+// Message returns the message of a result.
+func Message(name string, command event.StepExecute, r *Result, traceparent string) (bus.Message, error) {
+	w := &Worker{cfg: Config{Name: name}}
+	return w.message(&taken{command: command}, r, traceparent)
 }

@@ -70,9 +70,7 @@ func (p *pool) try(t *taken) (*trial, fate) {
 }
 
 func (p *pool) trialOf(t *taken) *trial {
-	// The scope is none of a stage: the memory of stages tells a loss by its marker. It lasts until the operation ends.
-	scope := stagemem.Scope{OperationID: t.command.Operation.ID, Stage: t.command.Stage + "/deaths", StageAttempt: 1}
-	return &trial{p: p, scope: scope, step: t.command.Step}
+	return &trial{p: p, scope: stagemem.Deaths(t.command.Operation.ID, t.command.Stage), step: t.command.Step}
 }
 
 // isolate reports whether the command may run: commands that have one chance left run one at a time, so that a command that ends the process

@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
@@ -49,4 +52,25 @@ func TestDetails_InvalidPatch_FailsTheStep(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestVectors_Details_AreMerged(t *testing.T) {
+	t.Parallel()
+	type in struct{ Saved, Patch json.RawMessage }
+	testkit.Vectors(t, "details.json", func(in in) json.RawMessage {
+		r := newRun(t, load(t, provision))
+		if string(in.Saved) == "null" {
+			in.Saved = json.RawMessage(`{}`)
+		}
+		r.must(engine.Start{Details: json.RawMessage(`{"alpha":` + string(in.Saved) + `}`)})
+		r.result(engine.Result{Outcome: event.OutcomeSucceeded, Details: in.Patch})
+		all := map[string]json.RawMessage{}
+		if len(r.s.Details) > 0 {
+			require.NoError(t, json.Unmarshal(r.s.Details, &all))
+		}
+		if all["alpha"] == nil {
+			return json.RawMessage(`{}`) // a part without members is removed
+		}
+		return all["alpha"]
+	})
 }
