@@ -2,8 +2,10 @@ package bus_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/bus"
@@ -35,5 +37,40 @@ func TestVectors_HeaderValues_AreEncodedAndDecoded(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, value{Text: in.Text}, read(h["ce-subject"][0]))
 		return value{Header: h["ce-subject"][0]}
+	})
+}
+
+// deadIn is a message that a consumer cannot read.
+type deadIn struct {
+	jetstream.Msg
+
+	Worker, Reason string
+	MaxPayload     int64
+	Message        struct {
+		Subject, Body string
+		Headers       nats.Header
+		Sequence      uint64
+		Time          time.Time
+	}
+}
+
+func (in *deadIn) Subject() string      { return in.Message.Subject }
+func (in *deadIn) Data() []byte         { return []byte(in.Message.Body) }
+func (in *deadIn) Headers() nats.Header { return in.Message.Headers }
+
+func (in *deadIn) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: in.Message.Sequence}, Timestamp: in.Message.Time}, nil
+}
+
+func TestVectors_DeadLetters_AreMade(t *testing.T) {
+	t.Parallel()
+	type out struct {
+		Subject string      `json:"subject"`
+		Headers nats.Header `json:"headers"`
+		Body    string      `json:"body"`
+	}
+	testkit.Vectors(t, "dead-letters.json", func(in deadIn) out {
+		m := bus.DeadLetterOf(&in, in.Worker, in.Reason, in.MaxPayload)
+		return out{Subject: m.Subject, Headers: m.Header, Body: string(m.Data)}
 	})
 }

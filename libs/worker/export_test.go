@@ -45,3 +45,6 @@ func Message(name string, command event.StepExecute, r *Result, traceparent stri
 	w := &Worker{cfg: Config{Name: name}}
 	return w.message(&taken{command: command}, r, traceparent)
 }
+
+// WithDefaults returns the configuration with the defaults of a worker.
+func WithDefaults(c Config) Config { return c.withDefaults() }

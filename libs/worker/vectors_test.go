@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 )
@@ -269,3 +270,22 @@ func (m vectorMemory) List(_ context.Context, prefix string) (map[string][]byte,
 }
 
 func (vectorMemory) Check(context.Context) error { return nil }
+
+func TestVectors_Settings_AreRead(t *testing.T) {
+	t.Parallel()
+	type out struct {
+		Concurrency       *int     `json:"concurrency,omitempty"`
+		RateLimit         *float64 `json:"rateLimit,omitempty"`
+		DrainMilliseconds *int64   `json:"drainMilliseconds,omitempty"`
+		Error             bool     `json:"error,omitempty"`
+	}
+	testkit.Vectors(t, "settings.json", func(in map[string]string) out {
+		var limits worker.Limits
+		if service.LoadEnvFrom(&limits, in, nil) != nil || limits.Config(workerName, "").Validate() != nil {
+			return out{Error: true}
+		}
+		c := worker.WithDefaults(limits.Config(workerName, ""))
+		drain := c.DrainTimeout.Milliseconds()
+		return out{Concurrency: &c.Concurrency, RateLimit: &c.RateLimit, DrainMilliseconds: &drain}
+	})
+}
