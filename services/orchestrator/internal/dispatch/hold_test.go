@@ -133,7 +133,7 @@ func TestHold_ResultOfEarlierStep_HoldsTheNextOne(t *testing.T) {
 	for _, one := range []*orchestrator{o, other} { // nothing but the release continues it
 		_, err := one.Due(t.Context())
 		require.NoError(t, err)
-		_, err = one.AfterStart(t.Context(), epoch)
+		_, err = one.AfterStart(t.Context(), epoch, noneHeld)
 		require.NoError(t, err)
 		_, _, err = one.AfterLoss(t.Context(), b.clock.Now(), false, func(string, string) bool { return false })
 		require.NoError(t, err)

@@ -24,8 +24,8 @@ import (
 //	case                         when it is sent again                 why a second copy is harmless
 //	publication failed, or       with each sweep, for sendWithin       the stream drops a second copy of a message id for
 //	commit without an answer                                           event.DuplicateWindow
-//	start of an orchestrator     once, if it was sent in the last      as above; AfterLoss covers commands sent before the
-//	(AfterStart)                 republishWithin                       stream was created
+//	start of an orchestrator     once, if it was sent in the last      as above, or no worker has it; AfterLoss covers
+//	(AfterStart)                 republishWithin                       commands sent before the stream was created
 //	loss of a stream             once workers have reported what they  no worker executes it; it keeps its id if the commands
 //	(AfterLoss)                  execute                               are lost, otherwise it gets a new dispatch number
 //	limit passed (Due)           at its limit, with a new dispatch     the worker has stopped by then

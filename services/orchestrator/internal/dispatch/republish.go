@@ -15,13 +15,11 @@ import (
 )
 
 // recent returns the commands of a page that are recent enough for the stream to drop a second copy, and their operation ids in order.
-// The bus has kept all messages since keptSince.
-func (o *outbox) recent(ctx context.Context, page []store.SentCommand, keptSince time.Time) (commands map[string]command, ids []string, err error) {
+// The bus has kept all messages since keptSince. As clocks differ, a command that was sent shortly after that may have gone to a lost
+// stream, so that the new one would not drop a second copy: it is left out if held reports that a worker has it.
+func (o *outbox) recent(ctx context.Context, page []store.SentCommand, keptSince time.Time, held Held) (commands map[string]command, ids []string, err error) {
 	now := o.deps.Now()
 	oldest := now.Add(-republishWithin)
-	if since := keptSince.Add(clockSkew); since.After(oldest) {
-		oldest = since
-	}
 	commands = map[string]command{}
 	for i := range page {
 		c := &page[i]
@@ -33,7 +31,11 @@ func (o *outbox) recent(ctx context.Context, page []store.SentCommand, keptSince
 			continue // the next sweep that finds the operation reports the error
 		}
 		sent := lastSent(p, c)
-		if !sent.After(oldest) || sent.After(now.Add(clockSkew)) || !now.Before(c.ExecuteBefore) {
+		if !sent.After(oldest) || sent.Before(keptSince) || sent.After(now.Add(clockSkew)) || !now.Before(c.ExecuteBefore) {
+			continue
+		}
+		worker := p.Stages[c.Stage].Steps[c.Step].Worker
+		if !sent.After(keptSince.Add(clockSkew)) && held(worker, event.CommandID(c.OperationID, c.Cursor)) {
 			continue
 		}
 		commands[c.OperationID] = command{cursor: c.Cursor, dispatch: c.Dispatch}
@@ -84,9 +86,9 @@ func (d *Dispatcher) publishAgain(ctx context.Context, commands map[string]comma
 
 // AfterStart publishes recent commands again under the same ids, and returns their number. An orchestrator that was killed may have
 // committed them without publishing them; the stream drops the copies of published ones. The bus has kept all messages since keptSince.
-// Older commands are sent again at their limits, because the stream may have forgotten their ids. AfterStart writes nothing, so any number
-// of orchestrators may call it concurrently and repeatedly.
-func (d *Dispatcher) AfterStart(ctx context.Context, keptSince time.Time) (published int, err error) {
+// It skips commands from the creation of the stream that a worker has. Older commands are sent again at their limits, because the stream may
+// have forgotten their ids. AfterStart writes nothing, so any number of orchestrators may call it concurrently and repeatedly.
+func (d *Dispatcher) AfterStart(ctx context.Context, keptSince time.Time, held Held) (published int, err error) {
 	after := minID
 	for {
 		var page []store.SentCommand
@@ -96,7 +98,7 @@ func (d *Dispatcher) AfterStart(ctx context.Context, keptSince time.Time) (publi
 		})
 		if err == nil {
 			err = withTimeout(ctx, pageTimeout, func(ctx context.Context) error {
-				commands, ids, err := d.outbox.recent(ctx, page, keptSince)
+				commands, ids, err := d.outbox.recent(ctx, page, keptSince, held)
 				if err != nil {
 					return err
 				}
@@ -123,12 +125,15 @@ const (
 	maxExecution = 24 * time.Hour
 )
 
+// Held reports whether a worker has a command: it executes it, has fetched it, or does not answer.
+type Held = func(worker, commandID string) bool
+
 // AfterLoss sends the commands of operations in flight again that were sent before a time at which the bus lost its messages, or only the
 // results if resultsOnly is set. It skips commands for which held reports that a worker still has them. It returns the number of sent
 // commands, and of commands that were not sent because no worker serves their step. Several orchestrators may call it concurrently and
 // repeatedly: a command that was sent after that time is not sent again. After an error some commands may be in the outbox; call AfterLoss
 // again for the rest.
-func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held func(worker, commandID string) bool) (sent, unserved int, err error) {
+func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held Held) (sent, unserved int, err error) {
 	until := before.Add(maxExecution)
 	// After the start of an orchestrator there is almost always nothing to do.
 	if found, err := d.deps.Store.AnyInFlight(ctx, until); err != nil || !found {

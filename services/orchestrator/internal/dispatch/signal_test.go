@@ -210,7 +210,7 @@ func TestSignal_KilledBeforePublication_SendsTheCommandAgain(t *testing.T) {
 	b.wantEvent(id, "1")
 	cursor := b.row(id).Cursor
 	b.published(id, cursor, 0)
-	n, err := other.AfterStart(t.Context(), epoch.Add(-time.Hour))
+	n, err := other.AfterStart(t.Context(), epoch.Add(-time.Hour), noneHeld)
 	require.NoError(t, err)
 	if n == 0 {
 		t.Error("no command was published again")

@@ -19,7 +19,7 @@ func (b *bundle) hourAgo() time.Time { return b.clock.Now().Add(-time.Hour) }
 // republished calls AfterStart of a new orchestrator, and checks the number of published commands.
 func (b *bundle) republished(after time.Time, want int) {
 	b.t.Helper()
-	if n, err := b.orchestrator().AfterStart(b.t.Context(), after); n != want || err != nil {
+	if n, err := b.orchestrator().AfterStart(b.t.Context(), after, noneHeld); n != want || err != nil {
 		b.t.Errorf("%d commands published again, error %v; want %d", n, err, want)
 	}
 }
@@ -138,15 +138,40 @@ func TestAfterStart_OutsideDuplicateWindow_IsNotPublished(t *testing.T) {
 		{"old", republishWithin, time.Hour, time.Minute - republishWithin, 0},
 		{"sent by a clock that is a little ahead", -clockSkew, time.Hour, time.Minute + clockSkew, 1},
 		{"sent by a clock that is wrong", -clockSkew - time.Millisecond, time.Hour, time.Minute + clockSkew, 0},
-		{"sent after the stream was created", 0, clockSkew + time.Millisecond, time.Minute, 1},
-		{"possibly sent before the stream was created", 0, clockSkew, time.Minute, 0},
+		{"sent after the stream was created", 0, 0, time.Minute, 1},
+		{"sent before the stream was created", 0, -time.Millisecond, time.Minute, 0},
 		{"limit passed", time.Second, time.Hour, 0, 0},
 		{"sent shortly before the deadline of its operation", time.Second, time.Hour, time.Second, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sent := now.Add(-c.age)
 			b.exec(`UPDATE orchestrator.operations SET sent_at = $1, execute_before = $2 WHERE id = $3`, sent, now.Add(c.left), id)
-			if n, err := o.AfterStart(t.Context(), sent.Add(-c.up)); n != c.want || err != nil {
+			if n, err := o.AfterStart(t.Context(), sent.Add(-c.up), noneHeld); n != c.want || err != nil {
+				t.Errorf("%d commands published again, error %v; want %d", n, err, c.want)
+			}
+		})
+	}
+}
+
+// A stream that was created shortly before the command may have replaced the one that the command was sent to.
+func TestAfterStart_NewStream_SkipsHeldCommands(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	row := b.row(id)
+	for _, c := range []struct {
+		name string
+		up   time.Duration
+		held string
+		want int
+	}{
+		{"held", clockSkew, event.CommandID(id, row.Cursor), 0},
+		{"another one held", clockSkew, event.CommandID(id, row.Cursor+1), 1},
+		{"held, and surely sent to this stream", clockSkew + time.Millisecond, event.CommandID(id, row.Cursor), 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, err := o.AfterStart(t.Context(), row.SentAt.Add(-c.up), func(_, commandID string) bool { return commandID == c.held })
+			if n != c.want || err != nil {
 				t.Errorf("%d commands published again, error %v; want %d", n, err, c.want)
 			}
 		})
@@ -181,7 +206,7 @@ func TestAfterStart_OperationMovesOn_IsNotPublished(t *testing.T) {
 			}
 		}
 	}}
-	if n, err := started.AfterStart(t.Context(), b.hourAgo()); n != 0 || err != nil || !moved {
+	if n, err := started.AfterStart(t.Context(), b.hourAgo(), noneHeld); n != 0 || err != nil || !moved {
 		t.Errorf("%d commands published again, error %v; want none", n, err)
 	}
 	b.published(id, b.row(id).Cursor, 1) // Two
@@ -204,12 +229,12 @@ func TestAfterStart_ManyCommands_ArePublishedInPages(t *testing.T) {
 	started.dueBatch = 3
 	taken := 0
 	started.bus.set(func(string) bool { taken++; return taken > 3 }, false)
-	if n, err := started.AfterStart(t.Context(), b.hourAgo()); n != 3 || err == nil {
+	if n, err := started.AfterStart(t.Context(), b.hourAgo(), noneHeld); n != 3 || err == nil {
 		t.Errorf("%d commands published again, error %v; want the first page and an error", n, err)
 	}
 	b.inStream(event.StreamCommands, 3)
 	started.bus.set(nil, false)
-	if n, err := started.AfterStart(t.Context(), b.hourAgo()); n != 7 || err != nil {
+	if n, err := started.AfterStart(t.Context(), b.hourAgo(), noneHeld); n != 7 || err != nil {
 		t.Errorf("%d commands published again, error %v; want all readable ones", n, err)
 	}
 	b.inStream(event.StreamCommands, 7)

@@ -85,7 +85,7 @@ func TestCommand_TooLargeInStoredRow_FailsOnlyItsOperation(t *testing.T) {
 func (b *bundle) finishDeprovisioning(id string) {
 	b.t.Helper()
 	o := b.orchestrator()
-	if _, err := o.AfterStart(b.t.Context(), time.Time{}); err != nil {
+	if _, err := o.AfterStart(b.t.Context(), time.Time{}, noneHeld); err != nil {
 		b.t.Fatal(err)
 	}
 	b.published(id, b.row(id).Cursor, 2)

@@ -30,8 +30,9 @@ type Dispatcher interface {
 	// AfterLoss sends commands again that were sent before a loss of commands and results, or only of results. It skips commands that a
 	// worker still has, and commands without a live worker, which it counts. It may be repeated.
 	AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held func(worker, commandID string) bool) (sent, unserved int, err error)
-	// AfterStart publishes recent commands again under the same ids. The bus has kept all messages since keptSince. It may be repeated.
-	AfterStart(ctx context.Context, keptSince time.Time) (published int, err error)
+	// AfterStart publishes recent commands again under the same ids. The bus has kept all messages since keptSince. Of the commands sent
+	// shortly after that it skips those that a worker still has. It may be repeated.
+	AfterStart(ctx context.Context, keptSince time.Time, held func(worker, commandID string) bool) (published int, err error)
 }
 
 // memory is the stream of the stage memory. It is lost when its server restarts.
@@ -131,7 +132,11 @@ func (r *Recovery) republish(ctx context.Context) error {
 	if since < r.cfg.Redelivery && r.deps.Now().Sub(up) < r.cfg.Redelivery {
 		return nil
 	}
-	n, err := r.deps.Dispatcher.AfterStart(ctx, created)
+	taken, err := r.deps.Workers.Taken(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := r.deps.Dispatcher.AfterStart(ctx, created, heldBy(taken))
 	if err != nil {
 		return err
 	}
@@ -169,9 +174,7 @@ func (r *Recovery) checkLoss(ctx context.Context) error {
 	if r.noticed.Before(created) {
 		before = r.noticed // the clock of the bus is ahead of the clock of this orchestrator
 	}
-	n, unserved, err := r.deps.Dispatcher.AfterLoss(ctx, before, r.resultsOnly, func(worker, commandID string) bool {
-		return taken.Silent[worker] || taken.Commands[commandID]
-	})
+	n, unserved, err := r.deps.Dispatcher.AfterLoss(ctx, before, r.resultsOnly, heldBy(taken))
 	if err != nil {
 		return err
 	}
@@ -180,6 +183,11 @@ func (r *Recovery) checkLoss(ctx context.Context) error {
 	}
 	r.done = unserved == 0 || !waiting
 	return nil
+}
+
+// heldBy returns a function that reports whether a worker has a command. A worker that does not answer may have any of its commands.
+func heldBy(taken liveness.Taken) func(worker, commandID string) bool {
+	return func(worker, commandID string) bool { return taken.Silent[worker] || taken.Commands[commandID] }
 }
 
 // newest returns the creation time of the newer one of the streams of commands and results, and whether only the stream of results is new.

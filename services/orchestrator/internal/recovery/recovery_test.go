@@ -37,6 +37,8 @@ type fake struct {
 	losses  []loss
 	// republished holds the times of the calls of AfterStart, and their arguments.
 	republished [][2]time.Duration
+	// skipped are the commands that the last call of AfterStart skipped.
+	skipped []string
 	// unserved is the number of commands without a worker.
 	unserved int
 }
@@ -63,15 +65,19 @@ func (f *fake) Taken(context.Context) (liveness.Taken, error) {
 	return f.taken, nil
 }
 
+func (f *fake) held(held func(worker, commandID string) bool) (ids []string) {
+	for _, c := range [][2]string{{"alpha", "op-1/4"}, {"alpha", "op-2/4"}, {"beta", "op-3/4"}} {
+		if held(c[0], c[1]) {
+			ids = append(ids, c[1])
+		}
+	}
+	return ids
+}
+
 func (f *fake) AfterLoss(_ context.Context, before time.Time, resultsOnly bool, held func(worker, commandID string) bool) (int, int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := loss{Noticed: time.Since(f.start), Before: before.Sub(f.start), ResultsOnly: resultsOnly}
-	for _, c := range [][2]string{{"alpha", "op-1/4"}, {"alpha", "op-2/4"}, {"beta", "op-3/4"}} {
-		if held(c[0], c[1]) {
-			l.Held = append(l.Held, c[1])
-		}
-	}
+	l := loss{Noticed: time.Since(f.start), Before: before.Sub(f.start), ResultsOnly: resultsOnly, Held: f.held(held)}
 	f.losses = append(f.losses, l)
 	if f.broken {
 		return 0, 0, errors.New("the database is away")
@@ -79,10 +85,11 @@ func (f *fake) AfterLoss(_ context.Context, before time.Time, resultsOnly bool, 
 	return 3 - len(l.Held), f.unserved, nil
 }
 
-func (f *fake) AfterStart(_ context.Context, after time.Time) (int, error) {
+func (f *fake) AfterStart(_ context.Context, after time.Time, held func(worker, commandID string) bool) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.republished = append(f.republished, [2]time.Duration{time.Since(f.start), after.Sub(f.start)})
+	f.skipped = f.held(held)
 	if f.broken {
 		return 0, errors.New("the bus rejects messages")
 	}

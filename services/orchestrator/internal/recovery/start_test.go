@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 )
 
 func (f *fake) wantRepublished(t *testing.T, want ...[2]time.Duration) {
@@ -62,4 +63,14 @@ func TestStart_PublishFails_IsRetriedForAWhile(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestStart_CommandHeldByWorker_IsSkipped(t *testing.T) {
+	runStarting(t, func(f *fake) {
+		f.taken = liveness.Taken{Silent: map[string]bool{"alpha": true}, Commands: map[string]bool{"op-3/4": true}}
+		f.pass(time.Minute)
+		if diff := cmp.Diff([]string{"op-1/4", "op-2/4", "op-3/4"}, f.skipped); diff != "" {
+			t.Errorf("skipped commands (-want +got):\n%s", diff)
+		}
+	})
 }

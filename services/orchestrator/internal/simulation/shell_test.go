@@ -349,7 +349,7 @@ const (
 )
 
 // AfterStart implements recovery.Dispatcher. It checks that recent commands whose operations have not moved on are published.
-func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, error) {
+func (s starter) AfterStart(ctx context.Context, keptSince time.Time, held dispatch.Held) (int, error) {
 	w := s.o.w
 	t := w.current
 	type command struct {
@@ -367,7 +367,7 @@ func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, erro
 			if again := state.ExecuteBefore.Add(-op.p.Stages[state.Stage].Steps[state.Step].Execution); again.After(sent) {
 				sent = again
 			}
-			if sent.After(now.Add(-republishWithin)) && !sent.After(now.Add(clockSkew)) && sent.After(keptSince.Add(clockSkew)) {
+			if sent.After(now.Add(-republishWithin)) && !sent.After(now.Add(clockSkew)) && !sent.Before(keptSince) {
 				found = append(found, command{op, op.row.Version})
 			}
 		}
@@ -375,7 +375,7 @@ func (s starter) AfterStart(ctx context.Context, keptSince time.Time) (int, erro
 	}
 	before := recent()
 	t.starting = true
-	n, err := s.Dispatcher.AfterStart(ctx, keptSince)
+	n, err := s.Dispatcher.AfterStart(ctx, keptSince, held)
 	t.starting = false
 	if err != nil {
 		return n, err
