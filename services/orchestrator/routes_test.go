@@ -26,6 +26,7 @@ func routes(op string) []route {
 		{pattern: "GET /operations", role: access.Viewer, want: 200},
 		{pattern: "GET /operations/{id}", target: "/operations/" + op, role: access.Viewer, want: 200},
 		{pattern: "GET /operations/{id}/history", target: "/operations/" + op + "/history", role: access.Viewer, want: 200},
+		{pattern: "GET /operations/{id}/tries/{line}", target: "/operations/" + op + "/tries/1", role: access.Viewer, want: 404}, // the start
 		{pattern: "POST /operations/{id}/cancel", target: "/operations/" + op + "/cancel", role: access.Operator, want: 409},
 		{pattern: "POST /operations/{id}/retry", target: "/operations/" + none + "/retry", role: access.Operator, want: 404},
 		{pattern: "POST /operations/{id}/skip", target: "/operations/" + op + "/skip", body: `{"step":"Second"}`, contentType: jsonBody, role: access.Operator, want: 409},

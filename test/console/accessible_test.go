@@ -196,6 +196,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 		{"/console/operations/" + waiting.ID, "Skip step…"},
 		{"/console/operations/" + waiting.ID, "Cancel…"},
 		{"/console/operations/" + failed.ID, "Retry…"},
+		{"/console/operations/" + waiting.ID, "Input and result"},
 		{"/console/instances/" + waiting.InstanceID, "Hold this instance…"},
 		{"/console/orchestrations", "Order an upgrade…"},
 		{orchestration, "Approve…"},

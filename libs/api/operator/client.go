@@ -164,6 +164,16 @@ func (c *Client) History(ctx context.Context, id string) ([]HistoryLine, error) 
 	}
 }
 
+// Try returns one execution of a step, and the raw answer. line is the cursor of its line in the history, or TryRunning.
+func (c *Client) Try(ctx context.Context, id, line string) (*Try, json.RawMessage, error) {
+	var out Try
+	raw, err := c.get(ctx, "/operations/"+url.PathEscape(id)+"/tries/"+url.PathEscape(line), nil, &out)
+	if err != nil {
+		return nil, nil, fmt.Errorf("operation %s, try %s: %w", id, line, err)
+	}
+	return &out, raw, nil
+}
+
 // Events returns the events of at most 100 instances.
 func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error) {
 	var out []Event

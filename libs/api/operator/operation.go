@@ -338,6 +338,73 @@ type FirstTry struct {
 	StartedAt    time.Time `json:"startedAt"`
 }
 
+// Try is one execution of a step: what its worker was sent, and what it answered. For a line of several tries, first describes the first
+// one, sent is what the first one got, answer is that of the last one, and saved is what all of them changed.
+type Try struct {
+	OperationID string `json:"operationId" jsonschema:"format=uuid"`
+	// Cursor is that of the line of the history; absent while the try is running.
+	Cursor       int64     `json:"cursor,omitempty"`
+	Tries        int       `json:"tries"`
+	First        *FirstTry `json:"first,omitempty"`
+	Stage        string    `json:"stage"`
+	Step         string    `json:"step"`
+	Worker       string    `json:"worker"`
+	StageAttempt int       `json:"stageAttempt,omitempty"`
+	StepAttempt  int       `json:"stepAttempt,omitempty"`
+	// Sent is absent if no worker was sent a command, such as for a skipped step.
+	Sent *Sent `json:"sent,omitempty"`
+	// Answer is absent while the try is running.
+	Answer *Answer `json:"answer,omitempty"`
+}
+
+// Sent is what a worker was sent. The stage memory, which holds secrets, is not part of a command.
+type Sent struct {
+	// Parameters are those of the request with the defaults of the plan, without secrets.
+	Parameters json.RawMessage `json:"parameters,omitempty"`
+	// Update is what an update changes, and Upgrade the target of an upgrade.
+	Update  *event.Changes `json:"update,omitempty"`
+	Upgrade *event.Upgrade `json:"upgrade,omitempty"`
+	// Credentials lists the names of the credentials that the worker could claim from the broker.
+	Credentials []string `json:"credentials"`
+	// Details contains the data that each worker had saved by then, by worker, without secrets.
+	Details json.RawMessage `json:"details,omitempty"`
+	// Unknown names members of details that had another value, which was not recorded because of its size, as worker.member. A worker alone
+	// means any of its members.
+	Unknown []string `json:"unknown,omitempty"`
+	// DetailsRecorded is false if the operation started with an earlier release, which did not record changes: details and saved are then
+	// absent.
+	DetailsRecorded bool `json:"detailsRecorded"`
+	// Event describes the event that came for the step since its answer before.
+	Event string `json:"event,omitempty"`
+	// ExecutionMS is the limit on one execution; RetryTimeoutMS and WaitTimeoutMS are the budgets of the step. A budget is absent if only the
+	// timeout of the operation applies.
+	ExecutionMS    int64 `json:"executionMs"`
+	RetryTimeoutMS int64 `json:"retryTimeoutMs,omitempty"`
+	WaitTimeoutMS  int64 `json:"waitTimeoutMs,omitempty"`
+}
+
+// Answer is the result of a try.
+type Answer struct {
+	Outcome       string       `json:"outcome" jsonschema:"enum=succeeded,enum=retry,enum=failed,enum=skipped,enum=not completed,enum=stage lost,enum=no answer"`
+	WorkerVersion string       `json:"workerVersion,omitempty"`
+	Message       string       `json:"message,omitempty"`
+	Error         *event.Error `json:"error,omitempty"`
+	// RetryAfterMS is the time to the next try; absent if the outcome asks for none.
+	RetryAfterMS int64 `json:"retryAfterMs,omitempty"`
+	// Saved contains the members of the worker's own saved data that the try changed, without secrets; null means that it removed the member.
+	Saved json.RawMessage `json:"saved,omitempty"`
+	// Unknown names the changed members whose values are not known, because a later change was too large to record. The name of the worker
+	// means that it changed more members than are recorded.
+	Unknown []string `json:"unknown,omitempty"`
+	// QueuedMS is how long the command waited for its worker; absent for less than 50.
+	QueuedMS   int64     `json:"queuedMs,omitempty"`
+	StartedAt  time.Time `json:"startedAt"`
+	FinishedAt time.Time `json:"finishedAt"`
+}
+
+// TryRunning is the name of the try that is running, in place of the cursor of a line.
+const TryRunning = "running"
+
 // HistoryPage is a page of the history of an operation, ordered from oldest to newest. A line that grows while the pages are read moves to
 // the end, and may be on two pages.
 type HistoryPage struct {

@@ -269,6 +269,7 @@ type acting struct {
 	*options
 	history bool
 	details bool
+	try     string
 	step    string
 	from    string
 	preview bool
@@ -286,8 +287,10 @@ func newOperation(o *options) *cobra.Command {
           stage in --from, whose steps then run again; --preview lists them
   skip    skip its current step, which --step must name
 
-The history of the operation records who did it.`,
-		Example:           "  keb operation ID --history\n  keb operation ID --details\n  keb operation ID skip --step EDP_Registration\n  keb operation ID retry --from create_runtime --preview",
+The history of the operation records who did it.
+
+--try shows what a worker was sent in one try of a step, and what it answered: the number of a line of --history, or running.`,
+		Example:           "  keb operation ID --history\n  keb operation ID --try 12\n  keb operation ID --details\n  keb operation ID skip --step EDP_Registration\n  keb operation ID retry --from create_runtime --preview",
 		ValidArgsFunction: a.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch len(args) {
@@ -303,6 +306,7 @@ The history of the operation records who did it.`,
 	}
 	cmd.Flags().BoolVar(&a.history, "history", false, "also list all tries of the steps")
 	cmd.Flags().BoolVar(&a.details, "details", false, "also show parameters, saved data of the workers, process version, trace and links")
+	cmd.Flags().StringVar(&a.try, "try", "", "show what a worker was sent and what it answered in this try: a line of --history, or running")
 	cmd.Flags().StringVar(&a.step, "step", "", "the step to skip")
 	cmd.Flags().StringVar(&a.from, "from", "", "the stage to retry from, at or before the failed one")
 	cmd.Flags().BoolVar(&a.preview, "preview", false, "list the steps that a retry would run, and change nothing")
@@ -313,9 +317,15 @@ func (a *acting) show(ctx context.Context, id string) error {
 	if err := a.onlyFlagsOf(""); err != nil {
 		return err
 	}
+	if a.try != "" && (a.history || a.details) {
+		return usageError("--try is not allowed with --history or --details")
+	}
 	client, err := a.operatorClient()
 	if err != nil {
 		return err
+	}
+	if a.try != "" {
+		return a.showTry(ctx, client, id)
 	}
 	op, raw, err := client.Operation(ctx, id)
 	if err != nil {
@@ -346,8 +356,8 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	switch {
 	case !slices.Contains(actions, action):
 		return usageError("operation: unknown action %q; allowed: %s", action, strings.Join(actions, ", "))
-	case a.history || a.details:
-		return usageError("--history and --details are not allowed with an action")
+	case a.history || a.details || a.try != "":
+		return usageError("--history, --details and --try are not allowed with an action")
 	case action == actionSkip && a.step == "":
 		return usageError("skip needs --step with the name of the current step; keb operation %s shows it", id)
 	}
@@ -431,24 +441,31 @@ func detailsText(op *operator.OperationDetail) string {
 		fmt.Fprintf(table, "%s:\t%s\n", link.Name, link.URL)
 	}
 	_ = table.Flush() // a bytes.Buffer does not fail
-	for _, part := range []struct {
-		title string
-		value any
-		shown bool
-	}{
-		{"parameters", op.Parameters, len(op.Parameters) > 0},
-		{"changes", op.Update, op.Update != nil},
-		{"upgrade", op.Upgrade, op.Upgrade != nil},
-		{"saved data of the workers", op.Details, len(op.Details) > 0},
-	} {
-		if !part.shown {
+	writeData(&text,
+		section{"parameters", op.Parameters, len(op.Parameters) > 0},
+		section{"changes", op.Update, op.Update != nil},
+		section{"upgrade", op.Upgrade, op.Upgrade != nil},
+		section{"saved data of the workers", op.Details, len(op.Details) > 0},
+	)
+	return string(trimLines(text.Bytes()))
+}
+
+// section is a value that is shown as JSON under a title.
+type section struct {
+	title string
+	value any
+	shown bool
+}
+
+func writeData(text *bytes.Buffer, sections ...section) {
+	for _, b := range sections {
+		if !b.shown {
 			continue
 		}
-		if value, err := json.MarshalIndent(part.value, "  ", "  "); err == nil {
-			fmt.Fprintf(&text, "%s:\n  %s\n", part.title, value)
+		if value, err := json.MarshalIndent(b.value, "  ", "  "); err == nil {
+			fmt.Fprintf(text, "%s:\n  %s\n", b.title, value)
 		}
 	}
-	return string(trimLines(text.Bytes()))
 }
 
 // historyText lists every try in the order of cursors, which is the order in which they took effect. Tries with the same result are one

@@ -26,6 +26,7 @@ func operatorAPI() *Document {
 			operator.OperationChange{},
 			operator.HistoryLines{},
 			operator.HistoryPage{},
+			operator.Try{},
 			operator.LiveWorkers{},
 			operator.Resync{},
 			operator.Overview{},

@@ -18,7 +18,9 @@ func (m *machine) unsendable(e Unsendable) error {
 	}
 	reason := event.Error{Component: component, Reason: reasonTooLarge, Message: e.Reason}
 	var removed []string
-	if m.s.Details, removed = event.FitDetails(m.s.Details); len(removed) > 0 {
+	before := m.s.Details
+	if m.s.Details, removed = event.FitDetails(before); len(removed) > 0 {
+		m.saved = difference(before, m.s.Details)
 		reason.Message += "; left out of the saved data: " + strings.Join(removed, ", ")
 	}
 	m.clearCommand()

@@ -59,6 +59,8 @@ type machine struct {
 	now   time.Time
 	out   Effects
 	steps []*event.StepFinished
+	// saved is the change of the saved data that the next history entry records.
+	saved map[string]Saved
 }
 
 func (m *machine) apply(e Event) error {
@@ -102,12 +104,17 @@ func (m *machine) start(e Start) error {
 		return fmt.Errorf("%w: the operation is held", ErrNotPossible)
 	}
 	m.s.Status = event.InProgress
+	again := !m.s.StartedAt.IsZero()
 	m.s.StartedAt, m.s.StageStartedAt = m.now, m.now
 	m.s.Deadline = m.now.Add(m.p.Timeout)
 	var removed []string
-	message := ""
+	message, before := "", m.s.Details
 	if m.s.Details, removed = event.FitDetails(e.Details); len(removed) > 0 {
 		message = "left out of the saved data, which was too large: " + strings.Join(removed, ", ")
+	}
+	m.saved = map[string]Saved{} // marks that changes are recorded
+	if again {
+		m.saved = difference(before, m.s.Details)
 	}
 	m.s.Completed = e.Completed
 	if _, repeated := m.s.Tries[repeatedTries]; repeated {
@@ -141,11 +148,11 @@ func (m *machine) result(r Result) error {
 		m.s.Message, m.s.Error = r.Message, r.Error
 	}
 
-	details, err := mergeDetails(m.s.Details, step.Worker, r.Details)
+	details, saved, err := mergeDetails(m.s.Details, step.Worker, r.Details)
 	if err != nil {
 		r.Outcome, r.Error = event.OutcomeFailed, &event.Error{Component: component, Reason: reasonDetails, Message: err.Error()}
 	} else {
-		m.s.Details = details
+		m.s.Details, m.saved = details, saved
 	}
 
 	switch r.Outcome {

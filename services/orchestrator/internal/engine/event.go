@@ -206,6 +206,10 @@ type Entry struct {
 	FinishedAt    time.Time
 	// Folded is set if the entry stands for several tries.
 	Folded *Folded
+	// RetryAfter is the time to the next try as it was decided, in whole milliseconds; zero if there is none.
+	RetryAfter time.Duration
+	// Saved records by worker what changed in the saved data; nil if nothing did. In a KindStarted entry it is not nil, see SavedAround.
+	Saved map[string]Saved
 	// Queued is how long the command waited for its worker, in whole milliseconds; zero for less than minQueued.
 	Queued time.Duration
 	// Took is the time since the first try of the step, including all attempts and waits; zero if it was never tried. It is not

@@ -65,19 +65,19 @@ func appendRun(folded, run []Entry) []Entry {
 		if i >= done {
 			if j := foldsInto(folded[from:], bytes, e); j >= 0 {
 				earlier := folded[from+j]
-				bytes += textSize(e) - textSize(&earlier)
-				folded = append(slices.Delete(folded, from+j, from+j+1), foldTry(&earlier, e))
+				try := foldTry(&earlier, e)
+				bytes += entrySize(&try) - entrySize(&earlier)
+				folded = append(slices.Delete(folded, from+j, from+j+1), try)
 				continue
 			}
 		}
-		bytes += textSize(e)
+		bytes += entrySize(e)
 		folded = append(folded, *e)
 	}
 	return folded
 }
 
-// foldsInto returns the index of the entry of a run that another try is folded into; -1 if there is none. bytes is the size of the texts of
-// the run.
+// foldsInto returns the index of the entry of a run that another try is folded into; -1 if there is none. bytes is the size of the run.
 func foldsInto(run []Entry, bytes int, e *Entry) int {
 	similar := len(run) >= similarEntries || bytes >= similarBytes
 	byOutcome := len(run) >= outcomeEntries || bytes >= outcomeBytes
@@ -112,7 +112,7 @@ func foldTry(earlier, try *Entry) Entry {
 	first.Tries++
 	first.Similar = first.Similar || !sameError(earlier, try) || !sameText(earlier, try)
 	e := *try
-	e.Folded = &first
+	e.Folded, e.Saved = &first, mergeSaved(earlier.Saved, try.Saved)
 	return e
 }
 
@@ -129,11 +129,14 @@ func sameText(a, b *Entry) bool {
 	return a.Message == b.Message && (a.Error == nil || a.Error.Message == b.Error.Message)
 }
 
-// textSize returns the size of the texts of an entry, in bytes.
-func textSize(e *Entry) int {
+// entrySize returns the size of the texts of an entry and of its changes of the saved data, in bytes.
+func entrySize(e *Entry) int {
 	size := len(e.Message)
 	if e.Error != nil {
 		size += len(e.Error.Component) + len(e.Error.Reason) + len(e.Error.Message)
+	}
+	for worker, s := range e.Saved {
+		size += len(worker) + s.size()
 	}
 	return size
 }

@@ -27,7 +27,7 @@ func FuzzMergeDetails(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, details, patch []byte) {
 		before := bytes.Clone(details)
-		merged, err := mergeDetails(details, "avs", patch)
+		merged, _, err := mergeDetails(details, "avs", patch)
 		if !bytes.Equal(before, details) {
 			t.Fatalf("the details were modified: %s", details)
 		}
@@ -64,7 +64,7 @@ func FuzzMergeDetails(f *testing.F) {
 				t.Fatalf("%s is %s after the patch %s", name, got, patch)
 			}
 		}
-		again, err := mergeDetails(merged, "avs", patch)
+		again, _, err := mergeDetails(merged, "avs", patch)
 		if err != nil || !bytes.Equal(again, merged) {
 			t.Fatalf("applying the patch twice gives %s, want %s; error %v", again, merged, err)
 		}

@@ -81,6 +81,8 @@ type run struct {
 	lines []string // the history
 	facts []string
 	last  engine.Effects
+	// history holds the entries of all transitions.
+	history []engine.Entry
 }
 
 func newRun(t *testing.T, p *process.Process) *run {
@@ -132,6 +134,7 @@ func (r *run) apply(e engine.Event) error {
 	}
 	r.check(next, effects)
 	r.s, r.last = next, effects
+	r.history = append(r.history, effects.History...)
 	for _, h := range effects.History {
 		line := string(h.Kind)
 		if h.Kind == engine.KindStep {

@@ -29,6 +29,7 @@ func (m *machine) bump() {
 func (m *machine) record(e Entry) {
 	m.bump()
 	e.Cursor = m.s.Cursor
+	e.Saved, m.saved = m.saved, nil
 	m.out.History = append(m.out.History, e)
 }
 
@@ -53,7 +54,8 @@ func (m *machine) recordStep(r Result, outcome event.Outcome, retryAt *time.Time
 	m.record(Entry{
 		Kind: KindStep, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt, StepAttempt: m.s.StepAttempt,
 		Outcome: outcome, WorkerVersion: r.Worker.Version, Message: r.Message, Error: r.Error,
-		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, Queued: m.queued(&r), Took: since(m.s.FirstTriedAt, m.now),
+		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, RetryAfter: m.retryAfter(retryAt), Queued: m.queued(&r),
+		Took: since(m.s.FirstTriedAt, m.now),
 	})
 	finished := &event.StepFinished{
 		Fact: m.newFact(),
@@ -65,6 +67,14 @@ func (m *machine) recordStep(r Result, outcome event.Outcome, retryAt *time.Time
 	}
 	m.steps = append(m.steps, finished)
 	m.fact(event.TypeStepFinished, finished)
+}
+
+// retryAfter returns the time to the next try, in whole milliseconds.
+func (m *machine) retryAfter(at *time.Time) time.Duration {
+	if at == nil {
+		return 0
+	}
+	return min(since(m.now, *at), math.MaxInt32*time.Millisecond).Truncate(time.Millisecond)
 }
 
 func (m *machine) newFact() event.Fact {

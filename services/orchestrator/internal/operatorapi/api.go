@@ -195,6 +195,7 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /operations", a.list)
 	mux.HandleFunc("GET /operations/{id}", a.get)
 	mux.HandleFunc("GET /operations/{id}/history", a.history)
+	mux.HandleFunc("GET /operations/{id}/tries/{line}", a.try)
 	a.actionRoute(mux, "POST /operations/{id}/cancel", "cancel", a.cancel)
 	a.actionRoute(mux, "POST /operations/{id}/retry", "retry", a.retry)
 	a.actionRoute(mux, "POST /operations/{id}/skip", "skip", a.skip)

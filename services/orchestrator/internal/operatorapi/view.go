@@ -227,15 +227,10 @@ func (a *API) details(r *store.Row, p *process.Process, extras extras, history [
 	d := operator.OperationDetail{
 		Operation: a.view(r, p, extras), Stages: make([]operator.Stage, len(p.Stages)), ProcessHash: p.Hash(), Details: mask.JSON(r.Details),
 		History: viewLines(history[max(0, len(history)-maxHistory):], p), HistoryCount: len(history),
-		Parameters: mask.JSON(r.Operation.Parameters), Upgrade: r.Operation.Upgrade, Runs: runs(history), TraceID: traceID(r),
+		Parameters: mask.JSON(r.Operation.Parameters), Update: maskedUpdate(r.Operation.Update), Upgrade: r.Operation.Upgrade, Runs: runs(history), TraceID: traceID(r),
 	}
 	if current := a.deps.Definitions.Set()[r.Operation.Type]; current != nil {
 		d.ProcessCurrent = current.Hash() == p.Hash()
-	}
-	if u := r.Operation.Update; u != nil {
-		changes := *u
-		changes.Parameters = mask.JSON(u.Parameters)
-		d.Update = &changes
 	}
 	d.Links = a.deps.Links.of(&d)
 	for i := range p.Stages {

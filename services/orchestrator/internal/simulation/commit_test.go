@@ -75,6 +75,7 @@ func (w *world) committed(s *stored, before *store.Row, c *store.Change) {
 			}
 		}
 		op.facts = append(op.facts, c.effects.Facts...)
+		op.trace(state.Details, c.next.Details, c.effects.History)
 		w.check(op, &state, c.event, &c.next, &c.effects, c.at, c.bounds)
 		state = c.next
 	}

@@ -54,7 +54,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 		bugNoCompareAndSet, bugInstanceNotFreed, bugDetailsNotLeft, bugTwoOfAnInstance, bugNoLimit, bugOvertaking, bugNoPreemption,
 		bugRetryOfAnOldOne, bugNothingAtAStart, bugNoSweepOfPending, bugNoSweepOfDue, bugNoSweepOfUnanswered, bugNoWakeUp, bugNoFactsNote, bugNoFactsAgain,
 		bugLimitNotCounted, bugQueuesNotFound, bugUpgradesNotBehind, bugNewestFirst, bugNoReview,
-		bugNoSweepOfHeld, bugFoldsUnnoted, bugFoldsTooMany, bugFoldsFromTheLast, bugRepetitionDelivered, bugDeliveredAgain, bugNoSweepOfSignals, bugSignalsReversed,
+		bugNoSweepOfHeld, bugFoldsUnnoted, bugFoldsTooMany, bugFoldsFromTheLast, bugFoldsUnsaved, bugRepetitionDelivered, bugDeliveredAgain, bugNoSweepOfSignals, bugSignalsReversed,
 	} {
 		wrong := newRAM()
 		wrong.bug = planted
@@ -570,6 +570,7 @@ func (c *caller) fold() {
 			}
 			// The stores do not check that the entries have the same result.
 			first, e := found[id][0], found[id][1]
+			e.Saved = map[string]engine.Saved{"alpha": {Before: map[string]json.RawMessage{"n": json.RawMessage("1")}, Large: []string{"x"}}}
 			e.Folded = &engine.Folded{Tries: first.Tries() + e.Tries(), Cursor: first.Cursor, StageAttempt: 1, StepAttempt: 2, StartedAt: first.StartedAt}
 			folds = append(folds, store.Fold{OperationID: id, Entries: []engine.Entry{e}, Removed: []int64{first.Cursor}})
 		}

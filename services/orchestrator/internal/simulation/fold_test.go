@@ -2,6 +2,8 @@ package simulation_test
 
 import (
 	"context"
+	"encoding/json"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -48,6 +50,9 @@ func (tx *ramTx) FoldHistories(_ context.Context, folds []store.Fold) error {
 					folded.Cursor = history[j].Cursor
 				}
 				history[j].Folded = &folded
+				if tx.bug != bugFoldsUnsaved {
+					history[j].Saved = f.Entries[i].Saved
+				}
 			}
 			s.history = history
 			if tx.folded != nil {
@@ -95,16 +100,15 @@ func (w *world) checkFolded(op *operation) {
 	for i := range op.history {
 		e := &op.history[i]
 		last := slices.IndexFunc(op.journal, func(j engine.Entry) bool { return j.Cursor == e.Cursor })
-		plain := *e
-		plain.Folded = nil
-		if last < 0 || op.journal[last] != plain {
-			w.violate("the history of operation %d has an entry of cursor %d that was not committed: %+v", op.n, e.Cursor, plain)
+		if last < 0 || !sameEntry(&op.journal[last], e) {
+			w.violate("the history of operation %d has an entry of cursor %d that was not committed: %+v", op.n, e.Cursor, e)
 		}
 		stored += e.Tries()
 		if e.Folded != nil {
 			w.checkTries(op, e, last)
 		}
 	}
+	w.checkTraced(op)
 	if stored != len(op.journal) {
 		w.violate("the history of operation %d has %d tries, but %d were committed", op.n, stored, len(op.journal))
 	}
@@ -112,6 +116,54 @@ func (w *world) checkFolded(op *operation) {
 		return a.Cursor == b.Cursor && a.Tries() == b.Tries()
 	}) {
 		w.violate("the stored history of operation %d is not shown like the committed one", op.n)
+	}
+}
+
+// sameEntry compares entries apart from their tries and from what these saved, which checkTries and checkTraced check.
+func sameEntry(a, b *engine.Entry) bool {
+	return a.Cursor == b.Cursor && a.Kind == b.Kind && a.Stage == b.Stage && a.Step == b.Step && a.StageAttempt == b.StageAttempt &&
+		a.StepAttempt == b.StepAttempt && a.Outcome == b.Outcome && a.WorkerVersion == b.WorkerVersion && a.Message == b.Message && a.Error == b.Error &&
+		a.StartedAt.Equal(b.StartedAt) && a.FinishedAt.Equal(b.FinishedAt) && a.Queued == b.Queued && a.RetryAfter == b.RetryAfter && a.Took == b.Took
+}
+
+// checkTraced checks that the saved data before and after one of the committed entries follows from the current data, and that the stored
+// history leads back to the same beginning.
+func (w *world) checkTraced(op *operation) {
+	if len(op.journal) == 0 {
+		return
+	}
+	i := op.n * 7 % len(op.journal)
+	e := &op.journal[i]
+	before, after, recorded, err := engine.SavedAround(op.row.Details, op.journal, i)
+	was := op.traced[e.Cursor]
+	if err != nil || recorded && (e.Kind != engine.KindStarted && !sameSaved(before, was[0]) || !sameSaved(after, was[1])) {
+		w.violate("the history of operation %d traces the saved data of cursor %d back to %s and %s, want %s: %v", op.n, e.Cursor, before.Details, after.Details, was, err)
+	}
+	was = op.traced[op.journal[0].Cursor]
+	if _, start, recorded, err := engine.SavedAround(op.row.Details, op.history, 0); err != nil || recorded && !sameSaved(start, was[1]) {
+		w.violate("the stored history of operation %d traces the saved data back to %s, want %s: %v", op.n, start.Details, was[1], err)
+	}
+}
+
+// sameSaved compares traced data with that of a state.
+func sameSaved(got engine.SavedData, want json.RawMessage) bool {
+	if len(got.Unknown) > 0 {
+		return true
+	}
+	var a, b map[string]any
+	_ = json.Unmarshal(got.Details, &a) // nil if empty
+	_ = json.Unmarshal(want, &b)
+	return len(a)+len(b) == 0 || reflect.DeepEqual(a, b)
+}
+
+// trace notes the saved data before and after the entries of a transition.
+func (op *operation) trace(before, after json.RawMessage, entries []engine.Entry) {
+	for i := range entries {
+		if op.traced == nil {
+			op.traced = map[int64][2]json.RawMessage{}
+		}
+		op.traced[entries[i].Cursor] = [2]json.RawMessage{before, after}
+		before = after // the first entry has the change
 	}
 }
 
@@ -143,5 +195,6 @@ func foldBugs() []planted {
 		{name: "a try is folded before its facts are published", want: "may be folded up to", bug: bugFoldsUnnoted},
 		{name: "a folded entry counts a try twice", want: "the history of operation", bug: bugFoldsTooMany},
 		{name: "a folded entry forgets its first try", want: "has folded other tries", bug: bugFoldsFromTheLast},
+		{name: "a folded entry forgets what its tries saved", want: "traces the saved data", bug: bugFoldsUnsaved},
 	}
 }

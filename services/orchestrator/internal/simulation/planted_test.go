@@ -51,6 +51,7 @@ const (
 	bugFoldsUnacknowledged
 	bugFoldsUnnoted
 	bugFoldsTooMany
+	bugFoldsUnsaved
 	bugFoldsFromTheLast
 	bugRepetitionDelivered
 	bugDeliveredAgain

@@ -90,6 +90,8 @@ type operation struct {
 	facts []engine.Fact // as they were decided
 	// journal holds the history entries as they were committed.
 	journal []engine.Entry
+	// traced has the saved data before and after each entry, by cursor.
+	traced map[int64][2]json.RawMessage
 	// published holds the ids of published facts, and excused means that a result was lost whose redelivery would publish facts.
 	published map[string]bool
 	excused   bool

@@ -3,6 +3,7 @@ package store
 import (
 	"database/sql/driver"
 	"encoding/hex"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -70,6 +71,20 @@ func (a *array) textOrNull(v string) {
 		return
 	}
 	a.text(v)
+}
+
+// json appends a value as JSON, or NULL if it is empty.
+func (a *array) json(v any, empty bool) error {
+	if empty {
+		a.null()
+		return nil
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	a.text(clean(string(text)))
+	return nil
 }
 
 // list appends a list as the literal of a text[], or NULL if it is empty.

@@ -141,6 +141,14 @@ var historyFields = []field[line]{
 		}
 		c.int(int(v.Queued / time.Millisecond))
 	}),
+	plain("retry_after_ms", typeInt4, func(c *column, v *line) {
+		if v.RetryAfter == 0 {
+			c.null()
+			return
+		}
+		c.int(int(v.RetryAfter / time.Millisecond))
+	}),
+	encoded("saved", "jsonb", func(c *column, v *line) error { return c.json(v.Saved, v.Saved == nil) }),
 }
 
 // releaseFields are the columns for the instances of ended operations.

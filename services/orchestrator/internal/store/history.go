@@ -18,7 +18,8 @@ const foldLock = 0x6b65620002
 const (
 	entryColumns = `cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind,
     COALESCE(worker_version, ''), COALESCE(message, ''), error,
-    COALESCE(tries, 1), first_cursor, first_stage_attempt, first_step_attempt, first_started_at, COALESCE(similar_messages, false), COALESCE(queued_ms, 0)`
+    COALESCE(tries, 1), first_cursor, first_stage_attempt, first_step_attempt, first_started_at, COALESCE(similar_messages, false), COALESCE(queued_ms, 0),
+    COALESCE(retry_after_ms, 0), saved`
 	// historyOfSQL relies on history_pkey.
 	historyOfSQL = `SELECT ` + entryColumns + ` FROM orchestrator.history WHERE operation_id = $1::uuid ORDER BY cursor`
 	// foldableSQL relies on primary keys.
@@ -35,9 +36,10 @@ WITH d AS (
     DELETE FROM orchestrator.history h USING unnest($1::uuid[], $2::int4[]) AS d(operation_id, cursor)
     WHERE h.operation_id = d.operation_id AND h.cursor = d.cursor
 ) UPDATE orchestrator.history h SET tries = f.tries, first_cursor = f.first_cursor, first_stage_attempt = f.first_stage_attempt,
-    first_step_attempt = f.first_step_attempt, first_started_at = f.first_started_at, similar_messages = NULLIF(f.similar_messages, false)
-FROM unnest($3::uuid[], $4::int4[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::timestamptz[], $10::bool[])
-    AS f(operation_id, cursor, tries, first_cursor, first_stage_attempt, first_step_attempt, first_started_at, similar_messages)
+    first_step_attempt = f.first_step_attempt, first_started_at = f.first_started_at, similar_messages = NULLIF(f.similar_messages, false),
+    saved = f.saved::jsonb
+FROM unnest($3::uuid[], $4::int4[], $5::int4[], $6::int4[], $7::int4[], $8::int4[], $9::timestamptz[], $10::bool[], $11::text[])
+    AS f(operation_id, cursor, tries, first_cursor, first_stage_attempt, first_step_attempt, first_started_at, similar_messages, saved)
 WHERE h.operation_id = f.operation_id AND h.cursor = f.cursor`
 )
 
@@ -111,7 +113,7 @@ type Fold struct {
 
 // FoldHistories folds stored histories. Foldable must be called before, in the same transaction.
 func (t *Tx) FoldHistories(ctx context.Context, folds []Fold) error {
-	var removedOf, removed, operation, cursor, tries, first, stageAttempt, stepAttempt, started, similar array
+	var removedOf, removed, operation, cursor, tries, first, stageAttempt, stepAttempt, started, similar, saved array
 	for _, fold := range folds {
 		for _, c := range fold.Removed {
 			removedOf.raw(fold.OperationID)
@@ -127,9 +129,12 @@ func (t *Tx) FoldHistories(ctx context.Context, folds []Fold) error {
 			stepAttempt.int(int64(e.Folded.StepAttempt))
 			started.time(e.Folded.StartedAt)
 			similar.raw(strconv.FormatBool(e.Folded.Similar))
+			if err := saved.json(e.Saved, e.Saved == nil); err != nil {
+				return fmt.Errorf("fold histories: %w", err)
+			}
 		}
 	}
-	_, err := t.tx.ExecContext(ctx, foldHistoriesSQL, &removedOf, &removed, &operation, &cursor, &tries, &first, &stageAttempt, &stepAttempt, &started, &similar)
+	_, err := t.tx.ExecContext(ctx, foldHistoriesSQL, &removedOf, &removed, &operation, &cursor, &tries, &first, &stageAttempt, &stepAttempt, &started, &similar, &saved)
 	if err != nil {
 		return fmt.Errorf("fold histories: %w", err)
 	}
@@ -141,23 +146,29 @@ func scanEntry(rows *sql.Rows, before ...any) (engine.Entry, error) {
 	var (
 		e                                 engine.Entry
 		kind                              string
-		failure                           []byte
+		failure, saved                    []byte
 		folded                            engine.Folded
 		cursor, stageAttempt, stepAttempt sql.NullInt64
-		queued                            int64
+		queued, retryAfter                int64
 		started                           sql.NullTime
 	)
 	err := rows.Scan(append(before, &e.Cursor, &e.Stage, &e.Step, &e.StageAttempt, &e.StepAttempt, &e.StartedAt, &e.FinishedAt, &kind,
-		&e.WorkerVersion, &e.Message, &failure, &folded.Tries, &cursor, &stageAttempt, &stepAttempt, &started, &folded.Similar, &queued)...)
+		&e.WorkerVersion, &e.Message, &failure, &folded.Tries, &cursor, &stageAttempt, &stepAttempt, &started, &folded.Similar, &queued,
+		&retryAfter, &saved)...)
 	if err != nil {
 		return e, err
 	}
-	e.Queued = time.Duration(queued) * time.Millisecond
+	e.Queued, e.RetryAfter = time.Duration(queued)*time.Millisecond, time.Duration(retryAfter)*time.Millisecond
 	e.StartedAt, e.FinishedAt = e.StartedAt.UTC(), e.FinishedAt.UTC()
 	if len(failure) > 0 {
 		e.Error = &event.Error{}
 		if err := json.Unmarshal(failure, e.Error); err != nil {
 			return e, fmt.Errorf("decode error: %w", err)
+		}
+	}
+	if len(saved) > 0 {
+		if err := json.Unmarshal(saved, &e.Saved); err != nil {
+			return e, fmt.Errorf("decode what was saved: %w", err)
 		}
 	}
 	if folded.Tries > 1 {

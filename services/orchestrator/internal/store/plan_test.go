@@ -60,13 +60,14 @@ SELECT ('00000000-0000-4000-8000-' || lpad((1 + n % 50)::text, 12, '0'))::uuid, 
 
 func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 	b := filled(t)
-	var inFlight, zeros, times, flags array
+	var inFlight, zeros, times, flags, nulls array
 	var some *Row
 	for _, id := range b.ids(`SELECT id::text FROM orchestrator.operations WHERE execute_before IS NOT NULL LIMIT 20`) {
 		inFlight.raw(id)
 		zeros.int(0)
 		times.time(epoch)
 		flags.raw("false")
+		nulls.null()
 		some = b.load(id)
 	}
 	args := func(release bool) []any {
@@ -131,7 +132,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"readArchivedSQL", readArchivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
 		{"archivedHistorySQL", archivedHistorySQL, []any{some.Operation.ID}, []string{"archive_pkey"}},
 		{"foldableSQL", foldableSQL, []any{&inFlight, &zeros, 1000}, []string{"operations_pkey", "history_pkey"}},
-		{"foldHistoriesSQL", foldHistoriesSQL, []any{&inFlight, &zeros, &inFlight, &zeros, &zeros, &zeros, &zeros, &zeros, &times, &flags}, []string{"history_pkey"}},
+		{"foldHistoriesSQL", foldHistoriesSQL, []any{&inFlight, &zeros, &inFlight, &zeros, &zeros, &zeros, &zeros, &zeros, &times, &flags, &nulls}, []string{"history_pkey"}},
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
 		{"unpublishedSQL", unpublishedSQL, []any{time.Now().Add(time.Hour), 200}, []string{"operations_unfinished", "operations_finished"}},
 		{"entriesAfterSQL", entriesAfterSQL, []any{&inFlight, &zeros, 200}, []string{"history_pkey"}},

@@ -1,8 +1,8 @@
 // @ts-check
 /** Dialogs: confirmations, the help, the actions on operations, and holds. */
 
-import { count, kind, plural, typeNames } from './format.js';
-import { select } from './parts.js';
+import { badge, count, duration, kind, plural, stamp, tried, typeNames } from './format.js';
+import { code, select } from './parts.js';
 import { h, render } from './vdom.js';
 
 const root = /** @type {HTMLElement} */ (document.getElementById('dialogs'));
@@ -118,6 +118,74 @@ export function help(shortcuts, setting) {
     h('p', { class: 'muted' }, 'Tab and Shift+Tab reach everything; Enter opens a link, Space presses a button.'),
     h('div', { class: 'buttons' }, h('button', { type: 'button', class: 'button primary', onclick: close, 'data-first': true }, 'Close')),
   ], 'dialog-title');
+}
+
+/**
+ * Shows what a worker was sent in one try of a step, and what it answered.
+ * @param {import('./parts.js').Context} ctx
+ * @param {string} operation the ID of the operation
+ * @param {number | string} line the cursor of the line of the history, or `running`
+ * @param {string} step
+ */
+export function showTry(ctx, operation, line, step) {
+  /** @type {any} */
+  let found;
+  let problem = '';
+  open((close, update) => {
+    if (!found && !problem) {
+      problem = 'Looking up the try…';
+      ctx.api.get(`/operations/${encodeURIComponent(operation)}/tries/${line}`).then((/** @type {any} */ answer) => {
+        found = answer;
+        update();
+      }, (/** @type {Error} */ e) => {
+        problem = e.message;
+        update();
+      });
+    }
+    return [
+      h('h2', { id: 'dialog-title' }, 'Input and result of ', h('code', null, step)),
+      h('div', { class: 'dialog-body try' }, found ? [sent(found, ctx), answered(found, ctx),
+        h('p', { class: 'muted small' }, 'Passwords, tokens and the like are not shown.')] : h('p', { role: 'status' }, problem)),
+      h('div', { class: 'buttons' }, h('button', { type: 'button', class: 'button primary', onclick: close, 'data-first': true }, 'Close')),
+    ];
+  }, 'dialog-title');
+}
+
+/** @param {[string, import('./vdom.js').Child][]} list */
+const terms = (list) => h('dl', { class: 'inline' }, list.map(([label, value]) => (value ? [h('dt', null, label), h('dd', null, value)] : null)));
+
+/** @param {any} t @param {import('./parts.js').Context} ctx */
+function sent(t, ctx) {
+  const s = t.sent;
+  const what = t.tries > 1 ? `Sent with the first of ${plural(t.tries, 'try', 'tries')}` : 'Sent';
+  if (!s) return [h('h3', null, what), h('p', null, 'No worker was sent a command.')];
+  return [h('h3', null, what), terms([
+    ['Worker', t.worker], ['Attempt', t.stageAttempt > 1 ? `${t.stepAttempt} of the step, ${t.stageAttempt} of the stage` : `${t.stepAttempt} of the step`],
+    ['Limits', [`execution ${duration(s.executionMs)}`, s.retryTimeoutMs ? `, retries ${duration(s.retryTimeoutMs)}` : '', s.waitTimeoutMs ? `, waiting ${duration(s.waitTimeoutMs)}` : '']],
+    ['Credentials it could claim', s.credentials.join(', ')], ['Event', s.event],
+  ]),
+  json(ctx, 'Parameters', s.parameters), json(ctx, 'Changes of the update', s.update), json(ctx, 'Target of the upgrade', s.upgrade),
+  json(ctx, 'Saved data of the workers', s.details),
+  s.unknown ? h('p', { class: 'muted' }, `Not recorded, because too large: ${s.unknown.join(', ')}`) : null,
+  s.detailsRecorded ? null : h('p', { class: 'muted' }, 'The saved data was not recorded: the operation started with an earlier release.')];
+}
+
+/** @param {any} t @param {import('./parts.js').Context} ctx */
+function answered(t, ctx) {
+  const a = t.answer;
+  if (!a) return [h('h3', null, 'Answer'), h('p', null, 'The try is running.')];
+  return [h('h3', null, t.tries > 1 ? 'Answer of the last try' : 'Answer'), terms([
+    ['Outcome', badge(tried(a))], ['Component', a.error?.component], ['Reason', a.error?.reason], ['Message', a.error?.message || a.message],
+    ['Next try after', a.retryAfterMs && duration(a.retryAfterMs)], ['Executed', `${stamp(a.startedAt)}, for ${duration(Date.parse(a.finishedAt) - Date.parse(a.startedAt))}`],
+    ['Queued before', a.queuedMs && duration(a.queuedMs)], ['Worker version', a.workerVersion],
+  ]),
+  a.saved ? json(ctx, t.tries > 1 ? 'Saved by these tries' : 'Saved', a.saved) : t.sent?.detailsRecorded && !a.unknown ? h('p', { class: 'muted' }, 'It saved nothing new.') : null,
+  a.unknown ? h('p', { class: 'muted' }, `Also changed, values not recorded: ${a.unknown.join(', ')}`) : null];
+}
+
+/** @param {import('./parts.js').Context} ctx @param {string} title @param {any} value */
+function json(ctx, title, value) {
+  return value === undefined ? null : [h('h4', null, title), code(JSON.stringify(value, null, 2), title, ctx.announce)];
 }
 
 /** What becomes of a step after a retry. @type {Record<string, string>} */

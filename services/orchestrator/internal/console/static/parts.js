@@ -179,6 +179,14 @@ export function copy(text, what, announce) {
   }, h('svg', { class: 'icon', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, h('path', { d: 'M5.5 5.500h7v8h-7zM10.500 5.500v-3h-7v8h2' }), h('path', { class: 'tick-mark', d: 'M6.800 9.500l1.600 1.700 2.800-3.400' }))) : null;
 }
 
+/**
+ * Renders a text in lines, with a button that copies it.
+ * @param {string} text
+ * @param {string} what the name of the text
+ * @param {(text: string) => void} announce
+ */
+export const code = (text, what, announce) => h('div', { class: 'code' }, copy(text, what, announce), h('pre', { tabindex: 0, 'aria-label': what }, text));
+
 /** Copies a text, also without a secure connection. @param {string} text */
 async function copied(text) {
   try {

@@ -2,9 +2,9 @@
 /** The view of one operation: its state, its history, and the actions of operators. */
 
 import { Refusal, Resource } from '../api.js';
-import { operationActions } from '../dialogs.js';
+import { operationActions, showTry } from '../dialogs.js';
 import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, name, operationsURL, plural, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
-import { copy, panes, shown, table, th, viewerNote } from '../parts.js';
+import { code, copy, panes, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { linesByStep, map, stepKey, timeline } from '../timeline.js';
 import { h } from '../vdom.js';
@@ -203,13 +203,22 @@ export function operation(ctx) {
       step.error || step.message ? h('dt', null, step.error ? 'Last error' : 'Message') : null,
       step.error || step.message ? h('dd', { class: 'message' }, errorLine(step.error) || step.message, ' ', copies(errorLine(step.error) || step.message, 'the message of the step')) : null),
       here && o.budget ? h('p', { class: 'muted small' }, budgetWords(o.budget, now)) : null,
+      here && ['executing', 'slow'].includes(o.waiting?.reason ?? '') ? h('p', null, h('button', {
+        type: 'button', class: 'button small', onclick: () => showTry(ctx, o.id, 'running', step.name),
+      }, 'Input of the running try')) : null,
       latest.length ? [h('h4', null, 'Tries, newest first'), h('ol', { class: 'tries' }, latest.map((l) => h('li', { key: firstCursor(l) },
         h('time', { datetime: l.finishedAt, title: absolute(l.finishedAt), class: 'muted' }, clock(l.finishedAt)), ' ', badge(tried(l)), l.tries > 1 ? ` ${plural(l.tries, 'try', 'tries')}` : null,
-        h('span', { class: 'muted' }, ` ${duration(Date.parse(l.finishedAt) - Date.parse(l.startedAt))}`), told(l) ? h('span', { class: 'told' }, usefulEnd(told(l), l.error?.component)) : null))),
+        h('span', { class: 'muted' }, ` ${duration(Date.parse(l.finishedAt) - Date.parse(l.startedAt))}`), inputOf(o, l), told(l) ? h('span', { class: 'told' }, usefulEnd(told(l), l.error?.component)) : null))),
       tries.length > latest.length ? h('p', { class: 'muted small' }, 'The history has the older ones.') : null]
         : h('p', { class: 'muted' }, step.state === 'skipped' ? 'The step was skipped.' : 'The step has not been tried yet.'),
       h('p', { class: 'small' }, h('a', { href: `/console/processes/${encodeURIComponent(o.type)}?step=${encodeURIComponent(step.name)}` }, 'Definition of the step')));
   }
+
+  /** Renders the button that shows the input and the result of a try. @param {Detail} o @param {import('../format.js').Line} l */
+  const inputOf = (o, l) => h('button', {
+    type: 'button', class: 'button plain small', 'aria-label': `Input and result of ${l.step}, ${tried(l)} at ${clock(l.finishedAt)}`,
+    onclick: () => showTry(ctx, o.id, l.cursor, l.step ?? ''),
+  }, 'Input and result');
 
   /** Renders the facts about an operation. @param {Detail} o @param {number} now */
   function facts(o, now) {
@@ -246,7 +255,7 @@ export function operation(ctx) {
       if (value === undefined || value === null) return null;
       const text = JSON.stringify(value, null, 2);
       return h('details', { class: 'data', key: title }, h('summary', null, title, note ? h('span', { class: 'muted' }, ` ${note}`) : null),
-        h('div', { class: 'code' }, copies(text, title), h('pre', { tabindex: 0, 'aria-label': title }, text)));
+        code(text, title, ctx.announce));
     };
     const saved = Object.entries(o.details ?? {});
     if (!saved.length && !o.parameters && !o.update && !o.upgrade) return null;
@@ -263,7 +272,7 @@ export function operation(ctx) {
     const older = o.historyCount - o.history.length;
     return [
       table('History, newest first', [th('At'), th('Outcome'), th('Step'), th('Attempt', 'number'), th('Took', 'number'), th('Worker'), th('Message')],
-        h('tbody', null, list.map((l) => line(l))), 'cards history'),
+        h('tbody', null, list.map((l) => line(o, l))), 'cards history'),
       o.history.length > linesShown ? h('button', {
         type: 'button', class: 'button', onclick: () => {
           linesShown += 200;
@@ -274,8 +283,8 @@ export function operation(ctx) {
     ];
   }
 
-  /** Renders a line of the history. @param {import('../format.js').Line} l */
-  function line(l) {
+  /** Renders a line of the history. @param {Detail} o @param {import('../format.js').Line} l */
+  function line(o, l) {
     const key = firstCursor(l);
     const isOpen = opened.has(key);
     const text = told(l);
@@ -305,7 +314,8 @@ export function operation(ctx) {
         ['Attempt of the stage', l.stageAttempt && l.stageAttempt > 1 && String(l.stageAttempt)],
         ['Component', l.error?.component], ['Reason', l.error?.reason],
       ].map(([name, value]) => (value ? [h('dt', null, name), h('dd', null, value)] : null)),
-      text ? [h('dt', null, l.similar ? 'Last message' : 'Message'), h('dd', { class: 'message' }, l.error?.message ?? l.message, ' ', copies(text, 'the message'))] : null)))];
+      text ? [h('dt', null, l.similar ? 'Last message' : 'Message'), h('dd', { class: 'message' }, l.error?.message ?? l.message, ' ', copies(text, 'the message'))] : null),
+      l.worker && l.outcome !== 'event received' ? inputOf(o, l) : null))];
   }
 
   return {
