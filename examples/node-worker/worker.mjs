@@ -130,7 +130,7 @@ async function execute(m, command, run, left) {
     } catch (error) {
       const ended = run.end.signal.aborted ? run.end.signal.reason : undefined;
       if (ended === STOP) return m.nak(); // for another worker
-      const reason = ended ? "err_keb_cancelled" : "err_timeout";
+      const reason = ended ? "err_keb_cancelled" : "err_keb_timeout";
       result = signal.aborted
         ? { outcome: "retry", retryAfter: 0, error: { component: WORKER, reason, message: ended?.message ?? "the step exceeded its deadline" } }
         : failed(error.message);
