@@ -1,13 +1,19 @@
 package contract
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/stagemem"
+	"github.com/kyma-project/keb/libs/worker"
 )
 
 func checkLate(ctx context.Context, k *kit) {
@@ -228,5 +234,78 @@ func checkStageLost(ctx context.Context, k *kit) {
 		}
 		k.like(o, step+", with a stage memory that is gone")
 		k.figure += fmt.Sprintf("%s%s: %s", comma(k.figure), step, k.first(o).outcome())
+	}
+}
+
+// checkStageMemory reads the stage memory after each step, as the next step of the stage would.
+func checkStageMemory(ctx context.Context, k *kit) {
+	for _, step := range k.steps {
+		o, err := k.order(step)
+		if err != nil {
+			k.bad("%v", err)
+			return
+		}
+		scope := stagemem.Scope{OperationID: o.command.Operation.ID, Stage: o.command.Stage, StageAttempt: o.command.StageAttempt}
+		before, err := k.rig.memory.List(ctx, scope, "")
+		if err == nil {
+			err = k.send(ctx, o)
+		}
+		if err != nil {
+			k.bad("%s: %v", step, err)
+			return
+		}
+		if !k.settled(ctx, o, step) {
+			continue
+		}
+		after, err := k.rig.memory.List(ctx, scope, "")
+		if err != nil {
+			k.bad("%s: an entry of the stage memory is not readable: %v", step, err)
+			continue
+		}
+		maps.DeleteFunc(after, func(name string, value []byte) bool { return bytes.Equal(before[name], value) && before[name] != nil })
+		k.written(ctx, o, scope, after)
+	}
+}
+
+// written checks the entries that an execution has written into the stage memory.
+func (k *kit) written(ctx context.Context, o *order, scope stagemem.Scope, entries map[string][]byte) {
+	step, r := o.command.Step, k.first(o)
+	names := strings.Join(slices.Sorted(maps.Keys(entries)), ", ")
+	k.figure += fmt.Sprintf("%s%s: %s", comma(k.figure), step, cmp.Or(names, "nothing"))
+	switch said := r.body.StageMemory; {
+	case len(entries) == 0 && said:
+		k.bad("%s: the result has stageMemory, and nothing was written under the keys of its stage attempt", step)
+	case len(entries) == 0:
+		return
+	case !said:
+		k.bad("%s: the step has written %s, and the result has no stageMemory: a later step would not notice the loss", step, names)
+	case !done(r.outcome()):
+		k.bad("%s: the step has written %s although its outcome is %s", step, names, r.outcome())
+	}
+	if err := k.rig.memory.Check(ctx, scope); len(entries) > 0 && err != nil {
+		k.bad("%s: the marker of the stage attempt is not readable: %v", step, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		if _, value := stagemem.ValueKey(name); !value {
+			k.overrides(o, name, entries[name])
+		}
+	}
+}
+
+// overrides checks an entry that is no remembered value.
+func (k *kit) overrides(o *order, name string, value []byte) {
+	var set struct {
+		Component string            `json:"component"`
+		Cursor    int64             `json:"cursor"`
+		Entries   []worker.Override `json:"entries"`
+	}
+	step := o.command.Step
+	switch err := json.Unmarshal(value, &set); {
+	case err != nil:
+		k.bad("%s: the entry %q is neither a remembered value nor overrides", step, name)
+	case name != stagemem.OverrideName(step, set.Component):
+		k.bad("%s: the entry %q has the overrides of the component %q: want the name %q", step, name, set.Component, stagemem.OverrideName(step, set.Component))
+	case set.Cursor != o.command.Cursor:
+		k.bad("%s: the entry %q has the cursor %d: want %d, as in the command", step, name, set.Cursor, o.command.Cursor)
 	}
 }

@@ -87,6 +87,10 @@ func checks() []check {
 			"if stageMemory is true and the marker of the stage is not in the bucket, answer stage.lost and not failed", true, checkStageLost,
 		},
 		{
+			"stage-memory", "seals and marks what it writes into the stage memory, or writes nothing",
+			"write the marker before the first value, seal each value with its key as associated data, and set stageMemory in the result", true, checkStageMemory,
+		},
+		{
 			"long-step", "reports progress while a step takes longer than the ack wait", "send +WPI at least every third of the ack wait while the step runs",
 			true, checkLongStep,
 		},

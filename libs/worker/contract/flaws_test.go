@@ -31,6 +31,8 @@ const (
 	refusesLarge         flaw = "does not take large commands"
 	failsOnText          flaw = "fails on other alphabets"
 	failsWithoutMemory   flaw = "fails when the stage memory is lost"
+	writesInTheClear     flaw = "writes into the stage memory without a seal"
+	hidesItsWrites       flaw = "does not say that it has written into the stage memory"
 	keepsSilent          flaw = "reports no progress"
 	goesOnTooLong        flaw = "goes on after executeBefore"
 	reportsTooLong       flaw = "reports progress after executeBefore"
@@ -97,6 +99,8 @@ var flaws = []planted{
 	{flaw: refusesLarge, check: "large", silent: true},
 	{flaw: failsOnText, check: "unicode"},
 	{flaw: failsWithoutMemory, check: "stage-lost"},
+	{flaw: writesInTheClear, check: "stage-memory"},
+	{flaw: hidesItsWrites, check: "stage-memory"},
 	{flaw: keepsSilent, check: "long-step", also: []string{"concurrency", "time-limit"}, slow: true},
 	{flaw: goesOnTooLong, check: "time-limit", slow: true},
 	{flaw: reportsTooLong, check: "late-progress", slow: true},

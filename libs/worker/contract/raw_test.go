@@ -425,6 +425,11 @@ func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Ti
 		body["details"] = map[string]any{"id": "something else"}
 	case leaksCredentials:
 		body["message"] = "logged on as " + r.claim(c)
+	case writesInTheClear:
+		body["stageMemory"] = true
+		_, _ = r.js.Publish(context.Background(), fmt.Sprintf("$KV.keb_stage.%s.%s.%d.value=2Eword", c.Operation.ID, c.Stage, c.StageAttempt), []byte("a word"))
+	case hidesItsWrites:
+		r.remember(c)
 	case tellsItsMemory:
 		body["message"] = "I remember " + r.recall(c)
 	}
@@ -491,18 +496,35 @@ func (r *raw) recall(c *rawCommand) string {
 	if !c.StageMemory {
 		return "nothing"
 	}
-	keys, err := seal.ParseKeyring(r.env.StageKeys)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	memory, scope, err := r.memory(c)
 	if err != nil {
 		return err.Error()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	scope := stagemem.Scope{OperationID: c.Operation.ID, Stage: c.Stage, StageAttempt: c.StageAttempt}
-	value, err := stagemem.NewGuest(r.js, keys).Get(ctx, scope, stagemem.ValueName("word"))
+	value, err := memory.Get(ctx, scope, stagemem.ValueName("word"))
 	if err != nil {
 		return err.Error()
 	}
 	return string(value)
+}
+
+// remember writes into the stage memory. Without the entry the check does not fail.
+func (r *raw) remember(c *rawCommand) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if memory, scope, err := r.memory(c); err == nil {
+		_ = memory.Put(ctx, scope, stagemem.ValueName("word"), []byte("a word"))
+	}
+}
+
+func (r *raw) memory(c *rawCommand) (*stagemem.Memory, stagemem.Scope, error) {
+	scope := stagemem.Scope{OperationID: c.Operation.ID, Stage: c.Stage, StageAttempt: c.StageAttempt}
+	keys, err := seal.ParseKeyring(r.env.StageKeys)
+	if err != nil {
+		return nil, scope, err
+	}
+	return stagemem.NewGuest(r.js, keys), scope, nil
 }
 
 func value(m jetstream.Msg, name string) string {
