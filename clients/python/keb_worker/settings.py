@@ -1,0 +1,73 @@
+"""The settings of a worker from its environment (docs/wire-contract.md#configuration)."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .seal import Keyring
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)"
+
+
+class SettingError(ValueError):
+    """A setting that is not valid. It names the variable, and no secret."""
+
+
+class Settings:
+    """The environment of a worker. For each variable X, X_FILE may name a file with the value."""
+
+    def __init__(self, env: Mapping[str, str] = os.environ) -> None:
+        self._env = env
+        self.urls = self.text("KEB_NATS_URL", "nats://127.0.0.1:4222").split(",")
+        self.user, self.password = self.text("KEB_NATS_USER"), self.text("KEB_NATS_PASSWORD")
+        self.ca, self.cert, self.key = (env.get(f"KEB_NATS_{name}_FILE", "") for name in ("CA", "CERT", "KEY"))
+        self.tls_first = self.one_of("KEB_NATS_TLS_FIRST", "false", ("true", "false")) == "true"
+        self.concurrency = int(self.number("KEB_WORKER_CONCURRENCY", r"\d{1,5}", 10_000)) or 32
+        self.rate_limit = self.number("KEB_WORKER_RATE_LIMIT", r"\d+(\.\d+)?", 1e9)
+        self.drain_timeout = self.duration("KEB_WORKER_DRAIN_TIMEOUT") or 20.0
+        self.metrics_address = self.text("KEB_METRICS_ADDR")
+        self.metrics_cert, self.metrics_key = (env.get(f"KEB_METRICS_TLS_{name}_FILE", "") for name in ("CERT", "KEY"))
+        self.log_level = self.one_of("KEB_LOG_LEVEL", "info", ("debug", "info", "warn", "error"))
+        self.log_format = self.one_of("KEB_LOG_FORMAT", "text" if sys.stderr.isatty() else "json", ("json", "text"))
+
+    def text(self, name: str, default: str = "") -> str:
+        value, file = self._env.get(name, ""), self._env.get(f"{name}_FILE", "")
+        if value and file:
+            raise SettingError(f"{name} and {name}_FILE are both set: want one of them")
+        try:
+            if file:
+                with open(file, encoding="utf-8") as f:
+                    value = f.read().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as e:
+            raise SettingError(f"{name}_FILE: {getattr(e, 'strerror', 'the file is not UTF-8')}") from None
+        return value or default
+
+    def one_of(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
+        if (value := self.text(name, default)) not in allowed:
+            raise SettingError(f"{name} {value!r}: want one of {', '.join(allowed)}")
+        return value
+
+    def number(self, name: str, form: str, most: float) -> float:
+        if not re.fullmatch(form, text := self.text(name, "0"), re.ASCII) or float(text) > most:
+            raise SettingError(f"{name} {text!r}: want a number up to {most:g}, or 0 for the default")
+        return float(text)
+
+    def duration(self, name: str) -> float:
+        if not re.fullmatch(rf"\+?({_PART})+|0", text := self.text(name, "0"), re.ASCII):
+            raise SettingError(f"{name} {text!r}: want a time such as 20s, 1.5s or 1m30s")
+        return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
+
+    def keys(self) -> Keyring | None:
+        """Returns the key ring of the stage memory, or None without one."""
+        from .seal import Keyring
+
+        try:
+            return Keyring(text) if (text := self.text("KEB_STAGE_KEYS").strip()) else None
+        except ValueError as e:
+            raise SettingError(f"KEB_STAGE_KEYS: {e}") from None

@@ -1,0 +1,224 @@
+"""Steps in the test kit: outcomes, details, stage memory, time limits, secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import unittest
+from typing import Any
+
+from keb_worker import (
+    Operation, Outcome, Override, Step, StepError, not_completed, retry, retry_without_fail, skip, step, wait, wait_for_event)
+from keb_worker.execution import Execution
+from keb_worker.testing import DictMemory, Given, run
+
+SECRET = "a-password-that-was-claimed"
+
+
+def returns(outcome: Any) -> Step:
+    @step("Returns", component="system")
+    async def returning(op: Operation) -> Any:
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+    return returning
+
+
+class TestOutcome(unittest.IsolatedAsyncioTestCase):
+    async def test_each_return_has_its_outcome(self) -> None:
+        failed = StepError("no", component="avs", reason="err_x")
+        for returned, outcome, error in [
+            (None, "succeeded", None),
+            (skip("nothing to do"), "skipped", None),
+            (wait(5, "not yet"), "retry", None),
+            (retry(5, failed), "retry", ("avs", "err_x", "no")),
+            (retry(5, "it is down"), "retry", ("system", "err_keb_internal", "it is down")),
+            (not_completed("gave up"), "not completed", ("system", "err_keb_internal", "gave up")),
+            (failed, "failed", ("avs", "err_x", "no")),
+            (StepError("later", temporary=True), "retry", ("system", "err_keb_internal", "later")),
+            (TimeoutError("slow"), "retry", ("system", "err_keb_timeout", "slow")),
+            (KeyError("x"), "failed", ("keb", "err_keb_internal", "the step raised KeyError: 'x'")),
+            (wait(-1, ""), "failed", ("keb", "err_keb_internal", "invalid result: the retry delay is -1: want 0 to 86400 seconds")),
+            (wait(math.nan, ""), "failed", ("keb", "err_keb_internal", "invalid result: the retry delay is nan: want 0 to 86400 seconds")),
+            (7, "failed", ("keb", "err_keb_internal", "invalid result: the step returned int, want None or an outcome")),
+            (wait_for_event("a b", 1, ""), "failed", ("keb", "err_keb_internal",
+             "invalid result: event.key: want letters, digits, hyphens and underscores, with dots between")),
+        ]:
+            with self.subTest(returned):
+                got = await run(returns(returned))
+                self.assertEqual((got.outcome, got.error and tuple(got.error.values())), (outcome, error))
+                self.assertEqual(got.panicked, isinstance(returned, KeyError))
+
+    async def test_budget_is_spent_ends_not_completed(self) -> None:
+        @step("Cleans_Up")
+        async def cleans_up(op: Operation) -> Outcome:
+            return retry_without_fail(op, 10, 300, "still there")
+        first = await run(cleans_up, Given(first_tried=295))
+        self.assertEqual((first.outcome, first.retry_after), ("retry", 10))
+        self.assertEqual((await run(cleans_up, first.next())).outcome, "not completed")
+
+    async def test_event_comes_with_the_next_command(self) -> None:
+        @step("Waits")
+        async def waits(op: Operation) -> Outcome | None:
+            if op.event is None:
+                return wait_for_event(f"approval.{op.id}", 60, "waiting")
+            op.save_details({"approved": op.event["data"]["approved"]})
+            return None
+        first = await run(waits)
+        self.assertEqual((first.outcome, first.event_key), ("retry", f"approval.{Given().id}"))
+        self.assertEqual((await run(waits, first.next_with_event({"approved": True}))).details, {"approved": True})
+
+
+class TestDetails(unittest.IsolatedAsyncioTestCase):
+    async def test_members_are_merged_and_removed(self) -> None:
+        @step("Saves")
+        async def saves(op: Operation) -> None:
+            op.save_details({"b": 2, "a": None})
+            op.save_details({"c": op.details()})
+        got = await run(saves, Given(details={"test": {"a": 1}, "other": {"x": 1}}))
+        self.assertEqual(got.details, {"b": 2, "a": None, "c": {"b": 2}})
+        self.assertEqual(got.next().details, {"test": {"b": 2, "c": {"b": 2}}, "other": {"x": 1}})
+
+    async def test_invalid_details_fail_the_step(self) -> None:
+        for members in ({"a": math.nan}, {"a": "\0"}, {"a": "x" * (256 << 10)}, {"a": object()}, {"a": [1e308] * 2000}):
+            @step("Saves")
+            async def saves(op: Operation, members: Any = members) -> None:
+                try:
+                    op.save_details(members)
+                except StepError:
+                    pass
+            with self.subTest(str(members)[:30]):
+                got = await run(saves)
+                self.assertEqual((got.outcome, got.details), ("failed", None))
+                self.assertIn("invalid result: save details: ", (got.error or {})["message"])
+
+    async def test_received_secret_in_details_fails_the_step(self) -> None:
+        @step("Leaks")
+        async def leaks(op: Operation) -> None:
+            op.save_details({"deep": [{"x": f"is {(await op.claim_credentials('system'))['password']}"}]})
+        got = await run(leaks, Given(credentials={"system": {"password": SECRET}}))
+        self.assertEqual((got.outcome, got.details), ("failed", None))
+        self.assertNotIn(SECRET, str(got.error))
+
+    async def test_received_secret_is_removed_from_texts(self) -> None:
+        @step("Leaks")
+        async def leaks(op: Operation) -> Outcome:
+            return skip(f"it is {(await op.recall('token') or b'').decode()} and password=x")
+        got = await run(leaks, Given(remembered={"token": SECRET.encode()}))
+        self.assertEqual(got.message, "it is [redacted] and password=[redacted]")
+
+
+class TestMemory(unittest.IsolatedAsyncioTestCase):
+    async def test_values_are_written_when_the_step_is_done(self) -> None:
+        @step("Remembers")
+        async def remembers(op: Operation) -> Outcome | None:
+            op.remember("k", b"v")
+            op.set_overrides("c", [Override("a", "1"), Override("b", "2", secret=True)])
+            return None if op.step_attempt > 1 else retry(0, "not yet")
+        first = await run(remembers)
+        self.assertEqual((first.remembered, first.stage_memory), ({}, False))
+        second = await run(remembers, first.next())
+        self.assertEqual((second.remembered, second.stage_memory), ({"k": b"v"}, True))
+        self.assertEqual(second.overrides, {"c": [Override("a", "1"), Override("b", "2", secret=True)]})
+
+        @step("Later")
+        async def later(op: Operation) -> None:
+            op.save_details({"value": (await op.recall("k") or b"").decode(), "missing": await op.recall("x"),
+                             "overrides": len((await op.overrides())["c"])})
+        self.assertEqual((await run(later, second.next())).details, {"value": "v", "missing": None, "overrides": 2})
+
+    async def test_lost_memory_repeats_the_stage(self) -> None:
+        @step("Reads")
+        async def reads(op: Operation) -> None:
+            await op.recall("k")
+
+        @step("Writes")
+        async def writes(op: Operation) -> None:
+            op.remember("k", b"v")
+        for s in (reads, writes):
+            got = await run(s, Given(lost_memory=True))
+            self.assertEqual((got.outcome, got.error), ("stage lost", None))
+
+    async def test_unreadable_memory_is_a_retry(self) -> None:
+        class Broken(DictMemory):
+            async def read(self, name: str) -> bytes | None:
+                raise OSError("sealed with an unknown key")
+
+        async def reads(op: Operation) -> Any:
+            try:
+                await op.recall("k")
+            except StepError:
+                raise StepError("my own words") from None
+        given = Given()
+        op = Operation(given.command("Reads"), "test", Broken(), given.ask, None)  # type: ignore[arg-type]
+        got = await Execution(Step("Reads", reads), op).run()
+        self.assertEqual(got.outcome, "retry")
+        self.assertIn("unknown key", str(got.error))
+
+    async def test_kept_value_is_there_in_the_next_operation(self) -> None:
+        @step("Keeps")
+        async def keeps(op: Operation) -> None:
+            await op.keep({"n": (await op.kept() or {"n": 0})["n"] + 1})
+            op.save_details({"neighbours": await op.neighbours()})
+        given = Given(neighbours=3)
+        for n in (1, 2):
+            self.assertEqual((await run(keeps, given)).details, {"neighbours": 3})
+            self.assertEqual(given.kept, {"test": {"n": n}})
+
+
+class TestEnd(unittest.IsolatedAsyncioTestCase):
+    def setUp(self) -> None:
+        self.began = asyncio.Event()
+
+    async def ended(self, why: str, saves: bool = False) -> Any:
+        @step("Sleeps")
+        async def sleeps(op: Operation) -> None:
+            if saves:
+                op.save_details({"id": 1})
+            self.began.set()
+            await asyncio.Event().wait()
+        given = Given()
+        execution = Execution(sleeps, Operation(given.command("Sleeps"), "test", None, given.ask, None))  # type: ignore[arg-type]
+        running = asyncio.create_task(execution.run())
+        await self.began.wait()
+        execution.end(why, f"because of {why}")
+        return await running
+
+    async def test_cancelled_step_is_a_retry_with_its_details(self) -> None:
+        got = await self.ended("cancelled", saves=True)
+        self.assertEqual((got.outcome, got.error["reason"], got.details), ("retry", "err_keb_cancelled", {"id": 1}))
+
+    async def test_stopping_worker_gives_the_command_back(self) -> None:
+        self.assertTrue((await self.ended("stopping")).interrupted)
+
+    async def test_stopping_worker_publishes_saved_details(self) -> None:
+        got = await self.ended("stopping", saves=True)
+        self.assertEqual((got.interrupted, got.outcome, got.error["reason"]), (False, "retry", "err_keb_timeout"))
+
+    async def test_time_limit_ends_the_step(self) -> None:
+        @step("Sleeps")
+        async def sleeps(op: Operation) -> None:
+            await asyncio.Event().wait()
+        got = await run(sleeps, Given(limit=0.01))
+        self.assertEqual((got.outcome, (got.error or {})["reason"]), ("retry", "err_keb_timeout"))
+
+    async def test_step_that_ignores_its_end_is_abandoned(self) -> None:
+        release, abandoned = asyncio.Event(), asyncio.Event()
+
+        async def ignores(op: Operation) -> None:
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    pass
+        given = Given(limit=0.01)
+        execution = Execution(Step("Ignores", ignores), Operation(given.command("Ignores"), "test", None, given.ask, None),  # type: ignore[arg-type]
+                              grace=0.01)
+        running = asyncio.create_task(execution.run(abandoned.set))
+        await abandoned.wait()
+        release.set()
+        self.assertEqual((await running).outcome, "succeeded")
+
+
+if __name__ == "__main__":
+    unittest.main()

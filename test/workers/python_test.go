@@ -1,0 +1,160 @@
+package workers
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/libs/worker/contract"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+const pythonLibrary = "../../clients/python"
+
+// python is the interpreter in KEB_PYTHON or PATH, if it has the modules. Its environment finds the library.
+func python(t *testing.T, modules ...string) (interpreter string, env []string) {
+	t.Helper()
+	interpreter = os.Getenv("KEB_PYTHON")
+	if interpreter == "" {
+		interpreter = "python3"
+	}
+	library, err := filepath.Abs(pythonLibrary)
+	require.NoError(t, err)
+	needed := "import sys; assert sys.version_info >= (3, 11), 'Python ' + sys.version\n" + strings.Join(append([]string{""}, modules...), "\nimport ")
+	if out, err := exec.CommandContext(t.Context(), interpreter, "-c", needed).CombinedOutput(); err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		t.Skipf("needs Python 3.11 or newer with %q, in PATH or KEB_PYTHON: %v: %s", modules, err, lines[len(lines)-1])
+	}
+	return interpreter, []string{"PYTHONPATH=" + library + string(os.PathListSeparator) + os.Getenv("PYTHONPATH"), "PYTHONDONTWRITEBYTECODE=1"}
+}
+
+// pythonBus is python with all that a worker needs.
+func pythonBus(t *testing.T) (interpreter string, env []string) {
+	t.Helper()
+	testkit.Suite(t, "workers")
+	return python(t, "nats", "cryptography", "prometheus_client")
+}
+
+func TestPythonLibrary_UnitTests_Pass(t *testing.T) {
+	t.Parallel()
+	interpreter, env := python(t)
+	cmd := exec.CommandContext(t.Context(), interpreter, "-m", "unittest", "discover", "-s", "tests")
+	cmd.Dir, cmd.Env = pythonLibrary, append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	fmt.Println("Python:", strings.Join(lines[max(0, len(lines)-3):], " "))
+}
+
+func TestContract_PythonWorker_Passes(t *testing.T) {
+	t.Parallel()
+	interpreter, env := pythonBus(t)
+	cmd := exec.CommandContext(t.Context(), harness.Keb(t), "worker", "check", "-o", "json", "--worker", "python-check",
+		"--case", pythonLibrary+"/tests/cases.yaml", "--", interpreter, pythonLibrary+"/tests/check_worker.py")
+	cmd.Env = append(os.Environ(), env...)
+	var told strings.Builder
+	cmd.Stderr = &told
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, told.String())
+	}
+	var report contract.Report
+	require.NoError(t, json.Unmarshal(out, &report))
+	fmt.Println(report.Summary())
+	if n := report.Count(contract.Passed); n != len(contract.Names()) {
+		t.Errorf("%d checks passed, want %d", n, len(contract.Names()))
+	}
+}
+
+// TestPythonWorker_KilledInStep_NextOneFinishes kills the example while its step waits for the greeter.
+func TestPythonWorker_KilledInStep_NextOneFinishes(t *testing.T) {
+	t.Parallel()
+	interpreter, env := pythonBus(t)
+	asked, free := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int32
+	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1) == 1 {
+			close(asked)
+			<-free
+		}
+		fmt.Fprintln(w, `{"data": "hello from the greeter", "token": "a-token-that-is-secret"}`)
+	}))
+	t.Cleanup(greeter.Close)
+	sys := harness.Start(t, harness.Options{Overlays: []string{"../../examples/hello-world-worker/overlay"}})
+	metrics := testkit.Addr(t)
+	env = append(env, "KEB_NATS_URL="+sys.NATS(), "KEB_STAGE_KEYS_FILE="+filepath.Join(sys.DataDir, "keys"), "HELLO_URL="+greeter.URL+"/",
+		"KEB_METRICS_ADDR="+metrics)
+	script := pythonLibrary + "/examples/hello_world/worker.py"
+
+	first := harness.Spawn(t, interpreter, env, script)
+	id := sys.Provision(harness.Azure())
+	select {
+	case <-asked:
+	case <-t.Context().Done():
+		t.Fatalf("the step did not run:\n%s", first.Output())
+	}
+	first.Kill()
+	close(free)
+	second := harness.Spawn(t, interpreter, env, script)
+	op := sys.AwaitEnd(id, "succeeded", limit)
+	if step := op.At(t, "Hello_World"); step.State != "succeeded" || requests.Load() < 2 {
+		t.Errorf("the step is %+v after %d requests", step, requests.Load())
+	}
+	checkMetrics(t, "http://"+metrics)
+	second.Stop()
+	if code := second.ExitCode(limit); code != 0 {
+		t.Errorf("the worker ended with %d:\n%s", code, second.Output())
+	}
+	fmt.Printf("operation %s succeeded: the worker in Python was killed within Hello_World, and the next one finished it\n", id)
+}
+
+// checkMetrics lets promtool read the metrics of a worker, and compares those of its step.
+func checkMetrics(t *testing.T, url string) {
+	t.Helper()
+	get := func(path string) string {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
+		require.NoError(t, err)
+		response, err := http.DefaultClient.Do(request)
+		require.NoError(t, err)
+		defer func() { _ = response.Body.Close() }() // the body was read
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, response.StatusCode, string(body))
+		return string(body)
+	}
+	require.JSONEq(t, `{"status":"ok"}`, get("/healthz"))
+	require.JSONEq(t, `{"status":"ok","checks":{"nats":"ok"}}`, get("/readyz"))
+	text := get("/metrics")
+	for _, want := range []string{
+		`keb_worker_steps_total{outcome="succeeded",step="Hello_World",worker="hello-world"} 1.0`,
+		`keb_worker_step_duration_seconds_count{step="Hello_World",worker="hello-world"} 1.0`,
+		`keb_worker_commands_ignored_total{reason="quarantined",worker="hello-world"} 0.0`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s:\n%s", want, text)
+		}
+	}
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Log("the metrics are not checked: there is no promtool")
+		return
+	}
+	check := exec.CommandContext(t.Context(), promtool, "check", "metrics")
+	check.Stdin = strings.NewReader(text)
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
+	}
+}
