@@ -18,7 +18,7 @@ from .wire import Command
 _SUBJECTS = "$KV.keb_stage."
 _READ = "$JS.API.DIRECT.GET.KV_keb_stage"
 _MARKER = "="  # marks an attempt as used; no encoded name is equal to it
-_EXISTS = 10071  # the error code of a marker that is there
+_EXISTS = (10071, 10164)  # the error codes of a marker that is there, on one server and in a cluster
 
 
 def encode_key(name: str) -> str:
@@ -52,7 +52,7 @@ class StageMemory:
     async def _store(self, key: str, data: bytes, headers: dict[str, str] | None) -> None:
         answer = await self._request(_SUBJECTS + key, data, headers)
         error = json.loads(answer.data).get("error")
-        if error and error.get("err_code") != _EXISTS:
+        if error and error.get("err_code") not in _EXISTS:
             raise OSError(f"the bus refuses a value: {error.get('description')}")
 
     async def read(self, name: str) -> bytes | None:
