@@ -10,6 +10,7 @@ import signal
 import ssl
 import sys
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import nats
@@ -18,13 +19,15 @@ from prometheus_client import REGISTRY, exposition
 
 from .execution import Step
 from .settings import SettingError, Settings
+from .wire import format_time
 from .worker import Config, Question, Worker
 
 class _JSON(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         known = logging.makeLogRecord({}).__dict__
         extra = {k: v for k, v in record.__dict__.items() if k not in known and k not in ("message", "asctime", "taskName")}
-        line = {"time": self.formatTime(record), "level": record.levelname, "msg": record.getMessage(), **extra}
+        at, level = format_time(datetime.fromtimestamp(record.created, UTC)), record.levelname.replace("WARNING", "WARN")
+        line = {"time": at, "level": level, "msg": record.getMessage(), **extra}
         return json.dumps(line | ({"err": self.formatException(record.exc_info)} if record.exc_info else {}), default=str)
 
 
@@ -48,13 +51,20 @@ async def run(settings: Settings, config: Config, steps: list[Step]) -> list[str
     worker = Worker(config, steps, nc)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: os._exit(1) if stop.is_set() else stop.set())
-    await _connect(settings, nc, worker)
     server = await _serve_health(settings, worker)
+    stopping, connecting = asyncio.create_task(stop.wait()), asyncio.create_task(_connect(settings, nc, worker, stop))
+    stuck: list[str] = []
     try:
-        stuck = await worker.run(stop)
-        await nc.flush(2)
-        await nc.close()
+        await asyncio.wait({connecting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if connecting.done():
+            connecting.result()
+            stuck = await worker.run(stop)
+            if nc.is_closed:
+                raise ConnectionError(f"the bus has closed the connection: {nc.last_error}")
+            await nc.flush(2)
+            await nc.close()
     finally:
+        connecting.cancel()
         if server:
             server.close()
     if stuck:  # asyncio.run would wait for a task that ignores its end, and the interpreter for a thread
@@ -63,9 +73,11 @@ async def run(settings: Settings, config: Config, steps: list[Step]) -> list[str
     return stuck
 
 
-async def _connect(s: Settings, nc: Client, worker: Worker) -> None:
+async def _connect(s: Settings, nc: Client, worker: Worker, stop: asyncio.Event) -> None:
+    """Connects, and retries for ever. Only rejected credentials and certificates are an error, and a connection that the server closes."""
     log = logging.getLogger("keb_worker")
     options: dict[str, Any] = {}
+    logged, logged_at = "", 0.0
     if s.user:
         options |= {"user": s.user, "password": s.password, "inbox_prefix": f"_INBOX_{s.user}"}
     if s.ca or s.cert or s.tls_first:
@@ -77,18 +89,27 @@ async def _connect(s: Settings, nc: Client, worker: Worker) -> None:
             context.load_cert_chain(s.cert, s.key)
 
     async def error(e: Exception) -> None:
-        if nc.is_connecting and "authorization" in str(e).lower() or isinstance(e, ssl.SSLError):
+        nonlocal logged, logged_at
+        is_final = "authorization" in str(e).lower() or isinstance(e, ssl.SSLError)
+        if is_final and not worker.is_running:
             raise e
-        log.warning("bus: %s", e or type(e).__name__)
+        text, now = str(e) or type(e).__name__, asyncio.get_running_loop().time()
+        if text != logged or now > logged_at + 10:  # a lost connection is retried five times a second
+            logged, logged_at = text, now
+            log.warning("bus: %s", text)
 
     async def disconnected() -> None:
         worker.metrics.connected.set(0)
         load()  # the files are renewed
 
+    async def closed() -> None:
+        stop.set()
+
     load()
     await nc.connect(
-        s.urls, name=f"keb-worker-{worker.config.name}", max_reconnect_attempts=-1, reconnect_time_wait=0.2, connect_timeout=5,  # type: ignore[arg-type]
-        ping_interval=5, error_cb=error, disconnected_cb=disconnected, reconnected_cb=worker.reconnected, **options)
+        s.urls, name=f"keb-worker-{worker.config.name}", max_reconnect_attempts=-1, reconnect_time_wait=0.2,  # type: ignore[arg-type]
+        connect_timeout=5, ping_interval=5, error_cb=error, disconnected_cb=disconnected, closed_cb=closed,
+        reconnected_cb=worker.reconnected, **options)
 
 
 async def _serve_health(s: Settings, worker: Worker) -> asyncio.Server | None:
@@ -96,6 +117,8 @@ async def _serve_health(s: Settings, worker: Worker) -> asyncio.Server | None:
     if not s.metrics_address:
         return None
     host, _, port = s.metrics_address.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise SettingError(f"KEB_METRICS_ADDR {s.metrics_address!r}: want an address such as :9090")
     context = None
     if s.metrics_cert:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -126,4 +149,4 @@ async def _serve_health(s: Settings, worker: Worker) -> asyncio.Server | None:
         finally:
             writer.close()
 
-    return await asyncio.start_server(serve, host or None, int(port), ssl=context)
+    return await asyncio.start_server(serve, host.strip("[]") or None, int(port), ssl=context)

@@ -78,6 +78,7 @@ class Worker:
             raise ValueError("want at least one step or question, and each step once")
         self.metrics = metrics or Metrics(config.name, self.steps, config.concurrency)
         self.failure = ""  # why the last result was not stored
+        self.is_running = False
         self._taken: dict[str, _Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Queue[Msg | None] = asyncio.Queue()
@@ -96,6 +97,7 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> list[str]:
         """Executes steps until stop is set, then drains. It returns the steps that did not end."""
+        self.is_running = True
         self.metrics.connected.set(1)
         served = await self._serve()
         log.info("worker %s %s started, steps %s", self.config.name, self.config.version, ",".join(sorted(self.steps)))
@@ -105,7 +107,7 @@ class Worker:
         self._freed.set()
         end = asyncio.get_running_loop().time() + self.config.drain_timeout
         for sub in served:
-            await sub.unsubscribe()
+            await self._settle(sub.unsubscribe())
         if pulling:
             await pulling
         for msg in sorted(self._kept_back, key=lambda m: m.metadata.sequence.stream):
@@ -168,12 +170,14 @@ class Worker:
         return subs
 
     async def _answer(self, msg: Msg, ask: Question) -> None:
-        wait = min(float((msg.headers or {}).get("Keb-Wait", 5000)) / 1000, 60)
         try:
+            wait = min(float((msg.headers or {}).get("Keb-Wait", 5000)) / 1000, 60)
             body = wire.encode_json(await asyncio.wait_for(ask(wire.decode_json(msg.data)), wait))
         except Exception as e:
             body = wire.encode_json({"error": mask_text(str(e) or type(e).__name__)})
-        await self._settle(msg.respond(body))
+        if len(body) > self.nc.max_payload:
+            body = wire.encode_json({"error": f"the answer has {len(body)} bytes, at most {self.nc.max_payload} are possible: ask for less"})
+        await self._settle(self.nc.publish(msg.reply, body))
 
     async def _cancel(self, msg: Msg) -> None:
         try:
@@ -204,7 +208,7 @@ class Worker:
             except NATSError as e:
                 log.warning("no commands: %s", e)
                 await self._pause(stop)
-        await self._settle(sub.drain())  # the server has sent everything, and arrive has it
+        await self._settle(sub.drain())  # type: ignore[no-untyped-call]  # the server has sent everything, and arrive has it
         while not self._arrivals.empty():
             if (msg := self._arrivals.get_nowait()) and msg.reply.startswith("$JS.ACK."):
                 self._arrive(msg)
@@ -327,32 +331,35 @@ class Worker:
         return dict(answer)
 
     async def _execute(self, t: _Taken, deliveries: int) -> None:
+        beats = asyncio.create_task(self._progress(t))
+        try:
+            if not await self._paced():
+                return await self._settle(t.msg.nak())
+            await self._run(t, deliveries)
+        finally:
+            beats.cancel()
+
+    async def _run(self, t: _Taken, deliveries: int) -> None:
         c, o = t.command, t.command.operation
-        if not await self._paced():
-            return await self._settle(t.msg.nak())
         memory = StageMemory(self.nc, self.config.keys, c) if self.config.keys else None
         fields = {"operation_id": o["id"], "instance_id": o["instanceId"], "stage": c.stage, "step": c.step, "attempt": c.step_attempt}
         op = Operation(c, self.config.name, memory, self._ask, logging.LoggerAdapter(logging.getLogger("keb_worker.step"), fields))
-        beats = asyncio.create_task(self._progress(t))
         self.metrics.running.inc()
-        try:
-            with span_of(self.config.name, t.msg.subject, c, deliveries) as span:
-                t.execution = Execution(self.steps[c.step], op)
-                r = await t.execution.run(lambda: self._abandon(t))
-                t.execution = None
-                (self.metrics.abandoned if t.abandoned else self.metrics.running).dec()
-                wanted = not t.abandoned or await self._is_wanted(c)
-                span.end(r, "abandoned" if not wanted else "interrupted" if r.interrupted else r.outcome)
-            if not wanted:
-                return
-            if r.interrupted:
-                return await self._settle(t.msg.nak())
-            self.metrics.executed(c.step, r)
-            level = logging.ERROR if r.outcome == "failed" else logging.WARNING if r.error else logging.DEBUG
-            op.log.log(level, "step ended: %s %s", r.outcome, r.error or r.message)
-            await self._publish(t, span.traceparent, r)
-        finally:
-            beats.cancel()
+        with span_of(self.config.name, t.msg.subject, c, deliveries) as span:
+            t.execution = Execution(self.steps[c.step], op)
+            r = await t.execution.run(lambda: self._abandon(t))
+            t.execution = None
+            (self.metrics.abandoned if t.abandoned else self.metrics.running).dec()
+            wanted = not t.abandoned or await self._is_wanted(c)
+            span.end(r, "abandoned" if not wanted else "interrupted" if r.interrupted else r.outcome)
+        if r.interrupted and wanted:
+            await self._settle(t.msg.nak())
+        if r.interrupted or not wanted:
+            return
+        self.metrics.executed(c.step, r)
+        level = logging.ERROR if r.outcome == "failed" else logging.WARNING if r.error else logging.DEBUG
+        op.log.log(level, "step ended: %s %s", r.outcome, r.error or r.message)
+        await self._publish(t, span.traceparent, r)
 
     async def _paced(self) -> bool:
         """Waits for the rate limit. It reports False if the worker stops meanwhile."""

@@ -14,6 +14,13 @@ async def python_check(op: Operation) -> Outcome | None:
     match op.parameters.get("do"):
         case "sleep":
             await asyncio.sleep(op.parameters["seconds"])
+        case "ignore":
+            end = asyncio.get_running_loop().time() + op.parameters["seconds"]
+            while (left := end - asyncio.get_running_loop().time()) > 0:
+                try:
+                    await asyncio.sleep(left)
+                except asyncio.CancelledError:
+                    op.log.warning("it goes on")
         case "fail":
             raise StepError("it was told to fail", reason="err_told")
         case "raise":

@@ -15,7 +15,7 @@ MAX_ANSWER = 64 << 10
 @step("Hello_World", component=COMPONENT)
 async def hello_world(op: Operation) -> Outcome | None:
     """It is safe to repeat: a repeated stage starts with an empty memory, so it asks and sets the overrides again."""
-    op.log.info("step started", extra={"said_before": "helloWorlds" in op.details()})
+    op.log.info("step started, said before: %s", "helloWorlds" in op.details())
     try:
         answer = await asyncio.to_thread(ask, os.environ.get("HELLO_URL", "http://127.0.0.1:8099/"))
     except urllib.error.HTTPError as e:
