@@ -1,8 +1,10 @@
 package extclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -78,10 +80,16 @@ func (e *CallError) Temporary() bool { return !e.permanent }
 // ErrorComponent returns the system.
 func (e *CallError) ErrorComponent() string { return e.System }
 
-// ErrorReason returns the reason of a call that an open breaker prevented; otherwise it is empty.
+// ErrorReason returns the reason of a call that an open breaker prevented, or that was not answered or not completed; for other failures of
+// the network it is empty, because their errors are in the chain.
 func (e *CallError) ErrorReason() string {
-	if errors.Is(e.Err, ErrOpen) {
+	switch {
+	case errors.Is(e.Err, ErrOpen):
 		return "err_system_unavailable"
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		return "err_network_timeout"
+	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF):
+		return "err_network"
 	}
 	return ""
 }
@@ -108,6 +116,9 @@ func (e *AnswerError) Temporary() bool { return true }
 
 // ErrorComponent returns the system.
 func (e *AnswerError) ErrorComponent() string { return e.System }
+
+// ErrorReason returns the reason for operators.
+func (e *AnswerError) ErrorReason() string { return "err_unreadable_answer" }
 
 // call returns the name of a call. The route may be empty, because the base URL is also valid.
 func call(method, route string) string { return strings.TrimSpace(method + " " + route) }

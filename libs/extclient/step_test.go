@@ -26,13 +26,13 @@ func TestErrors_OfSteps_RetryOrFail(t *testing.T) {
 		{"refusal", &extclient.StatusError{System: "avs", Status: 400}, event.OutcomeFailed, "avs", "err_http_status_code"},
 		{"wrapped", fmt.Errorf("x: %w", &extclient.StatusError{System: "avs", Status: 503}), event.OutcomeRetry, "avs", "err_http_status_code"},
 		{"paused", &extclient.CallError{System: "edp", Err: extclient.ErrOpen}, event.OutcomeRetry, "edp", "err_system_unavailable"},
-		{"no answer", &extclient.CallError{System: "edp", Err: errors.New("connection refused")}, event.OutcomeRetry, "edp", "err_keb_internal"},
-		{"too late", &extclient.CallError{System: "edp", Err: context.DeadlineExceeded}, event.OutcomeRetry, "edp", "err_keb_timeout"},
-		{"unreadable", &extclient.AnswerError{System: "ias", Err: errors.New("x")}, event.OutcomeRetry, "ias", "err_keb_internal"},
+		{"no answer", &extclient.CallError{System: "edp", Err: errors.New("connection refused")}, event.OutcomeRetry, "edp", "err_step_failed"},
+		{"too late", &extclient.CallError{System: "edp", Err: context.DeadlineExceeded}, event.OutcomeRetry, "edp", "err_network_timeout"},
+		{"unreadable", &extclient.AnswerError{System: "ias", Err: errors.New("x")}, event.OutcomeRetry, "ias", "err_unreadable_answer"},
 		{"graph", &extclient.GraphQLError{System: "provisioner", Code: 400, Reason: "err_quota"}, event.OutcomeFailed, "provisioner", "err_quota"},
 		{"own error", &worker.Error{Component: "c", Reason: "r", Message: "m"}, event.OutcomeFailed, "c", "r"},
 		{"own error of an outage", &worker.Error{Component: "c", Reason: "r", Err: &extclient.StatusError{Status: 503}}, event.OutcomeRetry, "c", "r"},
-		{"any other", errors.New("x"), event.OutcomeFailed, "own", "err_keb_internal"},
+		{"any other", errors.New("x"), event.OutcomeFailed, "own", "err_step_failed"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
+	"net"
+	"net/url"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -12,8 +16,20 @@ import (
 
 // Reasons that the SDK itself reports (docs/contracts/processes.md#components-and-reasons-of-errors).
 const (
-	// ReasonInternal is the reason of an error that is not an *Error, of a panic and of an invalid result.
+	// ReasonInternal is the reason of an error of KEB itself: of the broker and of the stage memory.
 	ReasonInternal = "err_keb_internal"
+	// ReasonStep is the reason of an error of a step without another reason.
+	ReasonStep = "err_step_failed"
+	// ReasonPanic is the reason of a step that panicked.
+	ReasonPanic = "err_step_panicked"
+	// ReasonResult is the reason of a step with an invalid result.
+	ReasonResult = "err_step_result"
+	// ReasonNetworkTimeout, ReasonRefused, ReasonUnknownHost and ReasonNetwork are the reasons of a call that the network failed: no answer in
+	// time, a refused connection, a name that cannot be resolved, and any other failure, such as a lost connection.
+	ReasonNetworkTimeout = "err_network_timeout"
+	ReasonRefused        = "err_connection_refused"
+	ReasonUnknownHost    = "err_unknown_host"
+	ReasonNetwork        = "err_network"
 	// ReasonTimeout is the reason of a step that did not end before its command's ExecuteBefore.
 	ReasonTimeout = "err_keb_timeout"
 	// ReasonCancelled is the reason of a step whose command was cancelled before it ended.
@@ -24,7 +40,7 @@ const (
 	ReasonState = "err_unexpected_state"
 )
 
-// ComponentKEB is the component of errors that are not of an external system.
+// ComponentKEB is the component of errors of KEB itself: of the broker and of the stage memory, and of commands that were cancelled.
 const ComponentKEB = "keb"
 
 var (
@@ -77,7 +93,7 @@ const maxMessage = 4 << 10
 // Error is the classified error of a step. It appears in the API, the facts and the logs,
 // so neither Message nor Err may contain a secret.
 type Error struct {
-	// Component is the system at fault, for example "avs"; empty means "keb".
+	// Component is the system at fault, for example "avs"; empty means that of Err, see ErrorOf, or else the worker.
 	Component string
 	// Reason is a short code, for example "err_http_status_code"; empty means that of Err, see ErrorOf.
 	Reason string
@@ -104,24 +120,42 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 func (e *Error) reason() string {
-	return cmp.Or(e.Reason, reasonOf(e.Err))
+	reason := cmp.Or(e.Reason, reasonOf(e.Err))
+	if reason == ReasonStep && e.Component == ComponentKEB {
+		return ReasonInternal
+	}
+	return reason
 }
 
-// report converts err for a result. It keeps the text of the whole chain, because the text that a step wraps around an *Error
-// describes the failed operation.
-func report(err error) *event.Error {
-	r := &event.Error{Component: ComponentKEB, Reason: ReasonInternal, Message: cleanMessage(err.Error())}
-	if e, ok := errors.AsType[*Error](err); ok {
-		r.Reason = cleanMessage(e.reason())
-		if e.Component != "" {
-			r.Component = cleanMessage(e.Component)
-		}
-		return r
+// report converts err for a result; the worker is the component of an error without another one. It keeps the text of the whole chain,
+// because the text that a step wraps around an *Error describes the failed operation.
+func (r *Result) report(err error) *event.Error {
+	e := ErrorOf(r.Worker.Name, err)
+	return &event.Error{Component: cleanMessage(cmp.Or(e.Component, r.Worker.Name)), Reason: cleanMessage(e.Reason), Message: cleanMessage(err.Error())}
+}
+
+// invalid returns the error of an invalid result.
+func (r *Result) invalid(err error) *event.Error {
+	return &event.Error{Component: r.Worker.Name, Reason: ReasonResult, Message: cleanMessage("invalid result: " + err.Error())}
+}
+
+// networkReason returns the reason of a call that the network failed, and "" for any other error.
+func networkReason(err error) string {
+	name, isName := errors.AsType[*net.DNSError](err)
+	_, isConnection := errors.AsType[*net.OpError](err)
+	_, isCall := errors.AsType[*url.Error](err)
+	var slow interface{ Timeout() bool }
+	switch {
+	case isName && !name.IsTimeout:
+		return ReasonUnknownHost
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return ReasonRefused
+	case (isName || isConnection || isCall) && errors.As(err, &slow) && slow.Timeout():
+		return ReasonNetworkTimeout
+	case isConnection, isCall && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+		return ReasonNetwork
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		r.Reason = ReasonTimeout
-	}
-	return r
+	return ""
 }
 
 // cleanMessage returns s as valid UTF-8 of at most maxMessage bytes, without NUL, which Postgres cannot store.

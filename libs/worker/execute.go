@@ -67,7 +67,7 @@ func (r Result) Payload() (event.Type, any) {
 	case event.OutcomeStageLost:
 		return event.TypeStageLost, event.StageLost{Result: r.Result}
 	}
-	e := event.Error{Component: ComponentKEB, Reason: ReasonInternal, Message: "the step failed without saying why"}
+	e := event.Error{Component: r.Worker.Name, Reason: ReasonStep, Message: "the step failed without saying why"}
 	if r.Error != nil {
 		e = *r.Error
 	}
@@ -100,9 +100,9 @@ func Execute(ctx context.Context, step Step, x Execution) Result {
 	r.Details, invalid = s.close()
 	switch {
 	case r.panicked:
-		r.Outcome, r.Error = event.OutcomeFailed, report(err)
+		r.Outcome, r.Error = event.OutcomeFailed, r.report(&Error{Reason: ReasonPanic, Err: err})
 	case invalid != nil:
-		r.Outcome, r.Error = event.OutcomeFailed, report(fmt.Errorf("invalid result: %w", invalid))
+		r.Outcome, r.Error = event.OutcomeFailed, r.invalid(invalid)
 		r.Details = nil
 	default:
 		r.judge(after, err, stopped)
@@ -141,7 +141,7 @@ func (s *session) operation() Operation {
 func (r *Result) judge(after time.Duration, err, stopped error) {
 	if after < 0 {
 		r.Outcome = event.OutcomeFailed
-		r.Error = report(fmt.Errorf("invalid result: the step's retry delay %s is negative", after))
+		r.Error = r.invalid(fmt.Errorf("the step's retry delay %s is negative", after))
 		return
 	}
 	switch {
@@ -160,14 +160,17 @@ func (r *Result) judge(after time.Duration, err, stopped error) {
 			r.RetryAfter = after
 		}
 		if v.cause != nil {
-			r.Error = report(v.cause)
+			r.Error = r.report(v.cause)
+			if r.Error.Reason == ReasonNetworkTimeout && errors.Is(stopped, ErrTimeLimit) {
+				r.Error.Reason = ReasonTimeout // the call had no more time
+			}
 		}
 		if v.event == "" {
 			return
 		}
 		r.Event = &event.AwaitedEvent{Key: v.event}
 		if err := r.Event.Validate(); err != nil {
-			r.Outcome, r.RetryAfter, r.Event, r.Error = event.OutcomeFailed, 0, nil, report(fmt.Errorf("invalid result: event.%w", err))
+			r.Outcome, r.RetryAfter, r.Event, r.Error = event.OutcomeFailed, 0, nil, r.invalid(fmt.Errorf("event.%w", err))
 		}
 		return
 	}
@@ -177,10 +180,10 @@ func (r *Result) judge(after time.Duration, err, stopped error) {
 	case err == nil:
 		r.Outcome, r.RetryAfter = event.OutcomeRetry, after
 	case stopped != nil && isStop(err):
-		r.Outcome, r.Error = event.OutcomeRetry, report(err)
+		r.Outcome, r.Error = event.OutcomeRetry, r.report(err)
 		r.Error.Reason = ReasonTimeout
 	default:
-		r.Outcome, r.Error = event.OutcomeFailed, report(err)
+		r.Outcome, r.Error = event.OutcomeFailed, r.report(err)
 	}
 }
 
@@ -209,7 +212,7 @@ func isStop(err error) bool {
 // does not fail the step: the stage is retried, with the reason, until the bus and the keyrings are correct.
 func (s *session) settle(ctx context.Context, r *Result) {
 	if err := s.closedMemory(); err != nil && (r.Outcome == event.OutcomeFailed || r.Outcome == event.OutcomeNotCompleted) {
-		r.Outcome, r.Message, r.RetryAfter, r.Error = event.OutcomeRetry, "", 0, report(fmt.Errorf("stage memory: %w", err))
+		r.Outcome, r.Message, r.RetryAfter, r.Error = event.OutcomeRetry, "", 0, r.report(own(fmt.Errorf("stage memory: %w", err)))
 	}
 	if !s.isLost() && (r.Outcome == event.OutcomeSucceeded || r.Outcome == event.OutcomeSkipped) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
@@ -217,7 +220,7 @@ func (s *session) settle(ctx context.Context, r *Result) {
 		wrote, err := s.flush(ctx)
 		r.StageMemory = wrote
 		if err != nil {
-			r.Outcome, r.Message, r.Error = event.OutcomeRetry, "", report(fmt.Errorf("stage memory: %w", err))
+			r.Outcome, r.Message, r.Error = event.OutcomeRetry, "", r.report(own(fmt.Errorf("stage memory: %w", err)))
 		}
 	}
 	if s.isLost() {

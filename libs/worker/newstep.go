@@ -12,7 +12,7 @@ import (
 // StepFunc is the method Run of a Step.
 type StepFunc func(ctx context.Context, op Operation, log *slog.Logger) (Operation, time.Duration, error)
 
-// NewStep returns a Step with a description; component is the system of errors that have no own one, and empty means "keb". The step
+// NewStep returns a Step with a description; component is the system of errors that have no own one, and empty means the worker. The step
 // differs from other steps in the errors of run:
 //
 //   - (op, d, err) with a temporary error is a retry after d. An error is temporary if its chain contains the end of a context, or an error
@@ -66,16 +66,22 @@ func isTemporary(ctx context.Context, err error) bool {
 }
 
 // ErrorOf returns err with a component and a reason: those of an *Error in its chain, otherwise those of its methods
-// ErrorComponent() string and ErrorReason() string, otherwise the given component and a reason of this package.
+// ErrorComponent() string and ErrorReason() string, otherwise the given component and a reason of this package, which for a failure of the
+// network says what failed. The component of an *Error without one stays empty, which means the worker.
 func ErrorOf(component string, err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
-		return &Error{Component: e.Component, Reason: e.reason(), Err: err}
+		return &Error{Component: cmp.Or(e.Component, componentOf(e.Err)), Reason: e.reason(), Err: err}
 	}
+	return &Error{Component: cmp.Or(componentOf(err), component), Reason: reasonOf(err), Err: err}
+}
+
+// componentOf returns what the method ErrorComponent() string of err's chain returns, or "".
+func componentOf(err error) string {
 	var named interface{ ErrorComponent() string }
 	if errors.As(err, &named) {
-		component = cmp.Or(named.ErrorComponent(), component)
+		return named.ErrorComponent()
 	}
-	return &Error{Component: component, Reason: reasonOf(err), Err: err}
+	return ""
 }
 
 func reasonOf(err error) string {
@@ -83,10 +89,13 @@ func reasonOf(err error) string {
 	if errors.As(err, &named) && named.ErrorReason() != "" {
 		return named.ErrorReason()
 	}
+	if reason := networkReason(err); reason != "" && !errors.Is(err, ErrTimeLimit) {
+		return reason
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return ReasonTimeout
 	}
-	return ReasonInternal
+	return ReasonStep
 }
 
 // failure is an error that fails the step although it may be temporary.
@@ -114,6 +123,13 @@ func own(err error) error {
 func (e ownError) Unwrap() error          { return e.error }
 func (e ownError) Temporary() bool        { return e.temporary }
 func (e ownError) ErrorComponent() string { return ComponentKEB }
+
+func (e ownError) ErrorReason() string {
+	if errors.Is(e.error, context.DeadlineExceeded) {
+		return ReasonTimeout
+	}
+	return ReasonInternal
+}
 
 // Calls returns calls to one system.
 func Calls(system string, operations ...string) []Call {

@@ -34,7 +34,7 @@ func TestNewStep_ResultsOfFunctions_KeepTheirOutcome(t *testing.T) {
 		}, event.OutcomeFailed, "c", "err_http_status_code"},
 		{"retry of a permanent error", func(op worker.Operation) (worker.Operation, time.Duration, error) {
 			return worker.Retry(op, time.Second, errors.New("refused"))
-		}, event.OutcomeRetry, "own", "err_keb_internal"},
+		}, event.OutcomeRetry, "own", "err_step_failed"},
 		{"not completed", func(op worker.Operation) (worker.Operation, time.Duration, error) {
 			return worker.NotCompleted(op, outage)
 		}, event.OutcomeNotCompleted, "avs", "err_http_status_code"},

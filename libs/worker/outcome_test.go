@@ -21,8 +21,11 @@ func TestExecute_ReturnValues_SetOutcome(t *testing.T) {
 	t.Parallel()
 	boom := errors.New("boom")
 	avs := &worker.Error{Component: "avs", Reason: "err_http_status_code", Message: "create evaluation", Err: boom}
-	internal := func(message string) *event.Error {
-		return &event.Error{Component: "keb", Reason: "err_keb_internal", Message: message}
+	failed := func(message string) *event.Error {
+		return &event.Error{Component: "test", Reason: "err_step_failed", Message: message}
+	}
+	invalid := func(message string) *event.Error {
+		return &event.Error{Component: "test", Reason: "err_step_result", Message: "invalid result: " + message}
 	}
 
 	for name, c := range map[string]struct {
@@ -40,11 +43,11 @@ func TestExecute_ReturnValues_SetOutcome(t *testing.T) {
 		},
 		"an error is a failure": {
 			run:  func(op operation) (operation, time.Duration, error) { return op, 0, boom },
-			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal("boom")},
+			want: workertest.Result{Outcome: event.OutcomeFailed, Error: failed("boom")},
 		},
 		"an error is a failure whatever the duration": {
 			run:  func(op operation) (operation, time.Duration, error) { return op, time.Second, boom },
-			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal("boom")},
+			want: workertest.Result{Outcome: event.OutcomeFailed, Error: failed("boom")},
 		},
 		"a wrapped Error keeps component, reason and the text around it": {
 			run: func(op operation) (operation, time.Duration, error) {
@@ -63,7 +66,7 @@ func TestExecute_ReturnValues_SetOutcome(t *testing.T) {
 		"Fail without an error": {
 			run: func(op operation) (operation, time.Duration, error) { return worker.Fail(op, nil) },
 			want: workertest.Result{
-				Outcome: event.OutcomeFailed, Error: internal("the step failed without saying why"),
+				Outcome: event.OutcomeFailed, Error: failed("the step failed without saying why"),
 			},
 		},
 		"Retry shows its cause": {
@@ -97,29 +100,29 @@ func TestExecute_ReturnValues_SetOutcome(t *testing.T) {
 			run: func(op operation) (operation, time.Duration, error) {
 				return worker.WaitForEvent(op, "a b", time.Minute, "")
 			},
-			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal(
-				`invalid result: event.key: is "a b": want letters, digits, hyphens and underscores, with dots between them`)},
+			want: workertest.Result{Outcome: event.OutcomeFailed, Error: invalid(
+				`event.key: is "a b": want letters, digits, hyphens and underscores, with dots between them`)},
 		},
 		"RetryWithoutFail within its budget": {
 			firstTried: 4 * time.Minute,
 			run: func(op operation) (operation, time.Duration, error) {
 				return worker.RetryWithoutFail(op, time.Second, 5*time.Minute, boom)
 			},
-			want: workertest.Result{Outcome: event.OutcomeRetry, RetryAfter: time.Second, Error: internal("boom")},
+			want: workertest.Result{Outcome: event.OutcomeRetry, RetryAfter: time.Second, Error: failed("boom")},
 		},
 		"RetryWithoutFail after its budget": {
 			firstTried: 5 * time.Minute,
 			run: func(op operation) (operation, time.Duration, error) {
 				return worker.RetryWithoutFail(op, time.Second, 5*time.Minute, boom)
 			},
-			want: workertest.Result{Outcome: event.OutcomeNotCompleted, Error: internal("boom")},
+			want: workertest.Result{Outcome: event.OutcomeNotCompleted, Error: failed("boom")},
 		},
 		"RetryWithoutFail after its budget without a cause": {
 			firstTried: 5 * time.Minute,
 			run: func(op operation) (operation, time.Duration, error) {
 				return worker.RetryWithoutFail(op, time.Second, 5*time.Minute, nil)
 			},
-			want: workertest.Result{Outcome: event.OutcomeNotCompleted, Error: internal("not done within 5m0s")},
+			want: workertest.Result{Outcome: event.OutcomeNotCompleted, Error: failed("not done within 5m0s")},
 		},
 		"Skip": {
 			run: func(op operation) (operation, time.Duration, error) { return worker.Skip(op, "no evaluation") },
@@ -129,17 +132,17 @@ func TestExecute_ReturnValues_SetOutcome(t *testing.T) {
 		},
 		"a negative duration is invalid": {
 			run: func(op operation) (operation, time.Duration, error) { return op, -time.Second, nil },
-			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal(
-				"invalid result: the step's retry delay -1s is negative")},
+			want: workertest.Result{Outcome: event.OutcomeFailed, Error: invalid(
+				"the step's retry delay -1s is negative")},
 		},
 		"a negative duration is invalid from a helper too": {
 			run: func(op operation) (operation, time.Duration, error) { return worker.Wait(op, -time.Second, "") },
-			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal(
-				"invalid result: the step's retry delay -1s is negative")},
+			want: workertest.Result{Outcome: event.OutcomeFailed, Error: invalid(
+				"the step's retry delay -1s is negative")},
 		},
 		"a panic is a failure": {
 			run:  func(operation) (operation, time.Duration, error) { panic("out of cheese") },
-			want: workertest.Result{Outcome: event.OutcomeFailed, Error: internal("the step panicked: out of cheese")},
+			want: workertest.Result{Outcome: event.OutcomeFailed, Error: &event.Error{Component: "test", Reason: "err_step_panicked", Message: "the step panicked: out of cheese"}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

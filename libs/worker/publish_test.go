@@ -22,7 +22,7 @@ func TestPublish_EachOutcome_HasItsEvent(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)
 	boom := errors.New("boom")
-	wantError := event.Error{Component: "keb", Reason: "err_keb_internal", Message: "boom"}
+	wantError := event.Error{Component: "tested", Reason: "err_step_failed", Message: "boom"}
 	for _, c := range []struct {
 		step  string
 		run   func(op operation) (operation, time.Duration, error)

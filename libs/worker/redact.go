@@ -86,7 +86,7 @@ func (s *session) guard(r *Result) {
 	defer s.mu.Unlock()
 	if name, ok := s.leakingMember(); ok && len(r.Details) > 0 {
 		r.Outcome, r.Details = event.OutcomeFailed, nil
-		r.Error = report(fmt.Errorf("invalid result: details member %q holds a secret; keep secrets in the stage memory", name))
+		r.Error = r.invalid(fmt.Errorf("details member %q holds a secret; keep secrets in the stage memory", name))
 	}
 	r.Message = s.redact(r.Message)
 	if r.Error != nil {
