@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(harness.Tests{M: m}) }
 
 const limit = 90 * time.Second
 
-// noFailure fails the test unless all checks passed but those that need a slow step.
+// noFailure fails the test unless all checks passed but those that need a slow step, a program or a cleanup.
 func noFailure(t *testing.T, report *contract.Report, skipped int) {
 	t.Helper()
 	if got := report.Count(contract.Skipped); got > skipped || report.Count(contract.Failed) > 0 {
@@ -50,6 +50,8 @@ func TestContract_ExampleWorker_Passes(t *testing.T) {
 		Cases: []contract.Case{{
 			Name: "saves what the greeter says", Step: "Hello_World",
 			Expect: contract.Expectation{Outcome: event.OutcomeSucceeded, Details: map[string]any{"helloWorlds": "hello"}},
+		}, {
+			Name: "says hello once more", Step: "Hello_World", Cleanup: true,
 		}},
 	})
 	noFailure(t, report, 4)
@@ -74,7 +76,7 @@ func TestContract_EachWorker_Passes(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			report := contracttest.Steps(t, contract.Config{Worker: s.Name, AckWait: 4 * time.Second, Commands: 100, Patience: limit}, s.Steps...)
-			noFailure(t, report, 5)
+			noFailure(t, report, 7) // cases, four that need a slow step, memory and cleanup
 			fmt.Println(report.Summary())
 		})
 	}

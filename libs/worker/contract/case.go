@@ -41,6 +41,9 @@ type Case struct {
 	Takes Duration `yaml:"takes"`
 	// Only excludes the case from the other checks.
 	Only bool `yaml:"only"`
+	// Cleanup marks a case whose command is sent at the end for each instance, to remove what the steps have made. It is sent to no other
+	// check.
+	Cleanup bool `yaml:"cleanup"`
 	// Expect is the expected answer; empty means any.
 	Expect Expectation `yaml:"expect"`
 }
@@ -143,6 +146,8 @@ func (c *Case) validate() error {
 		return bad("expect.retryAfter: is for the outcome retry only")
 	case c.Expect.Event != "" && c.Expect.Outcome != event.OutcomeRetry:
 		return bad("expect.event: is for the outcome retry only")
+	case c.Cleanup && (c.Only || c.Takes > 0):
+		return bad("cleanup: leave out only and takes: the case is for the end alone")
 	case time.Duration(c.Takes) > 10*time.Minute:
 		return bad("takes %s: at most 10m is allowed", time.Duration(c.Takes))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -60,11 +61,32 @@ func checkRegistration(ctx context.Context, k *kit) {
 	}
 }
 
+// checkAnswers sends the commands of all steps at once: a worker that hangs takes the patience for one.
 func checkAnswers(ctx context.Context, k *kit) {
-	for _, step := range k.steps {
-		if o, ok := k.ask(ctx, step, step); ok {
-			k.base[step] = o
-			k.figure += fmt.Sprintf("%s%s: %s", comma(k.figure), step, k.first(o).outcome())
+	orders := make([]*order, len(k.steps))
+	for i, step := range k.steps {
+		o, err := k.order(step)
+		if err == nil {
+			err = k.send(ctx, o)
+		}
+		if err != nil {
+			k.bad("%s: %v", step, err)
+			return
+		}
+		orders[i] = o
+	}
+	k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || allAnswered(orders) })
+	for i, step := range k.steps {
+		answered := false
+		if k.wire.look(func() { answered = orders[i].answered() }); !answered {
+			k.unsettled(k.cfg.Patience, orders[i], step)
+			continue
+		}
+		k.base[step] = orders[i]
+		r := k.first(orders[i])
+		k.figure += fmt.Sprintf("%s%s: %s", comma(k.figure), step, r.outcome())
+		if r.panicked() {
+			k.bad("%s: the step panicked: %s", step, r.why())
 		}
 	}
 }
@@ -76,15 +98,19 @@ func comma(s string) string {
 	return ", "
 }
 
+// checkCases sends the commands of all cases at once.
 func checkCases(ctx context.Context, k *kit) {
-	n := 0
+	sent := map[*Case]*order{}
+	var slowest Duration
 	for i := range k.cfg.Cases {
 		c := &k.cfg.Cases[i]
+		if c.Cleanup {
+			continue
+		}
 		if !slices.Contains(k.steps, c.Step) {
 			k.bad("%s: step %s is none of this check: %s", c.Name, c.Step, strings.Join(k.steps, ", "))
 			continue
 		}
-		n++
 		o, err := k.orderOf(c)
 		if err == nil {
 			err = k.send(ctx, o)
@@ -93,14 +119,28 @@ func checkCases(ctx context.Context, k *kit) {
 			k.bad("%s: %v", c.Name, err)
 			continue
 		}
-		if k.settledWithin(ctx, k.cfg.Patience+2*time.Duration(c.Takes), o, c.Name) {
-			k.expect(c, k.first(o))
-		}
+		sent[c], slowest = o, max(slowest, c.Takes)
 	}
-	if n == 0 && len(k.problems) == 0 {
+	if len(sent) == 0 && len(k.problems) == 0 {
 		k.skip("there are no cases: write some, and give them with --case")
 	}
-	k.figure = fmt.Sprintf("%d cases", n)
+	orders := slices.Collect(maps.Values(sent))
+	within := k.cfg.Patience + 2*time.Duration(slowest)
+	k.wire.await(ctx, within, func() bool { return k.gone() || allAnswered(orders) })
+	for i := range k.cfg.Cases {
+		c := &k.cfg.Cases[i]
+		o := sent[c]
+		if o == nil {
+			continue
+		}
+		answered := false
+		if k.wire.look(func() { answered = o.answered() }); !answered {
+			k.unsettled(within, o, c.Name)
+			continue
+		}
+		k.expect(c, k.first(o))
+	}
+	k.figure = fmt.Sprintf("%d cases", len(sent))
 }
 
 func (k *kit) expect(c *Case, r *result) {

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,14 +10,15 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// slow is the team's case of a step that takes at least so long.
-func (k *kit) slow(least time.Duration) *Case {
+// slow is the team's shortest case of a step that takes at least so long.
+func (k *kit) slow(least time.Duration) (shortest *Case) {
 	for i := range k.cfg.Cases {
-		if c := &k.cfg.Cases[i]; time.Duration(c.Takes) >= least && slices.Contains(k.steps, c.Step) {
-			return c
+		c := &k.cfg.Cases[i]
+		if time.Duration(c.Takes) >= least && slices.Contains(k.steps, c.Step) && (shortest == nil || c.Takes < shortest.Takes) {
+			shortest = c
 		}
 	}
-	return nil
+	return shortest
 }
 
 func checkLongStep(ctx context.Context, k *kit) {
@@ -113,7 +115,13 @@ func (k *kit) outlasts(ctx context.Context, c *Case) (problem string) {
 	if problem == "" && (late || k.wire.await(ctx, takes, func() bool { return k.gone() || len(o.outcomes) > 0 })) && !k.gone() {
 		problem = fmt.Sprintf("%s: the step went on for more than %s after its executeBefore, and answered then", c.Name, grace)
 	}
-	if err := k.rig.purge(ctx); err != nil {
+	var left []uint64
+	k.wire.look(func() {
+		for _, d := range o.given {
+			left = append(left, d.seq)
+		}
+	})
+	if err := k.rig.remove(ctx, left); err != nil {
 		problem = err.Error()
 	}
 	return problem
@@ -145,10 +153,7 @@ func (k *kit) ignoresCancel(ctx context.Context, c *Case) (problem string) {
 	}
 	// The step runs by then.
 	k.wire.await(ctx, takes/4, func() bool { return k.gone() || o.answered() })
-	err = k.rig.bus.Notify(event.CancelSubject(k.cfg.Worker), event.CancelNotice{
-		CommandRef: event.CommandRef{OperationID: o.command.Operation.ID, Cursor: o.command.Cursor}, Reason: "cancelled by the check",
-	})
-	if err != nil {
+	if err := k.cancel(o); err != nil {
 		return fmt.Sprintf("%s: %v", c.Name, err)
 	}
 	cancelled := time.Now()
@@ -164,6 +169,16 @@ func (k *kit) ignoresCancel(ctx context.Context, c *Case) (problem string) {
 	k.wire.await(ctx, takes+k.cfg.Patience, func() bool { return k.gone() || o.good() != nil && o.acknowledged() })
 	return problem
 }
+
+// cancel notifies the worker that a command should end early.
+func (k *kit) cancel(o *order) error {
+	return k.rig.bus.Notify(event.CancelSubject(k.cfg.Worker), event.CancelNotice{
+		CommandRef: event.CommandRef{OperationID: o.command.Operation.ID, Cursor: o.command.Cursor}, Reason: "cancelled by the check",
+	})
+}
+
+// lookTime is how long the commands that a worker holds are counted: it takes too many at once, or not at all.
+const lookTime = 5 * time.Second
 
 // mostHeld is how many times its concurrency a worker may hold: what runs, and what is next.
 const mostHeld = 4
@@ -192,15 +207,19 @@ func checkConcurrency(ctx context.Context, k *kit) {
 		orders = append(orders, o)
 	}
 	over := func() bool { return k.gone() || k.wire.mostHeld > most }
-	k.wire.await(ctx, min(time.Duration(c.Takes), k.cfg.AckWait), over)
+	k.wire.await(ctx, min(time.Duration(c.Takes), k.cfg.AckWait, lookTime), over)
 	k.wire.look(func() {
 		k.figure = fmt.Sprintf("held %d at most, runs %d at once", k.wire.mostHeld, k.cfg.Concurrency)
 		if k.wire.mostHeld > most && !k.gone() {
 			k.bad("the worker held %d commands at once, and runs %d: at most %d times as many are fine", k.wire.mostHeld, k.cfg.Concurrency, mostHeld)
 		}
 	})
-	// What has begun ends; the rest need not.
-	if err := k.rig.purge(ctx); err != nil {
+	// What has begun ends, early if the worker listens; the rest need not.
+	err := k.rig.purge(ctx)
+	for _, o := range orders {
+		err = errors.Join(err, k.cancel(o))
+	}
+	if err != nil {
 		k.bad("%v", err)
 	}
 	k.wire.await(ctx, k.cfg.Patience+2*time.Duration(c.Takes), func() bool { return k.gone() || len(k.wire.held) == 0 })

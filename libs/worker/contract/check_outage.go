@@ -43,7 +43,7 @@ func checkReconnect(ctx context.Context, k *kit) {
 		return
 	}
 	k.wire.forget()
-	if !k.allSettledWithin(ctx, k.cfg.AckWait+k.cfg.Patience, append(down, up...), "after a restart of NATS") {
+	if !k.allSettledSoon(ctx, k.cfg.AckWait+k.cfg.Patience, append(down, up...), "after a restart of NATS") {
 		return
 	}
 	if k.registered(ctx, k.cfg.Patience) == nil && !k.gone() {
@@ -168,5 +168,5 @@ func (k *kit) next(ctx context.Context, orders []*order, what string) {
 		k.bad("it cannot be started again: %v", err)
 		return
 	}
-	k.allSettledWithin(ctx, k.cfg.AckWait+2*k.cfg.Patience, orders, what)
+	k.allSettledSoon(ctx, k.cfg.AckWait+2*k.cfg.Patience, orders, what)
 }

@@ -129,7 +129,7 @@ func checkRedelivery(ctx context.Context, k *kit) {
 		return
 	}
 	lose(false)
-	if k.settledWithin(ctx, k.cfg.AckWait+k.cfg.Patience, o, step+", the acknowledgement was lost") {
+	if k.settledSoon(ctx, k.cfg.AckWait+k.cfg.Patience, o, step+", the acknowledgement was lost") {
 		k.constant(o, step)
 	}
 }
@@ -159,7 +159,7 @@ func checkOutdated(ctx context.Context, k *kit) {
 	k.wire.forget()
 	k.door.restore()
 	given := func() bool { return k.gone() || len(current.given) > 0 && len(outdated.given) > 0 }
-	if !k.wire.await(ctx, k.cfg.Patience, given) {
+	if !k.wire.await(ctx, min(hurryEvery, k.cfg.Patience), given) && !k.hurry(ctx, k.cfg.Patience, given) {
 		k.bad("%s: the worker did not take redelivered commands within %s", step, k.cfg.Patience)
 	}
 	guessed := false
@@ -176,7 +176,7 @@ func checkOutdated(ctx context.Context, k *kit) {
 		k.bad("%s: without an answer whether a redelivered command is current, the worker executed or acknowledged it", step)
 		return
 	}
-	if k.settled(ctx, current, step+", delivered before and still waited for") &&
+	if k.settledSoon(ctx, k.cfg.Patience, current, step+", delivered before and still waited for") &&
 		!k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || outdated.acknowledged() }) {
 		k.bad("%s: a redelivered command that is not current is not acknowledged within %s: it is redelivered endlessly", step, k.cfg.Patience)
 	}
@@ -189,6 +189,9 @@ func checkOutdated(ctx context.Context, k *kit) {
 		k.bad("its question on %s is refused: %s", event.AskCurrentAs(k.cfg.Worker), refused)
 	}
 }
+
+// refusedWait is how long a worker may take for the decision what to do with a command whose result was refused.
+const refusedWait = time.Second
 
 func checkResultFirst(ctx context.Context, k *kit) {
 	if k.unanswered(); len(k.problems) > 0 {
@@ -214,7 +217,10 @@ func checkResultFirst(ctx context.Context, k *kit) {
 			k.bad("%s: the worker did not answer within %s", step, k.cfg.Patience)
 		}
 		// Without acknowledging, a worker can return the command, answer again, or wait for its redelivery.
-		k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.early() || o.left() || len(o.outcomes) > 1 })
+		settled := func() bool { return k.gone() || o.early() || o.left() || len(o.outcomes) > 1 }
+		if !k.wire.await(ctx, min(refusedWait, k.cfg.Patience), settled) {
+			k.hurry(ctx, k.cfg.Patience, settled)
+		}
 	}
 	if err := restore(); err != nil {
 		k.bad("%v", err)
@@ -230,7 +236,11 @@ func checkResultFirst(ctx context.Context, k *kit) {
 		}
 		return yes
 	}
-	if !early() && k.settledWithin(ctx, 2*k.cfg.AckWait+k.cfg.Patience, o, step+", when the stream takes results again") {
+	if early() {
+		return
+	}
+	// This also delivers what the worker has given back for a while.
+	if k.settledSoon(ctx, 2*k.cfg.AckWait+k.cfg.Patience, o, step+", when the stream takes results again") {
 		early() // it may have been slow to do so
 	}
 }

@@ -44,10 +44,6 @@ func checks() []check {
 			"pull from the durable consumer <worker> of KEB_COMMANDS, publish a result and acknowledge", true, checkAnswers,
 		},
 		{
-			"cases", "answers the team's cases as they say", "compare the case with what the step does; the worker's own log says more",
-			true, checkCases,
-		},
-		{
 			"repeated", "tolerates the same command twice, and again with a higher dispatch",
 			"look before you create, and answer a repeated command as the first time; each dispatch wants an answer of its own unless it came while the step ran",
 			true, checkRepeated,
@@ -91,6 +87,10 @@ func checks() []check {
 			"write the marker before the first value, seal each value with its key as associated data, and set stageMemory in the result", true, checkStageMemory,
 		},
 		{
+			"cases", "answers the team's cases as they say", "compare the case with what the step does; the worker's own log says more",
+			true, checkCases,
+		},
+		{
 			"long-step", "reports progress while a step takes longer than the ack wait", "send +WPI at least every third of the ack wait while the step runs",
 			true, checkLongStep,
 		},
@@ -109,6 +109,10 @@ func checks() []check {
 		{
 			"throughput", "answers many commands, and lets none wait for longer than the ack wait", "bound what you pull, and send +WPI for what waits",
 			true, checkThroughput,
+		},
+		{
+			"memory", "needs no more memory with each command", "keep nothing of a command after its answer: no cache by operation, no closure, timer or listener that stays",
+			true, checkMemory,
 		},
 		{
 			"reconnect", "reconnects after a cut connection and a restart of NATS, and loses no command",
@@ -130,6 +134,10 @@ func checks() []check {
 		},
 		{
 			"kill", "loses nothing when it is killed: the next instance executes the command", "keep no state in the worker, and acknowledge last", true, checkKill,
+		},
+		{
+			"cleanup", "removes what its steps have made", "look at the error of the cleanup: it has the details that the steps have saved for the instance",
+			true, checkCleanup,
 		},
 	}, invariants()...)
 }

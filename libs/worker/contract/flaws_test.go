@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker/contract"
 )
@@ -62,12 +63,23 @@ const (
 	leaksCredentials     flaw = "tells the credentials that it has claimed"
 	tellsItsMemory       flaw = "tells what it remembers"
 	printsThePassword    flaw = "prints the password of NATS"
+	panics               flaw = "panics on every command"
+	panicsOnText         flaw = "panics on other alphabets"
+	hangs                flaw = "hangs on every command"
+	keepsCommands        flaw = "keeps every command in memory"
+	leavesKeys           flaw = "writes keys of no operation"
+	leavesObjects        flaw = "does not remove what it has made"
 	triesMore            flaw = "listens to the results of others"
 )
 
 // slowCase is for the checks of long steps.
 var slowCase = contract.Case{
 	Name: "takes its time", Step: rawStep, Parameters: map[string]any{"take": "3s"}, Takes: contract.Duration(3 * time.Second),
+}
+
+// cleanupCase removes what the step has made. It fails with the details of another instance.
+var cleanupCase = contract.Case{
+	Name: "removes it", Step: rawStep, Operation: event.Deprovision, Parameters: map[string]any{"clean": true}, Cleanup: true,
 }
 
 // planted is a flaw and what finds it.
@@ -80,6 +92,8 @@ type planted struct {
 	slow bool
 	// silent flaws leave something unanswered, which the check waits for in vain.
 	silent bool
+	// stops means that the other checks do not run.
+	stops bool
 	// cases are those of the team.
 	cases []contract.Case
 }
@@ -134,6 +148,12 @@ var flaws = []planted{
 	}}},
 	{flaw: printsThePassword, check: "secrets"},
 	{flaw: triesMore, check: "permissions"},
+	{flaw: panics, check: "answers", stops: true},
+	{flaw: hangs, check: "answers", stops: true, silent: true},
+	{flaw: panicsOnText, check: "panics", also: []string{"unicode"}},
+	{flaw: keepsCommands, check: "memory"},
+	{flaw: leavesKeys, check: "bucket"},
+	{flaw: leavesObjects, check: "cleanup", cases: []contract.Case{cleanupCase}},
 }
 
 // quick are the checks that wait for nothing.
@@ -156,7 +176,7 @@ func TestAWorkerWithoutTheSDKPassesEveryCheck(t *testing.T) {
 	t.Parallel()
 	testkit.Suite(t, "workers")
 	cfg := rawConfig(flawless)
-	cfg.Cases = []contract.Case{slowCase}
+	cfg.Cases = []contract.Case{slowCase, cleanupCase}
 	report, err := contract.Run(t.Context(), cfg)
 	require.NoError(t, err)
 	var ran []string
@@ -215,6 +235,12 @@ func TestEachCheckFindsItsFlaw(t *testing.T) {
 			if !found {
 				t.Errorf("%s does not fail", test.check)
 			}
+			if stopped := report.Stopped != "" && len(report.Findings) == 2; stopped != test.stops {
+				t.Errorf("%d findings, stopped: %q: want a stop: %t", len(report.Findings), report.Stopped, test.stops)
+			}
+			if limit := cfg.Patience.Seconds() + 5; test.stops && report.Took > limit {
+				t.Errorf("it took %.1f s: want at most %.1f", report.Took, limit)
+			}
 		})
 	}
 }
@@ -237,8 +263,7 @@ func TestTheLastAcknowledgementEndsTheCountOfThroughput(t *testing.T) {
 func TestEveryCheckHasAFlawThatItFinds(t *testing.T) {
 	t.Parallel()
 	for _, name := range contract.Names() {
-		// A worker that answers nothing fails nearly all.
-		if name != "answers" && !slices.ContainsFunc(flaws, func(f planted) bool { return f.check == name }) {
+		if !slices.ContainsFunc(flaws, func(f planted) bool { return f.check == name }) {
 			t.Errorf("no flaw is there for %s", name)
 		}
 	}

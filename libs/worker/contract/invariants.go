@@ -72,6 +72,14 @@ func invariants() []check {
 			"secrets", "keeps secrets out of everything that it sends and prints", "keep credentials, keys and the stage memory out of results, details, errors and logs",
 			false, checkSecrets,
 		},
+		{
+			"panics", "never panics", "the worker's own log has the stack; check what may be missing in a command before you use it", false,
+			each(checkPanic),
+		},
+		{
+			"bucket", "keeps only values of operations in the stage memory", "write under <operation id>.<stage>.<attempt>: the orchestrator removes these keys when the stage ends",
+			false, checkBucket,
+		},
 		{"permissions", "tries nothing that its user on the bus may not do", "look at libs/event/permissions.go for what a worker may", false, checkPermissions},
 	}
 }
@@ -167,6 +175,13 @@ func (k *kit) unanswered() {
 			}
 		}
 	})
+}
+
+func checkPanic(_ *kit, r *result) []string {
+	if r.panicked() {
+		return []string{"the step panicked: " + r.why()}
+	}
+	return nil
 }
 
 func checkSubject(k *kit, r *result) []string {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,7 +45,9 @@ type kit struct {
 	problems []string
 	skipped  string
 	figure   string
-	sent     int
+	sent     *atomic.Int64
+	// instances are the ids of the instances that commands are about.
+	instances *instances
 }
 
 // Run checks a worker. It returns an error if the checks cannot run, for example because of an invalid Config or a worker that does
@@ -59,7 +62,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	defer r.close()
-	k := &kit{cfg: cfg, rig: r, pulse: r.pulse, wire: r.wire, base: map[string]*order{}}
+	k := &kit{cfg: cfg, rig: r, pulse: r.pulse, wire: r.wire, base: map[string]*order{}, sent: new(atomic.Int64), instances: newInstances()}
 	if err := k.canaries(); err != nil {
 		return nil, err
 	}
@@ -71,55 +74,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	began := time.Now()
 	report := &Report{Worker: cfg.Worker, Steps: cfg.Steps}
-	for _, c := range checks() {
-		if len(cfg.Checks) > 0 && c.name != registration && !slices.Contains(cfg.Checks, c.name) {
-			continue
-		}
-		f := k.check(ctx, c)
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		report.Findings = append(report.Findings, f)
-		if cfg.Progress != nil {
-			cfg.Progress(f)
-		}
-		if c.name == registration && f.Status == Failed && len(k.steps) == 0 {
-			break // there is no worker to check
-		}
+	if err := k.runAll(ctx, report); err != nil {
+		return nil, err
 	}
 	report.Version, report.Steps, report.Took = k.version, k.steps, time.Since(began).Seconds()
-	report.Commands = k.sent
+	report.Commands, report.Instances = int(k.sent.Load()), k.touched()
 	k.wire.look(func() { report.Results = len(k.wire.results) })
 	return report, nil
-}
-
-// check runs one check, and leaves a working worker for the next one.
-func (k *kit) check(ctx context.Context, c check) Finding {
-	k.problems, k.skipped, k.figure = nil, "", ""
-	began := time.Now()
-	if err := k.alive(); err != nil {
-		k.bad("it cannot be started again: %v", err)
-	} else {
-		c.run(ctx, k)
-	}
-	if k.instance != nil {
-		select {
-		case <-k.instance.Done():
-			k.bad("the worker ended by itself: %s; the last that it printed:\n%s", how(k.instance.Err()), k.output.last(8))
-		default:
-		}
-	}
-	f := Finding{Check: c.name, What: c.what, Status: Passed, Figure: k.figure, Took: time.Since(began).Seconds()}
-	switch {
-	case len(k.problems) > 0:
-		f.Status, f.Problems, f.Hint, f.Docs = Failed, few(k.problems), c.hint, c.docs()
-		if c.live && ctx.Err() == nil {
-			k.afresh(ctx)
-		}
-	case k.skipped != "":
-		f.Status, f.Problems = Skipped, []string{k.skipped}
-	}
-	return f
 }
 
 // few limits the number of reported problems and removes duplicates.
@@ -247,7 +208,7 @@ type variation func(*event.StepExecute)
 // order makes a command for a step: that of the team's first case for it, or one that says little.
 func (k *kit) order(step string, changes ...variation) (*order, error) {
 	for i := range k.cfg.Cases {
-		if c := &k.cfg.Cases[i]; c.Step == step && c.Takes == 0 && !c.Only {
+		if c := &k.cfg.Cases[i]; c.Step == step && c.Takes == 0 && !c.Only && !c.Cleanup {
 			return k.orderOf(c, changes...)
 		}
 	}
@@ -261,7 +222,10 @@ func (k *kit) orderOf(c *Case, changes ...variation) (*order, error) {
 	}
 	now := time.Now().UTC()
 	o := &command.Operation
-	o.ID, o.InstanceID = uuid.NewString(), uuid.NewString()
+	o.ID = uuid.NewString()
+	if !c.Cleanup { // that says which
+		o.InstanceID = k.instances.next(command.Step)
+	}
 	// More than any check waits, also on a machine that is too busy to count.
 	command.FirstTriedAt, command.ExecuteBefore = now, now.Add(executionTime+8*k.cfg.Patience+4*time.Duration(c.Takes))
 	if command.Details == nil {
@@ -342,7 +306,7 @@ func (k *kit) publish(ctx context.Context, o *order, messages ...*nats.Msg) erro
 			o.ids[id] = true
 			o.sent++
 		})
-		k.sent++
+		k.sent.Add(1)
 		ctx, cancel := context.WithTimeout(ctx, k.cfg.Patience)
 		_, err := k.rig.bus.JetStream().PublishMsg(ctx, m)
 		cancel()
@@ -362,6 +326,62 @@ func (k *kit) settledWithin(ctx context.Context, within time.Duration, o *order,
 	if k.wire.await(ctx, within, func() bool { return o.answered() || k.gone() }) && !k.gone() {
 		return true
 	}
+	k.unsettled(within, o, what)
+	return false
+}
+
+// hurryEvery is how often unsettled commands are delivered again while the kit hurries.
+const hurryEvery = 2 * time.Second
+
+// hurry waits until ok like wire.await, but the bus delivers unsettled commands again every two seconds, and not only after the ack wait or
+// the delay that the worker has asked for.
+func (k *kit) hurry(ctx context.Context, within time.Duration, ok func() bool) bool {
+	for end := k.pulse.now() + within; ctx.Err() == nil; {
+		if err := k.rig.expire(ctx); err != nil {
+			k.bad("%v", err)
+			return false
+		}
+		left := end - k.pulse.now()
+		if k.wire.await(ctx, min(hurryEvery, left), ok) {
+			return true
+		}
+		if left <= hurryEvery {
+			return false
+		}
+	}
+	return false
+}
+
+// settledSoon is settledWithin with hurry.
+func (k *kit) settledSoon(ctx context.Context, within time.Duration, o *order, what string) bool {
+	if k.hurry(ctx, within, func() bool { return o.answered() || k.gone() }) && !k.gone() {
+		return true
+	}
+	k.unsettled(within, o, what)
+	return false
+}
+
+// allSettledSoon is allSettledWithin with hurry.
+func (k *kit) allSettledSoon(ctx context.Context, within time.Duration, orders []*order, what string) bool {
+	if k.hurry(ctx, within, func() bool { return k.gone() || allAnswered(orders) }) && !k.gone() {
+		return true
+	}
+	for i, o := range orders {
+		answered := false
+		if k.wire.look(func() { answered = o.answered() }); !answered {
+			k.unsettled(within, o, fmt.Sprintf("%s, command %d of %d", what, i+1, len(orders)))
+		}
+	}
+	return false
+}
+
+// allAnswered reports whether all orders are answered. The caller holds the lock of the wire.
+func allAnswered(orders []*order) bool {
+	return !slices.ContainsFunc(orders, func(o *order) bool { return !o.answered() })
+}
+
+// unsettled notes what is missing of an order.
+func (k *kit) unsettled(within time.Duration, o *order, what string) {
 	k.wire.look(func() {
 		switch {
 		case k.gone():
@@ -376,7 +396,6 @@ func (k *kit) settledWithin(ctx context.Context, within time.Duration, o *order,
 			k.bad("%s: the worker answered, and did not acknowledge the command within %s", what, within)
 		}
 	})
-	return false
 }
 
 // gone reports whether the worker has ended unexpectedly. The caller may hold the lock of the wire.
@@ -493,6 +512,11 @@ func (k *kit) like(o *order, what string) {
 	if done(want) && got == event.OutcomeFailed {
 		k.bad("%s: the step failed (%s), and without it it is %s", what, k.first(o).why(), want)
 	}
+}
+
+// panicked reports whether the worker says that the step panicked.
+func (r *result) panicked() bool {
+	return r != nil && r.body.Error != nil && r.body.Error.Reason == worker.ReasonPanic
 }
 
 func (r *result) why() string {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,6 +37,8 @@ type raw struct {
 	answered map[string]bool
 	cancels  map[string]chan struct{} // of running commands, by operation and cursor
 	count    int
+	// kept are the bytes of the commands that a worker with a leak keeps.
+	kept *atomic.Int64
 }
 
 const (
@@ -49,9 +52,13 @@ type rawCommand struct {
 		ID         string `json:"id"`
 		InstanceID string `json:"instanceId"`
 		Parameters struct {
-			Take string `json:"take"`
+			Take  string `json:"take"`
+			Clean bool   `json:"clean"`
 		} `json:"parameters"`
 	} `json:"operation"`
+	Details struct {
+		Raw struct{ ID string } `json:"raw"`
+	} `json:"details"`
 	Stage         string    `json:"stage"`
 	StageAttempt  int       `json:"stageAttempt"`
 	Step          string    `json:"step"`
@@ -62,14 +69,35 @@ type rawCommand struct {
 }
 
 func rawWorker(f flaw) contract.Starter {
-	return contract.Func(func(ctx context.Context, env contract.Environment, out io.Writer) error {
+	kept := new(atomic.Int64)
+	return measured{kept: kept, Starter: contract.Func(func(ctx context.Context, env contract.Environment, out io.Writer) error {
 		r := &raw{
 			flaw: f, env: env, out: out, fatal: make(chan error, 1), slots: make(chan struct{}, env.Concurrency), answered: map[string]bool{},
-			cancels: map[string]chan struct{}{},
+			cancels: map[string]chan struct{}{}, kept: kept,
 		}
 		return r.run(ctx)
-	})
+	})}
 }
+
+// measured starts instances whose memory is what they keep of commands: in the process of the test it cannot be measured.
+type measured struct {
+	contract.Starter
+
+	kept *atomic.Int64
+}
+
+func (m measured) Start(env contract.Environment, output io.Writer) (contract.Instance, error) {
+	i, err := m.Starter.Start(env, output)
+	return measuredInstance{i, m.kept}, err
+}
+
+type measuredInstance struct {
+	contract.Instance
+
+	kept *atomic.Int64
+}
+
+func (m measuredInstance) Memory() (int64, error) { return 20<<20 + m.kept.Load(), nil }
 
 func (r *raw) run(ctx context.Context) error {
 	var err error
@@ -229,6 +257,13 @@ func (r *raw) consume(ctx context.Context, messages jetstream.MessagesContext) e
 func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 	var c rawCommand
 	decoder := json.NewDecoder(bytes.NewReader(m.Data()))
+	switch r.flaw {
+	case hangs:
+		<-ctx.Done()
+		return
+	case keepsCommands:
+		r.kept.Add(int64(len(m.Data())))
+	}
 	if r.flaw == crashesOnMembers && bytes.Contains(m.Data(), []byte("addedLater")) {
 		select {
 		case r.fatal <- errors.New("panic: unknown member addedLater"):
@@ -294,6 +329,9 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 		return
 	case r.flaw == acknowledgesFirst:
 		_ = m.Ack()
+	}
+	if r.flaw == leavesKeys {
+		_ = r.nc.Publish("$KV.keb_stage.cache."+c.Operation.InstanceID, []byte("x"))
 	}
 	started := time.Now()
 	outcome := r.work(ctx, m, &c)
@@ -365,6 +403,10 @@ func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand) (outcome
 		}
 	}
 	switch {
+	case r.flaw == panics, r.flaw == panicsOnText && bytes.Contains(m.Data(), []byte("漢")):
+		return "panicked"
+	case c.Operation.Parameters.Clean && (r.flaw == leavesObjects || c.Details.Raw.ID != "" && c.Details.Raw.ID != c.Operation.InstanceID):
+		return "failed"
 	case r.flaw == failsOnText && bytes.Contains(m.Data(), []byte("漢")),
 		r.flaw == failsWithoutMemory && c.StageMemory:
 		return "failed"
@@ -395,6 +437,9 @@ func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Ti
 	}
 	failure := map[string]any{"component": rawName, "reason": "err_internal", "message": "it did not work"}
 	switch outcome {
+	case "panicked":
+		outcome, failure["reason"] = "failed", "err_step_panicked"
+		fallthrough
 	case "failed":
 		body["error"] = failure
 	case "retry":

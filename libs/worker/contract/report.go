@@ -43,6 +43,10 @@ type Report struct {
 	// Steps are those that were checked.
 	Steps    []string  `json:"steps"`
 	Findings []Finding `json:"findings"`
+	// Stopped is why the other checks did not run; empty if all ran.
+	Stopped string `json:"stopped,omitempty"`
+	// Instances are the ids of the instances for which steps were executed.
+	Instances []string `json:"instances,omitempty"`
 	// Commands and Results count what went over the bus.
 	Commands int `json:"commands"`
 	Results  int `json:"results"`
@@ -65,6 +69,27 @@ func (r *Report) Count(s Status) int {
 func (r *Report) Summary() string {
 	return fmt.Sprintf("worker %s %s, steps %s: %d checks passed, %d failed, %d skipped; %d commands, %d results, %.0f s",
 		r.Worker, r.Version, strings.Join(r.Steps, ", "), r.Count(Passed), r.Count(Failed), r.Count(Skipped), r.Commands, r.Results, r.Took)
+}
+
+// WriteFixes writes what to fix, in the order in which it is best done: one problem often causes those after it.
+func (r *Report) WriteFixes(w io.Writer) error {
+	var b strings.Builder
+	n := 0
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		if f.Status != Failed {
+			continue
+		}
+		if n++; n == 1 {
+			b.WriteString("to fix, in this order:\n")
+		}
+		fmt.Fprintf(&b, "  %d. %s: %s; see %s\n", n, f.Check, f.Hint, f.Docs)
+	}
+	if r.Stopped != "" {
+		fmt.Fprintf(&b, "%s\n", r.Stopped)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // WriteText writes a finding as people read it.

@@ -225,6 +225,50 @@ func (r *rig) refuseResults(ctx context.Context) (restore func() error, err erro
 	}, nil
 }
 
+// expireWait is an ack wait that is over when the server applies it: it looks at unsettled messages 100 ms after a change.
+const expireWait = 50 * time.Millisecond
+
+// expire makes the bus deliver unsettled commands again now, as it does after the ack wait. If the server is too busy to look in time, it
+// delivers them after the ack wait.
+func (r *rig) expire(ctx context.Context) error {
+	short := r.spec
+	short.AckWait = expireWait
+	if err := r.bus.EnsureConsumer(ctx, short); err != nil {
+		return err
+	}
+	if err := pause(ctx, 3*expireWait); err != nil {
+		return err
+	}
+	return r.bus.EnsureConsumer(ctx, r.spec)
+}
+
+// remove removes messages from the stream of commands.
+func (r *rig) remove(ctx context.Context, messages []uint64) error {
+	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamCommands))
+	if err != nil {
+		return err
+	}
+	for _, seq := range messages {
+		if err := stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// stageKeys returns the keys in the bucket of the stage memory.
+func (r *rig) stageKeys(ctx context.Context) ([]string, error) {
+	bucket, err := r.bus.JetStream().KeyValue(ctx, event.StageBucket)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := bucket.Keys(ctx)
+	if errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, nil
+	}
+	return keys, err
+}
+
 // purge removes all unsettled commands.
 func (r *rig) purge(ctx context.Context) error {
 	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamCommands))

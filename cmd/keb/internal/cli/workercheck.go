@@ -41,8 +41,10 @@ func newWorkerCheck(o *options) *cobra.Command {
 The command starts a NATS server with the users, streams and consumers of production, starts the worker with the environment that
 every worker gets (KEB_NATS_URL, KEB_NATS_USER, KEB_NATS_PASSWORD, KEB_STAGE_KEYS, KEB_WORKER_CONCURRENCY, KEB_WORKER_DRAIN_TIMEOUT),
 and acts as the orchestrator: it sends and repeats commands, breaks connections, and stops and kills the worker. With --attach it
-prints that environment instead, and waits for a worker that you start. The worker executes some hundred commands, so connect it
-against a test system. The exit code is 0 if no check failed, and 1 if one did. See docs/step-author.md, and docs/wire-contract.md for the rules.`,
+prints that environment instead, and waits for a worker that you start. The worker executes some hundred commands for at most 16
+instances per step, so connect it to a test system; a case with cleanup: true removes what the steps have made. A worker that does not
+register or answer is not checked further. The exit code is 0 if no check failed, and 1 if one did. See docs/step-author.md, and
+docs/wire-contract.md for the rules.`,
 		Example: "  keb worker check --worker hello-world --case cases.yaml -- ./hello-world-worker\n" +
 			"  keb worker check --worker node-greeter -- node worker.mjs",
 		Args: func(_ *cobra.Command, args []string) error { return w.args(args) },
@@ -139,8 +141,8 @@ func (w *workerCheck) run(ctx context.Context, args []string) error {
 	}
 	if w.json() {
 		err = report.WriteJSON(w.Out)
-	} else {
-		_, err = fmt.Fprintln(w.Out, report.Summary())
+	} else if _, err = fmt.Fprintln(w.Out, report.Summary()); err == nil {
+		err = report.WriteFixes(w.Out)
 	}
 	if failed := report.Count(contract.Failed); err == nil && failed > 0 {
 		return fmt.Errorf("worker %s failed %d of %d checks", w.cfg.Worker, failed, len(report.Findings))
