@@ -224,7 +224,7 @@ func TestVectors_Errors_AreShortenedAndMasked(t *testing.T) {
 		command := vectorCommand("Hello_World")
 		command.Operation.Credentials = []string{"some"}
 		return worker.Execute(t.Context(), fail, worker.Execution{
-			Command: command,
+			Command: command, Worker: event.Worker{Name: "test"},
 			Claim: func(context.Context, event.CredentialsRequest) (json.RawMessage, error) {
 				return in.Credentials, nil
 			},

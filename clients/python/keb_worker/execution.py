@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import wire
-from .operation import CANCELLED, INTERNAL, TIMEOUT, Operation, Outcome, StageLost, StepError, Unavailable
+from .operation import CANCELLED, FAILED, INTERNAL, INVALID, PANICKED, TIMEOUT, Operation, Outcome, StageLost, StepError, Unavailable
 
 GRACE = 3.0  # seconds after execute_before, until a step that goes on is abandoned
 FLUSH_TIMEOUT = 5.0
@@ -35,8 +35,8 @@ def step(name: str, component: str = "") -> Callable[[Run], Step]:
     return lambda run: Step(name, run, component)
 
 
-def _broken(problem: str) -> StepError:
-    return StepError(problem, component="keb")
+def _invalid(worker: str, problem: str) -> StepError:
+    return StepError(f"invalid result: {problem}", component=worker, reason=INVALID)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Execution:
         classified = isinstance(error, StepError) and not isinstance(error, Unavailable)
         if self.op.invalid:
             r.details = None
-            self._fail(r, _broken(f"invalid result: {self.op.invalid}"))
+            self._fail(r, _invalid(self.op.worker, f"{self.op.invalid}"))
         elif error is not None and self.ended and not classified:
             reason = CANCELLED if self.ended.why == "cancelled" else TIMEOUT
             text = f"{self.ended.text}: {error}" if str(error) not in ("", self.ended.text) else self.ended.text
@@ -104,7 +104,7 @@ class Execution:
             r.error = self._report(error)
         else:
             r.panicked = True
-            self._fail(r, _broken(f"the step raised {type(error).__name__}: {error}"))
+            self._fail(r, StepError(f"the step raised {type(error).__name__}: {error}", component=self.op.worker, reason=PANICKED))
             stack = "".join(traceback.format_exception(error))
             self.op.log.error("step raised an exception: %s", self.op.redact(stack))
 
@@ -114,11 +114,11 @@ class Execution:
     def _returned(self, r: wire.Result, returned: Any) -> None:
         out = Outcome("succeeded") if returned is None else returned
         if not isinstance(out, Outcome) or out.outcome not in wire.OUTCOMES:
-            return self._fail(r, _broken(f"invalid result: the step returned {type(out).__name__}, want None or an outcome"))
+            return self._fail(r, _invalid(self.op.worker, f"the step returned {type(out).__name__}, want None or an outcome"))
         if not 0 <= out.after <= 86400:
-            return self._fail(r, _broken(f"invalid result: the retry delay is {out.after}: want 0 to 86400 seconds"))
+            return self._fail(r, _invalid(self.op.worker, f"the retry delay is {out.after}: want 0 to 86400 seconds"))
         if out.event_key and not wire.is_event_key(out.event_key):
-            return self._fail(r, _broken("invalid result: event.key: want letters, digits, hyphens and underscores, with dots between"))
+            return self._fail(r, _invalid(self.op.worker, "event.key: want letters, digits, hyphens and underscores, with dots between"))
         r.outcome, r.message, r.retry_after, r.event_key = out.outcome, wire.clean_text(out.message), out.after, out.event_key
         r.error = self._report(out.error) if out.error else None
 
@@ -128,9 +128,9 @@ class Execution:
             if str(cause) and str(cause) not in texts[-1]:
                 texts.append(str(cause))
             cause = cause.__cause__
-        reason = getattr(error, "reason", "") or (TIMEOUT if isinstance(error, TimeoutError) else INTERNAL)
         own = isinstance(error, Unavailable)
-        component = getattr(error, "component", "") or ("" if own else self.step.component) or "keb"
+        reason = getattr(error, "reason", "") or (TIMEOUT if isinstance(error, TimeoutError) else INTERNAL if own else FAILED)
+        component = getattr(error, "component", "") or ("keb" if own else self.step.component or self.op.worker)
         members = {"component": component, "reason": reason, "message": ": ".join(texts)}
         return {name: wire.clean_text(text) for name, text in members.items()}
 
@@ -155,7 +155,7 @@ class Execution:
         """Removes received secrets, and what looks like a credential, from the texts, and rejects details with a received secret."""
         if r.details and (name := self.op.leaking_member()):
             r.details = None
-            self._fail(r, _broken(f"invalid result: details member {name!r} holds a secret; keep secrets in the stage memory"))
+            self._fail(r, _invalid(self.op.worker, f"details member {name!r} holds a secret; keep secrets in the stage memory"))
         r.message = self.op.redact(r.message)
         if r.error:
             r.error = {name: self.op.redact(text) for name, text in r.error.items()}

@@ -13,6 +13,7 @@ from . import wire
 from .mask import REDACTED, mask_text
 
 INTERNAL, TIMEOUT, CANCELLED = "err_keb_internal", "err_keb_timeout", "err_keb_cancelled"
+FAILED, PANICKED, INVALID = "err_step_failed", "err_step_panicked", "err_step_result"
 MAX_VALUE = 256 << 10  # of saved details and kept values, in bytes of JSON
 MAX_STORED = MAX_REMEMBERED = 512 << 10
 KEPT_BROKEN = "the kept value cannot be opened: see the broker's log"
@@ -131,7 +132,7 @@ class Operation:
         #: The event that the step has waited for: key, source, id, receivedAt and data; None if none has come.
         self.event: dict[str, Any] | None = command.event
         self.log, self.now = log, now
-        self._command, self._worker, self._memory, self._ask_broker = command, worker, memory, ask
+        self._command, self.worker, self._memory, self._ask_broker = command, worker, memory, ask
         self.patch: dict[str, Any] = {}
         self.invalid = ""
         self.lost = self.closed = False
@@ -142,9 +143,9 @@ class Operation:
 
     def details(self, worker: str = "") -> dict[str, Any]:
         """Returns what a worker has saved in this or an earlier operation of the instance; by default this worker."""
-        worker = worker or self._worker
+        worker = worker or self.worker
         saved = self._command.details.get(worker) or {}
-        return merge_details(saved, self.patch) if worker == self._worker else saved
+        return merge_details(saved, self.patch) if worker == self.worker else saved
 
     def save_details(self, members: Mapping[str, Any]) -> None:
         """Saves members of the worker's own details; None removes one. They are stored in the clear, so they must hold no secret."""
