@@ -215,10 +215,10 @@ export function operation(ctx) {
   }
 
   /** Renders the button that shows the input and the result of a try. @param {Detail} o @param {import('../format.js').Line} l */
-  const inputOf = (o, l) => h('button', {
+  const inputOf = (o, l) => (l.stepAttempt && l.outcome !== 'event received' ? h('button', {
     type: 'button', class: 'button plain small', 'aria-label': `Input and result of ${l.step}, ${tried(l)} at ${clock(l.finishedAt)}`,
     onclick: () => showTry(ctx, o.id, l.cursor, l.step ?? ''),
-  }, 'Input and result');
+  }, 'Input and result') : null);
 
   /** Renders the facts about an operation. @param {Detail} o @param {number} now */
   function facts(o, now) {
@@ -315,7 +315,7 @@ export function operation(ctx) {
         ['Component', l.error?.component], ['Reason', l.error?.reason],
       ].map(([name, value]) => (value ? [h('dt', null, name), h('dd', null, value)] : null)),
       text ? [h('dt', null, l.similar ? 'Last message' : 'Message'), h('dd', { class: 'message' }, l.error?.message ?? l.message, ' ', copies(text, 'the message'))] : null),
-      l.worker && l.outcome !== 'event received' ? inputOf(o, l) : null))];
+      inputOf(o, l)))];
   }
 
   return {
