@@ -3,6 +3,7 @@ package orchestrator_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -90,4 +91,56 @@ func TestTries_Running_ShowsInput(t *testing.T) {
 	require.Equal(t, "First", try.Step)
 	require.Nil(t, try.Answer)
 	require.NotZero(t, try.Sent.ExecutionMS)
+}
+
+// A retry from a step leaves out the steps before it. If a step needs what they shared in the stage memory, which is deleted, the stage starts
+// at its first step, on a real bus, too.
+func TestRetry_FromStep_StartsTheStageIfMemoryIsNeeded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		needs bool
+		first int
+	}{{"unused", false, 1}, {"used", true, 2}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSystem(t)
+			s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+				op.Remember("token", []byte("x"))
+				return op, 0, nil
+			})
+			s.script.set("Poll", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+				return op, 0, errors.New("the system is down")
+			})
+			s.start()
+			op := operation(event.Provision, "i-1", "azure")
+			s.request(op)
+			s.await(op, event.Failed)
+			s.script.set("Poll", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+				if !c.needs {
+					return op, 0, nil
+				}
+				_, err := op.Recall(ctx, "token")
+				return op, 0, err
+			})
+			path := "/operations/" + op.ID + "/retry"
+			code, text := s.post(path, `{"stage":"create","step":"Poll","dryRun":true}`)
+			require.Equal(t, http.StatusOK, code, text)
+			var preview operator.RetryPreview
+			require.NoError(t, json.Unmarshal([]byte(text), &preview))
+			require.True(t, preview.LosesMemory)
+			require.Equal(t, "Poll", preview.Steps[0].Step)
+			require.NotNil(t, preview.Sent)
+			for body, want := range map[string]int{
+				`{"step":"Poll"}`: http.StatusBadRequest, `{"stage":"create","step":"Last"}`: http.StatusConflict, `{"stage":"finish","step":"Last"}`: http.StatusConflict,
+			} {
+				code, text := s.post(path, body)
+				require.Equal(t, want, code, text)
+			}
+			code, text = s.post(path, `{"stage":"create","step":"Poll"}`)
+			require.Equal(t, http.StatusNoContent, code, text)
+			s.await(op, event.Succeeded)
+			require.Equal(t, c.first, s.script.count("First"), s.history(op.ID))
+		})
+	}
 }

@@ -49,3 +49,25 @@ func TestConsole_Try_ShowsInputAndResult(t *testing.T) {
 	eval[bool](p, `[...document.querySelectorAll('.step-details .tries button')].at(-1).click(), true`)
 	p.shows("dialog", "polling", "being registered", "Next try after", `"tenant": 1`)
 }
+
+func TestConsole_RetryFromStep_LeavesOutTheStepsBefore(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	s.script.set("Register", fail("EDP is down"))
+	s.start()
+	op := provision("azure")
+	s.request(op)
+	s.await(op, "", "failed")
+	s.script.set("Register", nil)
+
+	p := openTab(t, s)
+	p.open("/console/operations/" + op.ID)
+	p.click("button", "Retry…")
+	p.shows("dialog", "steps run again")
+	p.choose("step", "Register")
+	p.shows("dialog", "The steps before Register stay as they are.", "1 step runs again", "What the first of them is sent")
+	p.click("dialog button", "Retry")
+	p.shows(".state-line", "succeeded")
+	p.shows(".history", "retried by", "from the step Register of the stage create")
+	require.Equal(t, 1, eval[int](p, `[...document.querySelectorAll('.history tbody tr')].filter((r) => r.innerText.includes('Prepare')).length`))
+}

@@ -59,7 +59,8 @@ type BatchRequest struct {
 	Filter string `json:"filter"`
 	// Stage is the stage to retry from; absent means the failed one. It is allowed only for retry.
 	Stage string `json:"stage,omitempty"`
-	// Step is the step to skip. It is required for skip. An operation at another step is not changed.
+	// Step is the step to skip. It is required for skip. An operation at another step is not changed. For retry it is the step of the stage to
+	// retry from.
 	Step string `json:"step,omitempty"`
 	// Reason is shown with the batch. It is required, except with dryRun.
 	Reason string `json:"reason,omitempty"`

@@ -190,11 +190,11 @@ func (c *Client) Act(ctx context.Context, id, action string, request ActionReque
 	return err
 }
 
-// PreviewRetry returns what becomes of the steps of an operation if it is retried from a stage, and the raw answer. An empty stage is the
-// failed one.
-func (c *Client) PreviewRetry(ctx context.Context, id, stage string) (*RetryPreview, json.RawMessage, error) {
+// PreviewRetry returns what becomes of the steps of an operation if it is retried from a stage, or from a step of it, and the raw answer. An
+// empty stage is the failed one, and an empty step the first one.
+func (c *Client) PreviewRetry(ctx context.Context, id, stage, step string) (*RetryPreview, json.RawMessage, error) {
 	var out RetryPreview
-	raw, err := c.act(ctx, id, "retry", ActionRequest{Stage: stage, DryRun: true}, &out)
+	raw, err := c.act(ctx, id, "retry", ActionRequest{Stage: stage, Step: step, DryRun: true}, &out)
 	if err != nil {
 		return nil, nil, err
 	}

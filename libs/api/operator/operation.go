@@ -440,10 +440,11 @@ type OperationList struct {
 type ActionRequest struct {
 	// By is the name of the caller. It is ignored if callers are authenticated.
 	By string `json:"by,omitempty"`
-	// Step is the current step. It is required for skip; the request is rejected if the operation is at another step.
+	// Step is the current step. It is required for skip; the request is rejected if the operation is at another step. For retry it is the step
+	// of the stage to retry from; the steps before it stay as they are.
 	Step string `json:"step,omitempty"`
 	// Stage is the stage to retry from: the failed one or an earlier one. Without it a retry begins with the failed stage. It is allowed
-	// only for retry.
+	// only for retry, and required with the step to retry from.
 	Stage string `json:"stage,omitempty"`
 	// DryRun returns a preview of a retry and changes nothing. It is allowed only for retry.
 	DryRun bool `json:"dryRun,omitempty"`
@@ -453,6 +454,19 @@ type ActionRequest struct {
 type RetryPreview struct {
 	// Steps are in the order in which they run.
 	Steps []PlannedStep `json:"steps"`
+	// LosesMemory reports whether steps before the chosen one may have shared secrets or overrides in the stage memory, which is deleted when
+	// an operation ends. If one of the steps needs them, the stage starts again at its first step.
+	LosesMemory bool `json:"losesMemory,omitempty"`
+	// Sent is what the worker of the first step that runs is sent; absent if none runs.
+	Sent *Sent `json:"sent,omitempty"`
+}
+
+// RetryFrom returns the place to retry from in one text: the stage, or the stage and the step.
+func RetryFrom(stage, step string) string {
+	if step == "" {
+		return stage
+	}
+	return stage + "/" + step
 }
 
 // PlannedStep is what becomes of a step after a retry, as far as it is known before.

@@ -18,6 +18,7 @@ const by = "keb mcp"
 type retryArgs struct {
 	ID    string `json:"id" jsonschema:"ID of the failed operation."`
 	Stage string `json:"stage,omitempty" jsonschema:"Stage to retry from: the failed one (default) or an earlier one."`
+	Step  string `json:"step,omitempty" jsonschema:"Step of that stage to retry from; default: its first one. The steps before it stay as they are. Needs stage."`
 	approved
 }
 
@@ -36,7 +37,7 @@ type batchArgs struct {
 	Action batchAction    `json:"action" jsonschema:"What to do with every operation that matches."`
 	Filter operationsArgs `json:"filter" jsonschema:"Which operations: the arguments of the tool operations, without cursor and page_size. At least one filter is required. Use times, not durations, so that the preview and the change select the same operations."`
 	Stage  string         `json:"stage,omitempty" jsonschema:"For retry: stage to retry from; default: the failed one."`
-	Step   string         `json:"step,omitempty" jsonschema:"For skip: the step to skip (required). Operations at another step are not changed."`
+	Step   string         `json:"step,omitempty" jsonschema:"For skip: the step to skip (required). Operations at another step are not changed. For retry: the step of the stage to retry from."`
 	Reason string         `json:"reason" jsonschema:"Why. It is stored with the batch."`
 	Rate   *float64       `json:"rate,omitempty" jsonschema:"Operations per second, at most; default 50, 0 means no limit."`
 	// Expected is the number of operations that the approved preview has shown.
@@ -58,17 +59,18 @@ type orchestrationChangeArgs struct {
 
 func (s *server) addActions() {
 	write(s, change[retryArgs]{
-		tool: tool{"retry_operation", "Retry a failed operation", "Retries a failed operation from its failed stage, or from an earlier one. Steps of that " +
-			"stage run again; the preview lists what becomes of each step."},
+		tool: tool{"retry_operation", "Retry a failed operation", "Retries a failed operation from its failed stage, or from an earlier one, or from a step of it. Steps of that " +
+			"stage run again; the preview lists what becomes of each step. If losesMemory is true and a step needs what an earlier step put into the stage " +
+			"memory, the stage starts at its first step."},
 		preview: func(ctx context.Context, a *retryArgs) (any, error) {
-			plan, _, err := s.deps.Operations.PreviewRetry(ctx, a.ID, a.Stage)
+			plan, _, err := s.deps.Operations.PreviewRetry(ctx, a.ID, a.Stage, a.Step)
 			if err != nil {
 				return nil, err
 			}
-			return s.about(ctx, a.ID, map[string]any{"action": "retry", "steps": plan.Steps})
+			return s.about(ctx, a.ID, map[string]any{"action": "retry", "steps": plan.Steps, "losesMemory": plan.LosesMemory, "sent": plan.Sent})
 		},
 		do: func(ctx context.Context, a *retryArgs) (any, error) {
-			return s.act(ctx, a.ID, "retry", operator.ActionRequest{By: by, Stage: a.Stage})
+			return s.act(ctx, a.ID, "retry", operator.ActionRequest{By: by, Stage: a.Stage, Step: a.Step})
 		},
 	})
 	write(s, change[skipArgs]{

@@ -27,7 +27,7 @@ type Reader interface {
 // OperationActor acts on single operations, and previews a retry.
 type OperationActor interface {
 	Act(ctx context.Context, id, action string, request operator.ActionRequest) error
-	PreviewRetry(ctx context.Context, id, stage string) (*operator.RetryPreview, json.RawMessage, error)
+	PreviewRetry(ctx context.Context, id, stage, step string) (*operator.RetryPreview, json.RawMessage, error)
 }
 
 // Holder creates and releases holds, and applies limits.

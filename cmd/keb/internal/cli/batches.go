@@ -35,7 +35,7 @@ func (b *bulk) register(cmd *cobra.Command) {
 	flags.StringVar(&b.action, "do", "", "act on all operations that match: "+strings.Join(texts(operator.BatchActions()), ", "))
 	flags.StringVar(&b.reason, "reason", "", "why; required with --do")
 	flags.StringVar(&b.rate, "rate", "", "operations per second with --do, for example 20/s; 0 for no limit (default 50/s)")
-	flags.StringVar(&b.from, "from", "", "the stage to retry from, with --do retry")
+	flags.StringVar(&b.from, "from", "", "the place to retry from, with --do retry: STAGE or STAGE/STEP")
 	flags.BoolVarP(&b.yes, "yes", "y", false, "with --do, do not ask")
 	flags.BoolVar(&b.detach, "detach", false, "with --do, do not wait for the end of the batch")
 	completeFlag(cmd, "do", texts(operator.BatchActions()))
@@ -67,7 +67,8 @@ func (b *bulk) check() error {
 }
 
 func (b *bulk) request() (operator.BatchRequest, error) {
-	request := operator.BatchRequest{Action: operator.BatchAction(b.action), Filter: b.filter.Query(), Reason: b.reason, Stage: b.from}
+	request := operator.BatchRequest{Action: operator.BatchAction(b.action), Filter: b.filter.Query(), Reason: b.reason}
+	request.Stage, request.Step, _ = strings.Cut(b.from, "/")
 	if request.Action == operator.BatchSkip {
 		request.Step = b.filter.Step
 	}
@@ -407,7 +408,7 @@ func (b *batching) show(ctx context.Context, client *operator.Client, id string)
 	action := string(found.Action)
 	switch {
 	case found.Stage != "":
-		action += " from " + found.Stage
+		action += " from " + operator.RetryFrom(found.Stage, found.Step)
 	case found.Step != "":
 		action += " " + found.Step
 	}

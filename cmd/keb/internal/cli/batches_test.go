@@ -22,7 +22,7 @@ func TestOperationsDo_Retry_FollowsTheBatch(t *testing.T) {
 		"POST /batches":           {someOfMany, "202 " + runningOne},
 		"GET /batches/" + batchID: {"200 " + finishedOne},
 	})
-	got := run(t, "", "operations", "--state", "failed", "--do", "retry", "--from", "change", "--rate", "20/s", "--reason", "EDP works", "--yes",
+	got := run(t, "", "operations", "--state", "failed", "--do", "retry", "--from", "change/EDP_Registration", "--rate", "20/s", "--reason", "EDP works", "--yes",
 		"--operator-addr", addr)
 	for _, want := range []string{
 		"12 operations match\n", "o-1        update  failed     azure  i-1       change/EDP_Registration", "retry is not possible: the operation is succeeded",
@@ -34,8 +34,8 @@ func TestOperationsDo_Retry_FollowsTheBatch(t *testing.T) {
 		}
 	}
 	want := []string{
-		`POST /batches {"action":"retry","filter":"state=failed","stage":"change","reason":"EDP works","rate":20,"dryRun":true,"by":"jane"}`,
-		`POST /batches {"action":"retry","filter":"state=failed","stage":"change","reason":"EDP works","rate":20,"by":"jane"}`,
+		`POST /batches {"action":"retry","filter":"state=failed","stage":"change","step":"EDP_Registration","reason":"EDP works","rate":20,"dryRun":true,"by":"jane"}`,
+		`POST /batches {"action":"retry","filter":"state=failed","stage":"change","step":"EDP_Registration","reason":"EDP works","rate":20,"by":"jane"}`,
 	}
 	if diff := cmp.Diff(want, api.asked[:2]); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)

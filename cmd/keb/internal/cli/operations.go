@@ -39,7 +39,7 @@ func newOperations(o *options) *cobra.Command {
 		Short:   "List operations, newest first, or act on all that match",
 		Long: `List operations, newest first. With --do, act on all operations that match the filter:
 
-  retry   retry failed operations from their failed stage, or from --from
+  retry   retry failed operations from their failed stage, or from --from STAGE or STAGE/STEP
   skip    skip the step in --step, where operations stand at it
   cancel  cancel operations
   hold    create a hold with the scope of the filter
@@ -283,14 +283,15 @@ func newOperation(o *options) *cobra.Command {
 		Long: `Show one operation with its stages and steps, or act on it:
 
   cancel  cancel it when its current step answers
-  retry   retry a failed operation from its failed stage, or from the earlier
-          stage in --from, whose steps then run again; --preview lists them
+  retry   retry a failed operation from its failed stage, or from the stage in
+          --from, whose steps then run again; with --from STAGE/STEP the steps
+          before stay as they are; --preview lists what runs, and with what
   skip    skip its current step, which --step must name
 
 The history of the operation records who did it.
 
 --try shows what a worker was sent in one try of a step, and what it answered: the number of a line of --history, or running.`,
-		Example:           "  keb operation ID --history\n  keb operation ID --try 12\n  keb operation ID --details\n  keb operation ID skip --step EDP_Registration\n  keb operation ID retry --from create_runtime --preview",
+		Example:           "  keb operation ID --history\n  keb operation ID --try 12\n  keb operation ID --details\n  keb operation ID skip --step EDP_Registration\n  keb operation ID retry --from create_runtime --preview\n  keb operation ID retry --from create_runtime/Check_Runtime",
 		ValidArgsFunction: a.complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch len(args) {
@@ -308,7 +309,7 @@ The history of the operation records who did it.
 	cmd.Flags().BoolVar(&a.details, "details", false, "also show parameters, saved data of the workers, process version, trace and links")
 	cmd.Flags().StringVar(&a.try, "try", "", "show what a worker was sent and what it answered in this try: a line of --history, or running")
 	cmd.Flags().StringVar(&a.step, "step", "", "the step to skip")
-	cmd.Flags().StringVar(&a.from, "from", "", "the stage to retry from, at or before the failed one")
+	cmd.Flags().StringVar(&a.from, "from", "", "the place to retry from, at or before the failed step: STAGE or STAGE/STEP")
 	cmd.Flags().BoolVar(&a.preview, "preview", false, "list the steps that a retry would run, and change nothing")
 	return cmd
 }
@@ -375,7 +376,7 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	if a.preview {
 		return a.previewRetry(ctx, client, id)
 	}
-	if err := client.Act(ctx, id, action, operator.ActionRequest{By: by, Step: a.step, Stage: a.from}); err != nil {
+	if err := client.Act(ctx, id, action, a.request(by)); err != nil {
 		return explainUnknown(err, id)
 	}
 	op, raw, err := client.Operation(ctx, id)
@@ -404,9 +405,19 @@ func (a *acting) onlyFlagsOf(action string) error {
 	return nil
 }
 
+// request returns the request of an action.
+func (a *acting) request(by string) operator.ActionRequest {
+	request := operator.ActionRequest{By: by, Step: a.step}
+	if a.from != "" {
+		request.Stage, request.Step, _ = strings.Cut(a.from, "/")
+	}
+	return request
+}
+
 // previewRetry prints what becomes of the steps of an operation if it is retried.
 func (a *acting) previewRetry(ctx context.Context, client *operator.Client, id string) error {
-	preview, raw, err := client.PreviewRetry(ctx, id, a.from)
+	stage, step, _ := strings.Cut(a.from, "/")
+	preview, raw, err := client.PreviewRetry(ctx, id, stage, step)
 	if err != nil {
 		return explainUnknown(err, id)
 	}
@@ -422,7 +433,19 @@ func (a *acting) previewRetry(ctx context.Context, client *operator.Client, id s
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Stage, s.Step, plan)
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if preview.LosesMemory {
+		fmt.Fprintf(&text, "\nIf a step needs what the steps before %s put into the stage memory, the stage %s starts at its first step: the memory is deleted.\n", step, stage)
+	}
+	if preview.Sent != nil {
+		text.WriteString("\nSENT to the first of these steps\n")
+		writeSent(&text, preview.Sent)
+	}
+	_, err = a.Out.Write(trimLines(text.Bytes()))
+	return err
 }
 
 // detailsText shows what an operation has besides its steps.

@@ -50,6 +50,7 @@ func tryText(try *operator.Try) string {
 	}
 	row("attempt", attempt)
 	_ = table.Flush() // a bytes.Buffer does not fail
+	text.WriteString("\nSENT\n")
 	writeSent(&text, try.Sent)
 	writeAnswer(&text, try.Answer)
 	return string(trimLines(text.Bytes()))
@@ -57,10 +58,9 @@ func tryText(try *operator.Try) string {
 
 func writeSent(text *bytes.Buffer, s *operator.Sent) {
 	if s == nil {
-		text.WriteString("\nno worker was sent a command\n")
+		text.WriteString("no worker was sent a command\n")
 		return
 	}
-	text.WriteString("\nSENT\n")
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
 	limits := "execution " + milliseconds(s.ExecutionMS)
 	if s.RetryTimeoutMS > 0 {

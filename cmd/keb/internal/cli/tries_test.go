@@ -65,3 +65,26 @@ running: no answer yet
 	expect(t, run(t, "", "operation", "op-1", "--try", "first", "--operator-addr", addr), 2, "",
 		"keb: --try \"first\": must be the number of a line of --history, or running\n")
 }
+
+func TestOperation_RetryFromStep_SendsStageAndStep(t *testing.T) {
+	t.Parallel()
+	api, addr := newAPI(t, map[string][]string{"POST /operations/op-1/retry": {
+		`200 {"steps":[{"stage":"create","step":"Register","plan":"again"}],"losesMemory":true,"sent":{"credentials":[],"details":{"edp":{"id":"x"}},"detailsRecorded":true,"executionMs":60000}}`,
+	}})
+	expect(t, run(t, "", "operation", "op-1", "retry", "--from", "create/Register", "--preview", "--operator-addr", addr), 0, `create  Register  runs again
+
+If a step needs what the steps before Register put into the stage memory, the stage create starts at its first step: the memory is deleted.
+
+SENT to the first of these steps
+limits:  execution 1m00s
+saved data of the workers:
+  {
+    "edp": {
+      "id": "x"
+    }
+  }
+`, "")
+	if got, want := api.asked[0], `POST /operations/op-1/retry {"step":"Register","stage":"create","dryRun":true}`; got != want {
+		t.Errorf("the request is %s, want %s", got, want)
+	}
+}

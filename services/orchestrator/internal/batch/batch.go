@@ -81,7 +81,7 @@ func ResultStates() []ResultState { return []ResultState{Waiting, Done, Failed, 
 // Order is what an operator orders.
 type Order struct {
 	Action Action
-	// Stage is the stage to retry from; empty means the one that failed. Step is the step to skip.
+	// Stage is the stage to retry from; empty means the one that failed. Step is the step to skip, or the step of Stage to retry from.
 	Stage, Step string
 	// Filter is the query of the list of operations that selected the operations.
 	Filter string
@@ -126,8 +126,8 @@ func (o *Order) Validate() error {
 	var problems []error
 	switch o.Action {
 	case Retry:
-		if o.Step != "" {
-			problems = append(problems, errors.New("step: is allowed only for skip"))
+		if o.Step != "" && o.Stage == "" {
+			problems = append(problems, errors.New("stage: is required with the step to retry from"))
 		}
 	case Cancel:
 		if o.Step != "" || o.Stage != "" {
@@ -166,7 +166,7 @@ func (b *Batch) Event() engine.Event {
 	by := b.By + " (batch " + b.ID + ")"
 	switch b.Action {
 	case Retry:
-		return engine.Retry{By: by, Stage: b.Stage}
+		return engine.Retry{By: by, Stage: b.Stage, Step: b.Step}
 	case Cancel:
 		return engine.Cancel{Reason: "cancelled by " + by}
 	default:

@@ -14,6 +14,7 @@ func TestOrder_Invalid_NamesTheField(t *testing.T) {
 	}{
 		{Order{Action: Retry, Reason: "r"}, ""},
 		{Order{Action: Retry, Stage: "s", Reason: "r", Rate: MinRate}, ""},
+		{Order{Action: Retry, Stage: "s", Step: "A", Reason: "r", Rate: MinRate}, ""},
 		{Order{Action: Skip, Step: "s", Reason: "r", Rate: MaxRate}, ""},
 		{Order{Action: Retry, Step: "s", Reason: "r"}, "step"},
 		{Order{Action: Cancel, Stage: "s", Reason: "r"}, "stage"},

@@ -75,15 +75,21 @@ func (m *machine) skipForOperator(step *process.Step) {
 	m.leaveStep()
 }
 
-// retryOperation makes a failed operation pending again, at the first step of the stage that failed or of an earlier one.
+// retryOperation makes a failed operation pending again, at the first step of the stage that failed or of an earlier one, or at a later step.
 func (m *machine) retryOperation(e Retry) error {
-	stage, err := retryStage(m.p, &m.s, e.Stage)
+	stage, step, err := retryPosition(m.p, &m.s, e)
 	if err != nil {
 		return err
 	}
-	message := "retried by " + e.By
+	message, loses := "retried by "+e.By, losesMemory(m.p, &m.s, stage, step)
+	switch {
+	case step > 0:
+		message += " from the step " + e.Step + " of the stage " + e.Stage
+	case stage < m.s.Stage:
+		message += " from the stage " + m.p.Stages[stage].Name
+	}
 	if stage < m.s.Stage {
-		message += " from the stage " + m.p.Stages[stage].Name + "; run again: " + stageNames(m.p.Stages[stage:m.s.Stage+1])
+		message += "; run again: " + stageNames(m.p.Stages[stage:m.s.Stage+1])
 		m.repeatStages()
 		m.s.Stage = stage
 	}
@@ -91,8 +97,9 @@ func (m *machine) retryOperation(e Retry) error {
 	m.s.FinishedAt = time.Time{}
 	m.dropTries() // a retry by an operator grants new budgets
 	m.s.Skipped = nil
-	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = 0, 0, time.Time{}
-	m.s.StageMemory = false
+	m.s.Step, m.s.StepAttempt, m.s.FirstTriedAt = step, 0, time.Time{}
+	// The attempt is new, so its memory is empty: a step that uses it finds that it is lost, and the stage starts at its first step.
+	m.s.StageMemory = loses
 	m.s.CancelReason = ""
 	m.record(Entry{Kind: KindRetried, Stage: -1, Step: -1, Message: message, StartedAt: m.now, FinishedAt: m.now})
 	return nil

@@ -88,6 +88,42 @@ func retryStage(p *process.Process, s *State, name string) (int, error) {
 	return 0, fmt.Errorf("%w: stage %s is not one of those that the operation has reached: %s", ErrNotPossible, name, stageNames(reached))
 }
 
+// retryPosition returns the stage and the step from which an operator may retry a failed operation.
+func retryPosition(p *process.Process, s *State, e Retry) (stage, step int, err error) {
+	if stage, err = retryStage(p, s, e.Stage); err != nil || e.Step == "" {
+		return stage, 0, err
+	}
+	if e.Stage == "" {
+		return 0, 0, fmt.Errorf("%w: step %s needs the name of its stage", ErrNotPossible, e.Step)
+	}
+	reached := p.Stages[stage].Steps
+	if stage == s.Stage {
+		reached = reached[:min(s.Step+1, len(reached))]
+	}
+	if step = slices.IndexFunc(reached, func(step process.Step) bool { return step.Name == e.Step }); step < 0 {
+		names := make([]string, len(reached))
+		for i := range reached {
+			names[i] = reached[i].Name
+		}
+		return 0, 0, fmt.Errorf("%w: step %s is not one of those that the operation has reached in stage %s: %s",
+			ErrNotPossible, e.Step, e.Stage, strings.Join(names, ", "))
+	}
+	return stage, step, nil
+}
+
+// LosesMemory reports whether a retry from a step leaves out steps that may have written to the stage memory, which is deleted when the
+// operation ends. If a later step then uses it, its worker reports the loss, and the stage starts at its first step. Only of a stage that
+// failed without a finally stage is it known what its steps have written.
+func LosesMemory(p *process.Process, s *State, e Retry) (bool, error) {
+	stage, step, err := retryPosition(p, s, e)
+	return err == nil && losesMemory(p, s, stage, step), err
+}
+
+func losesMemory(p *process.Process, s *State, stage, step int) bool {
+	isKnown := stage == s.Stage && p.Finally() < 0
+	return step > 0 && (s.StageMemory || !isKnown)
+}
+
 func stageNames(stages []process.Stage) string {
 	names := make([]string, len(stages))
 	for i := range stages {

@@ -113,6 +113,9 @@ type Retry struct {
 	// Stage is the name of the stage to start with: the failed stage or one before it, which has finished and runs again. Empty means the
 	// failed stage.
 	Stage string
+	// Step is the name of the step of Stage to start with; the steps before it stay as they are. In the failed stage it is the failed step or
+	// one before it. Empty means the first step.
+	Step string
 }
 
 // SkipStep continues the operation without its current step.

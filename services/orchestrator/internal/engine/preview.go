@@ -32,7 +32,7 @@ type Planned struct {
 // Preview returns what becomes of the steps of a failed operation if an operator retries it, in their order. Conditions are evaluated on the
 // current details. An error wraps ErrNotPossible.
 func Preview(p *process.Process, s *State, e Retry) ([]Planned, error) {
-	first, err := retryStage(p, s, e.Stage)
+	first, firstStep, err := retryPosition(p, s, e)
 	if err != nil {
 		return nil, err
 	}
@@ -44,6 +44,9 @@ func Preview(p *process.Process, s *State, e Retry) ([]Planned, error) {
 	var steps []Planned
 	for i := first; i < len(p.Stages); i++ {
 		for j := range p.Stages[i].Steps {
+			if i == first && j < firstStep {
+				continue
+			}
 			step := &p.Stages[i].Steps[j]
 			planned := Planned{Stage: p.Stages[i].Name, Step: step.Name, Plan: PlanFirst}
 			if i < s.Stage || i == s.Stage && j <= s.Step || p.Stages[i].Finally {

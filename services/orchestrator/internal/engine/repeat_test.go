@@ -235,3 +235,70 @@ func (r *run) retryFrom(stage string) {
 	r.must(engine.Retry{By: "me", Stage: stage})
 	r.must(engine.Start{})
 }
+
+// The steps before the chosen one stay done; the memory of the earlier attempt is gone, so a step that uses it starts the stage again.
+func TestRetry_FromStep_KeepsTheStepsBefore(t *testing.T) {
+	r := started(t, provision)
+	r.succeed() // A
+	r.result(engine.Result{Outcome: event.OutcomeSucceeded, StageMemory: true})
+	r.fail() // C
+	e := engine.Retry{By: "ann", Stage: "create", Step: "C"}
+	loses, err := engine.LosesMemory(r.p, &r.s, e)
+	require.NoError(t, err)
+	require.True(t, loses)
+	r.must(e)
+	if last := r.history[len(r.history)-1]; last.Message != "retried by ann from the step C of the stage create" {
+		t.Errorf("the history says %q", last.Message)
+	}
+	r.must(engine.Start{})
+	r.wantPosition("C", 2, 1)
+	if _, command := engine.Command(r.p, &r.s); !command.StageMemory {
+		t.Error("the worker cannot detect that the stage memory is lost")
+	}
+	r.result(engine.Result{Outcome: event.OutcomeStageLost})
+	r.sleep(time.Second)
+	r.wantPosition("A", 3, 1)
+}
+
+func TestRetry_FromStepOfUnusedMemory_LosesNothing(t *testing.T) {
+	r := started(t, provision)
+	r.succeed() // A
+	r.fail()    // B
+	loses, err := engine.LosesMemory(r.p, &r.s, engine.Retry{Stage: "create", Step: "B"})
+	require.NoError(t, err)
+	require.False(t, loses)
+	r.must(engine.Retry{By: "ann", Stage: "create", Step: "B"})
+	r.must(engine.Start{})
+	r.wantPosition("B", 2, 1)
+	if _, command := engine.Command(r.p, &r.s); command.StageMemory {
+		t.Error("the worker would search for a memory that was never used")
+	}
+}
+
+func TestRetry_FromStepOfFinishedStage_RunsTheRest(t *testing.T) {
+	r := started(t, provision)
+	for range 4 {
+		r.succeed() // A, B, C, D
+	}
+	r.fail() // E
+	r.must(engine.Retry{By: "ann", Stage: "create", Step: "B"})
+	r.must(engine.Start{})
+	for _, step := range []string{"B", "C", "D", "E"} {
+		if at := r.s.Position(r.p); at == nil || at.Step != step {
+			t.Fatalf("the operation is at %+v, want %s", at, step)
+		}
+		r.succeed()
+	}
+	r.wantStatus(event.Succeeded)
+}
+
+func TestRetry_FromUnknownStep_IsRejected(t *testing.T) {
+	r := started(t, provision)
+	r.succeed() // A
+	r.fail()    // B
+	for _, e := range []engine.Retry{
+		{By: "me", Stage: "create", Step: "C"}, {By: "me", Stage: "create", Step: "E"}, {By: "me", Step: "A"}, {By: "me", Stage: "finish", Step: "D"},
+	} {
+		r.reject(engine.ErrNotPossible, e)
+	}
+}

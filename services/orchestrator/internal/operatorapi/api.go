@@ -19,6 +19,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -255,7 +256,10 @@ func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) retry(w http.ResponseWriter, r *http.Request) {
 	a.act(w, r, func(body *operator.ActionRequest) (engine.Event, error) {
-		return engine.Retry{By: body.By, Stage: body.Stage}, nil
+		if body.Step != "" && body.Stage == "" {
+			return nil, errors.New("stage: is required with the step to retry from")
+		}
+		return engine.Retry{By: body.By, Stage: body.Stage, Step: body.Step}, nil
 	})
 }
 
@@ -298,7 +302,7 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *oper
 	}
 	switch {
 	case err == nil && body.DryRun:
-		a.write(w, http.StatusOK, operator.RetryPreview{Steps: viewPlanned(preview)})
+		a.answerPreview(w, r, id.String(), retry, preview)
 	case err == nil:
 		a.deps.Log.Info("operator action", "operation_id", id.String(), "action", fmt.Sprintf("%T", e), "by", body.By)
 		w.WriteHeader(http.StatusNoContent)
@@ -309,6 +313,42 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *oper
 	default:
 		a.internalError(w, r, err)
 	}
+}
+
+// answerPreview answers what a retry would run, and what its first step would be sent.
+func (a *API) answerPreview(w http.ResponseWriter, r *http.Request, id string, e engine.Retry, steps []engine.Planned) {
+	answer := operator.RetryPreview{Steps: viewPlanned(steps)}
+	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
+	if err != nil {
+		a.internalError(w, r, err)
+		return
+	}
+	for _, row := range rows {
+		p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
+		if err != nil {
+			a.internalError(w, r, err)
+			return
+		}
+		if answer.LosesMemory, err = engine.LosesMemory(p, &row.State, e); err != nil {
+			a.fail(w, http.StatusConflict, err)
+			return
+		}
+		answer.Sent = sentNext(row, p, steps)
+	}
+	a.write(w, http.StatusOK, answer)
+}
+
+// sentNext returns what the worker of the first of the steps that runs would be sent; nil if none runs.
+func sentNext(r *store.Row, p *process.Process, steps []engine.Planned) *operator.Sent {
+	for _, planned := range steps {
+		i, j, _ := p.Find(planned.Step)
+		if step := p.At(i, j); step != nil && planned.Plan != engine.PlanSkipped && !step.BuiltIn() {
+			sent := sentTo(r, step, "")
+			sent.Details, sent.DetailsRecorded = mask.JSON(r.Details), true
+			return sent
+		}
+	}
+	return nil
 }
 
 func viewPlanned(preview []engine.Planned) []operator.PlannedStep {
@@ -325,9 +365,9 @@ func detail(body *operator.ActionRequest) string {
 	case body.DryRun && body.Stage == "":
 		return "preview"
 	case body.DryRun:
-		return "preview from " + body.Stage
+		return "preview from " + operator.RetryFrom(body.Stage, body.Step)
 	case body.Stage != "":
-		return "from " + body.Stage
+		return "from " + operator.RetryFrom(body.Stage, body.Step)
 	}
 	return body.Step
 }

@@ -153,7 +153,7 @@ func describeBatch(r *operator.BatchRequest) string {
 	text := string(r.Action)
 	switch {
 	case r.Stage != "":
-		text += " from " + r.Stage
+		text += " from " + operator.RetryFrom(r.Stage, r.Step)
 	case r.Step != "":
 		text += " " + r.Step
 	}
@@ -175,7 +175,7 @@ func (a *API) previewBatch(w http.ResponseWriter, r *http.Request, q *question, 
 		s := &out.Sample[i]
 		switch o.Action {
 		case batch.Retry:
-			steps, err := a.deps.Actor.PreviewRetry(r.Context(), rows[i].Operation.ID, engine.Retry{By: o.By, Stage: o.Stage})
+			steps, err := a.deps.Actor.PreviewRetry(r.Context(), rows[i].Operation.ID, engine.Retry{By: o.By, Stage: o.Stage, Step: o.Step})
 			switch {
 			case errors.Is(err, engine.ErrNotPossible) || errors.Is(err, store.ErrNotFound):
 				s.Problem = err.Error()

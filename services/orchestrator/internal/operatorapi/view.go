@@ -289,8 +289,12 @@ func settle(r *store.Row, stage *operator.Stage, step int, isLast bool) {
 		passed = operator.StateNotCompleted
 	}
 	switch stage.State {
-	case operator.StateWaiting: // also if it ran before an operator's retry
-		s.State = operator.StateWaiting
+	case operator.StateWaiting: // also if it ran before an operator's retry, unless that begins with a later step
+		if !isLast || step >= r.Step {
+			s.State = operator.StateWaiting
+		} else if !settled {
+			s.State = passed
+		}
 	case operator.StateFinished:
 		if !settled {
 			s.State = passed

@@ -54,6 +54,7 @@ const (
 	countBackOff
 	countSkippedAgain
 	countFromEarlierStage
+	countFromStep
 	countNoWorkerSpent
 	countRetryBudgetReset
 	countDeadlines
@@ -83,7 +84,7 @@ var countNames = [countsEnd]string{
 	"stale results", "commands published again", "of these at a start", "messages duplicated", "duplicates dropped by the bus",
 	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",
 	"commands sent again", "commands sent again after a loss", "workers started or stopped", "stage memory lost", "stages lost", "purges", "details patched", "details unreadable",
-	"budgets spent", "wait budgets spent", "budgets spent by a hang", "tries after a longer interval", "steps skipped again", "retries from an earlier stage", "budgets spent without a worker", "retry budgets reset", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
+	"budgets spent", "wait budgets spent", "budgets spent by a hang", "tries after a longer interval", "steps skipped again", "retries from an earlier stage", "retries from a step", "budgets spent without a worker", "retry budgets reset", "deadlines reached", "waits over", "clock jumps of minutes", "clocks set wrong", "clocks set back",
 	"holds", "operations held", "operations released", "history entries folded", "streams not read",
 	"events stored", "tries that wait for an event", "events delivered",
 	"changes of limits", "commands limited", "commands granted", "commands in flight counted in a new limit",

@@ -72,6 +72,13 @@ func (w *world) checkAllowed(op *operation, e engine.Event, err error) {
 		if allowed && err == nil && e.Stage != "" && stageOf(op.p, e.Stage) < s.Stage {
 			w.count(countFromEarlierStage)
 		}
+		if e.Step != "" {
+			stage, step, ok := op.p.Find(e.Step)
+			allowed = allowed && ok && (stage < s.Stage || step <= s.Step)
+			if err == nil && step > 0 {
+				w.count(countFromStep)
+			}
+		}
 	case engine.SkipStep:
 		at := s.Position(op.p)
 		allowed = at != nil && at.Step == e.Step

@@ -26,6 +26,8 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 		m.cancel = true
 	case engine.Retry:
 		m.cancel, m.ending, m.remembers = false, false, false
+		// Whether the steps that are left out have used the stage memory is known only of the stage that failed.
+		memory := m.memory || p.Finally() >= 0 || e.Stage != "" && stageOf(p, e.Stage) != s.Stage
 		if e.Stage != "" {
 			m.stage = stageOf(p, e.Stage)
 			for i := range p.Stages[m.stage:] {
@@ -35,6 +37,9 @@ func (m *model) before(p *process.Process, s *engine.State, e engine.Event, now 
 			}
 		}
 		m.startStage()
+		if _, step, ok := p.Find(e.Step); ok && step > 0 {
+			m.step, m.memory = step, memory
+		}
 		clear(m.tries)
 		clear(m.skipped)
 		m.retried++

@@ -341,6 +341,23 @@ func budgetBugs() []planted {
 				t.next.Stage = t.before.Stage
 			}
 		}},
+		{name: "a retry ignores the chosen step", want: "is recorded, want", decided: func(t *spoiled) {
+			if e, ok := t.event.(engine.Retry); ok && e.Step != "" {
+				t.next.Step = 0
+			}
+		}},
+		{name: "a retry from a step forgets that its stage has used the memory", want: "the stage memory", decided: func(t *spoiled) {
+			if e, ok := t.event.(engine.Retry); ok && e.Step != "" {
+				t.next.StageMemory = false
+			}
+		}},
+		{name: "an operation is retried from a step that it has not reached", want: "is allowed", told: func(s *engine.State, e engine.Event) engine.Event {
+			if r, ok := e.(engine.Retry); ok && r.Stage != "" && s.Step == 0 {
+				r.Step = ""
+				return r
+			}
+			return e
+		}},
 		{name: "an operation is retried from a stage that it has not reached", want: "is allowed", told: func(s *engine.State, e engine.Event) engine.Event {
 			if r, ok := e.(engine.Retry); ok && s.Stage == 0 {
 				r.Stage = ""

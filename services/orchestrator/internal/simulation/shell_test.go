@@ -473,7 +473,10 @@ func (w *world) begin(c choice) {
 	case n%3 == 1:
 		retry := engine.Retry{By: "me"}
 		if c.c>>4&1 == 1 {
-			retry.Stage = op.p.Stages[int(c.c>>5)%len(op.p.Stages)].Name
+			stage := &op.p.Stages[int(c.c>>5)%len(op.p.Stages)]
+			if retry.Stage = stage.Name; c.c>>10&1 == 1 {
+				retry.Step = stage.Steps[int(c.c>>11)%len(stage.Steps)].Name
+			}
 		}
 		e = retry
 	default:

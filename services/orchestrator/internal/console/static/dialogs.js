@@ -161,14 +161,20 @@ function sent(t, ctx) {
   if (!s) return [h('h3', null, what), h('p', null, 'No worker was sent a command.')];
   return [h('h3', null, what), terms([
     ['Worker', t.worker], ['Attempt', t.stageAttempt > 1 ? `${t.stepAttempt} of the step, ${t.stageAttempt} of the stage` : `${t.stepAttempt} of the step`],
+  ]), sentParts(s, ctx)];
+}
+
+/** @param {any} s @param {import('./parts.js').Context} ctx */
+const sentParts = (s, ctx) => [
+  terms([
     ['Limits', [`execution ${duration(s.executionMs)}`, s.retryTimeoutMs ? `, retries ${duration(s.retryTimeoutMs)}` : '', s.waitTimeoutMs ? `, waiting ${duration(s.waitTimeoutMs)}` : '']],
     ['Credentials it could claim', s.credentials.join(', ')], ['Event', s.event],
   ]),
   json(ctx, 'Parameters', s.parameters), json(ctx, 'Changes of the update', s.update), json(ctx, 'Target of the upgrade', s.upgrade),
   json(ctx, 'Saved data of the workers', s.details),
   s.unknown ? h('p', { class: 'muted' }, `Not recorded, because too large: ${s.unknown.join(', ')}`) : null,
-  s.detailsRecorded ? null : h('p', { class: 'muted' }, 'The saved data was not recorded: the operation started with an earlier release.')];
-}
+  s.detailsRecorded ? null : h('p', { class: 'muted' }, 'The saved data was not recorded: the operation started with an earlier release.'),
+];
 
 /** @param {any} t @param {import('./parts.js').Context} ctx */
 function answered(t, ctx) {
@@ -253,19 +259,27 @@ export function operationActions(ctx, o, tried) {
     const failed = o.stages.findIndex((s) => s.name === o.stage);
     const reached = o.stages.slice(0, failed + 1).map((s) => s.name);
     let stage = o.stage ?? '';
+    let step = '';
+    const stepsOf = () => {
+      const names = o.stages.find((s) => s.name === stage)?.steps.map((s) => s.name) ?? [];
+      return stage === o.stage ? names.slice(0, names.indexOf(o.step ?? '') + 1) : names;
+    };
+    let losesMemory = false;
+    /** @type {any} */
+    let next;
     /** @type {{stage: string, step: string, plan: string, reason?: string}[] | undefined} */
     let steps;
     let problem = '';
     const preview = async (/** @type {() => void} */ update) => {
-      const wanted = stage;
+      const wanted = `${stage}/${step}`;
       steps = undefined;
       problem = '';
       update();
       try {
-        const answer = await ctx.api.send('POST', `${url}/retry`, { stage, dryRun: true });
-        if (stage === wanted) steps = answer.steps;
+        const answer = await ctx.api.send('POST', `${url}/retry`, { stage, step: step || undefined, dryRun: true });
+        if (`${stage}/${step}` === wanted) ({ steps, losesMemory, sent: next } = answer);
       } catch (error) {
-        if (stage === wanted) problem = /** @type {Error} */ (error).message;
+        if (`${stage}/${step}` === wanted) problem = /** @type {Error} */ (error).message;
       }
       update();
     };
@@ -278,20 +292,28 @@ export function operationActions(ctx, o, tried) {
           queueMicrotask(() => preview(update));
         }
         return [
-          h('p', null, 'It becomes pending and runs again from the first step of a stage.'),
+          h('p', null, 'It becomes pending and runs again from the first step of a stage, or from a later step.'),
           reached.length > 1 && select('Stage', 'stage', reached.map((name) => [name, name === o.stage ? `${name} (failed)` : name]), stage, (v) => {
             stage = v;
+            step = '';
+            preview(update);
+          }),
+          stepsOf().length > 1 && select('Step', 'step', stepsOf().map((name, i) => [i ? name : '', i ? name : `${name} (first)`]), step, (v) => {
+            step = v;
             preview(update);
           }),
           h('ul', null,
             stage === (o.stage ?? '') ? h('li', null, 'Completed stages are not repeated.') : h('li', null, 'The stages from ', h('code', null, stage), ' on are repeated, although they are finished.'),
+            step ? h('li', null, 'The steps before ', h('code', null, step), ' stay as they are.') : null,
+            steps && losesMemory ? h('li', null, 'If a step needs what the steps before it put into the stage memory, the stage starts at its first step: the memory is deleted when an operation ends.') : null,
             h('li', null, 'It is rejected if the instance has a newer operation.')),
           problem ? h('p', { class: 'refusal' }, problem) : h('details', null,
             h('summary', null, steps ? `${plural(steps.filter((s) => s.plan === 'again').length, 'step runs', 'steps run')} again` : 'Looking up the steps…'),
             h('ul', null, (steps ?? []).map((s) => h('li', { key: s.step }, h('code', null, s.step), ' ', plans[s.plan] ?? s.plan, s.reason ? `: ${s.reason}` : '')))),
+          steps && next && !problem ? h('details', null, h('summary', null, 'What the first of them is sent'), sentParts(next, ctx)) : null,
         ];
       },
-      action: 'Retry', run: () => act('retry', stage === (o.stage ?? '') ? {} : { stage }, 'The operation runs again.')(),
+      action: 'Retry', run: () => act('retry', stage === (o.stage ?? '') && !step ? {} : { stage, step: step || undefined }, 'The operation runs again.')(),
     });
   }
 

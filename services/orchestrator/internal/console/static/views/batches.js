@@ -22,7 +22,7 @@ const looks = { running: 'in progress', paused: 'held', finished: 'succeeded', d
 const look = (/** @type {string} */ state) => badge(looks[state] ?? state, state);
 
 /** @param {any} b */
-const actionWords = (b) => [b.action, b.stage ? ` from ${b.stage}` : '', b.step ? ` ${b.step}` : ''].join('');
+const actionWords = (b) => [b.action, b.stage ? ` from ${b.stage}${b.step ? `/${b.step}` : ''}` : b.step ? ` ${b.step}` : ''].join('');
 
 /**
  * Asks for an action on all operations of a filter. The preview changes with the action; the user must type the number of operations.
@@ -35,10 +35,12 @@ export function askBatch(ctx, filter) {
   let preview = null;
   let problem = '';
   let turn = 0;
-  const request = () => ({
-    action: order.action, filter: String(filter), stage: order.action === 'retry' && order.stage ? order.stage : undefined,
-    step: order.action === 'skip' ? order.step : undefined, rate: Number(order.rate),
-  });
+  const request = () => {
+    const [stage, ...step] = order.action === 'retry' ? order.stage.split('/') : ['', order.step];
+    return {
+      action: order.action, filter: String(filter), stage: stage || undefined, step: order.action === 'cancel' ? undefined : step.join('/') || undefined, rate: Number(order.rate),
+    };
+  };
 
   /** @param {() => void} update */
   async function refresh(update) {
@@ -73,7 +75,7 @@ export function askBatch(ctx, filter) {
         h('p', { class: 'mono small' }, decodeURIComponent(String(filter).replaceAll('+', ' ').replaceAll('&', ', '))),
         h('div', { class: 'fields' },
           select('Action', 'action', actions, order.action, (v) => set(update, { action: v })),
-          order.action === 'retry' ? h('label', { class: 'field' }, h('span', null, 'From stage (failed one if empty)'),
+          order.action === 'retry' ? h('label', { class: 'field' }, h('span', null, 'From STAGE or STAGE/STEP (failed stage if empty)'),
             h('input', { name: 'stage', autocomplete: 'off', spellcheck: 'false', value: order.stage, onchange: (/** @type {any} */ e) => set(update, { stage: e.target.value.trim() }) })) : null,
           order.action === 'skip' ? h('label', { class: 'field' }, h('span', null, 'Step'),
             h('input', { name: 'step', required: true, autocomplete: 'off', spellcheck: 'false', value: order.step, onchange: (/** @type {any} */ e) => set(update, { step: e.target.value.trim() }) })) : null,
