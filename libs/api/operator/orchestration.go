@@ -220,6 +220,13 @@ type Target struct {
 	Failed bool `json:"failed,omitempty"`
 }
 
+// IsVersion reports whether a version is the one that a target wants, or begins with it, as 2.20.1 begins with 2.20. Every version matches
+// a target without one.
+func IsVersion(want, version string) bool {
+	rest, ok := strings.CutPrefix(version, want)
+	return want == "" || ok && (rest == "" || strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "-"))
+}
+
 // Strategy is the order and timing of the operations.
 type Strategy struct {
 	Type string `json:"type" jsonschema:"enum=parallel"`

@@ -116,7 +116,7 @@ func (o *options) found(cmd *cobra.Command, find finder, typed string, isList bo
 func (o *options) conditions(ctx context.Context, typed string) []cobra.Completion {
 	key, value, hasValue := strings.Cut(typed, "=")
 	if !hasValue {
-		return []cobra.Completion{"all", "account=", "subaccount=", "region=", "runtime-id=", "plan=", "shoot=", "instance-id="}
+		return []cobra.Completion{"all", "account=", "subaccount=", "region=", "runtime-id=", "plan=", "shoot=", "instance-id=", "kyma=", "kubernetes=", "failed"}
 	}
 	find := o.finders()[key]
 	if find == nil {

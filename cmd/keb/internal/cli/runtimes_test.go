@@ -229,6 +229,28 @@ func TestTaskrun_SeveralRuntimes_RunsCommand(t *testing.T) {
 	expect(t, run(t, "", "taskrun", "-t", "shoot=c-9", "--osb-addr", addr, "true"), 1, "", "keb: no runtime matches; keb runtimes lists them\n")
 }
 
+func TestTaskrun_VersionAndFailed_SelectRuntimes(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"GET /runtimes": {"200 " + strings.Replace(twoRuntimes, `"suspended"`, `"error"`, 1)}, "GET /kubeconfig/i-1": {"200 one"}, "GET /kubeconfig/i-2": {"200 two"},
+	})
+	for target, want := range map[string]string{
+		"all": "c-1 c-2", "kyma=2.20": "c-1", "kyma=2.2": "", "failed": "c-2", "plan=azure,failed": "",
+	} {
+		got := run(t, "", "taskrun", "-t", target, "--osb-addr", addr, "echo ran")
+		var ran []string
+		for line := range strings.Lines(got.out) {
+			if shoot, ok := strings.CutSuffix(line, ": ran\n"); ok {
+				ran = append(ran, shoot)
+			}
+		}
+		slices.Sort(ran)
+		if strings.Join(ran, " ") != want {
+			t.Errorf("-t %s ran the command for %v, want %q", target, ran, want)
+		}
+	}
+}
+
 func TestTaskrun_Output_IsStreamedWithPrefix(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}})
@@ -319,6 +341,7 @@ func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
 		"preview alone":   {[]string{"operation", "x", "--preview"}, `--from and --preview are only allowed with retry`},
 		"which runtime":   {[]string{"kubeconfig", "-g", "ga"}, `no runtime selected: give its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot`},
 		"both":            {[]string{"deprovision", "i", "-c", "c-1"}, `give either the instance or flags that select the runtime, not both`},
+		"cluster version": {[]string{"taskrun", "-t", "kubernetes=1.33", "true"}, `kubernetes= is only allowed with upgrade: the list of runtimes does not have the version of Kubernetes`},
 		"no target":       {[]string{"taskrun", "true"}, `taskrun needs -t TARGET, for example -t all`},
 		"bad target":      {[]string{"taskrun", "-t", "color=red", "true"}, `--target "color=red": unknown condition "color=red"`},
 		"no command":      {[]string{"taskrun", "-t", "all"}, `taskrun needs a command`},
@@ -378,6 +401,8 @@ func TestCompletion_IDsAndValues_AreOffered(t *testing.T) {
 		{[]string{"deprovision", "i"}, "i-1\taws c-1\n:"},
 		{[]string{"upgrade", "kyma", "-t", "region=^west,pl"}, "region=^west,plan=\n:"},
 		{[]string{"upgrade", "kyma", "-t", "region=^west,plan=aw"}, "region=^west,plan=aws\n:"},
+		{[]string{"upgrade", "kyma", "-t", "plan=aws,k"}, "plan=aws,kyma=\nplan=aws,kubernetes=\n:"},
+		{[]string{"taskrun", "-t", "f"}, "failed\n:"},
 		{[]string{"runtimes", "--events", ""}, ""},
 	} {
 		args := append([]string{"__complete", "--operator-addr", addr, "--osb-addr", addr}, c.args...)

@@ -41,7 +41,7 @@ func newTaskrun(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "taskrun -t TARGET COMMAND [ARG...]",
 		Short: "Run a command for each of many runtimes",
-		Long: `Run a command for each of many runtimes, some in parallel. Targets have the form described in keb upgrade --help. One argument is a line for the shell,
+		Long: `Run a command for each of many runtimes, some in parallel. Targets have the form described in keb upgrade --help, without kubernetes=. One argument is a line for the shell,
 which fails if a command of a pipe does (with bash, or a shell that knows pipefail); several are a program and its arguments. The environment of the command has KUBECONFIG, the path of the kubeconfig of its
 runtime, and INSTANCE_ID, RUNTIME_ID, SHOOT_NAME, GLOBALACCOUNT_ID, SUBACCOUNT_ID, PLAN_NAME and REGION. Its output is printed
 line by line, each with the shoot name as prefix. The exit code is 0 if all commands succeeded.`,
@@ -122,6 +122,9 @@ func (t *tasks) find(ctx context.Context) ([]*task, error) {
 	if err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(slices.Concat(include, exclude), func(t operator.Target) bool { return t.KubernetesVersion != "" }) {
+		return nil, usageError("kubernetes= is only allowed with upgrade: the list of runtimes does not have the version of Kubernetes")
+	}
 	items, err := t.runtimes(ctx, url.Values{"op_detail": {"last"}})
 	if err != nil {
 		return nil, err
@@ -163,7 +166,7 @@ func like(t *operator.Target, r *runtime) bool {
 			return false
 		}
 	}
-	return true
+	return operator.IsVersion(t.KymaVersion, r.KymaVersion) && (!t.Failed || r.Status.State == broker.RuntimeError)
 }
 
 func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []string) error {

@@ -149,13 +149,7 @@ func (m *matcher) match(i *event.InstanceSummary) bool {
 	t := m.target
 	return matches(m.globalAccount, i.GlobalAccountID) && matches(m.subaccount, i.SubaccountID) && matches(m.region, i.Runtime.Region) &&
 		is(t.RuntimeID, i.RuntimeID) && is(t.PlanName, i.Plan.Name) && is(t.Shoot, i.Runtime.ShootName) && is(t.InstanceID, i.InstanceID) &&
-		isVersion(t.KymaVersion, i.KymaVersion) && isVersion(t.KubernetesVersion, i.KubernetesVersion) && (!t.Failed || i.Failed)
-}
-
-// isVersion reports whether v is the wanted version or begins with it, as 2.20.1 begins with 2.20.
-func isVersion(want, v string) bool {
-	rest, ok := strings.CutPrefix(v, want)
-	return want == "" || ok && (rest == "" || strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "-"))
+		operator.IsVersion(t.KymaVersion, i.KymaVersion) && operator.IsVersion(t.KubernetesVersion, i.KubernetesVersion) && (!t.Failed || i.Failed)
 }
 
 // NeedsNewBroker reports whether a target has a condition that brokers of earlier releases cannot answer.
