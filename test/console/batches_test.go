@@ -46,8 +46,10 @@ func TestConsole_Batch_RetriesAllThatMatch(t *testing.T) {
 	for _, op := range ops {
 		s.await(op, operator, "succeeded")
 	}
+	batch := eval[string](p, `location.pathname`)
 	p.click("nav a", "Batches")
 	p.shows("tbody tr", "finished", "retry", "EDP works again", "olga")
 	p.click("nav a", "Actions")
 	p.shows("tbody tr", "order_batch")
+	p.until("the action leads to its batch", `document.querySelector('tbody a').getAttribute('href') === '`+batch+`'`)
 }

@@ -483,3 +483,20 @@ func TestConsole_Overview_DrawsEndedOperations(t *testing.T) {
 		return eval[bool](p, `[...document.querySelectorAll('.figures tbody td')].some((c) => c.innerText === '1') && document.querySelector('.plot rect') !== null`)
 	})
 }
+
+func TestConsole_Overview_ListsIncompleteOperations(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	s.script.set("Remove", fail("cannot be removed"))
+	s.start()
+	op := provision("trial")
+	op.Type = event.Deprovision
+	s.request(op)
+	s.await(op, "", "succeeded")
+	p := openTab(t, s)
+	p.open("/console/")
+	p.shows("main", "Nothing fails.", "Nothing has failed.", "1 operation succeeded without some steps")
+	p.click("section[aria-labelledby=failed] a", "1 operation")
+	p.until("the list has the incomplete operation", `document.querySelector('#main tbody th a')?.title === '`+op.ID+`' && document.querySelectorAll('#main tbody tr').length === 1`)
+}

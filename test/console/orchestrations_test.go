@@ -13,6 +13,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
 
@@ -121,6 +122,31 @@ func TestConsole_Orchestration_CanaryApprovalAndFailures(t *testing.T) {
 	p.click("button", "Log in with the token")
 	p.open("/console/orchestrations")
 	p.until("a viewer cannot order", `[...document.querySelectorAll('button')].some((b) => b.innerText.startsWith('Order') && b.disabled)`)
+}
+
+func TestConsole_DryRun_IsMarked(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	s.runtimes(1)
+	s.start()
+	c, err := operator.New("http://"+s.addr, "")
+	require.NoError(t, err)
+	id, _, err := c.Upgrade(t.Context(), "kyma", &operator.Upgrade{
+		Targets:  operator.Targets{Include: []operator.Target{{Target: "all"}}},
+		Strategy: operator.Strategy{Parallel: operator.Parallel{Workers: 1}},
+		Kyma:     &operator.KymaVersion{Version: "2.21.0"}, DryRun: true,
+	})
+	require.NoError(t, err)
+	p := openTab(t, s)
+	p.open("/console/orchestrations/" + id)
+	p.shows("#main", "dry run", "1 of 1 operation ended")
+	p.until("its operation has a page", `document.querySelector('tbody th a') !== null`)
+	p.do(chromedp.Click(chromedp.CSS(`tbody th a`)))
+	p.shows("h1", "Kyma upgrade (dry run)")
+	p.shows("section[aria-labelledby=others]", "Kyma upgrade (this one) dry run")
+	p.open("/console/instances/i-00000")
+	p.shows("tbody", "Kyma upgrade dry run")
 }
 
 // accessible checks the current view, light and wide as well as dark and narrow.

@@ -75,7 +75,14 @@ export function actions(ctx) {
 /** @param {any} a */
 function target(a) {
   if (!/^[0-9a-f-]{36}$/.test(a.target)) return h('span', { class: 'mono' }, a.target);
-  if (a.action.endsWith('_hold')) return h('a', { href: '/console/holds', class: 'mono', title: a.target }, short(a.target));
-  const href = a.action.includes('orchestration') || a.action.startsWith('upgrade') ? `/console/orchestrations/${a.target}` : operationURL(a.target);
-  return h('a', { href, class: 'mono', title: a.target }, short(a.target));
+  const href = page(a);
+  return href ? h('a', { href, class: 'mono', title: a.target }, short(a.target)) : h('span', { class: 'mono', title: a.target }, short(a.target));
+}
+
+/** Returns the page of the target of an action, which is an ID; empty if the target has no page. @param {any} a */
+function page(a) {
+  if (['retry', 'skip', 'cancel'].includes(a.action)) return operationURL(a.target);
+  if (a.action.endsWith('_hold')) return '/console/holds';
+  if (a.action.endsWith('_batch')) return `/console/batches/${a.target}`;
+  return a.action.endsWith('_orchestration') || a.action.startsWith('upgrade_') ? `/console/orchestrations/${a.target}` : '';
 }

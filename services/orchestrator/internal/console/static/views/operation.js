@@ -3,7 +3,7 @@
 
 import { Refusal, Resource } from '../api.js';
 import { operationActions, showTry } from '../dialogs.js';
-import { absolute, badge, budgetWords, clock, colour, count, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, name, operationsURL, plural, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
+import { absolute, badge, budgetWords, clock, colour, count, dryMark, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, name, operationsURL, plural, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
 import { code, copy, panes, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { linesByStep, map, stepKey, timeline } from '../timeline.js';
@@ -393,7 +393,7 @@ const capital = (text) => text[0].toUpperCase() + text.slice(1);
 function siblings(d, o, now) {
   return [
     h('ul', { class: 'plain-list' }, d.data.map((/** @type {Detail} */ s) => h('li', { key: s.id, class: 'line' }, badge(shownState(s)), ' ',
-      s.id === o.id ? [kind(s), h('span', { class: 'muted' }, ' (this one)')] : h('a', { href: `/console/operations/${s.id}` }, kind(s)),
+      s.id === o.id ? [kind(s), h('span', { class: 'muted' }, ' (this one)')] : h('a', { href: `/console/operations/${s.id}` }, kind(s)), dryMark(s),
       ' ', h('span', { class: 'muted' }, relative(s.createdAt, now))))),
     d.totalCount > d.data.length ? h('a', { href: operationsURL({ instance: o.instanceId }) }, `All ${plural(d.totalCount, 'operation')}`) : null,
   ];

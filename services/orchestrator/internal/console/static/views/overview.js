@@ -24,7 +24,13 @@ export function overview(ctx) {
   const throughput = new Resource(ctx.api, '/throughput?minutes=60&bucket=60s', { every: 10_000, changed: ctx.update });
   const workers = new Resource(ctx.api, '/workers', options);
   const dead = new Resource(ctx.api, '/dead-letters?page_size=1', { every: 15_000, changed: ctx.update });
-  const all = [figures, errors, throughput, workers, dead];
+  /** Incomplete operations have succeeded, so no group of errors has them. The time is in whole minutes. */
+  let dayAgo = '';
+  const incomplete = new Resource(ctx.api, () => {
+    dayAgo = new Date(Math.floor(ctx.now() / 60_000) * 60_000 - 86_400_000).toISOString();
+    return `/operations?state=incomplete&finished_since=${dayAgo}&page_size=1`;
+  }, { every: 15_000, changed: ctx.update });
+  const all = [figures, errors, throughput, workers, dead, incomplete];
   const resume = () => all.forEach((r) => r.refresh());
   resume();
 
@@ -61,7 +67,9 @@ export function overview(ctx) {
           h('section', { 'aria-labelledby': 'now' }, h('h2', { id: 'now' }, 'Failing now', total(errors.data?.now)),
             fresh(errors, (d, old) => [groups(d.now, now, 'now', old ? null : good('Nothing fails.', 'No operation fails or stands still.')), calm(d.calm, now)])),
           h('section', { 'aria-labelledby': 'failed' }, h('h2', { id: 'failed' }, 'Failed in the last 24 hours', total(errors.data?.failed)),
-            fresh(errors, (d, old) => groups(d.failed, now, 'failed', old ? null : good('Nothing has failed.', ''))))),
+            fresh(errors, (d, old) => groups(d.failed, now, 'failed', old ? null : good('Nothing has failed.', ''))),
+            incomplete.data?.totalCount ? h('p', { class: 'line' }, badge('incomplete'), ' ',
+              h('a', { href: operationsURL({ state: 'incomplete', finished_since: dayAgo }) }, plural(incomplete.data.totalCount, 'operation')), ' succeeded without some steps') : null)),
         h('section', { 'aria-labelledby': 'missing' }, h('h2', { id: 'missing' }, 'Workers'), fresh(workers, (d, old) => missing(d.data, old))),
         h('section', { 'aria-labelledby': 'hour' }, h('h2', { id: 'hour' }, 'The last hour'), fresh(figures, (d) => lastHour(d)),
           fresh(throughput, series)),
