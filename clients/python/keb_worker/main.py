@@ -82,7 +82,9 @@ async def _connect(s: Settings, nc: Client, worker: Worker, stop: asyncio.Event)
         options |= {"user": s.user, "password": s.password, "inbox_prefix": f"_INBOX_{s.user}"}
     if s.ca or s.cert or s.tls_first:
         context = ssl.create_default_context(cafile=s.ca or None)
-        options |= {"tls": context, "tls_handshake_first": s.tls_first}
+        options["tls"] = context
+    if s.tls_first:
+        options["tls_handshake_first"] = True
 
     def load() -> None:
         if s.cert:
@@ -127,7 +129,7 @@ async def _serve_health(s: Settings, worker: Worker) -> asyncio.Server | None:
     def answer(path: str) -> tuple[int, str, bytes]:
         if path == "/metrics":
             return 200, exposition.CONTENT_TYPE_LATEST, exposition.generate_latest(REGISTRY)
-        problem = "" if path == "/healthz" else "not connected" if not worker.nc.is_connected else worker.failure
+        problem = "" if path == "/healthz" else worker.problem
         if path not in ("/healthz", "/readyz"):
             return 404, "text/plain", b"not found\n"
         body: dict[str, Any] = {"status": "unavailable" if problem else "ok"}

@@ -30,6 +30,7 @@ BUSY = 1.0  # seconds until a command that is given back comes again
 UNPUBLISHED = 5.0
 STOP_GRACE = 2.0
 REQUEST_TIMEOUT = 5.0
+REFUSED = 15.0
 
 #: Answers a question: from its JSON to that of the answer.
 Question = Callable[[Any], Awaitable[Any]]
@@ -77,7 +78,7 @@ class Worker:
         if len(self.steps) < len(listed) or not self.steps and not config.questions:
             raise ValueError("want at least one step or question, and each step once")
         self.metrics = metrics or Metrics(config.name, self.steps, config.concurrency)
-        self.failure = ""  # why the last result was not stored
+        self._refused = ("", 0.0)  # why and when the last result was not stored
         self.is_running = False
         self._taken: dict[str, _Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,6 +89,12 @@ class Worker:
         self._kept_back: list[Msg] = []
         self._connections = 0
         self._next_start = 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why the worker is not ready; empty if it is. A refusal that no later result confirms counts for 15 s."""
+        text, at = self._refused
+        return "not connected" if not self.nc.is_connected else text if asyncio.get_running_loop().time() < at + REFUSED else ""
 
     async def reconnected(self) -> None:
         """Tells the worker that the connection was replaced: requests in flight are lost."""
@@ -204,11 +211,15 @@ class Worker:
                 continue
             number += 1
             try:
+                if not self.nc.is_connected:
+                    await self._pause(stop)
+                    continue
                 await self._pull_once(f"{inbox}.{number}", free, stop)
             except NATSError as e:
                 log.warning("no commands: %s", e)
                 await self._pause(stop)
-        await self._settle(sub.drain())  # type: ignore[no-untyped-call]  # the server has sent everything, and arrive has it
+        if self.nc.is_connected:
+            await self._settle(sub.drain())  # type: ignore[no-untyped-call]  # the server has sent everything, and arrive has it
         while not self._arrivals.empty():
             if (msg := self._arrivals.get_nowait()) and msg.reply.startswith("$JS.ACK."):
                 self._arrive(msg)
@@ -243,6 +254,8 @@ class Worker:
     def _arrive(self, msg: Msg) -> None:
         if self._stopping:
             self._kept_back.append(msg)  # the open pull would get it again
+        elif self._used >= self.config.concurrency:  # of a pull before the connection was replaced
+            self._spawn(self._settle(msg.nak(delay=BUSY)))
         else:
             self._used += 1
             self._spawn(self._handle(msg))
@@ -403,13 +416,13 @@ class Worker:
                 problem = str(e)
             lost = not self.nc.is_connected or connection != self._connections
             if not lost or self._draining:
-                self.failure = problem
+                self._refused = (problem, asyncio.get_running_loop().time())
                 self.metrics.unpublished.inc()
                 self.metrics.failures.inc()
                 log.error("result of %s not published, the step will be executed again: %s", t.command.dispatch_id, problem)
                 return await self._settle(t.msg.nak(delay=UNPUBLISHED))
             await asyncio.sleep(0.1)
-        self.failure = ""
+        self._refused = ("", 0.0)
         self.metrics.published.inc()
         await self._settle(t.msg.ack())
 
