@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from .operation import CANCELLED, FAILED, INTERNAL, INVALID, PANICKED, TIMEOUT, 
 
 GRACE = 3.0  # seconds after execute_before, until a step that goes on is abandoned
 FLUSH_TIMEOUT = 5.0
+_NETWORK = ((ConnectionRefusedError, "err_connection_refused"), (socket.gaierror, "err_unknown_host"), (ConnectionError, "err_network"))
 
 Run = Callable[[Operation], Awaitable[Outcome | None]]
 
@@ -37,6 +39,12 @@ def step(name: str, component: str = "") -> Callable[[Run], Step]:
 
 def _invalid(worker: str, problem: str) -> StepError:
     return StepError(f"invalid result: {problem}", component=worker, reason=INVALID)
+
+
+def _network_reason(error: BaseException) -> str:
+    """Returns the reason of a call that the network failed; empty for any other error. urllib has its cause as the reason."""
+    cause = next((e for e in (getattr(error, "reason", None), error.__cause__) if isinstance(e, OSError)), error)
+    return next((reason for kind, reason in _NETWORK if isinstance(cause, kind)), "")
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,8 @@ class Execution:
                 texts.append(str(cause))
             cause = cause.__cause__
         own = isinstance(error, Unavailable)
-        reason = getattr(error, "reason", "") or (TIMEOUT if isinstance(error, TimeoutError) else INTERNAL if own else FAILED)
+        reason = str(getattr(error, "reason", "")) if isinstance(error, StepError) else _network_reason(error)
+        reason = reason or (TIMEOUT if isinstance(error, TimeoutError) else INTERNAL if own else FAILED)
         component = getattr(error, "component", "") or ("keb" if own else self.step.component or self.op.worker)
         members = {"component": component, "reason": reason, "message": ": ".join(texts)}
         return {name: wire.clean_text(text) for name, text in members.items()}

@@ -23,8 +23,6 @@ async def python_check(op: Operation) -> Outcome | None:
                     op.log.warning("it goes on")
         case "fail":
             raise StepError("it was told to fail", reason="err_told")
-        case "raise":
-            raise ValueError("a bug with token=a-secret-token-of-the-bug")
         case "event" if op.event is None:
             return wait_for_event(f"approval.{op.id}", 60, "waiting for the approval")
         case "memory":

@@ -6,6 +6,7 @@ import asyncio
 import math
 import unittest
 from typing import Any
+from urllib.error import URLError
 
 from keb_worker import (
     Operation, Outcome, Override, Step, StepError, not_completed, retry, retry_without_fail, skip, step, wait, wait_for_event)
@@ -32,6 +33,8 @@ class TestOutcome(unittest.IsolatedAsyncioTestCase):
             (skip("nothing to do"), "skipped", None),
             (wait(5, "not yet"), "retry", None),
             (retry(5, failed), "retry", ("avs", "err_x", "no")),
+            (retry(5, ConnectionRefusedError("no")), "retry", ("system", "err_connection_refused", "no")),
+            (retry(5, URLError(ConnectionResetError("reset"))), "retry", ("system", "err_network", "<urlopen error reset>")),
             (retry(5, "it is down"), "retry", ("system", "err_step_failed", "it is down")),
             (not_completed("gave up"), "not completed", ("system", "err_step_failed", "gave up")),
             (failed, "failed", ("avs", "err_x", "no")),

@@ -24,7 +24,7 @@ async def hello_world(op: Operation) -> Outcome | None:
             return retry(1, error)
         raise error from None
     except OSError as e:
-        return retry(1, StepError(f"call the greeter: {e}", component=COMPONENT))
+        return retry(1, e)  # the reason says how the network failed
     except (ValueError, KeyError):  # the message may contain the token
         raise StepError("the greeter's answer is not the JSON object expected", component=COMPONENT) from None
     op.save_details({"helloWorlds": answer["data"]})
