@@ -1,0 +1,2 @@
+export { fail, notCompleted, retry, retryWithoutFail, skip, StepEnded, StepError, wait, waitForEvent } from "./outcome.js";
+export { worker } from "./worker.js";

@@ -1,0 +1,94 @@
+// What becomes of a step, with the kit that teams use.
+import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
+import { test } from "node:test";
+import { fail, notCompleted, retry, retryWithoutFail, skip, StepEnded, StepError, wait, waitForEvent } from "../src/index.js";
+import { run } from "../src/testing.js";
+
+const CANARY = "canary-4711-secret";
+
+test("outcomes of a step", async () => {
+  /** @type {Record<string, [any, string, RegExp?]>} */ const cases = {
+    "returns nothing": [() => {}, "succeeded"],
+    "returns the operation": [(op) => op, "succeeded"],
+    "returns a number": [() => 5, "failed", /invalid result: the step returned number/],
+    "waits": [() => wait("90s", "not yet"), "retry"],
+    "retries": [() => retry(500, "down"), "retry", /^down$/],
+    "throws a retry": [() => { throw retry(0, "down"); }, "retry", /^down$/],
+    "fails": [() => fail({ component: "avs", reason: "err_x", message: "no" }), "failed", /^no$/],
+    "throws": [() => { throw new Error("call", { cause: new Error("refused") }); }, "failed", /^call: refused$/],
+    "throws nothing": [() => { throw undefined; }, "failed", /threw nothing/],
+    "throws a temporary error": [() => { throw new StepError({ message: "503", temporary: true }); }, "retry", /^503$/],
+    "skips": [() => skip("no url"), "skipped"],
+    "gives up": [() => notCompleted("too hard"), "not completed", /^too hard$/],
+    "has a negative delay": [() => wait(-1, "x"), "failed", /the retry delay -1: use a time/],
+    "waits for a bad key": [() => waitForEvent("a b", 0, "x"), "failed", /event\.key/],
+    "saves a list": [(op) => op.saveDetails([1]), "failed", /save details: want an object/],
+    "saves a NUL": [(op) => op.saveDetails({ a: "\0" }), "failed", /NUL/],
+    "saves too much": [(op) => { try { op.saveDetails({ a: "x".repeat(1 << 18) }); } catch { /* the step fails all the same */ } }, "failed", /at most 262144/],
+    "saves long numbers": [(op) => op.saveDetails({ a: Array(2000).fill(1e308) }), "failed", /as the database writes them/],
+  };
+  for (const [name, [step, outcome, message = /^$/]] of Object.entries(cases)) {
+    const r = await run(step);
+    assert.equal(r.outcome, outcome, `${name}: ${r.error?.message}`);
+    assert.match(r.error?.message ?? "", message, name);
+  }
+  assert.equal((await run(() => wait("90s", "not yet"))).retryAfter, 90_000);
+});
+
+test("a budget ends in not completed", async () => {
+  const step = (op) => retryWithoutFail(op, "1s", "5m", "down");
+  assert.equal((await run(step, { firstTried: 299_000 })).outcome, "retry");
+  assert.equal((await run(step, { firstTried: 301_000 })).outcome, "not completed");
+});
+
+test("the end of the signal decides about an error without a class", async () => {
+  const step = (_, { signal }) => sleep(60_000, undefined, { signal });
+  const late = await run(step, { limit: 20 });
+  assert.deepEqual([late.outcome, late.error?.reason], ["retry", "err_keb_timeout"]);
+  const end = new AbortController();
+  setTimeout(() => end.abort(new StepEnded("cancelled", "the command was cancelled: by a test")), 20);
+  const cancelled = await run(step, { end });
+  assert.deepEqual([cancelled.outcome, cancelled.error?.reason, cancelled.error?.message], ["retry", "err_keb_cancelled", "the command was cancelled: by a test"]);
+  const own = await run(async (_, { signal }) => {
+    await sleep(60_000, undefined, { signal }).catch(() => {});
+    throw new StepError({ component: "avs", message: "broken" });
+  }, { limit: 20 });
+  assert.deepEqual([own.outcome, own.error?.component], ["failed", "avs"]);
+});
+
+test("secrets do not reach the result", async () => {
+  const credentials = { kubeconfig: { token: CANARY } };
+  const claims = (end) => async (op) => {
+    await op.claimCredentials("kubeconfig");
+    return end(op);
+  };
+  for (const end of [() => fail(`it was ${CANARY}`), () => wait(0, CANARY), (op) => op.saveDetails({ a: [`a ${CANARY}`] }),
+    () => { throw new StepError({ component: CANARY, reason: CANARY, message: "x" }); }]) {
+    const { outcome, message, error, details } = await run(claims(end), { credentials });
+    assert.notEqual(outcome, "succeeded");
+    assert.ok(!JSON.stringify({ message, error, details }).includes(CANARY), JSON.stringify({ message, error, details }));
+  }
+  const denied = await run((op) => op.claimCredentials("other"), { credentials });
+  assert.match(denied.error?.message ?? "", /no such credentials \(it has kubeconfig\)/);
+});
+
+test("the stage memory passes values on, and reports its loss", async () => {
+  const first = await run((op) => void op.remember("token", CANARY).setOverrides("c", [{ key: "k", value: "1" }]));
+  assert.equal(first.remembered.token.toString(), CANARY);
+  const second = await run(async (op) => op.saveDetails({ found: (await op.recall("token")).length, components: (await op.overrides()).length, none: await op.recall("other") ?? 0 }), first.next());
+  assert.deepEqual(second.details, { found: CANARY.length, components: 1, none: 0 });
+  for (const step of [async (op) => void await op.recall("token"), async (op) => void await op.overrides(), (op) => void op.remember("a", "b")]) {
+    assert.equal((await run(step, { lostMemory: true })).outcome, "stage lost");
+  }
+  assert.deepEqual((await run((op) => (op.remember("a", "b"), retry(0, "x")))).remembered, {}); // a retry discards it
+});
+
+test("details, kept values and events come with the next operation", async () => {
+  const kept = {};
+  const first = await run(async (op) => (await op.keep({ a: 1 }), op.saveDetails({ id: 7, gone: 1 }), waitForEvent(`approval.${op.id}`, 0, "waiting")), { kept });
+  assert.equal(first.eventKey, "approval.0a1c6f2e-6c0e-4a9e-9c58-7d1f0f3a2b10");
+  const second = await run(async (op) => op.saveDetails({ ...op.event.data, kept: await op.kept(), id: op.details().id + 1, gone: null }), first.nextWithEvent({ approved: true }));
+  assert.deepEqual(second.details, { approved: true, kept: { a: 1 }, id: 8, gone: null });
+  assert.deepEqual(second.next().details, { test: { approved: true, kept: { a: 1 }, id: 8 } });
+});

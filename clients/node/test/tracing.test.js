@@ -1,0 +1,30 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { context, trace } from "@opentelemetry/api";
+import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
+import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
+import { note, traced, traceparent } from "../src/tracing.js";
+
+const PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+test("without an SDK the trace of the command goes on", async () => {
+  assert.equal(await traced("process", "CONSUMER", PARENT, {}, async (span) => traceparent(span)), PARENT);
+  assert.equal(await traced("process", "CONSUMER", undefined, {}, async (span) => traceparent(span)), undefined);
+});
+
+test("with an SDK an execution is a span below the command, and calls are below the execution", async () => {
+  const exporter = new InMemorySpanExporter();
+  trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }));
+  context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
+  const error = { component: "avs", reason: "err_x", message: "down" };
+  const own = await traced("process", "CONSUMER", PARENT, { "keb.step": "S" }, async (span) => {
+    await traced("request", "CLIENT", undefined, {}, async () => {});
+    note(span, { outcome: "retry", retryAfter: 5, error });
+    return traceparent(span);
+  });
+  const [request, execution] = exporter.getFinishedSpans();
+  assert.equal(execution.parentSpanContext?.spanId, "b7ad6b7169203331");
+  assert.equal(request.parentSpanContext?.spanId, execution.spanContext().spanId);
+  assert.equal(own, `00-0af7651916cd43dd8448eb211c80319c-${execution.spanContext().spanId}-01`);
+  assert.deepEqual(execution.attributes, { "keb.step": "S", "keb.outcome": "retry", "keb.retry_after": 5, "error.type": "err_x", "keb.component": "avs" });
+});
