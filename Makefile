@@ -109,7 +109,8 @@ prepare_console = [ -f "$(axe)/node_modules/axe-core/axe.min.js" ] || \
 	npm install --silent --no-audit --no-fund --prefix "$(axe)" axe-core@$(AXE_VERSION) >/dev/null 2>&1; \
 	if [ -f "$(axe)/node_modules/axe-core/axe.min.js" ]; then export KEB_AXE="$(axe)/node_modules/axe-core/axe.min.js"; \
 	else echo "npm cannot install axe-core: checking without it"; fi
-prepare_workers = if command -v npm >/dev/null; then npm ci --no-audit --no-fund --prefix examples/node-worker && npm test --silent --prefix examples/node-worker || exit 1; fi
+prepare_workers = if command -v npm >/dev/null; then for folder in clients/node examples/node-worker; do \
+	npm ci --no-audit --no-fund --prefix $$folder && npm test --silent --prefix $$folder || exit 1; done; fi
 # Root gets a mount namespace of its own, so that disks can be filled and nothing stays mounted.
 prepare_chaos = if unshare -m true 2>/dev/null; then own="unshare -m --propagation private"; fi; \
 	KEB_CHAOS_OUTSIDE=$$(readlink /proc/self/ns/mnt); export KEB_CHAOS_OUTSIDE

@@ -113,7 +113,10 @@ func TestPythonWorker_KilledInStep_NextOneFinishes(t *testing.T) {
 	if step := op.At(t, "Hello_World"); step.State != "succeeded" || requests.Load() < 2 {
 		t.Errorf("the step is %+v after %d requests", step, requests.Load())
 	}
-	checkMetrics(t, "http://"+metrics)
+	checkMetrics(t, "http://"+metrics,
+		`keb_worker_steps_total{outcome="succeeded",step="Hello_World",worker="hello-world"} 1.0`,
+		`keb_worker_step_duration_seconds_count{step="Hello_World",worker="hello-world"} 1.0`,
+		`keb_worker_commands_ignored_total{reason="quarantined",worker="hello-world"} 0.0`)
 	second.Stop()
 	if code := second.ExitCode(limit); code != 0 {
 		t.Errorf("the worker ended with %d:\n%s", code, second.Output())
@@ -121,8 +124,8 @@ func TestPythonWorker_KilledInStep_NextOneFinishes(t *testing.T) {
 	fmt.Printf("operation %s succeeded: the worker in Python was killed within Hello_World, and the next one finished it\n", id)
 }
 
-// checkMetrics lets promtool read the metrics of a worker, and compares those of its step.
-func checkMetrics(t *testing.T, url string) {
+// checkMetrics lets promtool read the metrics of a worker, and looks for the wanted lines.
+func checkMetrics(t *testing.T, url string, wanted ...string) {
 	t.Helper()
 	get := func(path string) string {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
@@ -138,11 +141,7 @@ func checkMetrics(t *testing.T, url string) {
 	require.JSONEq(t, `{"status":"ok"}`, get("/healthz"))
 	require.JSONEq(t, `{"status":"ok","checks":{"nats":"ok"}}`, get("/readyz"))
 	text := get("/metrics")
-	for _, want := range []string{
-		`keb_worker_steps_total{outcome="succeeded",step="Hello_World",worker="hello-world"} 1.0`,
-		`keb_worker_step_duration_seconds_count{step="Hello_World",worker="hello-world"} 1.0`,
-		`keb_worker_commands_ignored_total{reason="quarantined",worker="hello-world"} 0.0`,
-	} {
+	for _, want := range wanted {
 		if !strings.Contains(text, want) {
 			t.Errorf("the metrics lack %s:\n%s", want, text)
 		}

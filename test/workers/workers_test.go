@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,11 +39,14 @@ func noFailure(t *testing.T, report *contract.Report, skipped int) {
 	}
 }
 
+// greet answers as the greeter that Hello_World calls.
+func greet(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintln(w, `{"data": "hello", "token": "a-token-that-is-secret"}`)
+}
+
 func TestContract_ExampleWorker_Passes(t *testing.T) {
 	t.Parallel()
-	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, `{"data": "hello", "token": "a-token-that-is-secret"}`)
-	}))
+	greeter := httptest.NewServer(http.HandlerFunc(greet))
 	t.Cleanup(greeter.Close)
 	report := contracttest.Check(t, contract.Config{
 		Worker: "hello-world", Starter: contract.Command("env", "HELLO_URL="+greeter.URL+"/", harness.HelloWorldWorker(t)),
@@ -93,8 +97,8 @@ func node(t *testing.T) (script string) {
 	}
 	script, err := filepath.Abs(nodeWorker + "/worker.mjs")
 	require.NoError(t, err)
-	if _, err := os.Stat(nodeWorker + "/node_modules/nats"); err != nil {
-		t.Fatal("the package nats is not installed: make e2e SUITE=workers installs it")
+	if _, err := os.Stat(nodeWorker + "/node_modules"); err != nil {
+		t.Fatal("the packages of the worker are not installed: make e2e SUITE=workers installs them")
 	}
 	return script
 }
@@ -102,9 +106,12 @@ func node(t *testing.T) (script string) {
 func TestContract_JavaScriptWorker_Passes(t *testing.T) {
 	t.Parallel()
 	script := node(t)
+	greeter := httptest.NewServer(http.HandlerFunc(greet))
+	t.Cleanup(greeter.Close)
 	junit := filepath.Join(t.TempDir(), "report.xml")
 	cmd := exec.CommandContext(t.Context(), harness.Keb(t), "worker", "check", "-o", "json", "--junit", junit, "--worker", "node-greeter",
 		"--case", nodeWorker+"/cases.yaml", "--", "node", script)
+	cmd.Env = append(os.Environ(), "HELLO_URL="+greeter.URL+"/")
 	var told strings.Builder
 	cmd.Stderr = &told
 	out, err := cmd.Output()
@@ -131,9 +138,32 @@ func TestContract_JavaScriptWorker_Passes(t *testing.T) {
 	}
 }
 
-func TestJavaScriptWorker_RealProcess_RunsStep(t *testing.T) {
+// The values in the stage memory were sealed by the SDK.
+func TestContract_JavaScriptSecrets_StayInside(t *testing.T) {
+	t.Parallel()
+	node(t)
+	const tests = "../../clients/node/test/"
+	out, err := exec.CommandContext(t.Context(), harness.Keb(t), "worker", "check", "--worker", "node-secrets", "--case", tests+"secrets-cases.yaml",
+		"--check", "registration,answers,cases,repeated,stage-lost,schema,details,errors,secrets,permissions", "--", "node", tests+"secrets-worker.js").CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The first worker is killed while its step waits for the greeter, and the next one runs the step again.
+func TestJavaScriptWorker_KilledInStep_NextOneFinishes(t *testing.T) {
 	t.Parallel()
 	script := node(t)
+	asked, free := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int32
+	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 1 {
+			close(asked)
+			<-free
+		}
+		greet(w, r)
+	}))
+	t.Cleanup(greeter.Close)
 	sys := harness.Start(t, harness.Options{Overlays: []string{nodeWorker + "/overlay"}})
 	id := sys.Provision(harness.Azure())
 	sys.Await(id, limit, "a wait for a worker", func(op *harness.Operation) bool {
@@ -141,14 +171,39 @@ func TestJavaScriptWorker_RealProcess_RunsStep(t *testing.T) {
 	})
 	path, err := exec.LookPath("node")
 	require.NoError(t, err)
-	worker := harness.Spawn(t, path, []string{"KEB_NATS_URL=" + sys.NATS()}, script)
+	metrics := testkit.Addr(t)
+	env := []string{
+		"KEB_NATS_URL=" + sys.NATS(), "KEB_STAGE_KEYS_FILE=" + filepath.Join(sys.DataDir, "keys"), "HELLO_URL=" + greeter.URL + "/",
+		"KEB_METRICS_ADDR=" + metrics,
+	}
+	first := harness.Spawn(t, path, env, script)
+	select {
+	case <-asked:
+	case <-t.Context().Done():
+		t.Fatalf("the step did not run:\n%s", first.Output())
+	}
+	first.Kill()
+	close(free)
+	second := harness.Spawn(t, path, env, script)
 	op := sys.AwaitEnd(id, "succeeded", limit)
-	if done := op.At(t, "Node_Greeting"); done.State != "succeeded" {
-		t.Errorf("the step is %+v", done)
+	for _, step := range []string{"Node_Greeting", "Hello_World"} {
+		if done := op.At(t, step); done.State != "succeeded" {
+			t.Errorf("%s is %+v", step, done)
+		}
 	}
-	worker.Stop()
-	if code := worker.ExitCode(limit); code != 0 {
-		t.Errorf("the worker ended with %d:\n%s", code, worker.Output())
+	if n := requests.Load(); n < 2 {
+		t.Errorf("the greeter was asked %d times, want at least 2", n)
 	}
-	fmt.Printf("operation %s of keb up with examples/node-worker/overlay succeeded, Node_Greeting by the worker in JavaScript\n", id)
+	checkMetrics(t, "http://"+metrics,
+		`keb_worker_steps_total{worker="node-greeter",step="Hello_World",outcome="succeeded"} 1`,
+		`keb_worker_step_duration_seconds_count{worker="node-greeter",step="Hello_World"} 1`,
+		`keb_worker_commands_ignored_total{worker="node-greeter",reason="quarantined"} 0`)
+	second.Stop()
+	if code := second.ExitCode(limit); code != 0 {
+		t.Errorf("the worker ended with %d:\n%s", code, second.Output())
+	}
+	if leak := "a-token-that-is-secret"; strings.Contains(first.Output()+second.Output(), leak) {
+		t.Errorf("the worker printed the token of the greeter")
+	}
+	fmt.Printf("operation %s of keb up with examples/node-worker/overlay succeeded, although a worker in JavaScript was killed in Hello_World\n", id)
 }
