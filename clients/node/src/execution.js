@@ -1,7 +1,7 @@
 // One execution of a step, without a bus: the operation that the step receives, and the result from what it does.
 import { maskText, REDACTED } from "./mask.js";
 import { OVERRIDES, overrideName, valueName } from "./memory.js";
-import { CANCELLED, chain, classified, Outcome, report, StepEnded, StepError, TIMEOUT } from "./outcome.js";
+import { CANCELLED, chain, classified, INTERNAL, Outcome, report, StepEnded, StepError, TIMEOUT } from "./outcome.js";
 import { cleanText, encodeJSON, isEventKey, storedSize } from "./wire.js";
 
 export const MAX_TIMER = 2 ** 31 - 1; // of Node, in milliseconds
@@ -11,8 +11,8 @@ const MAX_REMEMBERED = 512 << 10;
 const MIN_SECRET = 8; // shorter texts occur in ordinary words
 const MIN_SECRET_WORD = 24; // a word in a longer text, such as a token in a kubeconfig
 
-const internal = (message, cause) =>
-  new StepError({ message, cause, component: classified(cause)?.component, temporary: true });
+const internal = (message, cause) => new StepError({ message, cause, component: "keb", reason: INTERNAL, temporary: true });
+const invalid = (message) => new StepError({ message: `invalid result: ${message}`, reason: "err_step_result" });
 
 class StageLost extends Error {}
 
@@ -238,9 +238,10 @@ export async function execute(step, x) {
   if (Object.keys(s.patch).length) r.details = s.patch;
   if (s.invalid) {
     delete r.details;
-    Object.assign(r, { outcome: "failed", error: report(new Error(`invalid result: ${s.invalid.message}`)) });
+    Object.assign(r, { outcome: "failed", error: report(invalid(s.invalid.message), x.worker.name) });
   } else judge(r, returned === s.operation ? undefined : returned, error, ended);
   r.panicked = isBug(error);
+  if (r.panicked && r.error && r.outcome === "failed") r.error.reason = "err_step_panicked";
   if (r.panicked) x.log.error("step threw an unexpected error", { err: s.redact(String(error.stack)) });
   await settle(s, r);
   guard(s, r);
@@ -255,7 +256,7 @@ const isBug = (error) => [TypeError, ReferenceError, RangeError].some((kind) => 
 function judge(r, returned, error, ended) {
   const outcome = returned instanceof Outcome ? returned : undefined;
   if (returned !== undefined && !outcome) {
-    error = new Error(`invalid result: the step returned ${typeof returned}: return nothing, the operation, or an outcome such as retry(...)`);
+    error = invalid(`the step returned ${typeof returned}: return nothing, the operation, or an outcome such as retry(...)`);
   }
   const cause = outcome ? outcome.cause : error;
   const isAbort = chain(cause).some((e) => e === ended || e.name === "AbortError" || e.name === "TimeoutError");
@@ -264,27 +265,27 @@ function judge(r, returned, error, ended) {
     return Object.assign(r, { outcome: "retry", retryAfter: 0, error: { component: "keb", reason: CANCELLED, message: cleanText(ended.message) } });
   }
   if (isStop && ended.why === "stopping") {
-    const message = cleanText(`the worker stops: ${report(cause).message}`);
+    const message = cleanText(`the worker stops: ${report(cause, r.worker.name).message}`);
     return Object.assign(r, { outcome: "retry", retryAfter: 0, error: { component: "keb", reason: TIMEOUT, message }, interrupted: r.details === undefined });
   }
   if (outcome) {
     const { event, after } = outcome;
     if (event !== undefined && !isEventKey(event)) {
-      return judge(r, undefined, new Error("invalid result: event.key: want letters, digits, hyphens and underscores, with dots between them"));
+      return judge(r, undefined, invalid("event.key: want letters, digits, hyphens and underscores, with dots between them"));
     }
     Object.assign(r, { outcome: outcome.outcome, message: outcome.message ? cleanText(outcome.message) : undefined });
     if (outcome.outcome === "retry") Object.assign(r, { retryAfter: after / 1000, event: event && { key: event } });
-    if (cause !== undefined) r.error = report(cause);
+    if (cause !== undefined) r.error = report(cause, r.worker.name);
   } else if (error === undefined) r.outcome = "succeeded";
-  else if (isStop) Object.assign(r, { outcome: "retry", retryAfter: 0, error: { ...report(error), reason: TIMEOUT } });
-  else if (chain(error).some((e) => e instanceof StepError && e.temporary)) Object.assign(r, { outcome: "retry", retryAfter: 0, error: report(error) });
-  else Object.assign(r, { outcome: "failed", error: report(error) });
+  else if (isStop) Object.assign(r, { outcome: "retry", retryAfter: 0, error: { ...report(error, r.worker.name), reason: TIMEOUT } });
+  else if (chain(error).some((e) => e instanceof StepError && e.temporary)) Object.assign(r, { outcome: "retry", retryAfter: 0, error: report(error, r.worker.name) });
+  else Object.assign(r, { outcome: "failed", error: report(error, r.worker.name) });
 }
 
 /** Writes the stage memory of a step that is done. A lost memory overrides every other outcome. */
 async function settle(s, r) {
   const postpone = (error) => {
-    Object.assign(r, { outcome: "retry", message: undefined, retryAfter: 0, event: undefined, error: report(internal("stage memory", error)) });
+    Object.assign(r, { outcome: "retry", message: undefined, retryAfter: 0, event: undefined, error: report(internal("stage memory", error), r.worker.name) });
   };
   if (s.unreadable && (r.outcome === "failed" || r.outcome === "not completed")) postpone(s.unreadable);
   if (!s.isLost && (r.outcome === "succeeded" || r.outcome === "skipped")) {
@@ -303,8 +304,8 @@ function guard(s, r) {
   const leaking = Object.keys(r.details ?? {}).find((name) => texts(r.details[name]).some((text) => s.secrets.some((secret) => text.includes(secret))));
   if (leaking) {
     delete r.details;
-    const message = `invalid result: details member ${JSON.stringify(leaking)} holds a secret; keep secrets in the stage memory`;
-    Object.assign(r, { outcome: "failed", message: undefined, error: report(new Error(message)) });
+    const message = `details member ${JSON.stringify(leaking)} holds a secret; keep secrets in the stage memory`;
+    Object.assign(r, { outcome: "failed", message: undefined, error: report(invalid(message), r.worker.name) });
   }
   if (r.message) r.message = s.redact(r.message);
   if (r.error) r.error = { component: s.redact(r.error.component), reason: s.redact(r.error.reason), message: s.redact(r.error.message) };

@@ -80,7 +80,7 @@ export interface StepContext {
 export type Step = (op: Operation, context: StepContext) => Outcome | Operation | void | Promise<Outcome | Operation | void>;
 
 export interface StepErrorOptions {
-  /** The system at fault; "keb" by default. */
+  /** The system at fault; the worker by default. */
   component?: string;
   /** A short code, such as "err_http_status_code". */
   reason?: string;

@@ -59,12 +59,23 @@ export function chain(error) {
 
 export const classified = (error) => chain(error).find((e) => e instanceof StepError);
 
-/** Returns the error of a result, with the texts of all causes. */
-export function report(error) {
+const NETWORK = {
+  ECONNREFUSED: "err_connection_refused", ENOTFOUND: "err_unknown_host", EAI_AGAIN: "err_unknown_host", ETIMEDOUT: "err_network_timeout",
+  UND_ERR_CONNECT_TIMEOUT: "err_network_timeout", UND_ERR_HEADERS_TIMEOUT: "err_network_timeout", UND_ERR_BODY_TIMEOUT: "err_network_timeout",
+  ECONNRESET: "err_network", EPIPE: "err_network", EHOSTUNREACH: "err_network", ENETUNREACH: "err_network", UND_ERR_SOCKET: "err_network",
+};
+
+function reasonOf(errors) {
+  const given = errors.find((e) => e instanceof StepError && e.reason)?.reason;
+  if (given) return given;
+  if (errors.some((e) => e.why === "time limit")) return TIMEOUT;
+  return errors.map((e) => NETWORK[e.code] ?? (e.name === "TimeoutError" ? "err_network_timeout" : "")).find(Boolean) ?? "err_step_failed";
+}
+
+/** Returns the error of a result, with the texts of all causes. The worker is the component of an error without another one. */
+export function report(error, worker) {
   const errors = chain(error);
   const message = errors.length ? errors.map((e) => e.message || e.code).filter(Boolean).join(": ") : `the step threw ${typeof error}`;
-  const step = classified(error);
-  const timedOut = errors.some((e) => e.name === "TimeoutError" || e.why === "time limit");
-  const reason = step?.reason || errors.find((e) => e instanceof StepError && e.reason)?.reason || (timedOut ? TIMEOUT : INTERNAL);
-  return { component: cleanText(step?.component || "keb"), reason: cleanText(reason), message: cleanText(message || reason) };
+  const reason = reasonOf(errors);
+  return { component: cleanText(classified(error)?.component || worker), reason: cleanText(reason), message: cleanText(message || reason) };
 }
