@@ -180,7 +180,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 	p.forgive("404 (Not Found)") // the page of an unknown operation
 	orchestration := "/console/orchestrations/" + upgrade
 	for _, view := range []string{
-		"/console/", "/console/operations", "/console/operations?state=failed", "/console/operations?plan=none", "/console/operations/" + waiting.ID,
+		"/console/", "/console/operations", "/console/operations?state=failed", "/console/operations?plan=none", "/console/operations?filter=plan%3Dgcp", "/console/operations/" + waiting.ID,
 		"/console/operations/" + done.ID, "/console/operations/" + failed.ID, "/console/operations/" + cancelled.ID, "/console/operations/" + incomplete.ID,
 		"/console/operations/" + uuid.NewString(), "/console/workers", "/console/processes/provision", "/console/orchestrations", orchestration,
 		"/console/batches", "/console/batches/" + batch.ID, "/console/holds", "/console/actions", "/console/dead-letters", "/console/dead-letters/1",
@@ -192,6 +192,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 	for _, dialog := range [][]string{
 		{"/console/", "Keys"},
 		{"/console/operations?state=failed", "Save view…"},
+		{"/console/operations?filter=plan:gcp", "?"},
 		{"/console/operations?plan=gcp", "Act on all 2 that match…"},
 		{"/console/operations/" + waiting.ID, "Skip step…"},
 		{"/console/operations/" + waiting.ID, "Cancel…"},

@@ -169,3 +169,40 @@ func TestConsole_Lists_KeepOrderViewsAndPosition(t *testing.T) {
 		}
 	}
 }
+
+func TestConsole_FilterLanguage_FiltersViewsAndBatches(t *testing.T) {
+	t.Parallel()
+	thorough(t)
+	s := newSystem(t)
+	s.script.set("Register", fail("the system answered 503"))
+	s.start()
+	azure, aws, trial := provision("azure"), provision("aws"), provision("trial")
+	s.request(azure, aws, trial)
+	s.await(azure, "", "failed")
+	s.await(aws, "", "failed")
+	s.await(trial, "", "succeeded")
+
+	p := openTab(t, s)
+	p.forgive("400 (Bad Request)")
+	p.open("/console/operations")
+	p.shows("main", "3 operations")
+	p.click("button", "?")
+	p.shows("dialog", "Conditions", "error.message", "OR binds tighter than AND")
+	p.click("dialog button", "Close")
+	p.enter("#condition", "stat = failed"+kb.Enter)
+	p.shows(".list", `filter: at character 1: unknown field "stat": allowed are attempts,`)
+	eval[any](p, `(() => { const e = document.querySelector('#condition'); e.value = ''; e.dispatchEvent(new Event('input', {bubbles: true})); })(); undefined`)
+	p.enter("#condition", `error.message:503 AND NOT plan:(aws OR gcp)`+kb.Enter)
+	p.until("only one is listed", fmt.Sprintf(`document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tbody th a').title === '%s'`, azure.ID))
+	p.until("the address has the condition", `new URL(location).searchParams.get('filter') === 'error.message:503 AND NOT plan:(aws OR gcp)'`)
+
+	p.click("button", "Save view…")
+	p.enter(`dialog input`, "Broken")
+	p.click("dialog button", "Save")
+	p.click(".views a", "All")
+	p.until("the condition is empty", `document.querySelectorAll('tbody tr').length === 3 && document.querySelector('#condition').value === ''`)
+	p.click(".views a", "Broken")
+	p.until("the view has its condition", `document.querySelectorAll('tbody tr').length === 1 && document.querySelector('#condition').value.startsWith('error.message:503')`)
+	p.click("button", "Act on all 1 that match…")
+	p.shows("dialog", "filter=error.message:503 AND NOT plan:(aws OR gcp)", "1 operation")
+}

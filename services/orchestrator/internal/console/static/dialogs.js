@@ -194,6 +194,19 @@ function json(ctx, title, value) {
   return value === undefined ? null : [h('h4', null, title), code(JSON.stringify(value, null, 2), title, ctx.announce)];
 }
 
+/**
+ * Shows an explanation.
+ * @param {string} title
+ * @param {import('./vdom.js').Child} body
+ */
+export function tell(title, body) {
+  open((close) => [
+    h('h2', { id: 'dialog-title' }, title),
+    h('div', { class: 'dialog-body' }, body),
+    h('div', { class: 'buttons' }, h('button', { type: 'button', class: 'button primary', onclick: close, 'data-first': true }, 'Close')),
+  ], 'dialog-title');
+}
+
 /** What becomes of a step after a retry. @type {Record<string, string>} */
 const plans = { again: 'runs again', first: 'runs for the first time', unknown: 'condition not known yet' };
 

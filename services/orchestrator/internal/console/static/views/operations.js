@@ -2,7 +2,7 @@
 /** The list of operations: filters and order in the URL, saved views, pages by cursor, and live rows. */
 
 import { Resource, Unreachable } from '../api.js';
-import { ask } from '../dialogs.js';
+import { ask, tell } from '../dialogs.js';
 import { badge, count, dryMark, duration, errorLine, filterStates, instanceURL, kind, lasting, operationURL, plural, reasonOf, reasons, short, shownState, time, typeNames, usefulEnd, waitingWords } from '../format.js';
 import { select, shown, sorter, table, th } from '../parts.js';
 import { remember, remembered } from '../settings.js';
@@ -19,10 +19,31 @@ const mostNew = 1000;
 const pace = 250;
 
 /** The filters in the URL. */
-const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'waiting', 'instance', 'orchestration', 'since', 'until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until'];
+const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'waiting', 'instance', 'orchestration', 'since', 'until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until', 'filter'];
 
 /** The orders of the list. The API has an index for the first two; it sorts a limited number of operations by the others. @type {[string, string][]} */
 const orders = [['', 'Newest first'], ['oldest', 'Oldest first'], ['duration', 'Longest first'], ['attempts', 'Most attempts first'], ['state', 'State']];
+
+/** What the help of conditions shows. @type {[string, string][]} */
+const examples = [
+  ['state = failed AND error.component = edp', 'both must match'],
+  ['plan:(azure OR aws) AND NOT region = eu-*', 'one of two plans, and no region that begins with eu-'],
+  ['error.message:"status 503"', 'the text contains it'],
+  ['duration > 20m AND (waiting = failing OR attempts >= 10)', 'OR binds tighter than AND'],
+  ['created >= 24h AND finished:*', 'requested in the last 24 hours, and ended'],
+];
+
+/** The fields of conditions, by the form of their values. @type {[string, string][]} */
+const conditionFields = [
+  ['plan, region, instance, global_account, subaccount, runtime, shoot, message, error.component, error.reason, error.message', 'text; * stands for any characters'],
+  ['state, type, waiting', 'a state such as in_progress, a type, a reason such as no_worker'],
+  ['stage, step, worker, system', 'where an operation is, or where it failed'],
+  ['error, limit_name', 'the key of a group of errors or none, the name of a limit'],
+  ['id, orchestration, hold', 'a UUID'],
+  ['held, incomplete', 'true or false'],
+  ['attempts, duration', 'a number; 90s, 20m, 2h'],
+  ['created, started, finished', '2026-11-21T08:00:00Z, 2026-11-21, or 24h for 24 hours ago'],
+];
 
 /** @typedef {{name: string, query: string}} SavedView */
 
@@ -58,6 +79,7 @@ const plans = ['aws', 'azure', 'azure_lite', 'gcp', 'openstack', 'free', 'trial'
 export function operations(ctx) {
   let params = ctx.params;
   let search = params.get('q') ?? '';
+  let condition = params.get('filter') ?? '';
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let typing;
   /** The cursors of the previous pages that were visited. @type {string[]} */
@@ -212,6 +234,7 @@ export function operations(ctx) {
     query: (next, kept) => {
       params = next;
       if (document.activeElement?.getAttribute('type') !== 'search') search = params.get('q') ?? '';
+      condition = params.get('filter') ?? '';
       load(kept);
     },
     render: () => {
@@ -242,6 +265,13 @@ export function operations(ctx) {
                 }, 250);
               },
             })),
+          h('div', { class: 'field grow' }, h('label', { for: 'condition' }, 'Condition'), h('div', { class: 'with-help' },
+            h('input', {
+              id: 'condition', name: 'filter', value: condition, placeholder: examples[0][0], maxlength: 2000, autocomplete: 'off', autocapitalize: 'off', spellcheck: 'false', class: 'mono',
+              oninput: (/** @type {any} */ e) => { condition = e.target.value; },
+              onchange: () => filter({ filter: condition.trim() }),
+            }),
+            h('button', { type: 'button', class: 'button', 'aria-label': 'Help for conditions', onclick: explainConditions }, '?'))),
           select('Type', 'type', [['', 'All types'], ...Object.entries(typeNames)], params.get('type') ?? '', (v) => filter({ type: v })),
           select('Plan', 'plan', [['', 'All plans'], ...plans], params.get('plan') ?? '', (v) => filter({ plan: v })),
           select('Waits for', 'waiting', [['', 'Anything'], ...Object.entries(reasons)], params.get('waiting') ?? '', (v) => filter({ waiting: v })),
@@ -306,6 +336,17 @@ export function operations(ctx) {
   }
 }
 
+/** Shows the help of conditions. */
+function explainConditions() {
+  const list = (/** @type {string} */ heading, /** @type {[string, string][]} */ rows) => [h('h3', null, heading),
+    h('dl', { class: 'explained' }, rows.map(([code, what]) => h('div', { key: code }, h('dt', null, h('code', null, code)), h('dd', null, what))))];
+  tell('Conditions', [
+    h('p', null, 'A condition compares fields with values by = != < <= > >= and : (has). It is the language of AIP-160. Press Enter to apply it.'),
+    list('Examples', examples), list('Fields', conditionFields),
+    h('p', { class: 'muted' }, 'NOT and != also select operations without the field. field:* selects those with any value. Quote a value with spaces.'),
+  ]);
+}
+
 /** Reports whether the API sorts a limited number of operations. @param {URLSearchParams} params */
 const bounded = (params) => ['duration', 'attempts', 'state'].includes(params.get('sort') ?? '');
 
@@ -352,7 +393,7 @@ function matches(o, params) {
   const q = params.get('q');
   return (has('state', o.state) || has('state', shownState(o))) && has('type', o.type) && has('plan', o.plan) && has('step', o.step) && has('waiting', o.waiting?.reason)
     && has('worker', o.waiting?.worker) && has('instance', o.instanceId) && has('orchestration', o.orchestrationId)
-    && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName, o.runtimeName].includes(q)) && !['until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until'].some((name) => params.get(name));
+    && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName, o.runtimeName].includes(q)) && !['until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until', 'filter'].some((name) => params.get(name));
 }
 
 /** @param {any} d */
