@@ -152,6 +152,19 @@ type CancelNotice struct {
 	Reason string `json:"reason"`
 }
 
+// MaxProgress is the maximum length of the message of a ProgressNotice, in bytes.
+const MaxProgress = 200
+
+// ProgressNotice says how far the step is that executes a command. It is shown while the step runs, and not stored. A worker sends at most
+// one per second for a command.
+type ProgressNotice struct {
+	CommandRef
+	// Message is a human-readable text, for example "3 of 7 nodes", of at most MaxProgress bytes.
+	Message string `json:"message"`
+	// Percent is from 0 to 100; absent if the step does not know it.
+	Percent *int `json:"percent,omitempty"`
+}
+
 // CredentialsRequest claims one kind of sealed credentials of an instance, for the step whose command the worker has.
 type CredentialsRequest struct {
 	InstanceID  string `json:"instanceId"`

@@ -76,7 +76,7 @@ func WorkerUser(name string) User {
 		slices.Concat(
 			consumeSubjects(CommandsConsumer(name)),
 			[]string{
-				ResultSubject(name, "*"), AskCredentialsAs(name), AskKeepAs(name), AskKeptAs(name), AskCurrentAs(name),
+				ResultSubject(name, "*"), AskCredentialsAs(name), AskKeepAs(name), AskKeptAs(name), AskCurrentAs(name), ProgressSubject(name),
 				stageValues, stageReadMany, stageReadOne, stageInfo,
 			},
 		),
@@ -91,7 +91,7 @@ func brokerUser() User {
 		slices.Concat(
 			consumeSubjects(CommandsConsumer(UserBroker)),
 			consumeSubjects(FactsConsumer(UserBroker)),
-			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", AskCurrentAs(UserBroker), "keb.ask.runtime.*"},
+			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", AskCurrentAs(UserBroker), ProgressSubject(UserBroker), "keb.ask.runtime.*"},
 		),
 		append(servedSubjects(UserBroker), AskCredentialsAs("*"), AskKeepAs("*"), AskKeptAs("*")),
 	)
@@ -126,7 +126,7 @@ func orchestratorUser() User {
 		publish = append(publish, "$JS.API.CONSUMER.CREATE."+stream+".>")
 	}
 	return user(UserOrchestrator, true, publish, []string{
-		"keb.ask.orchestrator.*", AskCurrentAs("*"), "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits,
+		"keb.ask.orchestrator.*", AskCurrentAs("*"), "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, ProgressSubject("*"),
 		"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*",
 	})
 }

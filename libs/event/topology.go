@@ -188,6 +188,15 @@ const NoticeOperations = "keb.notice.operations"
 // ExecuteBefore.
 func CancelSubject(worker string) string { return "keb.worker." + worker + ".cancel" }
 
+// ProgressSubject returns the subject on which a worker reports, outside of any stream, how far a running step is:
+// "keb.worker.<worker>.progress". The payload is a ProgressNotice. A notice may be lost; only this worker may publish on it.
+func ProgressSubject(worker string) string { return "keb.worker." + worker + ".progress" }
+
+// WorkerOfProgress returns the worker in a ProgressSubject.
+func WorkerOfProgress(subject string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(subject, "keb.worker."), ".progress")
+}
+
 // NoticeHolds is the subject on which orchestrators notify each other, outside of any stream, that the holds have changed. It has no
 // payload. A notice may be lost, so listeners also poll the database.
 const NoticeHolds = "keb.notice.holds"

@@ -128,6 +128,16 @@ func (r CurrentRequest) Validate() error {
 }
 
 // Validate reports the first member that violates the contract. The error is a *FieldError.
+func (n ProgressNotice) Validate() error {
+	var c checks
+	c.word("operationId", n.OperationID)
+	c.positive("cursor", n.Cursor)
+	c.require(len(n.Message) <= MaxProgress, "message", "has %d bytes: want at most %d", len(n.Message), MaxProgress)
+	c.require(n.Percent == nil || *n.Percent >= 0 && *n.Percent <= 100, "percent", "is out of range: want 0 to 100")
+	return c.err
+}
+
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (r Result) Validate() error {
 	var c checks
 	r.check(&c)

@@ -159,18 +159,21 @@ func networkReason(err error) string {
 }
 
 // cleanMessage returns s as valid UTF-8 of at most maxMessage bytes, without NUL, which Postgres cannot store.
-func cleanMessage(s string) string {
+func cleanMessage(s string) string { return cut(s, maxMessage) }
+
+// cut returns s as valid UTF-8 of at most limit bytes, without NUL.
+func cut(s string, limit int) string {
 	const more = "..."
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
 	}
 	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
-	if len(s) <= maxMessage {
+	if len(s) <= limit {
 		return s
 	}
-	cut := maxMessage - len(more)
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
+	end := limit - len(more)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
 	}
-	return s[:cut] + more
+	return s[:end] + more
 }

@@ -26,6 +26,8 @@ type Execution struct {
 	// Keep stores a value in the broker, and Kept reads it; nil means that there is no broker.
 	Keep func(ctx context.Context, request event.KeepRequest) error
 	Kept func(ctx context.Context, request event.KeptRequest) (json.RawMessage, error)
+	// Progress receives each report of Operation.Progress; nil drops them. It must not block.
+	Progress func(event.ProgressNotice)
 	// Log is the step's logger; nil discards its logs.
 	Log *slog.Logger
 	// Now is the clock; nil means time.Now.

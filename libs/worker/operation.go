@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -69,10 +68,7 @@ func (op Operation) Parameters(into any) error {
 	if len(op.session.parameters) == 0 {
 		return nil
 	}
-	if err := json.Unmarshal(op.session.parameters, into); err != nil {
-		return fmt.Errorf("parameters: %w", err)
-	}
-	return nil
+	return decode("parameters", op.session.parameters, into)
 }
 
 // Details decodes the details that a worker has saved in this or an earlier operation of the instance into a pointer. It
@@ -86,10 +82,7 @@ func (op Operation) Details(worker string, into any) error {
 	if err != nil || part == nil {
 		return err
 	}
-	if err := json.Unmarshal(part, into); err != nil {
-		return fmt.Errorf("details of worker %q: %w", worker, err)
-	}
-	return nil
+	return decode(fmt.Sprintf("details of worker %q", worker), part, into)
 }
 
 // SaveDetails saves members of this worker's own details. own must encode to a JSON object of at most

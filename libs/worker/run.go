@@ -40,16 +40,19 @@ func (p *pool) run(stop context.Context, t *taken) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer p.begin(t, cancel).Stop()
+	reports := &progress{send: p.w.notifyProgress, every: progressEvery}
+	defer reports.close()
 	r := Execute(ctx, t.step, Execution{
-		Command: t.command,
-		Worker:  event.Worker{Name: p.w.cfg.Name, Version: p.w.cfg.Version},
-		Memory:  p.w.memoryFor(&t.command),
-		Claim:   p.w.claim,
-		Keep:    p.w.keep,
-		Kept:    p.w.kept,
-		Log:     p.logOf(t, span),
-		Now:     p.w.deps.Now,
-		wanted:  func() bool { return !p.returned(t) || p.awaitWanted(t) },
+		Command:  t.command,
+		Worker:   event.Worker{Name: p.w.cfg.Name, Version: p.w.cfg.Version},
+		Memory:   p.w.memoryFor(&t.command),
+		Claim:    p.w.claim,
+		Keep:     p.w.keep,
+		Kept:     p.w.kept,
+		Progress: reports.report,
+		Log:      p.logOf(t, span),
+		Now:      p.w.deps.Now,
+		wanted:   func() bool { return !p.returned(t) || p.awaitWanted(t) },
 	})
 	endSpan(span, &r)
 	again.end(r.interrupted)
@@ -149,6 +152,16 @@ func (w *Worker) kept(ctx context.Context, request event.KeptRequest) (json.RawM
 		err = ErrKeptBroken
 	}
 	return answer.Value, err
+}
+
+// notifyProgress reports how far a step is. A lost report does no harm.
+func (w *Worker) notifyProgress(n event.ProgressNotice) {
+	if !w.deps.Bus.NATS().IsConnected() {
+		return // it would be outdated when the connection is back
+	}
+	if err := w.deps.Bus.Notify(event.ProgressSubject(w.cfg.Name), n); err != nil {
+		w.log.Debug("progress not reported", "operation_id", n.OperationID, "err", err)
+	}
 }
 
 func (w *Worker) askBroker(ctx context.Context, subject string, request, answer any) error {

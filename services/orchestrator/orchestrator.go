@@ -97,6 +97,7 @@ type Orchestrator struct {
 	archive        *retention.Retention
 	recovery       *recovery.Recovery
 	workers        *liveness.Liveness
+	progress       *liveness.Progress
 	holds          *hold.Cache
 	limits         *limit.Cache
 	orchestrations *orchestration.Controller
@@ -170,6 +171,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.changes = stream.New(stream.Config{
 		Every: changesEvery, Reconcile: reconcileEvery, Buffer: clientBuffer, MaxClients: maxClients,
 	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
+	o.progress = liveness.NewProgress(o.deps.Bus.NATS(), o.changes.Refresh, o.deps.Now, o.deps.Log)
 	o.dispatch, err = dispatch.New(dispatch.Config{BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: dispatch.Postgres{Store: o.store}, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
 		Holds: o.holds, Limits: o.limits, Backlog: o.deps.Bus, Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
@@ -216,7 +218,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	}
 	o.api = operatorapi.New(operatorapi.Deps{
 		Links:      links,
-		Operations: o.store, Troubles: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Actor: o.dispatch, Facts: o.dispatch,
+		Operations: o.store, Troubles: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Progress: o.progress, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, FailedSteps: o.store, Memberships: orchestrations, Asker: o.deps.Bus, Wake: o.orchestrations.Wake,
 		Plans: func(ctx context.Context) ([]string, error) { return orchestration.KnownPlans(ctx, o.deps.Bus) }, Now: o.deps.Now, Log: o.deps.Log,
 		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed, CurrentLimits: o.currentLimits,
@@ -436,6 +438,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
 	group.Add("recovery", o.recovery.Run)
 	group.Add("workers", o.workers.Run)
+	group.Add("progress", o.progress.Run)
 	group.Add("holds", o.holds.Run)
 	group.Add("limits", o.limits.Run)
 	group.Add("admission", o.dispatch.RunAdmission)

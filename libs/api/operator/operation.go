@@ -3,6 +3,7 @@ package operator
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -75,6 +76,8 @@ type Operation struct {
 	WaitingFor string `json:"waitingFor,omitempty"`
 	// Waiting is absent once the operation has ended.
 	Waiting *Waiting `json:"waiting,omitempty"`
+	// Progress is how far the step in execution is. It is absent unless its worker has reported it.
+	Progress *StepProgress `json:"progress,omitempty"`
 	// Budget is the limit of the step in waiting. It is absent unless the operation is at a step of a worker.
 	Budget *Budget `json:"budget,omitempty"`
 	// CancelRequested is why the operation will be cancelled when its current step returns a result.
@@ -99,6 +102,24 @@ type Operation struct {
 	// Purpose distinguishes the operations of a suspension: suspension and expiry are deprovisionings that keep the instance, unsuspension is
 	// a provisioning that makes its runtime again. It is absent from all others.
 	Purpose event.Purpose `json:"purpose,omitempty"`
+}
+
+// StepProgress is what a worker has reported about a running step. It is not stored.
+type StepProgress struct {
+	// Message is for example "3 of 7 nodes".
+	Message string `json:"message"`
+	// Percent is from 0 to 100; absent if the step does not know it.
+	Percent *int `json:"percent,omitempty"`
+	// At is when the report came.
+	At time.Time `json:"at"`
+}
+
+// String returns the message with the percentage.
+func (p *StepProgress) String() string {
+	if p.Percent == nil {
+		return p.Message
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s (%d %%)", p.Message, *p.Percent))
 }
 
 // Cause is a step that failed when its operation was cancelled.

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,6 +83,8 @@ type Result struct {
 	Message    string
 	// EventKey is the key of the event that the step waits for; empty for none.
 	EventKey string
+	// Progress are the reports of the step, in their order. A worker sends at most one per second.
+	Progress []event.ProgressNotice
 	// Error is nil unless the step returned an error.
 	Error *event.Error
 	// Details is the patch of the worker's own details; nil if the step saved none.
@@ -113,6 +116,7 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 		t.Fatalf("workertest: %v", err)
 	}
 	start := time.Now()
+	reported := &reports{}
 	r := worker.Execute(t.Context(), step, worker.Execution{
 		Command: command,
 		Worker:  event.Worker{Name: op.Worker, Version: "test"},
@@ -122,14 +126,15 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 			op.Kept[op.Worker] = request.Value
 			return nil
 		},
-		Kept: func(context.Context, event.KeptRequest) (json.RawMessage, error) { return op.Kept[op.Worker], nil },
+		Kept:     func(context.Context, event.KeptRequest) (json.RawMessage, error) { return op.Kept[op.Worker], nil },
+		Progress: reported.add,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})).
 			With("step", step.Name()),
 		Now: func() time.Time { return op.Now.Add(time.Since(start)) },
 	})
 	result := Result{
 		Outcome: r.Outcome, RetryAfter: r.RetryAfter, Message: r.Message, Error: r.Error,
-		operation: op, patch: r.Details, memory: memory.values,
+		Progress: reported.all(), operation: op, patch: r.Details, memory: memory.values,
 	}
 	if r.Event != nil {
 		result.EventKey = r.Event.Key
@@ -143,6 +148,24 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 		t.Fatalf("workertest: %v", err)
 	}
 	return result
+}
+
+// reports are what the goroutines of a step have reported.
+type reports struct {
+	mu   sync.Mutex
+	sent []event.ProgressNotice
+}
+
+func (r *reports) add(n event.ProgressNotice) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = append(r.sent, n)
+}
+
+func (r *reports) all() []event.ProgressNotice {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.sent)
 }
 
 // Then returns the operation after the step for the next step of the stage, with the saved details and the stage

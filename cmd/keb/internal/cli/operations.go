@@ -246,6 +246,9 @@ func where(op *operator.Operation) string {
 	if !op.Final() && op.WaitingFor != "" {
 		parts = append(parts, "waits for: "+op.WaitingFor)
 	}
+	if op.Progress != nil {
+		parts = append(parts, "progress: "+op.Progress.String())
+	}
 	switch {
 	case op.Cause != nil:
 		parts = append(parts, "was failing at "+op.Cause.Step+": "+op.Cause.Error.String())

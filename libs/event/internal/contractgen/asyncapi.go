@@ -96,6 +96,7 @@ const registration = "A worker announces itself as a NATS micro service (ADR-32 
 	"answer contains has no worker. An endpoint at keb.worker.{worker}.ping that returns the same data as JSON is customary. " +
 	"On keb.worker.{worker}.cancel, which is on no stream, the orchestrator notifies all replicas of a worker of a command that should end early, " +
 	"with the JSON {\"operationId\", \"cursor\", \"reason\"}: the worker ends the step and publishes its result as usual. A notice may be lost. " +
+	"On keb.worker.{worker}.progress, which is on no stream, a worker may report how far a running step is, with the JSON {\"operationId\", \"cursor\", \"message\", \"percent\"}. " +
 	"Facts are published at least once, even if an orchestrator is killed, and the facts of an operation have no gaps. A repeated fact has the " +
 	"same ce-id; readers must ignore it. Facts may arrive late and out of order; the cursor orders the facts of an operation. After KEB_FACTS was lost, " +
 	"\"keb facts replay --since\" publishes the facts again from the history of operations; consecutive tries of a step with the " +

@@ -84,6 +84,11 @@ type Workers interface {
 	Workers() []liveness.Worker
 }
 
+// Progress finds how far running steps are.
+type Progress interface {
+	Of(worker string, command event.CommandRef) (liveness.Report, bool)
+}
+
 // Actor applies the actions of operators.
 type Actor interface {
 	Act(ctx context.Context, operationID string, e engine.Event) error
@@ -97,6 +102,7 @@ type Deps struct {
 	Census      Census
 	Definitions Definitions
 	Workers     Workers
+	Progress    Progress
 	Actor       Actor
 	Facts       Facts
 	Counts      Counts

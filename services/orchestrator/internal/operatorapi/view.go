@@ -149,6 +149,7 @@ func (a *API) view(r *store.Row, p *process.Process, s extras) operator.Operatio
 	}
 	o.Waiting = a.waiting(r, p, s)
 	o.WaitingFor = o.Waiting.String()
+	o.Progress = a.progress(r, p)
 	o.Budget = a.budget(r, p)
 	if !r.Status.Final() {
 		o.CancelRequested = r.CancelReason
@@ -209,6 +210,18 @@ func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Wait
 	}
 	w.Worker, w.Step = step.Worker, step.Name
 	return w
+}
+
+// progress returns how far the step in execution is; nil if its worker has not said so.
+func (a *API) progress(r *store.Row, p *process.Process) *operator.StepProgress {
+	if !r.InFlight() {
+		return nil
+	}
+	report, ok := a.deps.Progress.Of(engine.Awaited(p, &r.State), event.CommandRef{OperationID: r.Operation.ID, Cursor: r.AwaitedCursor()})
+	if !ok {
+		return nil
+	}
+	return &operator.StepProgress{Message: report.Message, Percent: report.Percent, At: report.At}
 }
 
 // budget returns the budget of the step that an operation stands at; nil if it is not at a step.

@@ -154,6 +154,15 @@ func (h *Hub) receiveNotice(m *nats.Msg) {
 	h.want(ids)
 }
 
+// Refresh sends operations to the clients of this process again, because something is shown with them that is not stored.
+func (h *Hub) Refresh(operationIDs ...string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isLive {
+		h.want(operationIDs)
+	}
+}
+
 // want marks operations to be read. h must be locked.
 func (h *Hub) want(ids []string) {
 	for _, id := range ids {

@@ -7,11 +7,12 @@ import { h } from './vdom.js';
 /**
  * @typedef {{component?: string, reason?: string, message?: string}} OperationError
  * @typedef {{reason: string, since?: string, until?: string, worker?: string, step?: string, operation?: string, event?: string}} Waiting
+ * @typedef {{message: string, percent?: number, at: string}} StepProgress
  * @typedef {{attempts: number, limit: string, nextTryAt?: string, endsAt: string, secondsLeft: number, onTimeout: string}} Budget
  * @typedef {{
  *   id: string, type: string, state: string, incomplete?: boolean, instanceId: string, plan: string, stage?: string, step?: string, purpose?: string,
  *   cause?: {stage: string, step: string, error: OperationError, since: string, attempts: number}, stageAttempt?: number, stepAttempt?: number, cursor: number, message?: string, error?: OperationError, notCompleted: string[],
- *   waitingFor?: string, waiting?: Waiting, budget?: Budget, cancelRequested?: string, dueAt?: string, createdAt: string, startedAt?: string,
+ *   waitingFor?: string, waiting?: Waiting, progress?: StepProgress, budget?: Budget, cancelRequested?: string, dueAt?: string, createdAt: string, startedAt?: string,
  *   finishedAt?: string, globalAccountId?: string, subaccountId?: string, runtimeName?: string, shootName?: string, region?: string,
  *   orchestrationId?: string
  * }} Operation
@@ -317,6 +318,17 @@ export function operationsURL(filter) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(filter)) if (value) query.set(name, value);
   return '/console/operations' + (query.size ? `?${query}` : '');
+}
+
+/**
+ * Renders how far a running step is.
+ * @param {StepProgress} p
+ * @param {number} now
+ * @returns {import('./vdom.js').Child}
+ */
+export function progressWords(p, now) {
+  return [p.message, p.percent === undefined ? null : [' ', h('progress', { max: 100, value: p.percent, 'aria-label': 'Progress of the step' }), ` ${p.percent} %`],
+    h('span', { class: 'muted' }, ' ', h('time', { datetime: p.at, title: absolute(p.at) }, relative(p.at, now)))];
 }
 
 /**

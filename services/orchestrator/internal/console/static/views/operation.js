@@ -3,7 +3,7 @@
 
 import { Refusal, Resource } from '../api.js';
 import { operationActions, showTry } from '../dialogs.js';
-import { absolute, badge, budgetWords, clock, colour, count, dryMark, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, name, operationsURL, plural, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
+import { absolute, badge, budgetWords, clock, colour, count, dryMark, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, name, operationsURL, plural, progressWords, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
 import { code, copy, panes, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { linesByStep, map, stepKey, timeline } from '../timeline.js';
@@ -132,8 +132,14 @@ export function operation(ctx) {
     if (stuck) {
       return h('div', { class: `callout edge-${colour(w.reason)}` }, sign(w.reason), h('div', null,
         h('p', null, h('b', null, 'Waiting: '), w.step && w.step !== o.step ? ['step ', h('code', null, w.step), ' '] : null, words),
+        o.progress ? h('p', null, h('b', null, 'Progress: '), progressWords(o.progress, now)) : null,
         o.error ? failure(o.error) : o.message ? h('p', { class: 'message' }, o.message) : null,
         o.budget ? h('p', { class: 'muted' }, budgetWords(o.budget, now)) : null));
+    }
+    if (o.progress) {
+      return h('div', { class: `callout edge-${colour('executing')}` }, sign('executing'), h('div', null,
+        h('p', null, h('b', null, 'Progress'), o.step ? [' of ', h('code', null, o.step)] : null, ': ', progressWords(o.progress, now)),
+        o.error ? failure(o.error) : null));
     }
     if (o.error && o.state !== 'succeeded') {
       return h('div', { class: 'callout edge-bad' }, sign('failed'), h('div', null,
@@ -198,6 +204,7 @@ export function operation(ctx) {
         ['Worker', step.worker],
         ['Tries', step.attempts > 0 && count(step.attempts)],
         ['First tried', step.firstTriedAt && h('time', { datetime: step.firstTriedAt, title: absolute(step.firstTriedAt) }, stamp(step.firstTriedAt))],
+        ['Progress', here && o.progress && progressWords(o.progress, now)],
         ['Waits for', here && o.waiting && o.waiting.reason !== 'executing' && waitingWords(o, now)],
       ].map(([label, value]) => (value ? [h('dt', null, label), h('dd', null, value)] : null)),
       step.error || step.message ? h('dt', null, step.error ? 'Last error' : 'Message') : null,
