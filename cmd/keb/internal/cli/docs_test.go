@@ -81,7 +81,7 @@ func try(args []string, whole bool) error {
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	for _, start := range []string{"README.md", "CHANGELOG.md", "docs", "deploy", "examples"} {
+	for _, start := range []string{"README.md", "CHANGELOG.md", "docs", "deploy", "examples", "cmd/keb/internal/scaffold"} {
 		err := filepath.WalkDir(filepath.Join(repository, start), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".md") {
 				return err
