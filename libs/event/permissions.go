@@ -106,7 +106,7 @@ func orchestratorUser() User {
 		consumeSubjects(SignalsConsumer()),
 		consumeSubjects(WebhooksConsumer(nil, time.Time{})),
 		[]string{
-			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, CancelSubject("*"), AskInstances, AskInstance, AskFind, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
+			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, NoticeOverlays, CancelSubject("*"), AskInstances, AskInstance, AskFind, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
 			"$JS.API.STREAM.MSG.GET." + string(StreamDead), "$JS.API.STREAM.MSG.DELETE." + string(StreamDead),
 			"$JS.API.CONSUMER.MSG.NEXT." + string(StreamDead) + ".*", "keb.request.*", "keb.result.*.*", SignalSubject(">"),
@@ -126,7 +126,7 @@ func orchestratorUser() User {
 		publish = append(publish, "$JS.API.CONSUMER.CREATE."+stream+".>")
 	}
 	return user(UserOrchestrator, true, publish, []string{
-		"keb.ask.orchestrator.*", AskCurrentAs("*"), "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, ProgressSubject("*"),
+		"keb.ask.orchestrator.*", AskCurrentAs("*"), "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, NoticeOverlays, ProgressSubject("*"),
 		"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*",
 	})
 }

@@ -204,6 +204,9 @@ const NoticeHolds = "keb.notice.holds"
 // NoticeLimits is the same for the limits.
 const NoticeLimits = "keb.notice.limits"
 
+// NoticeOverlays is the same for the applied overlays.
+const NoticeOverlays = "keb.notice.overlays"
+
 // DeadSubject returns the subject of unreadable messages of a stream.
 func DeadSubject(s Stream) string { return "keb.dead." + string(s) }
 

@@ -30,12 +30,15 @@ type Config struct {
 	Database postgres.Address
 	// Encrypted reports whether the operator API has TLS. Cookies are then sent only over TLS.
 	Encrypted bool
-	// Overlays lists folders with overlay files, in the order in which they are applied.
+	// Overlays lists folders with overlay files, in the order in which they are applied. Changed files apply to new operations without a
+	// restart.
 	Overlays []string `env:"KEB_OVERLAYS"`
 	// Processes replaces the built-in process definitions, for tests and benchmarks.
 	Processes fs.FS `env:"-"`
 	// SweepEvery is the longest time between two sweeps, for tests; zero means one second.
 	SweepEvery time.Duration `env:"-"`
+	// WatchEvery is the interval at which the overlay folders are read, for tests; zero means one second.
+	WatchEvery time.Duration `env:"-"`
 	// BatchTimeout limits the commit and the publication of a batch of results, requests or due operations. The rest of the batch is
 	// processed again later.
 	BatchTimeout time.Duration `env:"KEB_BATCH_TIMEOUT" envDefault:"10s"`
@@ -82,6 +85,7 @@ func (c Config) completed() Config {
 	if c.Processes == nil {
 		c.Processes = processes.FS
 	}
+	c.WatchEvery = cmp.Or(c.WatchEvery, time.Second)
 	c.SweepEvery = cmp.Or(c.SweepEvery, time.Second)
 	c.AskWorkersEvery = cmp.Or(c.AskWorkersEvery, 3*time.Second)
 	c.OrchestrationsEvery = cmp.Or(c.OrchestrationsEvery, time.Second)
@@ -116,7 +120,7 @@ func (c Config) Validate() error {
 		problems = append(problems, fmt.Errorf("KEB_ARCHIVE_KEEP: %s: must not be shorter than KEB_OPERATIONS_KEEP, which is %s",
 			c.KeepArchive, full.KeepOperations))
 	}
-	if _, err := c.load(); err != nil {
+	if err := c.completed().validateProcesses(); err != nil {
 		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
@@ -135,20 +139,29 @@ func (c Config) validateAccess() []error {
 	return problems
 }
 
-func (c Config) load() (process.Set, error) {
-	c = c.completed()
-	overlays := make([]fs.FS, 0, len(c.Overlays))
+// files returns the process files and the overlay folders.
+func (c Config) files() (builtIn []process.File, folders []fs.FS, err error) {
+	if builtIn, err = process.ReadFiles(c.Processes); err != nil {
+		return nil, nil, fmt.Errorf("load processes: %w", err)
+	}
 	for _, dir := range c.Overlays {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("KEB_OVERLAYS: %q is not a readable folder", dir)
+			return nil, nil, fmt.Errorf("KEB_OVERLAYS: %q is not a readable folder", dir)
 		}
-		overlays = append(overlays, process.Named(dir, os.DirFS(dir)))
+		folders = append(folders, process.Named(dir, os.DirFS(dir)))
 	}
-	set, err := process.Load(c.Processes, overlays...)
+	return builtIn, folders, nil
+}
+
+func (c Config) validateProcesses() error {
+	_, folders, err := c.files()
 	if err != nil {
-		return nil, fmt.Errorf("load processes: %w", err)
+		return err
 	}
-	return set, nil
+	if _, err := process.Load(c.Processes, folders...); err != nil {
+		return fmt.Errorf("load processes: %w", err)
+	}
+	return nil
 }
 
 // loadPolicy returns nil if the path is empty.

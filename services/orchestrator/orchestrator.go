@@ -26,7 +26,6 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/batch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
 	"github.com/kyma-project/keb/services/orchestrator/internal/console"
-	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
@@ -34,6 +33,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
+	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
 	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
 	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -90,7 +90,7 @@ type Orchestrator struct {
 	deps           Deps
 	pools          map[string]*sqlx.DB
 	store          *store.Store
-	set            process.Set
+	processes      *overlay.Cache
 	dispatch       *dispatch.Dispatcher
 	purger         *dispatch.Purger
 	timer          *timer.Timer
@@ -128,11 +128,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Orchestrator, error) {
 	if deps.Health == nil {
 		deps.Health = service.NewHealth()
 	}
-	set, err := cfg.load()
-	if err != nil {
-		return nil, err
-	}
-	o := &Orchestrator{cfg: cfg, deps: deps, pools: map[string]*sqlx.DB{}, set: set}
+	o := &Orchestrator{cfg: cfg, deps: deps, pools: map[string]*sqlx.DB{}}
 	if err := o.open(ctx); err != nil {
 		return nil, errors.Join(err, o.Close())
 	}
@@ -154,10 +150,10 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if o.store, err = store.New(ctx, commit, read); err != nil {
 		return err
 	}
-	definitions, err := definition.New(ctx, o.store, o.set, o.deps.Now())
-	if err != nil {
+	if o.processes, err = o.openProcesses(ctx); err != nil {
 		return err
 	}
+	definitions := o.processes.Definitions()
 	o.workers = liveness.New(liveness.Config{
 		Every: o.cfg.AskWorkersEvery, Timeout: o.cfg.AskWorkersEvery / 4, Grace: 2 * o.cfg.AskWorkersEvery,
 	}, o.deps.Bus.NATS(), o.deps.Now, o.deps.Log)
@@ -165,7 +161,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, looker, o.deps.Now, o.deps.Log)
 	o.holds = hold.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), o.deps.Now, o.timer.Wake, o.deps.Log)
 	o.limits = limit.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), func() { o.dispatch.WakeGrants() }, o.deps.Log)
-	looker.holds, looker.limits = o.holds, o.limits
+	looker.holds, looker.limits, looker.processes = o.holds, o.limits, o.processes
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
 	o.changes = stream.New(stream.Config{
@@ -225,7 +221,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Batches: batches, WakeBatches: o.batches.Wake, Webhooks: store.NewWebhooks(write, read), WebhookService: o.webhooks,
 		LocalWebhooks: o.cfg.LocalWebhooks,
 		Signals:       o.dispatch, DeadLetters: o.deps.Bus, Commands: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
-		Counts: o.tally, Changes: o.changes,
+		Counts: o.tally, Changes: o.changes, Overlays: o.processes, OverlayVersions: o.store,
 	})
 	o.gate.guard.OnRefusal(o.api.Refused)
 	o.gate.guard.AllowSender(operatorapi.IsEvent)
@@ -238,6 +234,26 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.deps.Health.Add("postgres", o.store.Ping)
 	o.deps.Health.Add("nats", o.deps.Bus.Ready)
 	return nil
+}
+
+// openProcesses combines the processes with the overlays. After a change of them, the consumers of new workers are created, and the metrics of new
+// steps.
+func (o *Orchestrator) openProcesses(ctx context.Context) (*overlay.Cache, error) {
+	builtIn, folders, err := o.cfg.files()
+	if err != nil {
+		return nil, err
+	}
+	return overlay.Open(ctx, overlay.Config{
+		WatchEvery: o.cfg.WatchEvery, Timeout: o.cfg.BatchTimeout, BuiltIn: builtIn, Folders: folders,
+	}, overlay.Deps{
+		Store: o.store, NATS: o.deps.Bus.NATS(), Now: o.deps.Now, Log: o.deps.Log,
+		Changed: func(ctx context.Context) {
+			o.dispatch.PrepareMetrics()
+			if err := o.deps.Bus.EnsureAll(ctx, o.consumers()); err != nil {
+				o.deps.Log.Warn("streams and consumers are not complete; the next check creates them", "err", err)
+			}
+		},
+	})
 }
 
 func (o *Orchestrator) currentLimits() *limit.Set {
@@ -255,6 +271,9 @@ func (o *Orchestrator) observe(standing *census.Census) error {
 		if err := r.Register(collectors.NewDBStatsCollector(db.DB, name)); err != nil {
 			return fmt.Errorf("register the metrics of pool %s: %w", name, err)
 		}
+	}
+	if err := o.processes.Register(r); err != nil {
+		return fmt.Errorf("register the gauges of overlays: %w", err)
 	}
 	holds := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "keb_holds", Help: "Holds that have not ended."}, func() float64 {
 		return float64(len(o.holds.Active()))
@@ -361,7 +380,7 @@ func limited(h http.Handler, limit time.Duration) http.Handler {
 }
 
 // Processes returns the definitions that new operations use.
-func (o *Orchestrator) Processes() process.Set { return o.set }
+func (o *Orchestrator) Processes() process.Set { return o.processes.Definitions().Set() }
 
 // Run works until ctx ends. It returns when everything that it started has ended.
 func (o *Orchestrator) Run(ctx context.Context) error {
@@ -441,6 +460,8 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("progress", o.progress.Run)
 	group.Add("holds", o.holds.Run)
 	group.Add("limits", o.limits.Run)
+	group.Add("overlays", o.processes.Run)
+	group.Add("overlay folders", o.processes.Watch)
 	group.Add("admission", o.dispatch.RunAdmission)
 	group.Add("grants", o.dispatch.RunGrants)
 	group.Add("purger", o.purger.Run)
@@ -463,7 +484,7 @@ const maxVisitors = 100
 // name, workers that operations with older definitions wait for, and workers whose overlay is not enabled yet.
 func (o *Orchestrator) consumers() []event.ConsumerSpec {
 	specs := []event.ConsumerSpec{event.RequestsConsumer(), event.ResultsConsumer(), event.SignalsConsumer(), event.FactsConsumer(event.UserBroker)}
-	named := o.set.Workers()
+	named := o.Processes().Workers()
 	for _, name := range named {
 		specs = append(specs, event.CommandsConsumer(name))
 	}
@@ -492,12 +513,13 @@ func (o *Orchestrator) Close() error {
 	return errors.Join(problems...)
 }
 
-// cacheLooker passes on what the sweep reads about the holds and the limits, so that their caches need no statement of their own.
+// cacheLooker passes on what the sweep reads about the holds, the limits and the overlays, so that their caches need no statement of their own.
 type cacheLooker struct {
 	*store.Store
 
-	holds  *hold.Cache
-	limits *limit.Cache
+	holds     *hold.Cache
+	limits    *limit.Cache
+	processes *overlay.Cache
 }
 
 // SweepStatus implements timer.Store.
@@ -506,6 +528,7 @@ func (l *cacheLooker) SweepStatus(ctx context.Context) (store.SweepStatus, error
 	if err == nil {
 		l.holds.Seen(status.Holds)
 		l.limits.Seen(status.Limits)
+		l.processes.Seen(status.Overlays)
 	}
 	return status, err
 }

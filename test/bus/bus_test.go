@@ -129,7 +129,7 @@ func needs(user string) (publish, subscribe []string) {
 		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*", "keb.ask.broker.keep.*", "keb.ask.broker.kept.*"})
 	case "orchestrator":
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), consume("KEB_SIGNALS", "orchestrator"), consume("KEB_FACTS", "webhooks"), []string{
-			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.ask.broker.instances", "keb.ask.broker.instance", "keb.ask.broker.find", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
+			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.notice.overlays", "keb.ask.broker.instances", "keb.ask.broker.instance", "keb.ask.broker.find", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
 			"keb.worker.*.cancel",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
 			// dead letters, and their messages again
@@ -143,7 +143,7 @@ func needs(user string) (publish, subscribe []string) {
 			publish = append(publish, "$JS.API.CONSUMER.LIST."+s, "$JS.API.CONSUMER.NAMES."+s, "$JS.API.CONSUMER.INFO."+s+".*",
 				"$JS.API.CONSUMER.DELETE."+s+".*", "$JS.API.CONSUMER.CREATE."+s+".>")
 		}
-		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits",
+		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.notice.overlays",
 			"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*")
 	case "monitor":
 		publish = []string{"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.KEB_DEAD"}
@@ -242,7 +242,7 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 		subscribe = append(subscribe, "_INBOX_"+u+".>", "_INBOX_"+u+".*")
 	}
 	both := []string{
-		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.signal.approval.17",
+		"keb.request.provision", "keb.request.deprovision", "keb.fact.provision.operation-started", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.notice.overlays", "keb.signal.approval.17",
 		"keb.ask.broker.credentials", "keb.ask.broker.instances", "keb.ask.broker.instance", "keb.ask.broker.find", "keb.ask.broker.upgrade", "keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "_INBOX.x", "other",
 	}
 	publish = append(publish, both...)

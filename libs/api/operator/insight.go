@@ -195,9 +195,9 @@ type Action struct {
 	Authentication string `json:"authentication" jsonschema:"enum=none,enum=token,enum=oidc"`
 	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, pause_orchestration, resume_orchestration,
 	// approve_orchestration, retry_orchestration, replay_facts, create_hold, release_hold, apply_limits, order_batch, pause_batch, resume_batch,
-	// cancel_batch, redrive_dead_letter or drop_dead_letter.
+	// cancel_batch, apply_overlay, remove_overlay, roll_back_overlays, redrive_dead_letter or drop_dead_letter.
 	Action string `json:"action"`
-	// Target is the ID of the operation or orchestration.
+	// Target is the ID of the operation or orchestration, or the name of the overlay.
 	Target string `json:"target"`
 	// Detail depends on the action, for example the step that was skipped.
 	Detail string `json:"detail,omitempty"`

@@ -79,9 +79,7 @@ func (b *bulk) request() (operator.BatchRequest, error) {
 		}
 		request.Rate = &rate
 	}
-	if b.token == "" { // with a token, the API records its owner
-		request.By = env("USER", "")
-	}
+	request.By = b.author()
 	return request, nil
 }
 

@@ -17,7 +17,7 @@ func TestGroups_UsageErrors_OneLineAndExitTwo(t *testing.T) {
 		"nats":                            "needs a command: config",
 		"nats foo":                        `no command "foo"; allowed: config`,
 		"secrets":                         "needs a command: init, show",
-		"process":                         "needs a command: check, rehearse",
+		"process":                         "needs a command: apply, check, rehearse, remove, rollback, versions",
 		"upgrade":                         "needs a command: cluster, kyma",
 		"upgrade everything":              `no command "everything"`,
 		"worker":                          "needs a command: check",

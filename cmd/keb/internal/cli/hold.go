@@ -87,9 +87,7 @@ func (o *options) createHold(ctx context.Context, request operator.HoldRequest) 
 	if err != nil {
 		return err
 	}
-	if o.token == "" { // with a token, the API records its owner
-		request.By = env("USER", "")
-	}
+	request.By = o.author()
 	h, raw, err := client.CreateHold(ctx, request)
 	if err != nil {
 		return err

@@ -60,9 +60,7 @@ func (o *options) applyLimits(ctx context.Context, file string, dryRun bool) err
 		return err
 	}
 	request := operator.LimitsRequest{Document: string(document), DryRun: dryRun}
-	if o.token == "" { // with a token, the API records its owner
-		request.By = env("USER", "")
-	}
+	request.By = o.author()
 	answer, raw, err := client.ApplyLimits(ctx, request)
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 )
 
 func newProcess(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "process", Short: "Work on process definitions"}
+	cmd := &cobra.Command{Use: "process", Short: "Work on process definitions, and change those of a running system"}
 	var overlays []string
 	var diff bool
 	check := &cobra.Command{
@@ -30,6 +30,7 @@ that is valid and probably not intended, such as a deprovisioning that leaves so
 		},
 	}
 	check.Flags().BoolVar(&diff, "diff", false, "print what the overlays change in the built-in processes")
+	cmd.AddCommand(newProcessChanges(o)...)
 	rehearse := newProcessRehearse(o, &overlays)
 	for _, sub := range []*cobra.Command{check, rehearse} {
 		sub.Flags().StringSliceVar(&overlays, "overlays", overlayDirs(), "folders with overlay files, applied in order (KEB_OVERLAYS)")
@@ -101,7 +102,7 @@ func checkProcesses(o *options, overlays []string, diff bool) error {
 	}
 	list.Count, list.TotalCount = len(list.Data), len(list.Data)
 	if diff {
-		if list.Diff, err = diffProcesses(builtIn, set); err != nil {
+		if list.Diff, err = processes.Diff(builtIn, set, "built in", "with overlays"); err != nil {
 			return err
 		}
 		text.WriteString(list.Diff)

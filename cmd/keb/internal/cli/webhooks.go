@@ -96,9 +96,7 @@ func (o *options) createWebhook(ctx context.Context, request operator.WebhookReq
 	if err != nil {
 		return err
 	}
-	if o.token == "" { // with a token, the API records its owner
-		request.By = env("USER", "")
-	}
+	request.By = o.author()
 	w, raw, err := client.CreateWebhook(ctx, request)
 	if err != nil {
 		return err

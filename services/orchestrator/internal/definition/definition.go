@@ -1,12 +1,13 @@
 // Package definition provides process definitions: the current ones by operation
 // type, and pinned ones by hash. An operation keeps the definition of its request
-// when the files change.
+// when the overlays change.
 package definition
 
 import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -23,7 +24,7 @@ type Store interface {
 // Definitions provides process definitions. It is safe for concurrent use.
 type Definitions struct {
 	store   Store
-	current process.Set
+	current atomic.Pointer[process.Set]
 
 	mu     sync.RWMutex
 	pinned map[string]*process.Process
@@ -31,21 +32,45 @@ type Definitions struct {
 
 // New stores the current definitions, so that operations can be pinned to them.
 func New(ctx context.Context, store Store, current process.Set, now time.Time) (*Definitions, error) {
-	d := &Definitions{store: store, current: current, pinned: map[string]*process.Process{}}
-	for t, p := range current {
-		if err := store.SaveDefinition(ctx, p, now); err != nil {
-			return nil, fmt.Errorf("pin the definition of %s: %w", t, err)
-		}
-		d.pinned[p.Hash()] = p
+	d := &Definitions{store: store, pinned: map[string]*process.Process{}}
+	if err := d.Replace(ctx, current, now); err != nil {
+		return nil, err
 	}
 	return d, nil
 }
 
-// Current returns the definition for a new operation of a type; nil if there is none.
-func (d *Definitions) Current(t event.OperationType) *process.Process { return d.current[t] }
+// Replace replaces the current definitions. It stores them first, so that other orchestrators find those that an operation is pinned to. After
+// an error the previous ones remain.
+func (d *Definitions) Replace(ctx context.Context, current process.Set, now time.Time) error {
+	set := make(process.Set, len(current))
+	for t, p := range current {
+		set[t] = d.known(p.Hash())
+		if set[t] != nil {
+			continue
+		}
+		if err := d.store.SaveDefinition(ctx, p, now); err != nil {
+			return fmt.Errorf("pin the definition of %s: %w", t, err)
+		}
+		set[t] = p
+		d.mu.Lock()
+		d.pinned[p.Hash()] = p
+		d.mu.Unlock()
+	}
+	d.current.Store(&set)
+	return nil
+}
 
-// Set returns the current definitions by operation type.
-func (d *Definitions) Set() process.Set { return d.current }
+func (d *Definitions) known(hash string) *process.Process {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.pinned[hash]
+}
+
+// Current returns the definition for a new operation of a type; nil if there is none.
+func (d *Definitions) Current(t event.OperationType) *process.Process { return d.Set()[t] }
+
+// Set returns the current definitions by operation type. The caller must not modify it.
+func (d *Definitions) Set() process.Set { return *d.current.Load() }
 
 // All returns all stored definitions.
 func (d *Definitions) All(ctx context.Context) ([]*process.Process, error) {
@@ -64,10 +89,7 @@ func (d *Definitions) All(ctx context.Context) ([]*process.Process, error) {
 
 // Pinned returns the definition with a hash. Definitions are few and never change, so each is read once.
 func (d *Definitions) Pinned(ctx context.Context, hash string) (*process.Process, error) {
-	d.mu.RLock()
-	p, ok := d.pinned[hash]
-	d.mu.RUnlock()
-	if ok {
+	if p := d.known(hash); p != nil {
 		return p, nil
 	}
 	p, err := d.store.Definition(ctx, hash)

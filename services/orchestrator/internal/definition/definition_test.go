@@ -87,3 +87,23 @@ func TestPinned_Missing_IsLoadedAgain(t *testing.T) {
 		t.Errorf("definition %v, error %v", p, err)
 	}
 }
+
+func TestReplace_NewDefinitions_AreStoredAndOldOnesStayPinned(t *testing.T) {
+	f := &fakeStore{saved: map[string][]byte{}}
+	before, after := load(t, "Before"), load(t, "After")
+	d, err := definition.New(t.Context(), f, before, time.Now())
+	require.NoError(t, err)
+	first := d.Current(event.Update)
+	require.NoError(t, d.Replace(t.Context(), after, time.Now()))
+	if got := d.Current(event.Update).Hash(); got != after[event.Update].Hash() || f.saved[got] == nil {
+		t.Errorf("the current definition is %s, stored %t; want %s", got, f.saved[got] != nil, after[event.Update].Hash())
+	}
+	if p, err := d.Pinned(t.Context(), first.Hash()); err != nil || p != first {
+		t.Errorf("the pinned definition is %+v, error %v", p, err)
+	}
+	// A definition that returns is the same one, with the metrics that it had.
+	require.NoError(t, d.Replace(t.Context(), load(t, "Before"), time.Now()))
+	if d.Current(event.Update) != first {
+		t.Error("the definition that returns is a copy")
+	}
+}

@@ -119,6 +119,9 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	return d, nil
 }
 
+// PrepareMetrics creates the series of the current definitions. It must be called after they have changed.
+func (d *Dispatcher) PrepareMetrics() { d.metrics.prepare(d.deps.Definitions) }
+
 // The log has the first logAtFirst rejected messages, and then at most one per logInterval. The metrics count all of them.
 const (
 	logAtFirst  = 20

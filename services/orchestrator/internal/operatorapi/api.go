@@ -132,9 +132,12 @@ type Deps struct {
 	Limits        Limits
 	LimitsChanged func(ctx context.Context) error
 	CurrentLimits func() *limit.Set
-	Signals       Signals
-	DeadLetters   DeadLetters
-	Commands      Commands
+	// Overlays combines and changes overlays, and OverlayVersions reads their versions.
+	Overlays        Overlays
+	OverlayVersions OverlayVersions
+	Signals         Signals
+	DeadLetters     DeadLetters
+	Commands        Commands
 	// Links lead from an operation to other systems; nil for none.
 	Links Links
 	Now   func() time.Time
@@ -226,6 +229,7 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+StreamPath, a.stream)
 	mux.HandleFunc("GET /me", a.me)
 	mux.HandleFunc("GET /actions", a.listActions)
+	a.overlayRoutes(mux)
 	a.deadLetterRoutes(mux)
 	a.batchRoutes(mux)
 	a.webhookRoutes(mux)

@@ -17,7 +17,7 @@ const filters = ['name', 'action', 'target', 'outcome'];
 const names = [
   'retry', 'skip', 'cancel', 'create_hold', 'release_hold', 'order_batch', 'pause_batch', 'resume_batch', 'cancel_batch', 'upgrade_kyma', 'upgrade_cluster', 'pause_orchestration', 'resume_orchestration',
   'approve_orchestration', 'retry_orchestration', 'cancel_orchestration', 'redrive_dead_letter', 'drop_dead_letter', 'create_webhook', 'delete_webhook', 'enable_webhook', 'disable_webhook', 'test_webhook',
-  'apply_limits', 'replay_facts',
+  'apply_limits', 'apply_overlay', 'remove_overlay', 'roll_back_overlays', 'replay_facts',
 ].map((name) => [name, name]);
 
 /**

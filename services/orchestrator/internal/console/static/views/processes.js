@@ -2,8 +2,8 @@
 /** The view of a process as a diagram: its stages, their steps and workers, and the operations that wait there. */
 
 import { Resource } from '../api.js';
-import { clock, colour, count, goDuration, name as named, operationsURL, plural, sign, spelled, typeNames } from '../format.js';
-import { shown } from '../parts.js';
+import { clock, colour, count, goDuration, name as named, operationsURL, plural, sign, spelled, time, typeNames } from '../format.js';
+import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 
 /** Scrolls to an element when it appears. @param {Element | null} element null when it is removed */
@@ -23,7 +23,9 @@ export function processes(ctx) {
   const definitions = new Resource(ctx.api, '/processes', { changed: ctx.update, every: 60_000 });
   const workers = new Resource(ctx.api, '/workers', { changed: ctx.update, every: 4000 });
   const figures = new Resource(ctx.api, `/steps?type=${encodeURIComponent(chosen)}`, { changed: ctx.update, every: 4000 });
-  const all = chosen in typeNames ? [definitions, workers, figures] : [definitions];
+  const overlays = new Resource(ctx.api, '/overlays', { changed: ctx.update, every: 10_000 });
+  const versions = new Resource(ctx.api, '/overlays/versions?page_size=5', { changed: ctx.update, every: 10_000 });
+  const all = chosen in typeNames ? [definitions, workers, figures, overlays, versions] : [definitions, overlays, versions];
   const resume = () => all.forEach((r) => r.refresh());
   resume();
   return {
@@ -41,8 +43,24 @@ export function processes(ctx) {
         const p = d.data.find((/** @type {any} */ x) => x.operation === chosen);
         return p ? diagram(p) : h('div', { class: 'empty' }, h('p', null, `No process for ${chosen}.`));
       }),
+      shown(overlays, (o) => overlayPart(o)),
     ],
   };
+
+  /** The overlays in use, their newest versions, and the problem of rejected ones. @param {any} o */
+  function overlayPart(o) {
+    const list = versions.data?.data ?? [];
+    const now = ctx.now();
+    return h('section', { 'aria-labelledby': 'overlays' },
+      h('h2', { id: 'overlays' }, 'Overlays'),
+      o.problem ? h('p', { class: 'text-bad', role: 'status' }, sign('failed'), `The newest overlays are rejected since `, time(o.problemSince, now), `; the last valid ones apply. ${o.problem}`) : null,
+      h('p', { class: 'muted' }, o.inUse ? `New operations use version ${o.inUse} of the applied overlays` : o.problem ? 'New operations use the processes that applied last' : 'No overlay is applied',
+        o.files.length ? `, after the files ${o.files.map((/** @type {any} */ f) => f.name).join(', ')}.` : '.'),
+      o.applied.length ? table('Applied overlays', [th('Overlay'), th('Version'), th('Applied'), th('By'), th('Digest')], o.applied.map((/** @type {any} */ a) => h('tr', { key: a.name },
+        h('td', null, a.name), h('td', null, count(a.version)), h('td', null, time(a.appliedAt, now)), h('td', null, a.appliedBy), h('td', { class: 'mono', title: a.digest }, a.digest.slice(0, 12))))) : null,
+      list.length ? table('Newest versions of the applied overlays', [th('Version'), th('Change'), th('Time'), th('By')], list.map((/** @type {any} */ v) => h('tr', { key: v.version },
+        h('td', null, count(v.version)), h('td', null, v.action === 'rollback' ? `rollback to version ${v.restored}` : `${v.action} ${v.name}`), h('td', null, time(v.time, now)), h('td', null, v.by)))) : null);
+  }
 
   /** @param {any} p */
   function diagram(p) {

@@ -1,4 +1,4 @@
-package cli
+package processes
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// diffProcesses describes the differences between two sets of processes as unified diffs, one line per step.
-func diffProcesses(before, after process.Set) (string, error) {
+// Diff describes the differences between two sets of processes as unified diffs, one line per step. from and to name the sets.
+func Diff(before, after process.Set, from, to string) (string, error) {
 	var text strings.Builder
 	for _, t := range event.OperationTypes() {
 		old, changed := before[t], after[t]
@@ -19,7 +19,7 @@ func diffProcesses(before, after process.Set) (string, error) {
 			continue
 		}
 		diff, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-			A: processLines(old), B: processLines(changed), FromFile: string(t) + " (built in)", ToFile: string(t) + " (with overlays)", Context: 2,
+			A: lines(old), B: lines(changed), FromFile: fmt.Sprintf("%s (%s)", t, from), ToFile: fmt.Sprintf("%s (%s)", t, to), Context: 2,
 		})
 		if err != nil {
 			return "", fmt.Errorf("compare %s: %w", t, err)
@@ -29,16 +29,16 @@ func diffProcesses(before, after process.Set) (string, error) {
 	return text.String(), nil
 }
 
-// processLines describes a process with one line for each stage and each step.
-func processLines(p *process.Process) []string {
-	lines := []string{fmt.Sprintf("timeout %s\n", p.Timeout)}
+// lines describes a process with one line for each stage and each step.
+func lines(p *process.Process) []string {
+	list := []string{fmt.Sprintf("timeout %s\n", p.Timeout)}
 	for i := range p.Stages {
-		lines = append(lines, "stage "+p.Stages[i].Name+"\n")
+		list = append(list, "stage "+p.Stages[i].Name+"\n")
 		for j := range p.Stages[i].Steps {
-			lines = append(lines, "  "+stepLine(&p.Stages[i].Steps[j])+"\n")
+			list = append(list, "  "+stepLine(&p.Stages[i].Steps[j])+"\n")
 		}
 	}
-	return lines
+	return list
 }
 
 func stepLine(s *process.Step) string {
