@@ -175,6 +175,11 @@ func TestOverlays_Changes_AreVersionedAndRecorded(t *testing.T) {
 	if a := actions.Data; len(a) != 3 || a[1].Target != "hello" || a[1].Name != "jane" || a[1].Detail != "version 1" {
 		t.Errorf("the actions are %+v", a)
 	}
+	actions = operator.List[operator.Action]{}
+	s.get("/actions?action=roll_back_overlays&target=1", &actions)
+	if a := actions.Data; len(a) != 1 || a[0].Name != "john" || a[0].Detail != "version 3" {
+		t.Errorf("the rollbacks are %+v", a)
+	}
 }
 
 func TestOverlays_FileChanges_AppliesOnlyIfValid(t *testing.T) {

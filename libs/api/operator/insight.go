@@ -197,7 +197,7 @@ type Action struct {
 	// approve_orchestration, retry_orchestration, replay_facts, create_hold, release_hold, apply_limits, order_batch, pause_batch, resume_batch,
 	// cancel_batch, apply_overlay, remove_overlay, roll_back_overlays, redrive_dead_letter or drop_dead_letter.
 	Action string `json:"action"`
-	// Target is the ID of the operation or orchestration, or the name of the overlay.
+	// Target is the ID of the operation or orchestration, the name of the overlay, or the version of the overlays that was restored.
 	Target string `json:"target"`
 	// Detail depends on the action, for example the step that was skipped.
 	Detail string `json:"detail,omitempty"`

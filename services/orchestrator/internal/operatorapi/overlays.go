@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/kyma-project/keb/libs/api/operator"
@@ -132,6 +133,7 @@ func (a *API) rollBackOverlays(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, errors.New("version: must be the number of a version, or 0 for no overlays"))
 		return
 	}
+	note(r.Context(), func(action *store.Action) { action.Target = strconv.FormatInt(body.Version, 10) })
 	old, err := a.deps.OverlayVersions.OverlaysAt(r.Context(), body.Version)
 	if err != nil {
 		a.overlayError(w, r, err)

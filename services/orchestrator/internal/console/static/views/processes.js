@@ -53,7 +53,7 @@ export function processes(ctx) {
     const now = ctx.now();
     return h('section', { 'aria-labelledby': 'overlays' },
       h('h2', { id: 'overlays' }, 'Overlays'),
-      o.problem ? h('p', { class: 'text-bad', role: 'status' }, sign('failed'), `The newest overlays are rejected since `, time(o.problemSince, now), `; the last valid ones apply. ${o.problem}`) : null,
+      o.problem ? h('p', { class: 'text-bad', role: 'status' }, sign('failed'), ' The newest overlays were rejected ', time(o.problemSince, now), `; the last valid ones apply. ${o.problem}`) : null,
       h('p', { class: 'muted' }, o.inUse ? `New operations use version ${o.inUse} of the applied overlays` : o.problem ? 'New operations use the processes that applied last' : 'No overlay is applied',
         o.files.length ? `, after the files ${o.files.map((/** @type {any} */ f) => f.name).join(', ')}.` : '.'),
       o.applied.length ? table('Applied overlays', [th('Overlay'), th('Version'), th('Applied'), th('By'), th('Digest')], o.applied.map((/** @type {any} */ a) => h('tr', { key: a.name },
