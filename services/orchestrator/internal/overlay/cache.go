@@ -134,6 +134,8 @@ type combined struct {
 	// set is nil if the version fits neither the newest folders nor the accepted ones. used are the folders that it fits.
 	set  process.Set
 	used snapshot
+	// newest is the digest of the newest folders.
+	newest string
 	// problem is why the version does not fit the newest folders, and rejected why it fits neither; nil if it does.
 	problem, rejected error
 }
@@ -146,9 +148,9 @@ func (c *Cache) combine(v Version) combined {
 	c.mu.Unlock()
 	set, err := c.combineWith(newest, v)
 	if err == nil {
-		return combined{set: set, used: newest}
+		return combined{set: set, used: newest, newest: newest.digest}
 	}
-	failed := combined{problem: err, rejected: err}
+	failed := combined{newest: newest.digest, problem: err, rejected: err}
 	if accepted.digest == "" || accepted.digest == newest.digest {
 		return failed
 	}
@@ -206,7 +208,7 @@ func (c *Cache) finish(ctx context.Context, newest Version, found combined) erro
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tried = input{newest.Number, c.folders.digest}
+	c.tried = input{newest.Number, found.newest}
 	c.status.Newest = newest
 	if found.set != nil {
 		c.accepted, c.status.InUse, c.status.Files = found.used, newest.Number, found.used.files
