@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 
@@ -114,11 +115,19 @@ func fromFiles(names []string, environment map[string]string) (problems []error)
 		}
 		content, err := os.ReadFile(path)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: the file %s cannot be read: %w", name+fileSuffix, path, pathCause(err)))
+			problems = append(problems, fmt.Errorf("%s: the file %s cannot be read: %w", name+fileSuffix, absolute(path), pathCause(err)))
 		}
 		environment[name] = strings.TrimRight(string(content), "\r\n")
 	}
 	return problems
+}
+
+// absolute returns the absolute path of a file, for messages: a relative one depends on the working directory.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
 }
 
 func problem(err error) error {

@@ -52,6 +52,15 @@ func TestLoadEnv_DefaultsFilesPrefixes_AreRead(t *testing.T) {
 	}
 }
 
+func TestLoadEnv_MissingRelativeFile_ErrorHasPath(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	err := loadEnv(&testConfig{}, map[string]string{"KEB_T_KEY_FILE": ".keb/keys"})
+	if want := "the file " + filepath.Join(dir, ".keb/keys") + " cannot be read"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
+	}
+}
+
 func TestLoadEnv_Invalid_NamesVariablesWithoutValues(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")

@@ -50,7 +50,7 @@ func TestRun_Sample_IsProvisionedOnce(t *testing.T) {
 	cfg.Demo, cfg.Fast, cfg.Program = true, true, "keb"
 	told := runUntil(t, cfg, "The sample runtime is provisioned", func(string) {})
 	for _, want := range []string{
-		"KEB is up.", "plan azure", "start/Starting succeeded", "create_runtime/Check_Runtime succeeded",
+		"KEB is up.", "KEB_STAGE_KEYS_FILE=/", "plan azure", "start/Starting succeeded", "create_runtime/Check_Runtime succeeded",
 		"check_kyma/Check_Cluster_Configuration succeeded", "post_actions/AVS_Create_External_Eval_Step succeeded",
 	} {
 		if !strings.Contains(told, want) {

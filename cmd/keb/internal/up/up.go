@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 	"github.com/kyma-project/keb/libs/seal"
@@ -156,14 +157,19 @@ func (s *system) announce() error {
 	if s.cfg.Fast {
 		waits = "--fast: the systems are simulated without delays, and steps poll them every 100 ms."
 	}
-	_, err := fmt.Fprintf(s.out, `KEB is up. Data and log are in %s; Ctrl-C stops it.
+	keys, err := filepath.Abs(filepath.Join(s.cfg.DataDir, keysFile))
+	if err != nil {
+		return fmt.Errorf("find the data folder: %w", err)
+	}
+	_, err = fmt.Fprintf(s.out, `KEB is up. Data and log are in %s; Ctrl-C stops it.
   OSB API       %s  (%s)
   console       %s/
   operator API  %s/operations
   landscape     %s/admin/systems
   NATS          %s
   Postgres      %s
+  stage keys    KEB_STAGE_KEYS_FILE=%s
 %s
-`, s.cfg.DataDir, s.at.osb, credentials, s.at.operator, s.at.operator, s.at.landscape, s.nats.ClientURL(), where, waits)
+`, s.cfg.DataDir, s.at.osb, credentials, s.at.operator, s.at.operator, s.at.landscape, s.nats.ClientURL(), where, keys, waits)
 	return err
 }
