@@ -96,7 +96,7 @@ func pages(t *testing.T) map[string]string {
 }
 
 var (
-	block = regexp.MustCompile("(?ms)^```(?:sh|bash|console)?\n(.*?)^```")
+	block = regexp.MustCompile("(?ms)^```(?:(?:sh|bash|console)(?: [^\n]*)?)?\n(.*?)^```")
 	span  = regexp.MustCompile("`([^`\n]+)`")
 	// The words before the arguments: the program, or the container of Docker Compose.
 	starts = [][]string{{"docker", "compose", "run", "--rm", "cli"}, {"go", "run", "./cmd/keb"}, {"./bin/keb"}, {"bin/keb"}, {"keb"}}
