@@ -169,7 +169,7 @@ bench: ## measure steps per second, latency and cost per step (SCENARIO=scale: w
 .PHONY: build
 build: ## build every command into bin/
 	@mkdir -p bin; \
-	for package in $$(go list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' $(PACKAGES)); do \
+	for package in $$(go list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' $(PACKAGES) | grep -v /scaffold/); do \
 		folder=$${package%/cmd}; \
 		echo "bin/$${folder##*/}" && go build -trimpath -o "bin/$${folder##*/}" "$$package" || exit 1; \
 	done

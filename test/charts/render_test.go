@@ -45,6 +45,7 @@ func TestCharts_Lint_IsClean(t *testing.T) {
 	// Lint looks at the chart more than at the values: other tests render those.
 	check("keb", kebDir, everything)
 	check("step-worker", workerDir, team+teamTLS)
+	check("step-worker of keb worker init", workerDir, readFile(t, initFolder+"common/values.yaml"))
 }
 
 func TestSelectors_Pods_Match(t *testing.T) {

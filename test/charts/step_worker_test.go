@@ -1,6 +1,8 @@
 package charts_test
 
 import (
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -91,6 +93,32 @@ func TestStepWorker_InvalidValues_AreNamed(t *testing.T) {
 			t.Errorf("%s: no error", values)
 		case !strings.Contains(err.Error(), names):
 			t.Errorf("%s: the error does not name %s: %v", values, names, err)
+		}
+	}
+}
+
+// initFolder has the templates of keb worker init.
+const initFolder = repository + "cmd/keb/internal/scaffold/"
+
+// The values and the images that keb worker init makes fit the chart.
+func TestStepWorker_ValuesOfInit_AreValid(t *testing.T) {
+	t.Parallel()
+	values := readFile(t, initFolder+"common/values.yaml")
+	d := charttest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, values), "keb-my-worker")
+	c := d.Spec.Template.Spec.Containers[0]
+	if c.Image != "registry.example/team/my-worker:0.1.0" || len(c.Command) > 0 || len(c.Args) > 0 {
+		t.Errorf("it runs %s %v %v", c.Image, c.Command, c.Args)
+	}
+	if got, want := environment(c)["KEB_NATS_USER"], event.WorkerUserName("my-worker"); got != want {
+		t.Errorf("it is the user %s of the bus, want %s", got, want)
+	}
+	pod := d.Spec.Template.Spec.SecurityContext
+	user := fmt.Sprintf("\nUSER %d:%d\n", *pod.RunAsUser, *pod.RunAsGroup)
+	for _, language := range []string{"golang", "python", "node"} {
+		dockerfile := readFile(t, initFolder+language+"/Dockerfile")
+		if !strings.Contains(dockerfile, user) || !strings.Contains(dockerfile, fmt.Sprintf("\nEXPOSE %d\n", c.Ports[0].ContainerPort)) ||
+			!regexp.MustCompile(`(?m)^ENTRYPOINT \["[^"]+".*\]$`).MatchString(dockerfile) {
+			t.Errorf("%s: the image must have the user and the port of the chart, and an entry point that gets SIGTERM itself", language)
 		}
 	}
 }

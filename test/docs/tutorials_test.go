@@ -160,6 +160,9 @@ func runTutorial(t *testing.T, language string) {
 			t.Errorf("%s: no line matches %s:\n%s", page, part[1], part[0])
 		}
 	}
+	if language == "go" {
+		checkWorkerModules(t, filepath.Join(cmd.Dir, "audit-log", "go.sum"))
+	}
 	summary := regexp.MustCompile(`(?m)^.*checks? passed.*$|^\d+ passed.*$`).FindString(provisioning)
 	fmt.Printf("tutorials in %s: %s; keb worker check: %s\n", language, took.Round(time.Second), summary)
 }

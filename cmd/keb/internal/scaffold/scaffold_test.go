@@ -1,6 +1,7 @@
 package scaffold_test
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/scaffold"
 	"github.com/kyma-project/keb/libs/process"
@@ -57,6 +59,13 @@ func TestCreate_EachLanguage_HasAllFiles(t *testing.T) {
 				continue
 			}
 			got = append(got, name)
+			var parsed any
+			if strings.HasSuffix(name, "yaml") && name != "overlay/audit-log.yaml" && yaml.Unmarshal([]byte(text), &parsed) != nil {
+				t.Errorf("%s: %s is not YAML", language, name)
+			}
+			if strings.HasSuffix(name, ".json") && json.Unmarshal([]byte(text), &parsed) != nil {
+				t.Errorf("%s: %s is not JSON", language, name)
+			}
 			if left := regexp.MustCompile(`(?i)my.worker`).FindString(text + name); left != "" {
 				t.Errorf("%s: %s has %q", language, name, left)
 			}
