@@ -128,7 +128,7 @@ func Create(p Project) (err error) {
 			err = errors.Join(err, os.RemoveAll(work))
 		}
 	}()
-	if err := os.Chmod(work, 0o755); err != nil { //nolint:gosec // sources, which others may read
+	if err := os.Chmod(work, 0o755); err != nil {
 		return fmt.Errorf("create a folder: %w", err)
 	}
 	if err := p.write(work, lang); err != nil {
@@ -209,10 +209,10 @@ func (p Project) writeGoMod(folder string) error {
 }
 
 func writeFile(name, text string) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil { //nolint:gosec // sources, which others may read
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return fmt.Errorf("create a folder: %w", err)
 	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil { //nolint:gosec // sources, which others may read
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 		return fmt.Errorf("write a file of the project: %w", err)
 	}
 	return nil
