@@ -324,7 +324,8 @@ func TestRetry_EarlierStage_IsPreviewedAndRuns(t *testing.T) {
 	const want = `{"steps":[{"stage":"create","step":"First","plan":"again"},{"stage":"create","step":"Second","plan":"again"},` +
 		`{"stage":"create","step":"Poll","plan":"again"},` +
 		`{"stage":"finish","step":"Optional","plan":"skipped","reason":"condition is false: plan.name != \"trial\""},` +
-		`{"stage":"finish","step":"Last","plan":"again"}]}`
+		`{"stage":"finish","step":"Last","plan":"again"}],` +
+		`"sent":{"parameters":{"name":"demo"},"credentials":[],"detailsRecorded":true,"executionMs":60000,"retryTimeoutMs":600000}}`
 	if code != http.StatusOK || strings.TrimSpace(text) != want {
 		t.Errorf("preview: %d %s, want %s", code, text, want)
 	}

@@ -106,17 +106,23 @@ func startNode(t *testing.T, c client.Client) *node {
 		}
 		n.mu.Unlock()
 		stop()
-		n.wg.Wait()
 		clean := context.WithoutCancel(t.Context())
-		if left, _ := run(clean, "docker", "ps", "-aq", "--filter", "network="+n.network); left != "" {
-			_, _ = run(clean, "docker", append([]string{"rm", "-f"}, strings.Fields(left)...)...)
-		}
+		n.removeContainers(clean) // n.wg waits for their end
+		n.wg.Wait()
+		n.removeContainers(clean)
 		_, _ = run(clean, "docker", "run", "--rm", "--volume", n.dir+":/all", "--user", "0", "--entrypoint", "sh", "postgres:17-alpine", "-c", "rm -rf /all/*")
 		if _, err := run(clean, "docker", "network", "rm", n.network); err != nil {
 			t.Error(err)
 		}
 	})
 	return n
+}
+
+// removeContainers removes the containers of all pods.
+func (n *node) removeContainers(ctx context.Context) {
+	if left, _ := run(ctx, "docker", "ps", "-aq", "--filter", "network="+n.network); left != "" {
+		_, _ = run(ctx, "docker", append([]string{"rm", "-f"}, strings.Fields(left)...)...)
+	}
 }
 
 // watch looks again and again at pods, claims and Services.

@@ -74,7 +74,7 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 	h.test()
 	// A team's worker with its own chart is ready when the orchestrator lists it; the question needs the token that the chart created.
 	h.installChart(workerChart, "lms", map[string]any{
-		"image": "keb/step-worker:" + image, "args": []string{"lms"}, "worker": "lms", "imagePullPolicy": "Never", "replicas": 1,
+		"image": "keb/step-worker:" + image, "args": []any{"lms"}, "worker": "lms", "imagePullPolicy": "Never", "replicas": 1,
 		"env": map[string]any{"KEB_LMS_URL": "http://keb-landscape:8090/lms"},
 	})
 	awaitWorker(t, c, n, "lms")
