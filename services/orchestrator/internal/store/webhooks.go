@@ -23,18 +23,19 @@ func NewWebhooks(write, read *sqlx.DB) *Webhooks { return &Webhooks{write: write
 
 const (
 	webhookColumns = ` w.id::text, w.name, w.format, w.filter, w.origin, w.sealed, w.created_by, w.created_at, w.state, w.reason, w.failures,
-    w.failing_since, w.error, w.delivered_at, w.due_at`
+    w.failing_since, w.error, w.delivered_at, w.due_at, w.active_since`
 	// waitingWebhookSQL counts up to one more than webhook.MaxWaiting. It relies on webhook_deliveries_waiting.
 	waitingWebhookSQL = `, (SELECT count(*) FROM (SELECT 1 FROM orchestrator.webhook_deliveries d
         WHERE d.webhook_id = w.id AND d.state = 'waiting' LIMIT %d) c)`
 	fromWebhooks  = ` FROM orchestrator.webhooks w`
 	addWebhookSQL = `
-INSERT INTO orchestrator.webhooks (id, name, format, filter, origin, sealed, created_by, created_at, state, due_at)
-SELECT $1::uuid, $2, $3, $4::jsonb, $5, $6, $7, $8, $9, $8 WHERE (SELECT count(*) FROM orchestrator.webhooks) < $10`
+INSERT INTO orchestrator.webhooks (id, name, format, filter, origin, sealed, created_by, created_at, state, due_at, active_since)
+SELECT $1::uuid, $2, $3, $4::jsonb, $5, $6, $7, $8, $9, $8, $10 WHERE (SELECT count(*) FROM orchestrator.webhooks) < $11`
 	// updateWebhookSQL keeps a webhook disabled that was disabled since it was read, unless an operator enables it.
 	updateWebhookSQL = `
 UPDATE orchestrator.webhooks SET state = CASE WHEN $2 = 'active' AND NOT $9 THEN state ELSE $2 END, reason = CASE WHEN $2 = 'active' AND NOT $9 THEN reason ELSE $3 END,
-    failures = $4, failing_since = $5, error = $6, delivered_at = coalesce($7, delivered_at), due_at = $8
+    failures = $4, failing_since = $5, error = $6, delivered_at = coalesce($7, delivered_at), due_at = $8,
+    active_since = CASE WHEN $9 THEN $10 ELSE active_since END
 WHERE id = $1::uuid`
 	// activeWebhooksSQL relies on webhook_deliveries_waiting.
 	activeWebhooksSQL = `
@@ -121,13 +122,13 @@ func scanWebhooks(ctx context.Context, db *sqlx.DB, query string, args ...any) (
 		var filter []byte
 		var failing, delivered sql.NullTime
 		if err := rows.Scan(&w.ID, &w.Name, &w.Format, &filter, &w.Origin, &w.Sealed, &w.CreatedBy, &w.CreatedAt, &w.State, &w.Reason,
-			&w.Failures, &failing, &w.Error, &delivered, &w.DueAt, &w.Waiting); err != nil {
+			&w.Failures, &failing, &w.Error, &delivered, &w.DueAt, &w.ActiveSince, &w.Waiting); err != nil {
 			return nil, err
 		}
 		if err := json.Unmarshal(filter, &w.Filter); err != nil {
 			return nil, fmt.Errorf("webhook %s: decode the filter: %w", w.ID, err)
 		}
-		w.CreatedAt, w.DueAt, w.FailingSince, w.DeliveredAt = w.CreatedAt.UTC(), w.DueAt.UTC(), utc(failing), utc(delivered)
+		w.CreatedAt, w.DueAt, w.ActiveSince, w.FailingSince, w.DeliveredAt = w.CreatedAt.UTC(), w.DueAt.UTC(), w.ActiveSince.UTC(), utc(failing), utc(delivered)
 		found = append(found, w)
 	}
 	return found, rows.Err()
@@ -140,7 +141,7 @@ func (s *Webhooks) Add(ctx context.Context, w *webhook.Webhook) error {
 		return fmt.Errorf("encode the filter: %w", err)
 	}
 	result, err := s.write.ExecContext(ctx, addWebhookSQL, w.ID, w.Name, string(w.Format), clean(string(filter)), w.Origin, w.Sealed, clean(w.CreatedBy),
-		w.CreatedAt, string(w.State), webhook.Max)
+		w.CreatedAt, string(w.State), w.ActiveSince, webhook.Max)
 	if postgres.IsUniqueViolation(err, "") {
 		return webhook.ErrNameTaken
 	}
@@ -176,7 +177,7 @@ func (s *Webhooks) Update(ctx context.Context, w *webhook.Webhook) error {
 
 func updateWebhook(ctx context.Context, db sqlx.ExecerContext, w *webhook.Webhook, enables bool) error {
 	_, err := db.ExecContext(ctx, updateWebhookSQL, w.ID, string(w.State), clean(w.Reason), w.Failures, nullTime(w.FailingSince), clean(w.Error),
-		nullTime(w.DeliveredAt), w.DueAt, enables)
+		nullTime(w.DeliveredAt), w.DueAt, enables, w.ActiveSince)
 	if err != nil {
 		return fmt.Errorf("write webhook: %w", err)
 	}

@@ -14,12 +14,12 @@ import (
 // skew is the tolerated difference of the orchestrators' clocks.
 const skew = time.Minute
 
-// since returns the time from which a new consumer gets facts: the time of the oldest webhook, unless messages of that time may be
-// forgotten, so that they would be sent again.
+// since returns the time from which a new consumer gets facts: when the first webhook became active, unless messages of that
+// time may be forgotten, so that they would be sent again.
 func since(active []Webhook, now time.Time) time.Time {
 	first := now
 	for i := range active {
-		if at := active[i].CreatedAt; at.Before(first) {
+		if at := active[i].ActiveSince; at.Before(first) {
 			first = at
 		}
 	}
@@ -28,6 +28,9 @@ func since(active []Webhook, now time.Time) time.Time {
 	}
 	return first.Add(-skew)
 }
+
+// activeAt reports whether an active webhook gets the facts of a time.
+func (w *Webhook) activeAt(t time.Time) bool { return !t.Before(w.ActiveSince.Add(-skew)) }
 
 // follow consumes the facts that webhooks need until ctx ends.
 func (s *Service) follow(ctx context.Context) error {
@@ -139,7 +142,7 @@ func (s *Service) queue(ctx context.Context, batch []Delivery) (int, error) {
 		for i := range active {
 			hook := &active[i]
 			kind, ok := hook.Filter.selects(kinds, fact.OperationType)
-			if ok && !fact.OccurredAt.Before(hook.CreatedAt.Add(-skew)) {
+			if ok && hook.activeAt(fact.OccurredAt) {
 				found, ids = append(found, candidate{event: &e, fact: &fact, hook: hook, kind: kind}), append(ids, fact.OperationID)
 			}
 		}
@@ -205,7 +208,7 @@ func (s *Service) announce(ctx context.Context) error {
 			}
 			for j := range active {
 				hook := &active[j]
-				if _, ok := hook.Filter.selects([]Kind{Orchestration}, c.Type); !ok || c.OccurredAt.Before(hook.CreatedAt.Add(-skew)) {
+				if _, ok := hook.Filter.selects([]Kind{Orchestration}, c.Type); !ok || !hook.activeAt(c.OccurredAt) {
 					continue
 				}
 				m, err := s.message(hook, Orchestration, e.ID(), &e)

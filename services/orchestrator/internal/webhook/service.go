@@ -226,7 +226,7 @@ func (s *Service) Create(ctx context.Context, w *Webhook, t *Target) error {
 		return fmt.Errorf("encode the target: %w", err)
 	}
 	now := s.deps.Now().UTC()
-	w.ID, w.Origin, w.State, w.CreatedAt, w.DueAt = uuid.Must(uuid.NewV7()).String(), origin(t.URL), Active, now, now
+	w.ID, w.Origin, w.State, w.CreatedAt, w.ActiveSince, w.DueAt = uuid.Must(uuid.NewV7()).String(), origin(t.URL), Active, now, now, now
 	if w.Sealed, err = s.deps.Keys.Seal(plain, associated(w.ID)); err != nil {
 		return fmt.Errorf("seal the target: %w", err)
 	}
@@ -246,15 +246,19 @@ func (s *Service) Drop(ctx context.Context, id string) error {
 	return nil
 }
 
-// SetState enables or disables a webhook. The messages of a disabled webhook wait, and new events are not stored for it.
+// SetState enables or disables a webhook. The messages of a disabled webhook wait, and the events of that time are not stored for it.
 func (s *Service) SetState(ctx context.Context, id string, state State, reason string) (*Webhook, error) {
 	w, err := s.deps.Store.Webhook(ctx, id)
 	if err != nil {
 		return nil, err
 	}
+	now := s.deps.Now().UTC()
+	if state == Active && w.State != Active {
+		w.ActiveSince = now
+	}
 	w.State, w.Reason = state, reason
 	if state == Active {
-		w.Failures, w.FailingSince, w.Error, w.DueAt = 0, time.Time{}, "", s.deps.Now().UTC()
+		w.Failures, w.FailingSince, w.Error, w.DueAt = 0, time.Time{}, "", now
 	}
 	if err := s.deps.Store.Update(ctx, w); err != nil {
 		return nil, err

@@ -98,6 +98,8 @@ type Webhook struct {
 	CreatedBy      string
 	CreatedAt      time.Time
 	State          State
+	// ActiveSince is when the webhook was created or last enabled.
+	ActiveSince time.Time
 	// Reason is why the webhook is disabled.
 	Reason string
 	// Failures is the number of failed attempts since the last success, FailingSince the time of the first, and Error the last error.

@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -143,12 +145,50 @@ func TestConclude_Results_DisableOrDelay(t *testing.T) {
 	}
 }
 
-// fakeStore has at most one webhook.
+// fakeStore has at most one webhook, and keeps no messages.
 type fakeStore struct {
 	Store
 
 	hook atomic.Pointer[Webhook]
 }
+
+func (f *fakeStore) Webhook(context.Context, string) (*Webhook, error) {
+	w := *f.hook.Load()
+	return &w, nil
+}
+
+func (f *fakeStore) Update(_ context.Context, w *Webhook) error {
+	f.hook.Store(w)
+	return nil
+}
+
+func (f *fakeStore) About(_ context.Context, ids []string) (map[string]About, error) {
+	found := map[string]About{}
+	for _, id := range ids {
+		found[id] = About{}
+	}
+	return found, nil
+}
+
+func (f *fakeStore) Queue(_ context.Context, messages []Message) (int, error) {
+	return len(messages), nil
+}
+
+// failure is the delivery of the fact that an operation failed at a time.
+type failure time.Time
+
+func (f failure) Message() (cloudevents.Event, string) {
+	e := cloudevents.New()
+	e.SetID(uuid.NewString())
+	e.SetSource(event.SourceOrchestrator)
+	e.SetType(string(event.TypeOperationFailed))
+	_ = e.SetData(cloudevents.ApplicationJSON, Fact{OperationID: "op-1", OperationType: event.Provision, OccurredAt: time.Time(f)})
+	return e, ""
+}
+
+func (failure) Ack() error { return nil }
+
+func (failure) Nak(time.Duration) error { return nil }
 
 func (f *fakeStore) Webhooks(context.Context) ([]Webhook, error) {
 	if w := f.hook.Load(); w != nil {
@@ -200,4 +240,34 @@ func TestFollow_LastWebhookIsGone_ConsumerIsRemovedAfterConsume(t *testing.T) {
 	want("follow []")
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+func TestEnable_FactsOfTheMeantime_AreNotQueued(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 18, 0, 0, 0, time.UTC)
+	store, calls := &fakeStore{}, make(fakeConsumer, 2)
+	store.hook.Store(&Webhook{ID: "w", State: Disabled, CreatedAt: now.Add(-2 * time.Hour), ActiveSince: now.Add(-2 * time.Hour)})
+	s, err := New(Config{}, Deps{Store: store, Consumer: calls, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	enabled, err := s.SetState(t.Context(), "w", Active, "")
+	require.NoError(t, err)
+	if got, want := since([]Webhook{*enabled}, now), now.Add(-skew); !got.Equal(want) {
+		t.Errorf("facts are consumed since %s, want %s", got, want)
+	}
+	expect := func(at time.Time, want int) {
+		t.Helper()
+		got, err := s.queue(t.Context(), []Delivery{failure(at)})
+		require.NoError(t, err)
+		if got != want {
+			t.Errorf("a fact of %s makes %d messages, want %d", at, got, want)
+		}
+	}
+	expect(now.Add(-time.Hour), 0)
+	expect(now, 1)
+
+	// An active webhook keeps its time, so that facts on the way are not lost.
+	now = now.Add(time.Hour)
+	_, err = s.SetState(t.Context(), "w", Active, "")
+	require.NoError(t, err)
+	expect(now.Add(-30*time.Minute), 1)
 }
