@@ -78,7 +78,7 @@ func TestDeadLetters_Redrive_PublishesOnceAndOnlySafely(t *testing.T) {
 		return eventHeader(event.TypeStepExecute, event.CommandID(op.ID, cursor), op.ID)
 	}
 	subject := event.CommandSubject("alpha", "Change")
-	current := s.bury(event.StreamCommands, subject, `{"step":"Forged","details":{"x":{"clientSecret":"CANARY","n":1}},"note":"token=CANARY"}`, command(cursor))
+	current := s.bury(event.StreamCommands, subject, `{"step":"Forged","details":{"x":{"clientSecret":"CANARY","n":1}},"cookie":"CANARY","kubeconfig":{"users":["CANARY"]},"note":"token=CANARY"}`, command(cursor))
 	old := s.bury(event.StreamCommands, subject, `{}`, command(cursor-1))
 	forged := s.bury(event.StreamResults, "keb.request.provision", `{}`, nil)
 	cut := s.bury(event.StreamResults, event.ResultSubject("alpha", "Change"), `{}`, map[string]string{bus.HeaderDeadSize: "1048577"})

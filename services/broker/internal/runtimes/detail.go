@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
-	libmask "github.com/kyma-project/keb/libs/mask"
+	"github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -54,7 +53,7 @@ func detail(r *store.RuntimeDetail) (*event.InstanceDetail, error) {
 		GlobalAccountID: r.GlobalAccountID, SubscriptionAccountID: r.SubscriptionAccountID, SubaccountID: r.SubaccountID,
 		PlatformRegion: r.PlatformRegion, DashboardURL: r.DashboardURL, KymaVersion: k.kymaVersion(), MaintenanceVersion: r.MaintenanceVersion,
 		CreatedAt: r.CreatedAt.UTC(), ExpiredAt: optional(r.ExpiredAt), DeletedAt: optional(r.DeletedAt),
-		Parameters: masked(r.Sent), EffectiveParameters: masked(r.Effective),
+		Parameters: mask.JSON(r.Sent), EffectiveParameters: mask.JSON(r.Effective),
 	}
 	// A removed instance has only these properties of its runtime.
 	d.Runtime.ShootName, d.Runtime.Provider, d.Runtime.Region = r.ShootName, r.Provider, r.Region
@@ -104,60 +103,4 @@ func optional(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
-}
-
-// maskedValue replaces a value that looks like a secret.
-const maskedValue = "[redacted]"
-
-// secretNames are parts of the names, in lower case, of parameters whose values are not shown. Credentials are sealed before an instance is
-// stored; this covers the members that later versions of a plan may add.
-var secretNames = []string{"password", "passwd", "secret", "token", "kubeconfig", "credential", "privatekey", "apikey"}
-
-// masked returns parameters without values that look like secrets; nil if there are none or they cannot be read.
-func masked(parameters []byte) json.RawMessage {
-	var decoded any
-	if len(parameters) == 0 || json.Unmarshal(parameters, &decoded) != nil {
-		return nil
-	}
-	out, err := json.Marshal(mask(decoded))
-	if err != nil {
-		return nil
-	}
-	return out
-}
-
-func mask(v any) any {
-	switch v := v.(type) {
-	case []any:
-		for i := range v {
-			v[i] = mask(v[i])
-		}
-	case map[string]any:
-		for name, value := range v {
-			if isSecret(name, value) {
-				v[name] = maskedValue
-			} else {
-				v[name] = mask(value)
-			}
-		}
-	case string:
-		return libmask.Text(v)
-	}
-	return v
-}
-
-// isSecret reports whether a parameter looks like a secret. The names of secrets, such as targetSecret, are masked, too; numbers and switches
-// are not.
-func isSecret(name string, value any) bool {
-	switch value.(type) {
-	case nil, bool, float64:
-		return false
-	}
-	name = strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
-	for _, part := range secretNames {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return false
 }

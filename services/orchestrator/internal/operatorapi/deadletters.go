@@ -13,6 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -205,7 +206,7 @@ func clip(text string) string {
 
 func viewDeadLetter(d *bus.DeadLetter) operator.DeadLetter {
 	out := operator.DeadLetter{
-		ID: d.Seq, Time: d.Time, Stream: string(d.Stream), Subject: clip(d.Subject), Consumer: clip(d.Consumer), Reason: maskText(clip(d.Reason)),
+		ID: d.Seq, Time: d.Time, Stream: string(d.Stream), Subject: clip(d.Subject), Consumer: clip(d.Consumer), Reason: mask.Text(clip(d.Reason)),
 		Operation: operationOf(d), Size: d.Size, Truncated: d.Truncated,
 	}
 	if d.Event.Context != nil {
