@@ -106,6 +106,15 @@ func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
 	if list.Count != 0 || list.Data == nil {
 		t.Errorf("list: %+v", list)
 	}
+	var instance operator.Instance
+	f.get("/instances/i-00000", &instance)
+	dryRuns := map[string]bool{}
+	for _, m := range instance.Orchestrations {
+		dryRuns[m.OrchestrationID] = m.DryRun
+	}
+	if diff := cmp.Diff(map[string]bool{id: true, other: false}, dryRuns); diff != "" {
+		t.Errorf("dry runs of the instance (-want +got):\n%s", diff)
+	}
 }
 
 func TestOrchestration_OrchestratorStops_OtherContinues(t *testing.T) {

@@ -147,6 +147,7 @@ func TestConsole_DryRun_IsMarked(t *testing.T) {
 	p.shows("section[aria-labelledby=others]", "Kyma upgrade (this one) dry run")
 	p.open("/console/instances/i-00000")
 	p.shows("tbody", "Kyma upgrade dry run")
+	p.until("its orchestration is marked", `[...document.querySelectorAll('section')].some((s) => /^Orchestrations/.test(s.innerText) && /dry run/.test(s.innerText))`)
 }
 
 // accessible checks the current view, light and wide as well as dark and narrow.

@@ -159,7 +159,7 @@ func (o *options) printInstance(i *operator.Instance, window *operator.Maintenan
 		rows := make([][]string, len(i.Orchestrations))
 		for n := range i.Orchestrations {
 			m := &i.Orchestrations[n]
-			rows[n] = []string{m.OrchestrationID, memberStatus(m), m.OperationID, m.Description}
+			rows[n] = []string{m.OrchestrationID, dryRun(memberStatus(m), m.DryRun), m.OperationID, m.Description}
 		}
 		out.line("\nOrchestrations")
 		out.table("orchestrations", []string{"ORCHESTRATION", "STATE", "OPERATION", "DESCRIPTION"}, rows)

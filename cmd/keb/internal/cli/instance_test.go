@@ -13,7 +13,7 @@ func TestInstance_Text_HasEverything(t *testing.T) {
  "expiredAt":"2026-11-22T08:00:00Z","parameters":{"name":"shop"},"effectiveParameters":{"name":"shop","volumeSizeGb":50},
  "bindings":[{"bindingId":"b-1","createdAt":"2026-11-21T08:00:00Z","expiresAt":"2026-11-21T09:00:00Z","createdAccessAt":"2026-11-21T08:00:01Z"}]},
  "operations":[{"id":"op-2","type":"deprovision","state":"succeeded","instanceId":"i-1","plan":"trial","createdAt":"2026-11-21T08:00:00Z"}],"operationCount":7,
- "orchestrations":[{"orchestrationID":"o-1","operationID":"op-9","state":"canceled","canary":true,"description":"no longer needed"}],
+ "orchestrations":[{"orchestrationID":"o-1","operationID":"op-9","state":"canceled","canary":true,"dryRun":true,"description":"no longer needed"}],
  "events":[{"ID":"e","Level":"error","OperationID":"op-2","Message":"edp failed","CreatedAt":"2026-11-21T08:00:02Z"}],"problems":["the worker sleeps"]}`},
 		"GET /instances/no-such":                {`404 {"error":"there is no instance"}`},
 		"GET /instances/i-1/maintenance-window": {`200 {"shootName":"c-1","begin":"220000+0000","end":"020000+0000"}`},
@@ -23,7 +23,7 @@ func TestInstance_Text_HasEverything(t *testing.T) {
 	for _, want := range []string{
 		"shop: suspended, expired since 2026-11-22T08:00:00Z", "Maintenance window 220000+0000 to 020000+0000", `Effective parameters {"name":"shop","volumeSizeGb":50}`,
 		"op-2 deprovision succeeded", "1 of 7 operations; keb operations --instance i-1 lists them", "b-1 expired 2026-11-21T08:00:00Z",
-		"o-1 cancelled, canary op-9 no longer needed", "2026-11-21T08:00:02Z error op-2 edp failed",
+		"o-1 cancelled, canary (dry run) op-9 no longer needed", "2026-11-21T08:00:02Z error op-2 edp failed",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, got.out)

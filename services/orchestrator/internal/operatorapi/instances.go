@@ -11,7 +11,6 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -30,7 +29,7 @@ type Asker interface {
 
 // Memberships finds the operations of orchestrations by instance.
 type Memberships interface {
-	Memberships(ctx context.Context, instanceID string, limit int) ([]*orchestration.Member, error)
+	Memberships(ctx context.Context, instanceID string, limit int) ([]store.Membership, error)
 }
 
 // ask asks another service. The error is readable for people and contains no internals.
@@ -76,8 +75,8 @@ func (a *API) instance(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	for _, m := range members {
-		out.Orchestrations = append(out.Orchestrations, viewMember(&orchestration.Orchestration{}, m))
+	for i := range members {
+		out.Orchestrations = append(out.Orchestrations, viewMember(&members[i].Member, members[i].DryRun))
 	}
 	if len(out.Operations) > 0 {
 		if out.Events, err = a.eventsOf(ctx, id); err != nil {

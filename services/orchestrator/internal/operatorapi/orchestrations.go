@@ -54,11 +54,11 @@ func viewOrchestration(o *orchestration.Orchestration, t orchestration.Tally, no
 // stateOf converts a state to its form in the API.
 func stateOf(s orchestration.State) operator.MemberState { return operator.MemberState(s) }
 
-func viewMember(o *orchestration.Orchestration, m *orchestration.Member) operator.Member {
+func viewMember(m *orchestration.Member, dryRun bool) operator.Member {
 	return operator.Member{
 		OperationID: m.OperationID, InstanceID: m.InstanceID, RuntimeID: m.RuntimeID, GlobalAccountID: m.GlobalAccountID,
 		SubAccountID: m.SubaccountID, OrchestrationID: m.OrchestrationID, ServicePlanID: m.Plan.ID, ServicePlanName: m.Plan.Name,
-		DryRun: o.Parameters.DryRun, ShootName: m.ShootName, MaintenanceWindowBegin: optional(m.WindowBegin),
+		DryRun: dryRun, ShootName: m.ShootName, MaintenanceWindowBegin: optional(m.WindowBegin),
 		MaintenanceWindowEnd: optional(m.WindowEnd), State: stateOf(m.State), Description: m.Description, RetriedAs: m.RetriedAs,
 		Canary: m.Canary,
 	}
@@ -263,7 +263,7 @@ func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	a.write(w, http.StatusOK, listOf(list, total, func(m *orchestration.Member) operator.Member { return viewMember(o, m) }))
+	a.write(w, http.StatusOK, listOf(list, total, func(m *orchestration.Member) operator.Member { return viewMember(m, o.Parameters.DryRun) }))
 }
 
 func (a *API) getMember(w http.ResponseWriter, r *http.Request) {
@@ -280,7 +280,7 @@ func (a *API) getMember(w http.ResponseWriter, r *http.Request) {
 		a.internalError(w, r, err)
 		return
 	}
-	view := viewMember(o, m)
+	view := viewMember(m, o.Parameters.DryRun)
 	if o.Type == event.UpgradeKyma {
 		view.KymaConfig = orNew(o.Parameters.Kyma)
 	} else {

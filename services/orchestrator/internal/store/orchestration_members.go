@@ -334,10 +334,29 @@ func (s *Orchestrations) Member(ctx context.Context, id, operationID string) (*o
 	return found[0], nil
 }
 
+// Membership is a member with what its instance shows of the orchestration.
+type Membership struct {
+	orchestration.Member
+	DryRun bool
+}
+
 // Memberships returns the newest members of orchestrations for an instance. It relies on orchestration_members_instance.
-func (s *Orchestrations) Memberships(ctx context.Context, instanceID string, limit int) ([]*orchestration.Member, error) {
-	return members(ctx, s.read, "find the orchestrations of an instance", ` WHERE m.instance_id = $1 ORDER BY m.operation_id DESC LIMIT $2`,
-		clean(instanceID), limit)
+func (s *Orchestrations) Memberships(ctx context.Context, instanceID string, limit int) ([]Membership, error) {
+	rows, err := s.read.QueryContext(ctx, `SELECT`+memberColumns+`, COALESCE((o.parameters->>'dryRun')::boolean, false)`+fromMembers+`
+JOIN orchestrator.orchestrations o ON o.id = m.orchestration_id WHERE m.instance_id = $1 ORDER BY m.operation_id DESC LIMIT $2`, clean(instanceID), limit)
+	if err != nil {
+		return nil, fmt.Errorf("find the orchestrations of an instance: %w", err)
+	}
+	defer rows.Close()
+	var found []Membership
+	for rows.Next() {
+		var m Membership
+		if err := scanMember(rows, &m.Member, &m.DryRun); err != nil {
+			return nil, fmt.Errorf("find the orchestrations of an instance: %w", err)
+		}
+		found = append(found, m)
+	}
+	return found, rows.Err()
 }
 
 // members reads members; what is the prefix of errors.

@@ -206,7 +206,7 @@ function parameters(sent, effective) {
 function memberRows(list, now) {
   return table('Orchestrations of the instance, newest first', [th('Orchestration'), th('State'), th('Operation'), th('Window'), th('Description')], h('tbody', null, list.map((m) => h('tr', { key: m.operationID },
     h('th', { scope: 'row' }, h('a', { href: `/console/orchestrations/${m.orchestrationID}`, class: 'mono', title: m.orchestrationID }, short(m.orchestrationID))),
-    h('td', null, badge(m.state)), h('td', { 'data-label': 'operation' }, h('a', { href: operationURL(m.operationID), class: 'mono', title: m.operationID }, short(m.operationID))),
+    h('td', null, badge(m.state), dryMark(m)), h('td', { 'data-label': 'operation' }, h('a', { href: operationURL(m.operationID), class: 'mono', title: m.operationID }, short(m.operationID))),
     h('td', { class: 'nowrap', 'data-label': 'window' }, time(m.maintenanceWindowBegin, now)), h('td', { class: 'wide' }, m.description)))), 'cards');
 }
 
