@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -87,12 +88,47 @@ func TestStepWorker_InvalidValues_AreNamed(t *testing.T) {
 		team + "secretEnv: {HELLO: {name: x}}": "/secretEnv/HELLO",
 		team + "autoscaling: {mode: vpa}":      "/autoscaling/mode",
 		team + "drainSeconds: 0":               "/drainSeconds",
+		team + "probes: {enabled: maybe}":      "/probes/enabled",
+		team + "probes: {port: 0}":             "/probes/port",
 	} {
 		switch _, err := renderChart(t, workerDir, values); {
 		case err == nil:
 			t.Errorf("%s: no error", values)
 		case !strings.Contains(err.Error(), names):
 			t.Errorf("%s: the error does not name %s: %v", values, names, err)
+		}
+	}
+}
+
+func TestStepWorker_Probes_FollowValues(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"":                                    "startup HTTP:9090/healthz, liveness HTTP:9090/healthz, readiness HTTP:9090/readyz",
+		"metrics: {tls: {secretName: own}}\n": "startup HTTPS:9090/healthz, liveness HTTPS:9090/healthz, readiness HTTPS:9090/readyz",
+		"metrics: {tls: {secretName: own}}\nprobes: {port: 8080}\n": "startup HTTP:8080/healthz, liveness HTTP:8080/healthz, readiness HTTP:8080/readyz",
+		"probes: {enabled: false}\n":                                "",
+		"probes: {enabled: false, port: 8080}\n":                    "",
+	} {
+		c := charttest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, team+values), "keb-hello-world").Spec.Template.Spec.Containers[0]
+		ports := map[string]int32{}
+		for _, port := range c.Ports {
+			ports[port.Name] = port.ContainerPort
+		}
+		var got []string
+		for _, p := range []struct {
+			name  string
+			probe *corev1.Probe
+		}{{"startup", c.StartupProbe}, {"liveness", c.LivenessProbe}, {"readiness", c.ReadinessProbe}} {
+			if p.probe != nil {
+				http := p.probe.HTTPGet
+				got = append(got, fmt.Sprintf("%s %s:%d%s", p.name, http.Scheme, ports[http.Port.StrVal], http.Path))
+			}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("%q: probes %s, want %s", values, text, want)
+		}
+		if ports["metrics"] != 9090 {
+			t.Errorf("%q: metrics at port %d, want 9090", values, ports["metrics"])
 		}
 	}
 }
