@@ -127,6 +127,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 		return retry("beta is closed")(op)
 	})
 	s.script.set("Remove", fail("cannot be removed"))
+	receiver := s.receiver(func() int { return http.StatusServiceUnavailable })
 	s.start()
 	waiting, done := provision("azure"), provision("trial")
 	s.broker(detail(done))
@@ -159,6 +160,8 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = c.CreateHold(t.Context(), operator.HoldRequest{Scope: operator.HoldScope{Plan: "aws"}, Reason: "aws is being migrated"})
 	require.NoError(t, err)
+	_, _, err = c.CreateWebhook(t.Context(), operator.WebhookRequest{Name: "on-call", URL: receiver})
+	require.NoError(t, err)
 	upgrade, _, err := c.Upgrade(t.Context(), "kyma", &operator.Upgrade{
 		Targets:  operator.Targets{Include: []operator.Target{{Target: "all"}}},
 		Strategy: operator.Strategy{Parallel: operator.Parallel{Workers: 4}, Canary: &operator.Canary{Size: 3}, MaxFailures: "1"},
@@ -183,7 +186,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 		"/console/", "/console/operations", "/console/operations?state=failed", "/console/operations?plan=none", "/console/operations?filter=plan%3Dgcp", "/console/operations/" + waiting.ID,
 		"/console/operations/" + done.ID, "/console/operations/" + failed.ID, "/console/operations/" + cancelled.ID, "/console/operations/" + incomplete.ID,
 		"/console/operations/" + uuid.NewString(), "/console/workers", "/console/processes/provision", "/console/orchestrations", orchestration,
-		"/console/batches", "/console/batches/" + batch.ID, "/console/holds", "/console/actions", "/console/dead-letters", "/console/dead-letters/1",
+		"/console/batches", "/console/batches/" + batch.ID, "/console/holds", "/console/webhooks", "/console/actions", "/console/dead-letters", "/console/dead-letters/1",
 		"/console/find?q=demo", "/console/find?q=ga-1", "/console/find?q=nothing", "/console/instances/" + done.InstanceID,
 		"/console/instances/" + waiting.InstanceID, "/console/unknown",
 	} {
@@ -205,6 +208,9 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 		{"/console/batches/" + batch.ID, "Cancel…"},
 		{"/console/holds", "Create a hold…"},
 		{"/console/holds", "Release…"},
+		{"/console/webhooks", "Create a webhook…"},
+		{"/console/webhooks", "Disable…"},
+		{"/console/webhooks", "Delete…"},
 		{"/console/dead-letters/1", "Redrive…"},
 		{"/console/dead-letters/1", "Drop…"},
 	} {
@@ -235,7 +241,7 @@ func TestAccessibility_Login_Passes(t *testing.T) {
 	p.enter(`input[name="token"]`, viewer)
 	p.click("button", "Log in with the token")
 	p.shows("h1", "Overview")
-	for _, view := range []string{"/console/holds", "/console/orchestrations", "/console/operations"} { // what a viewer may not do is marked
+	for _, view := range []string{"/console/holds", "/console/webhooks", "/console/orchestrations", "/console/operations"} { // what a viewer may not do is marked
 		p.accessible(axe, view)
 	}
 }

@@ -187,6 +187,7 @@ func TestCost_ManyOperations_PagesStaySmall(t *testing.T) {
 			{"batches", "batches"},
 			{"batch", "batches/" + batch},
 			{"holds", "holds"},
+			{"webhooks", "webhooks"},
 			{"workers", "workers"},
 			{"processes", "processes/provision"},
 			{"actions", "actions"},

@@ -20,6 +20,7 @@ import { orchestration } from './views/orchestration.js';
 import { orchestrations } from './views/orchestrations.js';
 import { overview } from './views/overview.js';
 import { processes } from './views/processes.js';
+import { webhooks } from './views/webhooks.js';
 import { workers } from './views/workers.js';
 
 /** @typedef {import('./parts.js').View} View */
@@ -33,7 +34,7 @@ const announcer = /** @type {HTMLElement} */ (document.getElementById('announcer
 /** The views with their place in the navigation. @type {[path: string, name: string, key: string][]} */
 const places = [
   ['', 'Overview', 'h'], ['operations', 'Operations', 'o'], ['workers', 'Workers', 'w'], ['processes', 'Processes', 'p'],
-  ['orchestrations', 'Orchestrations', 'r'], ['batches', 'Batches', 'b'], ['holds', 'Holds', 'd'], ['actions', 'Actions', 'a'],
+  ['orchestrations', 'Orchestrations', 'r'], ['batches', 'Batches', 'b'], ['holds', 'Holds', 'd'], ['webhooks', 'Webhooks', 'k'], ['actions', 'Actions', 'a'],
 ];
 
 /** @type {{name: string, role: string, authentication: string} | null} */
@@ -189,7 +190,7 @@ function icon(place) {
   const d = {
     '': 'M2.500 9.500h4v4h-4zM9.500 9.500h4v4h-4zM2.500 2.500h11v4h-11z', operations: 'M2.500 4h11M2.500 8h11M2.500 12h11',
     workers: 'M8 5.200a2.800 2.800 0 1 0 0 5.600a2.800 2.800 0 1 0 0-5.600M8 1.800v2M8 12.200v2M1.800 8h2M12.200 8h2M3.600 3.600l1.400 1.400M11 11l1.400 1.400M12.400 3.600L11 5M5 11l-1.400 1.400',
-    processes: 'M2 3h5v3.500H2zM9 9.500h5V13H9zM4.500 6.500v4.700H9', batches: 'M2.500 4h8M2.500 8h8M2.500 12h8M13.500 3v10', holds: 'M4 2.500h3v11H4zM9 2.500h3v11H9z', orchestrations: 'M2.500 8h11M8 2.500v11M4 4l8 8M12 4l-8 8', actions: 'M3 13.500V3.200L8 2l5 1.200v6.300L8 13z',
+    processes: 'M2 3h5v3.500H2zM9 9.500h5V13H9zM4.500 6.500v4.700H9', batches: 'M2.500 4h8M2.500 8h8M2.500 12h8M13.500 3v10', holds: 'M4 2.500h3v11H4zM9 2.500h3v11H9z', webhooks: 'M2.500 8h7.500M7 5l3 3-3 3M13.500 3v10', orchestrations: 'M2.500 8h11M8 2.500v11M4 4l8 8M12 4l-8 8', actions: 'M3 13.500V3.200L8 2l5 1.200v6.300L8 13z',
   }[place];
   return h('svg', { class: 'icon', viewBox: '0 0 16 16', 'aria-hidden': 'true' }, h('path', { d }));
 }
@@ -200,7 +201,7 @@ function mark() {
 }
 
 /** @type {Record<string, (ctx: import('./parts.js').Context) => View>} */
-const views = { '': overview, operations, workers, processes, orchestrations, batches, holds, actions, find, 'dead-letters': deadLetters };
+const views = { '': overview, operations, workers, processes, orchestrations, batches, holds, webhooks, actions, find, 'dead-letters': deadLetters };
 
 /** Shows the view of the URL. */
 function show(focus = false) {

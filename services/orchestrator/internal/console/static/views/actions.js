@@ -83,6 +83,7 @@ function target(a) {
 function page(a) {
   if (['retry', 'skip', 'cancel'].includes(a.action)) return operationURL(a.target);
   if (a.action.endsWith('_hold')) return '/console/holds';
+  if (a.action.endsWith('_webhook')) return '/console/webhooks';
   if (a.action.endsWith('_batch')) return `/console/batches/${a.target}`;
   return a.action.endsWith('_orchestration') || a.action.startsWith('upgrade_') ? `/console/orchestrations/${a.target}` : '';
 }
