@@ -49,6 +49,15 @@ func TestConsole_Batch_RetriesAllThatMatch(t *testing.T) {
 	batch := eval[string](p, `location.pathname`)
 	p.click("nav a", "Batches")
 	p.shows("tbody tr", "finished", "retry", "EDP works again", "olga")
+	p.open("/console/operations")
+	for _, id := range []string{ops[3].ID, ops[7].ID} {
+		p.until("the row is selected", `document.querySelector('tr:has(a[href$="`+id+`"]) input.choose:not(:checked)')?.click() ||
+			document.querySelector('tr:has(a[href$="`+id+`"]) input.choose:checked') !== null`)
+	}
+	p.click("button", "Act on 2 selected…")
+	p.shows("dialog .preview", "2 operations match.")
+	p.shows("dialog", "id:("+ops[3].ID+" OR "+ops[7].ID+")")
+	p.click("dialog button", "Close")
 	p.click("nav a", "Actions")
 	p.shows("tbody tr", "order_batch")
 	p.until("the action leads to its batch", `document.querySelector('tbody a').getAttribute('href') === '`+batch+`'`)

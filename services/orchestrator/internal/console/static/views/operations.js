@@ -15,6 +15,8 @@ import { askBatch } from './batches.js';
 const pageSize = 50;
 /** The maximum count of new operations; more are shown as "1000+". */
 const mostNew = 1000;
+/** The maximum number of selected operations: their condition must not be longer than the API allows. */
+const mostSelected = 48;
 /** The minimum time between two updates of the rows, in milliseconds. */
 const pace = 250;
 
@@ -93,6 +95,8 @@ export function operations(ctx) {
   let newest = 0;
   /** Operations that were created later are not in the list until the user loads them, so that the rows do not move. */
   let horizon = '';
+  /** The ids of the selected operations of this page. @type {Set<string>} */
+  let selected = new Set();
   /** Whether the rows belong to the filters of before. */
   let loading = true;
   let saved = savedViews();
@@ -148,6 +152,7 @@ export function operations(ctx) {
   /** @param {import('../parts.js').Kept} [kept] of a page that was shown before: the way back leads to the same rows */
   function load(kept = {}) {
     fresh.clear();
+    selected = new Set();
     newest = Date.now();
     horizon = kept.horizon ?? '';
     trail = kept.trail ?? [];
@@ -245,6 +250,10 @@ export function operations(ctx) {
       return [
         h('div', { class: 'head' }, h('h1', null, 'Operations'),
           h('p', { class: 'muted small', role: 'status' }, list.data ? total(list.data) : ''),
+          selected.size ? h('button', {
+            type: 'button', class: 'button', disabled: selected.size > mostSelected, title: selected.size > mostSelected ? `At most ${mostSelected} at once` : undefined,
+            onclick: () => askBatch(ctx, new URLSearchParams({ filter: `id:(${[...selected].join(' OR ')})` })),
+          }, `Act on ${selected.size} selected…`) : null,
           ctx.me.role === 'operator' ? h('button', {
             type: 'button', class: 'button', disabled: !active.length || !list.data?.totalCount, title: active.length ? undefined : 'Choose a filter first',
             onclick: () => askBatch(ctx, filterOf(params)),
@@ -296,10 +305,22 @@ export function operations(ctx) {
             `Show ${fresh.size >= mostNew ? mostNew + '+' : plural(fresh.size, 'new operation')}`)) : null,
         h('div', { class: `list ${loading && list.data ? 'stale' : ''}`, 'aria-busy': loading }, shown(list, (d) => (d.data.length ? [
           d.sortedWithin ? h('p', { class: 'muted small', role: 'status' }, `Of the newest ${count(d.sortedWithin)} that match; filter for the others.`) : null,
-          rows(d.data, now, params.get('sort') ?? '', (sort) => filter({ sort })), pager(d)] : nothing(active.length > 0)))),
+          rows(d.data, now, params.get('sort') ?? '', (sort) => filter({ sort }), ctx.me.role === 'operator' ? choose : undefined), pager(d)] : nothing(active.length > 0)))),
       ];
     },
   };
+
+  /** Renders the checkbox that selects an operation. @param {Operation} o */
+  function choose(o) {
+    return h('input', {
+      type: 'checkbox', class: 'choose', 'aria-label': `Select operation ${short(o.id)}`, checked: selected.has(o.id),
+      onchange: (/** @type {any} */ e) => {
+        if (e.target.checked) selected.add(o.id);
+        else selected.delete(o.id);
+        ctx.update();
+      },
+    });
+  }
 
   /** Renders the saved views. */
   function views() {
@@ -423,26 +444,28 @@ function nothing(filtered) {
  * @param {number} now
  * @param {string} order
  * @param {(order: string) => void} sort
+ * @param {(o: Operation) => any} [choose] renders what selects an operation
  */
-function rows(data, now, order, sort) {
+function rows(data, now, order, sort, choose) {
   const by = (/** @type {string} */ name) => (order === name ? 'descending' : '');
   return table(`Operations, ${(orders.find(([name]) => name === order)?.[1] ?? orders[0][1]).toLowerCase()}`, [
     th('Operation'), sorter('State', by('state'), () => sort(order === 'state' ? '' : 'state')), th('Runtime'), th('Type'), th('Plan'),
     sorter('Step, attempts and reason', by('attempts'), () => sort(order === 'attempts' ? '' : 'attempts')),
     sorter('Created', order === '' ? 'descending' : order === 'oldest' ? 'ascending' : '', () => sort(order === '' ? 'oldest' : '')),
     sorter('Took', by('duration'), () => sort(order === 'duration' ? '' : 'duration'), 'number')],
-  h('tbody', null, data.map((o) => row(o, now))), 'operations cards');
+  h('tbody', null, data.map((o) => row(o, now, choose?.(o)))), 'operations cards');
 }
 
 /**
  * @param {Operation & {changedAt?: number}} o
  * @param {number} now
+ * @param {any} [choice] what selects the operation
  */
-export function row(o, now) {
+export function row(o, now, choice) {
   const end = o.finishedAt ? Date.parse(o.finishedAt) : now;
   const begin = Date.parse(o.startedAt ?? o.createdAt);
   return h('tr', { key: o.id, class: o.changedAt && now - o.changedAt < 1500 ? 'changed' : '' },
-    h('th', { scope: 'row' }, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
+    h('th', { scope: 'row' }, choice, h('a', { href: operationURL(o.id), class: 'mono', 'data-row': true, title: o.id }, short(o.id))),
     h('td', null, badge(shownState(o))),
     h('td', { class: 'name', 'data-label': 'runtime' }, h('a', { href: instanceURL(o.instanceId), class: o.runtimeName ? '' : 'mono', title: [o.runtimeName, o.shootName, o.instanceId].filter(Boolean).join(', ') },
       o.runtimeName || short(o.instanceId))),
