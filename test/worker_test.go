@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
@@ -77,7 +78,11 @@ func TestHelloWorld_EveryOperation_LeavesItsMark(t *testing.T) {
 		stage string
 		begin func() string
 	}{
-		{"provision", "create_runtime", func() string { return sys.Provision(o) }},
+		{"provision", "create_runtime", func() string {
+			id := sys.Provision(o)
+			sys.PollEnd(o, id, osb.StateSucceeded, limit) // the broker, too, knows the runtime that is upgraded next
+			return id
+		}},
 		{"upgradeKyma", "upgrade_kyma", upgraded("upgradeKyma", "kyma", "--version", nextKyma)},
 		{"upgradeCluster", "hello_world", upgraded("upgradeCluster", "cluster", "--kubernetes-version", "1.33.4")},
 		{"deprovision", "hello_world", func() string { return sys.Deprovision(o) }},
