@@ -44,6 +44,7 @@ test("the worker does not start with an invalid setting", () => {
     const env = { ...process.env, KEB_NATS_URL: "nats://127.0.0.1:1", [name]: value };
     const { status, stderr } = spawnSync(process.execPath, [worker], { env, timeout: 60_000, encoding: "utf8" });
     assert.equal(status, 1);
-    assert.match(stderr, new RegExp(`^keb-worker-node-greeter: ${name} "${value}": use a `));
+    assert.match(stderr, new RegExp(`^keb-worker-node-greeter: ${name}: use a `));
+    assert.ok(!stderr.includes(value), stderr);
   }
 });

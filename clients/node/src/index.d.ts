@@ -65,6 +65,8 @@ export interface Operation {
   keep(value: any): Promise<void>;
   /** Returns the kept value; undefined if none is kept. */
   kept(): Promise<any>;
+  /** Shows operators how far the step is, such as "3 of 7 nodes" and 43 percent. The last report of each second is sent, and may be lost. */
+  progress(message: string, percent?: number): void;
 }
 
 /** The outcome of a step that is not simply done. A step returns it, or throws it. */

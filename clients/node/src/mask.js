@@ -1,12 +1,13 @@
 // Removes credentials from texts that people read, as libs/mask does for the services.
-export const REDACTED = "[redacted]";
+const REDACTED = "[redacted]";
 
 const PRIVATE_KEY = /-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g;
 const USER_INFO = /([a-zA-Z][a-zA-Z0-9+.-]*:\/\/)[^\s/?#"'\\]+@/g;
 const SCHEME = /\b(bearer|basic)\s+([A-Za-z0-9._~+/=-]+)/gi;
 const NAMED = new RegExp(
-  String.raw`((?:\b|[a-z0-9_-])(pass(?:word|wd|phrase)|\bpass|pwd|secret|token|authorization|api[_-]?key|access[_-]?key|` +
-    String.raw`private[_-]?key|kubeconfig|signature|\bsig)\\?["']?\s*[:=]\s*)(\[redacted\]|"[^"]*"?|'[^']*'?|\S+)`, "gi");
+  String.raw`((?:\b|[a-z0-9_-])(pass(?:word|wd|phrase)|\bpass|pwd|secret|token|authorization|api[_-]?key|` +
+    String.raw`access[_-]?key|private[_-]?key|kubeconfig|signature|\bsig)\\?["']?\s*[:=]\s*)` +
+    String.raw`(\[redacted\]|"[^"]*"?|'[^']*'?|\S+)`, "gi");
 const JWT = /\beyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){1,4}/g;
 const LONG_RUN = /[A-Za-z0-9+/_-]{40,}={0,2}/g;
 const DIGEST = /sha(?:256|512):$/; // before a checksum, which is no secret
@@ -14,15 +15,10 @@ const DIGEST = /sha(?:256|512):$/; // before a checksum, which is no secret
 const PROSE = /^(?:[A-Z]?[a-z]{1,15}[:,]?|[A-Z][A-Za-z]{0,20}(?:_[A-Z][A-Za-z]{0,20}){1,5})$/;
 const NO_CREDENTIAL = /^(?:auth|authentication|authorization|tokens?|credentials|realm|is|was|of|and|or)[.=]*$/i;
 
-function describes(before, name, value, rest) {
-  if (/^(pass|pwd$)/i.test(name) || !before.endsWith(": ") || !PROSE.test(value)) return false;
-  return /^ +["'(\[`]?\p{L}/u.test(rest);
-}
+const describes = (before, name, value, rest) =>
+  !/^(pass|pwd$)/i.test(name) && before.endsWith(": ") && PROSE.test(value) && /^ +["'(\[`]?\p{L}/u.test(rest);
 
-function isRandom(run) {
-  return run.replace(/=+$/, "").split("/").some((part) =>
-    (part.length >= 40 && !/[-_]/.test(part)) || (part.length >= 20 && /[A-Z]/.test(part) && /[a-z]/.test(part) && /\d/.test(part)));
-}
+const isRandom = (part) => /^[^-_]{40,}$/.test(part) || /^(?=.*[A-Z])(?=.*[a-z])(?=.*\d).{20,}$/.test(part);
 
 /** Returns the text without passwords, tokens, keys and user names in addresses. */
 export function maskText(text) {
@@ -33,5 +29,54 @@ export function maskText(text) {
     .replace(NAMED, (all, before, name, value, at, whole) =>
       describes(before, name, value, whole.slice(at + all.length)) ? all : before + REDACTED)
     .replace(JWT, REDACTED)
-    .replace(LONG_RUN, (run, at, whole) => (isRandom(run) && !DIGEST.test(whole.slice(0, at)) ? REDACTED : run));
+    .replace(LONG_RUN, (run, at, whole) =>
+      run.replace(/=+$/, "").split("/").some(isRandom) && !DIGEST.test(whole.slice(0, at)) ? REDACTED : run);
+}
+
+const MIN_SECRET = 8; // shorter texts occur in ordinary words
+const MIN_SECRET_WORD = 24; // a word in a longer text, such as a token in a kubeconfig
+
+/** Returns all texts in a JSON value. */
+const texts = (value) => (typeof value === "string" ? [value] : Object.values(Object(value)).flatMap(texts));
+
+/** Returns the secrets in a text: all of it, and its long words. An address is none, because errors need addresses. */
+function secretsIn(text) {
+  const words = text.split(/[ \t\r\n"',]+/).filter((word) => word !== text && word.length >= MIN_SECRET_WORD);
+  const isAddress = (secret) => secret.includes("://") && !secret.includes("@");
+  return [text.trim(), ...words].filter((secret) => secret.length >= MIN_SECRET && !isAddress(secret) && !secret.endsWith(":"));
+}
+
+function parsed(value) {
+  try {
+    return JSON.parse(value);
+  } catch {
+    return value;
+  }
+}
+
+/** Collects the secrets that a step receives. */
+export function createSecrets() {
+  const known = [];
+
+  /** Removes secrets and credentials from a text, also the start of a secret where the text was cut. */
+  function redact(text) {
+    for (const secret of known) {
+      text = text.replaceAll(secret, REDACTED);
+      for (let n = secret.length; text.endsWith("...") && n >= MIN_SECRET; n--) {
+        if (text.endsWith(`${secret.slice(0, n)}...`)) text = text.slice(0, -n - 3) + REDACTED;
+      }
+    }
+    return maskText(text);
+  }
+
+  return {
+    redact,
+    /** Records the secrets in a JSON value. */
+    learn: (value) => {
+      known.push(...texts(typeof value === "string" ? parsed(value) : value).flatMap(secretsIn));
+      known.sort((a, b) => b.length - a.length); // a secret may contain another one
+    },
+    /** Reports whether a JSON value contains a secret. */
+    isIn: (value) => texts(value).some((text) => known.some((secret) => text.includes(secret))),
+  };
 }

@@ -4,92 +4,68 @@ import { jetstream } from "@nats-io/jetstream";
 import { Kvm } from "@nats-io/kv";
 import { createInbox } from "@nats-io/transport-node";
 import { chain } from "./outcome.js";
+import { encodeBytes } from "./wire.js";
 
 const BUCKET = "keb_stage";
 const SUBJECTS = `$KV.${BUCKET}.`;
-const MARKER = "="; // the key that marks a scope as used; no encoded key is equal to it
-const ANSWER = 2000; // for one request, in milliseconds; a request without an answer is repeated once
+const MARKER = "="; // marks a scope as used; no encoded name is equal to it
+const EXISTS = [10071, 10164]; // the codes of a marker that is there, on one server and in a cluster
+const ANSWER = 2000; // for one request, in milliseconds
 const MISSING = 10_000; // how long to wait for the bucket, which the orchestrator creates again after a restart of NATS
 const MAX_KNOWN = 10_000;
 
-/** Returns the key of an entry in the bucket; without a name it is the marker of the scope. */
-export const stageKey = (operationId, stage, attempt, name) =>
-  `${encodeToken(operationId)}.${encodeToken(stage)}.${attempt}.${name === undefined ? MARKER : encodeToken(name)}`;
 export const valueName = (key) => `value.${key}`;
 export const OVERRIDES = "override.";
 export const overrideName = (step, component) => `${OVERRIDES}${step}.${component}`;
 
-/** Encodes a text as one token of a key. */
-export const encodeToken = (text) => Buffer.from(text).toString("latin1")
-  .replace(/[^A-Za-z0-9_-]/g, (c) => `=${c.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`);
-const decodeToken = (token) =>
-  Buffer.from(token.replace(/=([0-9A-F]{2})/g, (_, hex) => String.fromCharCode(parseInt(hex, 16))), "latin1").toString();
+// A name as one token of a key.
+const encodeToken = (text) => encodeBytes(text, /[^A-Za-z0-9_-]/g, "=");
+const decodeToken = (token) => decodeURIComponent(token.replaceAll("=", "%"));
 
-export class BusMemory {
-  constructor(nc, keyring) {
-    this.nc = nc;
-    this.keyring = keyring;
-    this.kv = new Kvm(jetstream(nc, { timeout: ANSWER, checkAPI: false })).open(BUCKET, { allow_direct: true });
-    // Scopes whose marker this process has seen. It never writes them again, so that new values do not hide a loss.
-    this.known = new Set();
-  }
+/** Returns the key of an entry in the bucket; without a name it is the marker of the scope. */
+export const stageKey = (operationId, stage, attempt, name) =>
+  `${encodeToken(operationId)}.${encodeToken(stage)}.${attempt}.${name === undefined ? MARKER : encodeToken(name)}`;
 
-  // Returns the memory of one attempt of a stage.
-  of(operationId, stage, attempt) {
-    const prefix = stageKey(operationId, stage, attempt, "");
-    return {
-      put: async (key, value) => {
-        const full = stageKey(operationId, stage, attempt, key);
-        await this.#do((kv) => this.#mark(kv, prefix));
-        await this.#do((kv) => kv.put(full, this.keyring.seal(value, full)));
-      },
-      get: async (key) => {
-        const full = stageKey(operationId, stage, attempt, key);
-        const entry = await this.#do((kv) => kv.get(full));
-        return entry?.operation === "PUT" ? this.keyring.open(entry.string(), full) : undefined;
-      },
-      list: (start) => this.#do(() => this.#list(prefix, start)),
-      isLost: async () => {
-        const entry = await this.#do((kv) => kv.get(prefix + MARKER));
-        if (entry) this.#know(prefix);
-        return !entry;
-      },
-    };
-  }
+/** Returns a function that opens the memory of the stage attempt of a command. It never creates the bucket, and waits for it. */
+export function stageMemory(nc, keyring) {
+  const marked = new Set(); // scopes whose marker this process has seen: to write one again would hide a loss
+  const bucket = new Kvm(jetstream(nc, { timeout: ANSWER, checkAPI: false })).open(BUCKET, { allow_direct: true });
 
-    async #mark(kv, prefix) {
-    if (this.known.has(prefix)) return;
-    try {
-      await kv.create(prefix + MARKER, "");
-    } catch (error) {
-      if (error.code !== 10071) throw error; // another step has written it
+  // Waits for a missing bucket, and repeats a request without an answer once.
+  async function withRetry(request) {
+    const until = Date.now() + MISSING;
+    for (let timeouts = 0; ; ) {
+      try {
+        return await request(await bucket);
+      } catch (error) {
+        const isMissing = chain(error).some((e) => e.name === "NoRespondersError" || /^503|no responders/.test(e.message));
+        const isSilent = error.name === "TimeoutError" && timeouts++ === 0;
+        if (!isSilent && !(isMissing && Date.now() < until)) throw error;
+        if (isMissing) await sleep(250);
+      }
     }
-    this.#know(prefix);
   }
 
-    #know(prefix) {
-    if (this.known.size >= MAX_KNOWN) this.known.delete((this.known.values().next().value));
-    this.known.add(prefix);
+  function know(scope) {
+    if (marked.size > MAX_KNOWN) marked.clear();
+    marked.add(scope);
   }
 
   // Requests the last message of each subject at once: a watch would need the right to create a consumer.
-
-  async #list(scope, start) {
-    const inbox = createInbox((this.nc).options.inboxPrefix);
-    const answers = this.nc.subscribe(inbox, { timeout: ANSWER });
-    this.nc.publish(`$JS.API.DIRECT.GET.KV_${BUCKET}`, JSON.stringify({ multi_last: [`${SUBJECTS}${scope}*`] }), { reply: inbox });
+  async function readAll(scope) {
+    const inbox = createInbox(nc.options.inboxPrefix);
+    const answers = nc.subscribe(inbox, { timeout: ANSWER });
+    nc.publish(`$JS.API.DIRECT.GET.KV_${BUCKET}`, JSON.stringify({ multi_last: [`${SUBJECTS}${scope}*`] }), { reply: inbox });
     const values = new Map();
     try {
       for await (const m of answers) {
-        const code = m.headers?.code ?? 0;
-        const noResults = code === 404 && m.headers?.description === "No Results";
-        if (noResults || (code === 204 && m.headers?.get("Nats-Num-Pending") === "0")) return values;
-        if (code !== 0) throw new Error(`the server answers ${code} ${m.headers?.description}`);
-        const full = (m.headers?.get("Nats-Subject") ?? "").slice(SUBJECTS.length);
-        const token = full.slice(scope.length);
-        if (token === MARKER || m.headers?.has("KV-Operation")) continue;
-        const key = decodeToken(token);
-        if (key.startsWith(start)) values.set(key, this.keyring.open(m.string(), full));
+        const { code, description } = m.headers;
+        const isComplete = code === 204 && m.headers.get("Nats-Num-Pending") === "0";
+        if (isComplete || (code === 404 && description === "No Results")) return values;
+        if (code !== 0) throw new Error(`the server answers ${code} ${description}`);
+        const key = m.headers.get("Nats-Subject").slice(SUBJECTS.length);
+        const isValue = !key.endsWith(MARKER) && !m.headers.has("KV-Operation");
+        if (isValue) values.set(decodeToken(key.slice(scope.length)), keyring.open(m.string(), key));
       }
       throw new Error("the connection was closed");
     } finally {
@@ -97,17 +73,31 @@ export class BusMemory {
     }
   }
 
-  async #do(request) {
-    const until = Date.now() + MISSING;
-    for (let timeouts = 0; ; ) {
-      try {
-        return await request(await this.kv);
-      } catch (error) {
-        const isMissing = chain(error).some((e) => e.name === "NoRespondersError" || /^503|no responders/.test(e.message));
-        const isLost = error.name === "TimeoutError" && timeouts++ === 0;
-        if (!isLost && !(isMissing && Date.now() < until)) throw error;
-        if (isMissing) await sleep(250);
-      }
-    }
-  }
+  return ({ operation, stage, stageAttempt }) => {
+    const keyOf = (name) => stageKey(operation.id, stage, stageAttempt, name);
+    const scope = keyOf("");
+    const create = (kv) => kv.create(keyOf(), "").catch((error) => {
+      if (!EXISTS.includes(error.code)) throw error;
+    });
+    return {
+      async put(name, value) {
+        if (!marked.has(scope)) await withRetry(create);
+        know(scope);
+        await withRetry((kv) => kv.put(keyOf(name), keyring.seal(value, keyOf(name))));
+      },
+      async get(name) {
+        const entry = await withRetry((kv) => kv.get(keyOf(name)));
+        return entry?.operation === "PUT" ? keyring.open(entry.string(), keyOf(name)) : undefined;
+      },
+      async list(prefix) {
+        const all = await withRetry(() => readAll(scope));
+        return new Map([...all].filter(([name]) => name.startsWith(prefix)));
+      },
+      async isLost() {
+        const marker = await withRetry((kv) => kv.get(keyOf()));
+        if (marker) know(scope);
+        return !marker;
+      },
+    };
+  };
 }

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createTLSServer } from "node:https";
 import { Counter, Gauge, Histogram } from "prom-client";
-import { RESULT_TYPES } from "./wire.js";
+import { OUTCOMES, STREAM } from "./wire.js";
 
 const LEVELS = ["debug", "info", "warn", "error"];
 const BUCKETS = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300];
@@ -11,62 +11,67 @@ const REASONS = ["late", "duplicate", "unknown_step", "unreadable", "outdated", 
 
 /** Returns a log that writes lines of JSON or text to standard error. */
 export function logger(format, level, attributes = {}) {
-  const value = (v) => (v instanceof Error ? v.message : v instanceof Date ? v.toISOString() : v);
-  const line = (severity, msg, more) => {
-    const entry = { time: new Date().toISOString(), level: severity.toUpperCase(), msg, ...attributes, ...more };
-    const members = Object.entries(entry).filter(([, v]) => v !== undefined).map(([name, v]) => [name, value(v)]);
-    const text = members.map(([name, v]) => `${name}=${/^[^\s"=]+$/.test(v) ? v : JSON.stringify(v)}`).join(" ");
-    process.stderr.write(`${format === "json" ? JSON.stringify(Object.fromEntries(members)) : text}\n`);
+  const write = (severity, msg, more) => {
+    const line = Object.entries({ time: new Date().toISOString(), level: severity.toUpperCase(), msg, ...attributes, ...more })
+      .filter(([, v]) => v !== undefined).map(([name, v]) => [name, v instanceof Error ? v.message : v]);
+    const text = line.map(([name, v]) => `${name}=${/^[^\s"=]+$/.test(v) ? v : JSON.stringify(v)}`).join(" ");
+    process.stderr.write(`${format === "json" ? JSON.stringify(Object.fromEntries(line)) : text}\n`);
   };
-  const methods = LEVELS.map((name, i) => [name, i < LEVELS.indexOf(level) ? () => {} : (msg, more) => line(name, msg, more)]);
+  const isOff = (name) => LEVELS.indexOf(name) < LEVELS.indexOf(level);
+  const methods = LEVELS.map((name) => [name, isOff(name) ? () => {} : (msg, more) => write(name, msg, more)]);
   return { ...Object.fromEntries(methods), with: (more) => logger(format, level, { ...attributes, ...more }) };
 }
 
-/** Creates the metrics of a worker. All label combinations exist from the start, so that a rate includes the first event. */
-export function metrics(registry, worker, steps, concurrency) {
-  const make = (Kind, name, help, labels = [], more = {}) =>
-    new Kind({ name: `keb_worker_${name}`, help, labelNames: ["worker", ...labels], registers: [registry], ...more });
-  const total = make(Counter, "steps_total", "Executions of a step, by how they ended.", ["step", "outcome"]);
-  const seconds = make(Histogram, "step_duration_seconds", "Time that one execution of a step took.", ["step"], { buckets: BUCKETS });
-  const ignored = make(Counter, "commands_ignored_total", "Commands that were not executed, by reason.", ["reason"]);
-  const one = (metric) => { // a metric with the label worker only
-    metric.inc({ worker }, 0);
-    return { inc: () => metric.inc({ worker }), dec: () => metric.dec({ worker }) };
+/**
+ * Creates the metrics of a worker. All series exist from the start, so that a rate includes the first event.
+ * now has functions that return the current values of the gauges.
+ */
+export function createMetrics(registry, worker, steps, now) {
+  const make = (Kind, name, help, labelNames, more) => new Kind({ name, help, labelNames, registers: [registry], ...more });
+  const gauge = (name, help, labels, value) => make(Gauge, name, help, Object.keys(labels), { collect() { this.set(labels, value()); } });
+  const counter = (name, help, labels, series = [{}]) => {
+    const metric = make(Counter, name, help, Object.keys({ ...labels, ...series[0] }));
+    for (const more of series) metric.inc({ ...labels, ...more }, 0);
+    return (more) => metric.inc({ ...labels, ...more });
   };
-  for (const step of steps) {
-    seconds.zero({ worker, step });
-    for (const outcome of Object.keys(RESULT_TYPES)) total.inc({ worker, step, outcome }, 0);
-  }
-  for (const reason of REASONS) ignored.inc({ worker, reason }, 0);
-  make(Gauge, "concurrency", "The most steps that run at once.").set({ worker }, concurrency);
+  const outcomes = steps.flatMap((step) => OUTCOMES.map((outcome) => ({ step, outcome })));
+  const seconds = make(Histogram, "keb_worker_step_duration_seconds", "Time of one execution.", ["worker", "step"], { buckets: BUCKETS });
+  for (const step of steps) seconds.zero({ worker, step });
+  gauge("keb_worker_steps_running", "Steps that run now.", { worker }, now.running);
+  gauge("keb_worker_steps_abandoned", "Steps that have not returned after their time limit.", { worker }, now.abandoned);
+  gauge("keb_worker_concurrency", "The most steps that run at once.", { worker }, now.concurrency);
+  gauge("keb_bus_connected", "1 while the process is connected to NATS.", {}, now.connected);
+  const consumer = { stream: STREAM, consumer: worker };
   return {
-    running: one(make(Gauge, "steps_running", "Steps that run now.")),
-    abandoned: one(make(Gauge, "steps_abandoned", "Steps that have not returned although their time limit has passed, and that no longer hold a slot.")),
-    panics: one(make(Counter, "panics_total", "Executions of a step that ended in a panic.")),
-    unpublished: one(make(Counter, "results_unpublished_total", "Results that could not be published; their commands come again.")),
-    ignored: (reason) => ignored.inc({ worker, reason }),
-    executed: (step, outcome, ms) => {
-      total.inc({ worker, step, outcome });
-      seconds.observe({ worker, step }, ms / 1000);
-    },
+    ended: counter("keb_worker_steps_total", "Executions of a step, by how they ended.", { worker }, outcomes),
+    took: (step, ms) => seconds.observe({ worker, step }, ms / 1000),
+    panicked: counter("keb_worker_panics_total", "Executions of a step that ended in a panic.", { worker }),
+    unpublished: counter("keb_worker_results_unpublished_total", "Results that could not be published.", { worker }),
+    ignored: counter("keb_worker_commands_ignored_total", "Commands that were not executed.", { worker }, REASONS.map((reason) => ({ reason }))),
+    published: counter("keb_bus_published_total", "Messages that a stream has taken.", { stream: "KEB_RESULTS" }),
+    failed: counter("keb_bus_publish_failures_total", "Messages that could not be published.", { stream: "KEB_RESULTS" }),
+    consumed: counter("keb_bus_consumed_total", "Received messages.", consumer),
+    redelivered: counter("keb_bus_redelivered_total", "Received messages that were delivered before.", consumer),
+    dead: counter("keb_bus_dead_letters_total", "Messages moved to the dead letters.", { stream: STREAM }),
   };
 }
 
-/** Serves /metrics, /healthz and /readyz; check returns why the worker is not ready. */
-export async function serve({ host, port, certFile, keyFile }, registry, check) {
+/** Serves /metrics, /healthz and /readyz. bus knows whether it is connected, and why the last result was not stored. */
+export async function serve({ host, port }, tlsFiles, registry, bus) {
+  const [cert, key, ca] = tlsFiles.map((file) => file && readFileSync(file));
+  const health = (problem, checks) => [problem ? 503 : 200, JSON.stringify({ status: problem ? "unavailable" : "ok", checks }), "application/json"];
+  const problem = () => (bus.isConnected ? bus.refusal : "not connected");
+  const routes = {
+    "/healthz": () => health(""),
+    "/readyz": () => health(problem(), { nats: problem() || "ok" }),
+    "/metrics": async ({ socket }) => (ca && !socket.authorized ? [401, "a client certificate is needed"] : [200, await registry.metrics(), registry.contentType]),
+  };
   const answer = async (request, response) => {
-    const problem = check();
-    const health = (status, checks) => [status === "ok" ? 200 : 503, "application/json", JSON.stringify({ status, checks })];
-    const routes = {
-      "/metrics": async () => [200, registry.contentType, await registry.metrics()],
-      "/healthz": () => health("ok"),
-      "/readyz": () => health(problem ? "unavailable" : "ok", { nats: problem || "ok" }),
-    };
     const route = request.method === "GET" && routes[request.url.split("?")[0]];
-    const [status, type, body] = route ? await route() : [404, "text/plain", "not found\n"];
+    const [status, body, type = "text/plain"] = route ? await route(request) : [404, "not found"];
     response.writeHead(status, { "Content-Type": type, "Cache-Control": "no-store" }).end(body);
   };
-  const server = certFile ? createTLSServer({ cert: readFileSync(certFile), key: readFileSync(keyFile) }, answer) : createServer(answer);
+  const server = cert ? createTLSServer({ cert, key, ca, requestCert: Boolean(ca), rejectUnauthorized: false }, answer) : createServer(answer);
   await new Promise((resolve, reject) => server.once("error", reject).listen(port, host, () => resolve(undefined)));
   return server;
 }

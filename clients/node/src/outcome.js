@@ -1,81 +1,78 @@
-// What a step returns or throws.
+// What a step returns or throws, and the error of its result.
 import { duration } from "./settings.js";
 import { cleanText } from "./wire.js";
 
-export const INTERNAL = "err_keb_internal";
-export const TIMEOUT = "err_keb_timeout";
-export const CANCELLED = "err_keb_cancelled";
-
 export class StepError extends Error {
-  constructor(/** @type {import("./index.js").StepErrorOptions} */ { component, reason, message, cause, temporary = false }) {
-    super(message ?? "", cause === undefined ? undefined : { cause });
-    this.name = "StepError";
-    this.component = component;
-    this.reason = reason;
-    this.temporary = temporary;
+  component; reason; temporary;
+
+  constructor(/** @type {import("./index.js").StepErrorOptions} */ { component, reason, message = "", cause, temporary = false }) {
+    super(message, cause === undefined ? undefined : { cause });
+    Object.assign(this, { name: "StepError", component, reason, temporary });
   }
 }
 
 /** The reason of the signal of a step. */
 export class StepEnded extends Error {
+  why;
+
   constructor(why, message) {
     super(message);
-    this.name = "AbortError";
-    this.why = why;
-  }
-}
-
-/** The outcome of a step that is not simply done. */
-export class Outcome {
-  constructor(outcome, /** @type {any} */ { message = "", cause, after = 0, event } = {}) {
-    this.outcome = outcome;
-    this.message = message;
-    this.cause = cause;
-    this.after = duration("the retry delay", after);
-    this.event = event;
-    Object.freeze(this);
+    Object.assign(this, { name: "AbortError", why });
   }
 }
 
 const asError = (e) => (typeof e === "string" ? new Error(e) : e instanceof Error || e === undefined ? e : new StepError(e));
 
-export const retry = (after, cause) => new Outcome("retry", { after, cause: asError(cause) });
+/** The outcome of a step that is not simply done. */
+export class Outcome {
+  outcome; message; cause; after; event;
+
+  constructor(outcome, /** @type {any} */ { message, cause, after = 0, event }) {
+    const time = duration(after, `the retry delay ${after}: `);
+    Object.assign(this, { outcome, message, cause: asError(cause), after: time, event });
+    Object.freeze(this);
+  }
+}
+
+export const retry = (after, cause) => new Outcome("retry", { after, cause });
 export const wait = (after, message) => new Outcome("retry", { after, message });
-
 export const waitForEvent = (event, fallback, message) => new Outcome("retry", { event, after: fallback, message });
-export const fail = (error) => new Outcome("failed", { cause: asError(error) ?? new StepError({ message: "the step failed without saying why" }) });
+export const fail = (cause = "the step failed without saying why") => new Outcome("failed", { cause });
 export const skip = (message) => new Outcome("skipped", { message });
-export const notCompleted = (cause) => new Outcome("not completed", { cause: asError(cause) ?? new Error("not completed") });
-
-export const retryWithoutFail = (op, after, budget, cause) => Date.now() - op.firstTriedAt.getTime() < duration("budget", budget)
-  ? retry(after, cause) : notCompleted(cause ?? `not done within ${budget}`);
+export const notCompleted = (cause = "not completed") => new Outcome("not completed", { cause });
+export const retryWithoutFail = (op, after, budget, cause = `not done within ${budget}`) =>
+  Date.now() - op.firstTriedAt.getTime() < duration(budget, "the budget: ") ? retry(after, cause) : notCompleted(cause);
 
 /** Lists an error and its causes. */
 export function chain(error) {
   /** @type {any[]} */ const found = [];
-  for (let e = (error); e instanceof Error && !found.includes(e); e = e.cause) found.push(e);
+  for (let e = error; e instanceof Error && !found.includes(e); e = e.cause) found.push(e);
   return found;
 }
 
 export const classified = (error) => chain(error).find((e) => e instanceof StepError);
 
-const NETWORK = {
-  ECONNREFUSED: "err_connection_refused", ENOTFOUND: "err_unknown_host", EAI_AGAIN: "err_unknown_host", ETIMEDOUT: "err_network_timeout",
-  UND_ERR_CONNECT_TIMEOUT: "err_network_timeout", UND_ERR_HEADERS_TIMEOUT: "err_network_timeout", UND_ERR_BODY_TIMEOUT: "err_network_timeout",
-  ECONNRESET: "err_network", EPIPE: "err_network", EHOSTUNREACH: "err_network", ENETUNREACH: "err_network", UND_ERR_SOCKET: "err_network",
-};
+const NETWORK = Object.entries({
+  err_connection_refused: /^ECONNREFUSED$/,
+  err_unknown_host: /^(ENOTFOUND|EAI_AGAIN)$/,
+  err_network_timeout: /^(ETIMEDOUT|TimeoutError|UND_ERR_(CONNECT|HEADERS|BODY)_TIMEOUT)$/,
+  err_network: /^(ECONNRESET|EPIPE|EHOSTUNREACH|ENETUNREACH|UND_ERR_SOCKET)$/,
+});
 
+// Reports whether an error is a mistake in the program. The errors of fetch are TypeErrors with a cause.
+export const isBug = (error) => [TypeError, ReferenceError, RangeError].some((kind) => error instanceof kind) && !error.cause;
+
+/** Returns the reason of an error that has none: how the network failed, or that the step has a bug. */
 function reasonOf(errors) {
-  const given = errors.find((e) => e instanceof StepError && e.reason)?.reason;
-  if (given) return given;
-  if (errors.some((e) => e.why === "time limit")) return TIMEOUT;
-  return errors.map((e) => NETWORK[e.code] ?? (e.name === "TimeoutError" ? "err_network_timeout" : "")).find(Boolean) ?? "err_step_failed";
+  if (isBug(errors[0])) return "err_step_panicked";
+  const isCaused = ([, pattern]) => errors.some((e) => pattern.test(e.code ?? e.name));
+  return NETWORK.find(isCaused)?.[0] ?? "err_step_failed";
 }
 
-/** Returns the error of a result, with the texts of all causes. The worker is the component of an error without another one. */
+/** Returns component, reason and message of an error, with the texts of all causes. The worker is the component by default. */
 export function report(error, worker) {
   const errors = chain(error);
-  const message = errors.length ? errors.map((e) => e.message || e.code).filter(Boolean).join(": ") : `the step threw ${typeof error}`;
-  const reason = reasonOf(errors);
-  return { component: cleanText(classified(error)?.component || worker), reason: cleanText(reason), message: cleanText(message || reason) };
+  const reason = errors.find((e) => e instanceof StepError && e.reason)?.reason ?? reasonOf(errors);
+  const message = errors.map((e) => e.message || e.code).filter(Boolean).join(": ") || reason;
+  return [classified(error)?.component || worker, reason, message].map((text) => cleanText(text));
 }

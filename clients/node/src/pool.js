@@ -1,310 +1,283 @@
 // The commands of a worker, from their delivery to their acknowledgement.
+import { EventEmitter, once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { jetstream } from "@nats-io/jetstream";
-import { execute, MAX_TIMER } from "./execution.js";
+import { SpanKind } from "@opentelemetry/api";
 import { maskText } from "./mask.js";
+import { createOperation, timeUntil } from "./operation.js";
 import { StepEnded } from "./outcome.js";
 import { note, traced, traceparent } from "./tracing.js";
-import { deadLetter, decodeCommand, encodeResult, names } from "./wire.js";
+import { deadLetter, decodeCommand, encodeJSON, encodeResult, names, STREAM } from "./wire.js";
 
-const STREAM = "KEB_COMMANDS";
 const PULL = 1000; // how long one pull waits: also how long a worker without commands takes to stop
 const AGAIN = 1000; // until a command comes again that this process must not execute now
 const UNPUBLISHED = 5000; // until a command comes again whose result could not be published
+const MAX_UNPUBLISHED = 300_000;
 const ANSWER = 1000; // for the question whether a command is still current
 const OVERDUE = 3000; // for a step to return after its time limit
 const STOPPED = 2000; // for steps to return after their signal was aborted because the worker stops
-const MAX_UNPUBLISHED = 300_000;
+const PROGRESS = 1000; // between two reports of the progress of a step
 
-const within = (promise, ms) => Promise.race([promise.then(() => true), sleep(ms, false, { ref: false })]);
+/** Returns the state of a command between its delivery and its acknowledgement. */
+function take(m) {
+  const { command, traceparent } = decodeCommand(m);
+  const { operation: o, cursor, dispatch, stage, step, stepAttempt } = command;
+  const dispatchId = names.dispatchId(o.id, cursor, dispatch);
+  return {
+    m, command, traceparent, id: names.commandId(o.id, cursor), dispatchId, deadline: Date.parse(command.executeBefore), since: new Date(),
+    end: new AbortController(), isRunning: false, isAbandoned: false, progress: undefined,
+    attributes: { operation_id: o.id, instance_id: o.instanceId, stage, step, attempt: stepAttempt, event_id: dispatchId },
+  };
+}
 
-export class Pool {
-  nc; isConnected; name; version; steps; settings; log; metrics; memory; ask; // from worker.js
-  taken = new Map(); // by operation and cursor
-  kept = []; // messages to give back when the pulls have ended: earlier, they would come back to this process
-  ackWait = 10_000;
-  isStopping = false;
-  isClosed = false;
-  refusal = ""; // why the last result was not stored
-  #stop = new AbortController();
-  #waiting = [];
-  #nextStart = 0;
-  #unknown = new Set(); // logged once each
+const isOverdue = (t) => Date.now() >= t.deadline;
 
-  constructor(deps) {
-    Object.assign(this, deps);
-    this.js = jetstream(this.nc, { timeout: 5000 });
-  }
+const spanAttributes = (worker, { m, command: c, dispatchId }) => ({
+  "messaging.system": "nats", "messaging.operation.type": "process", "messaging.operation.name": "process",
+  "messaging.destination.name": m.subject, "messaging.consumer.group.name": worker, "messaging.message.id": dispatchId,
+  "keb.operation.id": c.operation.id, "keb.operation.type": c.operation.type, "keb.instance.id": c.operation.instanceId,
+  "keb.plan": c.operation.plan?.name, "keb.stage": c.stage, "keb.step": c.step, "keb.stage.attempt": c.stageAttempt,
+  "keb.step.attempt": c.stepAttempt, "keb.dispatch": c.dispatch, "keb.deliveries": m.info.deliveryCount, "keb.worker": worker,
+});
 
-  /** Returns the commands in execution, or whose result is not yet published. */
-  commands() {
-    return [...this.taken.values()].filter((t) => !t.isAbandoned);
-  }
+/** Creates the pool of a worker on a connection. ask sends a question, and bus knows whether it is connected. */
+export function createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc }) {
+  const js = jetstream(nc, { timeout: 5000 });
+  const taken = new Map(); // by id
+  const kept = []; // messages to give back when the pulls have ended: earlier, they would come back to this process
+  const changes = new EventEmitter();
+  const stopping = new AbortController();
+  let isClosed = false;
+  let ackWait = 10_000;
+  let nextStart = 0;
 
-  /** Ends the step of a command. */
-  cancel({ operationId, cursor, reason }) {
-    const t = this.taken.get(names.commandId(operationId, cursor));
-    if (!t?.isRunning) return;
-    this.log.info("step cancelled", { ...t.attributes, text: reason });
-    t.end.abort(new StepEnded("cancelled", `the command was cancelled: ${reason}`));
-  }
+  const all = () => [...taken.values()];
+  const slots = () => all().filter((t) => !t.isAbandoned);
+  const running = (isAbandoned) => all().filter((t) => t.isRunning && t.isAbandoned === isAbandoned);
 
-  /** Pulls commands, as many as can run now, until stop is called. */
-  async consume() {
-    let consumer;
-    for (let failures = 0; !this.isStopping; ) {
-      const free = this.settings.concurrency - this.commands().length;
-      if (free <= 0) {
-        await this.#change();
-        continue;
-      }
-      try {
-        if (!consumer) {
-          consumer = await this.js.consumers.get(STREAM, this.name); // the orchestrator creates it
-          this.ackWait = (await consumer.info(true)).config.ack_wait / 1e6;
-        }
-        let got = 0;
-        for await (const m of await consumer.fetch({ max_messages: free, expires: PULL })) {
-          got++;
-          this.accept(m);
-        }
-        if (got === 0) consumer = undefined; // it may be gone
-        failures = 0;
-      } catch (error) {
-        consumer = undefined;
-        this.log[failures++ ? "debug" : "warn"]("consumer is not available", { stream: STREAM, consumer: this.name, err: error });
-        await sleep(Math.min(500 * failures, 5000), undefined, { signal: this.#stop.signal }).catch(() => {});
-      }
-    }
-    for (const m of this.kept) this.#settle(() => m.nak());
-  }
-
-  stop() {
-    this.isStopping = true;
-    this.#stop.abort();
-    this.#changed();
-  }
-
-  /** Waits for running steps, aborts their signals after a time, and returns the names of the steps that still run. */
-  async drain() {
-    const idle = (async () => {
-      while (this.commands().length) await this.#change();
-    })();
-    if (!(await within(idle, this.settings.drainTimeout))) {
-      for (const { end } of this.taken.values()) end.abort(new StepEnded("stopping", "the worker stops"));
-      await within(idle, STOPPED);
-    }
-    this.isClosed = true;
-    return [...new Set([...this.taken.values()].filter((t) => t.isRunning).map((t) => t.command.step))];
-  }
-
-  #change() {
-    return new Promise((resolve) => this.#waiting.push(resolve));
-  }
-
-  #changed() {
-    for (const resolve of this.#waiting.splice(0)) resolve();
-  }
-
-  // A message that cannot be settled comes again after the ack wait.
-  #settle(f) {
+  // Settles a message. One that cannot be settled comes again after the ack wait.
+  function settle(f) {
     try {
       f();
     } catch (error) {
-      this.log.warn("command not settled", { err: error });
+      log.warn("command not settled", { err: error });
     }
   }
 
-  #ignore(reason, f) {
-    this.metrics.ignored(reason);
-    this.#settle(f);
+  function ignore(reason, f) {
+    metrics.ignored({ reason });
+    settle(f);
+  }
+
+  /** Pulls commands, as many as can run now, until stop is called. */
+  async function consume() {
+    let consumer;
+    for (let failures = 0; !stopping.signal.aborted; ) {
+      const free = settings.concurrency - slots().length;
+      if (free <= 0) {
+        await once(changes, "change");
+        continue;
+      }
+      try {
+        consumer ??= await js.consumers.get(STREAM, name); // the orchestrator creates it
+        ackWait = (await consumer.info(true)).config.ack_wait / 1e6;
+        let received = 0;
+        for await (const m of await consumer.fetch({ max_messages: free, expires: PULL })) {
+          received++;
+          accept(m);
+        }
+        if (!received) consumer = undefined; // it may be gone
+        failures = 0;
+      } catch (error) {
+        consumer = undefined;
+        log[failures++ ? "debug" : "warn"]("consumer is not available", { stream: STREAM, consumer: name, err: error });
+        await sleep(500, undefined, { signal: stopping.signal }).catch(() => {});
+      }
+    }
+    for (const m of kept) settle(() => m.nak());
   }
 
   /** Takes a command, unless it must not be executed here and now. */
-  accept(m) {
-    let decoded;
+  function accept(m) {
+    metrics.consumed();
+    if (m.info.deliveryCount > 1) metrics.redelivered();
+    let t;
     try {
-      decoded = decodeCommand(m);
+      t = take(m);
     } catch (error) {
-      this.metrics.ignored("unreadable");
-      return this.#dead(m, error.message);
+      metrics.ignored({ reason: "unreadable" });
+      bury(m, maskText(error.message));
+      return;
     }
-    const { command: c } = decoded;
-    const o = c.operation;
-    const t = {
-      m, ...decoded, id: names.commandId(o.id, c.cursor), since: Date.now(), deadline: Date.parse(c.executeBefore),
-      end: new AbortController(), isRunning: false, isAbandoned: false,
-      attributes: {
-        operation_id: o.id, instance_id: o.instanceId, stage: c.stage, step: c.step, attempt: c.stepAttempt,
-        event_id: names.dispatchId(o.id, c.cursor, c.dispatch),
-      },
-    };
-    if (!Object.hasOwn(this.steps, c.step)) {
-      this.log[this.#unknown.has(c.step) ? "debug" : "warn"]("command for a step that this worker does not have", t.attributes);
-      this.#unknown.add(c.step);
-      return this.#ignore("unknown_step", () => m.nak(AGAIN)); // another version may have it
-    }
-    if (Date.now() >= t.deadline) return this.#ignore("late", () => m.ack()); // the orchestrator sends it again if it still needs the result
-    const other = this.taken.get(t.id);
-    if (other && Date.now() >= other.deadline) return this.#ignore("overdue", () => m.nak(AGAIN)); // it should have ended: another replica may execute it
+    const other = taken.get(t.id);
+    if (!Object.hasOwn(steps, t.command.step)) return ignore("unknown_step", () => m.nak(AGAIN)); // another version may have it
+    if (isOverdue(t)) return ignore("late", () => m.ack()); // the orchestrator sends it again if it still needs the result
+    if (other && isOverdue(other)) return ignore("overdue", () => m.nak(AGAIN)); // another replica may execute it
     // The running execution answers for both. A redelivery of the same message stays open until then.
-    if (other) return this.#ignore("duplicate", () => other.command.dispatch !== c.dispatch && m.ack());
-    if (this.isStopping) return this.kept.push(m);
-    this.taken.set(t.id, t);
-    this.#run(t);
+    if (other) return ignore("duplicate", () => other.command.dispatch !== t.command.dispatch && m.ack());
+    if (stopping.signal.aborted) return kept.push(m);
+    taken.set(t.id, t);
+    handle(t);
   }
 
-  async #run(t) {
-    const beat = setInterval(() => Date.now() < t.deadline && this.#settle(() => t.m.working()), this.ackWait / 3);
+  async function handle(t) {
+    const beat = setInterval(() => isOverdue(t) || settle(() => t.m.working()), ackWait / 3);
     try {
-      await this.#process(t);
+      await process(t);
     } catch (error) {
-      this.log[this.isStopping ? "info" : "error"]("command is given back", { ...t.attributes, err: error });
-      this.#settle(() => t.m.nak(this.isStopping ? 0 : UNPUBLISHED));
+      const isStopping = stopping.signal.aborted;
+      log[isStopping ? "info" : "error"]("command is given back", { ...t.attributes, err: error });
+      settle(() => t.m.nak(isStopping ? 0 : UNPUBLISHED));
     } finally {
       clearInterval(beat);
-      this.taken.delete(t.id);
-      this.#changed();
+      taken.delete(t.id);
+      changes.emit("change");
     }
   }
 
-  async #process(t) {
+  async function process(t) {
     const { m, command: c } = t;
-    if (m.info.deliveryCount > 1) {
-      // A process that could not acknowledge it may have published its result.
-      const isCurrent = await this.#isCurrent(t);
-      if (isCurrent === undefined) return this.#ignore("unchecked", () => m.nak(AGAIN));
-      if (!isCurrent) return this.#ignore("outdated", () => m.ack());
-    }
-    await this.#turn();
-    if (Date.now() >= t.deadline) return this.#ignore("late", () => m.ack());
-    const [result, parent] = await traced(`process ${m.subject}`, "CONSUMER", t.traceparent, this.#spanAttributes(t), async (span) => {
-      const r = await this.#execute(t, span);
+    // The result of a command that was delivered before may be published.
+    const isWanted = m.info.deliveryCount === 1 || (await isCurrent(t));
+    if (isWanted === undefined) return ignore("unchecked", () => m.nak(AGAIN));
+    if (!isWanted) return ignore("outdated", () => m.ack());
+    await turn();
+    if (isOverdue(t)) return ignore("late", () => m.ack());
+    const options = { kind: SpanKind.CONSUMER, attributes: spanAttributes(name, t) };
+    const [result, parent] = await traced(`process ${m.subject}`, t.traceparent, options, async (span) => {
+      const r = await execute(t, span);
       note(span, r);
       return [r, traceparent(span) ?? t.traceparent];
     });
-    if (result.unwanted) return undefined;
+    if (!result) return;
     if (result.interrupted) throw new Error("the step was interrupted");
-    this.metrics.executed(c.step, result.outcome, Date.parse(result.finishedAt) - Date.parse(result.startedAt));
-    if (result.panicked) this.metrics.panics.inc();
-    this.#logOutcome(t, result);
-    return this.#publish(t, result, parent);
-  }
-
-  async #execute(t, span) {
-    const { command: c } = t;
-    const timer = setTimeout(() => this.#abandon(t), Math.min(t.deadline + OVERDUE - Date.now(), MAX_TIMER));
-    this.metrics.running.inc();
-    t.isRunning = true;
-    const hasReturned = () => {
-      clearTimeout(timer);
-      if (t.isRunning) this.metrics[t.isAbandoned ? "abandoned" : "running"].dec();
-      t.isRunning = false;
-    };
-    try {
-      return await execute(this.steps[c.step], {
-        command: c, worker: { name: this.name, version: this.version || undefined }, end: t.end, ask: this.ask,
-        memory: this.memory?.of(c.operation.id, c.stage, c.stageAttempt),
-        log: this.log.with({ ...t.attributes, trace_id: span?.isRecording() ? span.spanContext().traceId : undefined }),
-        isWanted: async () => {
-          hasReturned();
-          return !t.isAbandoned || this.#awaitWanted(t);
-        },
-      });
-    } finally {
-      hasReturned();
-    }
-  }
-
-  // A step that ignores its signal cannot be ended, but it must not keep its slot.
-  #abandon(t) {
-    t.isAbandoned = true;
-    this.metrics.running.dec();
-    this.metrics.abandoned.inc();
-    this.log.error("step did not return after its time limit and is abandoned",
-      { ...t.attributes, worker: this.name, running_since: new Date(t.since), execute_before: t.command.executeBefore });
-    this.#changed();
-  }
-
-  async #awaitWanted(t) {
-    for (;;) {
-      const isCurrent = await this.#isCurrent(t);
-      if (isCurrent !== undefined || this.isClosed) {
-        this.log.warn("abandoned step returned", { ...t.attributes, ran_for: `${Date.now() - t.since} ms`, result_counts: isCurrent === true });
-        return isCurrent === true;
-      }
-      await sleep(AGAIN);
-    }
+    metrics.ended({ step: c.step, outcome: result.outcome });
+    metrics.took(c.step, Date.parse(result.finishedAt) - Date.parse(result.startedAt));
+    if (result.panicked) metrics.panicked();
+    const level = result.outcome === "failed" ? "error" : result.error ? "warn" : "debug";
+    log[level]("step ended", { ...t.attributes, outcome: result.outcome, text: result.message, ...result.error });
+    await publish(t, encodeResult(result, c.dispatch, parent));
   }
 
   /** Reports whether the orchestrator still waits for the result of a command; undefined without an answer. */
-  async #isCurrent({ command: c }) {
+  async function isCurrent({ command: c }) {
+    const wanted = { operationId: c.operation.id, cursor: c.cursor };
     try {
-      const answer = await this.ask("current", { commands: [{ operationId: c.operation.id, cursor: c.cursor }] }, ANSWER);
-      return answer.current.some((ref) => ref.operationId === c.operation.id && ref.cursor === c.cursor);
+      const { current } = await ask("current", { commands: [wanted] }, ANSWER);
+      return current.some((ref) => ref.operationId === wanted.operationId && ref.cursor === wanted.cursor);
     } catch (error) {
-      this.log.warn("no answer whether a redelivered command is current; it is delayed", { err: error });
+      log.warn("no answer whether a command is current", { err: error });
       return undefined;
     }
   }
 
   /** Waits until the rate limit allows another start. It rejects when the worker stops. */
-  async #turn() {
-    if (!this.settings.rateLimit) return this.#stop.signal.throwIfAborted();
-    const now = Date.now();
-    const start = Math.max(this.#nextStart, now);
-    this.#nextStart = start + 1000 / this.settings.rateLimit;
-    return sleep(start - now, undefined, { signal: this.#stop.signal });
+  async function turn() {
+    const { signal } = stopping;
+    const wait = Math.max(nextStart - Date.now(), 0);
+    if (settings.rateLimit) nextStart = Date.now() + wait + 1000 / settings.rateLimit;
+    await (wait ? sleep(wait, undefined, { signal }) : signal.throwIfAborted());
+  }
+
+  async function execute(t, span) {
+    const { command } = t;
+    const abandoning = setTimeout(() => abandon(t), timeUntil(new Date(t.deadline + OVERDUE)));
+    const reporting = setInterval(() => sendProgress(t), PROGRESS);
+    const trace_id = span.isRecording() ? span.spanContext().traceId : undefined;
+    const operation = createOperation({
+      command, worker: { name, version: version || undefined }, memory: memory?.(command), log: log.with({ ...t.attributes, trace_id }),
+      ask, end: t.end, report: (notice) => (t.progress = notice),
+    });
+    t.isRunning = true;
+    return operation.execute(steps[command.step], async () => {
+      t.isRunning = false;
+      clearTimeout(abandoning);
+      clearInterval(reporting);
+      return !t.isAbandoned || isStillWanted(t);
+    });
+  }
+
+  // Sends what the step has reported last. It may be lost.
+  function sendProgress(t) {
+    if (t.progress) settle(() => nc.publish(names.workerSubject(name, "progress"), encodeJSON(t.progress)));
+    t.progress = undefined;
+  }
+
+  // A step that ignores its signal cannot be ended, but it must not keep its slot.
+  function abandon(t) {
+    t.isAbandoned = true;
+    log.error("step did not return after its time limit and is abandoned", { ...t.attributes, worker: name, running_since: t.since });
+    changes.emit("change");
+  }
+
+  async function isStillWanted(t) {
+    let answer;
+    while ((answer = await isCurrent(t)) === undefined && !isClosed) await sleep(AGAIN);
+    log.warn("abandoned step returned", { ...t.attributes, running_since: t.since, result_counts: Boolean(answer) });
+    return Boolean(answer);
   }
 
   /** Publishes a result, and acknowledges the command when the stream has stored it. */
-  async #publish(t, result, parent) {
-    const { subject, id, headers, body } = encodeResult(result, t.command.dispatch, parent);
+  async function publish(t, { subject, id, headers, body }) {
     for (;;) {
       try {
-        await this.js.publish(subject, body, { msgID: id, headers });
-        this.refusal = "";
-        return this.#settle(() => t.m.ack());
+        await js.publish(subject, body, { msgID: id, headers });
+        metrics.published();
+        bus.refusal = "";
+        return settle(() => t.m.ack());
       } catch (error) {
-        if (!this.isConnected() && !this.isClosed) {
-          await sleep(500); // until the connection is back
-          continue;
+        if (bus.isConnected || isClosed) {
+          bus.refusal = "the last result was not stored";
+          metrics.unpublished();
+          metrics.failed();
+          log.error("result not published, the step will be executed again", { ...t.attributes, err: error });
+          return settle(() => t.m.nak(UNPUBLISHED));
         }
-        this.refusal = "the last result was not stored";
-        this.metrics.unpublished.inc();
-        this.log.error("result not published, the step will be executed again", { ...t.attributes, err: error });
-        return this.#settle(() => t.m.nak(UNPUBLISHED));
+        await sleep(500); // until the connection is back
       }
     }
   }
 
   /** Copies an unreadable message to the dead letters. */
-  async #dead(m, problem) {
-    const reason = maskText(problem);
-    const { subject, headers, body } = deadLetter(m, this.name, reason, this.nc.info.max_payload);
+  async function bury(m, reason) {
+    const { subject, headers, body } = deadLetter(m, name, reason, nc.info.max_payload);
     try {
-      await this.js.publish(subject, body, { headers });
+      await js.publish(subject, body, { headers });
+      metrics.dead();
       m.term("moved to dead letters");
-      this.log.warn("message moved to dead letters", { subject: m.subject, reason });
+      log.warn("message moved to dead letters", { subject: m.subject, reason });
     } catch (error) {
-      this.log.error("unreadable message not moved to the dead letters", { subject: m.subject, err: error });
-      this.#settle(() => m.nak(Math.min(UNPUBLISHED * 2 ** (m.info.deliveryCount - 1), MAX_UNPUBLISHED)));
+      log.error("unreadable message not moved to the dead letters", { subject: m.subject, err: error });
+      settle(() => m.nak(Math.min(UNPUBLISHED * 2 ** (m.info.deliveryCount - 1), MAX_UNPUBLISHED)));
     }
   }
 
-  #spanAttributes({ m, command: c, attributes }) {
-    const { operation: o } = c;
-    return {
-      "messaging.system": "nats", "messaging.operation.type": "process", "messaging.operation.name": "process", "messaging.destination.name": m.subject,
-      "messaging.consumer.group.name": this.name, "messaging.message.id": attributes.event_id, "keb.operation.id": o.id, "keb.operation.type": o.type,
-      "keb.instance.id": o.instanceId, "keb.plan": o.plan?.name, "keb.stage": c.stage, "keb.step": c.step, "keb.stage.attempt": c.stageAttempt,
-      "keb.step.attempt": c.stepAttempt, "keb.dispatch": c.dispatch, "keb.deliveries": m.info.deliveryCount, "keb.worker": this.name,
-    };
+  /** Ends the step of a command. */
+  function cancel({ operationId, cursor, reason }) {
+    const t = taken.get(names.commandId(operationId, cursor));
+    if (!t?.isRunning) return;
+    log.info("step cancelled", { ...t.attributes, text: reason });
+    t.end.abort(new StepEnded("cancelled", `the command was cancelled: ${reason}`));
   }
 
-  #logOutcome(t, { outcome, retryAfter, message, error }) {
-    const level = outcome === "failed" ? "error" : error ? "warn" : outcome === "stage lost" ? "info" : "debug";
-    this.log[level]("step ended", { ...t.attributes, outcome, took: `${Date.now() - t.since} ms`, retry_after: retryAfter, text: message,
-      component: error?.component, reason: error?.reason, err: error?.message });
+  function stop() {
+    stopping.abort();
+    changes.emit("change");
   }
+
+  async function waitUntilIdle(ms) {
+    const signal = AbortSignal.timeout(ms);
+    while (slots().length && !signal.aborted) await once(changes, "change", { signal }).catch(() => {});
+  }
+
+  /** Waits for running steps, aborts their signals after a time, and returns the names of the steps that still run. */
+  async function drain() {
+    await waitUntilIdle(settings.drainTimeout);
+    for (const t of all()) t.end.abort(new StepEnded("stopping", "the worker stops"));
+    await waitUntilIdle(STOPPED);
+    isClosed = true;
+    return [...running(false), ...running(true)].map((t) => t.command.step);
+  }
+
+  return { consume, cancel, stop, drain, running, commands: () => slots().map(({ id }) => id) };
 }

@@ -33,6 +33,8 @@ export interface TestResult {
   error?: { component: string; reason: string; message: string };
   /** The patch of the worker's details. */
   details?: Record<string, any>;
+  /** What the step has reported. */
+  progress: { message: string; percent?: number }[];
   /** The key of the event that the step waits for. */
   eventKey?: string;
   /** All that is in the stage memory after the step. */

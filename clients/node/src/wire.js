@@ -2,166 +2,148 @@
 import { headers } from "@nats-io/transport-node";
 
 const TYPE = "io.kyma-project.keb.";
+const RESULTS = { succeeded: "step.succeeded", retry: "step.retry", failed: "step.failed", skipped: "step.skipped",
+  "not completed": "step.skipped", "stage lost": "stage.lost" };
 const OPERATIONS = ["provision", "deprovision", "update", "upgradeKyma", "upgradeCluster"];
-const WORD = /^[A-Za-z0-9_-]{1,200}$/;
+const MAX_TEXT = 4096; // bytes of a message, and of each member of an error
+const MAX_REASON = 1000; // bytes of the reason of a dead letter
+const MAX_HEADERS = 65_535; // bytes of a message
+
+export const OUTCOMES = Object.keys(RESULTS);
+export const STREAM = "KEB_COMMANDS";
+
 /** Names, subjects and ids of the contract. */
 export const names = {
   service: (worker) => `keb-worker-${worker}`,
   source: (worker) => `/keb/worker/${worker}`,
   inboxPrefix: (user) => `_INBOX_${user}`,
+  deadSubject: () => `keb.dead.${STREAM}`,
   commandId: (operation, cursor) => `${operation}/${cursor}`,
   dispatchId: (operation, cursor, dispatch) => `${operation}/${cursor}/${dispatch}`,
   resultSubject: (worker, step) => `keb.result.${worker}.${step}`,
-  deadSubject: () => "keb.dead.KEB_COMMANDS",
-  cancelSubject: (worker) => `keb.worker.${worker}.cancel`,
-  pingSubject: (worker) => `keb.worker.${worker}.ping`,
-  currentSubject: (worker) => `keb.ask.orchestrator.current.${worker}`,
-  credentialsSubject: (worker) => `keb.ask.broker.credentials.${worker}`,
-  keepSubject: (worker) => `keb.ask.broker.keep.${worker}`,
-  keptSubject: (worker) => `keb.ask.broker.kept.${worker}`,
+  workerSubject: (worker, what) => `keb.worker.${worker}.${what}`, // cancel, ping and progress
+  askSubject: (worker, kind) => `keb.ask.${kind === "current" ? "orchestrator" : "broker"}.${kind}.${worker}`,
 };
 
-const MAX_TEXT = 4096;
+const matches = (pattern) => (v) => typeof v === "string" && pattern.test(v);
+const optional = (test) => (v) => v == null || test(v);
+const isText = matches(/^[^]/);
+const isObject = (v) => typeof v === "object" && v !== null && !Array.isArray(v);
+const isTime = (v) => matches(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i)(v) && !Number.isNaN(Date.parse(v));
+export const isWorkerName = matches(/^[a-z0-9][a-z0-9-]{0,31}$/);
+export const isStepName = matches(/^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$/);
+export const isEventKey = matches(/^(?=.{1,200}$)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$/);
 
-export const RESULT_TYPES = { succeeded: "step.succeeded", retry: "step.retry", failed: "step.failed", skipped: "step.skipped",
-  "not completed": "step.skipped", "stage lost": "stage.lost" };
+// The rules of attributes and members: their names, a test, and what is wanted.
+const ATTRIBUTES = [
+  ["specversion", (v) => v === "1.0", "1.0"],
+  ["id source", isText, "a text"],
+  ["type", (v) => v === `${TYPE}step.execute.v1`, `${TYPE}step.execute.v1`],
+  ["time", optional(isTime), "a time as in RFC 3339"],
+  ["datacontenttype", optional(matches(/^((application|text)\/([^;]+\+)?json *(;|$)|$)/i)), "application/json"],
+];
+const MEMBERS = [
+  ["operation", isObject, "a JSON object"],
+  ["operation.id stage step", matches(/^[A-Za-z0-9_-]{1,200}$/), "1 to 200 letters, digits, hyphens and underscores"],
+  ["operation.type", (v) => OPERATIONS.includes(v), `one of ${OPERATIONS.join(", ")}`],
+  ["operation.instanceId", isText, "a text"],
+  ["operation.parameters details", optional(isObject), "a JSON object"],
+  ["cursor dispatch stageAttempt stepAttempt", (v) => Number.isSafeInteger(v) && v > 0, "1 or more"],
+  ["executeBefore", isTime, "a time as in RFC 3339"],
+  ["event", optional((v) => isEventKey(v.key)), "a key of letters, digits, hyphens and underscores, with dots between them"],
+];
 
-/** Encodes JSON that a database can store: without halves of surrogate pairs. */
-export const encodeJSON = (value) =>
-  JSON.stringify(value)?.replace(/(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g, "$1\ufffd");
-
-/** Returns a text for a result: valid Unicode without NUL, at most 4 KiB. */
-export function cleanText(text) {
-  const raw = Buffer.from(text.replaceAll("\0", "\ufffd"));
-  if (raw.length <= MAX_TEXT) return raw.toString();
-  let cut = MAX_TEXT - 3;
-  while ((raw[cut] & 0xc0) === 0x80) cut--;
-  return `${raw.subarray(0, cut)}...`;
-}
-
-/** The size of JSON after Postgres has written it: numbers without exponents, a space after each comma and colon. */
-export function storedSize(json) {
-  let size = Buffer.byteLength(json);
-  for (const [token, number] of json.matchAll(/"(?:\\.|[^"\\])*"|(-?\d+(?:\.\d+)?e[+-]?\d+)|[,:]/gi)) {
-    if (number) size += Math.abs(Number(number.split(/e/i)[1])) < 1e6 ? plainSize(number) - number.length : 1e6; // Postgres rejects more
-    else if (token === "," || token === ":") size++;
+function check(value, rules) {
+  for (const [paths, test, wanted] of rules) {
+    for (const path of paths.split(" ")) {
+      const member = path.split(".").reduce((v, name) => v?.[name], value);
+      if (!test(member)) throw new Error(`${path}: want ${wanted}`);
+    }
   }
-  return size;
 }
 
-function plainSize(number) {
-  const [, sign, whole, fraction = "", exponent] = /^(-?)(\d+)(?:\.(\d+))?e([+-]?\d+)$/i.exec(number) ?? [];
-  const behind = Math.max(fraction.length - Number(exponent), 0);
-  return sign.length + Math.max(whole.length + Number(exponent), 1) + (behind && behind + 1);
+// Runs a decoder, whose own errors would quote the text.
+function decode(decoder, text, problem) {
+  try {
+    return decoder(text);
+  } catch {
+    throw new Error(problem);
+  }
 }
-
-/** Encodes a text as the value of a header. */
-export const escape = (text) => [...Buffer.from(text)]
-  .map((c) => (c <= 32 || c >= 127 || c === 34 || c === 37 ? `%${c.toString(16).toUpperCase().padStart(2, "0")}` : String.fromCharCode(c))).join("");
 
 /** Decodes the value of a header once. */
-export function unescape(value, name = "header") {
-  try {
-    return decodeURIComponent(value);
-  } catch {
-    throw new Error(`${name} is not percent-encoded UTF-8`);
-  }
-}
-
-function parse(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new Error("the body is not JSON"); // the parser's error would quote it
-  }
-}
-
-/** Returns the attributes and the data of an event, in binary or structured mode. */
-function decodeEvent(m) {
-  const attributes = {};
-  let contentType = "";
-  for (const [header, values] of m.headers ?? []) {
-    const name = header.toLowerCase();
-    if (name === "content-type") contentType = values[0];
-    if (!name.startsWith("ce-")) continue;
-    if (values.length !== 1 || name.slice(3) in attributes) throw new Error(`header ${name} is duplicated`);
-    attributes[name.slice(3)] = unescape(values[0], `header ${name}`);
-  }
-  if (!/^application\/cloudevents/i.test(contentType)) return { attributes, read: () => parse(m.string()) };
-  if (!/^application\/cloudevents(\+json)?(;|$)/i.test(contentType)) throw new Error(`content type ${JSON.stringify(contentType)}: want application/cloudevents+json`);
-  const { data, ...structured } = parse(m.string()) ?? {};
-  return { attributes: structured, read: () => data };
-}
+export const unescape = (value, name = "header") => decode(decodeURIComponent, value, `${name} is not percent-encoded UTF-8`);
 
 /** Returns a command and its trace, or throws an error that names what is wrong. */
 export function decodeCommand(m) {
-  const { attributes, read } = decodeEvent(m);
-  const { specversion, type, time, datacontenttype } = attributes;
-  for (const name of ["specversion", "id", "type", "source"]) if (!attributes[name]) throw new Error(`ce-${name} is missing or empty`);
-  if (specversion !== "1.0") throw new Error(`ce-specversion is ${JSON.stringify(specversion)}: want 1.0`);
-  if (type !== `${TYPE}step.execute.v1`) throw new Error(`type ${JSON.stringify(type)}: want "${TYPE}step.execute.v1"`);
-  if (time !== undefined && !isTime(time)) throw new Error(`ce-time is ${JSON.stringify(time)}: want a time as in RFC 3339`);
-  if (datacontenttype && !/^(application|text)\/([^;]+\+)?json *(;|$)/i.test(datacontenttype)) throw new Error("ce-datacontenttype: want application/json");
-  const command = read();
-  checkCommand(command);
+  let attributes = {};
+  let type = "";
+  for (const [header, [value, ...more]] of m.headers ?? []) {
+    const name = header.toLowerCase();
+    if (name === "content-type") type = value;
+    if (!name.startsWith("ce-")) continue;
+    if (more.length || name.slice(3) in attributes) throw new Error(`header ${name} is duplicated`);
+    attributes[name.slice(3)] = unescape(value, `header ${name}`);
+  }
+  const [isStructured, format] = /^application\/cloudevents([^;]*)/i.exec(type) ?? [];
+  if (isStructured && !["", "+json"].includes(format.toLowerCase())) throw new Error("content type: want application/cloudevents+json");
+  const read = () => decode(JSON.parse, m.string(), "the body is not JSON");
+  if (isStructured) attributes = read() ?? {};
+  check(attributes, ATTRIBUTES);
+  const command = isStructured ? attributes.data : read();
+  check(command, MEMBERS);
   return { command, traceparent: attributes.traceparent };
 }
 
-const isTime = (text) => typeof text === "string" && /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$/i.test(text) && !Number.isNaN(Date.parse(text));
+/** Returns the version of a micro service, which must be a semantic one. */
+export const serviceVersion = (version) => /^v?((?:(?:0|[1-9]\d*)(?:\.|$)){3})(?<!\.)$/.exec(version)?.[1] ?? "0.0.0";
 
-function checkCommand(c) {
-  const require = (ok, problem) => {
-    if (!ok) throw new Error(problem);
-  };
-  const isObject = (v) => typeof v === "object" && v !== null && !Array.isArray(v);
-  require(isObject(c) && isObject(c.operation), "operation: want a JSON object");
-  const o = c.operation;
-  for (const [field, value] of Object.entries({ "operation.id": o.id, stage: c.stage, step: c.step })) {
-    require(typeof value === "string" && WORD.test(value), `${field}: want 1 to 200 letters, digits, hyphens and underscores`);
-  }
-  require(OPERATIONS.includes(o.type), `operation.type: want one of ${OPERATIONS}`);
-  require(typeof o.instanceId === "string" && o.instanceId !== "", "operation.instanceId is empty");
-  for (const [field, value] of Object.entries({ "operation.parameters": o.parameters, details: c.details })) {
-    require(value == null || isObject(value), `${field}: want a JSON object`);
-  }
-  for (const field of ["cursor", "dispatch", "stageAttempt", "stepAttempt"]) require(Number.isSafeInteger(c[field]) && c[field] > 0, `${field}: want 1 or more`);
-  require(isTime(c.executeBefore), "executeBefore: want a time");
-  require(c.event == null || isEventKey(c.event?.key), "event.key: want letters, digits, hyphens and underscores, with dots between them");
+/** Encodes JSON that a database can store: without halves of surrogate pairs. */
+export const encodeJSON = (value) => JSON.stringify(value)?.replace(/(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g, "$1\ufffd");
+
+// The first bytes of a text, without a part of a character at the end.
+const start = (raw, bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(raw.subarray(0, bytes), { stream: true });
+
+/** Returns a text of valid Unicode without NUL, cut to a number of bytes. */
+export function cleanText(text, longest = MAX_TEXT) {
+  const raw = Buffer.from(text.replaceAll("\0", "\ufffd"));
+  return raw.length <= longest ? raw.toString() : `${start(raw, longest - 3)}...`;
 }
 
-export const isEventKey = (key) => typeof key === "string" && key.length <= 200 && /^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$/.test(key);
+/** Replaces bytes of a text by a sign and two hexadecimal digits. */
+export const encodeBytes = (text, pattern, sign) => Buffer.from(text).toString("latin1")
+  .replace(pattern, (c) => sign + c.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0"));
+
+/** Percent-encodes the value of a header. */
+export const escape = (text) => encodeBytes(text, /[^!#$&-~]/g, "%");
 
 /** Returns the message of a result. */
-export function encodeResult(r, dispatch, traceparent) {
-  const { outcome, interrupted, panicked, unwanted, retryAfter, ...result } = r;
-  const id = names.dispatchId(r.operationId, r.cursor, dispatch);
-  const attributes = { specversion: "1.0", id, type: `${TYPE}${RESULT_TYPES[outcome]}.v1`, source: names.source(r.worker.name), subject: r.operationId,
-    time: r.finishedAt, datacontenttype: "application/json", traceparent };
+export function encodeResult({ outcome, interrupted, panicked, ...result }, dispatch, traceparent) {
+  const { operationId, cursor, worker, step, finishedAt } = result;
+  const id = names.dispatchId(operationId, cursor, dispatch);
+  const attributes = { specversion: "1.0", id, type: `${TYPE}${RESULTS[outcome]}.v1`, source: names.source(worker.name),
+    subject: operationId, time: finishedAt, datacontenttype: "application/json", traceparent };
   const h = headers();
   for (const [name, value] of Object.entries(attributes)) if (value) h.set(`ce-${name}`, escape(value));
-  const more = { ...(outcome === "retry" && { retryAfter }), ...(outcome === "not completed" && { notCompleted: true }) };
-  return { subject: names.resultSubject(r.worker.name, r.step), id, headers: h, body: encodeJSON({ ...result, ...more }) };
+  const body = encodeJSON({ ...result, notCompleted: outcome === "not completed" || undefined });
+  return { subject: names.resultSubject(worker.name, step), id, headers: h, body };
 }
-
-const MAX_REASON = 1000; // in bytes
-const MAX_HEADERS = 65_535;
 
 /** Returns the copy of an unreadable message for the dead letters, cut to the maximum payload of the server. */
 export function deadLetter(m, worker, reason, maxPayload) {
-  const own = { Reason: escape(Buffer.from(reason).subarray(0, MAX_REASON).toString().replace(/\ufffd$/, "")), Subject: m.subject, Consumer: worker };
-  const make = (original) => {
+  const size = (h) => Buffer.byteLength(String(h));
+  const own = { "Keb-Dead-Reason": escape(start(Buffer.from(reason), MAX_REASON)), "Keb-Dead-Subject": m.subject, "Keb-Dead-Consumer": worker,
+    "Nats-Msg-Id": `dead/${worker}/${m.info.streamSequence}/${m.timestampNanos}` };
+  const copy = (original) => {
     const h = headers();
-    for (const [name, values] of original) if (!name.startsWith("Nats-")) for (const value of values) h.append(name, value);
-    for (const [name, value] of Object.entries(own)) h.set(`Keb-Dead-${name}`, value);
-    h.set("Nats-Msg-Id", `dead/${worker}/${m.info.streamSequence}/${m.timestampNanos}`);
+    for (const [name, values] of original) for (const value of values) if (!name.startsWith("Nats-")) h.append(name, value);
+    for (const [name, value] of Object.entries(own)) h.set(name, value);
     return h;
   };
-  const size = (h) => Buffer.byteLength(String(h));
-  let h = make(m.headers ?? []);
+  let h = copy(m.headers ?? []);
   const full = size(h) + m.data.length;
-  if (full > maxPayload || size(h) > MAX_HEADERS) {
-    if (size(h) > MAX_HEADERS - 100) h = make([]);
-    h.set("Keb-Dead-Size", String(full));
-  }
+  const isLong = size(h) > MAX_HEADERS - 100;
+  if (isLong) h = copy([]);
+  if (isLong || full > maxPayload) h.set("Keb-Dead-Size", String(full));
   return { subject: names.deadSubject(), headers: h, body: m.data.subarray(0, Math.max(maxPayload - size(h), 0)) };
 }

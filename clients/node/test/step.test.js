@@ -73,6 +73,21 @@ test("secrets do not reach the result", async () => {
   assert.match(denied.error?.message ?? "", /no such credentials \(it has kubeconfig\)/);
 });
 
+test("progress is reported without secrets", async () => {
+  const { progress } = await run(async (op) => {
+    op.progress("3 of 7 nodes", 43);
+    await op.claimCredentials("kubeconfig");
+    op.progress(`${CANARY} ${"x ".repeat(150)}`, 101);
+  }, { credentials: { kubeconfig: { token: CANARY } } });
+  assert.deepEqual(progress[0], { message: "3 of 7 nodes", percent: 43 });
+  assert.match(progress[1].message, /^\[redacted\] x x .*\.\.\.$/);
+  assert.deepEqual([progress[1].message.length, progress[1].percent], [200, 100]);
+});
+
+test("digits in texts do not count as exponents", async () => {
+  assert.equal((await run((op) => op.saveDetails({ digest: "3e900000", number: 1e30 }))).outcome, "succeeded");
+});
+
 test("the stage memory passes values on, and reports its loss", async () => {
   const first = await run((op) => void op.remember("token", CANARY).setOverrides("c", [{ key: "k", value: "1" }]));
   assert.equal(first.remembered.token.toString(), CANARY);

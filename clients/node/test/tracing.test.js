@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { context, trace } from "@opentelemetry/api";
+import { context, SpanKind, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
 import { note, traced, traceparent } from "../src/tracing.js";
@@ -8,8 +8,8 @@ import { note, traced, traceparent } from "../src/tracing.js";
 const PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 test("without an SDK the trace of the command goes on", async () => {
-  assert.equal(await traced("process", "CONSUMER", PARENT, {}, async (span) => traceparent(span)), PARENT);
-  assert.equal(await traced("process", "CONSUMER", undefined, {}, async (span) => traceparent(span)), undefined);
+  assert.equal(await traced("process", PARENT, { kind: SpanKind.CONSUMER }, async (span) => traceparent(span)), PARENT);
+  assert.equal(await traced("process", undefined, { kind: SpanKind.CONSUMER }, async (span) => traceparent(span)), undefined);
 });
 
 test("with an SDK an execution is a span below the command, and calls are below the execution", async () => {
@@ -17,8 +17,8 @@ test("with an SDK an execution is a span below the command, and calls are below 
   trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }));
   context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
   const error = { component: "avs", reason: "err_x", message: "down" };
-  const own = await traced("process", "CONSUMER", PARENT, { "keb.step": "S" }, async (span) => {
-    await traced("request", "CLIENT", undefined, {}, async () => {});
+  const own = await traced("process", PARENT, { kind: SpanKind.CONSUMER, attributes: { "keb.step": "S" } }, async (span) => {
+    await traced("request", undefined, { kind: SpanKind.CLIENT }, async () => {});
     note(span, { outcome: "retry", retryAfter: 5, error });
     return traceparent(span);
   });

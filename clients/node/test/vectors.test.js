@@ -3,20 +3,23 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Empty, headers } from "@nats-io/transport-node";
-import { execute, Session } from "../src/execution.js";
 import { fail, StepError } from "../src/index.js";
 import { maskText } from "../src/mask.js";
 import { stageKey, valueName, overrideName } from "../src/memory.js";
+import { createOperation } from "../src/operation.js";
 import { Keyring } from "../src/seal.js";
-import { settings } from "../src/settings.js";
-import { deadLetter, decodeCommand, encodeJSON, encodeResult, escape, isEventKey, names, unescape } from "../src/wire.js";
-import { isStepName, isWorkerName, serviceVersion } from "../src/worker.js";
+import { readSettings } from "../src/settings.js";
+import {
+  deadLetter, decodeCommand, encodeJSON, encodeResult, escape, isEventKey, isStepName, isWorkerName, names, serviceVersion, unescape,
+} from "../src/wire.js";
 
 const log = { debug() {}, info() {}, warn() {}, error() {} };
 const command = {
   operation: { id: "op", type: "provision", instanceId: "instance" }, stage: "s", step: "S", cursor: 7, dispatch: 1, stageAttempt: 1, stepAttempt: 1,
   firstTriedAt: new Date().toISOString(), executeBefore: new Date(Date.now() + 60_000).toISOString(),
 };
+
+const end = new AbortController();
 
 /** Runs one test for each case of a file. */
 function vectors(file, run) {
@@ -62,7 +65,11 @@ vectors("results", ({ worker, command: c, startedAt, finishedAt, ...outcome }, w
 vectors("messages", ({ value }, want) => assert.deepEqual(JSON.parse(encodeJSON(value)), JSON.parse(want)));
 
 vectors("names", ({ function: name, arguments: given }, want) => {
-  const functions = { ...names, isEventKey, isStep: isStepName, isWorker: isWorkerName, serviceVersion };
+  const functions = {
+    ...names, isEventKey, isStep: isStepName, isWorker: isWorkerName, serviceVersion,
+    cancelSubject: (worker) => names.workerSubject(worker, "cancel"), pingSubject: (worker) => names.workerSubject(worker, "ping"),
+    ...Object.fromEntries(["current", "credentials", "keep", "kept"].map((kind) => [`${kind}Subject`, (worker) => names.askSubject(worker, kind)])),
+  };
   if (!["commandSubject", "signalSubject", "user"].includes(name)) assert.deepEqual(functions[name](...given), want); // a worker needs none of these
 });
 
@@ -89,15 +96,15 @@ vectors("keyrings", ({ keyring }, want) => assert.deepEqual(attempt(() => ({ ids
 
 vectors("overrides", async ({ step, stored, own }, want) => {
   const memory = { list: async () => new Map(Object.entries(stored).map(([name, text]) => [name, Buffer.from(text)])) };
-  const session = new Session({ command: { ...command, step }, memory, worker: { name: "test" }, log });
-  for (const { component, entries } of own) session.setOverrides(component, entries ?? []);
-  assert.deepEqual(await session.overrides(), want);
+  const { op } = createOperation({ command: { ...command, step }, memory, worker: { name: "test" }, log, end, ask: undefined, report: undefined });
+  for (const { component, entries } of own) op.setOverrides(component, entries ?? []);
+  assert.deepEqual(await op.overrides(), want);
 });
 
 vectors("details", ({ saved, patch }, want) => {
-  const session = new Session({ command: { ...command, details: { test: saved ?? undefined } }, worker: { name: "test" }, log });
-  session.saveDetails(patch);
-  assert.deepEqual(session.details(), want);
+  const { op } = createOperation({ command: { ...command, details: { test: saved ?? undefined } }, memory: undefined, worker: { name: "test" }, log, end, ask: undefined, report: undefined });
+  op.saveDetails(patch);
+  assert.deepEqual(op.details(), want);
 });
 
 vectors("errors", async ({ credentials, error }, want) => {
@@ -106,7 +113,8 @@ vectors("errors", async ({ credentials, error }, want) => {
     return fail(new StepError(error));
   };
   const operation = { ...command.operation, credentials: ["given"] };
-  const r = await execute(step, { command: { ...command, operation }, worker: { name: "test" }, log, ask: async () => ({ credentials }) });
+  const x = { command: { ...command, operation }, memory: undefined, worker: { name: "test" }, log, end, report: undefined, ask: async () => ({ credentials }) };
+  const r = await createOperation(x).execute(step);
   assert.deepEqual(r.error, want);
 });
 
@@ -121,7 +129,7 @@ vectors("masking", ({ text }, want) => assert.equal(maskText(text), want.text));
 
 vectors("settings", (given, want) => {
   const got = attempt(() => {
-    const { concurrency, rateLimit, drainTimeout } = settings(given);
+    const { concurrency, rateLimit, drainTimeout } = readSettings(given);
     return { concurrency, rateLimit, drainMilliseconds: drainTimeout };
   });
   assert.deepEqual(got, want);
