@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from nats.aio.client import Client
@@ -19,6 +18,8 @@ _SUBJECTS = "$KV.keb_stage."
 _READ = "$JS.API.DIRECT.GET.KV_keb_stage"
 _MARKER = "="  # marks an attempt as used; no encoded name is equal to it
 _EXISTS = (10071, 10164)  # the error codes of a marker that is there, on one server and in a cluster
+_MAX_KNOWN = 10_000
+_marked: set[str] = set()  # attempts whose marker this process has seen: to write one again would hide a loss
 
 
 def encode_key(name: str) -> str:
@@ -40,18 +41,21 @@ class StageMemory:
     def __init__(self, nc: Client, keys: Keyring, command: Command) -> None:
         self._nc, self._keys = nc, keys
         self._prefix = stage_prefix(command.operation["id"], command.stage, command.stage_attempt)
-        self._marked = False
 
     async def put(self, name: str, value: bytes) -> None:
-        if not self._marked:
+        if self._prefix not in _marked:
             await self._store(self._prefix + _MARKER, b"", {"Nats-Expected-Last-Subject-Sequence": "0"})
-            self._marked = True  # after a loss it is not written again, which would hide the loss
+            self._know()
         key = self._prefix + encode_key(name)
         await self._store(key, self._keys.seal(value, key).encode(), None)
 
+    def _know(self) -> None:
+        if len(_marked) > _MAX_KNOWN:
+            _marked.clear()
+        _marked.add(self._prefix)
+
     async def _store(self, key: str, data: bytes, headers: dict[str, str] | None) -> None:
-        answer = await self._request(_SUBJECTS + key, data, headers)
-        error = json.loads(answer.data).get("error")
+        error = json.loads((await self._request(_SUBJECTS + key, data, headers)).data).get("error")
         if error and error.get("err_code") not in _EXISTS:
             raise OSError(f"the bus refuses a value: {error.get('description')}")
 
@@ -61,44 +65,47 @@ class StageMemory:
         return None if found is None else self._keys.open(found.decode(), key)
 
     async def is_lost(self) -> bool:
-        self._marked = await self._last(self._prefix + _MARKER) is not None
-        return not self._marked
+        if await self._last(self._prefix + _MARKER) is None:
+            return True
+        self._know()
+        return False
 
     async def _last(self, key: str) -> bytes | None:
         answer = await self._request(f"{_READ}.{_SUBJECTS}{key}", b"", None)
-        headers: Mapping[str, str] = answer.headers or {}
+        headers = answer.headers or {}
         if (status := headers.get("Status")) not in (None, "404"):
             raise OSError(f"the bus answers {status} {headers.get('Description', '')}")
-        return None if status or "KV-Operation" in headers else answer.data
+        return None if status or "KV-Operation" in headers else bytes(answer.data)
 
     async def list(self, prefix: str) -> dict[str, bytes]:
-        for last in (False, True):
-            try:
-                return {name: value for name, value in (await self._list()).items() if name.startswith(prefix)}
-            except asyncio.IncompleteReadError:
-                if last:
-                    raise OSError("the stage memory could not be read completely") from None
-        raise AssertionError
+        if (found := await self._list()) is None:
+            found = await self._list()
+        if found is None:
+            raise OSError("the stage memory could not be read completely")
+        return {name: value for name, value in found.items() if name.startswith(prefix)}
 
-    async def _list(self) -> dict[str, bytes]:
-        inbox, values, got = self._nc.new_inbox(), dict[str, bytes](), 0
+    async def _list(self) -> dict[str, bytes] | None:
+        """Reads all values with one request; None if they are incomplete."""
+        inbox, values = self._nc.new_inbox(), dict[str, bytes]()
         sub = await self._nc.subscribe(inbox)
         try:
             await self._nc.publish(_READ, json.dumps({"multi_last": [f"{_SUBJECTS}{self._prefix}*"]}).encode(), reply=inbox)
             while True:
                 answer = await sub.next_msg(timeout=5)
-                headers: Mapping[str, str] = answer.headers or {}
-                status, text = headers.get("Status"), headers.get("Description")
-                if status == "204" and headers.get("Nats-Num-Pending") == "0" or status == "404" and text == "No Results" and not got:
-                    return values
-                if status in ("204", "404"):
-                    raise asyncio.IncompleteReadError(b"", None)
-                if status or "Nats-Subject" not in headers:
-                    raise OSError(f"the bus answers {status} {text}")
-                got += 1
-                key = headers["Nats-Subject"].removeprefix(_SUBJECTS)
-                if (token := key.removeprefix(self._prefix)) != _MARKER and "KV-Operation" not in headers:
-                    values[decode_key(token)] = self._keys.open(answer.data.decode(), key)
+                headers = answer.headers or {}
+                key = headers.get("Nats-Subject", "").removeprefix(_SUBJECTS)
+                match headers.get("Status"), headers.get("Description"):
+                    case ("204", _) if headers.get("Nats-Num-Pending") == "0":
+                        return values
+                    case ("404", "No Results"):
+                        return values
+                    case (None, _) if key:
+                        if not key.endswith(_MARKER) and "KV-Operation" not in headers:
+                            values[decode_key(key.removeprefix(self._prefix))] = self._keys.open(answer.data.decode(), key)
+                    case ("204" | "404", _):
+                        return None
+                    case (status, text):
+                        raise OSError(f"the bus answers {status} {text}")
         finally:
             await sub.unsubscribe()
 

@@ -1,8 +1,8 @@
-"""The metrics of a worker, with the names and labels of the Go SDK, and the spans of its executions."""
+"""The metrics of a worker, with the names and labels of the Go SDK, and its spans."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,36 +23,30 @@ _BUCKETS = (.001, .005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 class Metrics:
     """The metrics of one worker. All series exist from the start, so that a rate includes the first event."""
 
-    def __init__(self, worker: str, steps: Iterable[str], concurrency: int, registry: CollectorRegistry = REGISTRY) -> None:
-        def one(kind: Any, name: str, text: str, **labels: str) -> Any:
-            metric = kind(name, text, list(labels), registry=registry)
-            return metric.labels(**labels) if labels else metric
-
-        def many(kind: Any, name: str, text: str, labels: list[str], values: Iterable[tuple[str, ...]], **more: Any) -> dict[Any, Any]:
-            metric = kind(name, text, labels, registry=registry, **more)
-            return {v[-1] if len(v) == 2 else v[1:]: metric.labels(*v) for v in values}
+    def __init__(self, worker: str, steps: Iterable[str], gauges: dict[str, tuple[str, Callable[[], float]]],
+                 registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, text: str, **labels: str) -> Any:
+            return Counter(name, text, list(labels), registry=registry).labels(**labels)
 
         names, consumer = list(steps), {"stream": STREAM, "consumer": worker}
-        self.total = many(Counter, "keb_worker_steps_total", "Executions of a step, by how they ended.", ["worker", "step", "outcome"],
-                          [(worker, s, o) for s in names for o in OUTCOMES])
-        self.duration = many(Histogram, "keb_worker_step_duration_seconds", "Time that one execution of a step took.", ["worker", "step"],
-                             [(worker, s) for s in names], buckets=_BUCKETS)
-        self.ignored = many(Counter, "keb_worker_commands_ignored_total", "Commands that were not executed, by reason.",
-                            ["worker", "reason"], [(worker, r) for r in _REASONS])
-        self.running = one(Gauge, "keb_worker_steps_running", "Steps that run now.", worker=worker)
-        self.abandoned = one(Gauge, "keb_worker_steps_abandoned", "Steps that have not returned although their time limit has passed, "
-                             "and that no longer hold a slot.", worker=worker)
-        one(Gauge, "keb_worker_concurrency", "The most steps that run at once.", worker=worker).set(concurrency)
-        self.panics = one(Counter, "keb_worker_panics_total", "Executions of a step that ended in an exception.", worker=worker)
-        self.unpublished = one(Counter, "keb_worker_results_unpublished_total",
-                               "Results that could not be published; their commands come again.", worker=worker)
-        self.connected = one(Gauge, "keb_bus_connected", "1 while the process is connected to NATS.")
-        self.published = one(Counter, "keb_bus_published_total", "Messages that a stream has taken.", stream="KEB_RESULTS")
-        self.failures = one(Counter, "keb_bus_publish_failures_total", "Messages that could not be published.", stream="KEB_RESULTS")
-        self.consumed = one(Counter, "keb_bus_consumed_total", "Messages handed to handlers.", **consumer)
-        self.redelivered = one(Counter, "keb_bus_redelivered_total",
-                               "Messages handed to handlers that were delivered before.", **consumer)
-        self.dead = one(Counter, "keb_bus_dead_letters_total", "Messages moved to dead letters.", stream=STREAM)
+        total = Counter("keb_worker_steps_total", "Executions of a step, by how they ended.", ["worker", "step", "outcome"], registry=registry)
+        duration = Histogram("keb_worker_step_duration_seconds", "Time that one execution of a step took.", ["worker", "step"],
+                             buckets=_BUCKETS, registry=registry)
+        ignored = Counter("keb_worker_commands_ignored_total", "Commands that were not executed, by reason.", ["worker", "reason"],
+                          registry=registry)
+        self.total = {(step, outcome): total.labels(worker, step, outcome) for step in names for outcome in OUTCOMES}
+        self.duration = {step: duration.labels(worker, step) for step in names}
+        self.ignored = {reason: ignored.labels(worker, reason) for reason in _REASONS}
+        for name, (text, value) in gauges.items():
+            Gauge(name, text, ["worker"], registry=registry).labels(worker).set_function(value)
+        self.connected = Gauge("keb_bus_connected", "1 while the process is connected to NATS.", registry=registry)
+        self.panics = counter("keb_worker_panics_total", "Executions of a step that ended in an exception.", worker=worker)
+        self.unpublished = counter("keb_worker_results_unpublished_total", "Results that could not be published.", worker=worker)
+        self.published = counter("keb_bus_published_total", "Messages that a stream has taken.", stream="KEB_RESULTS")
+        self.failures = counter("keb_bus_publish_failures_total", "Messages that could not be published.", stream="KEB_RESULTS")
+        self.consumed = counter("keb_bus_consumed_total", "Received messages.", **consumer)
+        self.redelivered = counter("keb_bus_redelivered_total", "Received messages that were delivered before.", **consumer)
+        self.dead = counter("keb_bus_dead_letters_total", "Messages moved to the dead letters.", stream=STREAM)
 
     def executed(self, step: str, r: Result) -> None:
         self.total[step, r.outcome].inc()
@@ -61,39 +55,43 @@ class Metrics:
 
 
 class Span:
-    """The span of an execution. Without OpenTelemetry its trace context is that of the command."""
+    """A span. Without OpenTelemetry it only passes the trace on."""
 
     def __init__(self, span: Any, traceparent: str) -> None:
         self._span, self.traceparent = span, traceparent
+        self.trace_id = f"{span.get_span_context().trace_id:032x}" if span is not None and span.is_recording() else ""
 
     def end(self, r: Result, outcome: str) -> None:
+        """Adds a result to the span of its execution."""
         if self._span is None:
             return
-        self._span.set_attribute("keb.outcome", outcome)
-        if r.retry_after:
-            self._span.set_attribute("keb.retry_after", float(r.retry_after))
+        self._span.set_attributes({"keb.outcome": outcome} | ({"keb.retry_after": float(r.retry_after)} if r.retry_after else {}))
         if r.error:
             self._span.set_attributes({"error.type": r.error["reason"], "keb.component": r.error["component"]})
             self._span.set_status(trace.Status(trace.StatusCode.ERROR, r.error["message"]))
 
 
 @contextmanager
-def span_of(worker: str, subject: str, c: Command, deliveries: int) -> Iterator[Span]:
-    """Begins the span of an execution as a child of the step's span in the command."""
+def span_of(name: str, kind: str, attributes: dict[str, Any], parent: str = "") -> Iterator[Span]:
+    """Begins a span below the trace context parent, or below the current span."""
     if trace is None:
-        yield Span(None, c.traceparent)
+        yield Span(None, parent)
         return
-    o, propagator = c.operation, TraceContextTextMapPropagator()
-    with trace.get_tracer("keb_worker").start_as_current_span(
-        f"process {subject}", context=propagator.extract({"traceparent": c.traceparent}), kind=trace.SpanKind.CONSUMER, attributes={
-            "messaging.system": "nats", "messaging.operation.type": "process", "messaging.operation.name": "process",
-            "messaging.destination.name": subject, "messaging.consumer.group.name": worker, "messaging.message.id": c.dispatch_id,
-            "keb.operation.id": o["id"], "keb.operation.type": o["type"], "keb.instance.id": o["instanceId"],
-            "keb.plan": (o.get("plan") or {}).get("name", ""), "keb.stage": c.stage, "keb.step": c.step,
-            "keb.stage.attempt": c.stage_attempt, "keb.step.attempt": c.step_attempt, "keb.dispatch": c.dispatch,
-            "keb.deliveries": deliveries, "keb.worker": worker,
-        },
-    ) as span:
-        carrier: dict[str, str] = {}
+    carrier: dict[str, str] = {}
+    propagator = TraceContextTextMapPropagator()
+    context = propagator.extract({"traceparent": parent}) if parent else None
+    options = {"kind": trace.SpanKind[kind], "attributes": {"messaging.system": "nats", **attributes}}
+    with trace.get_tracer("keb_worker").start_as_current_span(name, context, **options) as span:
         propagator.inject(carrier)
-        yield Span(span, carrier.get("traceparent", c.traceparent))
+        yield Span(span, carrier.get("traceparent", parent))
+
+
+def execution_span(worker: str, subject: str, c: Command, deliveries: int) -> Any:
+    """Begins the span of an execution as a child of the step's span in the command."""
+    o = c.operation
+    return span_of(f"process {subject}", "CONSUMER", {
+        "messaging.operation.type": "process", "messaging.operation.name": "process", "messaging.destination.name": subject,
+        "messaging.consumer.group.name": worker, "messaging.message.id": c.dispatch_id, "keb.operation.id": o["id"],
+        "keb.operation.type": o["type"], "keb.instance.id": o["instanceId"], "keb.plan": (o.get("plan") or {}).get("name", ""),
+        "keb.stage": c.stage, "keb.step": c.step, "keb.stage.attempt": c.stage_attempt, "keb.step.attempt": c.step_attempt,
+        "keb.dispatch": c.dispatch, "keb.deliveries": deliveries, "keb.worker": worker}, c.traceparent)

@@ -16,7 +16,7 @@ _PART = r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)"
 
 
 class SettingError(ValueError):
-    """A setting that is not valid. It names the variable, and no secret."""
+    """A setting that is not valid. It names the variable, and not its value."""
 
 
 class Settings:
@@ -27,16 +27,16 @@ class Settings:
         self.urls = self.text("KEB_NATS_URL", "nats://127.0.0.1:4222").split(",")
         self.user, self.password = self.text("KEB_NATS_USER"), self.text("KEB_NATS_PASSWORD")
         self.ca, self.cert, self.key = (env.get(f"KEB_NATS_{name}_FILE", "") for name in ("CA", "CERT", "KEY"))
-        self.tls_first = self.one_of("KEB_NATS_TLS_FIRST", "false", ("true", "false")) == "true"
-        self.concurrency = int(self.number("KEB_WORKER_CONCURRENCY", r"\d{1,5}", 10_000)) or 32
-        self.rate_limit = self.number("KEB_WORKER_RATE_LIMIT", r"\d+(\.\d+)?", 1e9)
-        self.drain_timeout = self.duration("KEB_WORKER_DRAIN_TIMEOUT") or 20.0
-        self.metrics_address = self.text("KEB_METRICS_ADDR")
-        self.metrics_cert, self.metrics_key = (env.get(f"KEB_METRICS_TLS_{name}_FILE", "") for name in ("CERT", "KEY"))
-        self.log_level = self.one_of("KEB_LOG_LEVEL", "info", ("debug", "info", "warn", "error"))
-        self.log_format = self.one_of("KEB_LOG_FORMAT", "text" if sys.stderr.isatty() else "json", ("json", "text"))
+        self.tls_first = self.text("KEB_NATS_TLS_FIRST", "false", "true|false", "true or false") == "true"
+        self.concurrency = int(self.text("KEB_WORKER_CONCURRENCY", "0", r"\d{1,4}|10000", "a whole number up to 10000")) or 32
+        self.rate_limit = float(self.text("KEB_WORKER_RATE_LIMIT", "0", r"\d{1,9}(\.\d+)?", "a number of steps per second"))
+        self.drain_timeout = self._seconds("KEB_WORKER_DRAIN_TIMEOUT") or 20.0
+        self.metrics_address = self.text("KEB_METRICS_ADDR", "", r"(.*:\d{1,5})?", "an address such as :9090")
+        self.metrics_tls = [env.get(f"KEB_METRICS_TLS_{name}_FILE", "") for name in ("CERT", "KEY", "CLIENT_CA")]
+        self.log_level = self.text("KEB_LOG_LEVEL", "info", "debug|info|warn|error", "debug, info, warn or error")
+        self.log_format = self.text("KEB_LOG_FORMAT", "text" if sys.stderr.isatty() else "json", "json|text", "json or text")
 
-    def text(self, name: str, default: str = "") -> str:
+    def text(self, name: str, default: str = "", form: str = "(?s).*", wanted: str = "") -> str:
         value, file = self._env.get(name, ""), self._env.get(f"{name}_FILE", "")
         if value and file:
             raise SettingError(f"{name} and {name}_FILE are both set: want one of them")
@@ -46,21 +46,12 @@ class Settings:
                     value = f.read().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as e:
             raise SettingError(f"{name}_FILE: {getattr(e, 'strerror', 'the file is not UTF-8')}") from None
+        if not re.fullmatch(form, value or default, re.ASCII):
+            raise SettingError(f"{name}: want {wanted}")
         return value or default
 
-    def one_of(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
-        if (value := self.text(name, default)) not in allowed:
-            raise SettingError(f"{name} {value!r}: want one of {', '.join(allowed)}")
-        return value
-
-    def number(self, name: str, form: str, most: float) -> float:
-        if not re.fullmatch(form, text := self.text(name, "0"), re.ASCII) or float(text) > most:
-            raise SettingError(f"{name} {text!r}: want a number up to {most:g}, or 0 for the default")
-        return float(text)
-
-    def duration(self, name: str) -> float:
-        if not re.fullmatch(rf"\+?({_PART})+|0", text := self.text(name, "0"), re.ASCII):
-            raise SettingError(f"{name} {text!r}: want a time such as 20s, 1.5s or 1m30s")
+    def _seconds(self, name: str) -> float:
+        text = self.text(name, "0", rf"\+?({_PART})+|0", "a time such as 20s, 1.5s or 1m30s")
         return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
 
     def keys(self) -> Keyring | None:

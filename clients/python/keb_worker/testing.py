@@ -84,6 +84,7 @@ class Got(wire.Result):
     given: Given = field(default_factory=Given)
     remembered: dict[str, bytes] = field(default_factory=dict)
     overrides: dict[str, list[Override]] = field(default_factory=dict)
+    progress: list[tuple[str, int | None]] = field(default_factory=list)  # what the step has reported
 
     def next(self, **changes: Any) -> Given:
         """Returns the operation for the next step of the stage, or after a retry or a lost memory for the repeated stage."""
@@ -114,9 +115,12 @@ async def run(step: Step, given: Given | None = None) -> Got:
         for component, entries in given.overrides.items():
             memory[f"override.other-steps.{component}"] = wire.encode_json(
                 {"component": component, "cursor": 0, "entries": [asdict(e) for e in entries]})
-    op = Operation(given.command(step.name), given.worker, memory, given.ask, log)
+    progress: list[dict[str, Any]] = []
+    op = Operation(given.command(step.name), given.worker, memory, given.ask, log, progress.append)
     result = await Execution(step, op).run()
+    assert result
     after = Operation(given.command("later-step"), given.worker, memory, given.ask, log)
     values = {name.removeprefix("value."): value for name, value in memory.items() if name.startswith("value.")}
     overrides = await after.overrides() if memory else {}
-    return Got(**vars(result), given=given, remembered=values, overrides=overrides)
+    reports = [(notice["message"], notice.get("percent")) for notice in progress]
+    return Got(**vars(result), given=given, remembered=values, overrides=overrides, progress=reports)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,44 +18,22 @@ from . import wire
 from .execution import Execution, Step
 from .mask import mask_text
 from .memory import StageMemory
-from .metrics import Metrics, span_of
+from .metrics import Metrics, execution_span, span_of
 from .operation import Operation
-from .seal import Keyring
+from .settings import Settings
 
 log = logging.getLogger("keb_worker")
 
 ACK_WAIT = 10.0
 PULL_EXPIRY = 2.0
+PAUSE = 0.25  # until the worker looks for the consumer again
 BUSY = 1.0  # seconds until a command that is given back comes again
 UNPUBLISHED = 5.0
 STOP_GRACE = 2.0
 REQUEST_TIMEOUT = 5.0
-REFUSED = 15.0
 
 #: Answers a question: from its JSON to that of the answer.
 Question = Callable[[Any], Awaitable[Any]]
-
-
-@dataclass
-class Config:
-    """The settings of a worker."""
-
-    name: str
-    version: str = ""
-    concurrency: int = 32
-    rate_limit: float = 0  # steps started per second; 0 is no limit
-    drain_timeout: float = 20.0
-    keys: Keyring | None = None
-    questions: Mapping[str, Question] = field(default_factory=dict)  # by subject
-
-    def __post_init__(self) -> None:
-        if not wire.is_worker(self.name):
-            raise ValueError(f'worker name {self.name!r}: use lower-case letters, digits and "-", at most 32 of them')
-        if not 1 <= self.concurrency <= 10_000 or self.rate_limit < 0 or self.drain_timeout < 0:
-            raise ValueError("concurrency: want 1 to 10000; rate_limit and drain_timeout: must not be negative")
-        for subject in self.questions:
-            if not subject.startswith("keb.ask."):
-                raise ValueError(f"question {subject!r}: the subject must begin with keb.ask")
 
 
 @dataclass(eq=False)
@@ -66,122 +44,138 @@ class _Taken:
     command: wire.Command
     execution: Execution | None = None
     abandoned: bool = False
+    progress: dict[str, Any] | None = None  # reported and not yet sent
+
+    @property
+    def overdue(self) -> bool:
+        return datetime.now(UTC) >= self.command.execute_before
+
+
+class _Ignored(Exception):
+    """A command that must not be executed here and now, and what settles it."""
+
+    def __init__(self, reason: str, settle: Awaitable[Any] | None) -> None:
+        self.reason, self.settle = reason, settle
 
 
 class Worker:
     """Executes the steps of one worker."""
 
-    def __init__(self, config: Config, steps: Iterable[Step], nc: Client, metrics: Metrics | None = None) -> None:
-        self.config, self.nc = config, nc
+    def __init__(self, name: str, version: str, steps: Iterable[Step], questions: Mapping[str, Question], settings: Settings,
+                 nc: Client) -> None:
         listed = list(steps)
+        self.name, self.version, self.questions, self.settings, self.nc = name, version, questions, settings, nc
         self.steps = {step.name: step for step in listed}
-        if len(self.steps) < len(listed) or not self.steps and not config.questions:
+        if not wire.is_worker(name):
+            raise ValueError(f'worker name {name!r}: use lower-case letters, digits and "-", at most 32 of them')
+        if len(self.steps) < len(listed) or not self.steps and not questions:
             raise ValueError("want at least one step or question, and each step once")
-        self.metrics = metrics or Metrics(config.name, self.steps, config.concurrency)
-        self._refused = ("", 0.0)  # why and when the last result was not stored
+        if wrong := [subject for subject in questions if not subject.startswith("keb.ask.")]:
+            raise ValueError(f"question {wrong[0]!r}: the subject must begin with keb.ask")
+        self.keys = settings.keys()
+        self.metrics = Metrics(name, self.steps, {
+            "keb_worker_steps_running": ("Steps that run now.", lambda: len(self._running(False))),
+            "keb_worker_steps_abandoned": ("Steps that have not returned after their time limit.", lambda: len(self._running(True))),
+            "keb_worker_concurrency": ("The most steps that run at once.", lambda: settings.concurrency)})
+        self.metrics.connected.set_function(lambda: int(nc.is_connected))
         self.is_running = False
+        self._refused = ""  # why the last result was not stored
         self._taken: dict[str, _Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Queue[Msg | None] = asyncio.Queue()
         self._freed = asyncio.Event()
-        self._used = 0
+        self._used = 0  # slots
         self._stopping = self._draining = False
         self._kept_back: list[Msg] = []
         self._connections = 0
         self._next_start = 0.0
 
+    def _running(self, abandoned: bool) -> list[str]:
+        return [t.command.step for t in self._taken.values() if t.execution and t.abandoned == abandoned]
+
     @property
     def problem(self) -> str:
-        """Why the worker is not ready; empty if it is. A refusal that no later result confirms counts for 15 s."""
-        text, at = self._refused
-        return "not connected" if not self.nc.is_connected else text if asyncio.get_running_loop().time() < at + REFUSED else ""
+        """Why the worker is not ready; empty if it is."""
+        return self._refused if self.nc.is_connected else "not connected"
 
     async def reconnected(self) -> None:
         """Tells the worker that the connection was replaced: requests in flight are lost."""
         self._connections += 1
-        self.metrics.connected.set(1)
         self._arrivals.put_nowait(None)
 
     async def run(self, stop: asyncio.Event) -> list[str]:
         """Executes steps until stop is set, then drains. It returns the steps that did not end."""
         self.is_running = True
-        self.metrics.connected.set(1)
         served = await self._serve()
-        log.info("worker %s %s started, steps %s", self.config.name, self.config.version, ",".join(sorted(self.steps)))
+        log.info("worker %s %s started, steps %s", self.name, self.version, ",".join(sorted(self.steps)))
         pulling = asyncio.create_task(self._pull(stop)) if self.steps else None
         await stop.wait()
         self._stopping = True
         self._freed.set()
-        end = asyncio.get_running_loop().time() + self.config.drain_timeout
         for sub in served:
             await self._settle(sub.unsubscribe())
         if pulling:
             await pulling
-        for msg in sorted(self._kept_back, key=lambda m: m.metadata.sequence.stream):
+        for msg in sorted(self._kept_back, key=lambda m: int(m.metadata.sequence.stream)):
             await self._settle(msg.nak())
-        await self._idle(end - asyncio.get_running_loop().time())
+        await self._idle(self.settings.drain_timeout)
         for t in self._taken.values():
             if t.execution:
                 t.execution.end("stopping", "the worker stops")
         self._draining = True
         await self._idle(STOP_GRACE)
-        stuck = sorted({t.command.step for t in self._taken.values() if t.execution})
-        log.info("worker %s stopped", self.config.name)
-        return stuck
+        log.info("worker %s stopped", self.name)
+        return sorted(self._running(False) + self._running(True))
 
     async def _idle(self, within: float) -> None:
-        """Waits for the tasks of commands, without those of abandoned steps."""
-        end = asyncio.get_running_loop().time() + within
-        while self._used and (left := end - asyncio.get_running_loop().time()) > 0:
-            self._freed.clear()
-            try:
-                await asyncio.wait_for(self._freed.wait(), left)
-            except TimeoutError:
-                return
+        """Waits until no slot is used. Abandoned steps use none."""
+        try:
+            async with asyncio.timeout(within):
+                while self._used:
+                    self._freed.clear()
+                    await self._freed.wait()
+        except TimeoutError:
+            pass
 
     async def _serve(self) -> list[Any]:
-        """Registers the worker as a micro service, and listens for cancels and questions."""
-        c, identity = self.config, secrets.token_hex(11)
-        name, subs = f"keb-worker-{c.name}", []
-        metadata = {"worker": c.name, "version": c.version, "steps": ",".join(sorted(self.steps))}
-        about = {"name": name, "id": identity, "version": wire.service_version(c.version), "metadata": metadata}
+        """Registers the micro service, and subscribes to pings, questions and notices."""
+        service = f"keb-worker-{self.name}"
+        identity = {"name": service, "id": secrets.token_hex(11), "version": wire.service_version(self.version),
+                    "metadata": {"worker": self.name, "version": self.version, "steps": ",".join(sorted(self.steps))}}
+        ping = {"name": "ping", "subject": wire.worker_subject(self.name, "ping"), "queue_group": "q"}
+        idle = {"num_requests": 0, "num_errors": 0, "last_error": "", "processing_time": 0, "average_processing_time": 0}
         started = wire.format_time(datetime.now(UTC))
-        ping: dict[str, Any] = {"name": "ping", "subject": wire.worker_subject(c.name, "ping"), "queue_group": "q", "metadata": None}
 
         def stats() -> dict[str, Any]:
-            data = {"commands": [i for i, t in self._taken.items() if not t.abandoned]}
-            figures = {"num_requests": 0, "num_errors": 0, "last_error": "", "processing_time": 0, "average_processing_time": 0}
-            return {"started": started, "endpoints": [{**ping, **figures, "data": data}]}
+            commands = [t.command.id for t in self._taken.values() if not t.abandoned]
+            return {"type": "io.nats.micro.v1.stats_response", "started": started, "endpoints": [ping | idle | {"data": {"commands": commands}}]}
 
-        async def answer(msg: Msg, value: Any) -> None:
-            if msg.reply:
-                await self.nc.publish(msg.reply, wire.encode_json(value))
+        async def answer(subject: str, body: Callable[[], dict[str, Any]], queue: str = "") -> Any:
+            async def respond(msg: Msg) -> None:
+                await self._settle(self.nc.publish(msg.reply, wire.encode_json(body())))
+            return await self.nc.subscribe(subject, queue=queue, cb=respond)
 
-        answers: dict[str, Callable[[], dict[str, Any]]] = {
-            "PING": dict, "INFO": lambda: {"description": f"KEB step worker {c.name}", "endpoints": [ping]}, "STATS": stats}
-        for verb, more in answers.items():
-            async def respond(msg: Msg, verb: str = verb, more: Callable[[], dict[str, Any]] = more) -> None:
-                await answer(msg, {**about, "type": f"io.nats.micro.v1.{verb.lower()}_response", **more()})
-            for subject in (f"$SRV.{verb}", f"$SRV.{verb}.{name}", f"$SRV.{verb}.{name}.{identity}"):
-                subs.append(await self.nc.subscribe(subject, cb=respond))
-
-        async def pong(msg: Msg) -> None:
-            await answer(msg, {"worker": c.name, "version": c.version, "steps": sorted(self.steps)})
-
-        subs.append(await self.nc.subscribe(ping["subject"], queue="q", cb=pong))
-        for subject, ask in c.questions.items():
+        subs = [await answer(ping["subject"], lambda: {"worker": self.name, "version": self.version, "steps": sorted(self.steps)}, "q")]
+        for of in ("", f".{service}", f".{service}.{identity['id']}"):
+            subs += [await answer(f"$SRV.PING{of}", lambda: identity | {"type": "io.nats.micro.v1.ping_response"}),
+                     await answer(f"$SRV.INFO{of}", lambda: identity | {
+                         "type": "io.nats.micro.v1.info_response", "description": f"KEB step worker {self.name}", "endpoints": [ping]}),
+                     await answer(f"$SRV.STATS{of}", lambda: identity | stats())]
+        for subject, ask in self.questions.items():
             async def question(msg: Msg, ask: Question = ask) -> None:
                 self._spawn(self._answer(msg, ask))
-            subs.append(await self.nc.subscribe(subject, queue=name, cb=question))
-        await self.nc.subscribe(wire.worker_subject(c.name, "cancel"), cb=self._cancel)  # also while it drains
+            subs.append(await self.nc.subscribe(subject, queue=service, cb=question))
+        await self.nc.subscribe(wire.worker_subject(self.name, "cancel"), cb=self._cancel)  # also while it drains
         return subs
 
     async def _answer(self, msg: Msg, ask: Question) -> None:
-        try:
-            wait = min(float((msg.headers or {}).get("Keb-Wait", 5000)) / 1000, 60)
-            body = wire.encode_json(await asyncio.wait_for(ask(wire.decode_json(msg.data)), wait))
-        except Exception as e:
-            body = wire.encode_json({"error": mask_text(str(e) or type(e).__name__)})
+        headers = msg.headers or {}
+        with span_of(f"answer {msg.subject}", "SERVER", {"messaging.destination.name": msg.subject}, headers.get("traceparent", "")):
+            try:
+                wait = min(float(headers.get("Keb-Wait", 5000)) / 1000, 60)
+                body = wire.encode_json(await asyncio.wait_for(ask(wire.decode_json(msg.data)), wait))
+            except Exception as e:
+                body = wire.encode_json({"error": mask_text(str(e) or type(e).__name__)})
         if len(body) > self.nc.max_payload:
             body = wire.encode_json({"error": f"the answer has {len(body)} bytes, at most {self.nc.max_payload} are possible: ask for less"})
         await self._settle(self.nc.publish(msg.reply, body))
@@ -205,62 +199,51 @@ class Worker:
 
         sub = await self.nc.subscribe(f"{inbox}.*", cb=arrive)
         while not stop.is_set():
-            if (free := self.config.concurrency - self._used) <= 0:
+            if (free := self.settings.concurrency - self._used) <= 0:
                 self._freed.clear()
                 await self._freed.wait()
                 continue
             number += 1
             try:
-                if not self.nc.is_connected:
-                    await self._pause(stop)
-                    continue
-                await self._pull_once(f"{inbox}.{number}", free, stop)
+                if not self.nc.is_connected or not await self._pull_once(f"{inbox}.{number}", free):
+                    await asyncio.sleep(PAUSE)
             except NATSError as e:
                 log.warning("no commands: %s", e)
-                await self._pause(stop)
+                await asyncio.sleep(PAUSE)
         if self.nc.is_connected:
             await self._settle(sub.drain())  # type: ignore[no-untyped-call]  # the server has sent everything, and arrive has it
         while not self._arrivals.empty():
             if (msg := self._arrivals.get_nowait()) and msg.reply.startswith("$JS.ACK."):
                 self._arrive(msg)
 
-    async def _pull_once(self, reply: str, batch: int, stop: asyncio.Event) -> None:
+    async def _pull_once(self, reply: str, batch: int) -> bool:
+        """Reports whether the consumer exists."""
         request = {"batch": batch, "expires": int(PULL_EXPIRY * 1e9)}
-        await self.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{wire.STREAM}.{self.config.name}", wire.encode_json(request), reply=reply)
-        loop, got = asyncio.get_running_loop(), 0
-        end = loop.time() + PULL_EXPIRY + 3  # without an answer by then, the request was lost
-        while got < batch and (left := end - loop.time()) > 0:
-            try:
-                msg = await asyncio.wait_for(self._arrivals.get(), left)
-            except TimeoutError:
-                return
-            if msg is None:
-                return  # the connection was replaced, and the request is lost
-            if msg.reply.startswith("$JS.ACK."):
-                got += 1
-                self._arrive(msg)
-            elif msg.subject == reply and (status := (msg.headers or {}).get("Status")) != "100":
-                if status != "408":  # the consumer is missing or was deleted, or its server stops
-                    log.debug("no commands: %s %s", status, (msg.headers or {}).get("Description"))
-                    await self._pause(stop)
-                return
-
-    async def _pause(self, stop: asyncio.Event) -> None:
+        await self.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{wire.STREAM}.{self.name}", wire.encode_json(request), reply=reply)
+        got = 0
         try:
-            await asyncio.wait_for(stop.wait(), 0.25)
+            async with asyncio.timeout(PULL_EXPIRY + 3):  # without an answer by then, the request was lost
+                while got < batch and (msg := await self._arrivals.get()):  # None: the connection was replaced, and the request is lost
+                    status = (msg.headers or {}).get("Status")
+                    if msg.reply.startswith("$JS.ACK."):
+                        got += 1
+                        self._arrive(msg)
+                    elif msg.subject == reply and status != "100":
+                        return status == "408"  # otherwise the consumer is missing or was deleted, or its server stops
         except TimeoutError:
             pass
+        return True
 
     def _arrive(self, msg: Msg) -> None:
         if self._stopping:
             self._kept_back.append(msg)  # the open pull would get it again
-        elif self._used >= self.config.concurrency:  # of a pull before the connection was replaced
+        elif self._used >= self.settings.concurrency:  # of a pull before the connection was replaced
             self._spawn(self._settle(msg.nak(delay=BUSY)))
         else:
             self._used += 1
             self._spawn(self._handle(msg))
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -276,54 +259,57 @@ class Worker:
         except NATSError as e:
             log.warning("command not settled: %s", e)
 
-    async def _ignore(self, reason: str, what: Awaitable[Any] | None = None) -> None:
-        self.metrics.ignored[reason].inc()
-        if what is not None:
-            await self._settle(what)
-
     async def _handle(self, msg: Msg) -> None:
-        taken: _Taken | None = None
-        deliveries = msg.metadata.num_delivered
+        """Executes a command, or settles one that must not be executed here and now."""
+        t: _Taken | None = None
         self.metrics.consumed.inc()
-        self.metrics.redelivered.inc(int(deliveries > 1))
+        self.metrics.redelivered.inc(int(msg.metadata.num_delivered > 1))
         try:
-            taken = await self._admit(msg)
-            if taken:
-                await self._execute(taken, deliveries)
+            t = self._take(msg)
+            await self._execute(t)
+        except _Ignored as e:
+            if e.reason:
+                self.metrics.ignored[e.reason].inc()
+            if e.settle:
+                await self._settle(e.settle)
         except Exception:
             log.exception("command not executed, it comes again")
         finally:
-            if taken:
-                self._taken.pop(taken.command.id, None)
-            if not (taken and taken.abandoned):
+            if t:
+                self._taken.pop(t.command.id, None)
+            if not t or not t.abandoned:
                 self._free()
 
-    async def _admit(self, msg: Msg) -> _Taken | None:
-        """Reads a command, and settles one that must not be executed."""
+    def _take(self, msg: Msg) -> _Taken:
         try:
-            command = wire.read_command(msg.headers, msg.data)
+            t = _Taken(msg, c := wire.read_command(msg.headers, msg.data))
         except (ValueError, RecursionError) as e:
-            await self._ignore("unreadable", self._dead(msg, str(e)))
-            return None
-        if command.step not in self.steps:
-            await self._ignore("unknown_step", msg.nak(delay=BUSY))  # another version may have it
-            return None
-        now = datetime.now(UTC)
-        if now >= command.execute_before:
-            await self._ignore("late", msg.ack())  # the orchestrator sends it again if it needs it
-            return None
-        if other := self._taken.get(command.id):
-            if now >= other.command.execute_before:
-                await self._ignore("overdue", msg.nak(delay=BUSY))
-            else:  # the running execution answers for both
-                await self._ignore("duplicate", msg.ack() if other.command.dispatch != command.dispatch else None)
-            return None
-        taken = self._taken[command.id] = _Taken(msg, command)
-        if msg.metadata.num_delivered > 1 and (current := await self._is_current(command, 1.0)) is not True:
-            del self._taken[command.id]
-            await self._ignore(*(("outdated", msg.ack()) if current is False else ("unchecked", msg.nak(delay=BUSY))))
-            return None
-        return taken
+            raise _Ignored("unreadable", self._dead(msg, str(e))) from None
+        other = self._taken.get(c.id)
+        if c.step not in self.steps:
+            raise _Ignored("unknown_step", msg.nak(delay=BUSY))  # another version may have it
+        if t.overdue:
+            raise _Ignored("late", msg.ack())  # the orchestrator sends it again if it needs it
+        if other and other.overdue:
+            raise _Ignored("overdue", msg.nak(delay=BUSY))
+        if other:  # the running execution answers for both
+            raise _Ignored("duplicate", msg.ack() if other.command.dispatch != c.dispatch else None)
+        self._taken[c.id] = t
+        return t
+
+    async def _execute(self, t: _Taken) -> None:
+        beats = asyncio.create_task(self._beat(t))
+        try:
+            if t.msg.metadata.num_delivered > 1 and not (current := await self._is_current(t.command, 1.0)):
+                raise _Ignored("unchecked", t.msg.nak(delay=BUSY)) if current is None else _Ignored("outdated", t.msg.ack())
+            await self._pace()
+            if self._stopping:
+                raise _Ignored("", t.msg.nak())
+            if t.overdue:
+                raise _Ignored("late", t.msg.ack())
+            await self._run(t)
+        finally:
+            beats.cancel()
 
     async def _is_current(self, command: wire.Command, timeout: float) -> bool | None:
         """Asks whether the orchestrator still waits for a command; None without an answer."""
@@ -336,93 +322,93 @@ class Worker:
             return None
 
     async def _ask(self, kind: str, members: dict[str, Any], timeout: float = 10.0) -> dict[str, Any]:
-        subject = wire.ask_subject(self.config.name, kind)
-        headers = {"Keb-Wait": str(int(timeout * 1000))}
-        answer = wire.decode_json((await self.nc.request(subject, wire.encode_json(members), timeout=timeout, headers=headers)).data)
+        subject = wire.ask_subject(self.name, kind)
+        with span_of(f"request {subject}", "CLIENT", {"messaging.destination.name": subject}) as span:
+            headers = {"Keb-Wait": str(int(timeout * 1000)), "traceparent": span.traceparent}
+            answer = wire.decode_json((await self.nc.request(subject, wire.encode_json(members), timeout=timeout, headers=headers)).data)
         if answer.get("error"):
             raise OSError(answer["error"])
         return dict(answer)
 
-    async def _execute(self, t: _Taken, deliveries: int) -> None:
-        beats = asyncio.create_task(self._progress(t))
-        try:
-            if not await self._paced():
-                return await self._settle(t.msg.nak())
-            await self._run(t, deliveries)
-        finally:
-            beats.cancel()
-
-    async def _run(self, t: _Taken, deliveries: int) -> None:
+    async def _run(self, t: _Taken) -> None:
         c, o = t.command, t.command.operation
-        memory = StageMemory(self.nc, self.config.keys, c) if self.config.keys else None
-        fields = {"operation_id": o["id"], "instance_id": o["instanceId"], "stage": c.stage, "step": c.step, "attempt": c.step_attempt}
-        op = Operation(c, self.config.name, memory, self._ask, logging.LoggerAdapter(logging.getLogger("keb_worker.step"), fields))
-        self.metrics.running.inc()
-        with span_of(self.config.name, t.msg.subject, c, deliveries) as span:
+        memory = StageMemory(self.nc, self.keys, c) if self.keys else None
+        fields = {"operation_id": o["id"], "instance_id": o["instanceId"], "stage": c.stage, "step": c.step, "attempt": c.step_attempt,
+                  "event_id": c.dispatch_id}
+
+        def report(notice: dict[str, Any]) -> None:
+            t.progress = notice
+
+        with execution_span(self.name, t.msg.subject, c, t.msg.metadata.num_delivered) as span:
+            if span.trace_id:
+                fields["trace_id"] = span.trace_id
+            op = Operation(c, self.name, memory, self._ask, logging.LoggerAdapter(logging.getLogger("keb_worker.step"), fields), report)
             t.execution = Execution(self.steps[c.step], op)
-            r = await t.execution.run(lambda: self._abandon(t))
-            t.execution = None
-            (self.metrics.abandoned if t.abandoned else self.metrics.running).dec()
-            wanted = not t.abandoned or await self._is_wanted(c)
-            span.end(r, "abandoned" if not wanted else "interrupted" if r.interrupted else r.outcome)
-        if r.interrupted and wanted:
-            await self._settle(t.msg.nak())
-        if r.interrupted or not wanted:
+            r = await t.execution.run(lambda: self._abandon(t), lambda: self._is_wanted(t))
+            span.end(r or wire.Result(), "abandoned" if not r else "interrupted" if r.interrupted else r.outcome)
+        if not r:
             return
+        if r.interrupted:
+            return await self._settle(t.msg.nak())
         self.metrics.executed(c.step, r)
         level = logging.ERROR if r.outcome == "failed" else logging.WARNING if r.error else logging.DEBUG
         op.log.log(level, "step ended: %s %s", r.outcome, r.error or r.message)
-        await self._publish(t, span.traceparent, r)
+        await self._publish(t, wire.result_message(self.name, self.version, c, r, span.traceparent))
 
-    async def _paced(self) -> bool:
-        """Waits for the rate limit. It reports False if the worker stops meanwhile."""
-        if self.config.rate_limit:
+    async def _pace(self) -> None:
+        """Waits for the rate limit, or until the worker stops."""
+        if self.settings.rate_limit:
             loop = asyncio.get_running_loop()
-            self._next_start = max(self._next_start + 1 / self.config.rate_limit, loop.time())
+            self._next_start = max(self._next_start + 1 / self.settings.rate_limit, loop.time())
             while (left := self._next_start - loop.time()) > 0 and not self._stopping:
                 await asyncio.sleep(min(left, 0.5))
-        return not self._stopping
 
-    async def _progress(self, t: _Taken) -> None:
-        while True:
-            await asyncio.sleep(ACK_WAIT / 3)
-            if datetime.now(UTC) >= t.command.execute_before:
-                return
-            await self._settle(t.msg.in_progress())
+    async def _beat(self, t: _Taken) -> None:
+        """Keeps a command from being delivered again, and each second sends the progress that its step has reported last."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + ACK_WAIT / 3
+        while not t.overdue:
+            await asyncio.sleep(min(1.0, due - loop.time()))
+            if t.progress:
+                await self._settle(self.nc.publish(wire.worker_subject(self.name, "progress"), wire.encode_json(t.progress)))
+                t.progress = None
+            if loop.time() >= due and not t.overdue:
+                due += ACK_WAIT / 3
+                await self._settle(t.msg.in_progress())
 
     def _abandon(self, t: _Taken) -> None:
         t.abandoned = True
-        self.metrics.running.dec()
-        self.metrics.abandoned.inc()
         self._free()
         log.error("step %s of operation %s did not return after its time limit and is abandoned", t.command.step, t.command.operation["id"])
 
-    async def _is_wanted(self, c: wire.Command) -> bool:
-        while (current := await self._is_current(c, REQUEST_TIMEOUT)) is None and not self._draining:
-            await asyncio.sleep(BUSY)
+    async def _is_wanted(self, t: _Taken) -> bool:
+        """Reports whether the result of a step that has returned is still wanted."""
+        t.execution = None
+        current: bool | None = None if t.abandoned else True
+        while current is None and not self._draining:
+            if (current := await self._is_current(t.command, REQUEST_TIMEOUT)) is None:
+                await asyncio.sleep(BUSY)
         return current is True
 
-    async def _publish(self, t: _Taken, traceparent: str, r: wire.Result) -> None:
+    async def _publish(self, t: _Taken, message: tuple[str, dict[str, str], bytes]) -> None:
         """Publishes a result until the stream has stored it, and then acknowledges the command."""
-        subject, headers, body = wire.result_message(self.config.name, self.config.version, t.command, r)
-        if traceparent:
-            headers["ce-traceparent"] = traceparent
+        subject, headers, body = message
         while True:
             connection = self._connections
             try:
                 await self._stored(subject, body, headers)
                 break
-            except (NATSError, OSError) as e:
+            except (NATSError, OSError, TimeoutError) as e:
                 problem = str(e)
             lost = not self.nc.is_connected or connection != self._connections
             if not lost or self._draining:
-                self._refused = (problem, asyncio.get_running_loop().time())
+                self._refused = "the last result was not stored"
                 self.metrics.unpublished.inc()
                 self.metrics.failures.inc()
                 log.error("result of %s not published, the step will be executed again: %s", t.command.dispatch_id, problem)
                 return await self._settle(t.msg.nak(delay=UNPUBLISHED))
             await asyncio.sleep(0.1)
-        self._refused = ("", 0.0)
+        self._refused = ""
         self.metrics.published.inc()
         await self._settle(t.msg.ack())
 
@@ -436,13 +422,12 @@ class Worker:
         tokens = msg.reply.split(".")  # $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<sequence of the consumer>.<time>.<pending>
         start = 2 if len(tokens) == 9 else 4  # after <domain>.<account>
         sequence, nanoseconds = tokens[start + 3], tokens[start + 5]
-        headers, data = wire.dead_letter(
-            self.config.name, reason, msg.subject, sequence, nanoseconds, msg.headers, msg.data, self.nc.max_payload)
+        headers, data = wire.dead_letter(self.name, reason, msg.subject, sequence, nanoseconds, msg.headers, msg.data, self.nc.max_payload)
         try:
             await self._stored(f"keb.dead.{wire.STREAM}", data, headers)
             self.metrics.dead.inc()
             await self._settle(msg.term())
             log.warning("message moved to dead letters: %s", mask_text(reason))
-        except (NATSError, OSError) as e:
+        except (NATSError, OSError, TimeoutError) as e:
             log.error("dead letter not published: %s", e)
             await self._settle(msg.nak(delay=min(UNPUBLISHED * 2 ** min(msg.metadata.num_delivered - 1, 10), 300)))

@@ -95,6 +95,21 @@ class TestDetails(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual((got.outcome, got.details), ("failed", None))
                 self.assertIn("invalid result: save details: ", (got.error or {})["message"])
 
+    async def test_digits_in_texts_do_not_count_as_exponents(self) -> None:
+        @step("Saves")
+        async def saves(op: Operation) -> None:
+            op.save_details({"digest": "3e900000", "number": 1e30})
+        self.assertEqual((await run(saves)).outcome, "succeeded")
+
+    async def test_progress_is_reported_without_secrets(self) -> None:
+        @step("Reports")
+        async def reports(op: Operation) -> None:
+            op.progress("3 of 7 nodes", 43)
+            op.progress(f"{(await op.claim_credentials('system'))['password']} {'x ' * 150}", 101)
+        got = await run(reports, Given(credentials={"system": {"password": SECRET}}))
+        self.assertEqual(got.progress[0], ("3 of 7 nodes", 43))
+        self.assertEqual((got.progress[1][0][:12], len(got.progress[1][0]), got.progress[1][1]), ("[redacted] x", 200, 100))
+
     async def test_received_secret_in_details_fails_the_step(self) -> None:
         @step("Leaks")
         async def leaks(op: Operation) -> None:
@@ -155,6 +170,7 @@ class TestMemory(unittest.IsolatedAsyncioTestCase):
         given = Given()
         op = Operation(given.command("Reads"), "test", Broken(), given.ask, None)  # type: ignore[arg-type]
         got = await Execution(Step("Reads", reads), op).run()
+        assert got
         self.assertEqual(got.outcome, "retry")
         self.assertIn("unknown key", str(got.error))
 
@@ -220,7 +236,19 @@ class TestEnd(unittest.IsolatedAsyncioTestCase):
         running = asyncio.create_task(execution.run(abandoned.set))
         await abandoned.wait()
         release.set()
-        self.assertEqual((await running).outcome, "succeeded")
+        got = await running
+        self.assertEqual(got and got.outcome, "succeeded")
+
+    async def test_unwanted_result_writes_nothing(self) -> None:
+        @step("Writes")
+        async def writes(op: Operation) -> None:
+            op.remember("k", b"v")
+
+        async def unwanted() -> bool:
+            return False
+        given, memory = Given(), DictMemory()
+        execution = Execution(writes, Operation(given.command("Writes"), "test", memory, given.ask, None))  # type: ignore[arg-type]
+        self.assertEqual((await execution.run(wanted=unwanted), memory), (None, {}))
 
 
 if __name__ == "__main__":

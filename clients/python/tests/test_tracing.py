@@ -30,12 +30,15 @@ class Recorder:
         self.status: Any = None
 
     @contextmanager
-    def start_as_current_span(self, name: str, **options: Any) -> Any:
-        self.started = {"name": name, **options}
+    def start_as_current_span(self, name: str, context: Any, **options: Any) -> Any:
+        self.started = {"name": name, "context": context, **options}
         yield self
 
-    def set_attribute(self, name: str, value: Any) -> None:
-        self.attributes[name] = value
+    def is_recording(self) -> bool:
+        return True
+
+    def get_span_context(self) -> Any:
+        return types.SimpleNamespace(trace_id=int(SPAN.split("-")[1], 16))
 
     def set_attributes(self, values: dict[str, Any]) -> None:
         self.attributes |= values
@@ -56,18 +59,18 @@ class TestSpan(unittest.TestCase):
         self.command = replace(Given().command("Hello_World"), traceparent=COMMAND)
 
     def test_without_opentelemetry_the_trace_is_passed_on(self) -> None:
-        with mock.patch.object(metrics, "trace", None), metrics.span_of("w", "subject", self.command, 1) as span:
+        with mock.patch.object(metrics, "trace", None), metrics.execution_span("w", "subject", self.command, 1) as span:
             span.end(wire.Result(), "succeeded")
         self.assertEqual(span.traceparent, COMMAND)
 
     def test_execution_is_a_child_of_the_command(self) -> None:
         r = Recorder()
         trace = types.SimpleNamespace(
-            get_tracer=lambda name: r, SpanKind=types.SimpleNamespace(CONSUMER="consumer"), StatusCode=types.SimpleNamespace(ERROR="error"),
+            get_tracer=lambda name: r, SpanKind={"CONSUMER": "consumer"}, StatusCode=types.SimpleNamespace(ERROR="error"),
             Status=lambda code, text: (code, text))
         error = {"component": "avs", "reason": "err_x", "message": "no"}
         with mock.patch.object(metrics, "trace", trace), mock.patch.object(metrics, "TraceContextTextMapPropagator", lambda: r, create=True):
-            with metrics.span_of("w", "keb.command.w.Hello_World", self.command, 2) as span:
+            with metrics.execution_span("w", "keb.command.w.Hello_World", self.command, 2) as span:
                 span.end(wire.Result("retry", retry_after=5, error=error), "retry")
         self.assertEqual((r.started["name"], r.started["context"]), ("process keb.command.w.Hello_World", COMMAND))
         self.assertTrue(all(isinstance(v, (str, int)) for v in r.started["attributes"].values()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import unittest
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ NAMES: dict[str, Any] = {
     "serviceVersion": wire.service_version,
     "isWorker": lambda name: bool(wire.is_worker(name)),
     "isStep": lambda name: bool(wire.is_step(name)),
-    "isEventKey": wire.is_event_key,
+    "isEventKey": lambda key: bool(wire.is_event_key(key)),
 }
 
 
@@ -88,10 +89,9 @@ class TestVectors(unittest.IsolatedAsyncioTestCase):
                 r = wire.Result(
                     given["outcome"], given.get("message", ""), given.get("retryAfter", 0), (given.get("event") or {}).get("key", ""),
                     given.get("error"), given.get("details"), given.get("stageMemory", False),
-                    wire.parse_time(given["startedAt"], "startedAt"), wire.parse_time(given["finishedAt"], "finishedAt"))
+                    datetime.fromisoformat(given["startedAt"]), datetime.fromisoformat(given["finishedAt"]))
                 subject, headers, body = wire.result_message(worker["name"], worker.get("version", ""), wire.Command(
-                    {"id": c["operationId"]}, c["stage"], c["step"], c["cursor"], r.started_at, c["dispatch"],
-                    traceparent=c.get("traceparent", "")), r)
+                    {"id": c["operationId"]}, c["stage"], c["step"], c["cursor"], r.started_at, c["dispatch"]), r, c.get("traceparent", ""))
                 self.assertEqual({"subject": subject, "headers": headers, "body": json.loads(body)}, want | {"body": json.loads(want["body"])})
 
     def test_messages(self) -> None:
@@ -191,7 +191,7 @@ class TestVectors(unittest.IsolatedAsyncioTestCase):
         for given, want in self.cases("dead-letters"):
             with self.subTest(str(given)[:200]):
                 m = given["message"]
-                at = wire.parse_time(m["time"], "time")
+                at = datetime.fromisoformat(m["time"])
                 nanoseconds = f"{int(at.timestamp())}{m['time'].partition('.')[2].rstrip('Z').ljust(9, '0')}"
                 headers, body = wire.dead_letter(
                     given["worker"], given["reason"], m["subject"], str(m["sequence"]), nanoseconds, m["headers"], m["body"].encode(),
