@@ -13,6 +13,9 @@ const (
 	// AskCurrent is the prefix of the subjects on which workers ask the orchestrator whether redelivered commands are still current, see
 	// AskCurrentAs. CurrentRequest -> CurrentAnswer.
 	AskCurrent = "keb.ask.orchestrator.current"
+	// AskExtend is the prefix of the subjects on which workers ask the orchestrator for more time for a running step, see AskExtendAs.
+	// ExtendRequest -> ExtendAnswer.
+	AskExtend = "keb.ask.orchestrator.extend"
 	// AskRejections asks the orchestrator for the holds that reject orders. RejectionsRequest -> RejectionsAnswer.
 	AskRejections = "keb.ask.orchestrator.rejections"
 	// AskCredentials is the prefix of the subjects on which workers claim the credentials of an instance from the broker, see
@@ -51,6 +54,10 @@ func AskCredentialsAs(worker string) string { return AskCredentials + "." + work
 // AskCurrentAs returns the subject on which a worker asks about its commands: "keb.ask.orchestrator.current.<worker>". Only this worker may
 // publish on it.
 func AskCurrentAs(worker string) string { return AskCurrent + "." + worker }
+
+// AskExtendAs returns the subject on which a worker asks for more time: "keb.ask.orchestrator.extend.<worker>". Only this worker may publish
+// on it.
+func AskExtendAs(worker string) string { return AskExtend + "." + worker }
 
 // AskKeepAs returns the subject on which a worker stores its values: "keb.ask.broker.keep.<worker>". Only this worker may publish on it.
 func AskKeepAs(worker string) string { return AskKeep + "." + worker }
@@ -136,6 +143,33 @@ type CurrentRequest struct {
 // CurrentAnswer contains the requested commands that have been sent and have no result yet. The others must not be executed.
 type CurrentAnswer struct {
 	Current []CommandRef `json:"current"`
+	// Extended contains those of Current whose worker was granted more time.
+	Extended []Extended `json:"extended,omitempty"`
+}
+
+// Extended is the time limit of a command that was extended.
+type Extended struct {
+	CommandRef
+	// Dispatch is the dispatch that was extended. Other dispatches keep the time limit in their message.
+	Dispatch int `json:"dispatch"`
+	// ExecuteBefore replaces the ExecuteBefore of the command.
+	ExecuteBefore time.Time `json:"executeBefore"`
+}
+
+// MaxExtension is the most time that one ExtendRequest asks for.
+const MaxExtension = 24 * time.Hour
+
+// ExtendRequest asks for more time for a running step. It moves the ExecuteBefore of the command, at most to the end of the budget of the step,
+// and never to an earlier time.
+type ExtendRequest struct {
+	CommandRef
+	// Seconds is the time that the step needs from now on, more than 0 and at most MaxExtension.
+	Seconds float64 `json:"seconds"`
+}
+
+// ExtendAnswer contains the granted time limit, which may be earlier than requested.
+type ExtendAnswer struct {
+	ExecuteBefore time.Time `json:"executeBefore"`
 }
 
 // CommandRef identifies a command in any of its dispatches.

@@ -69,14 +69,14 @@ func Users(workers ...string) []User {
 
 // WorkerUser returns the user of a worker. It may receive its own commands, publish its own results, use the stage memory, and answer
 // requests under its own name. Under its own name, it may claim credentials and store values with the broker, and ask the orchestrator
-// about its commands. It may not create, change or delete a stream, a consumer or a bucket.
+// about its commands and for more time. It may not create, change or delete a stream, a consumer or a bucket.
 func WorkerUser(name string) User {
 	return user(
 		WorkerUserName(name), true,
 		slices.Concat(
 			consumeSubjects(CommandsConsumer(name)),
 			[]string{
-				ResultSubject(name, "*"), AskCredentialsAs(name), AskKeepAs(name), AskKeptAs(name), AskCurrentAs(name), ProgressSubject(name),
+				ResultSubject(name, "*"), AskCredentialsAs(name), AskKeepAs(name), AskKeptAs(name), AskCurrentAs(name), AskExtendAs(name), ProgressSubject(name),
 				stageValues, stageReadMany, stageReadOne, stageInfo,
 			},
 		),
@@ -91,7 +91,7 @@ func brokerUser() User {
 		slices.Concat(
 			consumeSubjects(CommandsConsumer(UserBroker)),
 			consumeSubjects(FactsConsumer(UserBroker)),
-			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", AskCurrentAs(UserBroker), ProgressSubject(UserBroker), "keb.ask.runtime.*"},
+			[]string{"keb.request.*", ResultSubject(UserBroker, "*"), "keb.ask.orchestrator.*", AskCurrentAs(UserBroker), AskExtendAs(UserBroker), ProgressSubject(UserBroker), "keb.ask.runtime.*"},
 		),
 		append(servedSubjects(UserBroker), AskCredentialsAs("*"), AskKeepAs("*"), AskKeptAs("*")),
 	)
@@ -126,7 +126,7 @@ func orchestratorUser() User {
 		publish = append(publish, "$JS.API.CONSUMER.CREATE."+stream+".>")
 	}
 	return user(UserOrchestrator, true, publish, []string{
-		"keb.ask.orchestrator.*", AskCurrentAs("*"), "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, NoticeOverlays, ProgressSubject("*"),
+		"keb.ask.orchestrator.*", AskCurrentAs("*"), AskExtendAs("*"), "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, NoticeOverlays, ProgressSubject("*"),
 		"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*",
 	})
 }

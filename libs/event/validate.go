@@ -128,6 +128,15 @@ func (r CurrentRequest) Validate() error {
 }
 
 // Validate reports the first member that violates the contract. The error is a *FieldError.
+func (r ExtendRequest) Validate() error {
+	var c checks
+	c.word("operationId", r.OperationID)
+	c.positive("cursor", r.Cursor)
+	c.require(r.Seconds > 0 && r.Seconds <= MaxExtension.Seconds(), "seconds", "are %v: want more than 0 and at most %v", r.Seconds, MaxExtension.Seconds())
+	return c.err
+}
+
+// Validate reports the first member that violates the contract. The error is a *FieldError.
 func (n ProgressNotice) Validate() error {
 	var c checks
 	c.word("operationId", n.OperationID)

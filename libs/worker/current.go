@@ -14,11 +14,14 @@ const (
 	uncheckedDelay = time.Second
 	// uncheckedLog is the minimum interval of log messages about such commands.
 	uncheckedLog = 10 * time.Second
+	// extendedFor is how long after the limit in its message a redelivered command is kept while the orchestrator does not answer whether its
+	// limit was extended. After that, the orchestrator sends it again at the extended limit.
+	extendedFor = 10 * time.Minute
 )
 
 // current returns the commands to execute, in order. A redelivered command may already have a result, from a process that could not
 // acknowledge it, so current asks the orchestrator whether it still expects one and drops the command if not. Without an answer in
-// time, the command is not executed but returned to the bus, until there is an answer or its time is over.
+// time, the command is not executed but returned to the bus, until there is an answer or its time has been over for extendedFor.
 func (p *pool) current(ctx context.Context, patience time.Duration, admitted []*taken) []*taken {
 	var again []*taken
 	for _, t := range admitted {
@@ -35,8 +38,15 @@ func (p *pool) current(ctx context.Context, patience time.Duration, admitted []*
 	}
 	current := make([]*taken, 0, len(admitted))
 	for _, t := range admitted {
-		is, answered := answers[t.ref()]
+		is, answered := answers.current[t.ref()]
+		if is {
+			p.setExtended(t, answers.extended[t.ref()])
+		}
+		late := t.again() && !p.isInTime(t)
 		switch {
+		case late && (is || !answered && p.w.now().After(t.command.ExecuteBefore.Add(extendedFor))):
+			p.dropLate(t)
+			p.forget(t)
 		case is || !t.again():
 			current = append(current, t)
 		case answered:
@@ -53,11 +63,28 @@ func (p *pool) current(ctx context.Context, patience time.Duration, admitted []*
 	return current
 }
 
-// askCurrent asks the orchestrator which commands are current. The result contains only commands with an answer.
-func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands []*taken) map[event.CommandRef]bool {
+// answers are the answers to questions about commands.
+type answers struct {
+	// current reports whether a command is current; it contains only commands with an answer. extended are the commands with an extended limit.
+	current  map[event.CommandRef]bool
+	extended map[event.CommandRef]event.Extended
+}
+
+// setExtended applies the extended limit of a redelivered command. Another dispatch keeps its limit: the extended one has another copy.
+func (p *pool) setExtended(t *taken, e event.Extended) {
+	if e.Dispatch != t.command.Dispatch {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t.executeBefore = e.ExecuteBefore
+}
+
+// askCurrent asks the orchestrator which commands are current.
+func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands []*taken) answers {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	answers := make(map[event.CommandRef]bool, len(commands))
+	all := answers{make(map[event.CommandRef]bool, len(commands)), map[event.CommandRef]event.Extended{}}
 	subject := event.AskCurrentAs(p.w.cfg.Name)
 	for chunk := range slices.Chunk(commands, event.MaxCurrent) {
 		request := event.CurrentRequest{Commands: make([]event.CommandRef, len(chunk))}
@@ -67,7 +94,7 @@ func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands 
 		var answer event.CurrentAnswer
 		if err := p.w.deps.Bus.AskWithTimeout(ctx, patience, subject, request, &answer); err != nil {
 			if errors.Is(ctx.Err(), context.Canceled) {
-				return answers
+				return all
 			}
 			p.unchecked.Do(func() {
 				p.w.log.Warn("no answer whether redelivered commands are current; they are delayed", "commands", len(chunk), "err", err)
@@ -75,15 +102,18 @@ func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands 
 			continue
 		}
 		for _, ref := range request.Commands {
-			answers[ref] = false
+			all.current[ref] = false
 		}
 		for _, ref := range answer.Current {
-			if _, asked := answers[ref]; asked {
-				answers[ref] = true
+			if _, asked := all.current[ref]; asked {
+				all.current[ref] = true
 			}
 		}
+		for _, e := range answer.Extended {
+			all.extended[e.CommandRef] = e
+		}
 	}
-	return answers
+	return all
 }
 
 // again reports whether the command was delivered before, to this or another process.

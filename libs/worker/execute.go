@@ -28,6 +28,8 @@ type Execution struct {
 	Kept func(ctx context.Context, request event.KeptRequest) (json.RawMessage, error)
 	// Progress receives each report of Operation.Progress; nil drops them. It must not block.
 	Progress func(event.ProgressNotice)
+	// Extend requests more time from the orchestrator and returns the new time limit; nil means that there is no orchestrator.
+	Extend func(ctx context.Context, request event.ExtendRequest) (time.Time, error)
 	// Log is the step's logger; nil discards its logs.
 	Log *slog.Logger
 	// Now is the clock; nil means time.Now.
@@ -89,8 +91,9 @@ func Execute(ctx context.Context, step Step, x Execution) Result {
 		Worker: x.Worker, StartedAt: s.now(),
 	}}
 
-	ctx, cancel := context.WithTimeoutCause(ctx, c.ExecuteBefore.Sub(r.StartedAt), ErrTimeLimit)
+	limited, cancel := newLimited(ctx, c.ExecuteBefore.Sub(r.StartedAt))
 	defer cancel()
+	s.limit, ctx = limited, limited
 	after, err := s.run(ctx, step, &r)
 	stopped := context.Cause(ctx)
 	if x.wanted != nil && !x.wanted() {

@@ -19,6 +19,9 @@ func SetSlotPatience(w *Worker, d time.Duration) { w.slotPatience = d }
 // SetOverdueGrace sets how long a step may run after its deadline before it is abandoned.
 func SetOverdueGrace(w *Worker, d time.Duration) { w.overdueGrace = d }
 
+// ExtendedFor is how long a late command is kept that may have been extended.
+const ExtendedFor = extendedFor
+
 // AskCurrent asks the orchestrator about any number of commands.
 func AskCurrent(ctx context.Context, w *Worker, patience time.Duration, refs []event.CommandRef) map[event.CommandRef]bool {
 	p := &pool{w: w}
@@ -26,7 +29,7 @@ func AskCurrent(ctx context.Context, w *Worker, patience time.Duration, refs []e
 	for i, ref := range refs {
 		commands[i] = &taken{command: event.StepExecute{Operation: event.Operation{ID: ref.OperationID}, Cursor: ref.Cursor}}
 	}
-	return p.askCurrent(ctx, patience, commands)
+	return p.askCurrent(ctx, patience, commands).current
 }
 
 // StoredOverrides is an entry of the stage memory.

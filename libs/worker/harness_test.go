@@ -54,6 +54,8 @@ type orchestrator struct {
 	// says answers which commands are current; asked records the questions.
 	says  func(ctx context.Context, commands []event.CommandRef) ([]event.CommandRef, error)
 	asked [][]event.CommandRef
+	// extended are commands with an extended limit.
+	extended []event.Extended
 	// stopAnswers stops answering questions.
 	stopAnswers func()
 }
@@ -127,10 +129,10 @@ func (o *orchestrator) answerCurrent() {
 		}
 		o.mu.Lock()
 		o.asked = append(o.asked, q.Commands)
-		says := o.says
+		says, extended := o.says, slices.Clone(o.extended)
 		o.mu.Unlock()
 		current, err := says(ctx, q.Commands)
-		return event.CurrentAnswer{Current: current}, err
+		return event.CurrentAnswer{Current: current, Extended: extended}, err
 	})
 	require.NoError(o.t, err)
 	o.stopAnswers = sync.OnceFunc(stop)

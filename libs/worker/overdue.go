@@ -16,9 +16,29 @@ import (
 func (p *pool) begin(t *taken, cancel context.CancelCauseFunc) *time.Timer {
 	p.w.metrics.running.Inc()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	t.cancel = cancel
-	p.mu.Unlock()
-	return time.AfterFunc(t.command.ExecuteBefore.Sub(p.w.now())+p.w.overdueGrace, func() { p.abandon(t) })
+	t.overdue = time.AfterFunc(t.executeBefore.Sub(p.w.now())+p.w.overdueGrace, func() { p.abandon(t) })
+	return t.overdue
+}
+
+// extend asks the orchestrator for more time for a running step.
+func (p *pool) extend(ctx context.Context, t *taken, request event.ExtendRequest) (time.Time, error) {
+	var answer event.ExtendAnswer
+	subject := event.AskExtendAs(p.w.cfg.Name)
+	if err := ask(ctx, subject, func(ctx context.Context) error { return p.w.deps.Bus.Ask(ctx, subject, request, &answer) }); err != nil {
+		return time.Time{}, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !answer.ExecuteBefore.After(t.executeBefore) {
+		return t.executeBefore, nil
+	}
+	t.executeBefore = answer.ExecuteBefore
+	if t.overdue.Stop() {
+		t.overdue.Reset(t.executeBefore.Sub(p.w.now()) + p.w.overdueGrace)
+	}
+	return t.executeBefore, nil
 }
 
 // returned records that the step of a command has returned, and reports whether it was abandoned before.
@@ -49,7 +69,7 @@ func (p *pool) leave(t *taken) {
 // abandon frees the slot of a step that did not return. Its goroutine cannot be ended: it is counted until it returns.
 func (p *pool) abandon(t *taken) {
 	p.mu.Lock()
-	runs := t.cancel != nil && !t.left
+	runs, until := t.cancel != nil && !t.left, t.executeBefore
 	again := t.trial
 	if runs {
 		t.left = true
@@ -61,7 +81,7 @@ func (p *pool) abandon(t *taken) {
 		return
 	}
 	p.w.log.Error("step did not return after its time limit and is abandoned", append(t.logArgs(),
-		"worker", p.w.cfg.Name, "running_since", t.since, "execute_before", t.command.ExecuteBefore)...)
+		"worker", p.w.cfg.Name, "running_since", t.since, "execute_before", until)...)
 	again.abandoned()
 	<-p.slots
 	p.steps.Done()
@@ -71,7 +91,7 @@ func (p *pool) abandon(t *taken) {
 // answer or the worker stops.
 func (p *pool) awaitWanted(t *taken) bool {
 	for {
-		if current, answered := p.askCurrent(p.publishCtx, publishTimeout, []*taken{t})[t.ref()]; answered {
+		if current, answered := p.askCurrent(p.publishCtx, publishTimeout, []*taken{t}).current[t.ref()]; answered {
 			p.w.log.Warn("abandoned step returned", append(t.logArgs(), "ran_for", time.Since(t.since), "result_counts", current)...)
 			return current
 		}

@@ -75,6 +75,9 @@ type taken struct {
 
 	// cancel ends the context of the step; nil before the step has begun and after it has returned.
 	cancel context.CancelCauseFunc
+	// executeBefore is that of the command, or later if it was extended. overdue is the timer that abandons the step.
+	executeBefore time.Time
+	overdue       *time.Timer
 	// left means that the command no longer holds a slot. It is abandoned if its step has not returned.
 	left bool
 	// trial is set while the step of a command runs that came again.
@@ -169,7 +172,7 @@ func (p *pool) admit(ctx context.Context, d *bus.Delivery) *taken {
 	}
 	t := &taken{
 		id: event.CommandID(command.Operation.ID, command.Cursor), delivery: d, command: command,
-		step: p.w.steps[command.Step], since: time.Now(),
+		step: p.w.steps[command.Step], since: time.Now(), executeBefore: command.ExecuteBefore,
 	}
 	if t.step == nil {
 		p.logUnknown(t)
@@ -177,11 +180,13 @@ func (p *pool) admit(ctx context.Context, d *bus.Delivery) *taken {
 		p.settle(t, d.Nak(unknownDelay))
 		return nil
 	}
-	if p.dropLate(t) {
+	// A command that was delivered before may have been extended: current decides.
+	if !t.again() && p.dropLate(t) {
 		return nil
 	}
 	p.mu.Lock()
 	other, running := p.taken[t.id]
+	overdue := running && !p.w.now().Before(other.executeBefore)
 	if !running {
 		p.taken[t.id] = t
 	}
@@ -189,7 +194,10 @@ func (p *pool) admit(ctx context.Context, d *bus.Delivery) *taken {
 	if !running {
 		return t
 	}
-	if !p.w.now().Before(other.command.ExecuteBefore) {
+	if overdue && p.dropLate(t) {
+		return nil
+	}
+	if overdue {
 		// The step should have returned. This process does not execute the command a second time beside it, but another replica may.
 		p.w.metrics.ignored[ignoredOverdue].Inc()
 		p.settle(t, d.Nak(overdueDelay))
@@ -213,13 +221,20 @@ func readCommand(d *bus.Delivery) (event.StepExecute, error) {
 
 // dropLate drops a command after its deadline. The orchestrator sends it again if it is still current.
 func (p *pool) dropLate(t *taken) bool {
-	if p.w.now().Before(t.command.ExecuteBefore) {
+	if p.isInTime(t) {
 		return false
 	}
 	p.w.metrics.ignored[ignoredLate].Inc()
 	p.w.log.Debug("late command dropped", t.logArgs()...)
 	p.settle(t, t.delivery.Ack())
 	return true
+}
+
+// isInTime reports whether the time limit of a command has not passed.
+func (p *pool) isInTime(t *taken) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.w.now().Before(t.executeBefore)
 }
 
 func (p *pool) logUnknown(t *taken) {
@@ -273,7 +288,7 @@ func (p *pool) heartbeat() {
 		case <-ticker.C:
 		}
 		for _, t := range p.olderThan(every) {
-			if p.w.now().Before(t.command.ExecuteBefore) {
+			if p.isInTime(t) {
 				p.settle(t, t.delivery.InProgress())
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -43,16 +44,19 @@ func (p *pool) run(stop context.Context, t *taken) {
 	reports := &progress{send: p.w.notifyProgress, every: progressEvery}
 	defer reports.close()
 	r := Execute(ctx, t.step, Execution{
-		Command:  t.command,
+		Command:  p.commandOf(t),
 		Worker:   event.Worker{Name: p.w.cfg.Name, Version: p.w.cfg.Version},
 		Memory:   p.w.memoryFor(&t.command),
 		Claim:    p.w.claim,
 		Keep:     p.w.keep,
 		Kept:     p.w.kept,
 		Progress: reports.report,
-		Log:      p.logOf(t, span),
-		Now:      p.w.deps.Now,
-		wanted:   func() bool { return !p.returned(t) || p.awaitWanted(t) },
+		Extend: func(ctx context.Context, request event.ExtendRequest) (time.Time, error) {
+			return p.extend(ctx, t, request)
+		},
+		Log:    p.logOf(t, span),
+		Now:    p.w.deps.Now,
+		wanted: func() bool { return !p.returned(t) || p.awaitWanted(t) },
 	})
 	endSpan(span, &r)
 	again.end(r.interrupted)
@@ -70,6 +74,15 @@ func (p *pool) run(stop context.Context, t *taken) {
 	p.w.logOutcome(t, &r)
 
 	p.finish(t, &r, traceOfResult(t, span))
+}
+
+// commandOf returns the command with its current time limit.
+func (p *pool) commandOf(t *taken) event.StepExecute {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := t.command
+	c.ExecuteBefore = t.executeBefore
+	return c
 }
 
 // finish passes a result on for its publication.

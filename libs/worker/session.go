@@ -21,6 +21,8 @@ const (
 type session struct {
 	x          *Execution
 	parameters json.RawMessage
+	// limit is the context of Run.
+	limit *limitedContext
 
 	mu      sync.Mutex
 	details map[string]json.RawMessage // decoded when first needed

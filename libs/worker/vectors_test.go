@@ -103,7 +103,9 @@ func TestVectors_Messages_AreWrittenAndRead(t *testing.T) {
 	t.Parallel()
 	types := map[string]func() any{
 		"CancelNotice": func() any { return new(event.CancelNotice) }, "CurrentRequest": func() any { return new(event.CurrentRequest) },
-		"CurrentAnswer": func() any { return new(event.CurrentAnswer) }, "CredentialsRequest": func() any { return new(event.CredentialsRequest) },
+		"ExtendRequest": func() any { return new(event.ExtendRequest) }, "ExtendAnswer": func() any { return new(event.ExtendAnswer) },
+		"ProgressNotice": func() any { return new(event.ProgressNotice) },
+		"CurrentAnswer":  func() any { return new(event.CurrentAnswer) }, "CredentialsRequest": func() any { return new(event.CredentialsRequest) },
 		"CredentialsAnswer": func() any { return new(event.CredentialsAnswer) }, "KeepRequest": func() any { return new(event.KeepRequest) },
 		"KeepAnswer": func() any { return new(event.KeepAnswer) }, "KeptRequest": func() any { return new(event.KeptRequest) },
 		"KeptAnswer": func() any { return new(event.KeptAnswer) }, "AskError": func() any { return new(event.AskError) },
@@ -139,6 +141,7 @@ func TestVectors_Names_AreMade(t *testing.T) {
 		"cancelSubject":  func(a []string) any { return event.CancelSubject(a[0]) },
 		"pingSubject":    func(a []string) any { return worker.PingSubject(a[0]) },
 		"currentSubject": func(a []string) any { return event.AskCurrentAs(a[0]) },
+		"extendSubject":  func(a []string) any { return event.AskExtendAs(a[0]) },
 		"credentialsSubject": func(a []string) any {
 			return event.AskCredentialsAs(a[0])
 		},

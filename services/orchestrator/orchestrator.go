@@ -410,6 +410,11 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return fmt.Errorf("answer questions: %w", err)
 	}
 	defer stopCurrent()
+	stopExtend, err := o.deps.Bus.AnswerAll(event.AskExtendAs("*"), "orchestrator", o.api.Extend)
+	if err != nil {
+		return fmt.Errorf("answer questions: %w", err)
+	}
+	defer stopExtend()
 	unsubscribe, err := o.wakeOrchestrations()
 	if err != nil {
 		return err

@@ -57,7 +57,7 @@ func (in *installation) targets() []string {
 	}
 	for _, w := range []string{"edp", "provisioner", "broker"} {
 		targets = append(targets, "keb.result."+w+".S", "keb.command."+w+".S", "keb.worker."+w+".ping", "keb.ask."+w+".x", "keb.ask.broker.credentials."+w,
-			"keb.ask.broker.keep."+w, "keb.ask.broker.kept."+w, "keb.ask.orchestrator.current."+w, "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS."+w)
+			"keb.ask.broker.keep."+w, "keb.ask.broker.kept."+w, "keb.ask.orchestrator.current."+w, "keb.ask.orchestrator.extend."+w, "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS."+w)
 	}
 	return targets
 }

@@ -125,7 +125,7 @@ func needs(user string) (publish, subscribe []string) {
 	switch user {
 	case "broker":
 		publish = slices.Concat(consume("KEB_COMMANDS", "broker"), consume("KEB_FACTS", "broker"),
-			[]string{"keb.request.*", "keb.result.broker.*", "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.broker", "keb.ask.runtime.*"})
+			[]string{"keb.request.*", "keb.result.broker.*", "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.broker", "keb.ask.orchestrator.extend.broker", "keb.ask.runtime.*"})
 		subscribe = slices.Concat(subscribe, serve("broker"), []string{"keb.ask.broker.credentials.*", "keb.ask.broker.keep.*", "keb.ask.broker.kept.*"})
 	case "orchestrator":
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), consume("KEB_SIGNALS", "orchestrator"), consume("KEB_FACTS", "webhooks"), []string{
@@ -143,7 +143,7 @@ func needs(user string) (publish, subscribe []string) {
 			publish = append(publish, "$JS.API.CONSUMER.LIST."+s, "$JS.API.CONSUMER.NAMES."+s, "$JS.API.CONSUMER.INFO."+s+".*",
 				"$JS.API.CONSUMER.DELETE."+s+".*", "$JS.API.CONSUMER.CREATE."+s+".>")
 		}
-		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.notice.overlays",
+		subscribe = append(subscribe, "keb.ask.orchestrator.*", "keb.ask.orchestrator.current.*", "keb.ask.orchestrator.extend.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.notice.overlays",
 			"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*")
 	case "monitor":
 		publish = []string{"$JS.API.INFO", "$JS.API.STREAM.LIST", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.MSG.GET.KEB_DEAD"}
@@ -159,7 +159,7 @@ func needs(user string) (publish, subscribe []string) {
 	default:
 		name := strings.TrimPrefix(user, "worker-")
 		publish = append(consume("KEB_COMMANDS", name), "keb.result."+name+".*", "keb.ask.broker.credentials."+name,
-			"keb.ask.broker.keep."+name, "keb.ask.broker.kept."+name, "keb.ask.orchestrator.current."+name,
+			"keb.ask.broker.keep."+name, "keb.ask.broker.kept."+name, "keb.ask.orchestrator.current."+name, "keb.ask.orchestrator.extend."+name,
 			"$KV.keb_stage.>", "$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.>", "$JS.API.STREAM.INFO.KV_keb_stage")
 		subscribe = append(subscribe, serve(name)...)
 	}
@@ -231,7 +231,7 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 	for _, w := range served {
 		both := []string{
 			"keb.command." + w + ".S", "keb.result." + w + ".S", "keb.worker." + w + ".ping", "keb.worker." + w + ".cancel", "keb.ask." + w + ".x", "keb.ask.broker.credentials." + w,
-			"keb.ask.broker.keep." + w, "keb.ask.broker.kept." + w, "keb.ask.orchestrator.current." + w,
+			"keb.ask.broker.keep." + w, "keb.ask.broker.kept." + w, "keb.ask.orchestrator.current." + w, "keb.ask.orchestrator.extend." + w,
 		}
 		publish = append(publish, both...)
 		subscribe = append(subscribe, both...)

@@ -22,7 +22,7 @@ export const names = {
   dispatchId: (operation, cursor, dispatch) => `${operation}/${cursor}/${dispatch}`,
   resultSubject: (worker, step) => `keb.result.${worker}.${step}`,
   workerSubject: (worker, what) => `keb.worker.${worker}.${what}`, // cancel, ping and progress
-  askSubject: (worker, kind) => `keb.ask.${kind === "current" ? "orchestrator" : "broker"}.${kind}.${worker}`,
+  askSubject: (worker, kind) => `keb.ask.${["current", "extend"].includes(kind) ? "orchestrator" : "broker"}.${kind}.${worker}`,
 };
 
 const matches = (pattern) => (v) => typeof v === "string" && pattern.test(v);

@@ -68,7 +68,7 @@ vectors("names", ({ function: name, arguments: given }, want) => {
   const functions = {
     ...names, isEventKey, isStep: isStepName, isWorker: isWorkerName, serviceVersion,
     cancelSubject: (worker) => names.workerSubject(worker, "cancel"), pingSubject: (worker) => names.workerSubject(worker, "ping"),
-    ...Object.fromEntries(["current", "credentials", "keep", "kept"].map((kind) => [`${kind}Subject`, (worker) => names.askSubject(worker, kind)])),
+    ...Object.fromEntries(["current", "extend", "credentials", "keep", "kept"].map((kind) => [`${kind}Subject`, (worker) => names.askSubject(worker, kind)])),
   };
   if (!["commandSubject", "signalSubject", "user"].includes(name)) assert.deepEqual(functions[name](...given), want); // a worker needs none of these
 });

@@ -85,8 +85,8 @@ def worker_subject(worker: str, what: str) -> str:
 
 
 def ask_subject(worker: str, kind: str) -> str:
-    """Returns the subject of the requests of a worker: current, credentials, keep or kept."""
-    return f"keb.ask.{'orchestrator' if kind == 'current' else 'broker'}.{kind}.{worker}"
+    """Returns the subject of the requests of a worker: current, extend, credentials, keep or kept."""
+    return f"keb.ask.{'orchestrator' if kind in ('current', 'extend') else 'broker'}.{kind}.{worker}"
 
 
 def service_version(version: str) -> str:

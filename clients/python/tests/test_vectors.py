@@ -35,6 +35,7 @@ NAMES: dict[str, Any] = {
     "deadSubject": lambda: f"keb.dead.{wire.STREAM}",
     "cancelSubject": lambda worker: wire.worker_subject(worker, "cancel"),
     "pingSubject": lambda worker: wire.worker_subject(worker, "ping"),
+    "extendSubject": lambda worker: wire.ask_subject(worker, "extend"),
     "currentSubject": lambda worker: wire.ask_subject(worker, "current"),
     "credentialsSubject": lambda worker: wire.ask_subject(worker, "credentials"),
     "keepSubject": lambda worker: wire.ask_subject(worker, "keep"),

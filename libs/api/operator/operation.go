@@ -155,6 +155,8 @@ type Waiting struct {
 	Step   string `json:"step,omitempty"`
 	// Until is when the next try starts, or, while a try runs, when its execution limit ends. It is absent for no_worker and held.
 	Until *time.Time `json:"until,omitempty"`
+	// ExtendedSeconds is by how much until is later because the worker asked for more time for the running try; absent if it did not.
+	ExtendedSeconds int `json:"extendedSeconds,omitempty"`
 	// Event is the key of the event that the step waits for (event, or failing with a step that waits for one).
 	Event string `json:"event,omitempty"`
 	// Operation is the operation in progress on the instance (instance_busy).
@@ -165,6 +167,14 @@ type Waiting struct {
 	Limit string `json:"limit,omitempty"`
 	// Position is the position in the queue of the limit, from 1. It is absent in long lists. It grows when others have earlier turns.
 	Position int `json:"position,omitempty"`
+}
+
+// Extension describes the time that the worker has asked for; empty if it has not.
+func (w *Waiting) Extension() string {
+	if w == nil || w.ExtendedSeconds == 0 || w.Until == nil {
+		return ""
+	}
+	return fmt.Sprintf("the worker was given more time, until %s (%s longer)", w.Until.Format(time.RFC3339), time.Duration(w.ExtendedSeconds)*time.Second)
 }
 
 // String returns a human-readable sentence. It is empty during the first try of a step.

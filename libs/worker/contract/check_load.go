@@ -95,7 +95,13 @@ func (k *kit) outlasts(ctx context.Context, c *Case) (problem string) {
 	if err != nil {
 		return fmt.Sprintf("%s: %v", c.Name, err)
 	}
-	k.wire.await(ctx, limit+grace, func() bool { return k.gone() || o.good() != nil && o.acknowledged() })
+	done := func() bool { return k.gone() || o.good() != nil && o.acknowledged() }
+	k.wire.await(ctx, limit+grace, done)
+	var extended time.Duration
+	k.wire.look(func() { extended = time.Until(o.limit()) })
+	if extended > 0 { // a step that has asked for more time ends by itself
+		k.wire.await(ctx, min(extended, 2*takes)+grace, done)
+	}
 	var answered bool
 	var at time.Time
 	k.wire.look(func() {
@@ -107,7 +113,9 @@ func (k *kit) outlasts(ctx context.Context, c *Case) (problem string) {
 		}
 	})
 	// By the clock of the wall, which is that of the step: it does not stand still when this process does.
-	late := answered && at.After(o.command.ExecuteBefore.Add(grace))
+	var limitAt time.Time
+	k.wire.look(func() { limitAt = o.limit() })
+	late := answered && at.After(limitAt.Add(grace))
 	if answered && !late {
 		return ""
 	}

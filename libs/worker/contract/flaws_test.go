@@ -46,6 +46,7 @@ const (
 	guesses              flaw = "executes redelivered commands without an answer"
 	ignoresTheAnswer     flaw = "executes what is not waited for any more although it was told so"
 	asksWrongly          flaw = "asks about commands in another form"
+	asksForMoreTooLate   flaw = "asks for more time when it has published the result"
 	dropsWhatItHolds     flaw = "holds commands when it is stopped"
 	endsWithAnError      flaw = "ends with an error when it is stopped"
 	acknowledgesFirst    flaw = "acknowledges before it has the result"
@@ -118,6 +119,7 @@ var flaws = []planted{
 	{flaw: keepsSilent, check: "long-step", also: []string{"concurrency", "time-limit"}, slow: true},
 	{flaw: goesOnTooLong, check: "time-limit", slow: true},
 	{flaw: reportsTooLong, check: "late-progress", slow: true},
+	{flaw: asksForMoreTooLate, check: "more-time"},
 	{flaw: ignoresCancels, check: "cancel", slow: true},
 	{flaw: takesTooMany, check: "concurrency", also: []string{"long-step", "stop", "throughput", "time-limit"}, slow: true},
 	{flaw: losesSome, check: "throughput", also: []string{"stop"}},

@@ -47,6 +47,11 @@ func invariants() []check {
 			"late-progress", "reports no progress after the executeBefore of a command", "stop +WPI at executeBefore, also if the step does not end: the bus then delivers the command again",
 			false, checkLateProgress,
 		},
+		{
+			"more-time", "asks for more time only for a command that it executes, or not at all",
+			"ask keb.ask.orchestrator.extend.<worker> with operationId, cursor and seconds (more than 0, at most a day), before executeBefore and before the result",
+			false, checkMoreTime,
+		},
 		{"subject", "publishes results on keb.result.<worker>.<step>", "take the step from the command", false, each(checkSubject)},
 		{
 			"attributes", "sends CloudEvents 1.0 in binary mode, with the type, source, id and time of the contract",
@@ -93,6 +98,16 @@ func checkLateProgress(_ context.Context, k *kit) {
 			}
 		}
 	})
+}
+
+func checkMoreTime(_ context.Context, k *kit) {
+	k.rig.states.mu.Lock()
+	refused := slices.Clone(k.rig.states.extensions)
+	k.rig.states.mu.Unlock()
+	for _, request := range refused {
+		k.bad("a request on %s is refused: %s", event.AskExtendAs(k.cfg.Worker), request)
+	}
+	k.wire.look(func() { k.figure = fmt.Sprintf("%d times granted", k.wire.extensions) })
 }
 
 // each makes a check of one that looks at one result; an order is never nil there.

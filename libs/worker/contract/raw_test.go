@@ -339,6 +339,10 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 		return
 	}
 	r.publish(m, &c, id, started, outcome)
+	if r.flaw == asksForMoreTooLate && nth == 1 {
+		question := fmt.Sprintf(`{"operationId":%q,"cursor":%d,"seconds":60}`, c.Operation.ID, c.Cursor)
+		_, _ = r.nc.Request("keb.ask.orchestrator.extend."+rawName, []byte(question), 5*time.Second)
+	}
 	if r.flaw == answersTwice {
 		r.publish(m, &c, id, started, "failed")
 	}

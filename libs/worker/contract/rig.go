@@ -51,7 +51,7 @@ type rig struct {
 	bus    *bus.Bus
 	memory *stagemem.Memory
 	// stopAnswering and stopKeeping end the broker's part, and mute the orchestrator's; nil while there is none.
-	stopAnswering, stopKeeping, mute func()
+	stopAnswering, stopKeeping, stopExtending, mute func()
 
 	mu   sync.Mutex
 	addr string
@@ -137,6 +137,9 @@ func (r *rig) start(ctx context.Context) error {
 	if r.stopKeeping, err = r.answerKept(); err != nil {
 		return err
 	}
+	if r.stopExtending, err = r.answerExtend(); err != nil {
+		return err
+	}
 	if r.mute, err = r.answerCurrent(); err != nil {
 		return err
 	}
@@ -159,12 +162,12 @@ func (r *rig) furnish(ctx context.Context) error {
 }
 
 func (r *rig) stop() {
-	for _, stop := range []func(){r.stopAnswering, r.stopKeeping, r.mute} {
+	for _, stop := range []func(){r.stopAnswering, r.stopKeeping, r.stopExtending, r.mute} {
 		if stop != nil {
 			stop()
 		}
 	}
-	r.stopAnswering, r.stopKeeping, r.mute = nil, nil, nil
+	r.stopAnswering, r.stopKeeping, r.stopExtending, r.mute = nil, nil, nil, nil
 	if r.bus != nil {
 		r.bus.Close()
 	}
@@ -414,6 +417,8 @@ type states struct {
 	outdated map[event.CommandRef]bool
 	// refused are the questions that could not be answered, and why.
 	refused []string
+	// extensions are requests for more time that were refused, and why.
+	extensions []string
 }
 
 // end makes commands outdated.
@@ -432,6 +437,27 @@ func (s *states) refusals() []string {
 	refused := s.refused
 	s.refused = nil
 	return refused
+}
+
+// answerExtend gives the worker more time as the orchestrator does, without a budget.
+func (r *rig) answerExtend() (stop func(), err error) {
+	return r.bus.Answer(event.AskExtendAs(r.cfg.Worker), "orchestrator", func(_ context.Context, raw []byte) (any, error) {
+		var request event.ExtendRequest
+		err := json.Unmarshal(raw, &request)
+		if err == nil {
+			err = request.Validate()
+		}
+		if err == nil {
+			var limit time.Time
+			if limit, err = r.wire.extend(request, time.Now()); err == nil {
+				return event.ExtendAnswer{ExecuteBefore: limit}, nil
+			}
+		}
+		r.states.mu.Lock()
+		defer r.states.mu.Unlock()
+		r.states.extensions = append(r.states.extensions, fmt.Sprintf("%.200q: %v", raw, err))
+		return nil, err
+	})
 }
 
 // answerCurrent answers as the orchestrator does.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,9 +30,19 @@ func (obedient) Run(ctx context.Context, op worker.Operation, _ *slog.Logger) (w
 		Take   string `json:"take"`
 		Fail   bool   `json:"fail"`
 		Recall bool   `json:"recall"`
+		Extend string `json:"extend"`
 	}
 	if err := op.Parameters(&do); err != nil {
 		return op, 0, err
+	}
+	if do.Extend != "" {
+		d, err := time.ParseDuration(do.Extend)
+		if err != nil {
+			return op, 0, err
+		}
+		if _, err := op.ExtendExecution(ctx, d); err != nil {
+			return op, 0, err
+		}
 	}
 	if do.Take != "" {
 		d, err := time.ParseDuration(do.Take)
@@ -108,6 +119,27 @@ func TestAWorkerOfTheSDKPassesTheChecksThatNeedNoSlowStep(t *testing.T) {
 		},
 	}, obedient{})
 	wantSkipped(t, report, "long-step", "time-limit", "cancel", "concurrency", "memory")
+}
+
+func TestAWorkerThatAsksForMoreTimePasses(t *testing.T) {
+	t.Parallel()
+	report := contracttest.Steps(t, contract.Config{
+		Worker: "obedient", Checks: []string{"registration", "answers", "cases", "time-limit", "late-progress", "more-time"},
+		AckWait: 2 * time.Second, Drain: 5 * time.Second, Concurrency: 4, Commands: 100,
+		Cases: []contract.Case{
+			obeys,
+			// Its time limit is two seconds then.
+			{Name: "extends", Step: "Obey", Parameters: map[string]any{"take": "5s", "extend": "20s"}, Takes: contract.Duration(6 * time.Second)},
+		},
+	}, obedient{})
+	for _, f := range report.Findings {
+		if f.Check == "more-time" && f.Figure == "0 times granted" {
+			t.Error("more-time: the worker has not asked for more time")
+		}
+		if f.Check == "time-limit" && !strings.HasPrefix(f.Figure, "succeeded") {
+			t.Errorf("time-limit: %s, want succeeded: the step was given more time", f.Figure)
+		}
+	}
 }
 
 // wantSkipped fails the test unless all checks passed but these, which were skipped.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +41,8 @@ type wire struct {
 	dead       int
 	// refused is what the server has told the worker that it may not do.
 	refused []string
+	// extensions counts the granted requests for more time.
+	extensions int
 	// secrets are looked for in all that the worker sends; leaks are what was found.
 	secrets map[string]string
 	leaks   map[string]bool
@@ -63,6 +66,37 @@ type order struct {
 	sent int
 	// quiet marks an order that may be acknowledged without a result.
 	quiet bool
+	// extended is the time limit that the worker has asked for; zero if it has not.
+	extended time.Time
+}
+
+// limit is the time limit of the command. The caller holds the lock.
+func (o *order) limit() time.Time {
+	if o.extended.After(o.command.ExecuteBefore) {
+		return o.extended
+	}
+	return o.command.ExecuteBefore
+}
+
+// extend gives the worker more time for a command that it has, as the orchestrator does.
+func (w *wire) extend(r event.ExtendRequest, now time.Time) (limit time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.orders[r.OperationID]
+	switch {
+	case o == nil || o.command.Cursor != r.Cursor:
+		return limit, errors.New("there is no such command")
+	case !now.Before(o.limit().Add(lateGrace)):
+		return limit, errors.New("the time limit of the command has passed")
+	}
+	for _, d := range w.held {
+		if d.order == o {
+			o.extended = now.Add(time.Duration(r.Seconds * float64(time.Second)))
+			w.extensions++
+			return o.limit(), nil
+		}
+	}
+	return limit, errors.New("the worker does not execute the command")
 }
 
 // delivery is one time that the worker got a command.
@@ -233,7 +267,7 @@ func (w *wire) seeAck(m *frame, now time.Time) {
 	if kind == inProgress {
 		d.longest = max(d.longest, now.Sub(d.lastTold))
 		d.told, d.lastTold = d.told+1, now
-		if d.order != nil && now.After(d.order.command.ExecuteBefore.Add(lateGrace)) {
+		if d.order != nil && now.After(d.order.limit().Add(lateGrace)) {
 			d.late++
 		}
 		w.heard[d.seq] = w.pulse.now()

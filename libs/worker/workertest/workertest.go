@@ -62,6 +62,8 @@ type Operation struct {
 	FirstTried time.Duration
 	// Limit is the time limit of the step; zero means one minute.
 	Limit time.Duration
+	// Budget is the time after the start of the step up to which ExtendExecution extends the limit; zero means 24 hours.
+	Budget time.Duration
 
 	// Overrides and Remembered are the entries of earlier steps in the stage memory.
 	Overrides  []worker.ComponentOverrides
@@ -85,6 +87,8 @@ type Result struct {
 	EventKey string
 	// Progress are the reports of the step, in their order. A worker sends at most one per second.
 	Progress []event.ProgressNotice
+	// Extensions are the times for which the step has called ExtendExecution, in their order.
+	Extensions []time.Duration
 	// Error is nil unless the step returned an error.
 	Error *event.Error
 	// Details is the patch of the worker's own details; nil if the step saved none.
@@ -117,6 +121,7 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 	}
 	start := time.Now()
 	reported := &reports{}
+	now := func() time.Time { return op.Now.Add(time.Since(start)) }
 	r := worker.Execute(t.Context(), step, worker.Execution{
 		Command: command,
 		Worker:  event.Worker{Name: op.Worker, Version: "test"},
@@ -128,13 +133,18 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 		},
 		Kept:     func(context.Context, event.KeptRequest) (json.RawMessage, error) { return op.Kept[op.Worker], nil },
 		Progress: reported.add,
+		Extend: func(_ context.Context, request event.ExtendRequest) (time.Time, error) {
+			by := time.Duration(request.Seconds * float64(time.Second))
+			reported.extend(by)
+			return op.extended(now(), by)
+		},
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})).
 			With("step", step.Name()),
-		Now: func() time.Time { return op.Now.Add(time.Since(start)) },
+		Now: now,
 	})
 	result := Result{
 		Outcome: r.Outcome, RetryAfter: r.RetryAfter, Message: r.Message, Error: r.Error,
-		Progress: reported.all(), operation: op, patch: r.Details, memory: memory.values,
+		Progress: reported.all(), Extensions: reported.extensions(), operation: op, patch: r.Details, memory: memory.values,
 	}
 	if r.Event != nil {
 		result.EventKey = r.Event.Key
@@ -150,10 +160,37 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 	return result
 }
 
-// reports are what the goroutines of a step have reported.
+// reports are what the goroutines of a step have reported and asked for.
 type reports struct {
-	mu   sync.Mutex
-	sent []event.ProgressNotice
+	mu       sync.Mutex
+	sent     []event.ProgressNotice
+	extended []time.Duration
+}
+
+func (r *reports) extend(by time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.extended = append(r.extended, by)
+}
+
+func (r *reports) extensions() []time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.extended)
+}
+
+// extended returns the time limit that the orchestrator grants at a time.
+func (op *Operation) extended(now time.Time, by time.Duration) (time.Time, error) {
+	limit, end := now.Add(by), op.Now.Add(op.Budget)
+	if limit.Before(op.Now.Add(op.Limit)) {
+		limit = op.Now.Add(op.Limit)
+	}
+	if limit.After(end) {
+		if limit = end; !now.Before(end) {
+			return time.Time{}, fmt.Errorf("no more time: the budget of the step ends at %s", end.UTC().Format(time.RFC3339))
+		}
+	}
+	return limit, nil
 }
 
 func (r *reports) add(n event.ProgressNotice) {
@@ -233,6 +270,9 @@ func (op Operation) withDefaults() Operation {
 	}
 	if op.Limit == 0 {
 		op.Limit = time.Minute
+	}
+	if op.Budget == 0 {
+		op.Budget = event.MaxExtension
 	}
 	if op.Now.IsZero() {
 		op.Now = time.Now()

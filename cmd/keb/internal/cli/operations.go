@@ -246,6 +246,9 @@ func where(op *operator.Operation) string {
 	if !op.Final() && op.WaitingFor != "" {
 		parts = append(parts, "waits for: "+op.WaitingFor)
 	}
+	if extension := op.Waiting.Extension(); extension != "" {
+		parts = append(parts, extension)
+	}
 	if op.Progress != nil {
 		parts = append(parts, "progress: "+op.Progress.String())
 	}

@@ -122,7 +122,8 @@ func universe() (publish, subscribe []string) {
 		"keb.request.provision", "keb.signal.approval.17", "keb.fact.provision.operation-started", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs",
 		"keb.ask.broker.credentials.edp", "keb.ask.broker.keep.avs", "keb.ask.broker.keep.edp", "keb.ask.broker.kept.avs", "keb.ask.broker.kept.edp",
 		"keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "keb.ask.orchestrator.current.avs",
-		"keb.ask.orchestrator.current.edp", "keb.ask.orchestrator.current.broker", "_INBOX.x", "other",
+		"keb.ask.orchestrator.current.edp", "keb.ask.orchestrator.current.broker", "keb.ask.orchestrator.extend.avs", "keb.ask.orchestrator.extend.edp",
+		"keb.ask.orchestrator.extend.broker", "_INBOX.x", "other",
 	}
 	publish = append(publish, both...)
 	subscribe = append(subscribe, both...)
@@ -137,7 +138,7 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 		publish: []string{
 			"$JS.API.CONSUMER.INFO.KEB_COMMANDS.avs", "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.avs", "$JS.ACK.KEB_COMMANDS.avs.1.1.1.1.0",
 			"keb.result.avs.S", "keb.dead.KEB_COMMANDS", "keb.ask.broker.credentials.avs", "keb.ask.orchestrator.current.avs",
-			"keb.ask.broker.keep.avs", "keb.ask.broker.kept.avs",
+			"keb.ask.orchestrator.extend.avs", "keb.ask.broker.keep.avs", "keb.ask.broker.kept.avs",
 			"$JS.API.STREAM.INFO.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.o.s.1.k", "$KV.keb_stage.o.s.1.k",
 		},
 		subscribe: []string{
@@ -150,7 +151,8 @@ var allowed = map[string]struct{ publish, subscribe []string }{
 			"$JS.API.CONSUMER.INFO.KEB_COMMANDS.broker", "$JS.API.CONSUMER.MSG.NEXT.KEB_COMMANDS.broker", "$JS.ACK.KEB_COMMANDS.broker.1.1.1.1.0",
 			"$JS.API.CONSUMER.INFO.KEB_FACTS.broker", "$JS.API.CONSUMER.MSG.NEXT.KEB_FACTS.broker", "$JS.ACK.KEB_FACTS.broker.1.1.1.1.0",
 			"keb.request.provision", "keb.result.broker.S", "keb.dead.KEB_COMMANDS", "keb.dead.KEB_FACTS", "keb.ask.orchestrator.x",
-			"keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "keb.ask.orchestrator.current.broker", "keb.ask.runtime.x",
+			"keb.ask.orchestrator.operations", "keb.ask.orchestrator.current", "keb.ask.orchestrator.current.broker", "keb.ask.orchestrator.extend.broker",
+			"keb.ask.runtime.x",
 		},
 		subscribe: []string{
 			"_INBOX_broker.>", "keb.worker.broker.ping", "keb.ask.broker.x", "keb.ask.broker.credentials", "keb.ask.broker.credentials.avs", "keb.ask.broker.credentials.edp",

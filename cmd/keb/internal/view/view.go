@@ -120,6 +120,9 @@ func headline(op *operator.OperationDetail, now time.Time) string {
 	if !op.Final() && op.WaitingFor != "" {
 		text += "; waiting for: " + oneLine(op.WaitingFor)
 	}
+	if extension := op.Waiting.Extension(); extension != "" {
+		text += "; " + extension
+	}
 	if op.Progress != nil {
 		text += "; progress: " + oneLine(op.Progress.String())
 	}

@@ -47,7 +47,7 @@ func (o *outbox) recent(ctx context.Context, page []store.SentCommand, keptSince
 // lastSent returns the time at which a command was last sent. For a command that was sent again shortly before the deadline of its
 // operation, the result is too early.
 func lastSent(p *process.Process, c *store.SentCommand) time.Time {
-	again := c.ExecuteBefore.Add(-p.Stages[c.Stage].Steps[c.Step].Execution)
+	again := c.ExecuteBefore.Add(-c.Extended - p.Stages[c.Stage].Steps[c.Step].Execution)
 	if again.After(c.SentAt) {
 		return again
 	}

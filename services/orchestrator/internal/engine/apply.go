@@ -81,6 +81,8 @@ func (m *machine) apply(e Event) error {
 		return m.release()
 	case Slow:
 		return m.slow(e)
+	case Extend:
+		return m.extend(e)
 	case Park:
 		return m.park(e)
 	case Grant:
@@ -197,7 +199,7 @@ func (m *machine) comesBackTo(r Result) bool {
 
 // clearCommand records that no command is decided.
 func (m *machine) clearCommand() {
-	m.s.ExecuteBefore, m.s.Dispatch, m.s.CommandCursor = time.Time{}, 0, 0
+	m.s.ExecuteBefore, m.s.Extended, m.s.Dispatch, m.s.CommandCursor = time.Time{}, 0, 0, 0
 	m.s.Queue, m.s.LimitedSince, m.s.Granted = "", time.Time{}, nil
 }
 
@@ -330,7 +332,7 @@ func (m *machine) dispatch(step *process.Step) {
 	}
 	m.s.StepAttempt++
 	m.s.Dispatch, m.s.CommandCursor, m.s.SentAt = 1, 0, m.now
-	m.s.ExecuteBefore = earlier(m.now.Add(step.Execution), m.s.Deadline)
+	m.limitExecution(step.Execution)
 	m.out.Dispatch = true
 }
 

@@ -44,7 +44,7 @@ func (m *machine) resendLost(e Due) error {
 		return fmt.Errorf("%w: no command is in flight", ErrNotPossible)
 	}
 	_, step := m.s.current(m.p)
-	if sent := m.s.ExecuteBefore.Add(-step.Execution); !sent.Before(e.LostBefore) {
+	if sent := m.s.ExecuteBefore.Add(-m.s.Extended - step.Execution); !sent.Before(e.LostBefore) {
 		return fmt.Errorf("%w: the command was sent at %s, after the loss", ErrNotPossible, sent)
 	}
 	switch {
@@ -62,7 +62,9 @@ func (m *machine) resendLost(e Due) error {
 	}
 	// The limit never moves backwards: a worker that has the command may execute it until the old limit.
 	if limit := earlier(m.now.Add(step.Execution), m.s.Deadline); limit.After(m.s.ExecuteBefore) {
-		m.s.ExecuteBefore = limit
+		m.s.ExecuteBefore, m.s.Extended = limit, 0
+	} else if m.s.Extended > 0 { // the time of sending follows from it
+		m.s.Extended = m.s.ExecuteBefore.Sub(limit).Truncate(time.Millisecond)
 	}
 	m.out.Changed, m.out.Dispatch = true, true
 	return nil
@@ -99,7 +101,7 @@ func (m *machine) unanswered(e Due) {
 		return
 	}
 	r := Result{
-		Error:     &event.Error{Component: step.Worker, Reason: reasonNoAnswer, Message: fmt.Sprintf("the worker has not answered within %s", step.Execution)},
+		Error:     &event.Error{Component: step.Worker, Reason: reasonNoAnswer, Message: fmt.Sprintf("the worker has not answered within %s", step.Execution+m.s.Extended)},
 		StartedAt: m.s.SentAt, FinishedAt: m.now,
 	}
 	m.s.Message, m.s.Error = "", r.Error
@@ -114,7 +116,7 @@ func (m *machine) unanswered(e Due) {
 	m.recordStep(r, event.OutcomeNoAnswer, nil)
 	m.setCondition(NoAnswer, m.s.SentAt)
 	m.s.Dispatch++
-	m.s.ExecuteBefore = earlier(m.now.Add(step.Execution), m.s.Deadline)
+	m.limitExecution(step.Execution)
 	m.out.Dispatch = true
 }
 
@@ -137,7 +139,7 @@ func (m *machine) awaitWorker(step *process.Step) {
 			return
 		}
 	}
-	m.s.ExecuteBefore = earlier(m.now.Add(min(noWorkerRecheck, step.Execution)), m.s.Deadline)
+	m.limitExecution(min(noWorkerRecheck, step.Execution))
 }
 
 func (m *machine) timeOut() {

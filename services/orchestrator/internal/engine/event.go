@@ -81,6 +81,14 @@ type Slow struct {
 	Dispatch int
 }
 
+// Extend moves the limit of the command in flight, because the worker that executes it needs more time.
+type Extend struct {
+	// Cursor is that of the command.
+	Cursor int64
+	// For is the time that the worker needs from now on.
+	For time.Duration
+}
+
 // Park makes the decided command of an operation, which is not yet sent, wait for room in a limit. For an operation that waits already, it
 // changes the limit that it waits for.
 type Park struct {
@@ -134,6 +142,7 @@ func (Unsendable) isEvent() {}
 func (Hold) isEvent()       {}
 func (Release) isEvent()    {}
 func (Slow) isEvent()       {}
+func (Extend) isEvent()     {}
 func (Park) isEvent()       {}
 func (Grant) isEvent()      {}
 func (Cancel) isEvent()     {}

@@ -45,7 +45,7 @@ func (m *machine) hold(e Hold) error {
 		}
 	}
 	m.endLimit()
-	m.s.HoldID, m.s.HeldSince, m.s.ExecuteBefore, m.s.Granted = e.ID, m.now, time.Time{}, nil
+	m.s.HoldID, m.s.HeldSince, m.s.ExecuteBefore, m.s.Extended, m.s.Granted = e.ID, m.now, time.Time{}, 0, nil
 	m.out.Changed = true
 	return nil
 }
@@ -77,7 +77,7 @@ func (m *machine) release() error {
 // send sends the decided command with its full limit.
 func (m *machine) send() {
 	_, step := m.s.current(m.p)
-	m.s.ExecuteBefore = earlier(m.now.Add(step.Execution), m.s.Deadline)
+	m.limitExecution(step.Execution)
 	m.out.Dispatch = true
 }
 

@@ -29,19 +29,22 @@ const (
 
 // Left returns the budget of the step that the operation stands at; nil if it is not at a step. It is the budget that budgetOf counts
 // another try like the last one against.
-func Left(p *process.Process, s *State) *BudgetLeft {
-	step := p.At(s.Stage, s.StandsAt())
+func Left(p *process.Process, s *State) *BudgetLeft { return leftAt(p, s, s.StandsAt()) }
+
+// leftAt is Left for a step of the current stage. While a stage is repeated, the current step is not the one that the operation stands at.
+func leftAt(p *process.Process, s *State, at int) *BudgetLeft {
+	step := p.At(s.Stage, at)
 	if step == nil || !s.InFlight() && !s.Waiting() {
 		return nil
 	}
 	try := s.Tries[step.Name]
-	if s.StandsAt() == s.Step && s.StepAttempt > 0 {
+	if at == s.Step && s.StepAttempt > 0 {
 		try.FirstTriedAt, try.Attempts = s.FirstTriedAt, s.StepAttempt
 	}
 	timeout, since, limit := step.Retry.Timeout, try.FirstTriedAt, RetryLimit
 	switch {
 	case !step.Waits():
-	case s.Condition == Polling || s.Condition == EventAwaited:
+	case at == s.StandsAt() && (s.Condition == Polling || s.Condition == EventAwaited):
 		timeout, since, limit = step.Wait.Timeout, try.WaitingSince, WaitLimit
 	case !try.FailingSince.IsZero():
 		since = try.FailingSince

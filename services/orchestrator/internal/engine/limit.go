@@ -23,7 +23,7 @@ func (m *machine) park(e Park) error {
 		return err
 	}
 	m.s.Queue, m.s.LimitedSince, m.s.DueAt = e.Queue, m.now, m.s.Deadline
-	m.s.ExecuteBefore, m.s.Granted = time.Time{}, nil
+	m.s.ExecuteBefore, m.s.Extended, m.s.Granted = time.Time{}, 0, nil
 	m.out.Changed = true
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -29,6 +30,7 @@ type DeadLetters interface {
 // Commands sends commands again.
 type Commands interface {
 	SendAgain(ctx context.Context, operationID string, cursor int64) error
+	Extend(ctx context.Context, worker string, c event.CommandRef, by time.Duration) (time.Time, error)
 }
 
 // redriveEffects says what the redrive of a message of a stream does.

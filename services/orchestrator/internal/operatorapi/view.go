@@ -203,10 +203,11 @@ func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Wait
 	if r.Waiting() {
 		w.Until = optional(r.DueAt)
 	}
+	w.ExtendedSeconds = int(r.Extended / time.Second)
 	step := p.At(r.Stage, r.StandsAt())
 	if current := p.At(r.Stage, r.Step); r.InFlight() && !a.deps.Workers.Serves(current.Worker, current.Name) {
 		step = current
-		w.Reason, w.Since, w.Until, w.Event = operator.NoWorker, a.withoutWorker(current.Worker, w.Since), nil, ""
+		w.Reason, w.Since, w.Until, w.ExtendedSeconds, w.Event = operator.NoWorker, a.withoutWorker(current.Worker, w.Since), nil, 0, ""
 	}
 	w.Worker, w.Step = step.Worker, step.Name
 	return w

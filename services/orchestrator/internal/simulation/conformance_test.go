@@ -293,6 +293,8 @@ func (c *caller) move() {
 			e = engine.Park{Queue: queues[c.rng.IntN(2)], Cursor: row.Cursor, Dispatch: row.Dispatch}
 		case row.AwaitsEvent() && c.rng.IntN(3) == 0:
 			e = engine.Signal{Signal: event.Signal{Key: row.EventKey, Source: "/s", ID: "1", ReceivedAt: c.now, Data: json.RawMessage(`[1]`)}}
+		case row.InFlight() && c.rng.IntN(5) == 0:
+			e = engine.Extend{Cursor: row.AwaitedCursor(), For: 10 * time.Minute}
 		case row.Waiting() && row.Cursor%3 == 0:
 			e = engine.SkipStep{Step: at.Step, By: "me"}
 		case row.Waiting():

@@ -22,6 +22,7 @@ const (
 	countTurns
 	countPreempted
 	countActions
+	countExtended
 	countRefused
 	countCrashes
 	countCommitFailed
@@ -79,7 +80,7 @@ const (
 
 var countNames = [countsEnd]string{
 	"transitions", "commits", "commands executed", "requests", "operations started", "operations with nothing to do", "operations that wait",
-	"operations admitted later", "turns compared", "cancelled by a deprovisioning", "actions of an operator", "actions refused", "crashes at work", "commits failed",
+	"operations admitted later", "turns compared", "cancelled by a deprovisioning", "actions of an operator", "times more time was given", "actions refused", "crashes at work", "commits failed",
 	"commits without an answer", "publications failed", "publications without an answer", "conflicts",
 	"stale results", "commands published again", "of these at a start", "messages duplicated", "duplicates dropped by the bus",
 	"messages not acknowledged", "messages out of order", "messages lost", "streams emptied", "workers died at work", "commands too late",

@@ -477,7 +477,7 @@ func (r *ram) SentCommands(_ context.Context, behind string, limit int) (found [
 		row := &r.byID[id].row
 		o := store.SentCommand{
 			OperationID: id, Cursor: row.Cursor, Dispatch: row.Dispatch, Definition: row.Definition, Stage: row.Stage, Step: row.Step,
-			SentAt: row.SentAt, ExecuteBefore: row.ExecuteBefore,
+			SentAt: row.SentAt, ExecuteBefore: row.ExecuteBefore, Extended: row.Extended,
 		}
 		if o.SentAt.IsZero() {
 			o.SentAt = row.FirstTriedAt

@@ -147,6 +147,7 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 	op.model.before(op.p, before, e, at)
 	w.checkResult(op, before, e, next, effects, at)
 	w.checkDue(op, before, e, next, effects, at)
+	w.checkExtend(op, before, e, next, effects, at)
 	left := op.model.remembers
 	for i := range effects.History {
 		w.checkEntry(op, before, e, &effects.History[i], at)
@@ -169,7 +170,7 @@ func (w *world) check(op *operation, before *engine.State, e engine.Event, next 
 func (w *world) checkCursor(before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects) {
 	grows := true
 	switch e.(type) {
-	case engine.Hold, engine.Release, engine.Park, engine.Grant:
+	case engine.Hold, engine.Release, engine.Park, engine.Grant, engine.Extend:
 		grows = false
 	case engine.Cancel:
 		grows = !before.InFlight() || next.Status.Final() || next.Ending != nil && before.Ending == nil // otherwise the command in flight stays

@@ -243,6 +243,25 @@ func transitionBugs() []planted {
 				t.out.Dispatch = false
 			}
 		}},
+		{name: "more time goes beyond the budget", want: "the budget ends at", decided: func(t *spoiled) {
+			if x, ok := t.event.(engine.Extend); ok {
+				if by := t.now.Add(x.For).Sub(t.next.ExecuteBefore).Truncate(time.Millisecond); by > 0 && t.now.Add(x.For).Before(t.next.Deadline) {
+					t.next.ExecuteBefore, t.next.Extended = t.next.ExecuteBefore.Add(by), t.next.Extended+by
+				}
+			}
+		}},
+		{name: "a stale cursor gets more time", want: "more time for cursor", told: func(s *engine.State, e engine.Event) engine.Event {
+			if x, ok := e.(engine.Extend); ok && s.InFlight() {
+				x.Cursor = s.AwaitedCursor()
+				return x
+			}
+			return e
+		}},
+		{name: "the next command keeps the extension", want: "a new command is extended", decided: func(t *spoiled) {
+			if t.before.Extended > 0 && t.next.InFlight() {
+				t.next.Extended = t.before.Extended
+			}
+		}},
 		{name: "a command is sent without a worker", want: "worker alive: false", told: func(_ *engine.State, e engine.Event) engine.Event {
 			if due, ok := e.(engine.Due); ok {
 				due.WorkerAlive = true

@@ -364,7 +364,7 @@ func (s starter) AfterStart(ctx context.Context, keptSince time.Time, held dispa
 				continue
 			}
 			sent := state.SentAt
-			if again := state.ExecuteBefore.Add(-op.p.Stages[state.Stage].Steps[state.Step].Execution); again.After(sent) {
+			if again := state.ExecuteBefore.Add(-state.Extended - op.p.Stages[state.Stage].Steps[state.Step].Execution); again.After(sent) {
 				sent = again
 			}
 			if sent.After(now.Add(-republishWithin)) && !sent.After(now.Add(clockSkew)) && !sent.Before(keptSince) {
@@ -456,6 +456,34 @@ func (w *world) close() {
 	}
 }
 
+var extensions = []time.Duration{time.Second, 2 * time.Minute, 20 * time.Minute, event.MaxExtension}
+
+// checkExtend checks that more time moves the limit of the command, within the budget, and nothing else.
+func (w *world) checkExtend(op *operation, before *engine.State, e engine.Event, next *engine.State, effects *engine.Effects, now time.Time) {
+	x, ok := e.(engine.Extend)
+	if !ok {
+		if next.InFlight() && next.Extended > 0 && (next.AwaitedCursor() != before.AwaitedCursor() || next.Dispatch != before.Dispatch && before.Extended == 0) {
+			w.violate("%T: a new command is extended by %s", e, next.Extended)
+		}
+		return
+	}
+	w.count(countExtended)
+	end := before.Deadline
+	if before.StandsAt() == before.Step { // otherwise the budget of the current step is not shown
+		end = engine.Left(op.p, before).EndsAt
+	}
+	switch {
+	case x.Cursor != before.AwaitedCursor() || !now.Before(before.ExecuteBefore) || before.CancelReason != "":
+		w.violate("more time for cursor %d at %s: the command has cursor %d and the limit %s", x.Cursor, now, before.AwaitedCursor(), before.ExecuteBefore)
+	case next.ExecuteBefore.Before(before.ExecuteBefore), next.ExecuteBefore.After(before.ExecuteBefore) && next.ExecuteBefore.After(end):
+		w.violate("the limit moves from %s to %s, the budget ends at %s", before.ExecuteBefore, next.ExecuteBefore, end)
+	case next.Extended-before.Extended != next.ExecuteBefore.Sub(before.ExecuteBefore):
+		w.violate("the limit moves from %s to %s, extended by %s after %s", before.ExecuteBefore, next.ExecuteBefore, next.Extended, before.Extended)
+	case effects.Dispatch || next.Dispatch != before.Dispatch:
+		w.violate("the command is sent again because it has more time")
+	}
+}
+
 // begin starts an action of an operator, or the permanent rejection of a command by the bus.
 func (w *world) begin(c choice) {
 	o := &w.orchestrators[c.a%orchestrators]
@@ -466,6 +494,8 @@ func (w *world) begin(c choice) {
 	op := w.operations[int(c.b)%len(w.operations)]
 	var e engine.Event
 	switch n := c.c % 16; {
+	case n == 14 || n == 13: // its worker asks for more time
+		e = engine.Extend{Cursor: op.row.AwaitedCursor() - int64(c.c>>4%16/15), For: extensions[int(c.c>>8)%len(extensions)]}
 	case n == 15: // the bus cannot carry the current command
 		e = engine.Unsendable{Cursor: op.row.Cursor, Reason: "too large"}
 	case n%3 == 0:

@@ -96,6 +96,13 @@ var operationFields = []field[Change]{
 	plain("queue", typeText, func(c *column, v *Change) { c.textOrNull(v.Row.Queue) }),
 	plain("limited_since", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.LimitedSince) }),
 	encoded("granted", "text[]", func(c *column, v *Change) error { c.list(v.Row.Granted); return nil }),
+	plain("extended_ms", typeInt4, func(c *column, v *Change) {
+		if v.Row.Extended == 0 {
+			c.null()
+			return
+		}
+		c.int(int(v.Row.Extended / time.Millisecond))
+	}),
 	plain("facts_after", typeInt4, func(c *column, v *Change) {
 		if v.FactsAfter == nil {
 			c.null()

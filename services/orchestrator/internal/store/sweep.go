@@ -40,7 +40,7 @@ ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED`
 	// all requests.
 	sentCommandsSQL = `
 SELECT o.id::text, o.cursor, o.dispatch, (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id),
-    o.stage, o.step, COALESCE(o.sent_at, o.first_tried_at), o.execute_before
+    o.stage, o.step, COALESCE(o.sent_at, o.first_tried_at), o.execute_before, COALESCE(o.extended_ms, 0)
 FROM orchestrator.operations o WHERE o.state = 'in progress' AND o.due_at IS NULL AND o.execute_before IS NOT NULL AND o.id > $1
 ORDER BY o.id LIMIT $2`
 )
@@ -115,6 +115,8 @@ type SentCommand struct {
 	Stage, Step int
 	// SentAt is the time at which the command was first sent. If it was sent again, only ExecuteBefore has changed.
 	SentAt, ExecuteBefore time.Time
+	// Extended is how much later ExecuteBefore is because the worker asked for more time.
+	Extended time.Duration
 }
 
 // SentCommands returns commands in flight, in the order of the ids of their operations, starting after an id. It locks nothing, so a command
@@ -127,10 +129,12 @@ func (s *Store) SentCommands(ctx context.Context, after string, limit int) (foun
 	defer rows.Close()
 	for rows.Next() {
 		var c SentCommand
-		err := rows.Scan(&c.OperationID, &c.Cursor, &c.Dispatch, &c.Definition, &c.Stage, &c.Step, &c.SentAt, &c.ExecuteBefore)
+		var extended int64
+		err := rows.Scan(&c.OperationID, &c.Cursor, &c.Dispatch, &c.Definition, &c.Stage, &c.Step, &c.SentAt, &c.ExecuteBefore, &extended)
 		if err != nil {
 			return nil, fmt.Errorf("list commands in flight: %w", err)
 		}
+		c.Extended = time.Duration(extended) * time.Millisecond
 		found = append(found, c)
 	}
 	if err := rows.Err(); err != nil {

@@ -6,7 +6,7 @@ import { h } from './vdom.js';
 
 /**
  * @typedef {{component?: string, reason?: string, message?: string}} OperationError
- * @typedef {{reason: string, since?: string, until?: string, worker?: string, step?: string, operation?: string, event?: string}} Waiting
+ * @typedef {{reason: string, since?: string, until?: string, extendedSeconds?: number, worker?: string, step?: string, operation?: string, event?: string}} Waiting
  * @typedef {{message: string, percent?: number, at: string}} StepProgress
  * @typedef {{attempts: number, limit: string, nextTryAt?: string, endsAt: string, secondsLeft: number, onTimeout: string}} Budget
  * @typedef {{
@@ -329,6 +329,16 @@ export function operationsURL(filter) {
 export function progressWords(p, now) {
   return [p.message, p.percent === undefined ? null : [' ', h('progress', { max: 100, value: p.percent, 'aria-label': 'Progress of the step' }), ` ${p.percent} %`],
     h('span', { class: 'muted' }, ' ', h('time', { datetime: p.at, title: absolute(p.at) }, relative(p.at, now)))];
+}
+
+/**
+ * Renders the time that the worker of a running step has asked for.
+ * @param {Waiting | undefined} w
+ * @returns {import('./vdom.js').Child}
+ */
+export function extensionWords(w) {
+  if (!w?.extendedSeconds || !w.until) return null;
+  return ['the worker was given more time, until ', h('time', { datetime: w.until, title: absolute(w.until) }, clock(w.until)), ` (${lasting(w.extendedSeconds * 1000)} longer)`];
 }
 
 /**

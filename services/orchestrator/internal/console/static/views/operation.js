@@ -3,7 +3,7 @@
 
 import { Refusal, Resource } from '../api.js';
 import { operationActions, showTry } from '../dialogs.js';
-import { absolute, badge, budgetWords, clock, colour, count, dryMark, duration, errorLine, firstClock, firstStart, instanceURL, kind, lasting, name, operationsURL, plural, progressWords, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
+import { absolute, badge, budgetWords, clock, colour, count, dryMark, duration, errorLine, extensionWords, firstClock, firstStart, instanceURL, kind, lasting, name, operationsURL, plural, progressWords, ranFor, relative, short, shownState, sign, stamp, time, told, tried, usefulEnd, waitingWords } from '../format.js';
 import { code, copy, panes, shown, table, th, viewerNote } from '../parts.js';
 import { Stream } from '../stream.js';
 import { linesByStep, map, stepKey, timeline } from '../timeline.js';
@@ -117,6 +117,12 @@ export function operation(ctx) {
     e.reason ? [h('dt', null, 'Reason'), h('dd', null, e.reason)] : null,
     h('dt', null, 'Message'), h('dd', { class: 'message' }, e.message, ' ', copies(errorLine(e), 'the error')));
 
+  /** Renders the time that the worker has asked for. @param {Detail} o */
+  const extended = (o) => {
+    const words = extensionWords(o.waiting);
+    return words ? h('p', null, h('b', null, 'Time limit: '), words) : null;
+  };
+
   /** Renders why the operation stands where it stands, the cause first. @param {Detail} o @param {number} now */
   function reason(o, now) {
     const w = o.waiting;
@@ -133,12 +139,14 @@ export function operation(ctx) {
       return h('div', { class: `callout edge-${colour(w.reason)}` }, sign(w.reason), h('div', null,
         h('p', null, h('b', null, 'Waiting: '), w.step && w.step !== o.step ? ['step ', h('code', null, w.step), ' '] : null, words),
         o.progress ? h('p', null, h('b', null, 'Progress: '), progressWords(o.progress, now)) : null,
+        extended(o),
         o.error ? failure(o.error) : o.message ? h('p', { class: 'message' }, o.message) : null,
         o.budget ? h('p', { class: 'muted' }, budgetWords(o.budget, now)) : null));
     }
-    if (o.progress) {
+    if (o.progress || w?.extendedSeconds) {
       return h('div', { class: `callout edge-${colour('executing')}` }, sign('executing'), h('div', null,
-        h('p', null, h('b', null, 'Progress'), o.step ? [' of ', h('code', null, o.step)] : null, ': ', progressWords(o.progress, now)),
+        o.progress ? h('p', null, h('b', null, 'Progress'), o.step ? [' of ', h('code', null, o.step)] : null, ': ', progressWords(o.progress, now)) : null,
+        extended(o),
         o.error ? failure(o.error) : null));
     }
     if (o.error && o.state !== 'succeeded') {
