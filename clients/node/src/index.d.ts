@@ -65,6 +65,8 @@ export interface Operation {
   keep(value: any): Promise<void>;
   /** Returns the kept value; undefined if none is kept. */
   kept(): Promise<any>;
+  /** Asks the orchestrator for this time from now on, and returns the granted time limit. An error means that the old limit stays. */
+  extend(time: Time): Promise<Date>;
   /** Shows operators how far the step is, such as "3 of 7 nodes" and 43 percent. The last report of each second is sent, and may be lost. */
   progress(message: string, percent?: number): void;
 }

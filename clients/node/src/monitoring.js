@@ -42,12 +42,13 @@ export function createMetrics(registry, worker, steps, now) {
   gauge("keb_worker_concurrency", "The most steps that run at once.", { worker }, now.concurrency);
   gauge("keb_bus_connected", "1 while the process is connected to NATS.", {}, now.connected);
   const consumer = { stream: STREAM, consumer: worker };
+  const reasons = REASONS.map((reason) => ({ reason }));
   return {
     ended: counter("keb_worker_steps_total", "Executions of a step, by how they ended.", { worker }, outcomes),
     took: (step, ms) => seconds.observe({ worker, step }, ms / 1000),
     panicked: counter("keb_worker_panics_total", "Executions of a step that ended in a panic.", { worker }),
     unpublished: counter("keb_worker_results_unpublished_total", "Results that could not be published.", { worker }),
-    ignored: counter("keb_worker_commands_ignored_total", "Commands that were not executed.", { worker }, REASONS.map((reason) => ({ reason }))),
+    ignored: counter("keb_worker_commands_ignored_total", "Commands that were not executed.", { worker }, reasons),
     published: counter("keb_bus_published_total", "Messages that a stream has taken.", { stream: "KEB_RESULTS" }),
     failed: counter("keb_bus_publish_failures_total", "Messages that could not be published.", { stream: "KEB_RESULTS" }),
     consumed: counter("keb_bus_consumed_total", "Received messages.", consumer),
@@ -59,19 +60,23 @@ export function createMetrics(registry, worker, steps, now) {
 /** Serves /metrics, /healthz and /readyz. bus knows whether it is connected, and why the last result was not stored. */
 export async function serve({ host, port }, tlsFiles, registry, bus) {
   const [cert, key, ca] = tlsFiles.map((file) => file && readFileSync(file));
-  const health = (problem, checks) => [problem ? 503 : 200, JSON.stringify({ status: problem ? "unavailable" : "ok", checks }), "application/json"];
+  const health = (why, checks) => [why ? 503 : 200, JSON.stringify({ status: why ? "unavailable" : "ok", checks }), "application/json"];
   const problem = () => (bus.isConnected ? bus.refusal : "not connected");
   const routes = {
     "/healthz": () => health(""),
     "/readyz": () => health(problem(), { nats: problem() || "ok" }),
-    "/metrics": async ({ socket }) => (ca && !socket.authorized ? [401, "a client certificate is needed"] : [200, await registry.metrics(), registry.contentType]),
+    "/metrics": async ({ socket }) => {
+      if (ca && !socket.authorized) return [401, "a client certificate is needed"];
+      return [200, await registry.metrics(), registry.contentType];
+    },
   };
   const answer = async (request, response) => {
     const route = request.method === "GET" && routes[request.url.split("?")[0]];
     const [status, body, type = "text/plain"] = route ? await route(request) : [404, "not found"];
     response.writeHead(status, { "Content-Type": type, "Cache-Control": "no-store" }).end(body);
   };
-  const server = cert ? createTLSServer({ cert, key, ca, requestCert: Boolean(ca), rejectUnauthorized: false }, answer) : createServer(answer);
+  const tls = { cert, key, ca, requestCert: Boolean(ca), rejectUnauthorized: false };
+  const server = cert ? createTLSServer(tls, answer) : createServer(answer);
   await new Promise((resolve, reject) => server.once("error", reject).listen(port, host, () => resolve(undefined)));
   return server;
 }

@@ -2,13 +2,14 @@
 import { createSecrets } from "./mask.js";
 import { OVERRIDES, overrideName, valueName } from "./memory.js";
 import { chain, classified, isBug, Outcome, report, StepEnded, StepError } from "./outcome.js";
+import { duration } from "./settings.js";
 import { cleanText, encodeJSON, isEventKey } from "./wire.js";
 
 const MAX_VALUE = 256 << 10; // details and kept values, in bytes of JSON
 const MAX_STORED = 512 << 10; // details as the database writes them, and a remembered value
 const MAX_PROGRESS = 200;
 
-export const timeUntil = (time) => Math.min(Date.parse(time) - Date.now(), 2 ** 31 - 1); // the most of a timer of Node
+export const timeUntil = (time) => Math.min(time - Date.now(), 2 ** 31 - 1); // the most of a timer of Node
 const invalid = (message) => new StepError({ message: `invalid result: ${message}`, reason: "err_step_result" });
 const internal = (message, cause) => new StepError({ message, cause, component: "keb", reason: "err_keb_internal", temporary: true });
 
@@ -41,9 +42,9 @@ function mergeOverrides(sets) {
 
 /**
  * Creates the operation of a step, and execute, which runs the step once. x has the command, the worker, the stage memory if there is one,
- * the log, the functions ask (a question) and report (progress), and end, which aborts the signal of the step.
+ * the log, the functions ask (a question), report (progress) and onExtended (a new time limit), and end, which aborts the signal of the step.
  */
-export function createOperation({ command, worker, memory, log, ask, report: reportProgress, end }) {
+export function createOperation({ command, worker, memory, log, ask, report: reportProgress, onExtended = (_deadline) => {}, end }) {
   const { operation, details, cursor, dispatch, ...position } = structuredClone(command);
   const { id, instanceId, credentials = [], parameters } = operation;
   const secrets = createSecrets();
@@ -54,6 +55,7 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
   let unreadable; // why the stage memory could not be read
   let isLost = false; // the stage memory
   let isClosed = false;
+  let deadline = Date.parse(command.executeBefore);
 
   // Returns an error that fails the step, even if the step catches it.
   function reject(what) {
@@ -160,6 +162,16 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
 
     kept: async () => (await askBroker("kept", "read what is kept")).value,
 
+    async extend(time) {
+      const seconds = duration(time, "more time: ") / 1000;
+      const { executeBefore } = await ask("extend", { operationId: id, cursor, seconds }).catch((error) => {
+        throw internal("ask for more time", error);
+      });
+      deadline = Math.max(deadline, Date.parse(executeBefore));
+      onExtended(deadline);
+      return new Date(deadline);
+    },
+
     progress: (message, percent) => reportProgress({
       operationId: id, cursor, message: cleanText(secrets.redact(message), MAX_PROGRESS),
       percent: percent === undefined ? undefined : Math.min(Math.max(Math.round(percent), 0), 100),
@@ -169,8 +181,12 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
   /** Runs the step, and returns its result; nothing if isWanted, which is called when the step has returned, denies it. */
   async function execute(step, isWanted = async () => true) {
     const startedAt = new Date().toISOString();
-    const overdue = () => end.abort(new StepEnded("time limit", "the time limit of the step has passed"));
-    const timer = setTimeout(overdue, timeUntil(command.executeBefore));
+    let timer;
+    const endAtLimit = () => {
+      if (Date.now() >= deadline) end.abort(new StepEnded("time limit", "the time limit of the step has passed"));
+      else timer = setTimeout(endAtLimit, timeUntil(deadline)); // again, if the step got more time meanwhile
+    };
+    endAtLimit();
     let returned, error;
     try {
       returned = await step(op, { signal: end.signal, log });
@@ -186,8 +202,8 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
     const saved = problem || Object.keys(patch).length === 0 ? undefined : patch;
     const result = await settle(judge(returned, error, end.signal.reason, saved));
     if (result.panicked) log.error("step threw an unexpected error", { err: secrets.redact(String(error.stack)) });
-    const { stage, step: name } = command;
-    return { operationId: id, cursor, stage, step: name, worker, ...result, details: saved, startedAt, finishedAt: new Date().toISOString() };
+    const finishedAt = new Date().toISOString();
+    return { operationId: id, cursor, stage: op.stage, step: op.step, worker, ...result, details: saved, startedAt, finishedAt };
   }
 
   function withError(outcome, error) {
@@ -200,7 +216,7 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
     const errors = chain(error ?? returned?.cause);
     const isAbort = errors.some((e) => e === ended || e.name === "AbortError" || e.name === "TimeoutError");
     if (problem) return withError("failed", invalid(problem));
-    if (ended && (isAbort || (error && !classified(error)))) return { ...cutShort(ended, isAbort ? "" : `: ${error.message}`), interrupted: ended.why === "stopping" && !saved };
+    if (ended && (isAbort || (error && !classified(error)))) return cutShort(ended, isAbort ? "" : `: ${error.message}`, saved);
     if (error) return { ...withError(errors.some((e) => e.temporary) ? "retry" : "failed", error), panicked: isBug(error) };
     if (returned === undefined || returned === op) return { outcome: "succeeded" };
     if (returned instanceof Outcome) return chosen(returned);
@@ -208,9 +224,10 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
   }
 
   // Returns the outcome of a step whose signal was aborted before it had decided.
-  function cutShort({ why, message }, more) {
+  function cutShort({ why, message }, more, saved) {
     const reason = why === "cancelled" ? "err_keb_cancelled" : "err_keb_timeout";
-    return withError("retry", new StepError({ component: "keb", reason, message: message + more }));
+    const result = withError("retry", new StepError({ component: "keb", reason, message: message + more }));
+    return { ...result, interrupted: why === "stopping" && !saved };
   }
 
   function chosen({ outcome, message, cause, after, event }) {

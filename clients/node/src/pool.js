@@ -16,6 +16,7 @@ const MAX_UNPUBLISHED = 300_000;
 const ANSWER = 1000; // for the question whether a command is still current
 const OVERDUE = 3000; // for a step to return after its time limit
 const STOPPED = 2000; // for steps to return after their signal was aborted because the worker stops
+const EXTENDED = 600_000; // for which a late command is kept without an answer whether it was extended
 const PROGRESS = 1000; // between two reports of the progress of a step
 
 /** Returns the state of a command between its delivery and its acknowledgement. */
@@ -28,6 +29,13 @@ function take(m) {
     end: new AbortController(), isRunning: false, isAbandoned: false, progress: undefined,
     attributes: { operation_id: o.id, instance_id: o.instanceId, stage, step, attempt: stepAttempt, event_id: dispatchId },
   };
+}
+
+/** Why a command must not be executed here and now, and what settles its message. */
+class Ignored {
+  constructor(reason, settle) {
+    Object.assign(this, { reason, settle });
+  }
 }
 
 const isOverdue = (t) => Date.now() >= t.deadline;
@@ -64,11 +72,6 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     }
   }
 
-  function ignore(reason, f) {
-    metrics.ignored({ reason });
-    settle(f);
-  }
-
   /** Pulls commands, as many as can run now, until stop is called. */
   async function consume() {
     let consumer;
@@ -84,7 +87,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
         let received = 0;
         for await (const m of await consumer.fetch({ max_messages: free, expires: PULL })) {
           received++;
-          accept(m);
+          handle(m);
         }
         if (!received) consumer = undefined; // it may be gone
         failures = 0;
@@ -97,52 +100,55 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     for (const m of kept) settle(() => m.nak());
   }
 
-  /** Takes a command, unless it must not be executed here and now. */
-  function accept(m) {
+  /** Executes a command, or settles one that must not be executed here and now. */
+  async function handle(m) {
+    let t, beat;
     metrics.consumed();
     if (m.info.deliveryCount > 1) metrics.redelivered();
-    let t;
     try {
-      t = take(m);
-    } catch (error) {
-      metrics.ignored({ reason: "unreadable" });
-      bury(m, maskText(error.message));
-      return;
-    }
-    const other = taken.get(t.id);
-    if (!Object.hasOwn(steps, t.command.step)) return ignore("unknown_step", () => m.nak(AGAIN)); // another version may have it
-    if (isOverdue(t)) return ignore("late", () => m.ack()); // the orchestrator sends it again if it still needs the result
-    if (other && isOverdue(other)) return ignore("overdue", () => m.nak(AGAIN)); // another replica may execute it
-    // The running execution answers for both. A redelivery of the same message stays open until then.
-    if (other) return ignore("duplicate", () => other.command.dispatch !== t.command.dispatch && m.ack());
-    if (stopping.signal.aborted) return kept.push(m);
-    taken.set(t.id, t);
-    handle(t);
-  }
-
-  async function handle(t) {
-    const beat = setInterval(() => isOverdue(t) || settle(() => t.m.working()), ackWait / 3);
-    try {
+      t = admit(m);
+      beat = setInterval(() => isOverdue(t) || settle(() => m.working()), ackWait / 3);
       await process(t);
     } catch (error) {
-      const isStopping = stopping.signal.aborted;
-      log[isStopping ? "info" : "error"]("command is given back", { ...t.attributes, err: error });
-      settle(() => t.m.nak(isStopping ? 0 : UNPUBLISHED));
+      if (!(error instanceof Ignored)) log.error("command is given back", { ...t?.attributes, err: error });
+      if (error.reason) metrics.ignored({ reason: error.reason });
+      settle(error.settle ?? (() => m.nak(UNPUBLISHED)));
     } finally {
       clearInterval(beat);
-      taken.delete(t.id);
+      if (t) taken.delete(t.id);
       changes.emit("change");
     }
   }
 
+  function admit(m) {
+    let t;
+    try {
+      t = take(m);
+    } catch (error) {
+      throw new Ignored("unreadable", () => bury(m, maskText(error.message)));
+    }
+    const other = taken.get(t.id);
+    if (!Object.hasOwn(steps, t.command.step)) throw new Ignored("unknown_step", () => m.nak(AGAIN)); // another version may have it
+    // The orchestrator sends a late command again if it still needs the result. One that was delivered before may have been extended.
+    if (isOverdue(t) && m.info.deliveryCount === 1) throw new Ignored("late", () => m.ack());
+    if (other && isOverdue(other)) throw new Ignored("overdue", () => m.nak(AGAIN)); // another replica may execute it
+    // The running execution answers for both. A redelivery of the same message stays open until then.
+    if (other) throw new Ignored("duplicate", () => other.command.dispatch !== t.command.dispatch && m.ack());
+    if (stopping.signal.aborted) throw new Ignored("", () => kept.push(m));
+    taken.set(t.id, t);
+    return t;
+  }
+
   async function process(t) {
     const { m, command: c } = t;
-    // The result of a command that was delivered before may be published.
+    // The result of a command that was delivered before may be published, or its time limit extended.
     const isWanted = m.info.deliveryCount === 1 || (await isCurrent(t));
-    if (isWanted === undefined) return ignore("unchecked", () => m.nak(AGAIN));
-    if (!isWanted) return ignore("outdated", () => m.ack());
+    const isOver = Date.now() >= t.deadline + EXTENDED;
+    if (isWanted === undefined && !isOver) throw new Ignored("unchecked", () => m.nak(AGAIN));
+    if (isWanted === false) throw new Ignored("outdated", () => m.ack());
     await turn();
-    if (isOverdue(t)) return ignore("late", () => m.ack());
+    if (stopping.signal.aborted) throw new Ignored("", () => m.nak());
+    if (isOverdue(t)) throw new Ignored("late", () => m.ack());
     const options = { kind: SpanKind.CONSUMER, attributes: spanAttributes(name, t) };
     const [result, parent] = await traced(`process ${m.subject}`, t.traceparent, options, async (span) => {
       const r = await execute(t, span);
@@ -150,7 +156,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
       return [r, traceparent(span) ?? t.traceparent];
     });
     if (!result) return;
-    if (result.interrupted) throw new Error("the step was interrupted");
+    if (result.interrupted) throw new Ignored("", () => m.nak());
     metrics.ended({ step: c.step, outcome: result.outcome });
     metrics.took(c.step, Date.parse(result.finishedAt) - Date.parse(result.startedAt));
     if (result.panicked) metrics.panicked();
@@ -159,34 +165,41 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     await publish(t, encodeResult(result, c.dispatch, parent));
   }
 
-  /** Reports whether the orchestrator still waits for the result of a command; undefined without an answer. */
-  async function isCurrent({ command: c }) {
-    const wanted = { operationId: c.operation.id, cursor: c.cursor };
+  /** Reports whether the orchestrator still waits for the result of a command, and extends it; undefined without an answer. */
+  async function isCurrent(t) {
+    const wanted = { operationId: t.command.operation.id, cursor: t.command.cursor };
+    const isWanted = (ref) => names.commandId(ref.operationId, ref.cursor) === t.id;
     try {
-      const { current } = await ask("current", { commands: [wanted] }, ANSWER);
-      return current.some((ref) => ref.operationId === wanted.operationId && ref.cursor === wanted.cursor);
+      const { current, extended = [] } = await ask("current", { commands: [wanted] }, ANSWER);
+      const more = extended.find((e) => isWanted(e) && e.dispatch === t.command.dispatch);
+      if (more) t.deadline = Date.parse(more.executeBefore);
+      return current.some(isWanted);
     } catch (error) {
       log.warn("no answer whether a command is current", { err: error });
       return undefined;
     }
   }
 
-  /** Waits until the rate limit allows another start. It rejects when the worker stops. */
+  /** Waits until the rate limit allows another start, or the worker stops. */
   async function turn() {
-    const { signal } = stopping;
     const wait = Math.max(nextStart - Date.now(), 0);
     if (settings.rateLimit) nextStart = Date.now() + wait + 1000 / settings.rateLimit;
-    await (wait ? sleep(wait, undefined, { signal }) : signal.throwIfAborted());
+    if (wait) await sleep(wait, undefined, { signal: stopping.signal }).catch(() => {});
   }
 
   async function execute(t, span) {
-    const { command } = t;
-    const abandoning = setTimeout(() => abandon(t), timeUntil(new Date(t.deadline + OVERDUE)));
+    const command = { ...t.command, executeBefore: new Date(t.deadline).toISOString() };
+    let abandoning = setTimeout(() => abandon(t), timeUntil(t.deadline + OVERDUE));
+    const onExtended = (deadline) => {
+      clearTimeout(abandoning);
+      t.deadline = deadline;
+      abandoning = setTimeout(() => abandon(t), timeUntil(deadline + OVERDUE));
+    };
     const reporting = setInterval(() => sendProgress(t), PROGRESS);
     const trace_id = span.isRecording() ? span.spanContext().traceId : undefined;
     const operation = createOperation({
       command, worker: { name, version: version || undefined }, memory: memory?.(command), log: log.with({ ...t.attributes, trace_id }),
-      ask, end: t.end, report: (notice) => (t.progress = notice),
+      ask, end: t.end, report: (notice) => (t.progress = notice), onExtended,
     });
     t.isRunning = true;
     return operation.execute(steps[command.step], async () => {
@@ -252,12 +265,17 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     }
   }
 
-  /** Ends the step of a command. */
-  function cancel({ operationId, cursor, reason }) {
-    const t = taken.get(names.commandId(operationId, cursor));
-    if (!t?.isRunning) return;
-    log.info("step cancelled", { ...t.attributes, text: reason });
-    t.end.abort(new StepEnded("cancelled", `the command was cancelled: ${reason}`));
+  /** Ends the step that a notice names. */
+  function cancel(notice) {
+    try {
+      const { operationId, cursor, reason } = notice.json();
+      const t = taken.get(names.commandId(operationId, cursor));
+      if (!t?.isRunning) return;
+      log.info("step cancelled", { ...t.attributes, text: reason });
+      t.end.abort(new StepEnded("cancelled", `the command was cancelled: ${reason}`));
+    } catch (error) {
+      log.warn("notice of a cancelled command is unreadable", { err: error });
+    }
   }
 
   function stop() {

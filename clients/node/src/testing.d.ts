@@ -20,6 +20,8 @@ export interface TestOperation extends Partial<Pick<Operation, "id" | "instanceI
   /** The time since the first try, and the time limit of the step, in milliseconds. */
   firstTried?: number;
   limit?: number;
+  /** The most time that extend grants, in milliseconds. */
+  extension?: number;
   log?: Log;
   /** Abort it with a StepEnded to cancel the step. */
   end?: AbortController;

@@ -57,7 +57,7 @@ async function serveUntil({ name, version, steps, stepNames, questions, registry
     const ask = (kind, request, wait = ANSWER) => question(nc, names.askSubject(name, kind), request, wait);
     const memory = settings.keyring && stageMemory(nc, settings.keyring);
     pool = createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc });
-    nc.subscribe(names.workerSubject(name, "cancel"), { callback: (_, m) => hearCancel(pool, log, m) });
+    nc.subscribe(names.workerSubject(name, "cancel"), { callback: (_, m) => pool.cancel(m) });
     for (const [subject, answer] of Object.entries(questions)) {
       nc.subscribe(subject, { queue: names.service(name), callback: (_, m) => void answerQuestion(nc, name, m, answer) });
     }
@@ -134,14 +134,6 @@ async function answerQuestion(nc, worker, m, answer) {
   m.respond(body ?? "{}");
 }
 
-function hearCancel(pool, log, m) {
-  try {
-    pool.cancel(m.json());
-  } catch (error) {
-    log.warn("notice of a cancelled command is unreadable", { err: error });
-  }
-}
-
 /** Registers the worker as a NATS micro service, by which the orchestrator discovers its steps. Returns a function that ends it. */
 function announce(nc, worker, version, steps, commands) {
   const service = { name: names.service(worker), id: nuid.next(), version: serviceVersion(version),
@@ -155,8 +147,9 @@ function announce(nc, worker, version, steps, commands) {
     STATS: () => ({ type: "io.nats.micro.v1.stats_response", started, endpoints: [{ ...ping, ...idle, data: { commands: commands() } }] }),
   };
   const answer = (subject, body, queue) => nc.subscribe(subject, { queue, callback: (_, m) => m?.respond(JSON.stringify(body())) });
-  const subscriptions = Object.entries(answers).flatMap(([verb, more]) => ["", `.${service.name}`, `.${service.name}.${service.id}`].map((of) =>
-    answer(`$SRV.${verb}${of}`, () => ({ ...service, ...more() }))));
+  const scopes = ["", `.${service.name}`, `.${service.name}.${service.id}`];
+  const subscriptions = Object.entries(answers).flatMap(([verb, more]) =>
+    scopes.map((scope) => answer(`$SRV.${verb}${scope}`, () => ({ ...service, ...more() }))));
   subscriptions.push(answer(ping.subject, () => ({ worker, version, steps }), "q"));
   return () => subscriptions.forEach((subscription) => subscription.unsubscribe());
 }

@@ -57,6 +57,17 @@ test("the end of the signal decides about an error without a class", async () =>
   assert.deepEqual([own.outcome, own.error?.component], ["failed", "avs"]);
 });
 
+test("a step that asks for more time has it", async () => {
+  const slow = (ms) => async (op, { signal }) => {
+    const limit = await op.extend(ms);
+    await sleep(60, undefined, { signal });
+    return op.saveDetails({ left: limit.getTime() > Date.now() });
+  };
+  assert.deepEqual((await run(slow(10_000), { limit: 30 })).details, { left: true });
+  assert.equal((await run(slow(10_000), { limit: 30, extension: 10 })).error?.reason, "err_keb_timeout");
+  assert.match((await run(async (op) => void (await op.extend("2d")))).error?.message ?? "", /more time: use a time up to 24h/);
+});
+
 test("secrets do not reach the result", async () => {
   const credentials = { kubeconfig: { token: CANARY } };
   const claims = (end) => async (op) => {

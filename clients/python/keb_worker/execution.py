@@ -72,8 +72,11 @@ class Execution:
         """Runs the step once, and ends it at execute_before. It returns what is to be published, if wanted after the step has returned."""
         result = wire.Result(started_at=datetime.now(UTC))
         self._task = task = asyncio.ensure_future(self.step.run(self.op))
-        left = max((self.op.execute_before - result.started_at).total_seconds(), 0)
-        if not (await asyncio.wait({task}, timeout=left))[0]:
+        left = 1.0
+        while not task.done() and left > 0:  # the step may get more time meanwhile
+            left = (self.op.execute_before - datetime.now(UTC)).total_seconds()
+            await asyncio.wait({task}, timeout=max(left, 0))
+        if not task.done():
             self.end("time limit", "the time limit of the step has passed")
             if not (await asyncio.wait({task}, timeout=self.grace))[0]:
                 on_abandoned()
@@ -159,4 +162,5 @@ class Execution:
         if problem:
             r.outcome, r.message, r.error = "retry", "", self._report(problem)
         if op.lost:
-            r.outcome, r.message, r.retry_after, r.event_key, r.error, r.interrupted = "stage lost", "the stage memory is lost", 0, "", None, False
+            r.outcome, r.message = "stage lost", "the stage memory is lost"
+            r.retry_after, r.event_key, r.error, r.interrupted = 0, "", None, False

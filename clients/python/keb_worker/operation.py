@@ -108,7 +108,7 @@ class Memory(Protocol):
     async def is_lost(self) -> bool: ...
 
 
-#: Sends a request to the broker: kind (credentials, keep or kept) and members, to the members of the answer.
+#: Sends a request to the broker or the orchestrator: kind (credentials, keep, kept or extend) and members, to the members of the answer.
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
@@ -138,7 +138,7 @@ class Operation:
         #: The event that the step has waited for: key, source, id, receivedAt and data; None if none has come.
         self.event: dict[str, Any] | None = command.event
         self.log, self.worker = log, worker
-        self._command, self._memory, self._ask_broker, self._report = command, memory, ask, report
+        self._command, self._memory, self._ask_service, self._report = command, memory, ask, report
         # What the step has said so far, and what it has learned.
         self.patch: dict[str, Any] = {}
         self.secrets = Secrets()
@@ -240,7 +240,7 @@ class Operation:
 
     async def _ask(self, kind: str, what: str, **members: Any) -> Any:
         try:
-            return await self._ask_broker(kind, {"instanceId": self.instance_id, "operationId": self.id, **members})
+            return await self._ask_service(kind, {"instanceId": self.instance_id, "operationId": self.id, **members})
         except Exception as e:
             raise (StepError if str(e) == KEPT_BROKEN else Unavailable)(f"{what}: {e}") from None
 
@@ -271,6 +271,15 @@ class Operation:
     async def kept(self) -> Any:
         """Returns the value that this worker has kept of the instance, or None."""
         return (await self._ask("kept", "read what is kept")).get("value")
+
+    async def extend(self, seconds: float) -> datetime:
+        """Asks the orchestrator for so much time from now on, and returns the granted limit. After an error the old limit stays."""
+        try:
+            answer = await self._ask_service("extend", {"operationId": self.id, "cursor": self._command.cursor, "seconds": seconds})
+        except Exception as e:
+            raise Unavailable(f"ask for more time: {e}") from None
+        self.execute_before = max(self.execute_before, datetime.fromisoformat(answer["executeBefore"]))
+        return self.execute_before
 
     def progress(self, message: str, percent: int | None = None) -> None:
         """Shows operators how far the step is, for example "3 of 7 nodes". The last report of each second is sent, and may be lost."""

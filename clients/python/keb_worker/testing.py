@@ -35,6 +35,7 @@ class Given:
     event: dict[str, Any] | None = None
     first_tried: float = 0  # seconds ago
     limit: float = 60
+    extension: float = 86_400  # the most seconds that op.extend grants
     remembered: Mapping[str, bytes] = field(default_factory=dict)  # by earlier steps of the stage
     overrides: Mapping[str, list[Override]] = field(default_factory=dict)
     lost_memory: bool = False  # as if the stage memory was used and lost
@@ -53,7 +54,10 @@ class Given:
             stage_memory=bool(self.lost_memory or self.remembered or self.overrides))
 
     async def ask(self, kind: str, members: dict[str, Any]) -> dict[str, Any]:
-        """Answers like the broker."""
+        """Answers like the broker and the orchestrator."""
+        if kind == "extend":
+            granted = datetime.now(UTC) + timedelta(seconds=min(members["seconds"], self.extension))
+            return {"executeBefore": wire.format_time(granted)}
         if kind == "keep":
             self.kept[self.worker] = members["value"]
         if kind != "credentials":

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from nats.aio.client import Client
@@ -29,6 +29,7 @@ PULL_EXPIRY = 2.0
 PAUSE = 0.25  # until the worker looks for the consumer again
 BUSY = 1.0  # seconds until a command that is given back comes again
 UNPUBLISHED = 5.0
+EXTENDED = timedelta(minutes=10)  # for which a late command is kept without an answer whether it was extended
 STOP_GRACE = 2.0
 REQUEST_TIMEOUT = 5.0
 
@@ -47,8 +48,14 @@ class _Taken:
     progress: dict[str, Any] | None = None  # reported and not yet sent
 
     @property
+    def again(self) -> bool:
+        return int(self.msg.metadata.num_delivered) > 1
+
+    @property
     def overdue(self) -> bool:
-        return datetime.now(UTC) >= self.command.execute_before
+        """Reports whether the time limit has passed, which the step or an earlier delivery may have extended."""
+        limit = self.execution.op.execute_before if self.execution else self.command.execute_before
+        return datetime.now(UTC) >= limit
 
 
 class _Ignored(Exception):
@@ -288,7 +295,7 @@ class Worker:
         other = self._taken.get(c.id)
         if c.step not in self.steps:
             raise _Ignored("unknown_step", msg.nak(delay=BUSY))  # another version may have it
-        if t.overdue:
+        if t.overdue and not t.again:  # one that was delivered before may have got more time
             raise _Ignored("late", msg.ack())  # the orchestrator sends it again if it needs it
         if other and other.overdue:
             raise _Ignored("overdue", msg.nak(delay=BUSY))
@@ -300,8 +307,11 @@ class Worker:
     async def _execute(self, t: _Taken) -> None:
         beats = asyncio.create_task(self._beat(t))
         try:
-            if t.msg.metadata.num_delivered > 1 and not (current := await self._is_current(t.command, 1.0)):
-                raise _Ignored("unchecked", t.msg.nak(delay=BUSY)) if current is None else _Ignored("outdated", t.msg.ack())
+            current = await self._is_current(t, 1.0) if t.again else True
+            if current is None and datetime.now(UTC) < t.command.execute_before + EXTENDED:
+                raise _Ignored("unchecked", t.msg.nak(delay=BUSY))
+            if current is False:
+                raise _Ignored("outdated", t.msg.ack())
             await self._pace()
             if self._stopping:
                 raise _Ignored("", t.msg.nak())
@@ -311,12 +321,15 @@ class Worker:
         finally:
             beats.cancel()
 
-    async def _is_current(self, command: wire.Command, timeout: float) -> bool | None:
-        """Asks whether the orchestrator still waits for a command; None without an answer."""
-        ref = {"operationId": command.operation["id"], "cursor": command.cursor}
+    async def _is_current(self, t: _Taken, timeout: float) -> bool | None:
+        """Asks whether the orchestrator still waits for a command, and until when it was extended; None without an answer."""
+        ref = {"operationId": t.command.operation["id"], "cursor": t.command.cursor}
         try:
             answer = await self._ask("current", {"commands": [ref]}, timeout)
-            return any(c == ref for c in answer["current"])
+            for e in answer.get("extended") or []:
+                if ref.items() <= e.items() and e["dispatch"] == t.command.dispatch:
+                    t.command = replace(t.command, execute_before=datetime.fromisoformat(e["executeBefore"]))
+            return any(ref.items() <= c.items() for c in answer["current"])
         except Exception as e:
             log.warning("no answer whether a command is current, it is delayed: %s", mask_text(str(e)))
             return None
@@ -386,7 +399,7 @@ class Worker:
         t.execution = None
         current: bool | None = None if t.abandoned else True
         while current is None and not self._draining:
-            if (current := await self._is_current(t.command, REQUEST_TIMEOUT)) is None:
+            if (current := await self._is_current(t, REQUEST_TIMEOUT)) is None:
                 await asyncio.sleep(BUSY)
         return current is True
 

@@ -221,6 +221,16 @@ class TestEnd(unittest.IsolatedAsyncioTestCase):
         got = await run(sleeps, Given(limit=0.01))
         self.assertEqual((got.outcome, (got.error or {})["reason"]), ("retry", "err_keb_timeout"))
 
+    async def test_step_that_asks_for_more_time_has_it(self) -> None:
+        @step("Sleeps")
+        async def sleeps(op: Operation) -> None:
+            limit = await op.extend(60)
+            await asyncio.sleep(0.1)
+            op.save_details({"left": limit == op.execute_before})
+        self.assertEqual((await run(sleeps, Given(limit=0.05))).details, {"left": True})
+        got = await run(sleeps, Given(limit=0.05, extension=0.01))
+        self.assertEqual((got.outcome, (got.error or {})["reason"]), ("retry", "err_keb_timeout"))
+
     async def test_step_that_ignores_its_end_is_abandoned(self) -> None:
         release, abandoned = asyncio.Event(), asyncio.Event()
 
