@@ -17,6 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+	"github.com/kyma-project/keb/test/internal/installation"
 )
 
 const (
@@ -34,45 +37,49 @@ type fault struct {
 	upgrade bool
 }
 
+func (f fault) of(w *world) installation.Fault {
+	return installation.Fault{Name: f.name, Do: func() { f.do(w) }, Upgrade: f.upgrade}
+}
+
 // faults returns all faults that this installation and this machine support. The first is none.
 func faults(w *world) []fault {
 	all := []fault{
-		{name: "none", do: func(w *world) { w.pass(outage) }, upgrade: true},
-		{name: "orchestrators killed", do: func(w *world) { w.killed(0, "orchestrator-") }, upgrade: true},
+		{name: "none", do: func(w *world) { w.Pass(outage) }, upgrade: true},
+		{name: "orchestrators killed", do: func(w *world) { w.Killed(0, "orchestrator-") }, upgrade: true},
 		{name: "orchestrators killed one after the other, six times", do: func(w *world) {
 			for i := range 6 {
-				w.killed(0, fmt.Sprintf("orchestrator-%d", i%replicas))
-				w.pass(700 * time.Millisecond)
+				w.Killed(0, fmt.Sprintf("orchestrator-%d", i%installation.Replicas))
+				w.Pass(700 * time.Millisecond)
 			}
 		}},
 		{name: "brokers killed one after the other", do: func(w *world) {
-			for i := range replicas {
-				w.killed(2*time.Second, fmt.Sprintf("broker-%d", i))
+			for i := range installation.Replicas {
+				w.Killed(2*time.Second, fmt.Sprintf("broker-%d", i))
 			}
 		}},
-		{name: "a replica of each worker killed", do: func(w *world) { w.killed(outage, w.replicasOf("worker-", 0)...) }},
+		{name: "a replica of each worker killed", do: func(w *world) { w.Killed(outage, w.replicasOf("worker-", 0)...) }},
 		{name: "all workers down", do: func(w *world) {
-			w.take("worker-")
+			w.Take("worker-")
 			w.awaitStuck()
-			w.bring("worker-")
+			w.Bring("worker-")
 		}},
-		{name: "NATS killed", do: func(w *world) { w.killed(0, toNATS) }},
-		{name: "NATS away", do: func(w *world) { w.killed(outage, toNATS) }},
+		{name: "NATS killed", do: func(w *world) { w.Killed(0, installation.ToNATS) }},
+		{name: "NATS away", do: func(w *world) { w.Killed(outage, installation.ToNATS) }},
 		{name: "Postgres killed", do: func(w *world) { w.killPostgres(0) }},
 		{name: "Postgres away", do: func(w *world) { w.killPostgres(outage) }},
 		{name: "an orchestrator frozen", do: func(w *world) { w.frozen("orchestrator-0") }},
 		{name: "all orchestrators frozen", do: func(w *world) { w.frozen("orchestrator-") }},
 		{name: "a replica of each worker frozen", do: func(w *world) { w.frozen(w.replicasOf("worker-", 0)...) }},
 		{name: "a broker frozen", do: func(w *world) { w.frozen("broker-0") }},
-		{name: "NATS frozen", do: func(w *world) { w.frozen(toNATS) }},
+		{name: "NATS frozen", do: func(w *world) { w.frozen(installation.ToNATS) }},
 		{name: "Postgres frozen", do: func(w *world) {
-			w.signalPostgres(syscall.SIGSTOP)
-			w.pass(silence)
-			w.signalPostgres(syscall.SIGCONT)
+			w.SignalPostgres(syscall.SIGSTOP)
+			w.Pass(silence)
+			w.SignalPostgres(syscall.SIGCONT)
 		}},
 	}
 	for _, way := range [][2]string{
-		{"broker", toNATS}, {"broker", toPostgres}, {"orchestrator", toNATS}, {"orchestrator", toPostgres}, {"worker", toNATS}, {"worker", toLandscape},
+		{"broker", installation.ToNATS}, {"broker", installation.ToPostgres}, {"orchestrator", installation.ToNATS}, {"orchestrator", installation.ToPostgres}, {"worker", installation.ToNATS}, {"worker", installation.ToLandscape},
 	} {
 		all = append(all, fault{name: way[0] + " cut from " + way[1], do: func(w *world) { w.cut(outage, way[0], way[1]) }})
 	}
@@ -92,56 +99,56 @@ func faults(w *world) []fault {
 		fault{name: "store of JetStream deleted, NATS restarted", do: func(w *world) { w.loseStore(0, "jetstream") }},
 		fault{name: "store of JetStream deleted while NATS is down", do: func(w *world) { w.loseStore(outage, "jetstream") }},
 		fault{name: "store of JetStream deleted with all commands in it", do: func(w *world) {
-			w.take("worker-")
-			w.pass(2 * time.Second) // until every operation waits for a worker
+			w.Take("worker-")
+			w.Pass(2 * time.Second) // until every operation waits for a worker
 			w.loseStore(0, "jetstream")
-			w.bring("worker-")
+			w.Bring("worker-")
 		}},
 		fault{name: "streams of commands and results deleted by hand", do: func(w *world) { w.deleteStreams(event.StreamCommands, event.StreamResults) }},
 		fault{name: "stream of requests deleted by hand", do: func(w *world) { w.deleteStreams(event.StreamRequests) }},
 		fault{name: "consumers deleted by hand", do: deleteConsumers},
 		fault{name: "max_file_store of JetStream reached", do: func(w *world) {
-			w.storeLimit("1KB")
-			w.killed(0, toNATS)
-			w.pass(outage)
-			w.storeLimit(natsFull)
-			w.killed(0, toNATS)
+			w.StoreLimit("1KB")
+			w.Killed(0, installation.ToNATS)
+			w.Pass(outage)
+			w.StoreLimit(installation.FileStore)
+			w.Killed(0, installation.ToNATS)
 		}},
 	)
-	if w.full["nats"] {
+	if w.full[installation.DiskNATS] {
 		all = append(all, fault{name: "disk of JetStream full", do: func(w *world) {
-			w.fill("nats", outage)
+			w.fill(installation.DiskNATS, outage)
 			// After a full disk, the server rejects messages until it is restarted (docs/production.md), and its health check reports that.
 			if problem := w.healthOfNATS(); problem != "" {
-				w.t.Logf("NATS has space again and reports: %s; restart it", problem)
-				w.killed(0, toNATS)
+				w.T.Logf("NATS has space again and reports: %s; restart it", problem)
+				w.Killed(0, installation.ToNATS)
 			}
 		}})
 	}
-	if w.full["pg"] {
-		all = append(all, fault{name: "disk of Postgres full", do: func(w *world) { w.fill("pg", outage) }})
+	if w.full[installation.DiskPostgres] {
+		all = append(all, fault{name: "disk of Postgres full", do: func(w *world) { w.fill(installation.DiskPostgres, outage) }})
 	}
 	return append(all, fault{name: "everything restarted, one after the other", upgrade: true, do: func(w *world) {
-		for _, name := range w.names("broker-", "orchestrator-", "worker-", toNATS) {
-			w.down[name] = true
-			w.programs[name].stop()
-			delete(w.down, name)
-			w.programs[name].start()
-			w.pass(100 * time.Millisecond)
+		for _, name := range w.Names("broker-", "orchestrator-", "worker-", installation.ToNATS) {
+			w.Down[name] = true
+			w.Programs[name].Stop()
+			delete(w.Down, name)
+			w.Programs[name].Start()
+			w.Pass(100 * time.Millisecond)
 		}
-		ctx, cancel := context.WithTimeout(w.t.Context(), waitLimit)
+		ctx, cancel := context.WithTimeout(w.T.Context(), installation.WaitLimit)
 		defer cancel()
-		if err := w.postgres.Stop(ctx); err != nil {
-			w.t.Errorf("stop Postgres: %v", err)
+		if err := w.Postgres.Stop(ctx); err != nil {
+			w.T.Errorf("stop Postgres: %v", err)
 		}
-		w.restartPostgres()
+		w.RestartPostgres()
 	}})
 }
 
 // replicasOf returns one replica of each program whose name has the prefix.
 func (w *world) replicasOf(prefix string, replica int) []string {
 	var found []string
-	for _, name := range w.names(prefix) {
+	for _, name := range w.Names(prefix) {
 		if strings.HasSuffix(name, fmt.Sprintf("-%d", replica)) {
 			found = append(found, name)
 		}
@@ -149,91 +156,70 @@ func (w *world) replicasOf(prefix string, replica int) []string {
 	return found
 }
 
-// take kills programs and keeps them down.
-func (w *world) take(prefix ...string) {
-	for _, name := range w.names(prefix...) {
-		w.down[name] = true
-		w.programs[name].kill()
-	}
-}
-
-func (w *world) bring(prefix ...string) {
-	for _, name := range w.names(prefix...) {
-		delete(w.down, name)
-		w.programs[name].start()
-	}
-}
-
-func (w *world) killed(away time.Duration, prefix ...string) {
-	w.take(prefix...)
-	w.pass(away)
-	w.bring(prefix...)
-}
-
 func (w *world) frozen(prefix ...string) {
-	for _, name := range w.names(prefix...) {
-		w.programs[name].freeze()
+	for _, name := range w.Names(prefix...) {
+		w.Programs[name].Freeze()
 	}
-	w.pass(silence)
-	for _, name := range w.names(prefix...) {
-		w.programs[name].thaw()
+	w.Pass(silence)
+	for _, name := range w.Names(prefix...) {
+		w.Programs[name].Thaw()
 	}
 }
 
 func (w *world) killPostgres(away time.Duration) {
-	w.signalPostgres(syscall.SIGKILL)
-	w.pass(away)
-	w.restartPostgres()
+	w.SignalPostgres(syscall.SIGKILL)
+	w.Pass(away)
+	w.RestartPostgres()
 }
 
 // cut closes the connections of all replicas, and rejects new ones.
 func (w *world) cut(away time.Duration, who, to string) {
-	for name, p := range w.proxies {
+	for name, p := range w.Proxies {
 		if strings.HasPrefix(name, who) && strings.HasSuffix(name, to) {
 			p.Stop()
 			defer func() {
-				require.NoErrorf(w.t, p.Start(), "proxy %s", name)
+				require.NoErrorf(w.T, p.Start(), "proxy %s", name)
 			}()
 		}
 	}
-	w.pass(away)
+	w.Pass(away)
 }
 
 // toxic adds a toxic to the proxies whose name contains a text, for a time.
 func (w *world) toxic(holds, what string, d time.Duration, streams ...string) {
-	w.t.Helper()
-	for name, p := range w.proxies {
+	w.T.Helper()
+	for name, p := range w.Proxies {
 		if !strings.Contains(name, holds) {
 			continue
 		}
 		for i, stream := range streams {
 			text := strings.Replace(fmt.Sprintf(what, stream), `", "type"`, fmt.Sprintf(`%d", "type"`, i), 1)
 			toxic, err := p.Toxics.AddToxicJson(strings.NewReader(text))
-			require.NoErrorf(w.t, err, "proxy %s", name)
+			require.NoErrorf(w.T, err, "proxy %s", name)
 			defer func() {
-				if err := p.Toxics.RemoveToxic(context.WithoutCancel(w.t.Context()), toxic.Name); err != nil {
-					w.t.Errorf("proxy %s: %v", name, err)
+				if err := p.Toxics.RemoveToxic(context.WithoutCancel(w.T.Context()), toxic.Name); err != nil {
+					w.T.Errorf("proxy %s: %v", name, err)
 				}
 			}()
 		}
 	}
-	w.pass(d)
+	w.Pass(d)
 }
 
 // loseStore kills NATS and removes a folder of its store.
 func (w *world) loseStore(away time.Duration, folder string) {
-	w.take(toNATS)
-	if err := os.RemoveAll(filepath.Join(w.dir, "nats", folder)); err != nil {
-		w.t.Error(err)
+	w.Take(installation.ToNATS)
+	if err := os.RemoveAll(filepath.Join(w.Dir, installation.DiskNATS, folder)); err != nil {
+		w.T.Error(err)
 	}
-	w.pass(away)
-	w.bring(toNATS)
+	w.Pass(away)
+	w.Bring(installation.ToNATS)
 }
 
 func (w *world) deleteStreams(names ...event.Stream) {
 	for _, name := range names {
-		if err := w.js.DeleteStream(w.t.Context(), string(name)); err != nil {
-			w.t.Errorf("delete stream %s: %v", name, err)
+		if err := w.JS.DeleteStream(w.T.Context(), string(name)); err != nil {
+			w.T.Errorf("delete stream %s: %v", name, err)
 		}
 	}
 }
@@ -241,14 +227,14 @@ func (w *world) deleteStreams(names ...event.Stream) {
 // deleteConsumers deletes the consumers of commands, results and requests.
 func deleteConsumers(w *world) {
 	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults, event.StreamRequests} {
-		s, err := w.js.Stream(w.t.Context(), string(name))
+		s, err := w.JS.Stream(w.T.Context(), string(name))
 		if err != nil {
-			w.t.Errorf("stream %s: %v", name, err)
+			w.T.Errorf("stream %s: %v", name, err)
 			continue
 		}
-		for consumer := range s.ConsumerNames(w.t.Context()).Name() {
-			if err := s.DeleteConsumer(w.t.Context(), consumer); err != nil {
-				w.t.Errorf("delete consumer %s of %s: %v", consumer, name, err)
+		for consumer := range s.ConsumerNames(w.T.Context()).Name() {
+			if err := s.DeleteConsumer(w.T.Context(), consumer); err != nil {
+				w.T.Errorf("delete consumer %s of %s: %v", consumer, name, err)
 			}
 		}
 	}
@@ -256,36 +242,36 @@ func deleteConsumers(w *world) {
 
 // fill fills the disk of a service, for a time.
 func (w *world) fill(disk string, d time.Duration) {
-	path := filepath.Join(w.dir, disk, "filler")
+	path := filepath.Join(w.Dir, disk, "filler")
 	f, err := os.Create(path)
 	if err != nil {
-		w.t.Error(err)
+		w.T.Error(err)
 		return
 	}
 	written, err := io.CopyBuffer(f, zeros{}, make([]byte, 64<<10))
 	if !errors.Is(err, syscall.ENOSPC) {
-		w.t.Errorf("the disk of %s is not full after %d bytes: %v", disk, written, err)
+		w.T.Errorf("the disk of %s is not full after %d bytes: %v", disk, written, err)
 	}
-	w.pass(d)
+	w.Pass(d)
 	if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
-		w.t.Error(err)
+		w.T.Error(err)
 	}
 	// Postgres may have exited.
 	select {
-	case <-w.postgres.Done():
-		w.t.Log("Postgres exited because of the full disk and is restarted")
-		w.restartPostgres()
+	case <-w.Postgres.Done():
+		w.T.Log("Postgres exited because of the full disk and is restarted")
+		w.RestartPostgres()
 	default:
 	}
 }
 
 // healthOfNATS returns the problem that the server reports; empty if it is healthy.
 func (w *world) healthOfNATS() string {
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.T.Context(), 10*time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.addr["nats-http"]+"/healthz", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.Addr["nats-http"]+"/healthz", http.NoBody)
 	if err != nil {
-		w.t.Error(err)
+		w.T.Error(err)
 		return ""
 	}
 	response, err := http.DefaultClient.Do(request)
@@ -304,3 +290,44 @@ func (w *world) healthOfNATS() string {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// awaitStuck waits until `keb stuck` and the operator API show all operations in flight with the worker that each waits for.
+func (w *world) awaitStuck() {
+	w.T.Helper()
+	start, named := time.Now(), 0
+	testkit.Eventually(w.T, installation.WaitLimit, "keb stuck to show the operations that wait for a worker", func() bool {
+		if out, err := w.Run("stuck"); err != nil || !strings.Contains(out, "no_worker") {
+			return false
+		}
+		named = 0
+		for _, g := range harness.Get[struct {
+			Data []struct {
+				Reason, Worker string
+				Count          int
+			}
+		}](w.Sys, "http://"+w.Sys.OperatorAddr+"/stuck").Data {
+			if g.Reason == "no_worker" && g.Worker != "" {
+				named += g.Count
+			}
+		}
+		return named >= installation.Customers/3
+	})
+	w.T.Logf("keb stuck shows the workers that %d operations wait for, %.1f s after they were killed", named, time.Since(start).Seconds())
+}
+
+// outsideVariable contains the value of /proc/self/ns/mnt before make chaos created a mount namespace for the test.
+const outsideVariable = "KEB_CHAOS_OUTSIDE"
+
+// mount mounts a file system of that size in memory on a folder. It requires the mount namespace that make chaos creates, so that nothing
+// remains after the test.
+func mount(dir, size string) error {
+	outside := os.Getenv(outsideVariable)
+	inside, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return err
+	}
+	if outside == "" || inside == outside {
+		return errors.New("not in a separate mount namespace; make chaos creates one for root")
+	}
+	return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0777")
+}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package chaos
+package installation
 
 import (
 	"context"
@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// customers is the number of platform users that order at the same time; each waits for the end of its operation.
-	customers = 14
+	// Customers is the number of platform users that order at the same time; each waits for the end of its operation.
+	Customers = 14
 	// again is the pause before a platform repeats a rejected request or polls again.
 	again = 300 * time.Millisecond
 )
@@ -51,8 +51,8 @@ type accepted struct {
 	took               time.Duration
 }
 
-// load contains the customers and their results since the last reset.
-type load struct {
+// Load contains the customers and their results since the last reset.
+type Load struct {
 	client    *osbclient.Client
 	customers []*customer
 	waiting   atomic.Int64 // accepted operations that have not ended
@@ -68,7 +68,7 @@ type load struct {
 
 // customer orders one runtime after the other, and changes each.
 type customer struct {
-	load  *load
+	load  *Load
 	rnd   *rand.Rand
 	trial bool
 	order *harness.Order
@@ -79,22 +79,23 @@ type customer struct {
 	gone []*harness.Order
 }
 
-func newLoad(w *world, rnd *rand.Rand) *load {
-	l := &load{codes: map[string]int{}, builds: map[string]int{}}
-	transport := &alternate{brokers: w.brokers, inner: &http.Transport{MaxIdleConnsPerHost: 2 * customers}}
+// NewLoad returns the load of an installation; nothing runs yet.
+func NewLoad(w *World, rnd *rand.Rand) *Load {
+	l := &Load{codes: map[string]int{}, builds: map[string]int{}}
+	transport := &alternate{brokers: w.brokers, inner: &http.Transport{MaxIdleConnsPerHost: 2 * Customers}}
 	var err error
 	l.client, err = osbclient.New(osbclient.Config{
 		BaseURL: "http://" + w.brokers[0] + "/oauth/cf-eu10", User: "keb", Password: w.password, Timeout: 20 * time.Second,
 	}, &http.Client{Transport: transport})
-	require.NoError(w.t, err)
-	for i := range customers {
+	require.NoError(w.T, err)
+	for i := range Customers {
 		l.customers = append(l.customers, &customer{load: l, trial: i%4 == 3, rnd: rand.New(rand.NewPCG(rnd.Uint64(), uint64(i)))})
 	}
 	return l
 }
 
 // run lets the customers order until more ends, and waits for their last operations. ctx ends the waiting.
-func (l *load) run(ctx, more context.Context) {
+func (l *Load) run(ctx, more context.Context) {
 	var all sync.WaitGroup
 	for _, c := range l.customers {
 		all.Go(func() {
@@ -223,7 +224,7 @@ func (c *customer) bind(ctx context.Context) {
 }
 
 // repeat repeats a call until it succeeds. It records a permanent error as wrong.
-func (l *load) repeat(ctx context.Context, what string, call func() error) bool {
+func (l *Load) repeat(ctx context.Context, what string, call func() error) bool {
 	for ctx.Err() == nil {
 		err := call()
 		if err == nil {
@@ -275,7 +276,7 @@ func (c *customer) change(ctx context.Context, kind string, call func() (*osbcli
 }
 
 // follow polls an operation until it ends.
-func (l *load) follow(ctx context.Context, a *accepted) osb.State {
+func (l *Load) follow(ctx context.Context, a *accepted) osb.State {
 	for ctx.Err() == nil {
 		last, err := l.client.LastOperation(ctx, a.instance, a.id)
 		switch {
@@ -297,7 +298,7 @@ func (l *load) follow(ctx context.Context, a *accepted) osb.State {
 }
 
 // refused counts a failed request and returns its status.
-func (l *load) refused(ctx context.Context, err error) int {
+func (l *Load) refused(ctx context.Context, err error) int {
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -312,29 +313,29 @@ func (l *load) refused(ctx context.Context, err error) int {
 	return status
 }
 
-func (l *load) note(list *[]string, text string) {
+func (l *Load) note(list *[]string, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	*list = append(*list, text)
 }
 
-func (l *load) built(plan string) {
+func (l *Load) built(plan string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.builds[plan]++
 }
 
-// take returns the results since the last call of take.
-func (l *load) take() *load {
+// Take returns the results since the last call of take.
+func (l *Load) take() *Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := &load{all: l.all, codes: l.codes, lost: l.lost, wrong: l.wrong, binds: l.binds, builds: l.builds}
+	t := &Load{all: l.all, codes: l.codes, lost: l.lost, wrong: l.wrong, binds: l.binds, builds: l.builds}
 	l.all, l.codes, l.lost, l.wrong, l.binds, l.builds = nil, map[string]int{}, nil, nil, 0, map[string]int{}
 	return t
 }
 
 // refusals returns the failed requests by code.
-func (l *load) refusals() string {
+func (l *Load) refusals() string {
 	parts := make([]string, 0, len(l.codes))
 	for _, code := range slices.Sorted(maps.Keys(l.codes)) {
 		parts = append(parts, fmt.Sprintf("%s x%d", code, l.codes[code]))
@@ -346,7 +347,7 @@ func (l *load) refusals() string {
 }
 
 // slowest returns the longest duration of an accepted operation.
-func (l *load) slowest() time.Duration {
+func (l *Load) slowest() time.Duration {
 	var d time.Duration
 	for _, a := range l.all {
 		d = max(d, a.took)
@@ -355,7 +356,7 @@ func (l *load) slowest() time.Duration {
 }
 
 // ended returns the number of accepted operations with that end.
-func (l *load) ended(state osb.State) int {
+func (l *Load) ended(state osb.State) int {
 	n := 0
 	for _, a := range l.all {
 		if a.state == state {

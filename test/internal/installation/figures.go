@@ -1,6 +1,6 @@
 //go:build linux
 
-package chaos
+package installation
 
 import (
 	"bufio"
@@ -22,53 +22,57 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// row is the result of one fault.
-type row struct {
-	fault                         string
-	accepted, succeeded, failed   int
-	lost, doubled, missing        int
-	refusals                      string
-	stall, progress, slowest      time.Duration
-	sentAgain, dead, exits, binds int
+// Row is the result of one fault.
+type Row struct {
+	Fault                         string
+	Accepted, Succeeded, Failed   int
+	Lost, Doubled, Missing        int
+	Refusals                      string
+	Stall, Progress, Slowest      time.Duration
+	SentAgain, Dead, Exits, Binds int
 }
 
-// table prints the rows.
-func table(out io.Writer, rows []row) {
+// Table prints the rows.
+func Table(out io.Writer, rows []Row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tLONGEST STALL\tFIRST PROGRESS\tSLOWEST\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
 	if len(rows) > 1 {
 		rows = append(slices.Clone(rows), sum(rows))
 	}
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.fault, r.accepted, r.succeeded, r.failed, r.lost, r.doubled,
-			r.missing, r.stall.Seconds(), r.progress.Seconds(), r.slowest.Seconds(), r.sentAgain, r.dead, r.exits, r.binds, r.refusals)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.Fault, r.Accepted, r.Succeeded, r.Failed, r.Lost, r.Doubled,
+			r.Missing, r.Stall.Seconds(), r.Progress.Seconds(), r.Slowest.Seconds(), r.SentAgain, r.Dead, r.Exits, r.Binds, r.Refusals)
 	}
 	_ = w.Flush() // to a terminal or a file
 }
 
-func sum(rows []row) row {
-	s := row{fault: "all", refusals: "-"}
+func sum(rows []Row) Row {
+	s := Row{Fault: "all", Refusals: "-"}
 	for _, r := range rows {
-		s.accepted += r.accepted
-		s.succeeded += r.succeeded
-		s.failed += r.failed
-		s.lost += r.lost
-		s.doubled += r.doubled
-		s.missing += r.missing
-		s.stall, s.progress = max(s.stall, r.stall), max(s.progress, r.progress)
-		s.slowest = max(s.slowest, r.slowest)
-		s.sentAgain += r.sentAgain
-		s.dead += r.dead
-		s.exits += r.exits
-		s.binds += r.binds
+		s.Add(r)
 	}
 	return s
 }
 
+// Add adds the numbers of another row. Durations are the longest ones.
+func (r *Row) Add(other Row) {
+	r.Accepted += other.Accepted
+	r.Succeeded += other.Succeeded
+	r.Failed += other.Failed
+	r.Lost += other.Lost
+	r.Doubled += other.Doubled
+	r.Missing += other.Missing
+	r.Stall, r.Progress, r.Slowest = max(r.Stall, other.Stall), max(r.Progress, other.Progress), max(r.Slowest, other.Slowest)
+	r.SentAgain += other.SentAgain
+	r.Dead += other.Dead
+	r.Exits += other.Exits
+	r.Binds += other.Binds
+}
+
 // watch observes the progress of operations in the database, without a proxy.
 type watch struct {
-	w    *world
-	load *load
+	w    *World
+	load *Load
 	stop context.CancelFunc
 	done sync.WaitGroup
 
@@ -82,12 +86,12 @@ type watch struct {
 	total    float64
 }
 
-func newWatch(ctx context.Context, w *world, l *load) *watch {
+func newWatch(ctx context.Context, w *World, l *Load) *watch {
 	ctx, stop := context.WithCancel(ctx)
 	v := &watch{w: w, load: l, stop: stop, moved: time.Now(), again: map[string]float64{}}
 	addresses := map[string]string{}
-	for _, name := range w.names("orchestrator-") {
-		addresses[name] = w.addr[name]
+	for _, name := range w.Names("orchestrator-") {
+		addresses[name] = w.Addr[name]
 	}
 	v.done.Go(func() { v.every(ctx, 100*time.Millisecond, v.look) })
 	v.done.Go(func() {
@@ -118,7 +122,7 @@ func (v *watch) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var cursors int64
-	err := v.w.db.GetContext(ctx, &cursors, `SELECT COALESCE(sum(cursor), 0) FROM orchestrator.operations`)
+	err := v.w.DB.GetContext(ctx, &cursors, `SELECT COALESCE(sum(cursor), 0) FROM orchestrator.operations`)
 	now := time.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -177,15 +181,15 @@ func (v *watch) heal() {
 }
 
 // end stops the observation and fills in the row.
-func (v *watch) end(ctx context.Context, r *row) {
-	for name, addr := range v.w.addr {
+func (v *watch) end(ctx context.Context, r *Row) {
+	for name, addr := range v.w.Addr {
 		if strings.HasPrefix(name, "orchestrator-") {
 			v.scrape(ctx, name, addr)
 		}
 	}
 	v.stop()
 	v.done.Wait()
-	r.stall, r.progress, r.sentAgain = v.stall, v.progress, int(v.total)
+	r.Stall, r.Progress, r.SentAgain = v.stall, v.progress, int(v.total)
 }
 
 // dead is the number of dead letters in a stream that may be created again.
@@ -203,12 +207,12 @@ func (d dead) since(before dead) int {
 }
 
 // deadLetters counts the dead letters.
-func (w *world) deadLetters(ctx context.Context) dead {
-	w.t.Helper()
-	s, err := w.js.Stream(ctx, string(event.StreamDead))
+func (w *World) deadLetters(ctx context.Context) dead {
+	w.T.Helper()
+	s, err := w.JS.Stream(ctx, string(event.StreamDead))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return dead{}
 	}
-	require.NoError(w.t, err, "count the dead letters")
+	require.NoError(w.T, err, "count the dead letters")
 	return dead{stream: s.CachedInfo().Created, n: int(s.CachedInfo().State.Msgs)}
 }

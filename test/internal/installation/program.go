@@ -1,6 +1,6 @@
 //go:build linux
 
-package chaos
+package installation
 
 import (
 	"errors"
@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// program is a process of the installation that is restarted several times.
-type program struct {
+// Program is a process of the installation that is restarted several times.
+type Program struct {
 	t         testing.TB
 	name      string
 	path, log string
@@ -29,8 +29,8 @@ type program struct {
 	stopped   bool // by SIGSTOP
 }
 
-// start starts the process in a separate group. The kernel kills it when the test process ends.
-func (p *program) start() {
+// Start starts the process in a separate group. The kernel kills it when the test process ends.
+func (p *Program) Start() {
 	p.t.Helper()
 	out, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	require.NoError(p.t, err)
@@ -55,7 +55,7 @@ func (p *program) start() {
 	require.NoErrorf(p.t, <-started, "start %s", p.name)
 }
 
-func (p *program) running() bool {
+func (p *Program) running() bool {
 	if p.cmd == nil {
 		return false
 	}
@@ -67,38 +67,42 @@ func (p *program) running() bool {
 	}
 }
 
-func (p *program) signal(s syscall.Signal) {
+// Signal sends a signal to the process, if it runs.
+func (p *Program) Signal(s syscall.Signal) {
 	if p.running() {
 		_ = syscall.Kill(p.cmd.Process.Pid, s) // it may have exited
 	}
 }
 
-func (p *program) kill() {
-	p.signal(syscall.SIGKILL)
+// Kill ends the process without a chance to clean up, and waits for its end.
+func (p *Program) Kill() {
+	p.Signal(syscall.SIGKILL)
 	if p.cmd != nil {
 		<-p.ended
 	}
 }
 
-func (p *program) freeze() { p.signal(syscall.SIGSTOP); p.stopped = true }
+// Freeze stops the process until Thaw.
+func (p *Program) Freeze() { p.Signal(syscall.SIGSTOP); p.stopped = true }
 
-func (p *program) thaw() {
+// Thaw continues a frozen process.
+func (p *Program) Thaw() {
 	if p.stopped {
-		p.signal(syscall.SIGCONT)
+		p.Signal(syscall.SIGCONT)
 		p.stopped = false
 	}
 }
 
-// stop terminates the process with SIGTERM, as a container orchestrator does, and waits.
-func (p *program) stop() {
-	p.signal(syscall.SIGTERM)
+// Stop terminates the process with SIGTERM, as a container orchestrator does, and waits.
+func (p *Program) Stop() {
+	p.Signal(syscall.SIGTERM)
 	limit := time.NewTimer(45 * time.Second)
 	defer limit.Stop()
 	select {
 	case <-p.ended:
 	case <-limit.C:
 		p.t.Errorf("%s did not end within 45 s after SIGTERM", p.name)
-		p.kill()
+		p.Kill()
 	}
 }
 
@@ -136,21 +140,4 @@ func tail(path string, lines int) string {
 	all := strings.Split(strings.TrimSpace(string(raw)), "\n")
 	all = slices.DeleteFunc(all, func(l string) bool { return strings.Contains(l, `"level":"INFO"`) })
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
-
-// outsideVariable contains the value of /proc/self/ns/mnt before make chaos created a mount namespace for the test.
-const outsideVariable = "KEB_CHAOS_OUTSIDE"
-
-// mount mounts a file system of that size in memory on a folder. It requires the mount namespace that make chaos creates, so that nothing
-// remains after the test.
-func mount(dir, size string) error {
-	outside := os.Getenv(outsideVariable)
-	inside, err := os.Readlink("/proc/self/ns/mnt")
-	if err != nil {
-		return err
-	}
-	if outside == "" || inside == outside {
-		return errors.New("not in a separate mount namespace; make chaos creates one for root")
-	}
-	return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0777")
 }

@@ -1,0 +1,440 @@
+//go:build linux
+
+package installation
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/jmoiron/sqlx"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/postgres"
+	"github.com/kyma-project/keb/libs/postgres/pglocal"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/harness"
+)
+
+const (
+	root = "../.."
+	// Replicas is the number of replicas of each broker, orchestrator and worker.
+	Replicas = 2
+	// WaitLimit is the time limit for one condition on a busy machine.
+	WaitLimit = 3 * time.Minute
+	// FileStore is the storage limit of the streams.
+	FileStore = "8GB"
+	// keepVariable keeps the folder after the test.
+	keepVariable = "KEB_KEEP_INSTALLATION"
+	// adminUser has all permissions on the bus, like an administrator of the server.
+	adminUser, adminPassword = "suite", "suite"
+)
+
+// Folders of an installation with the files of a service, for Config.Disk.
+const (
+	DiskNATS     = "nats"
+	DiskPostgres = "pg"
+)
+
+// Config describes an installation.
+type Config struct {
+	// Name is the name of the suite; it is part of the name of the folder.
+	Name string
+	// Disk prepares the empty folder of a service, DiskNATS or DiskPostgres, before the service starts. It reports whether it mounted a
+	// file system there, which New unmounts at the end of the test. Optional.
+	Disk func(name, dir string) (mounted bool)
+	// Settings are settings of Postgres by name, in addition to those of a durable server. Optional.
+	Settings map[string]string
+}
+
+// The three dependencies of the services.
+const (
+	ToNATS      = "nats"
+	ToPostgres  = "postgres"
+	ToLandscape = "landscape"
+)
+
+// World is an installation.
+type World struct {
+	// T is the test of the current phase.
+	T        *testing.T
+	Dir      string
+	Programs map[string]*Program // "broker-0", "nats", "landscape"
+	// Proxies are by "broker-0 nats": the process and what it reaches through the proxy.
+	Proxies map[string]*toxiproxy.Proxy
+	Addr    map[string]string // listen addresses by program
+	server  *toxiproxy.ApiServer
+
+	Postgres *pglocal.Server
+	DB       *sqlx.DB // without a proxy, for queries of the test
+	JS       jetstream.JetStream
+	pgConfig pglocal.Config
+	admin    *nats.Conn
+	natsConf string
+	mounts   []string // folders
+
+	Sys           *harness.System
+	secrets       harness.Secrets
+	brokers       []string
+	orchestrators []string
+	password      string
+	keb           *Program
+	// Down are the programs that are kept down; exits counts unexpected exits.
+	Down  map[string]bool
+	exits int
+	// restless is true if an accepted operation has not ended, so that later phases are meaningless.
+	restless bool
+}
+
+// New builds and starts everything. It stops everything at the end of the test.
+func New(t *testing.T, cfg Config) *World {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "keb-"+cfg.Name+"-") //nolint:usetesting // it contains mounts, and is also removed after an interruption
+	require.NoError(t, err)
+	w := &World{
+		T: t, Dir: dir, Programs: map[string]*Program{}, Proxies: map[string]*toxiproxy.Proxy{}, Addr: map[string]string{}, Down: map[string]bool{},
+		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
+	}
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics log through the library's own logger
+	t.Cleanup(w.remove)
+	w.cleanWhenInterrupted()
+	if err := os.Chmod(dir, 0o711); err != nil { // Postgres runs as another user
+		t.Fatal(err)
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "log"), 0o755))
+	for _, name := range []string{DiskNATS, DiskPostgres} {
+		disk := filepath.Join(dir, name)
+		require.NoError(t, os.Mkdir(disk, 0o755))
+		if cfg.Disk != nil && cfg.Disk(name, disk) {
+			w.mounts = append(w.mounts, disk)
+		}
+	}
+	services := harness.Compose(t, root, harness.Composition{Values: map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"}})
+	delete(services, "landscape") // it has other times
+	keb := harness.Keb(t)
+
+	for _, name := range []string{"nats", "nats-http", "landscape", "postgres"} {
+		w.Addr[name] = testkit.Addr(t)
+	}
+	w.secrets = harness.MakeSecrets(t, filepath.Join(dir, "secrets"))
+	w.password = w.secrets.Read("cli/osb-password")
+	w.startPostgres(cfg)
+	w.secrets.MakeUsers(w.DB)
+	w.addNATS(harness.Program(t, "github.com/nats-io/nats-server/v2", "nats-server"))
+	w.add("landscape", keb, []string{
+		"KEB_LANDSCAPE_ADDR=" + w.Addr["landscape"], "KEB_LANDSCAPE_DATA_DIR=" + filepath.Join(dir, "landscape"),
+		"KEB_LANDSCAPE_EXTERNAL_URL=http://" + w.proxy("worker-0", ToLandscape), "KEB_LANDSCAPE_CLUSTER_TIME=1s", "KEB_LANDSCAPE_RECONCILE_TIME=300ms",
+		"KEB_LANDSCAPE_BINDINGS=3000",
+	}, "landscape")
+	w.Await("NATS and the landscape", func() bool { return w.listens("nats") && w.listens("landscape") })
+	w.connect()
+	for _, name := range slices.Sorted(maps.Keys(services)) {
+		for i := range Replicas {
+			w.addService(name, i, services[name])
+		}
+	}
+	w.Sys = harness.Connect(t, harness.Remote{
+		OSBAddr: w.brokers[0], OperatorAddr: w.orchestrators[0], LandscapeAddr: w.Addr["landscape"], Password: w.password, Token: w.secrets.Read("cli/operator-token"),
+	})
+	w.keb = &Program{t: t, name: "keb", path: keb, log: filepath.Join(dir, "log", "keb.log"), env: []string{
+		"KEB_OPERATOR_ADDR=" + w.orchestrators[0], "KEB_TOKEN=" + w.secrets.Read("cli/operator-token"), "KEB_OSB_ADDR=" + w.brokers[0],
+		"KEB_OSB_USER=keb", "KEB_OSB_PASSWORD=" + w.password, "HOME=" + dir,
+	}}
+	w.Ready()
+	// Steps of a simulated landscape take no time; steps of a real one can be interrupted while they wait for an answer.
+	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
+		w.Sys.Fault(system, `{"latencyMs": 30}`)
+	}
+	return w
+}
+
+func port(addr string) (n int) {
+	_, p, _ := net.SplitHostPort(addr)
+	_, _ = fmt.Sscan(p, &n)
+	return n
+}
+
+func (w *World) startPostgres(cfg Config) {
+	w.pgConfig = pglocal.Config{
+		DataDir: filepath.Join(w.Dir, DiskPostgres, "data"), Port: port(w.Addr["postgres"]), Durable: true, Settings: cfg.Settings, Log: slog.New(slog.DiscardHandler),
+	}
+	w.RestartPostgres()
+	require.NoError(w.T, w.Postgres.EnsureDatabase(w.T.Context(), "keb"))
+	var err error
+	w.DB, err = postgres.Open(w.T.Context(), postgres.Config{URL: w.Postgres.URL("keb"), MaxOpen: 4, ApplicationName: "keb-" + cfg.Name, StatementTimeout: 5 * time.Second})
+	require.NoError(w.T, err)
+}
+
+// RestartPostgres cleans up after the previous Postgres and starts a new one.
+func (w *World) RestartPostgres() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.T.Context()), WaitLimit)
+	defer cancel()
+	if w.Postgres != nil {
+		_ = w.Postgres.Stop(ctx) // it was killed
+	}
+	var err error
+	w.Postgres, err = pglocal.Start(ctx, w.pgConfig)
+	require.NoError(w.T, err, "start Postgres")
+}
+
+// SignalPostgres sends a signal to all processes of Postgres.
+func (w *World) SignalPostgres(s syscall.Signal) {
+	for _, pid := range family(w.Postgres.PID()) {
+		_ = syscall.Kill(pid, s) // some may have exited
+	}
+}
+
+// addNATS starts the server with the users that are generated for a deployment, and one more for the test.
+func (w *World) addNATS(binary string) {
+	conf := w.secrets.Read("nats/nats.conf")
+	for from, to := range map[string]string{
+		`(?m)^listen: .*$`: `listen: "` + w.Addr["nats"] + `"`, `(?m)^http: .*$`: `http: "` + w.Addr["nats-http"] + `"`,
+		`store_dir: /data`:                    `store_dir: "` + filepath.Join(w.Dir, DiskNATS) + `"`,
+		`(?m)^(\s+)user: "orchestrator"$`:     `${1}user: "` + adminUser + `", password: "` + adminPassword + `"` + "\n    }, {\n" + `${1}user: "orchestrator"`,
+		`max_file_store: ` + FileStore:        `max_file_store: ` + FileStore,
+		`(?m)^(\s*)jetstream: enabled\s*$`:    `${1}jetstream: enabled`,
+		`(?m)^server_name: .*$`:               `server_name: keb`,
+		`(?m)^(\s*)max_memory_store: \S+\s*$`: `${1}max_memory_store: 256MB`,
+	} {
+		pattern := regexp.MustCompile(from)
+		if !pattern.MatchString(conf) {
+			w.T.Fatalf("the configuration of NATS has no %s", from)
+		}
+		conf = pattern.ReplaceAllString(conf, to)
+	}
+	w.natsConf = filepath.Join(w.Dir, "nats.conf")
+	w.configureNATS(conf)
+	w.add(ToNATS, binary, nil, "-c", w.natsConf)
+}
+
+func (w *World) configureNATS(conf string) {
+	require.NoError(w.T, os.WriteFile(w.natsConf, []byte(conf), 0o600))
+}
+
+// StoreLimit changes the storage limit of the streams, which needs a restart of the server.
+func (w *World) StoreLimit(size string) {
+	raw, err := os.ReadFile(w.natsConf)
+	require.NoError(w.T, err)
+	w.configureNATS(regexp.MustCompile(`max_file_store: \S+`).ReplaceAllString(string(raw), "max_file_store: "+size))
+}
+
+func (w *World) connect() {
+	var err error
+	w.admin, err = nats.Connect("nats://"+w.Addr["nats"], nats.UserInfo(adminUser, adminPassword), nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond))
+	require.NoError(w.T, err)
+	w.JS, err = jetstream.New(w.admin, jetstream.WithDefaultTimeout(2*time.Second))
+	require.NoError(w.T, err)
+}
+
+func (w *World) add(name, binary string, env []string, args ...string) *Program {
+	p := &Program{t: w.T, name: name, path: binary, log: filepath.Join(w.Dir, "log", name+".log"), env: env, args: args}
+	w.Programs[name] = p
+	p.Start()
+	return p
+}
+
+// addService starts a replica with the environment of docker-compose.yml: only addresses and folders are others, and it is quicker to look again.
+func (w *World) addService(name string, replica int, s harness.Service) {
+	role := "worker"
+	if !strings.HasPrefix(name, "worker-") {
+		role = name
+	}
+	who := fmt.Sprintf("%s-%d", role, replica)
+	replace := strings.NewReplacer("landscape:8090", w.proxy(who, ToLandscape), "nats:4222", w.proxy(who, ToNATS), "/run/keb/", w.secrets.Path(name, "")+"/")
+	full := fmt.Sprintf("%s-%d", name, replica)
+	w.Addr[full] = testkit.Addr(w.T)
+	own := map[string]string{"KEB_METRICS_ADDR": w.Addr[full]}
+	if role != "worker" {
+		door := testkit.Addr(w.T)
+		own["KEB_DATABASE_URL"] = strings.Replace(w.secrets.Read(name+"/database-url"), "postgres:5432", w.proxy(who, ToPostgres), 1)
+		delete(s.Environment, "KEB_DATABASE_URL_FILE")
+		if role == "broker" {
+			own["KEB_OSB_ADDR"], w.brokers = door, append(w.brokers, door)
+		} else {
+			own["KEB_OPERATOR_ADDR"], w.orchestrators = door, append(w.orchestrators, door)
+		}
+	}
+	w.add(full, s.Program(w.T, root), s.Env(replace, own), s.Command...)
+}
+
+// proxy returns the address at which a replica of a role reaches a dependency.
+func (w *World) proxy(who, to string) string {
+	name := who + " " + to
+	p := w.Proxies[name]
+	if p == nil {
+		p = toxiproxy.NewProxy(w.server, name, testkit.Addr(w.T), w.Addr[to])
+		require.NoError(w.T, p.Start())
+		w.Proxies[name] = p
+	}
+	return p.Listen
+}
+
+// Names returns the sorted names of the programs with the prefix.
+func (w *World) Names(prefix ...string) []string {
+	var found []string
+	for name := range w.Programs {
+		if slices.ContainsFunc(prefix, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			found = append(found, name)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func (w *World) listens(name string) bool {
+	c, err := net.DialTimeout("tcp", w.Addr[name], time.Second)
+	return err == nil && c.Close() == nil
+}
+
+// Await waits until a condition holds.
+func (w *World) Await(what string, ok func() bool) {
+	w.T.Helper()
+	testkit.Eventually(w.T, WaitLimit, what, ok)
+}
+
+// Ready waits until every process is ready.
+func (w *World) Ready() {
+	w.T.Helper()
+	waiting := ""
+	defer func() {
+		if waiting != "" {
+			w.T.Logf("not ready: %s\n%s", waiting, tail(filepath.Join(w.Dir, "log", waiting+".log"), 5))
+		}
+	}()
+	w.Await("all processes to be ready", func() bool {
+		for _, name := range w.Names("broker-", "orchestrator-", "worker-") {
+			if waiting = name; !w.Programs[name].running() {
+				w.Programs[name].Start() // as its supervisor would
+				return false
+			}
+			if !isReady(w.T.Context(), w.Addr[name]) {
+				return false
+			}
+		}
+		waiting = ""
+		return true
+	})
+}
+
+func isReady(ctx context.Context, addr string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := http.DefaultClient.Do(request)
+	return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
+}
+
+// Take kills programs and keeps them down.
+func (w *World) Take(prefix ...string) {
+	for _, name := range w.Names(prefix...) {
+		w.Down[name] = true
+		w.Programs[name].Kill()
+	}
+}
+
+// Bring starts programs that Take killed.
+func (w *World) Bring(prefix ...string) {
+	for _, name := range w.Names(prefix...) {
+		delete(w.Down, name)
+		w.Programs[name].Start()
+	}
+}
+
+// Killed kills programs and starts them again after a time.
+func (w *World) Killed(away time.Duration, prefix ...string) {
+	w.Take(prefix...)
+	w.Pass(away)
+	w.Bring(prefix...)
+}
+
+// cleanWhenInterrupted cleans up when the test is interrupted. Its mounts are removed with its mount namespace.
+func (w *World) cleanWhenInterrupted() {
+	interrupted, over := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
+	w.T.Cleanup(func() {
+		signal.Stop(interrupted)
+		close(over)
+	})
+	go func() {
+		select {
+		case <-over:
+			return
+		case <-interrupted:
+		}
+		// All of them are descendants of this process.
+		for _, pid := range family(os.Getpid())[1:] {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
+		}
+		// A process that is being killed may still write.
+		for try := 0; os.RemoveAll(w.Dir) != nil && try < 50; try++ {
+			for _, disk := range w.mounts {
+				_ = syscall.Unmount(disk, syscall.MNT_DETACH) // otherwise it is removed with the namespace
+			}
+			wait(context.Background(), 100*time.Millisecond)
+		}
+		fmt.Fprintln(os.Stderr, "interrupted")
+		os.Exit(harness.Clean(130))
+	}()
+}
+
+// remove stops everything and removes the folder.
+func (w *World) remove() {
+	if w.T.Failed() {
+		for _, name := range w.Names("") {
+			if text := tail(w.Programs[name].log, 8); text != "" {
+				w.T.Logf("--- %s: the end of its log\n%.6000s", name, text)
+			}
+		}
+	}
+	if w.admin != nil {
+		w.admin.Close()
+	}
+	if w.DB != nil {
+		_ = w.DB.Close()
+	}
+	for _, p := range w.Programs {
+		p.Kill()
+	}
+	for _, p := range w.Proxies {
+		p.Stop()
+	}
+	if w.Postgres != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		w.SignalPostgres(syscall.SIGCONT)
+		if err := w.Postgres.Stop(ctx); err != nil {
+			w.T.Errorf("stop Postgres: %v", err)
+		}
+	}
+	for _, disk := range w.mounts {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			w.T.Logf("unmount %s: %v; it is removed with the namespace", disk, err)
+		}
+	}
+	if os.Getenv(keepVariable) != "" {
+		w.T.Logf("kept: %s", w.Dir)
+		return
+	}
+	if err := os.RemoveAll(w.Dir); err != nil {
+		w.T.Errorf("remove %s: %v", w.Dir, err)
+	}
+}
