@@ -70,7 +70,25 @@ func (s *Server) makeCluster(ctx context.Context, durable bool) error {
 	if err := os.Rename(work, s.dir); err != nil {
 		return fmt.Errorf("start postgres: make data folder: %w", err)
 	}
+	if !durable {
+		return nil
+	}
+	// initdb has flushed the cluster. Without its password or its name it would be unusable after a power cut.
+	for _, path := range []string{filepath.Join(s.dir, passwordFile), s.dir, filepath.Dir(s.dir)} {
+		if err := flush(path); err != nil {
+			return fmt.Errorf("start postgres: make data folder: %w", err)
+		}
+	}
 	return nil
+}
+
+// flush writes a file, or the entries of a folder, to the disk.
+func flush(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func (s *Server) initdb(ctx context.Context, work string, durable bool) error {
