@@ -61,6 +61,8 @@ type Config struct {
 	Disk func(name, dir string) (mounted bool)
 	// Settings are settings of Postgres by name, in addition to those of a durable server. Optional.
 	Settings map[string]string
+	// Env are further variables by service: "landscape", "worker-avs". Optional.
+	Env map[string]map[string]string
 }
 
 // The three dependencies of the services.
@@ -137,15 +139,20 @@ func New(t *testing.T, cfg Config) *World {
 	w.startPostgres(cfg)
 	w.secrets.MakeUsers(w.DB)
 	w.addNATS(harness.Program(t, "github.com/nats-io/nats-server/v2", "nats-server"))
-	w.add("landscape", keb, []string{
+	landscape := []string{
 		"KEB_LANDSCAPE_ADDR=" + w.Addr["landscape"], "KEB_LANDSCAPE_DATA_DIR=" + filepath.Join(dir, "landscape"),
 		"KEB_LANDSCAPE_EXTERNAL_URL=http://" + w.proxy("worker-0", ToLandscape), "KEB_LANDSCAPE_CLUSTER_TIME=1s", "KEB_LANDSCAPE_RECONCILE_TIME=300ms",
 		"KEB_LANDSCAPE_BINDINGS=3000",
-	}, "landscape")
+	}
+	for name, value := range cfg.Env["landscape"] {
+		landscape = append(landscape, name+"="+value)
+	}
+	w.add("landscape", keb, landscape, "landscape")
 	w.Await("NATS and the landscape", func() bool { return w.listens("nats") && w.listens("landscape") })
 	w.connect()
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		for i := range Replicas {
+			maps.Copy(services[name].Environment, cfg.Env[name])
 			w.addService(name, i, services[name])
 		}
 	}
