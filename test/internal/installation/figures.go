@@ -27,6 +27,7 @@ type Row struct {
 	Fault                         string
 	Accepted, Succeeded, Failed   int
 	Lost, Doubled, Missing        int
+	Replaced                      int // not in the table
 	Refusals                      string
 	Stall, Progress, Slowest      time.Duration
 	SentAgain, Dead, Exits, Binds int
@@ -62,6 +63,7 @@ func (r *Row) Add(other Row) {
 	r.Lost += other.Lost
 	r.Doubled += other.Doubled
 	r.Missing += other.Missing
+	r.Replaced += other.Replaced
 	r.Stall, r.Progress, r.Slowest = max(r.Stall, other.Stall), max(r.Progress, other.Progress), max(r.Slowest, other.Slowest)
 	r.SentAgain += other.SentAgain
 	r.Dead += other.Dead

@@ -61,6 +61,9 @@ type Config struct {
 	Disk func(name, dir string) (mounted bool)
 	// Settings are settings of Postgres by name, in addition to those of a durable server. Optional.
 	Settings map[string]string
+	// Replaced are the objects, "system/kind", that a step replaces when it runs again. Creations that exceed the orders count as replacements, and
+	// not as doubled objects. Optional; for a fault that makes the bus lose results.
+	Replaced []string
 	// Env are further variables by service: "landscape", "worker-avs". Optional.
 	Env map[string]map[string]string
 }
@@ -90,6 +93,7 @@ type World struct {
 	admin    *nats.Conn
 	natsConf string
 	mounts   []string // folders
+	replaced []string
 
 	Sys           *harness.System
 	secrets       harness.Secrets
@@ -110,7 +114,7 @@ func New(t *testing.T, cfg Config) *World {
 	dir, err := os.MkdirTemp("", "keb-"+cfg.Name+"-") //nolint:usetesting // it contains mounts, and is also removed after an interruption
 	require.NoError(t, err)
 	w := &World{
-		T: t, Dir: dir, Programs: map[string]*Program{}, Proxies: map[string]*toxiproxy.Proxy{}, Addr: map[string]string{}, Down: map[string]bool{},
+		T: t, Dir: dir, Programs: map[string]*Program{}, Proxies: map[string]*toxiproxy.Proxy{}, Addr: map[string]string{}, Down: map[string]bool{}, replaced: cfg.Replaced,
 		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
 	}
 	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics log through the library's own logger
