@@ -21,6 +21,8 @@ async def python_check(op: Operation) -> Outcome | None:
                     await asyncio.sleep(left)
                 except asyncio.CancelledError:
                     op.log.warning("it goes on")
+        case "extend":
+            await op.extend(600)
         case "fail":
             raise StepError("it was told to fail", reason="err_told")
         case "event" if op.event is None:

@@ -37,7 +37,6 @@ NAMES: dict[str, Any] = {
     "pingSubject": lambda worker: wire.worker_subject(worker, "ping"),
     "extendSubject": lambda worker: wire.ask_subject(worker, "extend"),
     "currentSubject": lambda worker: wire.ask_subject(worker, "current"),
-    "extendSubject": lambda worker: wire.ask_subject(worker, "extend"),
     "credentialsSubject": lambda worker: wire.ask_subject(worker, "credentials"),
     "keepSubject": lambda worker: wire.ask_subject(worker, "keep"),
     "keptSubject": lambda worker: wire.ask_subject(worker, "kept"),
