@@ -82,7 +82,7 @@ func (d *Duration) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// Problems of outside input are bounded.
+// Limits for the problems of a file.
 const (
 	maxCasesFile = 1 << 20
 	maxCases     = 200
@@ -161,7 +161,7 @@ func (c *Case) validate() error {
 	return nil
 }
 
-// command is the part of the command that the case says.
+// command is the part of the command that the case defines.
 func (c *Case) command() (event.StepExecute, error) {
 	command := event.StepExecute{
 		Operation: event.Operation{
@@ -212,7 +212,7 @@ func (c *Case) command() (event.StepExecute, error) {
 	return command, nil
 }
 
-// convert goes by JSON, as everything on the bus; names that the contract does not have are errors.
+// convert converts through JSON, like messages on the bus. Unknown names are errors.
 func convert(from, into any) error {
 	raw, err := json.Marshal(from)
 	if err != nil {

@@ -61,7 +61,7 @@ func checkRegistration(ctx context.Context, k *kit) {
 	}
 }
 
-// checkAnswers sends the commands of all steps at once: a worker that hangs takes the patience for one.
+// checkAnswers sends the commands of all steps at once, so that a worker that hangs is waited for only once.
 func checkAnswers(ctx context.Context, k *kit) {
 	orders := make([]*order, len(k.steps))
 	for i, step := range k.steps {
@@ -170,7 +170,7 @@ func (k *kit) expect(c *Case, r *result) {
 		k.bad("%s: error.reason is %q: want %q", c.Name, e.Reason, want.Reason)
 	}
 	var details map[string]json.RawMessage
-	_ = json.Unmarshal(r.body.Details, &details) // nothing is in what is no object
+	_ = json.Unmarshal(r.body.Details, &details) // a value that is not an object has no members
 	for name, value := range want.Details {
 		raw, err := json.Marshal(value)
 		if err != nil || !sameJSON(raw, details[name]) {

@@ -117,7 +117,7 @@ func checkUnreadable(ctx context.Context, k *kit) {
 		}
 		if !k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || o.taken() }) {
 			k.bad("%s: neither terminated nor acknowledged within %s: it would be redelivered endlessly", bad.what, k.cfg.Patience)
-			return // the others would be no better, and each takes its time
+			return // more of them would only take time
 		}
 		before++
 		k.wire.look(func() {
@@ -192,7 +192,7 @@ func checkLarge(ctx context.Context, k *kit) {
 	step := k.steps[0]
 	o, ok := k.ask(ctx, step, step, func(c *event.StepExecute) {
 		details := map[string]any{}
-		_ = json.Unmarshal(c.Details, &details) // the kit's own
+		_ = json.Unmarshal(c.Details, &details) // created by the kit
 		details[foreign] = map[string]any{"blob": strings.Repeat("0123456789abcdef", 700<<6)}
 		c.Details, _ = json.Marshal(details)
 	})
@@ -201,8 +201,8 @@ func checkLarge(ctx context.Context, k *kit) {
 	}
 }
 
-// anyText has what breaks programs that take a byte for a character: other alphabets, an emoji of several code points, a
-// combining accent, writing from right to left, quotes, a line separator and a character outside of the basic plane.
+// anyText breaks programs that confuse bytes and characters. It contains other alphabets, an emoji of several code points, a combining
+// accent, right-to-left text, quotes, a line separator and a character outside of the basic plane.
 const anyText = "Zoë \"漢字\" 👩‍🚀 e\u0301 שלום \\ \u2028 𝒳 <&> '\t"
 
 func checkUnicode(ctx context.Context, k *kit) {
@@ -211,7 +211,7 @@ func checkUnicode(ctx context.Context, k *kit) {
 		c.Operation.Context.UserID, c.Operation.UserAgent = anyText, anyText
 		merge := func(into *json.RawMessage, name string, value any) {
 			members := map[string]any{}
-			_ = json.Unmarshal(*into, &members) // the kit's own, or nothing
+			_ = json.Unmarshal(*into, &members) // created by the kit, or nothing
 			members[name] = value
 			*into, _ = json.Marshal(members)
 		}
@@ -226,7 +226,7 @@ func checkUnicode(ctx context.Context, k *kit) {
 func checkStageLost(ctx context.Context, k *kit) {
 	for _, step := range k.steps {
 		o, ok := k.ask(ctx, step+", the stage memory is gone", step, func(c *event.StepExecute) {
-			// Nothing was ever put under this attempt: to the worker it looks as if the bus had lost it.
+			// This attempt has no stage memory, as if the bus had lost it.
 			c.StageMemory, c.StageAttempt, c.StepAttempt = true, 2, 2
 		})
 		if !ok {
@@ -237,7 +237,7 @@ func checkStageLost(ctx context.Context, k *kit) {
 	}
 }
 
-// checkStageMemory reads the stage memory after each step, as the next step of the stage would.
+// checkStageMemory reads the stage memory after each step, like the next step of the stage.
 func checkStageMemory(ctx context.Context, k *kit) {
 	for _, step := range k.steps {
 		o, err := k.order(step)
@@ -267,7 +267,7 @@ func checkStageMemory(ctx context.Context, k *kit) {
 	}
 }
 
-// written checks the entries that an execution has written into the stage memory.
+// written checks the entries that an execution wrote into the stage memory.
 func (k *kit) written(ctx context.Context, o *order, scope stagemem.Scope, entries map[string][]byte) {
 	step, r := o.command.Step, k.first(o)
 	names := strings.Join(slices.Sorted(maps.Keys(entries)), ", ")
@@ -292,7 +292,7 @@ func (k *kit) written(ctx context.Context, o *order, scope stagemem.Scope, entri
 	}
 }
 
-// overrides checks an entry that is no remembered value.
+// overrides checks an entry that is not a remembered value.
 func (k *kit) overrides(o *order, name string, value []byte) {
 	var set struct {
 		Component string            `json:"component"`

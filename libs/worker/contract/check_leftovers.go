@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// checkBucket looks for keys that the orchestrator never removes from the stage memory: it purges those of an operation.
+// checkBucket reports keys in the stage memory that belong to no operation, because the orchestrator never purges them.
 func checkBucket(ctx context.Context, k *kit) {
 	ctx, cancel := context.WithTimeout(ctx, k.cfg.Patience)
 	defer cancel()
@@ -37,12 +37,12 @@ func checkBucket(ctx context.Context, k *kit) {
 }
 
 const (
-	// cleanupTries is how often a cleanup that asks for a retry gets one, and cleanupPause the longest pause before it.
+	// cleanupTries is the maximum number of tries of a cleanup, and cleanupPause the longest pause between them.
 	cleanupTries = 5
 	cleanupPause = 2 * time.Second
 )
 
-// checkCleanup sends the team's cleanup for each instance that commands were about, with the details that were saved for it.
+// checkCleanup sends the team's cleanup for each instance of earlier commands, with the details that were saved for it.
 func checkCleanup(ctx context.Context, k *kit) {
 	cases := k.cleanups()
 	ids := k.touched()
@@ -84,7 +84,7 @@ func (k *kit) cleanups() (cases []*Case) {
 	return cases
 }
 
-// clean sends a cleanup for one instance, again while it asks for a retry.
+// clean sends a cleanup for one instance, and repeats it while the answer is a retry.
 func (k *kit) clean(ctx context.Context, c *Case, instance string) {
 	what := fmt.Sprintf("%s, instance %s", c.Name, instance)
 	for try := 1; ; try++ {
@@ -119,7 +119,7 @@ func (k *kit) clean(ctx context.Context, c *Case, instance string) {
 	}
 }
 
-// savedFor returns details with all that the worker has saved for an instance.
+// savedFor returns the details that the worker has saved for an instance.
 func (k *kit) savedFor(instance string, details json.RawMessage) (saved json.RawMessage, err error) {
 	all := map[string]json.RawMessage{}
 	if err := json.Unmarshal(details, &all); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// slow is the team's shortest case of a step that takes at least so long.
+// slow returns the team's shortest case of a step that takes at least this time.
 func (k *kit) slow(least time.Duration) (shortest *Case) {
 	for i := range k.cfg.Cases {
 		c := &k.cfg.Cases[i]
@@ -66,7 +66,7 @@ func checkTimeLimit(ctx context.Context, k *kit) {
 	k.always(func() (problem string) { return k.outlasts(ctx, c) })
 }
 
-// always reports a problem that occurs at each try: the machine may have held up a worker once.
+// always reports a problem only if each of three tries has one, because a busy machine may delay a worker once.
 func (k *kit) always(try func() (problem string)) {
 	const tries = 3
 	for range tries {
@@ -82,7 +82,7 @@ func (k *kit) always(try func() (problem string)) {
 	}
 }
 
-// outlasts sends a command whose time is over before the step is, and says what is wrong with what the worker does with it.
+// outlasts sends a command whose time ends before its step, and returns what the worker does wrong.
 func (k *kit) outlasts(ctx context.Context, c *Case) (problem string) {
 	takes := time.Duration(c.Takes)
 	limit, grace := takes/3, min(takes/3, 5*time.Second)
@@ -112,14 +112,14 @@ func (k *kit) outlasts(ctx context.Context, c *Case) (problem string) {
 			problem = fmt.Sprintf("%s: the worker did not take the command within %s", c.Name, limit+grace)
 		}
 	})
-	// By the clock of the wall, which is that of the step: it does not stand still when this process does.
+	// The step uses the wall clock, which continues when this process is paused.
 	var limitAt time.Time
 	k.wire.look(func() { limitAt = o.limit() })
 	late := answered && at.After(limitAt.Add(grace))
 	if answered && !late {
 		return ""
 	}
-	// No answer is fine: the orchestrator sends the command again. An answer that comes when it has is not.
+	// No answer is allowed, because the orchestrator sends the command again. An answer after that is not.
 	if problem == "" && (late || k.wire.await(ctx, takes, func() bool { return k.gone() || len(o.outcomes) > 0 })) && !k.gone() {
 		problem = fmt.Sprintf("%s: the step went on for more than %s after its executeBefore, and answered then", c.Name, grace)
 	}
@@ -145,7 +145,7 @@ func checkCancel(ctx context.Context, k *kit) {
 	k.always(func() (problem string) { return k.ignoresCancel(ctx, c) })
 }
 
-// ignoresCancel cancels a command whose step runs, and returns what is wrong with what the worker does.
+// ignoresCancel cancels a command while its step runs, and returns what the worker does wrong.
 func (k *kit) ignoresCancel(ctx context.Context, c *Case) (problem string) {
 	takes := time.Duration(c.Takes)
 	o, err := k.orderOf(c)
@@ -159,7 +159,7 @@ func (k *kit) ignoresCancel(ctx context.Context, c *Case) (problem string) {
 	if !k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || len(o.given) > 0 }) {
 		return fmt.Sprintf("%s: the worker did not take the command within %s", c.Name, k.cfg.Patience)
 	}
-	// The step runs by then.
+	// By then the step is running.
 	k.wire.await(ctx, takes/4, func() bool { return k.gone() || o.answered() })
 	if err := k.cancel(o); err != nil {
 		return fmt.Sprintf("%s: %v", c.Name, err)
@@ -185,10 +185,10 @@ func (k *kit) cancel(o *order) error {
 	})
 }
 
-// lookTime is how long the commands that a worker holds are counted: it takes too many at once, or not at all.
+// lookTime is the time for counting the commands that a worker holds. A worker that takes too many takes them at once.
 const lookTime = 5 * time.Second
 
-// mostHeld is how many times its concurrency a worker may hold: what runs, and what is next.
+// mostHeld is the maximum number of held commands per unit of concurrency: running and waiting ones.
 const mostHeld = 4
 
 func checkConcurrency(ctx context.Context, k *kit) {
@@ -222,7 +222,7 @@ func checkConcurrency(ctx context.Context, k *kit) {
 			k.bad("the worker held %d commands at once, and runs %d: at most %d times as many are fine", k.wire.mostHeld, k.cfg.Concurrency, mostHeld)
 		}
 	})
-	// What has begun ends, early if the worker listens; the rest need not.
+	// The running commands end, early if the worker handles cancellation; the others may stay.
 	err := k.rig.purge(ctx)
 	for _, o := range orders {
 		err = errors.Join(err, k.cancel(o))
@@ -235,10 +235,10 @@ func checkConcurrency(ctx context.Context, k *kit) {
 }
 
 // neglected reports whether a message was redelivered because the worker was silent for too long. A worker that reports progress every
-// third of the ack wait is not at fault if this process was paused.
+// third of the ack wait is not responsible if this process was paused.
 func (k *kit) neglected(d *delivery) bool { return d.count > 1 && d.silent >= k.cfg.AckWait/2 }
 
-// twice notes commands that were delivered again although the worker had not given them back: they waited too long.
+// twice reports commands that were delivered again although the worker had not returned them, because they waited too long.
 func (k *kit) twice(orders []*order) {
 	n := 0
 	k.wire.look(func() {
@@ -264,7 +264,7 @@ func checkThroughput(ctx context.Context, k *kit) {
 		k.bad("%v", err)
 		return
 	}
-	next := 0 // those before it were answered; to count all of them at each message would be what is measured
+	next := 0 // earlier ones were answered; counting all of them at each message would distort the measurement
 	k.wire.await(ctx, 4*k.cfg.Patience, func() bool {
 		for next < len(orders) && orders[next].answered() {
 			next++

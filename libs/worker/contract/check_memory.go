@@ -21,14 +21,14 @@ type Measured interface {
 }
 
 const (
-	// memoryRounds is the number of rounds in each of which the memory of a worker with a leak grows, and memoryCommands the number of
-	// commands of one. A worker without a leak levels off, and needs two or three.
+	// memoryRounds is the number of rounds; the memory of a worker with a leak grows in each. memoryCommands is the number of commands of a
+	// round. The memory of a worker without a leak stops growing after two or three rounds.
 	memoryRounds   = 8
 	memoryCommands = 200
-	// memoryRound is about how long a round takes, and leastMemoryCommands the least number of commands that say something.
+	// memoryRound is the approximate duration of a round, and leastMemoryCommands the minimum number of commands of one.
 	memoryRound         = 2 * time.Second
 	leastMemoryCommands = 20
-	// padding is the size of a command, and leastGrowth what a worker that leaks them keeps of each.
+	// padding is the size of a command, and leastGrowth the part of each that counts as a leak.
 	padding     = 64 << 10
 	leastGrowth = 32 << 10
 )
@@ -69,7 +69,7 @@ func checkMemory(ctx context.Context, k *kit) {
 	k.skip("the memory of this worker cannot be measured: %v", err)
 }
 
-// memoryRound returns the number of commands of a round, from the time that a few take.
+// memoryRound returns the number of commands of a round, estimated from the duration of a few.
 func (k *kit) memoryRound(ctx context.Context) (n int, ok bool) {
 	began := k.pulse.now()
 	if !k.pad(ctx, leastMemoryCommands) {
@@ -111,7 +111,7 @@ func (k *kit) pad(ctx context.Context, n int) bool {
 	return k.allSettled(ctx, orders, "large commands")
 }
 
-// Memory returns the memory of the program and of all that it has started.
+// Memory returns the memory of the program and of its child processes.
 func (p *process) Memory() (int64, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
@@ -134,7 +134,7 @@ func (p *process) Memory() (int64, error) {
 }
 
 // groupMemory returns the process group and the resident pages in a line of /proc/<pid>/stat. The name of the program, in parentheses, may
-// hold anything.
+// contain any text.
 func groupMemory(stat string) (group int, pages int64, err error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	const groupField, pagesField = 2, 21 // after the name

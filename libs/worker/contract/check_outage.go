@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// fewCommands is how many go through what has come back.
+// fewCommands is the number of commands after an outage.
 const fewCommands = 5
 
 func checkReconnect(ctx context.Context, k *kit) {
@@ -29,7 +29,7 @@ func checkReconnect(ctx context.Context, k *kit) {
 		k.door.cut()
 		err = k.rig.restart(ctx)
 	}
-	k.door.restore() // first the workers, then the orchestrator, as bad as it gets
+	k.door.restore() // the worst case: first the workers, then the orchestrator
 	if err == nil {
 		err = k.rig.furnish(ctx)
 	}
@@ -97,7 +97,7 @@ func (k *kit) burst(ctx context.Context) (orders []*order, ok bool) {
 	return orders, began
 }
 
-// holds is how many commands the worker has, and has not settled.
+// holds returns the number of unsettled commands of the worker.
 func (k *kit) holds() (n int) {
 	k.wire.look(func() { n = k.wire.holds() })
 	return n
@@ -133,7 +133,7 @@ func checkStop(ctx context.Context, k *kit) {
 		k.bad("it has not ended %s after SIGTERM, with a drain time of %s", limit, k.cfg.Drain)
 		k.kill()
 	}
-	// What it sent last is still on its way to us, until all that it has opened is closed.
+	// Its last messages may arrive until all of its connections are closed.
 	for end := k.pulse.now() + k.cfg.Patience; k.holds() > 0 && !k.door.idle() && k.pulse.now() < end; {
 		if pause(ctx, 10*time.Millisecond) != nil {
 			return
@@ -162,7 +162,7 @@ func checkKill(ctx context.Context, k *kit) {
 	k.next(ctx, orders, "after it was killed and started again")
 }
 
-// next starts another instance, which has to do what the one before has left.
+// next starts another instance, which must execute the remaining commands of the previous one.
 func (k *kit) next(ctx context.Context, orders []*order, what string) {
 	if err := k.another(); err != nil {
 		k.bad("it cannot be started again: %v", err)

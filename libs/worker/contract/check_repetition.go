@@ -18,7 +18,7 @@ func checkRepeated(ctx context.Context, k *kit) {
 		if !ok {
 			continue
 		}
-		// The same message again, as after a restart of the bus that has forgotten the acknowledgement.
+		// Repeat the message, as after a restart of a bus that has lost the acknowledgement.
 		if err := k.send(ctx, o); err != nil {
 			k.bad("%v", err)
 			return
@@ -31,7 +31,7 @@ func checkRepeated(ctx context.Context, k *kit) {
 			return
 		}
 	}
-	// Both at once: one may answer for the other.
+	// Send both at once: one answer may be for both.
 	o, err := k.order(k.steps[0])
 	if err != nil {
 		k.bad("%v", err)
@@ -58,9 +58,9 @@ func checkRepeated(ctx context.Context, k *kit) {
 	}
 }
 
-// again sends a command with a higher dispatch, as the orchestrator does without an answer, and reports if it gets no answer of its
-// own. A worker that is slow may not be done with the one before for a moment after it has acknowledged it, and then needs no other
-// answer: it gets another chance.
+// again sends a command with a higher dispatch, as the orchestrator does without an answer, and reports a missing answer to it. A slow
+// worker may still be busy with the previous dispatch for a moment after it has acknowledged it, and then needs no other answer, so it
+// gets another try.
 func (k *kit) again(ctx context.Context, o *order, step string) error {
 	const last = 4
 	for n := 2; n <= last; n++ {
@@ -90,8 +90,8 @@ func (k *kit) again(ctx context.Context, o *order, step string) error {
 	return nil
 }
 
-// constant notes when the answers to one command, one for each time it was taken, say different things. A retry in between is
-// none: what is outside of the worker may change.
+// constant reports different answers to the executions of one command. A retry is not counted as different, because external systems may
+// change.
 func (k *kit) constant(o *order, what string) {
 	k.wire.look(func() {
 		seen := map[string]bool{}
@@ -99,7 +99,7 @@ func (k *kit) constant(o *order, what string) {
 		for _, r := range o.outcomes {
 			id := r.header.Get(nats.MsgIdHdr)
 			if r.stored == 0 || r.outcome() == event.OutcomeRetry || seen[id] {
-				continue // of one id the first counts, for the orchestrator, too
+				continue // like the orchestrator, use the first result of an id
 			}
 			seen[id] = true
 			was, now = cmp.Or(was, r.outcome()), r.outcome()
@@ -172,7 +172,7 @@ func checkOutdated(ctx context.Context, k *kit) {
 		return
 	}
 	if guessed {
-		outdated.quiet, current.quiet = true, true // said once
+		outdated.quiet, current.quiet = true, true // reported once
 		k.bad("%s: without an answer whether a redelivered command is current, the worker executed or acknowledged it", step)
 		return
 	}
@@ -190,7 +190,7 @@ func checkOutdated(ctx context.Context, k *kit) {
 	}
 }
 
-// refusedWait is how long a worker may take for the decision what to do with a command whose result was refused.
+// refusedWait is the time limit for a worker to handle a rejected result.
 const refusedWait = time.Second
 
 func checkResultFirst(ctx context.Context, k *kit) {
@@ -232,15 +232,15 @@ func checkResultFirst(ctx context.Context, k *kit) {
 	early := func() (yes bool) {
 		if k.wire.look(func() { yes = o.early() }); yes {
 			k.bad("%s: the stream refused the result, as it does with a full disk, and the worker acknowledged the command all the same: the step would be lost until its time is over", step)
-			o.quiet = true // said once
+			o.quiet = true // reported once
 		}
 		return yes
 	}
 	if early() {
 		return
 	}
-	// This also delivers what the worker has given back for a while.
+	// This also delivers commands that the worker has returned with a delay.
 	if k.settledSoon(ctx, 2*k.cfg.AckWait+k.cfg.Patience, o, step+", when the stream takes results again") {
-		early() // it may have been slow to do so
+		early() // the worker may have been slow
 	}
 }

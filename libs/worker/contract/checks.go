@@ -4,15 +4,15 @@ import (
 	"context"
 )
 
-// registration is the check without which there is nothing to check.
+// registration is the check that all others require.
 const registration = "registration"
 
 // check is one rule of the contract.
 type check struct {
 	name string
-	// what completes "the worker ...".
+	// what completes the sentence "the worker ...".
 	what, hint string
-	// live checks do something with the worker; the others look at all that it has done.
+	// live checks use the worker; the others evaluate its recorded messages.
 	live bool
 	run  func(context.Context, *kit)
 }

@@ -24,8 +24,7 @@ type Config struct {
 	Worker string
 	// Steps lists the steps to check; empty means all registered steps.
 	Steps []string
-	// Cases are commands that a team knows the answers to; optional. The first case of a step that says neither Takes nor Only is also
-	// what the other checks send.
+	// Cases lists commands with known answers; optional. The other checks send the first case of a step that sets neither Takes nor Only.
 	Cases []Case
 	// Starter starts the worker; nil means that the worker is started externally, see Attach.
 	Starter Starter

@@ -12,7 +12,7 @@ import (
 const dialTimeout = 5 * time.Second
 
 // door is a proxy between a worker and the bus. It passes each frame to tap before it forwards it, and can be closed.
-// So the kit observes the worker without a subscription, which the server would count as interest.
+// The kit observes the worker through it without a subscription, which would be interest for the server.
 type door struct {
 	ln     net.Listener
 	target func() string
@@ -127,7 +127,7 @@ func (d *door) pass(ctx context.Context, from net.Conn) {
 	}
 	var ways sync.WaitGroup
 	way := func(to, from net.Conn, fromWorker bool) {
-		defer func() { _, _ = to.Close(), from.Close() }() // NATS has no half of a connection
+		defer func() { _, _ = to.Close(), from.Close() }() // NATS has no half-open connections
 		in := bufio.NewReaderSize(from, 64<<10)
 		out := bufio.NewWriterSize(to, 64<<10)
 		for {

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Bounds of what is passed on: those of the server are lower.
+// Limits of forwarded frames; those of the server are lower.
 const (
 	maxLine    = 64 << 10
 	maxPayload = 8 << 20
@@ -22,15 +22,15 @@ var errFrame = errors.New("not the protocol of NATS")
 
 // frame is one message of the protocol between a NATS client and its server.
 type frame struct {
-	// op is PUB, HPUB, MSG, HMSG or any other word; only those four have what follows.
+	// op is PUB, HPUB, MSG, HMSG or another word; only these four set the following fields.
 	op, subject, reply string
 	header             nats.Header
 	data               []byte
-	// raw is all of it, as it goes over the wire.
+	// raw is the whole frame as sent.
 	raw []byte
 }
 
-// text is the first line, without its end.
+// text returns the first line without its end.
 func (f *frame) text() string {
 	line, _, _ := bytes.Cut(f.raw, []byte("\r\n"))
 	return string(line)
@@ -90,7 +90,7 @@ func readFrame(r *bufio.Reader) (*frame, error) {
 		return nil, fmt.Errorf("%w: a message is longer than it says", errFrame)
 	}
 	if headers > 0 {
-		// What cannot be read is for the server to refuse.
+		// The server rejects invalid frames.
 		f.header, _ = nats.DecodeHeadersMsg(f.raw[at : at+headers])
 	}
 	f.data = f.raw[at+headers : at+total]

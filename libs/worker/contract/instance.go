@@ -55,8 +55,8 @@ type Instance interface {
 	Err() error
 }
 
-// Command starts a worker as a program: its path and arguments. The program gets the environment of this process, without what
-// configures KEB, and that of Environment.
+// Command starts a worker as a program with a path and arguments. The program gets the environment of this process without variables of
+// KEB, and that of Environment.
 func Command(program string, args ...string) Starter { return command{program: program, args: args} }
 
 type command struct {
@@ -82,7 +82,7 @@ func (c command) Start(env Environment, output io.Writer) (Instance, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	go func() { // ends with the process, for which every owner of an instance waits
 		defer close(p.done)
-		// What it has left running, or has printed and we have not read yet, is no part of how it ended.
+		// Processes that it left running, and unread output, do not count as its error.
 		if p.err = cmd.Wait(); errors.Is(p.err, exec.ErrWaitDelay) {
 			p.err = nil
 		}
@@ -118,7 +118,7 @@ func (p *process) Stop() error {
 }
 
 func (p *process) Kill() {
-	// With what it has started: a shell, or npm, in front of the worker.
+	// Signal the whole group: the program may be a shell or npm, which started the worker.
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it may have ended by itself
 	<-p.done
 }
@@ -130,8 +130,8 @@ func (p *process) Err() error {
 	return p.err
 }
 
-// Func starts a worker in this process: run works until ctx ends, and then drains and returns. It is what a test in Go uses. It cannot
-// be killed: its connection is cut instead, and run is told to end.
+// Func starts a worker in this process, for tests in Go: run works until ctx ends, then drains and returns. A kill cuts its connection and
+// ends ctx.
 func Func(run func(ctx context.Context, env Environment, output io.Writer) error) Starter {
 	return function(run)
 }
@@ -177,7 +177,7 @@ const keepOutput = 16 << 10
 // output records the output of the instances of a worker, and searches it for secrets.
 type output struct {
 	mu      sync.Mutex
-	secrets map[string]string // what it is, by value
+	secrets map[string]string // names by value
 	longest int
 	tail    []byte
 	found   map[string]bool

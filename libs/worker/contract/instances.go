@@ -6,11 +6,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// instancesPerStep is the number of instances that the commands of a step are about, in turn. What a step makes for an instance in its
-// external system stays there unless the worker removes it, so a check uses few of them.
+// instancesPerStep is the number of instances that the commands of a step use in turn. A check uses few, because the objects that a step
+// creates for an instance stay in the external system unless the worker removes them.
 const instancesPerStep = 16
 
-// instances are the instances that commands are about.
+// instances holds the instances of the commands.
 type instances struct {
 	mu     sync.Mutex
 	byStep map[string][]string
@@ -21,7 +21,7 @@ func newInstances() *instances {
 	return &instances{byStep: map[string][]string{}, turn: map[string]int{}}
 }
 
-// next returns the id of the instance of the next command of a step.
+// next returns the id of the instance for the next command of a step.
 func (i *instances) next(step string) string {
 	i.mu.Lock()
 	defer i.mu.Unlock()

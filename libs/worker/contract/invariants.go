@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// skew is how far the clocks of the worker and the kit may be apart.
+// skew is the maximum difference between the clocks of the worker and the kit.
 const skew = 2 * time.Second
 
 const (
@@ -32,7 +32,7 @@ const (
 	maxRetry   = 24 * time.Hour
 )
 
-// invariants look at everything that the worker has done in all checks before.
+// invariants evaluate all earlier messages of the worker.
 func invariants() []check {
 	return []check{
 		{
@@ -89,7 +89,7 @@ func invariants() []check {
 	}
 }
 
-// checkLateProgress tolerates one late report of a delivery, which may have been held up on its way.
+// checkLateProgress tolerates one late report of a delivery, which may have been delayed on its way.
 func checkLateProgress(_ context.Context, k *kit) {
 	k.wire.look(func() {
 		for _, d := range k.wire.deliveries {
@@ -110,7 +110,7 @@ func checkMoreTime(_ context.Context, k *kit) {
 	k.wire.look(func() { k.figure = fmt.Sprintf("%d times granted", k.wire.extensions) })
 }
 
-// each makes a check of one that looks at one result; an order is never nil there.
+// each makes a check from a function for one result. The order of that result is never nil.
 func each(f func(k *kit, r *result) []string) func(context.Context, *kit) {
 	return func(_ context.Context, k *kit) {
 		k.wire.look(func() {
@@ -120,7 +120,7 @@ func each(f func(k *kit, r *result) []string) func(context.Context, *kit) {
 			}
 			for _, r := range k.wire.results {
 				if r.order == nil {
-					continue // one-result says so
+					continue // the check one-result reports it
 				}
 				for _, problem := range f(k, r) {
 					k.bad("%s: %s", r.order.command.Step, problem)
@@ -170,7 +170,7 @@ func number(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// unanswered notes commands that were acknowledged before a result of theirs was in the stream.
+// unanswered reports commands that were acknowledged before one of their results was in the stream.
 func (k *kit) unanswered() {
 	k.wire.look(func() {
 		for _, o := range k.wire.orders {
@@ -274,7 +274,7 @@ func quoted(v any) any {
 //go:embed schemas/*.json
 var schemaFiles embed.FS
 
-// schemas are compiled when they are first needed.
+// schemas are compiled at their first use.
 var schemas = sync.OnceValues(func() (map[event.Type]*jsonschema.Schema, error) {
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
@@ -292,7 +292,7 @@ var schemas = sync.OnceValues(func() (map[event.Type]*jsonschema.Schema, error) 
 		if err != nil {
 			return nil, err
 		}
-		// An address of its own: a name without one would be looked for in the working folder.
+		// A schema needs an absolute URL: a relative name would be resolved against the working folder.
 		address := "keb:/" + name
 		if err := compiler.AddResource(address, document); err != nil {
 			return nil, err
@@ -314,7 +314,7 @@ func checkSchema(k *kit, r *result) []string {
 	}
 	schema := all[r.kind]
 	if schema == nil || len(checkEcho(k, r)) > 0 {
-		return nil // the checks of these say so
+		return nil // other checks report these
 	}
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(r.data))
 	if err == nil {
@@ -349,7 +349,7 @@ func checkTimes(_ *kit, r *result) (problems []string) {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	start, end := r.body.StartedAt, r.body.FinishedAt
 	if start.IsZero() || end.IsZero() {
-		return nil // the schema says so
+		return nil // the schema reports it
 	}
 	if end.Before(start) {
 		bad("finishedAt %s is before startedAt %s", end.Format(time.RFC3339Nano), start.Format(time.RFC3339Nano))
@@ -370,9 +370,9 @@ func checkDetails(k *kit, r *result) (problems []string) {
 	}
 	var patch, before map[string]json.RawMessage
 	if json.Unmarshal(r.body.Details, &patch) != nil {
-		return problems // none, or no object, which the schema says
+		return problems // no value, or not an object, which the schema reports
 	}
-	_ = json.Unmarshal(r.order.command.Details, &before) // the kit's own
+	_ = json.Unmarshal(r.order.command.Details, &before) // created by the kit
 	for name, value := range patch {
 		_, others := before[name]
 		isObject := bytes.HasPrefix(bytes.TrimSpace(value), []byte("{"))
@@ -389,7 +389,7 @@ func checkDetails(k *kit, r *result) (problems []string) {
 func checkError(_ *kit, r *result) (problems []string) {
 	e := r.body.Error
 	if e == nil {
-		return nil // the schema says where it must not be missing
+		return nil // the schema reports a required value that is missing
 	}
 	for _, field := range []struct{ name, value string }{{"component", e.Component}, {"reason", e.Reason}, {"message", e.Message}} {
 		if strings.TrimSpace(field.value) == "" {
@@ -418,7 +418,7 @@ func checkSecrets(ctx context.Context, k *kit) {
 	}{{"$SRV.INFO", k.cfg.Patience}, {"$SRV.STATS", statsPatience}} {
 		m := k.service(ctx, ask.within, ask.subject, own)
 		if m == nil {
-			continue // it is for registration to say so
+			continue // the check registration reports it
 		}
 		for value, what := range secrets {
 			if strings.Contains(string(m.Data), value) {

@@ -23,10 +23,10 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// again is what the kit puts behind the message id of a command that the stream is to take a second time.
+// again is the suffix of a message id that makes the stream accept a command a second time.
 const again = "/again"
 
-// executionTime is the least that the kit gives a command, unless a check is about it.
+// executionTime is the minimum execution time of a command, unless a check sets it.
 const executionTime = 2 * time.Minute
 
 // kit is one run of the checks.
@@ -46,7 +46,7 @@ type kit struct {
 	skipped  string
 	figure   string
 	sent     *atomic.Int64
-	// instances are the ids of the instances that commands are about.
+	// instances contains the ids of the instances of the commands.
 	instances *instances
 }
 
@@ -146,8 +146,8 @@ func (k *kit) kill() {
 	k.instance.Kill()
 }
 
-// afresh replaces a worker that has failed a check, and takes what the check has left away, so that the next check says something about
-// itself. What cannot be done shows in the next check.
+// afresh replaces a worker that has failed a check, and removes the commands of the check, so that the next check is independent. The next
+// check reports if this fails.
 func (k *kit) afresh(ctx context.Context) {
 	if k.instance != nil {
 		k.kill()
@@ -159,7 +159,7 @@ func (k *kit) afresh(ctx context.Context) {
 	k.registered(ctx, k.cfg.Patience)
 }
 
-// end stops what runs.
+// end stops the worker and the door.
 func (k *kit) end() {
 	if k.instance != nil {
 		_ = k.instance.Stop()
@@ -174,7 +174,7 @@ func (k *kit) end() {
 	}
 }
 
-// canaries makes the credentials that every command offers, and notes those of the cases, and what they have in the stage memory.
+// canaries creates the credentials that every command offers. It records them, and the credentials and stage memory of the cases, as secrets.
 func (k *kit) canaries() error {
 	for i := range k.cfg.Cases {
 		for name, value := range k.cfg.Cases[i].Credentials {
@@ -194,7 +194,7 @@ func (k *kit) canaries() error {
 	return nil
 }
 
-// offered are the credentials that a command offers which no case says anything about.
+// offered contains the credentials of commands without a case.
 var offered = map[string]any{
 	event.CredentialsServiceManager: map[string]string{
 		"clientid": "canary-client-5f1c09", "clientsecret": "canary-secret-a94b21", "url": "https://sm.example.com", "sm_url": "https://sm.example.com",
@@ -205,7 +205,7 @@ var offered = map[string]any{
 // variation changes a command before it is sent.
 type variation func(*event.StepExecute)
 
-// order makes a command for a step: that of the team's first case for it, or one that says little.
+// order creates a command for a step, from the team's first case for it or with minimal data.
 func (k *kit) order(step string, changes ...variation) (*order, error) {
 	for i := range k.cfg.Cases {
 		if c := &k.cfg.Cases[i]; c.Step == step && c.Takes == 0 && !c.Only && !c.Cleanup {
@@ -223,10 +223,10 @@ func (k *kit) orderOf(c *Case, changes ...variation) (*order, error) {
 	now := time.Now().UTC()
 	o := &command.Operation
 	o.ID = uuid.NewString()
-	if !c.Cleanup { // that says which
+	if !c.Cleanup { // a cleanup sets the instance
 		o.InstanceID = k.instances.next(command.Step)
 	}
-	// More than any check waits, also on a machine that is too busy to count.
+	// Longer than any check waits, even on a busy machine.
 	command.FirstTriedAt, command.ExecuteBefore = now, now.Add(executionTime+8*k.cfg.Patience+4*time.Duration(c.Takes))
 	if command.Details == nil {
 		command.Details = json.RawMessage(`{"` + foreign + `":{"id":"of another worker"}}`)
@@ -259,7 +259,7 @@ func (k *kit) orderOf(c *Case, changes ...variation) (*order, error) {
 	}, nil
 }
 
-// foreign is a worker that has saved details before.
+// foreign is another worker that has saved details.
 const foreign = "another-worker"
 
 func traceparent() string {
@@ -267,7 +267,7 @@ func traceparent() string {
 	return "00-" + id + "-" + strings.ReplaceAll(uuid.NewString(), "-", "")[:16] + "-01"
 }
 
-// message is a command as the orchestrator sends it. Data replaces the body if it is not nil.
+// message returns a command in the format of the orchestrator. Data replaces the body if it is not nil.
 func (k *kit) message(o *order, data []byte) (*nats.Msg, error) {
 	c := &o.command
 	e, err := bus.New(event.TypeStepExecute, event.CommandID(c.Operation.ID, c.Cursor), event.SourceOrchestrator, c.Operation.ID, time.Now(), c)
@@ -286,7 +286,7 @@ func (k *kit) message(o *order, data []byte) (*nats.Msg, error) {
 	return &nats.Msg{Subject: o.subject, Header: h, Data: body}, nil
 }
 
-// send publishes a command. It may be called again for the same order: then the same command is there a second time.
+// send publishes a command. Another call with the same order publishes the command again.
 func (k *kit) send(ctx context.Context, o *order) error {
 	m, err := k.message(o, nil)
 	if err != nil {
@@ -317,7 +317,7 @@ func (k *kit) publish(ctx context.Context, o *order, messages ...*nats.Msg) erro
 	return nil
 }
 
-// settled waits until an order is answered, and notes what is missing.
+// settled waits until an order is answered, and reports what is missing.
 func (k *kit) settled(ctx context.Context, o *order, what string) bool {
 	return k.settledWithin(ctx, k.cfg.Patience, o, what)
 }
@@ -330,11 +330,11 @@ func (k *kit) settledWithin(ctx context.Context, within time.Duration, o *order,
 	return false
 }
 
-// hurryEvery is how often unsettled commands are delivered again while the kit hurries.
+// hurryEvery is the interval of redeliveries in hurry.
 const hurryEvery = 2 * time.Second
 
-// hurry waits until ok like wire.await, but the bus delivers unsettled commands again every two seconds, and not only after the ack wait or
-// the delay that the worker has asked for.
+// hurry is wire.await, but the bus delivers unsettled commands again every two seconds, instead of after the ack wait or the delay that the
+// worker has requested.
 func (k *kit) hurry(ctx context.Context, within time.Duration, ok func() bool) bool {
 	for end := k.pulse.now() + within; ctx.Err() == nil; {
 		if err := k.rig.expire(ctx); err != nil {
@@ -380,12 +380,12 @@ func allAnswered(orders []*order) bool {
 	return !slices.ContainsFunc(orders, func(o *order) bool { return !o.answered() })
 }
 
-// unsettled notes what is missing of an order.
+// unsettled reports what is missing for an order.
 func (k *kit) unsettled(within time.Duration, o *order, what string) {
 	k.wire.look(func() {
 		switch {
 		case k.gone():
-			// check says so
+			// check reports it
 		case len(o.given) == 0:
 			k.bad("%s: the worker did not take the command within %s", what, within)
 		case o.good() == nil && len(o.outcomes) > 0:
@@ -453,7 +453,7 @@ func (k *kit) allSettled(ctx context.Context, orders []*order, what string) bool
 	return k.allSettledWithin(ctx, k.cfg.Patience, orders, what)
 }
 
-// allSettledWithin waits for all together for so long.
+// allSettledWithin waits for all orders, for this time in total.
 func (k *kit) allSettledWithin(ctx context.Context, within time.Duration, orders []*order, what string) bool {
 	end := k.pulse.now() + within
 	good := true
@@ -502,7 +502,7 @@ func (k *kit) first(o *order) (r *result) {
 	return r
 }
 
-// like notes when an order for a step came out worse than the base of that step, which differs only in what the check is about.
+// like reports an order whose result is worse than that of the base order of its step, which differs only in the subject of the check.
 func (k *kit) like(o *order, what string) {
 	base := k.base[o.command.Step]
 	if base == nil {
@@ -514,7 +514,7 @@ func (k *kit) like(o *order, what string) {
 	}
 }
 
-// panicked reports whether the worker says that the step panicked.
+// panicked reports whether the result says that the step panicked.
 func (r *result) panicked() bool {
 	return r != nil && r.body.Error != nil && r.body.Error.Reason == worker.ReasonPanic
 }
@@ -526,7 +526,7 @@ func (r *result) why() string {
 	return r.body.Error.Message
 }
 
-// registered is what the worker answers to a question of the micro services; nil when it has not within the time.
+// registered returns the worker's answer to a request of the micro services; nil if there is none within the time.
 func (k *kit) registered(ctx context.Context, within time.Duration) *micro.Info {
 	var info *micro.Info
 	k.service(ctx, within, "$SRV.INFO", func(m *nats.Msg) bool {
@@ -541,17 +541,17 @@ func (k *kit) registered(ctx context.Context, within time.Duration) *micro.Info 
 }
 
 const (
-	// answerPatience is how long an answer is waited for that need not come, and statsPatience one that is not asked for otherwise.
+	// answerPatience is the time limit for an optional answer, and statsPatience that for the answer about statistics.
 	answerPatience = 300 * time.Millisecond
 	statsPatience  = 3 * time.Second
-	// askAgainAfter is the time after which a question is asked once more, as the worker may have come in between; lookEvery is the
-	// pause when there is no responder.
+	// askAgainAfter is the time after which a request is repeated, because the worker may have started meanwhile; lookEvery is the pause
+	// without a responder.
 	askAgainAfter = time.Second
 	lookEvery     = 100 * time.Millisecond
 )
 
-// service asks on a subject of the micro services, again and again, as the orchestrator does, and returns the first answer that is the
-// wanted one; nil when the time is over or the worker has ended. An answer that is late counts for any of the questions.
+// service repeats a request on a subject of the micro services, like the orchestrator, and returns the first matching answer; nil if the
+// time is over or the worker has ended. A late answer counts for any of the requests.
 func (k *kit) service(ctx context.Context, within time.Duration, subject string, wanted func(*nats.Msg) bool) *nats.Msg {
 	nc := k.rig.bus.NATS()
 	sub, err := nc.SubscribeSync(nc.NewRespInbox())
@@ -574,7 +574,7 @@ func (k *kit) service(ctx context.Context, within time.Duration, subject string,
 	return nil
 }
 
-// answer waits for the wanted answer to one question.
+// answer waits for the matching answer to one request.
 func (k *kit) answer(ctx context.Context, within time.Duration, sub *nats.Subscription, wanted func(*nats.Msg) bool) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -586,13 +586,13 @@ func (k *kit) answer(ctx context.Context, within time.Duration, sub *nats.Subscr
 	}
 }
 
-// restart restarts the server with its store, as after a crash: what is in memory is gone.
+// restart restarts the server with its store, as after a crash, which loses the data in memory.
 func (r *rig) restart(ctx context.Context) error {
 	r.stop()
 	return r.start(ctx)
 }
 
-// recreate deletes the worker's consumer, and makes it again.
+// recreate deletes the worker's consumer, and creates it again.
 func (r *rig) recreate(ctx context.Context) error {
 	err := r.bus.JetStream().DeleteConsumer(ctx, string(event.StreamCommands), r.cfg.Worker)
 	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {

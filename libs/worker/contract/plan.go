@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// basic are the checks without which the others say nothing: a worker that fails one of them is not checked further.
+// basic lists the checks that the others require. If one of them fails, the worker is not checked further.
 var basic = []string{registration, "answers"}
 
-// beside are neighbouring checks that run at the same time: each sends a few commands, of which some are slow.
+// beside lists neighbouring checks that run at the same time, because each waits for a few slow commands.
 var beside = []string{"cases", "long-step", "time-limit", "cancel"}
 
 // plan returns the selected checks in their order. Checks in one group run at the same time.
@@ -78,7 +78,7 @@ func (k *kit) runGroup(ctx context.Context, group []check) []Finding {
 	} else {
 		var all sync.WaitGroup
 		for i := range group {
-			part := *k // what it notes is its own; none of them starts or stops the worker
+			part := *k // it has its own problems; none of these checks starts or stops the worker
 			all.Go(func() { findings[i] = part.check(ctx, group[i]) })
 		}
 		all.Wait()
@@ -92,7 +92,7 @@ func (k *kit) runGroup(ctx context.Context, group []check) []Finding {
 	return findings
 }
 
-// finding returns a finding of the check. One that failed has its hint.
+// finding returns a finding of the check, with its hint if it failed.
 func (c *check) finding(s Status) Finding {
 	f := Finding{Check: c.name, What: c.what, Status: s}
 	if s == Failed {

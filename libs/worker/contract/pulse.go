@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// beat is how often the pulse is taken.
+// beat is the interval of the pulse.
 const beat = 10 * time.Millisecond
 
-// pulse is a clock that stands still while this process does: on a machine that is busy, paused or asleep. All that goes to and from the
-// worker goes through this process, which must not take its own silence for the worker's.
+// pulse is a clock that stops while this process does not run, on a machine that is busy, paused or asleep. All messages of the worker pass
+// through this process, which must not count its own pauses as silence of the worker.
 type pulse struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -38,7 +38,7 @@ func newPulse() *pulse {
 	return p
 }
 
-// take counts the time since it was taken last, but not what is missing when that is too long ago.
+// take adds the time since its last call, without the excess if that is too long.
 func (p *pulse) take(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,10 +52,10 @@ func (p *pulse) close() {
 	p.wg.Wait()
 }
 
-// now is the time that this process has run.
+// now returns the time that this process has run.
 func (p *pulse) now() time.Duration { return p.take(time.Now()) }
 
-// wait waits until done is closed, and tells whether it was; false when ctx ends or so much time has passed first.
+// wait waits until done is closed. It returns false if ctx or the time ends first.
 func (p *pulse) wait(ctx context.Context, within time.Duration, done <-chan struct{}) bool {
 	end := p.now() + within
 	for {

@@ -9,52 +9,52 @@ import (
 	"time"
 )
 
-// Status is what came of a check.
+// Status is the result of a check.
 type Status string
 
-// What can come of a check.
+// The results of a check.
 const (
 	Passed  Status = "passed"
 	Failed  Status = "failed"
 	Skipped Status = "skipped"
 )
 
-// Finding is what came of one check.
+// Finding is the result of one check with its details.
 type Finding struct {
-	// Check is its name, What the rule of the contract that it is about.
+	// Check is the name of the check, What its rule of the contract.
 	Check  string `json:"check"`
 	What   string `json:"what"`
 	Status Status `json:"status"`
-	// Problems say what the worker did wrong, at most five of them, or why the check was skipped.
+	// Problems contains at most five violations, or the reason why the check was skipped.
 	Problems []string `json:"problems,omitempty"`
 	// Hint describes how to fix the worker, and Docs is the path and the anchor of the rule in the repository; both for a failed check.
 	Hint string `json:"hint,omitempty"`
 	Docs string `json:"docs,omitempty"`
-	// Figure is what was measured, for people; often empty.
+	// Figure is a measurement as text; often empty.
 	Figure string `json:"figure,omitempty"`
-	// Took is in seconds.
+	// Took is the duration in seconds.
 	Took float64 `json:"took"`
 }
 
-// Report is what came of all checks.
+// Report contains the results of all checks.
 type Report struct {
 	Worker  string `json:"worker"`
 	Version string `json:"version,omitempty"`
-	// Steps are those that were checked.
+	// Steps lists the checked steps.
 	Steps    []string  `json:"steps"`
 	Findings []Finding `json:"findings"`
-	// Stopped is why the other checks did not run; empty if all ran.
+	// Stopped is the reason why the remaining checks did not run; empty if all ran.
 	Stopped string `json:"stopped,omitempty"`
-	// Instances are the ids of the instances for which steps were executed.
+	// Instances lists the ids of the instances for which steps were executed.
 	Instances []string `json:"instances,omitempty"`
-	// Commands and Results count what went over the bus.
+	// Commands and Results count the messages on the bus.
 	Commands int `json:"commands"`
 	Results  int `json:"results"`
-	// Took is in seconds.
+	// Took is the duration in seconds.
 	Took float64 `json:"took"`
 }
 
-// Count is how many checks ended like that.
+// Count returns the number of checks with a status.
 func (r *Report) Count(s Status) int {
 	n := 0
 	for i := range r.Findings {
@@ -65,13 +65,13 @@ func (r *Report) Count(s Status) int {
 	return n
 }
 
-// Summary is one line.
+// Summary returns the report in one line.
 func (r *Report) Summary() string {
 	return fmt.Sprintf("worker %s %s, steps %s: %d checks passed, %d failed, %d skipped; %d commands, %d results, %.0f s",
 		r.Worker, r.Version, strings.Join(r.Steps, ", "), r.Count(Passed), r.Count(Failed), r.Count(Skipped), r.Commands, r.Results, r.Took)
 }
 
-// WriteFixes writes what to fix, in the order in which it is best done: one problem often causes those after it.
+// WriteFixes writes the problems in the order in which to fix them, because one problem often causes later ones.
 func (r *Report) WriteFixes(w io.Writer) error {
 	var b strings.Builder
 	n := 0
@@ -92,7 +92,7 @@ func (r *Report) WriteFixes(w io.Writer) error {
 	return err
 }
 
-// WriteText writes a finding as people read it.
+// WriteText writes a finding as text.
 func (f *Finding) WriteText(w io.Writer) error {
 	mark := map[Status]string{Passed: "passed ", Failed: "FAILED ", Skipped: "skipped"}[f.Status]
 	var b strings.Builder
@@ -175,7 +175,7 @@ func (r *Report) WriteJUnit(w io.Writer) error {
 	return err
 }
 
-// List writes what is checked.
+// List writes the checks.
 func List(w io.Writer) error {
 	for _, c := range checks() {
 		if _, err := fmt.Fprintf(w, "%-18s  the worker %s\n", c.name, c.what); err != nil {

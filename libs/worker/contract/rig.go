@@ -29,11 +29,11 @@ import (
 const (
 	natsReady = 30 * time.Second
 	userKit   = "kit"
-	// serverPayload is what production has, too.
+	// serverPayload is the limit of production.
 	serverPayload = 1 << 20
 )
 
-// rig is the bus of the checks: a NATS server with the worker's user and one that may everything, and a connection of the latter.
+// rig is the bus of the checks: a NATS server with the worker's user and an administrator, and the administrator's connection.
 type rig struct {
 	cfg    Config
 	dir    string
@@ -50,7 +50,7 @@ type rig struct {
 	server *server.Server
 	bus    *bus.Bus
 	memory *stagemem.Memory
-	// stopAnswering and stopKeeping end the broker's part, and mute the orchestrator's; nil while there is none.
+	// stopAnswering, stopKeeping and stopExtending end these answers, and mute the orchestrator's; nil without such answers.
 	stopAnswering, stopKeeping, stopExtending, mute func()
 
 	mu   sync.Mutex
@@ -88,7 +88,7 @@ func newRig(ctx context.Context, cfg Config) (r *rig, err error) {
 	return r, r.furnish(ctx)
 }
 
-// random is a secret of this run.
+// random returns a random secret.
 func random(prefix string) (string, error) {
 	raw := make([]byte, 16)
 	if _, err := rand.Read(raw); err != nil {
@@ -153,7 +153,7 @@ func (r *rig) start(ctx context.Context) error {
 	return nil
 }
 
-// furnish makes what the orchestrator makes: streams, bucket and the worker's consumer.
+// furnish creates the streams, the bucket and the worker's consumer, like the orchestrator.
 func (r *rig) furnish(ctx context.Context) error {
 	if err := r.bus.EnsureStreams(ctx); err != nil {
 		return err
@@ -184,14 +184,14 @@ func (r *rig) close() {
 	_ = os.RemoveAll(r.dir) // a temporary folder
 }
 
-// target is where doors lead to.
+// target returns the address of the server for the doors.
 func (r *rig) target() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.addr
 }
 
-// environment is what a worker behind a door needs.
+// environment returns the environment of a worker behind a door.
 func (r *rig) environment(d *door) Environment {
 	return Environment{
 		URL: d.url(), User: event.WorkerUserName(r.cfg.Worker), Password: r.password, StageKeys: r.key,
@@ -199,7 +199,7 @@ func (r *rig) environment(d *door) Environment {
 	}
 }
 
-// secrets are the values that a worker was trusted with, and what they are.
+// secrets returns the names of the secrets of a worker, by value.
 func (r *rig) secrets() map[string]string {
 	secrets := r.claims.secrets()
 	secrets[r.password] = "the password of NATS"
@@ -207,7 +207,7 @@ func (r *rig) secrets() map[string]string {
 	return secrets
 }
 
-// refuseResults makes the stream of results take none, as with a full disk, until the function that it returns is called.
+// refuseResults makes the stream reject results, as with a full disk, until the returned function is called.
 func (r *rig) refuseResults(ctx context.Context) (restore func() error, err error) {
 	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamResults))
 	if err != nil {
@@ -228,11 +228,11 @@ func (r *rig) refuseResults(ctx context.Context) (restore func() error, err erro
 	}, nil
 }
 
-// expireWait is an ack wait that is over when the server applies it: it looks at unsettled messages 100 ms after a change.
+// expireWait is an ack wait that has ended when the server applies it, 100 ms after a change.
 const expireWait = 50 * time.Millisecond
 
-// expire makes the bus deliver unsettled commands again now, as it does after the ack wait. If the server is too busy to look in time, it
-// delivers them after the ack wait.
+// expire makes the bus deliver unsettled commands again now, like after the ack wait. A server that is too busy delivers them after the
+// ack wait.
 func (r *rig) expire(ctx context.Context) error {
 	short := r.spec
 	short.AckWait = expireWait
@@ -281,7 +281,7 @@ func (r *rig) purge(ctx context.Context) error {
 	return stream.Purge(ctx)
 }
 
-// claims is the broker's part: credentials by operation.
+// claims contains the broker's credentials by operation.
 type claims struct {
 	mu      sync.Mutex
 	byOp    map[string]map[string]json.RawMessage
@@ -293,10 +293,10 @@ func newClaims() *claims {
 	return &claims{byOp: map[string]map[string]json.RawMessage{}, secret: map[string]string{}}
 }
 
-// minSecret is the length from which a text counts as a secret: shorter ones stand in innocent words.
+// minSecret is the minimum length of a secret. Shorter texts occur in other words by chance.
 const minSecret = 12
 
-// add makes credentials claimable for an operation, and their texts secrets. Addresses are none.
+// add makes credentials claimable for an operation, and their texts secrets. Addresses are not secrets.
 func (c *claims) add(operation, name string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {
@@ -320,14 +320,14 @@ func (c *claims) add(operation, name string, value any) error {
 	return nil
 }
 
-// keep makes a text a secret.
+// keep adds a text to the secrets.
 func (c *claims) keep(text, what string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.note(text, what)
 }
 
-// note does it with the lock held. A text of several lines is looked for as JSON writes it, too.
+// note is keep with the lock held. It also adds the JSON form of a text with several lines.
 func (c *claims) note(text, what string) {
 	if len(text) < minSecret {
 		return
@@ -360,7 +360,7 @@ func (c *claims) secrets() map[string]string {
 	return maps.Clone(c.secret)
 }
 
-// answerClaims answers as the broker does.
+// answerClaims answers claims like the broker.
 func (r *rig) answerClaims() (stop func(), err error) {
 	return r.bus.Answer(event.AskCredentialsAs("*"), "broker", func(_ context.Context, raw []byte) (any, error) {
 		var request event.CredentialsRequest
@@ -378,7 +378,7 @@ func (r *rig) answerClaims() (stop func(), err error) {
 	})
 }
 
-// answerKept keeps what the worker has the broker keep.
+// answerKept stores values of the worker like the broker.
 func (r *rig) answerKept() (stop func(), err error) {
 	var mu sync.Mutex
 	kept := map[string]json.RawMessage{} // by instance
@@ -411,13 +411,13 @@ func (r *rig) answerKept() (stop func(), err error) {
 	return func() { stopKeep(); stopKept() }, nil
 }
 
-// states are where operations stand, for the orchestrator's part: every command is waited for unless it is outdated.
+// states contains the outdated commands, for the orchestrator's answers. All other commands are current.
 type states struct {
 	mu       sync.Mutex
 	outdated map[event.CommandRef]bool
-	// refused are the questions that could not be answered, and why.
+	// refused lists the questions that could not be answered, with the reasons.
 	refused []string
-	// extensions are requests for more time that were refused, and why.
+	// extensions lists the requests for more time that were refused, with the reasons.
 	extensions []string
 }
 
@@ -430,7 +430,7 @@ func (s *states) end(refs ...event.CommandRef) {
 	}
 }
 
-// refusals are the questions that could not be answered since it was asked last.
+// refusals returns the questions that could not be answered since its last call.
 func (s *states) refusals() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -439,7 +439,7 @@ func (s *states) refusals() []string {
 	return refused
 }
 
-// answerExtend gives the worker more time as the orchestrator does, without a budget.
+// answerExtend answers like the orchestrator, without a budget.
 func (r *rig) answerExtend() (stop func(), err error) {
 	return r.bus.Answer(event.AskExtendAs(r.cfg.Worker), "orchestrator", func(_ context.Context, raw []byte) (any, error) {
 		var request event.ExtendRequest
@@ -460,7 +460,7 @@ func (r *rig) answerExtend() (stop func(), err error) {
 	})
 }
 
-// answerCurrent answers as the orchestrator does.
+// answerCurrent answers like the orchestrator.
 func (r *rig) answerCurrent() (stop func(), err error) {
 	return r.bus.Answer(event.AskCurrentAs(r.cfg.Worker), "orchestrator", func(_ context.Context, raw []byte) (any, error) {
 		var request event.CurrentRequest
@@ -484,8 +484,8 @@ func (r *rig) answerCurrent() (stop func(), err error) {
 	})
 }
 
-// takeFirst takes commands from the worker's consumer and gives them back, as a worker that dies before it acknowledges them. The worker
-// must have no connection.
+// takeFirst takes commands from the worker's consumer and returns them, like a worker that ends before it acknowledges them. The worker
+// must not be connected.
 func (r *rig) takeFirst(ctx context.Context, n int) error {
 	consumer, err := r.bus.JetStream().Consumer(ctx, string(event.StreamCommands), r.cfg.Worker)
 	if err != nil {

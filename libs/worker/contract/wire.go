@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// Kinds of an acknowledgement, as the protocol of JetStream writes them.
+// Kinds of acknowledgements in the protocol of JetStream.
 const (
 	ack        = "+ACK"
 	nak        = "-NAK"
@@ -24,7 +24,7 @@ const (
 	term       = "+TERM"
 )
 
-// wire is all that went between the worker and the bus, in the order in which it went through the door.
+// wire records the messages between the worker and the bus, in the order in which they passed the door.
 type wire struct {
 	acks string
 
@@ -33,38 +33,38 @@ type wire struct {
 	mu      sync.Mutex
 	changed chan struct{}
 	clock   int
-	// deliveries are by the subject of their acknowledgement, orders by operation.
+	// deliveries has the subject of the acknowledgement as key, orders the operation.
 	deliveries map[string]*delivery
 	orders     map[string]*order
 	results    []*result
-	waiting    map[string]*result // for the answer of the stream, by its subject
+	waiting    map[string]*result // results without an answer of the stream, by the subject of the answer
 	dead       int
-	// refused is what the server has told the worker that it may not do.
+	// refused lists the permission errors that the server sent to the worker.
 	refused []string
 	// extensions counts the granted requests for more time.
 	extensions int
-	// secrets are looked for in all that the worker sends; leaks are what was found.
+	// secrets must not occur in messages of the worker; leaks lists those that did.
 	secrets map[string]string
 	leaks   map[string]bool
-	// loseAcks lets no acknowledgement reach the server.
+	// loseAcks drops all acknowledgements.
 	loseAcks bool
-	held     map[string]*delivery // delivered, and not answered yet by any delivery of the same message
+	held     map[string]*delivery // delivered, and no delivery of the same message is settled yet
 	mostHeld int
-	// heard is when a message was delivered, or progress with it reported, last, by the pulse.
+	// heard is the pulse time of the last delivery or progress report of a message.
 	heard map[uint64]time.Duration
 }
 
-// order is a command that the kit has published, and what became of it. All but what is set when it is made is guarded by wire.mu.
+// order is a command that the kit has published, with its deliveries and results. wire.mu protects all fields that change later.
 type order struct {
 	command  event.StepExecute
 	subject  string
 	trace    string
 	outcomes []*result
 	given    []*delivery
-	// ids are the dispatches that were sent, in sent messages.
+	// ids lists the dispatches of the sent messages, whose number is sent.
 	ids  map[string]bool
 	sent int
-	// quiet marks an order that may be acknowledged without a result.
+	// quiet allows an acknowledgement without a result.
 	quiet bool
 	// extended is the time limit that the worker has asked for; zero if it has not.
 	extended time.Time
@@ -99,7 +99,7 @@ func (w *wire) extend(r event.ExtendRequest, now time.Time) (limit time.Time, er
 	return limit, errors.New("the worker does not execute the command")
 }
 
-// delivery is one time that the worker got a command.
+// delivery is one delivery of a command to the worker.
 type delivery struct {
 	order *order
 	id    string // of the dispatch
@@ -107,20 +107,20 @@ type delivery struct {
 	count uint64 // of its deliveries
 	at    time.Time
 	tick  int
-	// silent is how long nothing had been heard of the message when it was delivered again, by the pulse.
+	// silent is the pulse time between the last sign of the worker about the message and this redelivery.
 	silent time.Duration
-	// told is how often the worker has reported progress, lastTold when it last did; settled is how it answered: ack, nak or term.
+	// told counts the progress reports, lastTold is the time of the last one; settled is the final answer: ack, nak or term.
 	told     int
 	lastTold time.Time
-	late     int           // how often it reported progress long after the executeBefore of the command
+	late     int           // number of progress reports long after the executeBefore of the command
 	longest  time.Duration // the longest silence
 	settled  string
 	settle   int
 	when     time.Time
-	lost     bool // its acknowledgement did not reach the stream
+	lost     bool // the acknowledgement did not reach the stream
 }
 
-// result is a message that the worker has published on a subject of results.
+// result is a message that the worker published on a subject for results.
 type result struct {
 	at      time.Time
 	tick    int
@@ -128,7 +128,7 @@ type result struct {
 	header  nats.Header
 	data    []byte
 	reply   string
-	order   *order // nil if it belongs to none
+	order   *order // nil if it is for no order
 
 	readable bool
 	body     struct {
@@ -140,13 +140,13 @@ type result struct {
 	}
 	kind event.Type
 
-	// stored is when the stream answered; refused is its error.
+	// stored is the time of the stream's answer; refused is its error.
 	stored    int
 	refused   string
 	duplicate bool
 }
 
-// lateGrace is how long after the executeBefore of a command progress is not counted as late.
+// lateGrace is the time after the executeBefore of a command in which a progress report is not late.
 const lateGrace = time.Second
 
 func newWire(worker string, p *pulse) *wire {
@@ -158,7 +158,7 @@ func newWire(worker string, p *pulse) *wire {
 	}
 }
 
-// see is the tap of the door.
+// see is the tap function of the door.
 func (w *wire) see(fromWorker bool, f *frame) (pass bool) {
 	now := time.Now()
 	w.mu.Lock()
@@ -189,7 +189,7 @@ func (w *wire) see(fromWorker bool, f *frame) (pass bool) {
 	return pass
 }
 
-// seeSent notes what the worker sends. Its password in CONNECT is no leak.
+// seeSent records a frame of the worker. The password in CONNECT is not a leak.
 func (w *wire) seeSent(f *frame, now time.Time) (pass bool) {
 	if f.op != "PUB" && f.op != "HPUB" {
 		return true
@@ -211,7 +211,7 @@ func (w *wire) seeSent(f *frame, now time.Time) (pass bool) {
 	return true
 }
 
-// place is where a message goes, without ids.
+// place returns the destination of a message without ids.
 func place(subject string) string {
 	if strings.HasPrefix(subject, "$KV.") {
 		return "into the stage memory"
@@ -232,7 +232,7 @@ func (w *wire) seeDelivery(m *frame, now time.Time) {
 	if operation, _, ok := strings.Cut(d.id, "/"); ok {
 		d.order = w.orders[operation]
 	}
-	// An "/again" is for the stream only: for the worker it is the same dispatch.
+	// The suffix "/again" is for the stream only: for the worker it is the same dispatch.
 	d.id = strings.TrimSuffix(d.id, again)
 	if d.order != nil {
 		d.order.given = append(d.order.given, d)
@@ -246,7 +246,7 @@ func (w *wire) seeDelivery(m *frame, now time.Time) {
 	w.mostHeld = max(w.mostHeld, w.holds())
 }
 
-// holds is how many messages the worker has, however often each was delivered. The caller holds the lock.
+// holds returns the number of unsettled messages, regardless of redeliveries. The caller holds the lock.
 func (w *wire) holds() int {
 	messages := make(map[uint64]bool, len(w.held))
 	for _, d := range w.held {
@@ -262,7 +262,7 @@ func (w *wire) seeAck(m *frame, now time.Time) {
 	}
 	kind, _, _ := strings.Cut(string(m.data), " ")
 	if kind == "" {
-		kind = ack // an empty acknowledgement is one, too
+		kind = ack // an empty message acknowledges, too
 	}
 	if kind == inProgress {
 		d.longest = max(d.longest, now.Sub(d.lastTold))
@@ -281,7 +281,7 @@ func (w *wire) seeAck(m *frame, now time.Time) {
 	if w.loseAcks {
 		return
 	}
-	// The server takes the answer to either delivery of a message for all that it has delivered so far.
+	// The server applies the answer to one delivery of a message to all of its deliveries so far.
 	for subject, other := range w.held {
 		if other.seq == d.seq {
 			delete(w.held, subject)
@@ -297,7 +297,7 @@ func (w *wire) seeResult(m *frame, now time.Time) {
 	if m.reply != "" {
 		w.waiting[m.reply] = r
 	}
-	// Whatever names the operation will do: what is wrong with the rest is for the checks to say.
+	// The operation id is sufficient here: the checks report problems of the other fields.
 	id, _, _ := strings.Cut(header(m.header, "ce-id"), "/")
 	msgID, _, _ := strings.Cut(m.header.Get(nats.MsgIdHdr), "/")
 	for _, name := range []string{r.body.OperationID, id, header(m.header, "ce-subject"), msgID} {
@@ -331,7 +331,7 @@ func (w *wire) seeStored(r *result, m *frame) {
 	r.stored, r.duplicate = w.clock, answer.Duplicate
 }
 
-// header is an attribute, whatever the case of its name.
+// header returns an attribute; its name is case-insensitive.
 func header(h nats.Header, name string) string {
 	if v := h.Get(name); v != "" {
 		return v
@@ -344,7 +344,7 @@ func header(h nats.Header, name string) string {
 	return ""
 }
 
-// await waits until ok, which is called with the lock held, answers true; false when the time, by the pulse, is over first.
+// await waits until ok returns true. It returns false if the pulse time is over first. ok is called with the lock held.
 func (w *wire) await(ctx context.Context, within time.Duration, ok func() bool) bool {
 	end := w.pulse.now() + within
 	for ctx.Err() == nil {
@@ -367,14 +367,14 @@ func (w *wire) look(f func()) {
 	f()
 }
 
-// forget drops what the worker holds: it is gone.
+// forget drops the unsettled messages, because the worker has ended.
 func (w *wire) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	clear(w.held)
 }
 
-// good is the first answer to an order that the stream has taken; the caller holds the lock.
+// good returns the first answer to an order that the stream has accepted. The caller holds the lock.
 func (o *order) good() *result {
 	for _, r := range o.outcomes {
 		if r.stored > 0 {
@@ -389,7 +389,7 @@ func (o *order) taken() bool {
 	return len(o.outcomes) > 0 || slices.ContainsFunc(o.given, func(d *delivery) bool { return d.settled == ack || d.settled == term })
 }
 
-// left reports whether the worker gave an order back, or did not settle it before it was redelivered. The caller holds the lock.
+// left reports whether the worker returned an order, or did not settle it before its redelivery. The caller holds the lock.
 func (o *order) left() bool {
 	return len(o.given) > 1 || len(o.given) > 0 && o.given[0].settled == nak
 }

@@ -20,8 +20,7 @@ import (
 	"github.com/kyma-project/keb/libs/worker/contract"
 )
 
-// Check runs the checks of cfg and makes each a subtest, which fails or is skipped as the check. cfg needs a Starter; for a program
-// that is contract.Command.
+// Check runs each check of cfg as a subtest with the result of the check. cfg needs a Starter, for a program contract.Command.
 func Check(t *testing.T, cfg contract.Config) *contract.Report {
 	t.Helper()
 	report, err := contract.Run(t.Context(), cfg)
@@ -46,14 +45,14 @@ func Check(t *testing.T, cfg contract.Config) *contract.Report {
 	return report
 }
 
-// Steps checks steps as the SDK runs them, without a program of their own.
+// Steps checks steps that the SDK runs in this process.
 func Steps(t *testing.T, cfg contract.Config, steps ...worker.Step) *contract.Report {
 	t.Helper()
 	cfg.Starter = Worker(cfg.Worker, "1.0.0", steps...)
 	return Check(t, cfg)
 }
 
-// Worker starts steps in this process, as worker.Main does in one of their own.
+// Worker starts steps in this process, like worker.Main in a separate one.
 func Worker(name, version string, steps ...worker.Step) contract.Starter {
 	return contract.Func(func(ctx context.Context, env contract.Environment, output io.Writer) error {
 		log := slog.New(slog.NewTextHandler(output, nil))
