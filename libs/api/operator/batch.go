@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -134,62 +133,31 @@ type BatchResult struct {
 
 // OrderBatch orders an action on all operations that match a filter, and returns the batch and the raw answer.
 func (c *Client) OrderBatch(ctx context.Context, r BatchRequest) (*Batch, json.RawMessage, error) {
-	return postBatch[Batch](ctx, c, "order batch", "/batches", r)
+	return write[Batch](ctx, c, http.MethodPost, "/batches", r, "order batch")
 }
 
 // PreviewBatch returns what a batch would do, and the raw answer.
 func (c *Client) PreviewBatch(ctx context.Context, r BatchRequest) (*BatchPreview, json.RawMessage, error) {
 	r.DryRun = true
-	return postBatch[BatchPreview](ctx, c, "preview batch", "/batches", r)
+	return write[BatchPreview](ctx, c, http.MethodPost, "/batches", r, "preview batch")
 }
 
 // ChangeBatch pauses, resumes or cancels a batch, and returns it with the raw answer. The action is "pause", "resume" or "cancel".
 func (c *Client) ChangeBatch(ctx context.Context, id, action string) (*Batch, json.RawMessage, error) {
-	return postBatch[Batch](ctx, c, action+" batch "+id, "/batches/"+url.PathEscape(id)+"/"+action, nil)
-}
-
-func postBatch[T any](ctx context.Context, c *Client, what, path string, request any) (*T, json.RawMessage, error) {
-	var body []byte
-	if request != nil {
-		var err error
-		if body, err = json.Marshal(request); err != nil {
-			return nil, nil, err
-		}
-	}
-	var out T
-	raw, err := c.send(ctx, http.MethodPost, path, "application/json", body, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", what, err)
-	}
-	return &out, raw, nil
+	return write[Batch](ctx, c, http.MethodPost, "/batches/"+url.PathEscape(id)+"/"+action, nil, "%s batch %s", action, id)
 }
 
 // Batches returns a page of batches, newest first, and the raw answer.
 func (c *Client) Batches(ctx context.Context, p Page) (*List[Batch], json.RawMessage, error) {
-	var out List[Batch]
-	raw, err := c.get(ctx, "/batches", p.query(), &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list batches: %w", err)
-	}
-	return &out, raw, nil
+	return read[List[Batch]](ctx, c, "/batches", p.query(), "list batches")
 }
 
 // Batch returns a batch and the raw answer.
 func (c *Client) Batch(ctx context.Context, id string) (*Batch, json.RawMessage, error) {
-	var out Batch
-	raw, err := c.get(ctx, "/batches/"+url.PathEscape(id), nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read batch %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[Batch](ctx, c, "/batches/"+url.PathEscape(id), nil, "read batch %s", id)
 }
 
 // BatchResults returns a page of the operations of a batch, and the raw answer.
 func (c *Client) BatchResults(ctx context.Context, id string, p Page) (*List[BatchResult], json.RawMessage, error) {
-	var out List[BatchResult]
-	raw, err := c.get(ctx, "/batches/"+url.PathEscape(id)+"/operations", p.query(), &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the operations of batch %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[List[BatchResult]](ctx, c, "/batches/"+url.PathEscape(id)+"/operations", p.query(), "read the operations of batch %s", id)
 }

@@ -130,32 +130,22 @@ func (f Filter) Query() string {
 
 // Operations returns operations, and the raw answer.
 func (c *Client) Operations(ctx context.Context, f Filter) (*OperationList, json.RawMessage, error) {
-	var out OperationList
-	raw, err := c.get(ctx, "/operations", f.query(), &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list operations: %w", err)
-	}
-	return &out, raw, nil
+	return read[OperationList](ctx, c, "/operations", f.query(), "list operations")
 }
 
 // Operation returns one operation with its stages and history, and the raw answer. The error is ErrNotFound if there is no such operation.
 func (c *Client) Operation(ctx context.Context, id string) (*OperationDetail, json.RawMessage, error) {
-	var out OperationDetail
-	raw, err := c.get(ctx, "/operations/"+url.PathEscape(id), nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("operation %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[OperationDetail](ctx, c, "/operations/"+url.PathEscape(id), nil, "operation %s", id)
 }
 
 // History returns the whole history of an operation, from oldest to newest. The error is ErrNotFound if there is no such operation.
 func (c *Client) History(ctx context.Context, id string) ([]HistoryLine, error) {
 	var lines []HistoryLine
 	for after := int64(0); ; {
-		var page HistoryPage
-		_, err := c.get(ctx, "/operations/"+url.PathEscape(id)+"/history", url.Values{"after": {strconv.FormatInt(after, 10)}}, &page)
+		query := url.Values{"after": {strconv.FormatInt(after, 10)}}
+		page, _, err := read[HistoryPage](ctx, c, "/operations/"+url.PathEscape(id)+"/history", query, "history of operation %s", id)
 		if err != nil {
-			return nil, fmt.Errorf("history of operation %s: %w", id, err)
+			return nil, err
 		}
 		lines = append(lines, page.Data...)
 		if after = page.NextAfter; after == 0 {
@@ -166,91 +156,53 @@ func (c *Client) History(ctx context.Context, id string) ([]HistoryLine, error) 
 
 // Try returns one execution of a step, and the raw answer. line is the cursor of its line in the history, or TryRunning.
 func (c *Client) Try(ctx context.Context, id, line string) (*Try, json.RawMessage, error) {
-	var out Try
-	raw, err := c.get(ctx, "/operations/"+url.PathEscape(id)+"/tries/"+url.PathEscape(line), nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("operation %s, try %s: %w", id, line, err)
-	}
-	return &out, raw, nil
+	return read[Try](ctx, c, "/operations/"+url.PathEscape(id)+"/tries/"+url.PathEscape(line), nil, "operation %s, try %s", id, line)
 }
 
 // Events returns the events of at most 100 instances.
 func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error) {
-	var out []Event
-	if _, err := c.get(ctx, "/events", url.Values{"instance_ids": {strings.Join(instances, ",")}}, &out); err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
+	out, _, err := read[[]Event](ctx, c, "/events", url.Values{"instance_ids": {strings.Join(instances, ",")}}, "list events")
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	return *out, nil
 }
 
 // Act cancels, retries or skips. The action is "cancel", "retry" or "skip"; skip needs the current step. The error is ErrNotFound if there
 // is no such operation.
 func (c *Client) Act(ctx context.Context, id, action string, request ActionRequest) error {
-	_, err := c.act(ctx, id, action, request, nil)
+	_, _, err := act[json.RawMessage](ctx, c, id, action, request)
 	return err
 }
 
 // PreviewRetry returns what becomes of the steps of an operation if it is retried from a stage, or from a step of it, and the raw answer. An
 // empty stage is the failed one, and an empty step the first one.
 func (c *Client) PreviewRetry(ctx context.Context, id, stage, step string) (*RetryPreview, json.RawMessage, error) {
-	var out RetryPreview
-	raw, err := c.act(ctx, id, "retry", ActionRequest{Stage: stage, Step: step, DryRun: true}, &out)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &out, raw, nil
+	return act[RetryPreview](ctx, c, id, "retry", ActionRequest{Stage: stage, Step: step, DryRun: true})
 }
 
-func (c *Client) act(ctx context.Context, id, action string, request ActionRequest, out any) (json.RawMessage, error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := c.send(ctx, http.MethodPost, "/operations/"+url.PathEscape(id)+"/"+action, "application/json", body, out)
-	if err != nil {
-		return nil, fmt.Errorf("%s operation %s: %w", action, id, err)
-	}
-	return raw, nil
+func act[T any](ctx context.Context, c *Client, id, action string, request ActionRequest) (*T, json.RawMessage, error) {
+	return write[T](ctx, c, http.MethodPost, "/operations/"+url.PathEscape(id)+"/"+action, request, "%s operation %s", action, id)
 }
 
 // Stuck returns the stuck operations, grouped by reason, and the raw answer.
 func (c *Client) Stuck(ctx context.Context) (*List[*Stuck], json.RawMessage, error) {
-	var out List[*Stuck]
-	raw, err := c.get(ctx, "/stuck", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list stuck operations: %w", err)
-	}
-	return &out, raw, nil
+	return read[List[*Stuck]](ctx, c, "/stuck", nil, "list stuck operations")
 }
 
 // Overview returns the numbers of operations, and the raw answer.
 func (c *Client) Overview(ctx context.Context) (*Overview, json.RawMessage, error) {
-	var out Overview
-	raw, err := c.get(ctx, "/overview", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the overview: %w", err)
-	}
-	return &out, raw, nil
+	return read[Overview](ctx, c, "/overview", nil, "read the overview")
 }
 
 // Throughput returns what started and ended in each minute since a number of minutes, and the raw answer. The last bucket has not ended.
 func (c *Client) Throughput(ctx context.Context, minutes int) (*Throughput, json.RawMessage, error) {
-	var out Throughput
-	raw, err := c.get(ctx, "/throughput", url.Values{"minutes": {strconv.Itoa(minutes)}, "bucket": {"1m"}}, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the throughput: %w", err)
-	}
-	return &out, raw, nil
+	return read[Throughput](ctx, c, "/throughput", url.Values{"minutes": {strconv.Itoa(minutes)}, "bucket": {"1m"}}, "read the throughput")
 }
 
 // Workers returns the workers, and the raw answer.
 func (c *Client) Workers(ctx context.Context) (*List[*Worker], json.RawMessage, error) {
-	var out List[*Worker]
-	raw, err := c.get(ctx, "/workers", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list workers: %w", err)
-	}
-	return &out, raw, nil
+	return read[List[*Worker]](ctx, c, "/workers", nil, "list workers")
 }
 
 // Page selects one page of a list. A State selects the entries in that state; an empty State selects all. Page starts at 1.
@@ -271,11 +223,37 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values) ([]byte
 	return c.exchange(ctx, http.MethodGet, path, "", nil)
 }
 
-func (c *Client) get(ctx context.Context, path string, query url.Values, into any) (json.RawMessage, error) {
+// read sends a GET request, and returns the answer, decoded and raw. An error begins with the formatted text.
+func read[T any](ctx context.Context, c *Client, path string, query url.Values, format string, args ...any) (*T, json.RawMessage, error) {
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	return c.send(ctx, http.MethodGet, path, "", nil, into)
+	return write[T](ctx, c, http.MethodGet, path, nil, format, args...)
+}
+
+// write sends a request with a JSON body, or without a body if it is nil, and returns the answer, decoded and raw. An error begins with
+// the formatted text.
+func write[T any](ctx context.Context, c *Client, method, path string, body any, format string, args ...any) (*T, json.RawMessage, error) {
+	contentType, data, err := "", []byte(nil), error(nil)
+	if body != nil {
+		contentType = "application/json"
+		data, err = json.Marshal(body)
+	}
+	var out T
+	var raw json.RawMessage
+	if err == nil {
+		raw, err = c.send(ctx, method, path, contentType, data, &out)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
+	}
+	return &out, raw, nil
+}
+
+// order sends a request without a body whose answer is ignored. An error begins with the formatted text.
+func (c *Client) order(ctx context.Context, method, path, format string, args ...any) error {
+	_, _, err := write[json.RawMessage](ctx, c, method, path, nil, format, args...)
+	return err
 }
 
 // send sends a request with an optional body, and decodes the answer if the request succeeded.

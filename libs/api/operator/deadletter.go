@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -59,37 +58,21 @@ func (c *Client) DeadLetters(ctx context.Context, before uint64, limit int) (*De
 	if before > 0 {
 		q.Set("before", strconv.FormatUint(before, 10))
 	}
-	var out DeadLetterList
-	raw, err := c.get(ctx, "/dead-letters", q, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list dead letters: %w", err)
-	}
-	return &out, raw, nil
+	return read[DeadLetterList](ctx, c, "/dead-letters", q, "list dead letters")
 }
 
 // DeadLetter returns a dead letter with its payload, and the raw answer. The error is ErrNotFound if there is no such dead letter.
 func (c *Client) DeadLetter(ctx context.Context, id string) (*DeadLetterDetail, json.RawMessage, error) {
-	var out DeadLetterDetail
-	raw, err := c.get(ctx, "/dead-letters/"+url.PathEscape(id), nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("dead letter %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[DeadLetterDetail](ctx, c, "/dead-letters/"+url.PathEscape(id), nil, "dead letter %s", id)
 }
 
 // RedriveDeadLetter publishes the message of a dead letter again, and drops the dead letter. The error is ErrNotFound if there is no such dead
 // letter.
 func (c *Client) RedriveDeadLetter(ctx context.Context, id string) error {
-	if _, err := c.send(ctx, http.MethodPost, "/dead-letters/"+url.PathEscape(id)+"/redrive", "", nil, nil); err != nil {
-		return fmt.Errorf("redrive dead letter %s: %w", id, err)
-	}
-	return nil
+	return c.order(ctx, http.MethodPost, "/dead-letters/"+url.PathEscape(id)+"/redrive", "redrive dead letter %s", id)
 }
 
 // DropDeadLetter deletes a dead letter. The error is ErrNotFound if there is no such dead letter.
 func (c *Client) DropDeadLetter(ctx context.Context, id string) error {
-	if _, err := c.send(ctx, http.MethodDelete, "/dead-letters/"+url.PathEscape(id), "", nil, nil); err != nil {
-		return fmt.Errorf("drop dead letter %s: %w", id, err)
-	}
-	return nil
+	return c.order(ctx, http.MethodDelete, "/dead-letters/"+url.PathEscape(id), "drop dead letter %s", id)
 }

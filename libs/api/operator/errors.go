@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -103,10 +102,5 @@ type CalmGroup struct {
 
 // Errors returns what operations stand still for and have failed with, grouped by error, and the raw answer.
 func (c *Client) Errors(ctx context.Context) (*Errors, json.RawMessage, error) {
-	var out Errors
-	raw, err := c.get(ctx, "/errors", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list errors: %w", err)
-	}
-	return &out, raw, nil
+	return read[Errors](ctx, c, "/errors", nil, "list errors")
 }

@@ -2,8 +2,6 @@ package operator
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 )
@@ -26,13 +24,9 @@ type ReplayAnswer struct {
 
 // ReplayFacts publishes facts again for a few seconds. The answer contains the position for the next request.
 func (c *Client) ReplayFacts(ctx context.Context, r Replay) (ReplayAnswer, error) {
-	var out ReplayAnswer
-	body, err := json.Marshal(r)
+	out, _, err := write[ReplayAnswer](ctx, c, http.MethodPost, "/facts/replay", r, "publish facts again")
 	if err != nil {
-		return out, err
+		return ReplayAnswer{}, err
 	}
-	if _, err := c.send(ctx, http.MethodPost, "/facts/replay", "application/json", body, &out); err != nil {
-		return out, fmt.Errorf("publish facts again: %w", err)
-	}
-	return out, nil
+	return *out, nil
 }

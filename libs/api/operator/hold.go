@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -90,32 +89,15 @@ type Hold struct {
 
 // Holds returns the holds, and the raw answer.
 func (c *Client) Holds(ctx context.Context) (*List[Hold], json.RawMessage, error) {
-	var out List[Hold]
-	raw, err := c.get(ctx, "/holds", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list holds: %w", err)
-	}
-	return &out, raw, nil
+	return read[List[Hold]](ctx, c, "/holds", nil, "list holds")
 }
 
 // CreateHold creates a hold, and returns it with the raw answer.
 func (c *Client) CreateHold(ctx context.Context, h HoldRequest) (*Hold, json.RawMessage, error) {
-	body, err := json.Marshal(h)
-	if err != nil {
-		return nil, nil, err
-	}
-	var out Hold
-	raw, err := c.send(ctx, http.MethodPost, "/holds", "application/json", body, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("create hold: %w", err)
-	}
-	return &out, raw, nil
+	return write[Hold](ctx, c, http.MethodPost, "/holds", h, "create hold")
 }
 
 // ReleaseHold releases a hold. The error is ErrNotFound if there is no such hold.
 func (c *Client) ReleaseHold(ctx context.Context, id string) error {
-	if _, err := c.send(ctx, http.MethodDelete, "/holds/"+url.PathEscape(id), "", nil, nil); err != nil {
-		return fmt.Errorf("release hold %s: %w", id, err)
-	}
-	return nil
+	return c.order(ctx, http.MethodDelete, "/holds/"+url.PathEscape(id), "release hold %s", id)
 }

@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/url"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -54,29 +53,16 @@ type Found struct {
 
 // Instance returns everything that is known of an instance, and the raw answer. The error is ErrNotFound if there is no such instance.
 func (c *Client) Instance(ctx context.Context, id string) (*Instance, json.RawMessage, error) {
-	var out Instance
-	raw, err := c.get(ctx, "/instances/"+url.PathEscape(id), nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("instance %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[Instance](ctx, c, "/instances/"+url.PathEscape(id), nil, "instance %s", id)
 }
 
 // MaintenanceWindow returns the maintenance window of an instance, or why it is not known.
 func (c *Client) MaintenanceWindow(ctx context.Context, id string) (*MaintenanceWindow, error) {
-	var out MaintenanceWindow
-	if _, err := c.get(ctx, "/instances/"+url.PathEscape(id)+"/maintenance-window", nil, &out); err != nil {
-		return nil, fmt.Errorf("maintenance window of instance %s: %w", id, err)
-	}
-	return &out, nil
+	out, _, err := read[MaintenanceWindow](ctx, c, "/instances/"+url.PathEscape(id)+"/maintenance-window", nil, "maintenance window of instance %s", id)
+	return out, err
 }
 
 // Find returns the instances and operations that match a text, and the raw answer.
 func (c *Client) Find(ctx context.Context, text string) (*Found, json.RawMessage, error) {
-	var out Found
-	raw, err := c.get(ctx, "/find", url.Values{"q": {text}}, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("find %q: %w", text, err)
-	}
-	return &out, raw, nil
+	return read[Found](ctx, c, "/find", url.Values{"q": {text}}, "find %q", text)
 }

@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 )
@@ -70,24 +69,10 @@ type LimitsAnswer struct {
 
 // Limits returns the limits, and the raw answer.
 func (c *Client) Limits(ctx context.Context) (*Limits, json.RawMessage, error) {
-	var out Limits
-	raw, err := c.get(ctx, "/limits", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read limits: %w", err)
-	}
-	return &out, raw, nil
+	return read[Limits](ctx, c, "/limits", nil, "read limits")
 }
 
 // ApplyLimits replaces the limits, or previews it, and returns the changes with the raw answer.
 func (c *Client) ApplyLimits(ctx context.Context, r LimitsRequest) (*LimitsAnswer, json.RawMessage, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return nil, nil, err
-	}
-	var out LimitsAnswer
-	raw, err := c.send(ctx, http.MethodPut, "/limits", "application/json", body, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("apply limits: %w", err)
-	}
-	return &out, raw, nil
+	return write[LimitsAnswer](ctx, c, http.MethodPut, "/limits", r, "apply limits")
 }

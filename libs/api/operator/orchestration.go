@@ -351,79 +351,45 @@ type RetryAnswer struct {
 
 // Upgrade orders an orchestration. what is "kyma" or "cluster". It returns the ID and the raw answer.
 func (c *Client) Upgrade(ctx context.Context, what string, u *Upgrade) (string, json.RawMessage, error) {
-	body, err := json.Marshal(u)
+	out, raw, err := write[OrchestrationID](ctx, c, http.MethodPost, "/upgrade/"+what, u, "upgrade %s", what)
 	if err != nil {
-		return "", nil, fmt.Errorf("upgrade %s: %w", what, err)
-	}
-	var out OrchestrationID
-	raw, err := c.send(ctx, http.MethodPost, "/upgrade/"+what, "application/json", body, &out)
-	if err != nil {
-		return "", nil, fmt.Errorf("upgrade %s: %w", what, err)
+		return "", nil, err
 	}
 	return out.OrchestrationID, raw, nil
 }
 
 // Orchestrations returns orchestrations, and the raw answer.
 func (c *Client) Orchestrations(ctx context.Context, p Page) (*List[Orchestration], json.RawMessage, error) {
-	var out List[Orchestration]
-	raw, err := c.get(ctx, "/orchestrations", p.query(), &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list orchestrations: %w", err)
-	}
-	return &out, raw, nil
+	return read[List[Orchestration]](ctx, c, "/orchestrations", p.query(), "list orchestrations")
 }
 
 // Orchestration returns one orchestration, and the raw answer. The error is ErrNotFound if there is no such orchestration.
 func (c *Client) Orchestration(ctx context.Context, id string) (*Orchestration, json.RawMessage, error) {
-	var out Orchestration
-	raw, err := c.get(ctx, orchestrationPath(id, ""), nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("orchestration %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[Orchestration](ctx, c, orchestrationPath(id, ""), nil, "orchestration %s", id)
 }
 
 // Members returns the operations of an orchestration, and the raw answer. The error is ErrNotFound if there is no such orchestration.
 func (c *Client) Members(ctx context.Context, id string, p Page) (*List[Member], json.RawMessage, error) {
-	var out List[Member]
-	raw, err := c.get(ctx, orchestrationPath(id, "/operations"), p.query(), &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("operations of orchestration %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[List[Member]](ctx, c, orchestrationPath(id, "/operations"), p.query(), "operations of orchestration %s", id)
 }
 
 // Member returns one operation of an orchestration, and the raw answer. The error is ErrNotFound if the orchestration or the operation does
 // not exist.
 func (c *Client) Member(ctx context.Context, id, operation string) (*Member, json.RawMessage, error) {
-	var out Member
-	raw, err := c.get(ctx, orchestrationPath(id, "/operations/"+url.PathEscape(operation)), nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("operation %s of orchestration %s: %w", operation, id, err)
-	}
-	return &out, raw, nil
+	return read[Member](ctx, c, orchestrationPath(id, "/operations/"+url.PathEscape(operation)), nil, "operation %s of orchestration %s", operation, id)
 }
 
 // CancelOrchestration cancels the operations that have not started, and returns the raw answer. The error is ErrNotFound if there is no
 // such orchestration.
 func (c *Client) CancelOrchestration(ctx context.Context, id string) (json.RawMessage, error) {
-	var out OrchestrationID
-	raw, err := c.send(ctx, http.MethodPut, orchestrationPath(id, "/cancel"), "", nil, &out)
-	if err != nil {
-		return nil, fmt.Errorf("cancel orchestration %s: %w", id, err)
-	}
-	return raw, nil
+	_, raw, err := write[OrchestrationID](ctx, c, http.MethodPut, orchestrationPath(id, "/cancel"), nil, "cancel orchestration %s", id)
+	return raw, err
 }
 
 // ChangeOrchestration pauses, resumes or approves an orchestration; action is "pause", "resume" or "approve". It also returns the raw answer.
 // The error is ErrNotFound if there is no such orchestration.
 func (c *Client) ChangeOrchestration(ctx context.Context, id, action string) (*Orchestration, json.RawMessage, error) {
-	var out Orchestration
-	raw, err := c.send(ctx, http.MethodPut, orchestrationPath(id, "/"+action), "", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s orchestration %s: %w", action, id, err)
-	}
-	return &out, raw, nil
+	return write[Orchestration](ctx, c, http.MethodPut, orchestrationPath(id, "/"+action), nil, "%s orchestration %s", action, id)
 }
 
 // RetryOrchestration retries the given operations, or all failed ones if none is given, and those that were cancelled with it. It also returns the raw answer. The

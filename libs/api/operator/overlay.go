@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -98,22 +97,12 @@ type OverlayAnswer struct {
 
 // Overlays returns the overlays, and the raw answer.
 func (c *Client) Overlays(ctx context.Context) (*Overlays, json.RawMessage, error) {
-	var out Overlays
-	raw, err := c.get(ctx, "/overlays", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read overlays: %w", err)
-	}
-	return &out, raw, nil
+	return read[Overlays](ctx, c, "/overlays", nil, "read overlays")
 }
 
 // OverlayVersions returns the versions of the applied overlays, newest first, and the raw answer.
 func (c *Client) OverlayVersions(ctx context.Context, p Page) (*List[OverlayVersion], json.RawMessage, error) {
-	var out List[OverlayVersion]
-	raw, err := c.get(ctx, "/overlays/versions", p.query(), &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list versions of overlays: %w", err)
-	}
-	return &out, raw, nil
+	return read[List[OverlayVersion]](ctx, c, "/overlays/versions", p.query(), "list versions of overlays")
 }
 
 // ApplyOverlay applies an overlay, or previews it, and returns the raw answer, too.
@@ -133,14 +122,5 @@ func (c *Client) RollBackOverlays(ctx context.Context, r OverlayRollback) (*Over
 }
 
 func (c *Client) changeOverlays(ctx context.Context, method, path string, request any, what string) (*OverlayAnswer, json.RawMessage, error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, nil, err
-	}
-	var out OverlayAnswer
-	raw, err := c.send(ctx, method, path, "application/json", body, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", what, err)
-	}
-	return &out, raw, nil
+	return write[OverlayAnswer](ctx, c, method, path, request, "%s", what)
 }

@@ -3,7 +3,6 @@ package operator
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -140,72 +139,35 @@ type WebhookDelivery struct {
 
 // Webhooks returns all webhooks, and the raw answer.
 func (c *Client) Webhooks(ctx context.Context) (*List[Webhook], json.RawMessage, error) {
-	var out List[Webhook]
-	raw, err := c.get(ctx, "/webhooks", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("list webhooks: %w", err)
-	}
-	return &out, raw, nil
+	return read[List[Webhook]](ctx, c, "/webhooks", nil, "list webhooks")
 }
 
 // Webhook returns a webhook, and the raw answer. The error is ErrNotFound if there is none with the ID.
 func (c *Client) Webhook(ctx context.Context, id string) (*Webhook, json.RawMessage, error) {
-	var out Webhook
-	raw, err := c.get(ctx, "/webhooks/"+url.PathEscape(id), nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("webhook %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[Webhook](ctx, c, "/webhooks/"+url.PathEscape(id), nil, "webhook %s", id)
 }
 
 // CreateWebhook creates a webhook, and returns it with the raw answer. It has the secret if that was generated.
 func (c *Client) CreateWebhook(ctx context.Context, request WebhookRequest) (*Webhook, json.RawMessage, error) {
-	body, err := json.Marshal(request) //nolint:gosec // the caller chooses the secret; the request goes to the operator API
-	if err != nil {
-		return nil, nil, err
-	}
-	var out Webhook
-	raw, err := c.send(ctx, http.MethodPost, "/webhooks", "application/json", body, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("create webhook: %w", err)
-	}
-	return &out, raw, nil
+	return write[Webhook](ctx, c, http.MethodPost, "/webhooks", request, "create webhook")
 }
 
 // DeleteWebhook deletes a webhook with its events.
 func (c *Client) DeleteWebhook(ctx context.Context, id string) error {
-	if _, err := c.send(ctx, http.MethodDelete, "/webhooks/"+url.PathEscape(id), "", nil, nil); err != nil {
-		return fmt.Errorf("delete webhook %s: %w", id, err)
-	}
-	return nil
+	return c.order(ctx, http.MethodDelete, "/webhooks/"+url.PathEscape(id), "delete webhook %s", id)
 }
 
 // ChangeWebhook enables or disables a webhook, and returns it with the raw answer; the action is "enable" or "disable".
 func (c *Client) ChangeWebhook(ctx context.Context, id, action string) (*Webhook, json.RawMessage, error) {
-	var out Webhook
-	raw, err := c.send(ctx, http.MethodPost, "/webhooks/"+url.PathEscape(id)+"/"+action, "", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s webhook %s: %w", action, id, err)
-	}
-	return &out, raw, nil
+	return write[Webhook](ctx, c, http.MethodPost, "/webhooks/"+url.PathEscape(id)+"/"+action, nil, "%s webhook %s", action, id)
 }
 
 // TestWebhook sends a test event once, and returns its result with the raw answer.
 func (c *Client) TestWebhook(ctx context.Context, id string) (*WebhookDelivery, json.RawMessage, error) {
-	var out WebhookDelivery
-	raw, err := c.send(ctx, http.MethodPost, "/webhooks/"+url.PathEscape(id)+"/test", "", nil, &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("test webhook %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return write[WebhookDelivery](ctx, c, http.MethodPost, "/webhooks/"+url.PathEscape(id)+"/test", nil, "test webhook %s", id)
 }
 
 // WebhookDeliveries returns a page of the events of a webhook, newest first, and the raw answer.
 func (c *Client) WebhookDeliveries(ctx context.Context, id string, p Page) (*List[WebhookDelivery], json.RawMessage, error) {
-	var out List[WebhookDelivery]
-	raw, err := c.get(ctx, "/webhooks/"+url.PathEscape(id)+"/deliveries", p.query(), &out)
-	if err != nil {
-		return nil, nil, fmt.Errorf("events of webhook %s: %w", id, err)
-	}
-	return &out, raw, nil
+	return read[List[WebhookDelivery]](ctx, c, "/webhooks/"+url.PathEscape(id)+"/deliveries", p.query(), "events of webhook %s", id)
 }
