@@ -1,4 +1,4 @@
-package contractgen_test
+package document_test
 
 import (
 	"bytes"
@@ -11,19 +11,19 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/api/internal/document"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/event/internal/contractgen"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
 const (
-	eventFolder = "../.."
-	apiFolder   = "../../../../api"
+	libsFolder = "../../.."
+	apiFolder  = "../../../../api"
 )
 
-func TestContract_GeneratedFiles_AreUpToDate(t *testing.T) {
+func TestEvents_GoTypes_MatchFiles(t *testing.T) {
 	t.Parallel()
-	files, err := contractgen.Generate(eventFolder)
+	files, err := document.Events(libsFolder)
 	require.NoError(t, err)
 	for name, content := range files {
 		testkit.Golden(t, filepath.Join(apiFolder, filepath.FromSlash(name)), content)
@@ -35,16 +35,25 @@ func TestContract_GeneratedFiles_AreUpToDate(t *testing.T) {
 	}
 }
 
+func TestDocuments_GoTypes_MatchFiles(t *testing.T) {
+	t.Parallel()
+	for _, d := range document.Documents() {
+		content, err := d.Render(libsFolder, apiFolder)
+		require.NoError(t, err)
+		testkit.Golden(t, filepath.Join(apiFolder, d.File), content)
+	}
+}
+
 func schemaOf(t testing.TB, typ event.Type) *jsonschema.Schema {
 	t.Helper()
 	c := jsonschema.NewCompiler()
 	c.AssertFormat()
-	s, err := c.Compile(filepath.Join(apiFolder, "events", contractgen.SchemaFile(typ)))
+	s, err := c.Compile(filepath.Join(apiFolder, "events", document.SchemaFile(typ)))
 	require.NoError(t, err)
 	return s
 }
 
-func document(t testing.TB, payload any) map[string]any {
+func members(t testing.TB, payload any) map[string]any {
 	t.Helper()
 	b, err := json.Marshal(payload)
 	require.NoError(t, err)
@@ -59,7 +68,7 @@ func TestSchemas_MissingRequiredMember_IsRejected(t *testing.T) {
 		t.Run(string(typ), func(t *testing.T) {
 			t.Parallel()
 			s := schemaOf(t, typ)
-			doc := document(t, payload)
+			doc := members(t, payload)
 			require.NoError(t, s.Validate(doc), "the example was rejected")
 			doc["addedLater"] = true
 			if err := s.Validate(doc); err != nil {
@@ -70,7 +79,7 @@ func TestSchemas_MissingRequiredMember_IsRejected(t *testing.T) {
 				t.Fatal("the schema requires no member")
 			}
 			for _, name := range required {
-				less := document(t, payload)
+				less := members(t, payload)
 				delete(less, name)
 				if err := s.Validate(less); err == nil {
 					t.Errorf("a payload without %s was accepted", name)
@@ -84,7 +93,7 @@ func TestSchemas_ExampleMembers_AreDescribed(t *testing.T) {
 	t.Parallel()
 	for typ, payload := range testkit.Payloads() {
 		properties := schemaOf(t, typ).Ref.Properties
-		for name := range document(t, payload) {
+		for name := range members(t, payload) {
 			if properties[name] == nil {
 				t.Errorf("the schema of %s lacks %s", typ, name)
 			}
@@ -97,7 +106,7 @@ func TestAsyncAPI_References_Exist(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(apiFolder, "asyncapi.yaml"))
 	require.NoError(t, err)
 	for _, e := range event.Contract() {
-		for _, want := range []string{"name: " + string(e.Type), "address: " + e.Subject, "$ref: events/" + contractgen.SchemaFile(e.Type)} {
+		for _, want := range []string{"name: " + string(e.Type), "address: " + e.Subject, "$ref: events/" + document.SchemaFile(e.Type)} {
 			if !strings.Contains(string(b), want) {
 				t.Errorf("asyncapi.yaml lacks %q", want)
 			}

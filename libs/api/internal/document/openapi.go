@@ -1,6 +1,7 @@
-// Package openapi generates the schemas of the OpenAPI documents in api/ from the Go types of the APIs and their comments. The paths, and
-// the schemas without a Go type, are maintained by hand above the marker in each document.
-package openapi
+// Package document generates the contracts in api/ from Go types and their comments: the schemas of the OpenAPI documents, the schemas of
+// the events, and the AsyncAPI document. The paths of OpenAPI, and the schemas without a Go type, are maintained by hand above the marker in
+// each document.
+package document
 
 import (
 	"bytes"
@@ -20,7 +21,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-//go:generate go test -count=1 -run ^TestDocuments_MatchTheGoTypes$ . -update
+//go:generate go test -count=1 -run ^Test(Documents|Events)_GoTypes_MatchFiles$ . -update
 
 const (
 	module  = "github.com/kyma-project/keb/libs"
@@ -91,11 +92,16 @@ func (d *Document) schemas(libs string) ([]byte, error) {
 
 func (d *Document) reflector(libs string) (*jsonschema.Reflector, error) {
 	r := &jsonschema.Reflector{Anonymous: true, Namer: name, Mapper: d.mapped}
+	return r, describe(r, libs, d.Folders...)
+}
+
+// describe makes r use the comments of the packages in folders, which are relative to libs.
+func describe(r *jsonschema.Reflector, libs string, folders ...string) error {
 	comments := map[string]string{}
-	for _, folder := range d.Folders {
+	for _, folder := range folders {
 		found := &jsonschema.Reflector{}
 		if err := found.AddGoComments(module, filepath.Join(libs, folder), jsonschema.WithFullComment()); err != nil {
-			return nil, fmt.Errorf("read comments: %w", err)
+			return fmt.Errorf("read comments: %w", err)
 		}
 		for key, text := range found.CommentMap {
 			// The key ends with the package's folder, a dot and the name. Folders below are found, too.
@@ -113,7 +119,7 @@ func (d *Document) reflector(libs string) (*jsonschema.Reflector, error) {
 		}
 		return comments[strings.TrimPrefix(t.PkgPath(), module+"/")+"."+key]
 	}
-	return r, nil
+	return nil
 }
 
 // name returns the name of a schema. A list is named after its elements. event.Error and event.Upgrade are renamed because the API has types of

@@ -1,29 +1,23 @@
-// Package contractgen generates api/events and api/asyncapi.yaml from package event.
-package contractgen
+package document
 
 import (
 	"encoding/json"
 	"fmt"
-	"path"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/invopop/jsonschema"
 
 	"github.com/kyma-project/keb/libs/event"
 )
 
-//go:generate go test -count=1 -run ^TestContract_GeneratedFiles_AreUpToDate$ . -update
+const schemaID = "https://kyma-project.io/keb/events/"
 
-const (
-	module   = "github.com/kyma-project/keb/libs/event"
-	schemaID = "https://kyma-project.io/keb/events/"
-)
-
-// Generate returns the generated files by path relative to api. dir is the source folder of package event, which contains the descriptions.
-func Generate(dir string) (map[string][]byte, error) {
-	r, err := reflector(dir)
+// Events returns the schemas of the events and the AsyncAPI document by path relative to api. libs is the folder of the module.
+func Events(libs string) (map[string][]byte, error) {
+	// Members may be added within a version.
+	r := &jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, Mapper: mapper}
+	err := describe(r, libs, "event")
 	if err != nil {
 		return nil, err
 	}
@@ -41,26 +35,6 @@ func Generate(dir string) (map[string][]byte, error) {
 
 // SchemaFile returns the name of the schema file of a type.
 func SchemaFile(t event.Type) string { return string(t) + ".schema.json" }
-
-func reflector(dir string) (*jsonschema.Reflector, error) {
-	r := &jsonschema.Reflector{
-		Anonymous:                 true,
-		AllowAdditionalProperties: true, // within a version, members may be added
-		Mapper:                    mapper,
-	}
-	if err := r.AddGoComments(module, dir, jsonschema.WithFullComment()); err != nil {
-		return nil, fmt.Errorf("read comments: %w", err)
-	}
-	comments := make(map[string]string, len(r.CommentMap))
-	for name, text := range r.CommentMap {
-		// The library joins the module and the folder.
-		if name, in := strings.CutPrefix(name, path.Join(module, dir)+"."); in {
-			comments[module+"."+name] = strings.Join(strings.Fields(text), " ")
-		}
-	}
-	r.CommentMap = comments
-	return r, nil
-}
 
 // mapper returns the schemas of types that the library cannot describe.
 func mapper(t reflect.Type) *jsonschema.Schema {

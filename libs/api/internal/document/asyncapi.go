@@ -1,4 +1,4 @@
-package contractgen
+package document
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func (o *object) set(key string, v any) {
 	o.node.Content = append(o.node.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, &value)
 }
 
-func ref(path string) *object { return newObject("$ref", path) }
+func link(path string) *object { return newObject("$ref", path) }
 
 // asyncAPI returns an AsyncAPI 3.0 document with a channel for each subject, an operation for each channel and side, and a message for each
 // type.
@@ -42,7 +42,7 @@ func asyncAPI() ([]byte, error) {
 		refs := newObject()
 		var operationRefs []map[string]string
 		for _, e := range group {
-			refs.set(e.Name, ref("#/components/messages/"+e.Name))
+			refs.set(e.Name, link("#/components/messages/"+e.Name))
 			operationRefs = append(operationRefs, map[string]string{"$ref": "#/channels/" + id + "/messages/" + e.Name})
 			messages.set(e.Name, message(e))
 		}
@@ -54,16 +54,16 @@ func asyncAPI() ([]byte, error) {
 		channels.set(id, channel)
 		for _, side := range []struct{ action, prefix string }{{"send", "publish"}, {"receive", "consume"}} {
 			operations.set(side.prefix+strings.ToUpper(id[:1])+id[1:], newObject(
-				"action", side.action, "channel", ref("#/channels/"+id), "messages", operationRefs))
+				"action", side.action, "channel", link("#/channels/"+id), "messages", operationRefs))
 		}
 	}
 	channels.set("signal", newObject(
 		"address", event.SignalSubject("{key}"), "description", "JetStream stream "+string(event.StreamSignals)+", external system to orchestrator.",
 		"parameters", newObject("key", newObject("description", "The key that a step waits for. It may have several tokens.")),
-		"messages", newObject("Event", ref("#/components/messages/Event")),
+		"messages", newObject("Event", link("#/components/messages/Event")),
 	))
-	operations.set("publishSignal", newObject("action", "send", "channel", ref("#/channels/signal")))
-	operations.set("consumeSignal", newObject("action", "receive", "channel", ref("#/channels/signal")))
+	operations.set("publishSignal", newObject("action", "send", "channel", link("#/channels/signal")))
+	operations.set("consumeSignal", newObject("action", "receive", "channel", link("#/channels/signal")))
 	messages.set("Event", newObject(
 		"name", "any type", "title", "Event", "summary", "An event for the step that waits for the key. Its source and ID identify it, and its data is any JSON "+
 			"of at most 64 KiB, without secrets.",
@@ -165,7 +165,7 @@ func message(e event.Entry) *object {
 		"summary", e.Summary,
 		"contentType", "application/json",
 		"traits", []map[string]string{{"$ref": "#/components/messageTraits/cloudEvent"}},
-		"payload", ref("events/"+SchemaFile(e.Type)),
+		"payload", link("events/"+SchemaFile(e.Type)),
 	)
 }
 
