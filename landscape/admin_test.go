@@ -147,7 +147,7 @@ func TestAdmin_Secrets_AreMasked(t *testing.T) {
 	w := setup(t)
 	w.must(200, "POST", clusters, w.cluster("2.20.0"))
 	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	w.operation(text(t, op, "id"))
 	w.must(201, "POST", "/k8s/control-plane/api/v1/namespaces/kcp-system/secrets",
 		map[string]any{"metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"k": "canary-data"}}, bearer("keb"))
@@ -178,7 +178,7 @@ func TestAdmin_Objects_AreFilteredAndPaged(t *testing.T) {
 
 func TestViolations_UnknownRoute_SurvivesARestart(t *testing.T) {
 	t.Parallel()
-	dir, c := t.TempDir(), &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	dir, c := t.TempDir(), newClock()
 	w := open(t, dir, c)
 	w.must(404, "GET", "/edp/namespaces/kyma-dev/tenants?a=b", nil)
 	want := map[string]any{"count": 1.0, "last": []any{map[string]any{

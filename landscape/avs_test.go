@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,7 +60,7 @@ func TestAvS_Evaluation_IsCreatedAndDeleted(t *testing.T) {
 
 func TestAvS_LookUpIsOn_FindsEvaluationsByExactName(t *testing.T) {
 	t.Parallel()
-	w := openWith(t, landscape.Config{AvSLookUp: true}, &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	w := openWith(t, landscape.Config{AvSLookUp: true}, newClock())
 	token := w.avsToken()
 	const one = "K8S-AZR-Kyma-int-one"
 	for _, name := range []string{one, one + "-and-more", one} {
@@ -91,7 +90,6 @@ func TestAvS_InvalidRequest_IsViolation(t *testing.T) {
 	token := w.avsToken()
 	created := w.must(200, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-1"), token)
 	path := fmt.Sprintf("%s/%v", evaluations, created["id"])
-	n := 0
 	for problem, change := range map[string]func(map[string]any){
 		"name: must match":            func(e map[string]any) { e["name"] = "" },
 		"name: must have at most 80":  func(e map[string]any) { e["name"] = "K8S-AZR-Kyma-int-" + strings.Repeat("x", 64) },
@@ -107,27 +105,13 @@ func TestAvS_InvalidRequest_IsViolation(t *testing.T) {
 	} {
 		body := newEvaluation("K8S-AZR-Kyma-int-2")
 		change(body)
-		w.must(400, "POST", evaluations, body, token)
-		n++
-		if got := w.violations("avs"); len(got) != n || !strings.Contains(got[n-1], problem) {
-			t.Errorf("violations %q, want %q as number %d", got, problem, n)
-		}
+		w.violates("avs", problem, 400, "POST", evaluations, body, token)
 	}
-	for problem, call := range map[string]func(){
-		"body: not one JSON value": func() { w.must(400, "POST", evaluations, `{"name":`, token) },
-		"tag_class_name: must be": func() {
-			w.must(400, "POST", path+"/tag", `{"content":"c","tag_class_id":1,"tag_class_name":"shoot"}`, token)
-		},
-		"body: must be one of":           func() { w.must(400, "PUT", path+"/lifecycle", `"ASLEEP"`, token) },
-		"header Content-Type":            func() { w.must(400, "PUT", path+"/lifecycle", `"ACTIVE"`, token, header("Content-Type", "text/plain")) },
-		"query parameter force: unknown": func() { w.must(400, "DELETE", path+"?force=true", nil, token) },
-	} {
-		call()
-		n++
-		if got := w.violations("avs"); len(got) != n || !strings.Contains(got[n-1], problem) {
-			t.Errorf("violations %q, want %q as number %d", got, problem, n)
-		}
-	}
+	w.violates("avs", "body: not one JSON value", 400, "POST", evaluations, `{"name":`, token)
+	w.violates("avs", "tag_class_name: must be", 400, "POST", path+"/tag", `{"content":"c","tag_class_id":1,"tag_class_name":"shoot"}`, token)
+	w.violates("avs", "body: must be one of", 400, "PUT", path+"/lifecycle", `"ASLEEP"`, token)
+	w.violates("avs", "header Content-Type", 400, "PUT", path+"/lifecycle", `"ACTIVE"`, token, header("Content-Type", "text/plain"))
+	w.violates("avs", "query parameter force: unknown", 400, "DELETE", path+"?force=true", nil, token)
 }
 
 func TestAPIs_WrongCredentials_AreRejected(t *testing.T) {
@@ -166,8 +150,8 @@ func TestAPIs_WrongCredentials_AreRejected(t *testing.T) {
 	}
 
 	token := w.avsToken()
-	w.clock.advance(2 * clusterTime)
+	w.clock.Advance(2 * clusterTime)
 	w.must(404, "GET", evaluations+"/1", nil, token)
-	w.clock.advance(3600e9)
+	w.clock.Advance(3600e9)
 	w.must(401, "GET", evaluations+"/1", nil, token)
 }

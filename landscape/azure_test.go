@@ -61,7 +61,7 @@ func TestAzure_EventHubs_AreRemovedWithGroup(t *testing.T) {
 		t.Errorf("a new namespace is %v", got)
 	}
 	w.must(409, "POST", keys, nil, token)
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	if got := w.must(200, "GET", namespace+hubVersion, nil, token); text(t, got, "properties", "provisioningState") != "Succeeded" {
 		t.Errorf("a namespace that is due is %v", got)
 	}
@@ -87,7 +87,7 @@ func TestAzure_EventHubs_AreRemovedWithGroup(t *testing.T) {
 	if found := w.tagged("InstanceID", "it's 1", token); text(t, found, 0, "properties", "provisioningState") != "Deleting" {
 		t.Errorf("while it is deleted: %v", found)
 	}
-	w.clock.advance(reconcileTime / 2)
+	w.clock.Advance(reconcileTime / 2)
 	w.must(200, "GET", result, nil, token)
 	w.must(404, "GET", group+version, nil, token)
 	w.must(404, "DELETE", group+version, nil, token)
@@ -127,29 +127,17 @@ func TestAzure_InvalidRequest_IsViolation(t *testing.T) {
 		resource  = "&resource=https://management.azure.com/"
 	)
 	put := map[string]any{"location": "westeurope", "tags": tags("1")}
-	n := 0
-	for problem, call := range map[string]func(){
-		"form member resource":             func() { w.must(400, "POST", login, "grant_type=client_credentials", basic("keb", "keb"), form) },
-		"form: grant_type":                 func() { w.must(400, "POST", login, "grant_type=password"+resource, basic("keb", "keb"), form) },
-		"query parameter api-version":      func() { w.must(400, "GET", azureGroups, nil, token) },
-		"query parameter $filter: must be": func() { w.must(400, "GET", azureGroups+version+"&$filter=name", nil, token) },
-		"query parameter $filter: unknown": func() { w.must(400, "GET", azureGroups+"/k1"+version+"&$filter=name", nil, token) },
-		"query parameter force: unknown":   func() { w.must(400, "DELETE", azureGroups+"/k1"+version+"&force=true", nil, token) },
-		"body: required: location, tags":   func() { w.must(400, "PUT", azureGroups+"/k1"+version, map[string]any{}, token) },
-		"header Content-Type": func() {
-			w.must(400, "PUT", azureGroups+"/k1"+version, put, token, header("Content-Type", "text/plain"))
-		},
-		"2 to 90 letters": func() { w.must(400, "PUT", azureGroups+"/k."+version, put, token) },
-		"6 to 50 letters": func() { w.must(400, "PUT", namespace+"1k"+hubVersion, put, token) },
-		"path: the authorization rule": func() {
-			w.must(201, "PUT", namespace+"kgroup1"+hubVersion, put, token)
-			w.must(404, "POST", namespace+"kgroup1/authorizationRules/Other/listKeys"+hubVersion, nil, token)
-		},
-	} {
-		call()
-		n++
-		if got := w.violations("azure"); len(got) != n || !strings.Contains(got[n-1], problem) {
-			t.Errorf("violations %q, want %q as number %d", got, problem, n)
-		}
-	}
+	client := basic("keb", "keb")
+	w.violates("azure", "form member resource", 400, "POST", login, "grant_type=client_credentials", client, form)
+	w.violates("azure", "form: grant_type", 400, "POST", login, "grant_type=password"+resource, client, form)
+	w.violates("azure", "query parameter api-version", 400, "GET", azureGroups, nil, token)
+	w.violates("azure", "query parameter $filter: must be", 400, "GET", azureGroups+version+"&$filter=name", nil, token)
+	w.violates("azure", "query parameter $filter: unknown", 400, "GET", azureGroups+"/k1"+version+"&$filter=name", nil, token)
+	w.violates("azure", "query parameter force: unknown", 400, "DELETE", azureGroups+"/k1"+version+"&force=true", nil, token)
+	w.violates("azure", "body: required: location, tags", 400, "PUT", azureGroups+"/k1"+version, map[string]any{}, token)
+	w.violates("azure", "header Content-Type", 400, "PUT", azureGroups+"/k1"+version, put, token, header("Content-Type", "text/plain"))
+	w.violates("azure", "2 to 90 letters", 400, "PUT", azureGroups+"/k."+version, put, token)
+	w.violates("azure", "6 to 50 letters", 400, "PUT", namespace+"1k"+hubVersion, put, token)
+	w.must(201, "PUT", namespace+"kgroup1"+hubVersion, put, token)
+	w.violates("azure", "path: the authorization rule", 404, "POST", namespace+"kgroup1/authorizationRules/Other/listKeys"+hubVersion, nil, token)
 }

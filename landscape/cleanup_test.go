@@ -54,15 +54,15 @@ func (p pool) claimed(name string) bool {
 
 func TestCleanup_DirtyBinding_IsReleased(t *testing.T) {
 	t.Parallel()
-	dir, c := t.TempDir(), &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	dir, c := t.TempDir(), newClock()
 	w := open(t, dir, c)
 	name := bindingPool(t, w).mark()
-	c.advance(landscape.DefaultCleanTime - time.Second)
+	c.Advance(landscape.DefaultCleanTime - time.Second)
 	if !bindingPool(t, w).claimed(name) {
 		t.Error("it is clean too early")
 	}
 	w.close()
-	c.advance(time.Second)
+	c.Advance(time.Second)
 	if w = open(t, dir, c); bindingPool(t, w).claimed(name) {
 		t.Error("it is still dirty after its time and a reopen")
 	}
@@ -81,12 +81,12 @@ func TestCleanup_BindingUsedByShoot_IsKept(t *testing.T) {
 	}}
 	_, err := garden.Create(t.Context(), shoot, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.clock.advance(landscape.DefaultCleanTime)
+	w.clock.Advance(landscape.DefaultCleanTime)
 	if !p.claimed(name) {
 		t.Error("it is clean although a shoot uses it")
 	}
 	require.NoError(t, garden.Delete(t.Context(), "c-1", metav1.DeleteOptions{}))
-	w.clock.advance(landscape.DefaultCleanTime)
+	w.clock.Advance(landscape.DefaultCleanTime)
 	if p.claimed(name) {
 		t.Error("it is still dirty although no shoot uses it any more")
 	}

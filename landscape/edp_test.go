@@ -2,7 +2,6 @@ package landscape_test
 
 import (
 	"encoding/base64"
-	"strings"
 	"testing"
 )
 
@@ -50,34 +49,20 @@ func TestEDP_InvalidRequest_IsViolation(t *testing.T) {
 	w.must(201, "POST", tenants, map[string]any{"name": "sub-1", "environment": "prod", "secret": "c3ViLTFwcm9k"}, token)
 	form := header("Content-Type", "application/x-www-form-urlencoded")
 	const grant = "grant_type=client_credentials"
-	n := 0
-	for problem, call := range map[string]func(){
-		"name: must match":       func() { w.must(400, "POST", tenants, `{"name":"SUB","environment":"prod","secret":"x"}`, token) },
-		"secret: must be base64": func() { w.must(400, "POST", tenants, `{"name":"sub","environment":"prod","secret":"x"}`, token) },
-		"key: must be one of":    func() { w.must(400, "POST", tenants+"/sub-1/prod/metadata", `{"key":"k","value":"v"}`, token) },
-		"value: must be one of": func() {
-			w.must(400, "POST", tenants+"/sub-1/prod/metadata", `{"key":"maasConsumerServicePlan","value":"azure"}`, token)
-		},
-		"value: maasConsumerSubAccount": func() {
-			w.must(400, "POST", tenants+"/sub-1/prod/metadata", `{"key":"maasConsumerSubAccount","value":"sub-2"}`, token)
-		},
-		"value: must match": func() {
-			w.must(400, "POST", tenants+"/sub-1/prod/metadata", `{"key":"maasConsumerSubAccount","value":"SUB-1"}`, token)
-		},
-		"no such route":         func() { w.must(405, "GET", tenants+"/sub-1/prod/metadata", nil, token) },
-		"form: required: scope": func() { w.must(400, "POST", "/edp/oauth2/token", grant, basic("edp-namespace%3Bkyma", "keb"), form) },
-		"must be percent-encoded": func() {
-			w.must(400, "POST", "/edp/oauth2/token", grant+"&scope=x", basic("edp-namespace;kyma", "keb"), form)
-		},
-		"form: scope must be": func() {
-			w.must(400, "POST", "/edp/oauth2/token", grant+"&scope=x", basic("edp-namespace%3Bkyma", "keb"), form)
-		},
-		"query parameter force: unknown": func() { w.must(400, "DELETE", tenants+"/sub-1/prod?force=1", nil, token) },
+	w.violates("edp", "name: must match", 400, "POST", tenants, `{"name":"SUB","environment":"prod","secret":"x"}`, token)
+	w.violates("edp", "secret: must be base64", 400, "POST", tenants, `{"name":"sub","environment":"prod","secret":"x"}`, token)
+	for problem, body := range map[string]string{
+		"key: must be one of":           `{"key":"k","value":"v"}`,
+		"value: must be one of":         `{"key":"maasConsumerServicePlan","value":"azure"}`,
+		"value: maasConsumerSubAccount": `{"key":"maasConsumerSubAccount","value":"sub-2"}`,
+		"value: must match":             `{"key":"maasConsumerSubAccount","value":"SUB-1"}`,
 	} {
-		call()
-		n++
-		if got := w.violations("edp"); len(got) != n || !strings.Contains(got[n-1], problem) {
-			t.Errorf("violations %q, want %q as number %d", got, problem, n)
-		}
+		w.violates("edp", problem, 400, "POST", tenants+"/sub-1/prod/metadata", body, token)
 	}
+	w.violates("edp", "no such route", 405, "GET", tenants+"/sub-1/prod/metadata", nil, token)
+	w.violates("edp", "query parameter force: unknown", 400, "DELETE", tenants+"/sub-1/prod?force=1", nil, token)
+	client := basic("edp-namespace%3Bkyma", "keb")
+	w.violates("edp", "form: required: scope", 400, "POST", "/edp/oauth2/token", grant, client, form)
+	w.violates("edp", "form: scope must be", 400, "POST", "/edp/oauth2/token", grant+"&scope=x", client, form)
+	w.violates("edp", "must be percent-encoded", 400, "POST", "/edp/oauth2/token", grant+"&scope=x", basic("edp-namespace;kyma", "keb"), form)
 }

@@ -21,7 +21,7 @@ func TestKubeconfig_RealCluster_IsReturned(t *testing.T) {
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		w.clock.advance(2 * clusterTime)
+		w.clock.Advance(2 * clusterTime)
 		status, _ := w.ask(runtimeQuery, map[string]any{"id": text(t, op, "runtimeID")})
 		return text(t, status, "runtimeConfiguration", "kubeconfig")
 	}

@@ -215,7 +215,7 @@ func TestKubernetes_Finalizer_KeepsDeletedObject(t *testing.T) {
 	w := setup(t)
 	ctx := t.Context()
 	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	status, _ := w.ask(runtimeQuery, map[string]any{"id": text(t, op, "runtimeID")})
 	config, err := clientcmd.Load([]byte(text(t, status, "runtimeConfiguration", "kubeconfig")))
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestKyma_Clock_MakesItReadyAndRemovesIt(t *testing.T) {
 	if got := state(); got != "Processing" {
 		t.Errorf("state at first is %q", got)
 	}
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	if got := state(); got != "Processing" {
 		t.Errorf("state without a kubeconfig is %q", got)
 	}
@@ -289,7 +289,7 @@ func TestKyma_Clock_MakesItReadyAndRemovesIt(t *testing.T) {
 	secret.SetLabels(map[string]string{"operator.kyma-project.io/kyma-name": "k"})
 	_, err = authorized(w, "/k8s/control-plane").Resource(secrets).Namespace("kyma-system").Create(ctx, secret, metav1.CreateOptions{})
 	require.NoError(t, err)
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	if got := state(); got != "Ready" {
 		t.Errorf("state with its kubeconfig is %q", got)
 	}
@@ -297,7 +297,7 @@ func TestKyma_Clock_MakesItReadyAndRemovesIt(t *testing.T) {
 	if got, err := c.Get(ctx, "k", metav1.GetOptions{}); err != nil || got.GetDeletionTimestamp() == nil {
 		t.Errorf("right after its deletion: %v", err)
 	}
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	if _, err := c.Get(ctx, "k", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("long after its deletion: %v", err)
 	}

@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/admin"
-	"github.com/kyma-project/keb/landscape/internal/answer"
-	"github.com/kyma-project/keb/landscape/internal/artifacts"
 	"github.com/kyma-project/keb/landscape/internal/avs"
 	"github.com/kyma-project/keb/landscape/internal/azure"
 	"github.com/kyma-project/keb/landscape/internal/cis"
@@ -98,10 +96,7 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		return filepath.Join(cfg.DataDir, name+".jsonl")
 	}
 
-	if err := buildSystems(cfg, deps, journal, add); err != nil {
-		return err
-	}
-	if err := buildKyma1(cfg, deps, journal, add); err != nil {
+	if err := buildSystems(cfg, deps.Now, journal, add); err != nil {
 		return err
 	}
 	if err := l.buildClusters(cfg, deps, journal, add); err != nil {
@@ -116,69 +111,58 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 	l.entries = entries
 	mux.Handle("/admin/", api.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		answer.JSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		contract.JSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
 	l.handler = mux
 	return nil
 }
 
-func buildSystems(cfg Config, deps Deps, journal func(string) string, add func(string, string, system, http.Handler)) error {
-	avsSystem, err := avs.New(avs.Config{
-		ClientID: cfg.AvSClientID, Username: cfg.AvSUsername, Password: cfg.AvSPassword, LookUp: cfg.AvSLookUp,
-	}, journal(avs.Name), deps.Now)
-	if err != nil {
-		return err
-	}
-	add(avs.Name, "/avs", avsSystem, avsSystem.Handler())
-	edpSystem, err := edp.New(edp.Config{Secret: cfg.EDPSecret}, journal(edp.Name), deps.Now)
-	if err != nil {
-		return err
-	}
-	add(edp.Name, "/edp", edpSystem, edpSystem.Handler())
-	iasSystem, err := ias.New(ias.Config{Username: cfg.IASUsername, Password: cfg.IASPassword}, journal(ias.Name))
-	if err != nil {
-		return err
-	}
-	add(ias.Name, "/ias", iasSystem, iasSystem.Handler())
-	reconcilerSystem, err := reconciler.New(reconciler.Config{ReconcileTime: cfg.ReconcileTime, ExternalURL: cfg.ExternalURL}, journal(reconciler.Name), deps.Now)
-	if err != nil {
-		return err
-	}
-	add(reconciler.Name, "/reconciler", reconcilerSystem, reconcilerSystem.Handler())
-	spcSystem, err := spc.New(journal(spc.Name), deps.Now)
-	if err != nil {
-		return err
-	}
-	add(spc.Name, "/spc", spcSystem, spcSystem.Handler())
-	cisSystem, err := cis.New(cis.Config{ClientID: cfg.CISClientID, Secret: cfg.CISSecret}, journal(cis.Name), deps.Now)
-	if err != nil {
-		return err
-	}
-	add(cis.Name, "/cis", cisSystem, cisSystem.Handler())
-	artifactsSystem, err := artifacts.New(journal(artifacts.Name), cfg.KymaVersion, cfg.NextKymaVersion)
-	if err != nil {
-		return err
-	}
-	add(artifacts.Name, "/artifacts", artifactsSystem, artifactsSystem.Handler())
-	return nil
+// simulator is a system with its own handler.
+type simulator interface {
+	system
+	Handler() http.Handler
 }
 
-// buildKyma1 adds the systems that only Kyma 1 needs.
-func buildKyma1(cfg Config, deps Deps, journal func(string) string, add func(string, string, system, http.Handler)) error {
-	lmsSystem, err := lms.New(lms.Config{
-		Token: cfg.LMSToken, ReadyTime: cfg.ReconcileTime, SignTime: cfg.ReconcileTime / 2, ExternalURL: cfg.ExternalURL,
-	}, journal(lms.Name), deps.Now)
-	if err != nil {
-		return err
+// buildSystems adds the systems that do not depend on others.
+func buildSystems(cfg Config, now func() time.Time, journal func(string) string, add func(string, string, system, http.Handler)) error {
+	for _, s := range []struct {
+		name string
+		open func(path string) (simulator, error)
+	}{
+		{avs.Name, func(path string) (simulator, error) {
+			return avs.New(avs.Config{ClientID: cfg.AvSClientID, Username: cfg.AvSUsername, Password: cfg.AvSPassword, LookUp: cfg.AvSLookUp}, path, now)
+		}},
+		{edp.Name, func(path string) (simulator, error) { return edp.New(edp.Config{Secret: cfg.EDPSecret}, path, now) }},
+		{ias.Name, func(path string) (simulator, error) {
+			return ias.New(ias.Config{Username: cfg.IASUsername, Password: cfg.IASPassword}, path)
+		}},
+		{reconciler.Name, func(path string) (simulator, error) {
+			return reconciler.New(reconciler.Config{ReconcileTime: cfg.ReconcileTime, ExternalURL: cfg.ExternalURL}, path, now)
+		}},
+		{spc.Name, func(path string) (simulator, error) { return spc.New(path, now) }},
+		{cis.Name, func(path string) (simulator, error) {
+			return cis.New(cis.Config{ClientID: cfg.CISClientID, Secret: cfg.CISSecret}, path, now)
+		}},
+		{reconciler.ArtifactsName, func(path string) (simulator, error) {
+			return reconciler.NewArtifacts(path, cfg.KymaVersion, cfg.NextKymaVersion)
+		}},
+		{lms.Name, func(path string) (simulator, error) {
+			return lms.New(lms.Config{
+				Token: cfg.LMSToken, ReadyTime: cfg.ReconcileTime, SignTime: cfg.ReconcileTime / 2, ExternalURL: cfg.ExternalURL,
+			}, path, now)
+		}},
+		{azure.Name, func(path string) (simulator, error) {
+			return azure.New(azure.Config{
+				ClientID: cfg.AzureClientID, Secret: cfg.AzureSecret, CreateTime: cfg.ReconcileTime, DeleteTime: cfg.ReconcileTime / 2,
+			}, path, now)
+		}},
+	} {
+		made, err := s.open(journal(s.name))
+		if err != nil {
+			return err
+		}
+		add(s.name, "/"+s.name, made, made.Handler())
 	}
-	add(lms.Name, "/lms", lmsSystem, lmsSystem.Handler())
-	azureSystem, err := azure.New(azure.Config{
-		ClientID: cfg.AzureClientID, Secret: cfg.AzureSecret, CreateTime: cfg.ReconcileTime, DeleteTime: cfg.ReconcileTime / 2,
-	}, journal(azure.Name), deps.Now)
-	if err != nil {
-		return err
-	}
-	add(azure.Name, "/azure", azureSystem, azureSystem.Handler())
 	return nil
 }
 

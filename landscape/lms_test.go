@@ -78,7 +78,7 @@ func TestLMS_TenantReady_SignsCertificate(t *testing.T) {
 	}
 	w.must(409, "POST", tenant+"/certs", map[string]any{"certId": 0, "csr": request}, lmsToken)
 
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	if got := w.must(200, "GET", tenant+"/status", nil, lmsToken); got["kibanaDNSResolves"] != true || got["elasticsearchDNSResolves"] != true {
 		t.Errorf("a tenant that is due is %v", got)
 	}
@@ -91,7 +91,7 @@ func TestLMS_TenantReady_SignsCertificate(t *testing.T) {
 		t.Fatalf("callback %s is elsewhere", callback)
 	}
 	w.must(404, "GET", path, nil, lmsToken)
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	got := certificate(t, text(t, w.must(200, "GET", path, nil, lmsToken), "cert"))
 	if got.Subject.CommonName != "fluentbit" || !key.PublicKey.Equal(got.PublicKey) {
 		t.Errorf("the certificate is of %s with another key", got.Subject)
@@ -122,7 +122,7 @@ func TestLMS_InvalidRequest_IsRejected(t *testing.T) {
 	w.must(404, "GET", tenants+"/unknown/certs/ca", nil, lmsToken)
 	w.must(404, "GET", "/lms/unknown", nil, lmsToken)
 	tenant := tenants + "/" + text(t, w.must(200, "POST", tenants, newTenant("ga1", "eu"), lmsToken), "id")
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	nameless, _ := csr(t, "")
 	for problem, request := range map[string]string{"PEM": "no PEM at all", "CN fluentbit": nameless} {
 		got := w.must(400, "POST", tenant+"/certs", map[string]any{"certId": 0, "csr": request}, lmsToken)

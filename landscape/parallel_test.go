@@ -26,7 +26,7 @@ func TestProvisioner_FiveHundredInParallel_Succeed(t *testing.T) {
 	}
 	close(work)
 	wg.Wait()
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	for system, kind := range map[string]string{"provisioner": "runtime", "director": "runtime", "gardener": "Shoot", "runtimes": "cluster"} {
 		if now, ever := w.held(system, kind); now != n || ever != n {
 			t.Errorf("%s holds %d of kind %s of %d ever created, want %d", system, now, kind, ever, n)

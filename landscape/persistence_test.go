@@ -21,12 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func TestLandscape_Reopened_KeepsData(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	c := newClock()
 	w := open(t, dir, c)
 	w.must(200, "POST", evaluations, newEvaluation("K8S-AZR-Kyma-int-n"), w.avsToken())
 	w.must(201, "POST", "/edp/namespaces/kyma/dataTenants", map[string]any{"name": "s", "environment": "dev", "secret": "c2Rldg=="}, w.clientToken("/edp/oauth2/token", "edp-namespace;kyma"))
@@ -47,7 +48,7 @@ func TestLandscape_Reopened_KeepsData(t *testing.T) {
 
 	// The operation progresses with the clock, without requests in between.
 	w.close()
-	c.advance(clusterTime)
+	c.Advance(clusterTime)
 	w = open(t, dir, c)
 	if got := text(t, w.operation(text(t, op, "id")), "state"); got != "Succeeded" {
 		t.Errorf("state after the reopen is %s", got)
@@ -64,7 +65,7 @@ func TestLandscape_Reopened_KeepsData(t *testing.T) {
 func TestNew_AfterCrash_UpdatesOtherSystems(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	c := &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	c := newClock()
 	w := open(t, dir, c)
 	w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
 	w.close()
@@ -81,12 +82,12 @@ func TestNew_AfterCrash_UpdatesOtherSystems(t *testing.T) {
 func TestNew_DataFolderInUse_ReturnsErrInUse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	w := open(t, dir, &clock{})
+	w := open(t, dir, newClock())
 	if _, err := landscape.New(landscape.Config{DataDir: dir}, landscape.Deps{}); !errors.Is(err, landscape.ErrInUse) {
 		t.Errorf("a second user gets %v", err)
 	}
 	w.close()
-	open(t, dir, &clock{})
+	open(t, dir, newClock())
 }
 
 func TestNew_InvalidConfig_NamesField(t *testing.T) {
@@ -164,7 +165,7 @@ func TestLandscape_SIGKILL_KeepsConfirmedWrites(t *testing.T) {
 	wg.Wait()
 	_ = child.Wait() // says that it was killed
 
-	w = open(t, dir, &clock{now: time.Now()})
+	w = open(t, dir, testkit.NewClock(time.Now()))
 	got := w.must(200, "GET", "/admin/systems/avs/objects", nil)
 	there := map[string]int{}
 	for _, o := range at(t, got, "data").([]any) {

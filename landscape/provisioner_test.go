@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 const provisionQuery = `mutation($config: ProvisionRuntimeInput!) { result: provisionRuntime(config: $config) { ...op } }
@@ -89,7 +88,7 @@ func TestProvisioner_Runtime_IsCreatedAndRemoved(t *testing.T) {
 		t.Errorf("Gardener has %v", shoots)
 	}
 
-	w.clock.advance(clusterTime / 2)
+	w.clock.Advance(clusterTime / 2)
 	if got := text(t, w.operation(text(t, op, "id")), "state"); got != "InProgress" {
 		t.Errorf("state half-way is %s", got)
 	}
@@ -102,7 +101,7 @@ func TestProvisioner_Runtime_IsCreatedAndRemoved(t *testing.T) {
 		t.Errorf("a second operation at the same time is answered with %v", busy)
 	}
 
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	if got := text(t, w.operation(text(t, op, "id")), "state"); got != "Succeeded" {
 		t.Errorf("state at the end is %s", got)
 	}
@@ -119,7 +118,7 @@ func TestProvisioner_Runtime_IsCreatedAndRemoved(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	if got := w.operation(removal.(string)); text(t, got, "state") != "Succeeded" || text(t, got, "operation") != "DeprovisionNoInstall" {
 		t.Errorf("removal is %v", got)
 	}
@@ -137,7 +136,7 @@ func TestProvisioner_Runtime_IsCreatedAndRemoved(t *testing.T) {
 	if failure != nil {
 		t.Fatalf("a second removal is answered with %v", failure)
 	}
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	if got := w.operation(again.(string)); text(t, got, "state") != "Succeeded" || text(t, got, "operation") != "DeprovisionNoInstall" {
 		t.Errorf("the second removal is %v", got)
 	}
@@ -161,9 +160,9 @@ const (
 func TestProvisioner_ShootUpgrade_KeepsOmittedValues(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	w := open(t, dir, &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	w := open(t, dir, newClock())
 	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	id := map[string]any{"id": text(t, op, "runtimeID")}
 	upgrade := map[string]any{"id": id["id"], "config": map[string]any{
 		"gardenerConfig": map[string]any{"autoScalerMax": 9, "kubernetesVersion": "1.27.1"}, "administrators": []string{"bob@example.com"},
@@ -185,7 +184,7 @@ func TestProvisioner_ShootUpgrade_KeepsOmittedValues(t *testing.T) {
 
 	// It progresses with the clock, without requests in between.
 	w.close()
-	w.clock.advance(clusterTime / 2)
+	w.clock.Advance(clusterTime / 2)
 	w = open(t, dir, w.clock)
 	if got := text(t, w.operation(text(t, op, "id")), "state"); got != "Succeeded" {
 		t.Errorf("state at the end is %s", got)
@@ -208,11 +207,11 @@ func TestProvisioner_FailedUpgrade_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	op, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-1", "c-1")})
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	id := map[string]any{"id": text(t, op, "runtimeID")}
 	w.must(200, "PUT", "/admin/systems/provisioner/failures", map[string]any{"instanceId": "i-1", "operation": "UpgradeShoot", "message": "no quota"})
 	op, _ = w.ask(upgradeQuery, map[string]any{"id": id["id"], "config": map[string]any{"gardenerConfig": map[string]any{"autoScalerMax": 9}}})
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	if got := w.operation(text(t, op, "id")); text(t, got, "state") != "Failed" || text(t, got, "lastError", "errMessage") != "no quota" {
 		t.Errorf("the upgrade is %v", got)
 	}
@@ -229,7 +228,7 @@ func TestProvisioner_Failure_AffectsOneInstance(t *testing.T) {
 	w.must(200, "PUT", failures, map[string]any{"instanceId": "i-bad", "message": "no quota"})
 	bad, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-bad", "c-1")})
 	good, _ := w.ask(provisionQuery, map[string]any{"config": runtimeInput("i-good", "c-2")})
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	got := w.operation(text(t, bad, "id"))
 	if text(t, got, "state") != "Failed" || text(t, got, "lastError", "errMessage") != "no quota" || text(t, got, "lastError", "reason") == "" {
 		t.Errorf("operation of i-bad is %v", got)
@@ -335,7 +334,7 @@ func TestProvisioner_CorrectRequests_CauseNoViolation(t *testing.T) {
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	_, failure = w.upgrade(text(t, op, "runtimeID"), map[string]any{
 		"gardenerConfig": map[string]any{"machineType": "m", "oidcConfig": oidcInput(), "shootNetworkingFilterDisabled": true}, "administrators": []string{"b@example.com"},
 	})
@@ -538,7 +537,7 @@ func TestProvisioner_WrongUpgrades_AreViolations(t *testing.T) {
 	w := setup(t)
 	op, _ := w.order(contractInput("i-1", "c-1"))
 	id := text(t, op, "runtimeID")
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	for want, config := range map[string]map[string]any{
 		"oidcConfig: required":                                                     {"shootNetworkingFilterDisabled": true},
 		"shootNetworkingFilterDisabled: required":                                  {"oidcConfig": oidcInput()},
@@ -554,7 +553,7 @@ func TestProvisioner_WrongUpgrades_AreViolations(t *testing.T) {
 		if found := w.problems(); !slices.Contains(found, want) && want[:5] != "admin" {
 			t.Errorf("%s: recorded %v", want, found)
 		}
-		w.clock.advance(clusterTime)
+		w.clock.Advance(clusterTime)
 	}
 	_, failure := w.upgrade(id, map[string]any{"gardenerConfig": map[string]any{"providerSpecificConfig": map[string]any{
 		"azureConfig": map[string]any{"vnetCidr": "10.250.0.0/19"},
@@ -569,14 +568,14 @@ func TestProvisioner_LowerVersion_KeepsShootVersion(t *testing.T) {
 	w := setup(t)
 	op, _ := w.order(contractInput("i-1", "c-1"))
 	id := text(t, op, "runtimeID")
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	_, failure := w.upgrade(id, map[string]any{
 		"gardenerConfig": map[string]any{"kubernetesVersion": "1.9.1", "oidcConfig": oidcInput(), "shootNetworkingFilterDisabled": true}, "administrators": []string{"a"},
 	})
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	if shoots := w.shoots(); text(t, shoots, 0, "spec", "kubernetes", "version") != "1.26.5" {
 		t.Errorf("Gardener has %v", shoots)
 	}
@@ -593,7 +592,7 @@ func TestProvisioner_FilterOmitted_IsDisabledAndKept(t *testing.T) {
 		t.Errorf("at creation: %v", filter())
 	}
 	for _, value := range []any{nil, false, nil} {
-		w.clock.advance(clusterTime)
+		w.clock.Advance(clusterTime)
 		config := map[string]any{"oidcConfig": oidcInput()}
 		if value != nil {
 			config["shootNetworkingFilterDisabled"] = value
@@ -602,7 +601,7 @@ func TestProvisioner_FilterOmitted_IsDisabledAndKept(t *testing.T) {
 		if _, failure := w.upgrade(text(t, op, "runtimeID"), map[string]any{"gardenerConfig": config, "administrators": []string{"a"}}); failure != nil {
 			t.Fatal(failure)
 		}
-		w.clock.advance(clusterTime)
+		w.clock.Advance(clusterTime)
 		if want := cmp.Or(value, before); filter() != want {
 			t.Errorf("after an upgrade with %v: %v, want %v", value, filter(), want)
 		}
@@ -613,7 +612,7 @@ func TestProvisioner_OtherTenant_MovesRuntime(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	op, _ := w.order(contractInput("i-1", "c-1"))
-	w.clock.advance(clusterTime)
+	w.clock.Advance(clusterTime)
 	if _, failure := w.askAs("ga-2", runtimeQuery, map[string]any{"id": text(t, op, "runtimeID")}); failure != nil {
 		t.Errorf("a query of another tenant is answered with %v", failure)
 	}

@@ -58,7 +58,7 @@ func TestReconciler_Clock_MakesClusterReady(t *testing.T) {
 		if got := w.reconciled(version); got != want {
 			t.Errorf("status is %s, want %s", got, want)
 		}
-		w.clock.advance(reconcileTime / 2)
+		w.clock.Advance(reconcileTime / 2)
 	}
 
 	again := w.must(200, "PUT", clusters, w.cluster("2.20.0"))
@@ -83,7 +83,7 @@ func TestReconciler_EachVersion_HasAStatus(t *testing.T) {
 	t.Parallel()
 	w := setup(t)
 	first := w.must(200, "POST", clusters, w.cluster("2.20.0"))["configurationVersion"]
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	second := w.must(200, "POST", clusters, w.cluster("2.21.0"))["configurationVersion"]
 	if got := w.reconciled(first); got != "ready" {
 		t.Errorf("the first version is %s, it was ready before the second one came", got)
@@ -91,7 +91,7 @@ func TestReconciler_EachVersion_HasAStatus(t *testing.T) {
 	if got := w.reconciled(second); got != "reconcile_pending" {
 		t.Errorf("the second version is %s", got)
 	}
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	if got := w.reconciled(second); got != "ready" {
 		t.Errorf("at the end the second version is %s", got)
 	}
@@ -109,11 +109,11 @@ func TestReconciler_DeletedCluster_IsRemoved(t *testing.T) {
 	if got["status"] != "delete_pending" {
 		t.Errorf("status after DELETE is %v", got["status"])
 	}
-	w.clock.advance(reconcileTime / 4)
+	w.clock.Advance(reconcileTime / 4)
 	if got := text(t, w.must(200, "GET", clusters+"/r-1/status", nil), "status"); got != "deleting" {
 		t.Errorf("status on the way is %s", got)
 	}
-	w.clock.advance(reconcileTime / 4)
+	w.clock.Advance(reconcileTime / 4)
 	w.must(404, "GET", clusters+"/r-1/status", nil)
 	if now, _ := w.held("reconciler", "cluster"); now != 0 {
 		t.Errorf("Reconciler still holds %d clusters", now)
@@ -131,7 +131,7 @@ func TestReconciler_DisabledCluster_IsNotReconciled(t *testing.T) {
 	}
 	w.must(400, "PUT", clusters+"/r-1/status", map[string]any{"status": "tired"})
 	w.must(200, "PUT", clusters+"/r-1/status", map[string]any{"status": "reconcile_pending"})
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	if got := text(t, w.must(200, "GET", clusters+"/r-1/status", nil), "status"); got != "ready" {
 		t.Errorf("status after enabling is %s", got)
 	}
@@ -142,7 +142,7 @@ func TestReconciler_Failure_EndsInStatus(t *testing.T) {
 	w := setup(t)
 	w.must(200, "PUT", "/admin/systems/reconciler/failures", map[string]any{"instanceId": "i-1", "reason": "no pods"})
 	version := w.must(200, "POST", clusters, w.cluster("2.20.0"))["configurationVersion"]
-	w.clock.advance(reconcileTime)
+	w.clock.Advance(reconcileTime)
 	got := w.must(200, "GET", fmt.Sprintf("%s/r-1/configs/%v/status", clusters, version), nil)
 	if got["status"] != "error" || text(t, got, "failures", 0, "reason") != "no pods" {
 		t.Errorf("cluster is %v", got)

@@ -16,7 +16,7 @@ func runtimeAPI(w *world, instance string) (path, token string) {
 	if failure != nil {
 		w.t.Fatal(failure)
 	}
-	w.clock.advance(2 * clusterTime)
+	w.clock.Advance(2 * clusterTime)
 	status, _ := w.ask(runtimeQuery, map[string]any{"id": text(w.t, op, "runtimeID")})
 	config, err := clientcmd.Load([]byte(text(w.t, status, "runtimeConfiguration", "kubeconfig")))
 	require.NoError(w.t, err)
@@ -74,9 +74,9 @@ func TestServiceAccountToken_Expired_IsRejected(t *testing.T) {
 	w.must(401, "GET", other+secretsPath, nil, bearer(token))
 	w.must(401, "GET", api+secretsPath, nil, bearer(token+"x"))
 
-	w.clock.advance(10*time.Minute - time.Second)
+	w.clock.Advance(10*time.Minute - time.Second)
 	w.must(200, "GET", api+secretsPath, nil, bearer(token))
-	w.clock.advance(time.Second)
+	w.clock.Advance(time.Second)
 	w.must(401, "GET", api+secretsPath, nil, bearer(token))
 }
 

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/landscape"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // childEnv makes the test binary run a landscape process, for tests that kill it.
@@ -31,29 +32,13 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// clock is a clock that tests move.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
+func newClock() *testkit.Clock { return testkit.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)) }
 
 // world is a landscape behind real HTTP.
 type world struct {
 	t     testing.TB
 	url   string
-	clock *clock
+	clock *testkit.Clock
 	http  *http.Client
 	close func()
 }
@@ -65,17 +50,17 @@ const (
 
 func setup(t testing.TB) *world {
 	t.Helper()
-	return open(t, t.TempDir(), &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)})
+	return open(t, t.TempDir(), newClock())
 }
 
-func open(t testing.TB, dir string, c *clock) *world {
+func open(t testing.TB, dir string, c *testkit.Clock) *world {
 	t.Helper()
 	return openWith(t, landscape.Config{
 		DataDir: dir, ClusterTime: clusterTime, ReconcileTime: reconcileTime, Bindings: 5, DirectorLookUp: true,
 	}, c)
 }
 
-func openWith(t testing.TB, cfg landscape.Config, c *clock) *world {
+func openWith(t testing.TB, cfg landscape.Config, c *testkit.Clock) *world {
 	t.Helper()
 	l, err := landscape.New(cfg, landscape.Deps{Now: c.Now})
 	require.NoError(t, err)
@@ -209,6 +194,16 @@ func (w *world) violations(system string) []string {
 		problems = append(problems, text(w.t, v, "problem"))
 	}
 	return problems
+}
+
+// violates makes a call that must have that status, and must be recorded as one more violation with that problem.
+func (w *world) violates(system, problem string, status int, method, path string, body any, options ...option) {
+	w.t.Helper()
+	before := len(w.violations(system))
+	w.must(status, method, path, body, options...)
+	if got := w.violations(system); len(got) != before+1 || !strings.Contains(got[before], problem) {
+		w.t.Errorf("%s %s: violations %q, want %q as number %d", method, path, got, problem, before+1)
+	}
 }
 
 // held returns the current and the total number of a system's objects of a kind.

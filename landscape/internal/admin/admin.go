@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
@@ -121,7 +120,7 @@ func (a *API) named(next func(http.ResponseWriter, *http.Request, Entry)) http.H
 			}
 			names = append(names, e.Name)
 		}
-		answer.Error(w, http.StatusBadRequest, "unknown system %q, there are %s", r.PathValue("name"), strings.Join(names, ", "))
+		contract.Error(w, http.StatusBadRequest, "unknown system %q, there are %s", r.PathValue("name"), strings.Join(names, ", "))
 	}
 }
 
@@ -153,12 +152,12 @@ func (a *API) list(w http.ResponseWriter, _ *http.Request) {
 	for _, e := range a.entries {
 		v, err := view(e)
 		if err != nil {
-			answer.Error(w, http.StatusInternalServerError, "%v", err)
+			contract.Error(w, http.StatusInternalServerError, "%v", err)
 			return
 		}
 		views = append(views, v)
 	}
-	answer.JSON(w, http.StatusOK, page(views, len(views)))
+	contract.JSON(w, http.StatusOK, page(views, len(views)))
 }
 
 func page[T any](data []T, total int) map[string]any {
@@ -167,24 +166,20 @@ func page[T any](data []T, total int) map[string]any {
 
 func (a *API) get(w http.ResponseWriter, _ *http.Request, e Entry) {
 	v, err := view(e)
-	if err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-		return
-	}
-	answer.JSON(w, http.StatusOK, v)
+	contract.Reply(w, err, http.StatusOK, v)
 }
 
 func (a *API) set(w http.ResponseWriter, r *http.Request, e Entry) {
 	var s fault.Settings
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, answer.MaxBody))
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, contract.MaxBody))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&s); err != nil {
-		answer.Error(w, http.StatusBadRequest,
+		contract.Error(w, http.StatusBadRequest,
 			"%v; allowed are latencyMs (0 to 600000), errorRate (0 to 1), errorStatus (400 to 599), errorAfter, outage and timeout (true or false)", err)
 		return
 	}
 	if err := s.Validate(); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+		contract.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	a.put(w, r, e, s)
@@ -202,7 +197,7 @@ func (a *API) clear(w http.ResponseWriter, r *http.Request, e Entry) {
 func (a *API) put(w http.ResponseWriter, r *http.Request, e Entry, s fault.Settings) {
 	err := a.store.Update(func(tx *journal.Tx) error { return a.settings.Put(tx, e.Name, s) })
 	if err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
+		contract.Error(w, http.StatusInternalServerError, "%v", err)
 		return
 	}
 	e.Gate.Set(s)
@@ -218,7 +213,7 @@ func (a *API) failures(w http.ResponseWriter, r *http.Request, e Entry) {
 				names = append(names, e.Name)
 			}
 		}
-		answer.Error(w, http.StatusBadRequest, "system %s has no failures, use %s", e.Name, strings.Join(names, " or "))
+		contract.Error(w, http.StatusBadRequest, "system %s has no failures, use %s", e.Name, strings.Join(names, " or "))
 		return
 	}
 	failing.Failures(w, r)
@@ -227,7 +222,7 @@ func (a *API) failures(w http.ResponseWriter, r *http.Request, e Entry) {
 func (a *API) kubeconfigs(w http.ResponseWriter, r *http.Request, e Entry) {
 	lending, ok := e.System.(Lending)
 	if !ok {
-		answer.Error(w, http.StatusBadRequest, "system %s has no kubeconfigs, use provisioner", e.Name)
+		contract.Error(w, http.StatusBadRequest, "system %s has no kubeconfigs, use provisioner", e.Name)
 		return
 	}
 	lending.Kubeconfigs(w, r)
@@ -236,7 +231,7 @@ func (a *API) kubeconfigs(w http.ResponseWriter, r *http.Request, e Entry) {
 func (a *API) events(w http.ResponseWriter, r *http.Request, e Entry) {
 	telling, ok := e.System.(Telling)
 	if !ok {
-		answer.Error(w, http.StatusBadRequest, "system %s tells no events, use cis", e.Name)
+		contract.Error(w, http.StatusBadRequest, "system %s tells no events, use cis", e.Name)
 		return
 	}
 	telling.Events(w, r)
@@ -252,18 +247,18 @@ func (a *API) objects(w http.ResponseWriter, r *http.Request, e Entry) {
 		case "limit", "offset":
 			n, err := strconv.Atoi(q.Get(key))
 			if err != nil || n < 0 {
-				answer.Error(w, http.StatusBadRequest, "%s: %q is not a number from 0", key, q.Get(key))
+				contract.Error(w, http.StatusBadRequest, "%s: %q is not a number from 0", key, q.Get(key))
 				return
 			}
 			bounds[key] = n
 		default:
-			answer.Error(w, http.StatusBadRequest, "unknown query parameter %q, allowed are kind, contains, limit, offset", key)
+			contract.Error(w, http.StatusBadRequest, "unknown query parameter %q, allowed are kind, contains, limit, offset", key)
 			return
 		}
 	}
 	all, err := e.System.Objects()
 	if err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
+		contract.Error(w, http.StatusInternalServerError, "%v", err)
 		return
 	}
 	all = slices.DeleteFunc(all, func(o journal.Object) bool {
@@ -281,12 +276,12 @@ func (a *API) objects(w http.ResponseWriter, r *http.Request, e Entry) {
 	for _, o := range all {
 		shown, err := show(o)
 		if err != nil {
-			answer.Error(w, http.StatusInternalServerError, "%v", err)
+			contract.Error(w, http.StatusInternalServerError, "%v", err)
 			return
 		}
 		data = append(data, shown)
 	}
-	answer.JSON(w, http.StatusOK, page(data, total))
+	contract.JSON(w, http.StatusOK, page(data, total))
 }
 
 // show returns an object's members with kind and id, which override members of the same name.

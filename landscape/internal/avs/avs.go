@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
@@ -103,13 +102,7 @@ type System struct {
 // New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Password, now), evaluations: journal.NewTable[Evaluation]("evaluation")}
-	s.evaluations.OnChange(func(id string, e Evaluation, gone bool) {
-		if gone {
-			s.byName.Set(id)
-			return
-		}
-		s.byName.Set(id, e.Name)
-	})
+	s.evaluations.Index(&s.byName, func(e Evaluation) string { return e.Name })
 	store, err := journal.Open(path, s.evaluations)
 	if err != nil {
 		return nil, err
@@ -174,7 +167,7 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 }
 
 func fail(w http.ResponseWriter, status int, format string, args ...any) {
-	answer.JSON(w, status, map[string]any{"status": status, "message": fmt.Sprintf(format, args...)})
+	contract.JSON(w, status, map[string]any{"status": status, "message": fmt.Sprintf(format, args...)})
 }
 
 // body decodes a body that must match the schema, or answers 400.
@@ -218,7 +211,7 @@ func (s *System) create(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, "%v", err)
 		return
 	}
-	answer.JSON(w, http.StatusOK, e)
+	contract.JSON(w, http.StatusOK, e)
 }
 
 func key(id int64) string { return strconv.FormatInt(id, 10) }
@@ -237,7 +230,7 @@ func (s *System) list(w http.ResponseWriter, r *http.Request) {
 		}
 	})
 	slices.SortFunc(found, func(a, b Evaluation) int { return int(a.ID - b.ID) })
-	answer.JSON(w, http.StatusOK, found)
+	contract.JSON(w, http.StatusOK, found)
 }
 
 func (s *System) get(w http.ResponseWriter, r *http.Request) {
@@ -270,7 +263,7 @@ func reply(w http.ResponseWriter, id string, err error, body any) {
 	case err != nil:
 		fail(w, http.StatusInternalServerError, "%v", err)
 	default:
-		answer.JSON(w, http.StatusOK, body)
+		contract.JSON(w, http.StatusOK, body)
 	}
 }
 

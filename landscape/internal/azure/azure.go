@@ -14,10 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/schedule"
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
@@ -62,7 +60,7 @@ type System struct {
 	groups     *journal.Table[Group]
 	namespaces *journal.Table[Namespace]
 	byGroup    journal.Index // of namespaces
-	due        schedule.Queue
+	due        journal.Queue
 }
 
 // New opens the simulator's journal at path ("" keeps all data in memory).
@@ -76,13 +74,7 @@ func New(cfg Config, path string, now func() time.Time) (*System, error) {
 			s.due.Add(*g.GoneAt, id)
 		}
 	})
-	s.namespaces.OnChange(func(id string, n Namespace, gone bool) {
-		if gone {
-			s.byGroup.Set(id)
-			return
-		}
-		s.byGroup.Set(id, n.Group)
-	})
+	s.namespaces.Index(&s.byGroup, func(n Namespace) string { return n.Group })
 	var err error
 	if s.Store, err = journal.Open(path, s.groups, s.namespaces); err != nil {
 		return nil, err
@@ -178,7 +170,7 @@ func fail(w http.ResponseWriter, err error) {
 	if !ok {
 		p = &problem{http.StatusInternalServerError, "InternalServerError", err.Error()}
 	}
-	answer.JSON(w, p.status, map[string]any{"error": map[string]string{"code": p.code, "message": p.message}})
+	contract.JSON(w, p.status, map[string]any{"error": map[string]string{"code": p.code, "message": p.message}})
 }
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
@@ -280,7 +272,7 @@ func (s *System) list(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	})
-	answer.JSON(w, http.StatusOK, map[string]any{"value": found})
+	contract.JSON(w, http.StatusOK, map[string]any{"value": found})
 }
 
 func (s *System) getGroup(w http.ResponseWriter, r *http.Request) {
@@ -291,7 +283,7 @@ func (s *System) getGroup(w http.ResponseWriter, r *http.Request) {
 		fail(w, notFound("ResourceGroup", r.PathValue("group")))
 		return
 	}
-	answer.JSON(w, http.StatusOK, g.shown())
+	contract.JSON(w, http.StatusOK, g.shown())
 }
 
 var groupNames = regexp.MustCompile(`^[A-Za-z0-9_()-][A-Za-z0-9_().-]{0,88}[A-Za-z0-9_()-]$`)
@@ -323,7 +315,7 @@ func (s *System) putGroup(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	answer.JSON(w, status, g.shown())
+	contract.JSON(w, status, g.shown())
 }
 
 func (s *System) deleteGroup(w http.ResponseWriter, r *http.Request) {
@@ -353,7 +345,7 @@ func (s *System) later(w http.ResponseWriter, r *http.Request, left time.Duratio
 		return
 	}
 	query := r.URL.Query()
-	w.Header().Set("Location", answer.BaseURL(r)+"/azure/subscriptions/"+r.PathValue("subscription")+"/operationresults/"+
+	w.Header().Set("Location", contract.BaseURL(r)+"/azure/subscriptions/"+r.PathValue("subscription")+"/operationresults/"+
 		r.PathValue("group")+"?api-version="+query.Get("api-version"))
 	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(left.Seconds()))))
 	w.WriteHeader(http.StatusAccepted)
@@ -404,7 +396,7 @@ func (s *System) getNamespace(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	answer.JSON(w, http.StatusOK, s.shown(n))
+	contract.JSON(w, http.StatusOK, s.shown(n))
 }
 
 var namespaceNames = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]{4,48}[A-Za-z0-9]$`)
@@ -439,7 +431,7 @@ func (s *System) putNamespace(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	answer.JSON(w, status, s.shown(n))
+	contract.JSON(w, status, s.shown(n))
 }
 
 func (s *System) keys(w http.ResponseWriter, r *http.Request) {
@@ -454,7 +446,7 @@ func (s *System) keys(w http.ResponseWriter, r *http.Request) {
 	case s.now().Before(n.ReadyAt):
 		fail(w, &problem{http.StatusConflict, "NamespaceNotReady", "the namespace is being created"})
 	default:
-		answer.JSON(w, http.StatusOK, map[string]string{
+		contract.JSON(w, http.StatusOK, map[string]string{
 			"keyName": rule, "primaryKey": n.Key,
 			"primaryConnectionString": "Endpoint=sb://" + n.host() + "/;SharedAccessKeyName=" + rule + ";SharedAccessKey=" + n.Key,
 		})

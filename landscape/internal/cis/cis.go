@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
@@ -92,7 +91,7 @@ func (s *System) token(w http.ResponseWriter, r *http.Request) {
 func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := s.tokens.Subject(r); !ok {
-			answer.Error(w, http.StatusUnauthorized, "missing, wrong or expired token")
+			contract.Error(w, http.StatusUnauthorized, "missing, wrong or expired token")
 			return
 		}
 		next(w, r)
@@ -117,7 +116,7 @@ func (s *System) list(w http.ResponseWriter, r *http.Request) {
 		err = broken(r, errSize, errNum, oneOf(q, "sortField", "creationTime"), oneOf(q, "sortOrder", "ASC", "DESC"))
 	}
 	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+		contract.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	found := s.sorted(q.Get("eventType"))
@@ -127,7 +126,7 @@ func (s *System) list(w http.ResponseWriter, r *http.Request) {
 	out := page{Total: len(found), TotalPages: (len(found) + size - 1) / size, PageNum: num, Events: []Event{}}
 	first := min(num*size, len(found))
 	out.Events = append(out.Events, found[first:min(first+size, len(found))]...)
-	answer.JSON(w, http.StatusOK, out)
+	contract.JSON(w, http.StatusOK, out)
 }
 
 // deletionV1 is the type of deletion events in version 1.
@@ -147,7 +146,7 @@ func (s *System) listV1(w http.ResponseWriter, r *http.Request) {
 		err = broken(r, errSize, errNum)
 	}
 	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+		contract.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	found := s.sorted(Deletion)
@@ -160,7 +159,7 @@ func (s *System) listV1(w http.ResponseWriter, r *http.Request) {
 		}
 		events = append(events, map[string]any{"type": deletionV1, "eventData": data})
 	}
-	answer.JSON(w, http.StatusOK, map[string]any{"totalResults": len(found), "totalPages": (len(found) + size - 1) / size, "events": events})
+	contract.JSON(w, http.StatusOK, map[string]any{"totalResults": len(found), "totalPages": (len(found) + size - 1) / size, "events": events})
 }
 
 // sorted returns the events of a type, or all for "", the oldest first.
@@ -231,13 +230,13 @@ func (s *System) add(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case strings.TrimSpace(in.SubaccountID) == "":
-		answer.Error(w, http.StatusBadRequest, "subaccountId is missing: want the id of a sub-account")
+		contract.Error(w, http.StatusBadRequest, "subaccountId is missing: want the id of a sub-account")
 		return
 	case in.EventType == "":
-		answer.Error(w, http.StatusBadRequest, "eventType must not be empty, use for example %s", Deletion)
+		contract.Error(w, http.StatusBadRequest, "eventType must not be empty, use for example %s", Deletion)
 		return
 	case in.CreationTime < 0:
-		answer.Error(w, http.StatusBadRequest, "creationTime: %d is negative, want epoch milliseconds", in.CreationTime)
+		contract.Error(w, http.StatusBadRequest, "creationTime: %d is negative, want epoch milliseconds", in.CreationTime)
 		return
 	}
 	e := Event{CreationTime: in.CreationTime, EntityID: in.SubaccountID, EventType: in.EventType}
@@ -245,9 +244,5 @@ func (s *System) add(w http.ResponseWriter, r *http.Request) {
 		e.ID = tx.Next()
 		return s.events.Put(tx, strconv.FormatInt(e.ID, 10), e)
 	})
-	if err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-		return
-	}
-	answer.JSON(w, http.StatusCreated, e)
+	contract.Reply(w, err, http.StatusCreated, e)
 }

@@ -1,4 +1,4 @@
-// Package contract records violations of a simulated system's contract.
+// Package contract reads the requests of a simulated system, writes its answers, and records violations of its contract.
 //
 // Each system has a Book. The gate of the system attaches the book to every request, and records requests for unknown routes. A simulator
 // rejects the same requests as the real system, in the same format. It calls Violation for requests that no correct client sends, with a

@@ -12,8 +12,6 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
-
-	"github.com/kyma-project/keb/landscape/internal/answer"
 )
 
 // Schema is the JSON Schema of a request body. A simulator embeds it as a file. It is written from the contract of the real system and not
@@ -38,12 +36,12 @@ func MustSchema(document []byte) *Schema {
 	return &Schema{compiled: compiled}
 }
 
-// Decode decodes a JSON body of at most answer.MaxBody bytes that must match the schema into v. Another Content-Type is also a violation.
+// Decode decodes a JSON body of at most MaxBody bytes that must match the schema into v. Another Content-Type is also a violation.
 func (s *Schema) Decode(r *http.Request, v any) error {
 	if err := ContentType(r, "application/json"); err != nil {
 		return err
 	}
-	body, err := s.Body(r, answer.MaxBody)
+	body, err := s.Body(r, MaxBody)
 	if err != nil {
 		return err
 	}
@@ -53,12 +51,21 @@ func (s *Schema) Decode(r *http.Request, v any) error {
 	return nil
 }
 
+// Read is Decode, but answers an invalid request with 400 and returns false.
+func (s *Schema) Read(w http.ResponseWriter, r *http.Request, v any) bool {
+	err := s.Decode(r, v)
+	if err != nil {
+		Error(w, http.StatusBadRequest, "%v", err)
+	}
+	return err == nil
+}
+
 // Body reads a JSON body of at most limit bytes that must match the schema. Names of members are case-sensitive. A body that does not match
 // is a violation; the error lists all problems.
 func (s *Schema) Body(r *http.Request, limit int64) ([]byte, error) {
-	body, err := answer.Body(r, limit)
+	body, err := Body(r, limit)
 	if err != nil {
-		if errors.Is(err, answer.ErrTooLarge) {
+		if errors.Is(err, ErrTooLarge) {
 			Violation(r, "body: larger than %d bytes", limit)
 		}
 		return nil, err

@@ -4,12 +4,10 @@ package edp
 import (
 	_ "embed" // schemas of the requests
 	"encoding/base64"
-	"errors"
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
@@ -52,8 +50,8 @@ var (
 )
 
 var (
-	errNotFound = errors.New("not found")
-	errExists   = errors.New("exists already")
+	errNotFound = &contract.StatusError{Status: http.StatusNotFound, Message: "not found"}
+	errExists   = &contract.StatusError{Status: http.StatusConflict, Message: "exists already"}
 )
 
 // System is the simulator.
@@ -72,13 +70,7 @@ func New(cfg Config, path string, now func() time.Time) (*System, error) {
 		cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now),
 		tenants: journal.NewTable[Tenant]("dataTenant"), metadata: journal.NewTable[Metadata]("metadata"),
 	}
-	s.metadata.OnChange(func(id string, m Metadata, gone bool) {
-		if gone {
-			s.byTenant.Set(id)
-			return
-		}
-		s.byTenant.Set(id, m.Namespace+"/"+m.Name+"/"+m.Environment)
-	})
+	s.metadata.Index(&s.byTenant, func(m Metadata) string { return m.Namespace + "/" + m.Name + "/" + m.Environment })
 	store, err := journal.Open(path, s.tenants, s.metadata)
 	if err != nil {
 		return nil, err
@@ -127,26 +119,17 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 		namespace, ok := s.tokens.Subject(r)
 		switch {
 		case !ok:
-			answer.Error(w, http.StatusUnauthorized, "missing, wrong or expired token")
+			contract.Error(w, http.StatusUnauthorized, "missing, wrong or expired token")
 		case namespace != r.PathValue("namespace"):
-			answer.Error(w, http.StatusForbidden, "the token is for namespace %s", namespace)
+			contract.Error(w, http.StatusForbidden, "the token is for namespace %s", namespace)
 		default:
 			if err := contract.Query(r); err != nil {
-				answer.Error(w, http.StatusBadRequest, "%v", err)
+				contract.Error(w, http.StatusBadRequest, "%v", err)
 				return
 			}
 			next(w, r)
 		}
 	}
-}
-
-// body decodes a body that must match the schema, or answers 400.
-func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
-	err := schema.Decode(r, v)
-	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
-	}
-	return err == nil
 }
 
 func tenantKey(r *http.Request) string {
@@ -155,12 +138,12 @@ func tenantKey(r *http.Request) string {
 
 func (s *System) createTenant(w http.ResponseWriter, r *http.Request) {
 	var t Tenant
-	if !body(w, r, tenantSchema, &t) {
+	if !tenantSchema.Read(w, r, &t) {
 		return
 	}
 	if t.Secret != base64.StdEncoding.EncodeToString([]byte(t.Name+t.Environment)) {
 		contract.Violation(r, "secret: must be base64 of name and environment")
-		answer.Error(w, http.StatusBadRequest, "secret does not fit")
+		contract.Error(w, http.StatusBadRequest, "secret does not fit")
 		return
 	}
 	t.Namespace = r.PathValue("namespace")
@@ -171,7 +154,7 @@ func (s *System) createTenant(w http.ResponseWriter, r *http.Request) {
 		}
 		return s.tenants.Put(tx, key, t)
 	})
-	reply(w, err, http.StatusCreated, map[string]any{"name": t.Name, "environment": t.Environment, "namespace": map[string]string{"name": t.Namespace}})
+	contract.Reply(w, err, http.StatusCreated, map[string]any{"name": t.Name, "environment": t.Environment, "namespace": map[string]string{"name": t.Namespace}})
 }
 
 func (s *System) deleteTenant(w http.ResponseWriter, r *http.Request) {
@@ -187,17 +170,17 @@ func (s *System) deleteTenant(w http.ResponseWriter, r *http.Request) {
 		}
 		return s.tenants.Delete(tx, key)
 	})
-	reply(w, err, http.StatusNoContent, nil)
+	contract.Reply(w, err, http.StatusNoContent, nil)
 }
 
 func (s *System) createMetadata(w http.ResponseWriter, r *http.Request) {
 	var m Metadata
-	if !body(w, r, metadataSchema, &m) {
+	if !metadataSchema.Read(w, r, &m) {
 		return
 	}
 	if m.Key == "maasConsumerSubAccount" && m.Value != r.PathValue("name") {
 		contract.Violation(r, "value: maasConsumerSubAccount must be the name of the data tenant")
-		answer.Error(w, http.StatusBadRequest, "the subaccount does not fit the data tenant")
+		contract.Error(w, http.StatusBadRequest, "the subaccount does not fit the data tenant")
 		return
 	}
 	m.Namespace, m.Name, m.Environment = r.PathValue("namespace"), r.PathValue("name"), r.PathValue("environment")
@@ -211,7 +194,7 @@ func (s *System) createMetadata(w http.ResponseWriter, r *http.Request) {
 		}
 		return s.metadata.Put(tx, tenant+"/"+m.Key, m)
 	})
-	reply(w, err, http.StatusCreated, shown(m))
+	contract.Reply(w, err, http.StatusCreated, shown(m))
 }
 
 // shown returns the format of docs/contracts/edp.md#calls, with the nested tenant.
@@ -228,20 +211,5 @@ func (s *System) deleteMetadata(w http.ResponseWriter, r *http.Request) {
 		}
 		return s.metadata.Delete(tx, key)
 	})
-	reply(w, err, http.StatusNoContent, nil)
-}
-
-func reply(w http.ResponseWriter, err error, status int, body any) {
-	switch {
-	case errors.Is(err, errNotFound):
-		answer.Error(w, http.StatusNotFound, "not found")
-	case errors.Is(err, errExists):
-		answer.Error(w, http.StatusConflict, "exists already")
-	case err != nil:
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-	case body == nil:
-		w.WriteHeader(status)
-	default:
-		answer.JSON(w, status, body)
-	}
+	contract.Reply(w, err, http.StatusNoContent, nil)
 }

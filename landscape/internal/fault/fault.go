@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
@@ -143,7 +142,7 @@ func (g *Gate) Wrap(h http.Handler) http.Handler {
 		}
 		switch {
 		case s.Outage:
-			answer.Error(rec, http.StatusServiceUnavailable, "service unavailable")
+			contract.Error(rec, http.StatusServiceUnavailable, "service unavailable")
 		case fails && s.ErrorAfter:
 			serve(h, &discard{header: http.Header{}}, r)
 			rec.WriteHeader(cmp.Or(s.ErrorStatus, http.StatusInternalServerError))
@@ -197,7 +196,7 @@ func route(pattern string) string {
 
 // drain reads and keeps the body: net/http detects a disconnected client only after the body is read.
 func drain(r *http.Request) {
-	body, err := answer.Body(r, answer.MaxBody)
+	body, err := contract.Body(r, contract.MaxBody)
 	if err != nil {
 		return
 	}

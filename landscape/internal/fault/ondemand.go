@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
@@ -19,7 +19,7 @@ func ServeFailures[T any](w http.ResponseWriter, r *http.Request, store *journal
 				list = append(list, row)
 			}
 		})
-		answer.JSON(w, http.StatusOK, map[string]any{"data": list, "count": len(list), "totalCount": len(list)})
+		contract.JSON(w, http.StatusOK, map[string]any{"data": list, "count": len(list), "totalCount": len(list)})
 	case http.MethodPut:
 		put(w, r)
 	default:
@@ -36,19 +36,15 @@ func empty[T any](w http.ResponseWriter, store *journal.Store, table *journal.Ta
 		}
 		return nil
 	})
-	if err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	contract.Reply(w, err, http.StatusNoContent, nil)
 }
 
 // DecodeFailure decodes a failure into f, which contains the defaults. An error lists the allowed members.
 func DecodeFailure(w http.ResponseWriter, r *http.Request, f any, allowed string) bool {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, answer.MaxBody))
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, contract.MaxBody))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(f); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v; allowed are %s", err, allowed)
+		contract.Error(w, http.StatusBadRequest, "%v; allowed are %s", err, allowed)
 		return false
 	}
 	return true

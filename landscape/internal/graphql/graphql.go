@@ -18,7 +18,6 @@ import (
 	"github.com/vektah/gqlparser/v2/validator"
 	"github.com/vektah/gqlparser/v2/validator/rules"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
@@ -104,7 +103,7 @@ type responseError struct {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Pattern = s.route
 	if r.Method != http.MethodPost {
-		answer.Error(w, http.StatusMethodNotAllowed, "method %s is not allowed, use POST", r.Method)
+		contract.Error(w, http.StatusMethodNotAllowed, "method %s is not allowed, use POST", r.Method)
 		return
 	}
 	if err := contract.ContentType(r, "application/json"); err != nil {
@@ -140,12 +139,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if len(errs) > 0 {
 		body["errors"] = errs
 	}
-	answer.JSON(w, http.StatusOK, body)
+	contract.JSON(w, http.StatusOK, body)
 }
 
 // decode decodes the body, which must have no other members.
 func decode(r *http.Request, into *request) error {
-	body, err := answer.Body(r, answer.MaxBody)
+	body, err := contract.Body(r, contract.MaxBody)
 	if err != nil {
 		return err
 	}
@@ -158,7 +157,7 @@ func decode(r *http.Request, into *request) error {
 }
 
 func refuse(w http.ResponseWriter, status int, err error) {
-	answer.JSON(w, status, map[string]any{"data": nil, "errors": []responseError{{Message: err.Error()}}})
+	contract.JSON(w, status, map[string]any{"data": nil, "errors": []responseError{{Message: err.Error()}}})
 }
 
 // maxDocs limits the cache: clients that write arguments into the query never repeat it.

@@ -5,14 +5,12 @@ import (
 	"crypto/rand"
 	_ "embed" // schemas of the requests
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
 
 	"github.com/google/uuid"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
@@ -59,7 +57,7 @@ var (
 	secretSchema    = contract.MustSchema(secretDocument)
 )
 
-var errNotFound = errors.New("service provider not found")
+var errNotFound = &contract.StatusError{Status: http.StatusNotFound, Message: "service provider not found"}
 
 // System is the simulator.
 type System struct {
@@ -96,7 +94,7 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 		user, password, ok := r.BasicAuth()
 		if !ok || user != s.cfg.Username || !token.Equal(password, s.cfg.Password) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="ias"`)
-			answer.Error(w, http.StatusUnauthorized, "missing or wrong user and password")
+			contract.Error(w, http.StatusUnauthorized, "missing or wrong user and password")
 			return
 		}
 		var parameters []string
@@ -104,20 +102,11 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 			parameters = []string{"sp_id"}
 		}
 		if err := contract.Query(r, parameters...); err != nil {
-			answer.Error(w, http.StatusBadRequest, "%v", err)
+			contract.Error(w, http.StatusBadRequest, "%v", err)
 			return
 		}
 		next(w, r)
 	}
-}
-
-// body decodes a body that must match the schema, or answers 400.
-func body(w http.ResponseWriter, r *http.Request, schema *contract.Schema, v any) bool {
-	err := schema.Decode(r, v)
-	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
-	}
-	return err == nil
 }
 
 func (s *System) company(w http.ResponseWriter, _ *http.Request) {
@@ -143,56 +132,56 @@ func (s *System) company(w http.ResponseWriter, _ *http.Request) {
 		}
 	})
 	identity := []map[string]string{{"id": "sap-id", "name": "SAP"}}
-	answer.JSON(w, http.StatusOK, map[string]any{"service_providers": list, "identity_providers": identity})
+	contract.JSON(w, http.StatusOK, map[string]any{"service_providers": list, "identity_providers": identity})
 }
 
 func (s *System) create(w http.ResponseWriter, r *http.Request) {
 	if err := contract.ContentType(r, "application/x-www-form-urlencoded"); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+		contract.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	p := Provider{ID: uuid.NewString(), Name: r.PostFormValue("sp_name"), CompanyID: r.PostFormValue("company_id")}
 	if p.Name == "" || p.CompanyID != "global" || len(r.PostForm) != 2 {
 		contract.Violation(r, "form: must be sp_name and company_id, which is global")
-		answer.Error(w, http.StatusBadRequest, "sp_name must not be empty and company_id must be global")
+		contract.Error(w, http.StatusBadRequest, "sp_name must not be empty and company_id must be global")
 		return
 	}
 	err := s.Update(func(tx *journal.Tx) error { return s.providers.Put(tx, p.ID, p) })
-	reply(w, err, http.StatusCreated, map[string]string{"id": p.ID})
+	contract.Reply(w, err, http.StatusCreated, map[string]string{"id": p.ID})
 }
 
 // configure stores the members of the body in the provider of the path.
 func (s *System) configure(schema *contract.Schema) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in map[string]json.RawMessage
-		if !body(w, r, schema, &in) {
+		if !schema.Read(w, r, &in) {
 			return
 		}
 		if rules, ok := in["service_provider"]; ok {
 			if err := json.Unmarshal(rules, &in); err != nil {
-				answer.Error(w, http.StatusBadRequest, "%v", err)
+				contract.Error(w, http.StatusBadRequest, "%v", err)
 				return
 			}
 			delete(in, "service_provider")
 		}
-		reply(w, s.change(r.PathValue("id"), in, nil), http.StatusNoContent, nil)
+		contract.Reply(w, s.change(r.PathValue("id"), in, nil), http.StatusNoContent, nil)
 	}
 }
 
 // configureByBody handles calls with the provider's id in the body: a default identity provider, or a new client secret.
 func (s *System) configureByBody(w http.ResponseWriter, r *http.Request) {
 	var in map[string]json.RawMessage
-	if !body(w, r, providersSchema, &in) {
+	if !providersSchema.Read(w, r, &in) {
 		return
 	}
 	var id string
 	if err := json.Unmarshal(in["id"], &id); err != nil || id == "" {
-		answer.Error(w, http.StatusBadRequest, "id must be the service provider's id")
+		contract.Error(w, http.StatusBadRequest, "id must be the service provider's id")
 		return
 	}
 	if _, ok := in["rest_api_client_secret"]; !ok {
 		delete(in, "id")
-		reply(w, s.change(id, in, nil), http.StatusNoContent, nil)
+		contract.Reply(w, s.change(id, in, nil), http.StatusNoContent, nil)
 		return
 	}
 	secret := rand.Text()
@@ -204,7 +193,7 @@ func (s *System) configureByBody(w http.ResponseWriter, r *http.Request) {
 		user = p.RESTAPIUser
 		p.Secrets = append(slices.Clone(p.Secrets), Secret{ID: uuid.NewString()})
 	})
-	reply(w, err, http.StatusOK, map[string]string{"clientId": user, "clientSecret": secret})
+	contract.Reply(w, err, http.StatusOK, map[string]string{"clientId": user, "clientSecret": secret})
 }
 
 func (s *System) change(id string, settings map[string]json.RawMessage, f func(*Provider)) error {
@@ -236,7 +225,7 @@ func (s *System) delete(w http.ResponseWriter, r *http.Request) {
 		}
 		return s.providers.Delete(tx, id)
 	})
-	reply(w, err, http.StatusOK, nil)
+	contract.Reply(w, err, http.StatusOK, nil)
 }
 
 func (s *System) deleteSecret(w http.ResponseWriter, r *http.Request) {
@@ -244,7 +233,7 @@ func (s *System) deleteSecret(w http.ResponseWriter, r *http.Request) {
 		ClientID string   `json:"clientId"`
 		Secrets  []string `json:"clientSecretsIds"`
 	}
-	if !body(w, r, secretSchema, &in) {
+	if !secretSchema.Read(w, r, &in) {
 		return
 	}
 	var id string
@@ -258,18 +247,5 @@ func (s *System) deleteSecret(w http.ResponseWriter, r *http.Request) {
 	err := s.change(id, nil, func(p *Provider) {
 		p.Secrets = slices.DeleteFunc(slices.Clone(p.Secrets), func(s Secret) bool { return slices.Contains(in.Secrets, s.ID) })
 	})
-	reply(w, err, http.StatusOK, nil)
-}
-
-func reply(w http.ResponseWriter, err error, status int, body any) {
-	switch {
-	case errors.Is(err, errNotFound):
-		answer.Error(w, http.StatusNotFound, "service provider not found")
-	case err != nil:
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-	case body == nil:
-		w.WriteHeader(status)
-	default:
-		answer.JSON(w, status, body)
-	}
+	contract.Reply(w, err, http.StatusOK, nil)
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Index finds the ids of rows by a shared key. Maintain it with Table.OnChange; the store's lock protects it. The zero value is an empty
+// Index finds the ids of rows by a shared key. Maintain it with Table.Index or Table.OnChange; the store's lock protects it. The zero value is an empty
 // index.
 type Index struct {
 	ids  map[string]map[string]struct{}

@@ -24,6 +24,17 @@ func NewTable[T any](kind string) *Table[T] {
 // index. Call it before Open.
 func (t *Table[T]) OnChange(f func(id string, row T, gone bool)) { t.change = f }
 
+// Index keeps an index of the rows by a key. Call it before Open; it replaces OnChange.
+func (t *Table[T]) Index(x *Index, key func(row T) string) {
+	t.OnChange(func(id string, row T, gone bool) {
+		if gone {
+			x.Set(id)
+			return
+		}
+		x.Set(id, key(row))
+	})
+}
+
 // Get returns the row with that id. Call it only in View or Update.
 func (t *Table[T]) Get(id string) (T, bool) {
 	row, ok := t.rows[id]

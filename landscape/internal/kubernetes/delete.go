@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
@@ -19,7 +19,7 @@ type deleteOptions struct {
 func (s *System) delete(w http.ResponseWriter, r *http.Request, t target) {
 	var options deleteOptions
 	if r.ContentLength != 0 {
-		if err := answer.Decode(r, answer.MaxBody, &options); err != nil {
+		if err := contract.Decode(r, contract.MaxBody, &options); err != nil {
 			writeError(w, r, badRequest("%v", err))
 			return
 		}

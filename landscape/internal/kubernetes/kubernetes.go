@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/schedule"
 )
 
 // Resource is a served kind of objects.
@@ -105,7 +104,7 @@ type System struct {
 	now         func() time.Time
 	clusters    *journal.Table[cluster]
 	collections map[string]*collection // by group/version/plural
-	due         schedule.Queue         // "group/version/plural|id"
+	due         journal.Queue          // "group/version/plural|id"
 }
 
 // New opens the simulator's journal at path ("" keeps all data in memory).

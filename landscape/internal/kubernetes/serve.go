@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/token"
 )
@@ -79,13 +78,13 @@ func (s *System) admit(r *http.Request, clusterID string) (*account, error) {
 		}
 		want = c.Token
 	}
-	if token.Equal(answer.Bearer(r), want) {
+	if token.Equal(contract.Bearer(r), want) {
 		return nil, nil
 	}
 	if r.Header.Get("Authorization") == "" {
 		return nil, breaks(http.StatusUnauthorized, "Unauthorized", "header Authorization: required")
 	}
-	who := s.tokenOwner(clusterID, want, answer.Bearer(r))
+	who := s.tokenOwner(clusterID, want, contract.Bearer(r))
 	if who == nil {
 		return nil, failure(http.StatusUnauthorized, "Unauthorized", "Unauthorized")
 	}
@@ -215,16 +214,16 @@ func (s *System) discover(w http.ResponseWriter, r *http.Request, parts []string
 	}
 	switch {
 	case len(parts) == 1 && parts[0] == "version":
-		answer.JSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "26", "gitVersion": "v1.26.5"})
+		contract.JSON(w, http.StatusOK, map[string]string{"major": "1", "minor": "26", "gitVersion": "v1.26.5"})
 	case len(parts) == 1 && parts[0] == "api":
-		answer.JSON(w, http.StatusOK, map[string]any{"kind": "APIVersions", "versions": []string{"v1"}})
+		contract.JSON(w, http.StatusOK, map[string]any{"kind": "APIVersions", "versions": []string{"v1"}})
 	case len(parts) == 1 && parts[0] == "apis":
-		answer.JSON(w, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": s.groups()})
+		contract.JSON(w, http.StatusOK, map[string]any{"kind": "APIGroupList", "apiVersion": "v1", "groups": s.groups()})
 	case len(parts) == 2 && parts[0] == "api":
 		return s.resources(w, "", parts[1])
 	case parts[0] == "openapi":
 		// Clients request it, but work without it.
-		answer.JSON(w, http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusNotFound})
+		contract.JSON(w, http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusNotFound})
 	case len(parts) == 3 && parts[0] == "apis":
 		return s.resources(w, parts[1], parts[2])
 	default:
@@ -260,7 +259,7 @@ func (s *System) resources(w http.ResponseWriter, group, version string) bool {
 	if len(list) == 0 {
 		return false
 	}
-	answer.JSON(w, http.StatusOK, map[string]any{
+	contract.JSON(w, http.StatusOK, map[string]any{
 		"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": strings.TrimPrefix(group+"/"+version, "/"), "resources": list,
 	})
 	return true

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
@@ -72,9 +71,9 @@ func writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if e.details != nil {
 		status["details"] = e.details
 	}
-	answer.JSON(w, e.code, status)
+	contract.JSON(w, e.code, status)
 }
 
 func writeSuccess(w http.ResponseWriter) {
-	answer.JSON(w, http.StatusOK, map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Success"})
+	contract.JSON(w, http.StatusOK, map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Success"})
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
 // account is a ServiceAccount that authenticates with a token.
@@ -40,7 +40,7 @@ func (s *System) createToken(w http.ResponseWriter, r *http.Request, t target) {
 			ExpirationSeconds *int64 `json:"expirationSeconds"`
 		} `json:"spec"`
 	}
-	if err := answer.Decode(r, answer.MaxBody, &request); err != nil {
+	if err := contract.Decode(r, contract.MaxBody, &request); err != nil {
 		writeError(w, r, badRequest("%v", err))
 		return
 	}
@@ -71,7 +71,7 @@ func (s *System) createToken(w http.ResponseWriter, r *http.Request, t target) {
 		writeError(w, r, err)
 		return
 	}
-	answer.JSON(w, http.StatusCreated, map[string]any{
+	contract.JSON(w, http.StatusCreated, map[string]any{
 		"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
 		"metadata": map[string]any{"name": t.name, "namespace": t.namespace},
 		"spec":     map[string]any{"expirationSeconds": seconds},

@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
@@ -94,7 +94,7 @@ func (c *collection) normalize(body map[string]any) error {
 }
 
 func readObject(r *http.Request) (map[string]any, error) {
-	raw, err := answer.Body(r, answer.MaxBody)
+	raw, err := contract.Body(r, contract.MaxBody)
 	if err != nil {
 		return nil, badRequest("%v", err)
 	}
@@ -235,7 +235,7 @@ func readPatch(r *http.Request, kind string) (map[string]any, error) {
 	case "application/merge-patch+json", strategicPatch:
 		return readObject(r)
 	case applyPatch:
-		raw, err := answer.Body(r, answer.MaxBody)
+		raw, err := contract.Body(r, contract.MaxBody)
 		if err != nil {
 			return nil, badRequest("%v", err)
 		}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/token"
@@ -88,13 +87,7 @@ func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
 		cfg: cfg, now: now, tenants: journal.NewTable[Tenant]("tenant"), certificates: journal.NewTable[Certificate]("certificate"),
 	}
-	s.tenants.OnChange(func(id string, t Tenant, gone bool) {
-		if gone {
-			s.byName.Set(id)
-			return
-		}
-		s.byName.Set(id, key(t))
-	})
+	s.tenants.Index(&s.byName, key)
 	var err error
 	if s.signer, err = newSigner(); err != nil {
 		return nil, err
@@ -121,7 +114,7 @@ func (s *System) Handler() http.Handler {
 
 // fail answers in the format of docs/contracts/lms.md.
 func fail(w http.ResponseWriter, status int, message string) {
-	answer.JSON(w, status, map[string]string{"message": message, "error": http.StatusText(status)})
+	contract.JSON(w, status, map[string]string{"message": message, "error": http.StatusText(status)})
 }
 
 func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
@@ -139,7 +132,7 @@ func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 // same id is an assumption: the API has no list, so a client that crashed before it saved the id needs another way to
 // get it.
 func (s *System) create(w http.ResponseWriter, r *http.Request) {
-	body, err := tenantSchema.Body(r, answer.MaxBody)
+	body, err := tenantSchema.Body(r, contract.MaxBody)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
@@ -162,7 +155,7 @@ func (s *System) create(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	answer.JSON(w, http.StatusOK, map[string]string{"id": t.ID})
+	contract.JSON(w, http.StatusOK, map[string]string{"id": t.ID})
 }
 
 // tenant returns the tenant of the path. If there is none, it answers the request.
@@ -178,7 +171,7 @@ func (s *System) tenant(w http.ResponseWriter, r *http.Request) (Tenant, bool) {
 
 func (s *System) get(w http.ResponseWriter, r *http.Request) {
 	if t, ok := s.tenant(w, r); ok {
-		answer.JSON(w, http.StatusOK, map[string]string{"id": t.ID, "dns": t.DNS})
+		contract.JSON(w, http.StatusOK, map[string]string{"id": t.ID, "dns": t.DNS})
 	}
 }
 
@@ -193,7 +186,7 @@ func (s *System) status(w http.ResponseWriter, r *http.Request) {
 	if ready {
 		state = "green"
 	}
-	answer.JSON(w, http.StatusOK, map[string]any{"kibanaDNSResolves": ready, "elasticsearchDNSResolves": ready, "kibanaState": state})
+	contract.JSON(w, http.StatusOK, map[string]any{"kibanaDNSResolves": ready, "elasticsearchDNSResolves": ready, "kibanaState": state})
 }
 
 // sign requests a certificate. That the same CSR gets the same certificate is an assumption, as for the tenants.
@@ -202,7 +195,7 @@ func (s *System) sign(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	raw, err := certificateSchema.Body(r, answer.MaxBody)
+	raw, err := certificateSchema.Body(r, contract.MaxBody)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
@@ -238,9 +231,9 @@ func (s *System) sign(w http.ResponseWriter, r *http.Request) {
 	}
 	base := s.cfg.ExternalURL
 	if base == "" {
-		base = answer.BaseURL(r)
+		base = contract.BaseURL(r)
 	}
-	answer.JSON(w, http.StatusOK, map[string]string{"callbackUrl": base + "/lms/cert-" + c.ID})
+	contract.JSON(w, http.StatusOK, map[string]string{"callbackUrl": base + "/lms/cert-" + c.ID})
 }
 
 func (s *System) callback(w http.ResponseWriter, r *http.Request) {
@@ -252,12 +245,12 @@ func (s *System) callback(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, errNotFound.Error())
 		return
 	}
-	answer.JSON(w, http.StatusOK, map[string]string{"cert": c.PEM})
+	contract.JSON(w, http.StatusOK, map[string]string{"cert": c.PEM})
 }
 
 func (s *System) ca(w http.ResponseWriter, r *http.Request) {
 	if _, ok := s.tenant(w, r); ok {
-		answer.JSON(w, http.StatusOK, map[string]string{"cert": s.signer.ca})
+		contract.JSON(w, http.StatusOK, map[string]string{"cert": s.signer.ca})
 	}
 }
 

@@ -3,7 +3,7 @@ package provisioner
 import (
 	"net/http"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
@@ -38,16 +38,13 @@ func (s *System) setFailure(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if f.InstanceID == "" {
-		answer.Error(w, http.StatusBadRequest, "instanceId is empty, use an instance id, a runtime id, or * for all")
+		contract.Error(w, http.StatusBadRequest, "instanceId is empty, use an instance id, a runtime id, or * for all")
 		return
 	}
 	if !operationTypes[f.Operation] {
-		answer.Error(w, http.StatusBadRequest, "operation %q is not allowed, use a Provisioner operation type such as ProvisionNoInstall, or leave it out", f.Operation)
+		contract.Error(w, http.StatusBadRequest, "operation %q is not allowed, use a Provisioner operation type such as ProvisionNoInstall, or leave it out", f.Operation)
 		return
 	}
-	if err := s.Update(func(tx *journal.Tx) error { return s.failures.Put(tx, f.InstanceID, f) }); err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-		return
-	}
-	answer.JSON(w, http.StatusOK, f)
+	err := s.Update(func(tx *journal.Tx) error { return s.failures.Put(tx, f.InstanceID, f) })
+	contract.Reply(w, err, http.StatusOK, f)
 }

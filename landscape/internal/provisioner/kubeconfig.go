@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
@@ -27,7 +27,7 @@ func (s *System) Kubeconfigs(w http.ResponseWriter, r *http.Request) {
 			list = append(list, map[string]string{"instanceId": id})
 		}
 	})
-	answer.JSON(w, http.StatusOK, map[string]any{"data": list, "count": len(list), "totalCount": len(list)})
+	contract.JSON(w, http.StatusOK, map[string]any{"data": list, "count": len(list), "totalCount": len(list)})
 }
 
 func (s *System) setKubeconfig(w http.ResponseWriter, r *http.Request) {
@@ -36,14 +36,11 @@ func (s *System) setKubeconfig(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if g.InstanceID == "" || g.Kubeconfig == "" {
-		answer.Error(w, http.StatusBadRequest, "instanceId or kubeconfig is empty, use an instance id or a runtime id, and the text of a kubeconfig")
+		contract.Error(w, http.StatusBadRequest, "instanceId or kubeconfig is empty, use an instance id or a runtime id, and the text of a kubeconfig")
 		return
 	}
-	if err := s.Update(func(tx *journal.Tx) error { return s.given.Put(tx, g.InstanceID, g) }); err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-		return
-	}
-	answer.JSON(w, http.StatusOK, map[string]string{"instanceId": g.InstanceID})
+	err := s.Update(func(tx *journal.Tx) error { return s.given.Put(tx, g.InstanceID, g) })
+	contract.Reply(w, err, http.StatusOK, map[string]string{"instanceId": g.InstanceID})
 }
 
 // kubeconfig returns the configured kubeconfig of a runtime, or one for its simulated API.
@@ -61,7 +58,7 @@ func (s *System) kubeconfig(r *http.Request, runtime Runtime) string {
 	}
 	base := s.cfg.ExternalURL
 	if base == "" {
-		base = answer.BaseURL(r)
+		base = contract.BaseURL(r)
 	}
 	name := runtime.shoot().Name
 	return fmt.Sprintf(`apiVersion: v1

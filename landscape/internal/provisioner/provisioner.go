@@ -14,7 +14,6 @@ import (
 
 	"github.com/kyma-project/keb/landscape/internal/graphql"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/schedule"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -112,7 +111,7 @@ type System struct {
 	given      *journal.Table[Given]
 	byShoot    journal.Index // of runtimes, by the shoot's name
 	byRuntime  journal.Index // of operations, by the runtime's id
-	due        schedule.Queue
+	due        journal.Queue
 	settling   sync.Mutex // held while operations end, so that no request sees an incomplete end
 	graph      *graphql.Server
 }
@@ -135,13 +134,7 @@ func New(cfg Config, deps Deps, path string) (*System, error) {
 			s.due.Add(o.EndsAt, id)
 		}
 	})
-	s.runtimes.OnChange(func(id string, r Runtime, gone bool) {
-		if gone {
-			s.byShoot.Set(id)
-			return
-		}
-		s.byShoot.Set(id, r.shoot().Name)
-	})
+	s.runtimes.Index(&s.byShoot, func(r Runtime) string { return r.shoot().Name })
 	var err error
 	if s.Store, err = journal.Open(path, s.runtimes, s.operations, s.failures, s.given); err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
@@ -58,7 +57,7 @@ func checkBooleans(config json.RawMessage) error {
 func (s *System) apply(w http.ResponseWriter, r *http.Request) {
 	body, err := clusterBody.Body(r, maxBody)
 	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+		contract.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	var in Cluster
@@ -68,16 +67,16 @@ func (s *System) apply(w http.ResponseWriter, r *http.Request) {
 		err = json.Unmarshal(in.Metadata, &meta)
 	}
 	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+		contract.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	if err := checkBooleans(in.KymaConfig); err != nil {
 		contract.Violation(r, "%v", err)
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+		contract.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	if err := connect(r.Context(), in.Kubeconfig); err != nil {
-		answer.Error(w, http.StatusBadRequest, "kubeconfig cannot be used: %v", err)
+		contract.Error(w, http.StatusBadRequest, "kubeconfig cannot be used: %v", err)
 		return
 	}
 	var c Cluster
@@ -87,7 +86,7 @@ func (s *System) apply(w http.ResponseWriter, r *http.Request) {
 		return s.clusters.Put(tx, c.RuntimeID, c)
 	})
 	if err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
+		contract.Error(w, http.StatusInternalServerError, "%v", err)
 		return
 	}
 	shown := s.view(r, c)
@@ -95,7 +94,7 @@ func (s *System) apply(w http.ResponseWriter, r *http.Request) {
 		// The answer contains the initial status of the reconciliation, even if it takes no time.
 		shown["status"] = Pending
 	}
-	answer.JSON(w, http.StatusOK, shown)
+	contract.JSON(w, http.StatusOK, shown)
 }
 
 func (s *System) next(tx *journal.Tx, old Cluster, exists bool, in Cluster, instanceID string) Cluster {

@@ -3,7 +3,7 @@ package reconciler
 import (
 	"net/http"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
+	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
@@ -36,16 +36,13 @@ func (s *System) setFailure(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if f.InstanceID == "" {
-		answer.Error(w, http.StatusBadRequest, "instanceId is empty, use an instance id, a runtime id, or * for all")
+		contract.Error(w, http.StatusBadRequest, "instanceId is empty, use an instance id, a runtime id, or * for all")
 		return
 	}
 	if f.Status != Failed && f.Status != ErrorRetryable {
-		answer.Error(w, http.StatusBadRequest, "status %q is not allowed, use %s or %s", f.Status, Failed, ErrorRetryable)
+		contract.Error(w, http.StatusBadRequest, "status %q is not allowed, use %s or %s", f.Status, Failed, ErrorRetryable)
 		return
 	}
-	if err := s.Update(func(tx *journal.Tx) error { return s.failures.Put(tx, f.InstanceID, f) }); err != nil {
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-		return
-	}
-	answer.JSON(w, http.StatusOK, f)
+	err := s.Update(func(tx *journal.Tx) error { return s.failures.Put(tx, f.InstanceID, f) })
+	contract.Reply(w, err, http.StatusOK, f)
 }

@@ -4,17 +4,14 @@ package reconciler
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/schedule"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -72,7 +69,7 @@ type Problem struct {
 	Reason    string `json:"reason"`
 }
 
-var errNotFound = errors.New("cluster not found")
+var errNotFound = &contract.StatusError{Status: http.StatusNotFound, Message: "cluster not found"}
 
 // System is the simulator.
 type System struct {
@@ -81,7 +78,7 @@ type System struct {
 	now      func() time.Time
 	clusters *journal.Table[Cluster]
 	failures *journal.Table[Failure]
-	due      schedule.Queue
+	due      journal.Queue
 }
 
 // New opens the simulator's journal at path ("" keeps all data in memory).
@@ -116,7 +113,7 @@ func (s *System) Handler() http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.settle(); err != nil {
-			answer.Error(w, http.StatusInternalServerError, "%v", err)
+			contract.Error(w, http.StatusInternalServerError, "%v", err)
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -183,7 +180,7 @@ func (c Cluster) past(now time.Time) []Change {
 func (s *System) view(r *http.Request, c Cluster) map[string]any {
 	base := s.cfg.ExternalURL
 	if base == "" {
-		base = answer.BaseURL(r)
+		base = contract.BaseURL(r)
 	}
 	status := c.current(s.now())
 	var failures []Problem // null in every other status, as the real server answers
@@ -198,14 +195,7 @@ func (s *System) view(r *http.Request, c Cluster) map[string]any {
 }
 
 func (s *System) reply(w http.ResponseWriter, r *http.Request, c Cluster, err error) {
-	switch {
-	case errors.Is(err, errNotFound):
-		answer.Error(w, http.StatusNotFound, "cluster not found")
-	case err != nil:
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-	default:
-		answer.JSON(w, http.StatusOK, s.view(r, c))
-	}
+	contract.Reply(w, err, http.StatusOK, s.view(r, c))
 }
 
 func (s *System) status(w http.ResponseWriter, r *http.Request) {
@@ -213,7 +203,7 @@ func (s *System) status(w http.ResponseWriter, r *http.Request) {
 	if text := r.PathValue("version"); err == nil && text != "" {
 		version, parseErr := strconv.ParseInt(text, 10, 64)
 		if parseErr != nil {
-			answer.Error(w, http.StatusBadRequest, "configuration version %q is not a number", text)
+			contract.Error(w, http.StatusBadRequest, "configuration version %q is not a number", text)
 			return
 		}
 		if !slices.Contains(c.Versions, version) {
@@ -243,13 +233,13 @@ func (s *System) setStatus(w http.ResponseWriter, r *http.Request) {
 	var body struct {
 		Status string `json:"status"`
 	}
-	if err := answer.Decode(r, maxBody, &body); err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
+	if err := contract.Decode(r, maxBody, &body); err != nil {
+		contract.Error(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 	if !slices.Contains(statuses, body.Status) {
 		contract.Violation(r, "status: must be one of %v", statuses)
-		answer.Error(w, http.StatusBadRequest, "status %q is unknown", body.Status)
+		contract.Error(w, http.StatusBadRequest, "status %q is unknown", body.Status)
 		return
 	}
 	c, err := s.change(r.PathValue("id"), func(c *Cluster, now time.Time) {
@@ -288,7 +278,7 @@ func (s *System) delete(w http.ResponseWriter, r *http.Request) {
 		// The answer contains the initial status of the deletion, even if it takes no time.
 		body := s.view(r, c)
 		body["status"] = DeletePending
-		answer.JSON(w, http.StatusOK, body)
+		contract.JSON(w, http.StatusOK, body)
 		return
 	}
 	s.reply(w, r, c, err)
@@ -300,7 +290,7 @@ func (s *System) statusChanges(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("offset"); text != "" {
 		offset, err := time.ParseDuration(text)
 		if err != nil {
-			answer.Error(w, http.StatusBadRequest, "offset %q is not a duration such as 168h", text)
+			contract.Error(w, http.StatusBadRequest, "offset %q is not a duration such as 168h", text)
 			return
 		}
 		since = now.Add(-offset)
@@ -321,5 +311,5 @@ func (s *System) statusChanges(w http.ResponseWriter, r *http.Request) {
 			list = append(list, map[string]any{"started": change.At.UTC(), "duration": int64(end.Sub(change.At)), "status": change.Status})
 		}
 	}
-	answer.JSON(w, http.StatusOK, map[string]any{"statusChanges": list})
+	contract.JSON(w, http.StatusOK, map[string]any{"statusChanges": list})
 }

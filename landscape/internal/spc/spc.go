@@ -5,13 +5,10 @@ package spc
 import (
 	"cmp"
 	_ "embed" // schemas of the requests
-	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
@@ -57,7 +54,7 @@ var (
 	cancelSchema = contract.MustSchema(cancelDocument)
 )
 
-var errUnknown = errors.New("there is no maintenance event of this orchestration")
+var errUnknown = &contract.StatusError{Status: http.StatusNotFound, Message: "there is no maintenance event of this orchestration"}
 
 // System is the simulator.
 type System struct {
@@ -89,21 +86,11 @@ func (s *System) Handler() http.Handler {
 // read decodes and validates the body of a call.
 func read(w http.ResponseWriter, r *http.Request, schema *contract.Schema) (Event, bool) {
 	var in Event
-	err := contract.Query(r)
-	if err == nil {
-		err = contract.ContentType(r, "application/json")
+	if err := contract.Query(r); err != nil {
+		contract.Error(w, http.StatusBadRequest, "%v", err)
+		return in, false
 	}
-	var data []byte
-	if err == nil {
-		data, err = schema.Body(r, answer.MaxBody)
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &in)
-	}
-	if err != nil {
-		answer.Error(w, http.StatusBadRequest, "%v", err)
-	}
-	return in, err == nil
+	return in, schema.Read(w, r, &in)
 }
 
 func (s *System) create(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +108,7 @@ func (s *System) create(w http.ResponseWriter, r *http.Request) {
 		in.CreatedAt, in.ChangedAt = now, now
 		return s.events.Put(tx, in.OrchestrationID, in)
 	})
-	reply(w, http.StatusCreated, in, err)
+	contract.Reply(w, err, http.StatusCreated, in)
 }
 
 // merged sets the members in changes, and keeps the others.
@@ -139,17 +126,6 @@ func merged(tenants, changes []Tenant) []Tenant {
 		have.EventState = cmp.Or(t.EventState, have.EventState)
 	}
 	return tenants
-}
-
-func reply(w http.ResponseWriter, status int, e Event, err error) {
-	switch {
-	case errors.Is(err, errUnknown):
-		answer.Error(w, http.StatusNotFound, "%v", err)
-	case err != nil:
-		answer.Error(w, http.StatusInternalServerError, "%v", err)
-	default:
-		answer.JSON(w, status, e)
-	}
 }
 
 // update updates the given instances and keeps the others of the event.
@@ -193,5 +169,5 @@ func (s *System) change(w http.ResponseWriter, id string, f func(*Event)) {
 		e.ChangedAt = s.now().UTC()
 		return s.events.Put(tx, id, e)
 	})
-	reply(w, http.StatusOK, e, err)
+	contract.Reply(w, err, http.StatusOK, e)
 }

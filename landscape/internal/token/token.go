@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/answer"
 	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
@@ -41,7 +40,7 @@ func (i *Issuer) Issue(subject string) string {
 
 // Subject returns the subject of the request's bearer token, and false if the token is missing, foreign, changed or expired.
 func (i *Issuer) Subject(r *http.Request) (string, bool) {
-	parts := strings.Split(answer.Bearer(r), ".")
+	parts := strings.Split(contract.Bearer(r), ".")
 	if len(parts) != 3 || !hmac.Equal([]byte(i.sign(parts[0]+"."+parts[1])), []byte(parts[2])) {
 		return "", false
 	}
@@ -134,7 +133,7 @@ func (i *Issuer) Write(w http.ResponseWriter, subject, scope string) {
 	if scope != "" {
 		body["scope"] = scope
 	}
-	answer.JSON(w, http.StatusOK, body)
+	contract.JSON(w, http.StatusOK, body)
 }
 
 // Refuse answers with an error in the format of RFC 6749 section 5.2.
@@ -142,5 +141,5 @@ func Refuse(w http.ResponseWriter, status int, code, description string) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Basic realm="landscape"`)
 	}
-	answer.JSON(w, status, map[string]any{"error": code, "error_description": description})
+	contract.JSON(w, status, map[string]any{"error": code, "error_description": description})
 }

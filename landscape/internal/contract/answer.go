@@ -1,5 +1,4 @@
-// Package answer decodes JSON requests and encodes JSON answers.
-package answer
+package contract
 
 import (
 	"encoding/json"
@@ -29,6 +28,32 @@ func JSON(w http.ResponseWriter, status int, v any) {
 // Error writes {"error": message}.
 func Error(w http.ResponseWriter, status int, format string, args ...any) {
 	JSON(w, status, map[string]string{"error": fmt.Sprintf(format, args...)})
+}
+
+// StatusError is an error with a status, which Reply uses.
+type StatusError struct {
+	Status  int
+	Message string
+}
+
+// Error returns the message.
+func (e *StatusError) Error() string { return e.Message }
+
+// Reply writes body with that status, or no body if it is nil. It writes an error like Error, with its status if it is a StatusError,
+// otherwise with 500.
+func Reply(w http.ResponseWriter, err error, status int, body any) {
+	switch {
+	case err != nil:
+		status = http.StatusInternalServerError
+		if e, ok := errors.AsType[*StatusError](err); ok {
+			status = e.Status
+		}
+		Error(w, status, "%v", err)
+	case body == nil:
+		w.WriteHeader(status)
+	default:
+		JSON(w, status, body)
+	}
 }
 
 // Body reads the whole body. It returns ErrTooLarge for more than limit bytes.

@@ -1,13 +1,12 @@
-// Package schedule determines what is due. The simulators check it when a request arrives, so they need no timer and a test can move the
-// clock.
-package schedule
+package journal
 
 import (
 	"container/heap"
 	"time"
 )
 
-// Queue contains ids ordered by time. It is not safe for concurrent use; its owner's lock protects it. The zero value is empty.
+// Queue contains ids ordered by the time when they are due. The simulators check it when a request arrives, so they need no timer and a test
+// can move the clock. It is not safe for concurrent use; its owner's lock protects it. The zero value is empty.
 type Queue struct{ items items }
 
 // Add makes id due at that time. An id can be added several times.

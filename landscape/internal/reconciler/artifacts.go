@@ -1,6 +1,4 @@
-// Package artifacts simulates the public store of Kyma's artifacts: the list of components of each version
-// (docs/contracts/reconciler.md#components).
-package artifacts
+package reconciler
 
 import (
 	_ "embed" // for the list of components
@@ -13,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// Name is the name of the system and the first part of its paths.
-const Name = "artifacts"
+// ArtifactsName is the name of the store of artifacts and the first part of its paths.
+const ArtifactsName = "artifacts"
 
 // components is the component list of every version.
 //
@@ -26,15 +24,16 @@ type Release struct {
 	Version string `json:"version"`
 }
 
-// System is the simulator. Development artifacts exist for every pull request and every commit on the main branch.
-type System struct {
+// Artifacts simulates the public store of Kyma's artifacts: the list of components of each version
+// (docs/contracts/reconciler.md#components). Development artifacts exist for every pull request and every commit on the main branch.
+type Artifacts struct {
 	*journal.Store
 	releases *journal.Table[Release]
 }
 
-// New opens the simulator's journal at path ("" keeps all data in memory) and publishes releases.
-func New(path string, releases ...string) (*System, error) {
-	s := &System{releases: journal.NewTable[Release]("release")}
+// NewArtifacts opens the simulator's journal at path ("" keeps all data in memory) and publishes releases.
+func NewArtifacts(path string, releases ...string) (*Artifacts, error) {
+	s := &Artifacts{releases: journal.NewTable[Release]("release")}
 	store, err := journal.Open(path, s.releases)
 	if err != nil {
 		return nil, err
@@ -58,42 +57,42 @@ func New(path string, releases ...string) (*System, error) {
 }
 
 // Handler serves the paths under /artifacts.
-func (s *System) Handler() http.Handler {
+func (s *Artifacts) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /artifacts/kyma-prow-artifacts/{version}/kyma-components.yaml", s.released)
 	mux.HandleFunc("GET /artifacts/kyma-development-artifacts/{version}/kyma-components.yaml", s.development)
 	return mux
 }
 
-func (s *System) released(w http.ResponseWriter, r *http.Request) {
+func (s *Artifacts) released(w http.ResponseWriter, r *http.Request) {
 	var ok bool
 	s.View(func() { _, ok = s.releases.Get(r.PathValue("version")) })
-	serve(w, r, ok)
+	serveComponents(w, r, ok)
 }
 
-var onDemand = regexp.MustCompile(`^(PR-[0-9]+|main-[0-9a-f]{6,40})$`)
+var developmentVersion = regexp.MustCompile(`^(PR-[0-9]+|main-[0-9a-f]{6,40})$`)
 
-func (*System) development(w http.ResponseWriter, r *http.Request) {
-	serve(w, r, onDemand.MatchString(r.PathValue("version")))
+func (*Artifacts) development(w http.ResponseWriter, r *http.Request) {
+	serveComponents(w, r, developmentVersion.MatchString(r.PathValue("version")))
 }
 
-// serve answers like the store, which is public and rejects unknown credentials.
-func serve(w http.ResponseWriter, r *http.Request, ok bool) {
+// serveComponents answers like the store, which is public and rejects unknown credentials.
+func serveComponents(w http.ResponseWriter, r *http.Request, ok bool) {
 	switch {
 	case contract.Query(r) != nil:
-		refuse(w, http.StatusBadRequest, "InvalidArgument")
+		refuseXML(w, http.StatusBadRequest, "InvalidArgument")
 	case r.Header.Get("Authorization") != "":
 		contract.Violation(r, "header Authorization: the store is public, credentials go to a foreign system")
-		refuse(w, http.StatusUnauthorized, "AuthenticationRequired")
+		refuseXML(w, http.StatusUnauthorized, "AuthenticationRequired")
 	case !ok:
-		refuse(w, http.StatusNotFound, "NoSuchKey")
+		refuseXML(w, http.StatusNotFound, "NoSuchKey")
 	default:
 		w.Header().Set("Content-Type", "text/yaml")
 		_, _ = w.Write(components)
 	}
 }
 
-func refuse(w http.ResponseWriter, status int, code string) {
+func refuseXML(w http.ResponseWriter, status int, code string) {
 	w.Header().Set("Content-Type", "application/xml; charset=UTF-8")
 	w.WriteHeader(status)
 	_ = xml.NewEncoder(w).Encode(struct {
