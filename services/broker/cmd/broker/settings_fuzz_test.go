@@ -4,11 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kyma-project/keb/libs/service/servicetest"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func FuzzSettings(f *testing.F) {
-	servicetest.Settings(f, func() any { return &config{} }, map[string]string{
+	testkit.FuzzSettings(f, func() error { return service.LoadEnv(&config{}) }, map[string]string{
 		"KEB_DATABASE_URL": "postgres://keb@127.0.0.1:1/keb", "KEB_OSB_USER": "keb", "KEB_OSB_PASSWORD": "keb",
 		"KEB_SEAL_KEYS": "k1:" + strings.Repeat("A", 43) + "=",
 	}, map[string]string{

@@ -3,11 +3,12 @@ package main
 import (
 	"testing"
 
-	"github.com/kyma-project/keb/libs/service/servicetest"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func FuzzSettings(f *testing.F) {
-	servicetest.Settings(f, func() any { return &config{} }, map[string]string{
+	testkit.FuzzSettings(f, func() error { return service.LoadEnv(&config{}) }, map[string]string{
 		"KEB_DATABASE_URL": "postgres://keb@127.0.0.1:1/keb",
 	}, map[string]string{
 		"DATABASE_URL": "postgres://keb@127.0.0.1:1/keb", "STAGE_KEYS": "CANARY-that-is-no-key", "ACCESS_SESSION_KEY": "CANARY-that-is-no-key",

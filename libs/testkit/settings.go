@@ -1,19 +1,16 @@
-// Package servicetest provides tests of the settings of services.
-package servicetest
+package testkit
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/kyma-project/keb/libs/service"
 )
 
-// Settings fuzzes one setting of a service, as a value or in a file. The setting must be accepted, or the error must name a variable and
-// contain no secret. newSettings creates the struct that service.LoadEnv fills. needed holds the other required variables, and seeds
-// the first variables to try, without the prefix KEB_.
-func Settings(f *testing.F, newSettings func() any, needed, seeds map[string]string) {
+// FuzzSettings fuzzes one setting of a service, as a value or in a file. The setting must be accepted, or the error must name a variable
+// and contain no secret. load reads the settings from the environment. needed holds the other required variables, and seeds the first
+// variables to try, without the prefix KEB_.
+func FuzzSettings(f *testing.F, load func() error, needed, seeds map[string]string) {
 	for name, value := range seeds {
 		f.Add(name, value, false)
 		f.Add(name, value, true)
@@ -36,21 +33,21 @@ func Settings(f *testing.F, newSettings func() any, needed, seeds map[string]str
 		} else {
 			t.Setenv(name, value)
 		}
-		err := service.LoadEnv(newSettings())
+		err := load()
 		if err == nil {
 			return
 		}
 		if !strings.Contains(err.Error(), "KEB_") {
 			t.Errorf("%s: the error contains no variable: %v", name, err)
 		}
-		if secret(name) && len(value) > 12 && strings.Contains(err.Error(), value) {
+		if isSecret(name) && len(value) > 12 && strings.Contains(err.Error(), value) {
 			t.Errorf("%s: the error contains the secret: %v", name, err)
 		}
 	})
 }
 
-// secret reports whether a variable contains a secret, by its name.
-func secret(name string) bool {
+// isSecret reports whether a variable contains a secret, by its name.
+func isSecret(name string) bool {
 	for _, end := range []string{"PASSWORD", "SECRET", "KEYS", "KEY"} {
 		if strings.HasSuffix(name, end) {
 			return true
