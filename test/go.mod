@@ -16,6 +16,7 @@ require (
 	github.com/kyma-project/keb/libs v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs/osb/osbtest v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs/postgres v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/libs/tracing/otlp v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs/worker/contract v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/broker v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/btp-manager v0.0.0-00010101000000-000000000000
@@ -189,8 +190,8 @@ require (
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp v1.46.0 // indirect
 	go.opentelemetry.io/otel/metric v1.46.0 // indirect
 	go.opentelemetry.io/otel/sdk v1.46.0 // indirect
-	go.opentelemetry.io/otel/trace v1.46.0 // indirect
-	go.opentelemetry.io/proto/otlp v1.11.0 // indirect
+	go.opentelemetry.io/otel/trace v1.46.0
+	go.opentelemetry.io/proto/otlp v1.11.0
 	go.uber.org/atomic v1.11.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect
@@ -207,7 +208,7 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260819154853-08b0e4226688 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260831171406-18b4a7587f8a // indirect
 	google.golang.org/grpc v1.83.2 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
+	google.golang.org/protobuf v1.36.12
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
@@ -246,3 +247,5 @@ replace github.com/kyma-project/keb/libs/postgres => ../libs/postgres
 replace github.com/kyma-project/keb/libs/worker/contract => ../libs/worker/contract
 
 replace github.com/kyma-project/keb/libs/osb/osbtest => ../libs/osb/osbtest
+
+replace github.com/kyma-project/keb/libs/tracing/otlp => ../libs/tracing/otlp

@@ -25,7 +25,7 @@ const (
 )
 
 // traced makes keb up send its spans soon.
-func traced(c *testkit.Traces) harness.Options {
+func traced(c *harness.Traces) harness.Options {
 	return harness.Options{Env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL(), "OTEL_BSP_SCHEDULE_DELAY=200"}}
 }
 
@@ -55,7 +55,7 @@ func putTraced(t *testing.T, sys *harness.System, o *harness.Order, header http.
 
 func TestTracing_Restart_KeepsOneTrace(t *testing.T) {
 	t.Parallel()
-	collector := testkit.CollectTraces(t)
+	collector := harness.CollectTraces(t)
 	sys := harness.Start(t, traced(collector))
 	id, secret := harness.NewCanary(), harness.NewCanary()
 	order := harness.Azure()
@@ -91,16 +91,16 @@ func TestTracing_Restart_KeepsOneTrace(t *testing.T) {
 		}
 	}
 
-	calls := slices.DeleteFunc(slices.Clone(spans), func(s testkit.Span) bool { return s.Service != "keb-worker-edp" || s.Kind != "client" })
+	calls := slices.DeleteFunc(slices.Clone(spans), func(s harness.Span) bool { return s.Service != "keb-worker-edp" || s.Kind != "client" })
 	if len(calls) < 3 || len(named(calls, "POST /namespaces/{namespace}/dataTenants")) != 1 {
-		t.Fatalf("there are %d calls of EDP:\n%s", len(calls), testkit.Tree(spans))
+		t.Fatalf("there are %d calls of EDP:\n%s", len(calls), harness.SpanTree(spans))
 	}
 	want := []string{
 		"process keb.command.edp.EDP_Registration", "step EDP_Registration", "stage create_runtime", "operation provision",
 		"PUT /v2/service_instances/{instance_id}",
 	}
 	for _, call := range calls {
-		if diff := cmp.Diff(want, testkit.Ancestors(spans, call)[1:]); diff != "" {
+		if diff := cmp.Diff(want, harness.Ancestors(spans, call)[1:]); diff != "" {
 			t.Errorf("above %q: %s", call.Name, diff)
 		}
 	}
@@ -114,7 +114,7 @@ func TestTracing_Restart_KeepsOneTrace(t *testing.T) {
 		t.Errorf("Check_Runtime is %d steps", len(looks))
 	}
 	for _, service := range []string{"keb-broker", "keb-orchestrator", "keb-worker-edp", "keb-worker-avs", "keb-worker-provisioner", "keb-landscape"} {
-		if !slices.ContainsFunc(spans, func(s testkit.Span) bool { return s.Service == service }) {
+		if !slices.ContainsFunc(spans, func(s harness.Span) bool { return s.Service == service }) {
 			t.Errorf("%s has no part in the trace", service)
 		}
 	}
@@ -127,7 +127,7 @@ func TestTracing_Restart_KeepsOneTrace(t *testing.T) {
 		t.Errorf("the spans hold the %v", names)
 	}
 	if file := os.Getenv("KEB_E2E_TRACE"); file != "" {
-		if err := os.WriteFile(file, []byte(testkit.Tree(spans)), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(harness.SpanTree(spans)), 0o600); err != nil {
 			t.Error(err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestTracing_Restart_KeepsOneTrace(t *testing.T) {
 
 func TestTracing_Killed_KeepsOneTrace(t *testing.T) {
 	t.Parallel()
-	collector := testkit.CollectTraces(t)
+	collector := harness.CollectTraces(t)
 	sys := harness.Start(t, traced(collector))
 	sys.Fault("edp", outage)
 	order := harness.Azure()
@@ -149,18 +149,18 @@ func TestTracing_Killed_KeepsOneTrace(t *testing.T) {
 	sys.PollEnd(order, operation, osb.StateSucceeded, limit)
 	sys.Stop()
 	traces := map[string]bool{}
-	about := slices.DeleteFunc(collector.Spans(), func(s testkit.Span) bool { return s.Attributes["keb.operation.id"] != operation })
+	about := slices.DeleteFunc(collector.Spans(), func(s harness.Span) bool { return s.Attributes["keb.operation.id"] != operation })
 	for _, s := range about {
 		traces[s.TraceID] = true
 	}
 	if len(traces) != 1 || len(named(about, "operation provision")) != 1 || len(named(about, "stage create_runtime")) != 1 {
-		t.Errorf("the operation is in %d traces:\n%s", len(traces), testkit.Tree(about))
+		t.Errorf("the operation is in %d traces:\n%s", len(traces), harness.SpanTree(about))
 	}
 }
 
 func TestTracing_NoCollector_OperationsSucceed(t *testing.T) {
 	t.Parallel()
-	collector := testkit.CollectTraces(t)
+	collector := harness.CollectTraces(t)
 	collector.Refuse(http.StatusServiceUnavailable)
 	sys := harness.Start(t, traced(collector))
 	order := harness.Azure()
@@ -177,17 +177,17 @@ func TestTracing_NoCollector_OperationsSucceed(t *testing.T) {
 	}
 }
 
-func named(spans []testkit.Span, name string) []testkit.Span {
-	return slices.DeleteFunc(slices.Clone(spans), func(s testkit.Span) bool { return s.Name != name })
+func named(spans []harness.Span, name string) []harness.Span {
+	return slices.DeleteFunc(slices.Clone(spans), func(s harness.Span) bool { return s.Name != name })
 }
 
-func children(spans, parents []testkit.Span, name string) []testkit.Span {
-	return slices.DeleteFunc(named(spans, name), func(s testkit.Span) bool {
-		return !slices.ContainsFunc(parents, func(p testkit.Span) bool { return p.ID == s.ParentID })
+func children(spans, parents []harness.Span, name string) []harness.Span {
+	return slices.DeleteFunc(named(spans, name), func(s harness.Span) bool {
+		return !slices.ContainsFunc(parents, func(p harness.Span) bool { return p.ID == s.ParentID })
 	})
 }
 
-func valuesOf(spans []testkit.Span, attribute string) []string {
+func valuesOf(spans []harness.Span, attribute string) []string {
 	values := make([]string, len(spans))
 	for i, s := range spans {
 		values[i] = s.Attributes[attribute]

@@ -10,6 +10,7 @@ require (
 	github.com/kyma-project/keb/landscape v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs/postgres v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/libs/tracing/otlp v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs/worker/contract v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/broker v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/services/jobs v0.0.0-00010101000000-000000000000
@@ -63,8 +64,8 @@ require (
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
-	github.com/pressly/goose/v3 v3.28.0 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
+	github.com/pressly/goose/v3 v3.28.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
@@ -125,3 +126,5 @@ replace github.com/kyma-project/keb/libs/postgres => ../../libs/postgres
 replace github.com/kyma-project/keb/libs/worker/contract => ../../libs/worker/contract
 
 replace github.com/kyma-project/keb/libs/osb/osbtest => ../../libs/osb/osbtest
+
+replace github.com/kyma-project/keb/libs/tracing/otlp => ../../libs/tracing/otlp

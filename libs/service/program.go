@@ -24,6 +24,8 @@ type Program[C any] struct {
 	Commands map[string]func(ctx context.Context, log *slog.Logger) error
 	// Arguments handles the arguments after the flags, instead of Commands.
 	Arguments func(args []string) error
+	// Traces creates the exporter of traces, for example otlp.New; without one the program sends none.
+	Traces tracing.ExporterFunc
 	// Start creates the parts of the process, which run after it has returned nil.
 	Start func(ctx context.Context, cfg *C, p *Process) error
 	// Check is called for -check-config with a valid configuration; nil prints that it is valid.
@@ -55,7 +57,7 @@ func (g Program[C]) Run(ctx context.Context, log *slog.Logger, args []string, ou
 	if err := errors.Join(LoadEnv(cfg), tracing.Check()); err != nil {
 		return err
 	}
-	traces, err := tracing.New(ctx, tracing.Config{Log: log})
+	traces, err := tracing.New(ctx, tracing.Config{Log: log, Exporter: g.Traces})
 	if err != nil {
 		return err
 	}

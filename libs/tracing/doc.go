@@ -1,6 +1,6 @@
-// Package tracing sends OpenTelemetry spans to a collector, by OTLP over HTTP. It
-// is off unless the standard environment variables name a collector. If it is off,
-// there is no provider, no goroutine and no span.
+// Package tracing sends OpenTelemetry spans to a collector. It is off unless the
+// standard environment variables name a collector, and the program has an exporter
+// (package otlp). If it is off, there is no provider, no goroutine and no span.
 //
 // Nothing is global. New creates the exporter, and Provider creates the provider of
 // one service, which the service passes to its parts. A part without a provider

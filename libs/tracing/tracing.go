@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -16,8 +15,13 @@ import (
 // closeTimeout is the time for sending waiting spans when the process ends.
 const closeTimeout = 5 * time.Second
 
+// ExporterFunc creates what sends spans to the collector. Package otlp has the one of KEB's services.
+type ExporterFunc func(ctx context.Context) (sdk.SpanExporter, error)
+
 // Config configures an Exporter in addition to the environment.
 type Config struct {
+	// Exporter is required for tracing. If it is nil, New logs a warning when the environment names a collector.
+	Exporter ExporterFunc
 	// Log receives a message when the collector rejects spans, and when it accepts them again. It may be nil.
 	Log *slog.Logger
 	// Together is for several services in one process: each keeps its own name and ignores OTEL_SERVICE_NAME.
@@ -31,7 +35,7 @@ type Exporter struct {
 	batch sdk.SpanProcessor
 }
 
-// New reads the environment. It returns nil if tracing is off or no collector is set. Spans wait in a queue with a limit. If it is full
+// New reads the environment. It returns nil if tracing is off, no collector is set, or there is no exporter. Spans wait in a queue with a limit. If it is full
 // because the collector is slow or unavailable, spans are dropped. No caller waits for the collector. The error reports every invalid
 // variable. The caller must call Close.
 //
@@ -50,7 +54,11 @@ func New(ctx context.Context, cfg Config) (*Exporter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	collector, err := otlptracehttp.New(ctx)
+	if cfg.Exporter == nil {
+		cfg.Log.Warn("tracing is off: a collector is set, but this program has no exporter; add otlp.New of libs/tracing/otlp to its main function")
+		return nil, nil
+	}
+	collector, err := cfg.Exporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}

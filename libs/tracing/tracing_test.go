@@ -1,7 +1,6 @@
 package tracing_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +24,6 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/tracing"
 )
-
-const limit = 30 * time.Second
 
 // silence removes variables of the machine from the environment.
 func silence(t *testing.T) {
@@ -66,57 +63,75 @@ func TestNew_NoCollector_ReturnsNil(t *testing.T) {
 	}
 }
 
-func TestProvider_Spans_HaveServiceName(t *testing.T) {
-	silence(t)
-	collector := testkit.CollectTraces(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL())
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=keb%20one")
-	t.Setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
-	e, err := tracing.New(t.Context(), tracing.Config{Together: true})
+// fakeExporter stores spans.
+type fakeExporter struct{ spans []sdk.ReadOnlySpan }
+
+func (e *fakeExporter) ExportSpans(_ context.Context, spans []sdk.ReadOnlySpan) error {
+	e.spans = append(e.spans, spans...)
+	return nil
+}
+
+func (e *fakeExporter) Shutdown(context.Context) error { return nil }
+
+// exported returns the service of each span that create makes, by the name of the span.
+func exported(t *testing.T, cfg tracing.Config, create func(e *tracing.Exporter)) map[string]string {
+	t.Helper()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+	var fake fakeExporter
+	cfg.Exporter = func(context.Context) (sdk.SpanExporter, error) { return &fake, nil }
+	e, err := tracing.New(t.Context(), cfg)
 	require.NoError(t, err)
-	for _, service := range []string{"keb-broker", "keb-worker-avs"} {
-		_, span := tracing.TracerOf(e.Provider(service, "1"), "x").Start(t.Context(), "of "+service)
-		span.End()
-	}
+	create(e)
 	e.Close()
 	services := map[string]string{}
-	for _, s := range collector.Spans() {
-		services[s.Name] = s.Service
+	for _, s := range fake.spans {
+		service, _ := s.Resource().Set().Value("service.name")
+		services[s.Name()] = service.AsString()
 	}
-	want := map[string]string{"of keb-broker": "keb-broker", "of keb-worker-avs": "keb-worker-avs"}
-	if diff := cmp.Diff(want, services); diff != "" {
-		t.Error(diff)
-	}
-	for _, h := range collector.Headers() {
-		if h.Get("X-Tenant") != "keb one" {
-			t.Errorf("headers are %v", h)
+	return services
+}
+
+func TestProvider_Spans_HaveServiceName(t *testing.T) {
+	silence(t)
+	t.Setenv("OTEL_SERVICE_NAME", "ignored")
+	got := exported(t, tracing.Config{Together: true}, func(e *tracing.Exporter) {
+		for _, service := range []string{"keb-broker", "keb-worker-avs"} {
+			_, span := tracing.TracerOf(e.Provider(service, "1"), "x").Start(t.Context(), "of "+service)
+			span.End()
 		}
-	}
-	if !bytes.Contains(collector.Raw(), []byte("deployment.environment")) {
-		t.Error("the attributes of OTEL_RESOURCE_ATTRIBUTES are missing")
+	})
+	want := map[string]string{"of keb-broker": "keb-broker", "of keb-worker-avs": "keb-worker-avs"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 
 func TestProvider_ServiceNameVariable_IsUsed(t *testing.T) {
 	silence(t)
-	collector := testkit.CollectTraces(t)
-	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", collector.URL()+"/v1/traces")
 	t.Setenv("OTEL_SERVICE_NAME", "our-broker")
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
 	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0")
-	e, err := tracing.New(t.Context(), tracing.Config{})
+	got := exported(t, tracing.Config{}, func(e *tracing.Exporter) {
+		tracer := tracing.TracerOf(e.Provider("keb-broker", ""), "x")
+		_, root := tracer.Start(t.Context(), "dropped by the sampler")
+		root.End()
+		caller := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true})
+		_, child := tracer.Start(trace.ContextWithRemoteSpanContext(t.Context(), caller), "requested by the caller")
+		child.End()
+	})
+	if diff := cmp.Diff(map[string]string{"requested by the caller": "our-broker"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNew_NoExporter_LogsWarning(t *testing.T) {
+	silence(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
+	var book testkit.Log
+	e, err := tracing.New(t.Context(), tracing.Config{Log: slog.New(slog.NewTextHandler(&book, nil))})
 	require.NoError(t, err)
-	tracer := tracing.TracerOf(e.Provider("keb-broker", ""), "x")
-	_, root := tracer.Start(t.Context(), "dropped by the sampler")
-	root.End()
-	caller := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled, Remote: true})
-	_, child := tracer.Start(trace.ContextWithRemoteSpanContext(t.Context(), caller), "asked for by the caller")
-	child.End()
-	e.Close()
-	spans := collector.Spans()
-	if len(spans) != 1 || spans[0].Name != "asked for by the caller" || spans[0].Service != "our-broker" {
-		t.Errorf("spans are %+v", spans)
+	if text := book.String(); e != nil || strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "libs/tracing/otlp") {
+		t.Errorf("the exporter is %v, the log:\n%s", e, text)
 	}
 }
 
@@ -166,67 +181,6 @@ func TestNew_InvalidVariables_AreNamed(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestExporter_CollectorRejects_DropsSpans(t *testing.T) {
-	silence(t)
-	collector := testkit.CollectTraces(t)
-	collector.Refuse(http.StatusBadRequest)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL())
-	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20s3cr3t-value")
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "5")
-	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
-	var book testkit.Log
-	e, err := tracing.New(t.Context(), tracing.Config{Log: slog.New(slog.NewTextHandler(&book, nil))})
-	require.NoError(t, err)
-	tracer := tracing.TracerOf(e.Provider("keb-broker", ""), "x")
-	end := func() {
-		_, span := tracer.Start(t.Context(), "span")
-		span.End()
-	}
-	testkit.Eventually(t, limit, "many refusals", func() bool {
-		end()
-		return collector.Refused() > 5
-	})
-	collector.Refuse(0)
-	testkit.Eventually(t, limit, "a span", func() bool {
-		end()
-		return len(collector.Spans()) > 0
-	})
-	testkit.Eventually(t, limit, "a word that it works again", func() bool { return strings.Contains(book.String(), "takes spans again") })
-	e.Close()
-	text := book.String()
-	if n := strings.Count(text, "does not take spans"); n != 1 || !strings.Contains(text, "400 Bad Request") || strings.Contains(text, "s3cr3t") {
-		t.Errorf("%d complaints:\n%s", n, text)
-	}
-}
-
-func TestClose_SilentCollector_DoesNotWait(t *testing.T) {
-	silence(t)
-	release := make(chan struct{})
-	arrived := make(chan struct{}, 10)
-	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		arrived <- struct{}{}
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
-	}))
-	defer silent.Close()
-	defer close(release)
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", silent.URL)
-	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60000")
-	t.Setenv("OTEL_BSP_EXPORT_TIMEOUT", "60000")
-	e, err := tracing.New(t.Context(), tracing.Config{})
-	require.NoError(t, err)
-	_, span := tracing.TracerOf(e.Provider("keb-broker", ""), "x").Start(t.Context(), "span")
-	span.End()
-	start := time.Now()
-	e.Close()
-	if took := time.Since(start); took > limit {
-		t.Errorf("it took %s", took)
-	}
-	<-arrived
 }
 
 // recorder returns a tracer and the recorder of its spans.

@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/tlsfiles"
+	"github.com/kyma-project/keb/libs/tracing"
 )
 
 // environment is the configuration of Main. service.Main reads KEB_LOG_FORMAT and KEB_LOG_LEVEL.
@@ -126,18 +127,24 @@ func (e Env) Answer(questions ...Question) {
 //	KEB_WORKER_DRAIN_TIMEOUT  time limit for running steps after the signal; default 20s
 //	KEB_LOG_FORMAT            json or text
 //	KEB_LOG_LEVEL             debug, info, warn or error
-//	OTEL_*                    destination of traces, see package tracing; default off
+//	OTEL_*                    destination of traces, see package tracing; default off; requires Program.Traces
 //
 // With the flag -check-config it validates the configuration, prints it without secrets, and exits.
 func Main(name, version string, steps func(ctx context.Context, env Env) ([]Step, error)) {
-	single(Program{Name: name, Version: version, Steps: steps}).Main()
+	Program{Name: name, Version: version, Steps: steps}.Main()
 }
 
-// Program is one of the workers in a binary. Steps creates its steps like the function that is passed to Main.
+// Program is a worker, alone in a binary or with others. Steps creates its steps like the function that is passed to Main.
 type Program struct {
 	Name, Version string
 	Steps         func(ctx context.Context, env Env) ([]Step, error)
+	// Traces creates the exporter of traces, for example otlp.New of libs/tracing/otlp; without one the process sends none. Workers in
+	// one process share the exporter of the first that has one.
+	Traces tracing.ExporterFunc
 }
+
+// Main is the function Main with all settings of a program.
+func (p Program) Main() { single(p).Main() }
 
 // MainOf is Main for a binary with several workers. The arguments name the workers that run in this process. With one name the
 // environment is that of Main. With several, each worker logs on as its own user, worker-<name>, whose password is in a variable such as
@@ -145,7 +152,7 @@ type Program struct {
 func MainOf(binary string, all ...Program) { several(binary, all).Main() }
 
 func single(only Program) service.Program[environment] {
-	return program(ServicePrefix+only.Name, func(args []string) ([]Program, error) {
+	return program(ServicePrefix+only.Name, only.Traces, func(args []string) ([]Program, error) {
 		if len(args) > 0 {
 			return nil, fmt.Errorf("argument %q: only flags are allowed, see -help", args[0])
 		}
@@ -154,7 +161,11 @@ func single(only Program) service.Program[environment] {
 }
 
 func several(binary string, all []Program) service.Program[environment] {
-	return program(binary, func(args []string) ([]Program, error) {
+	var traces tracing.ExporterFunc
+	if i := slices.IndexFunc(all, func(p Program) bool { return p.Traces != nil }); i >= 0 {
+		traces = all[i].Traces
+	}
+	return program(binary, traces, func(args []string) ([]Program, error) {
 		var chosen []Program
 		names := make([]string, len(all))
 		for i, p := range all {
@@ -178,10 +189,10 @@ func several(binary string, all []Program) service.Program[environment] {
 }
 
 // program runs the workers that choose selects by the arguments.
-func program(name string, choose func(args []string) ([]Program, error)) service.Program[environment] {
+func program(name string, traces tracing.ExporterFunc, choose func(args []string) ([]Program, error)) service.Program[environment] {
 	var chosen []Program
 	return service.Program[environment]{
-		Name: name,
+		Name: name, Traces: traces,
 		Arguments: func(args []string) (err error) {
 			chosen, err = choose(args)
 			return err

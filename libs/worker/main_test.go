@@ -47,7 +47,7 @@ func TestCheckConfig_Valid_PrintsNoSecrets(t *testing.T) {
 	t.Setenv("KEB_STAGE_KEYS", stageKey)
 	t.Setenv("KEB_WORKER_CONCURRENCY", "7")
 	var out bytes.Buffer
-	require.NoError(t, single(Program{"hello", "1.0.0", hellos}).Run(t.Context(), testkit.Logger(t), []string{"-check-config"}, &out))
+	require.NoError(t, single(Program{Name: "hello", Version: "1.0.0", Steps: hellos}).Run(t.Context(), testkit.Logger(t), []string{"-check-config"}, &out))
 	for _, want := range []string{`"worker": "hello"`, `"Hello"`, `nats://***@nats.example:4222,nats://two:4222`, `"concurrency": 7`, `"drainTimeout": "20s"`, `"stageKeys": "(set)"`} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("output lacks %s:\n%s", want, out.String())
@@ -86,7 +86,7 @@ func TestMain_InvalidConfiguration_FailsBeforeStart(t *testing.T) {
 			if args == nil {
 				args = []string{"-check-config"}
 			}
-			err := single(Program{"hello", "1.0.0", steps}).Run(t.Context(), testkit.Logger(t), args, io.Discard)
+			err := single(Program{Name: "hello", Version: "1.0.0", Steps: steps}).Run(t.Context(), testkit.Logger(t), args, io.Discard)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -111,7 +111,7 @@ func TestMain_Started_ServesStepsMetricsHealth(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- single(Program{"hello", "1.0.0", hellos}).Run(ctx, testkit.Logger(t), nil, io.Discard)
+		ended <- single(Program{Name: "hello", Version: "1.0.0", Steps: hellos}).Run(ctx, testkit.Logger(t), nil, io.Discard)
 	}()
 
 	b, err := bus.Connect(t.Context(), bus.Config{URL: server.URL()}, bus.Deps{})
@@ -148,9 +148,10 @@ func TestMain_Started_ServesStepsMetricsHealth(t *testing.T) {
 // workers is a binary with several programs.
 func workers() service.Program[environment] {
 	steps := func(context.Context, Env) ([]Step, error) { return []Step{hello{}}, nil }
-	return several("step-worker", []Program{{"hello", "1.0.0", steps}, {"good-bye", "1.0.0", steps}, {"broken", "1.0.0", func(context.Context, Env) ([]Step, error) {
-		return nil, errors.New("no url")
-	}}})
+	broken := func(context.Context, Env) ([]Step, error) { return nil, errors.New("no url") }
+	return several("step-worker", []Program{
+		{Name: "hello", Version: "1.0.0", Steps: steps}, {Name: "good-bye", Version: "1.0.0", Steps: steps}, {Name: "broken", Version: "1.0.0", Steps: broken},
+	})
 }
 
 func TestMainOf_Arguments_NameWorkers(t *testing.T) {

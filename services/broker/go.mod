@@ -13,6 +13,7 @@ require (
 	github.com/kyma-project/keb/libs v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs/osb/osbtest v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs/postgres v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/libs/tracing/otlp v0.0.0-00010101000000-000000000000
 	github.com/prometheus/client_golang v1.25.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/stretchr/testify v1.12.1
@@ -127,3 +128,5 @@ replace github.com/kyma-project/keb/libs => ../../libs
 replace github.com/kyma-project/keb/libs/postgres => ../../libs/postgres
 
 replace github.com/kyma-project/keb/libs/osb/osbtest => ../../libs/osb/osbtest
+
+replace github.com/kyma-project/keb/libs/tracing/otlp => ../../libs/tracing/otlp

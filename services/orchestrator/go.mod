@@ -10,6 +10,7 @@ require (
 	github.com/jmoiron/sqlx v1.4.0
 	github.com/kyma-project/keb/libs v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs/postgres v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/libs/tracing/otlp v0.0.0-00010101000000-000000000000
 	github.com/nats-io/nats.go v1.55.0
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2
 	github.com/prometheus/client_golang v1.25.0
@@ -114,3 +115,5 @@ require (
 replace github.com/kyma-project/keb/libs => ../../libs
 
 replace github.com/kyma-project/keb/libs/postgres => ../../libs/postgres
+
+replace github.com/kyma-project/keb/libs/tracing/otlp => ../../libs/tracing/otlp

@@ -7,6 +7,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/kyma-project/keb/landscape v0.0.0-00010101000000-000000000000
 	github.com/kyma-project/keb/libs v0.0.0-00010101000000-000000000000
+	github.com/kyma-project/keb/libs/tracing/otlp v0.0.0-00010101000000-000000000000
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
@@ -78,3 +79,5 @@ require (
 replace github.com/kyma-project/keb/libs => ../../libs
 
 replace github.com/kyma-project/keb/landscape => ../../landscape
+
+replace github.com/kyma-project/keb/libs/tracing/otlp => ../../libs/tracing/otlp

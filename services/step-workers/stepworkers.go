@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/libs/tracing/otlp"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/avs"
 	"github.com/kyma-project/keb/services/step-workers/btp"
@@ -94,7 +95,7 @@ func Programs() []worker.Program {
 	var all []worker.Program
 	for _, k := range kinds() {
 		all = append(all, worker.Program{
-			Name: k.name, Version: service.Version(),
+			Name: k.name, Version: service.Version(), Traces: otlp.New,
 			Steps: func(_ context.Context, env worker.Env) ([]worker.Step, error) {
 				s, err := k.make(service.LoadEnv, extclient.Deps{Log: env.Log, Registerer: env.Registerer})
 				env.Answer(s.Questions...)

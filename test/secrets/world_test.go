@@ -55,7 +55,7 @@ type world struct {
 	database string // address, as the superuser
 	nats     *server.Server
 	recorder *recorder
-	traces   *testkit.Traces
+	traces   *harness.Traces
 	services map[string]harness.Service // from docker-compose.yml
 	running  map[string]*process
 	// more is the additional environment of replicas; brokers are the addresses of the OSB API.
@@ -106,7 +106,7 @@ func newWorld(t *testing.T, overlays string) *world {
 	t.Helper()
 	w := &world{
 		t: t, dir: filepath.Join(t.TempDir(), "data"), canaries: &vault{Canaries: harness.Canaries{}},
-		running: map[string]*process{}, more: map[string]map[string]string{}, osb: testkit.Addr(t), operator: testkit.Addr(t), traces: testkit.CollectTraces(t),
+		running: map[string]*process{}, more: map[string]map[string]string{}, osb: testkit.Addr(t), operator: testkit.Addr(t), traces: harness.CollectTraces(t),
 	}
 	w.brokers = []string{w.osb, testkit.Addr(t)}
 	for _, dir := range []string{"nats", "postgres"} {

@@ -12,6 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/tracing"
+	"github.com/kyma-project/keb/libs/tracing/otlp"
 )
 
 // Run runs the system until ctx ends, and prints its addresses and progress to out. Its errors are one line and say what to do.
@@ -37,7 +38,7 @@ func Run(ctx context.Context, cfg Config, out, screen io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	traces, err := tracing.New(ctx, tracing.Config{Log: log.With("component", "tracing"), Together: true})
+	traces, err := tracing.New(ctx, tracing.Config{Exporter: otlp.New, Log: log.With("component", "tracing"), Together: true})
 	if err != nil {
 		return err
 	}

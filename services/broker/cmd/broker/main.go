@@ -12,6 +12,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/tlsfiles"
+	"github.com/kyma-project/keb/libs/tracing/otlp"
 	"github.com/kyma-project/keb/services/broker"
 )
 
@@ -40,7 +41,8 @@ func main() {
 			"migrate": migrate,
 			"catalog": func(ctx context.Context, _ *slog.Logger) error { return catalog(ctx, os.Stdout) },
 		},
-		Start: start,
+		Traces: otlp.New,
+		Start:  start,
 	}.Main()
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/tlsfiles"
+	"github.com/kyma-project/keb/libs/tracing/otlp"
 	"github.com/kyma-project/keb/services/orchestrator"
 )
 
@@ -40,7 +41,7 @@ func main() { program().Main() }
 
 func program() service.Program[config] {
 	return service.Program[config]{
-		Name: "orchestrator", Commands: map[string]func(context.Context, *slog.Logger) error{"migrate": migrate}, Start: start,
+		Name: "orchestrator", Commands: map[string]func(context.Context, *slog.Logger) error{"migrate": migrate}, Traces: otlp.New, Start: start,
 	}
 }
 

@@ -1,4 +1,4 @@
-package testkit
+package harness
 
 import (
 	"compress/gzip"
@@ -188,8 +188,8 @@ func text(v *common.AnyValue) string {
 	return ""
 }
 
-// Tree formats spans as a tree in the order of their start, with their start relative to the first span and their duration.
-func Tree(spans []Span) string {
+// SpanTree formats spans as a tree in the order of their start, with their start relative to the first span and their duration.
+func SpanTree(spans []Span) string {
 	sorted := slices.Clone(spans)
 	slices.SortStableFunc(sorted, func(a, b Span) int { return a.Start.Compare(b.Start) })
 	known, below := map[string]bool{}, map[string][]Span{}
