@@ -32,15 +32,10 @@ type Details struct {
 	ExternalStatus string `json:"externalStatus,omitempty"`
 }
 
-// runtimes returns the location of a runtime.
-type runtimes interface {
-	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
-}
-
 type shared struct {
 	cfg      Config
 	avs      *client
-	runtimes runtimes
+	runtimes *provisioner.Client
 }
 
 // Steps creates the steps of the worker.

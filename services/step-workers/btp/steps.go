@@ -1,7 +1,6 @@
 package btp
 
 import (
-	"context"
 	"time"
 
 	"github.com/kyma-project/keb/libs/extclient"
@@ -29,17 +28,12 @@ type Details struct {
 	CleanupLeft *left `json:"cleanupLeft,omitempty"`
 }
 
-// runtimes returns the kubeconfig of a runtime.
-type runtimes interface {
-	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
-}
-
 // shared has the dependencies of all steps.
 type shared struct {
 	cfg      Config
 	deps     extclient.Deps
 	now      func() time.Time
-	runtimes runtimes
+	runtimes *provisioner.Client
 }
 
 // Steps creates the steps of the worker.

@@ -41,20 +41,10 @@ type Details struct {
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 }
 
-// runtimes are the methods of the Runtime Provisioner that the steps need.
-type runtimes interface {
-	ProvisionRuntime(ctx context.Context, account, subaccount string, input RuntimeInput) (OperationStatus, error)
-	DeprovisionRuntime(ctx context.Context, account, runtimeID string) (string, error)
-	UpgradeShoot(ctx context.Context, account, runtimeID string, input UpgradeInput) (OperationStatus, error)
-	LastOperation(ctx context.Context, account, runtimeID string) (OperationStatus, error)
-	OperationStatus(ctx context.Context, account, operationID string, withKyma bool) (OperationStatus, error)
-	RuntimeStatus(ctx context.Context, account, runtimeID string) (RuntimeStatus, error)
-}
-
 // shared has the dependencies of all steps.
 type shared struct {
 	cfg      Config
-	runtimes runtimes
+	runtimes *Client
 	shoots   shoots
 	// director is nil if the search in the Director is disabled.
 	director *director

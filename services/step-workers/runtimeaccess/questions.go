@@ -22,17 +22,12 @@ const Name = "runtime"
 // component is the component of errors that no other system caused.
 const component = "runtime"
 
-// runtimes returns the kubeconfig of a runtime.
-type runtimes interface {
-	RuntimeStatus(ctx context.Context, account, runtimeID string) (provisioner.RuntimeStatus, error)
-}
-
 // shared has the dependencies of all answers.
 type shared struct {
 	cfg      Config
 	deps     extclient.Deps
 	log      *slog.Logger
-	runtimes runtimes
+	runtimes *provisioner.Client
 }
 
 // Questions creates the questions of the worker: event.AskCluster, event.AskBind and event.AskUnbind. The error of an answer contains its
