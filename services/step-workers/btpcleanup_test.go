@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
@@ -16,11 +19,11 @@ import (
 
 const btpCleanup = "BTPOperator_Cleanup"
 
-// btpLeft returns the number of service instances and bindings in all runtimes.
-func (w *world) btpLeft() (instances, bindings int64) {
+// btpLeft expects numbers of service instances and bindings in all runtimes.
+func (w *world) btpLeft(instances, bindings int64) {
 	w.t.Helper()
-	held := w.objects()
-	return held["runtimes/ServiceInstance"], held["runtimes/ServiceBinding"]
+	w.holds("runtimes/ServiceInstance", instances)
+	w.holds("runtimes/ServiceBinding", bindings)
 }
 
 // ofRuntime returns the path of an object in the API of op's runtime.
@@ -39,9 +42,7 @@ func TestCleanup_TrialSuspension_RemovesOnlyBTPObjects(t *testing.T) {
 	w.customerHas(op, "queue")
 	before := w.objects()
 	w.all([]string{btpCleanup}, op)
-	if instances, bindings := w.btpLeft(); instances+bindings != 0 {
-		t.Errorf("%d instances and %d bindings are left", instances, bindings)
-	}
+	w.btpLeft(0, 0)
 	after := w.objects()
 	for _, kind := range []string{"runtimes/Namespace", "runtimes/Secret"} {
 		if before[kind] != after[kind] || after[kind] == 0 {
@@ -83,9 +84,7 @@ func TestAccountCleanup_MissingKinds_AreIgnored(t *testing.T) {
 			if r.Outcome != succeeded {
 				t.Errorf("%s, %q, %+v", r.Outcome, r.Message, r.Error)
 			}
-			if instances, bindings := w.btpLeft(); instances != test.instances || bindings != test.bindings {
-				t.Errorf("%d instances and %d bindings are left, want %d and %d", instances, bindings, test.instances, test.bindings)
-			}
+			w.btpLeft(test.instances, test.bindings)
 		})
 	}
 }
@@ -135,18 +134,12 @@ func TestCleanup_RejectedDeletion_IsRetried(t *testing.T) {
 		}
 	}
 	// The other binding was deleted; instances wait for all bindings.
-	if instances, bindings := w.btpLeft(); instances != 2 || bindings != 1 {
-		t.Errorf("%d instances and %d bindings are left, want 2 and 1", instances, bindings)
-	}
+	w.btpLeft(2, 1)
 	if r := refuse("namespaces/default/serviceinstances/queue", http.StatusForbidden); r.Outcome != retry {
 		t.Errorf("refusing an instance: %s, %+v", r.Outcome, r.Error)
 	}
-	if instances, bindings := w.btpLeft(); instances != 1 || bindings != 0 {
-		t.Errorf("%d instances and %d bindings are left, want 1 and 0", instances, bindings)
-	}
-	if r := w.run(btpCleanup, op); r.Outcome != event.OutcomeSucceeded {
-		t.Errorf("at the end: %s, %+v", r.Outcome, r.Error)
-	}
+	w.btpLeft(1, 0)
+	w.expect(btpCleanup, op, event.OutcomeSucceeded)
 	w.noSecrets()
 }
 
@@ -168,14 +161,13 @@ func TestBTPCleanup_OperatorDoesNotAnswer_ReportsWhatWasLeft(t *testing.T) {
 	w := newWorld(t)
 	op := w.stuck()
 	op.FirstTried = 30*time.Minute - time.Second
-	if r := w.run(btpCleanup, op); r.Outcome != retry || r.Error != nil {
-		t.Fatalf("before 30 minutes: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(btpCleanup, op, waiting)
 	op.FirstTried = 30 * time.Minute
 	counted := w.run(btpCleanup, op)
-	if instances, bindings := w.btpLeft(); counted.Outcome != retry || instances != 2 || bindings != 1 {
-		t.Fatalf("after 30 minutes: %s, %d instances and %d bindings are left, want 2 and 1 until they are counted", counted.Outcome, instances, bindings)
+	if counted.Outcome != retry {
+		t.Fatalf("after 30 minutes: %s, want a count first", counted.Outcome)
 	}
+	w.btpLeft(2, 1)
 	op = counted.Then()
 	op.FirstTried = 30 * time.Minute
 	const want = "2 service instances and 1 service binding were left after 30m0s; their finalizers were removed"
@@ -185,9 +177,7 @@ func TestBTPCleanup_OperatorDoesNotAnswer_ReportsWhatWasLeft(t *testing.T) {
 		if r.Outcome != event.OutcomeNotCompleted || r.Error == nil || r.Error.Message != want {
 			t.Errorf("%s, %+v, want not completed: %s", r.Outcome, r.Error, want)
 		}
-		if instances, bindings := w.btpLeft(); instances+bindings != 0 {
-			t.Errorf("%d instances and %d bindings are left", instances, bindings)
-		}
+		w.btpLeft(0, 0)
 		if left := saved[map[string]any](t, r.Then(), "btp")["cleanupLeft"]; left != nil {
 			t.Errorf("saved is still %v", left)
 		}
@@ -207,9 +197,7 @@ func TestBTPCleanup_Suspension_GoesOnAfterTakingFinalizersAway(t *testing.T) {
 	if r = w.run(btpCleanup, op); r.Outcome != succeeded {
 		t.Errorf("%s, %+v", r.Outcome, r.Error)
 	}
-	if instances, bindings := w.btpLeft(); instances+bindings != 0 {
-		t.Errorf("%d instances and %d bindings are left", instances, bindings)
-	}
+	w.btpLeft(0, 0)
 }
 
 // The count of an earlier deprovisioning has no meaning for this one.
@@ -219,12 +207,8 @@ func TestBTPCleanup_CountOfEarlierOperation_IsIgnored(t *testing.T) {
 	op.FirstTried = 30 * time.Minute
 	op = w.run(btpCleanup, op).Then()
 	op.ID, op.FirstTried = "0193a3c5-0000-7000-8000-00000000aaaa", 0
-	if r := w.run(btpCleanup, op); r.Outcome != retry || r.Error != nil {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
-	if instances, bindings := w.btpLeft(); instances != 2 || bindings != 1 {
-		t.Errorf("%d instances and %d bindings are left, want 2 and 1", instances, bindings)
-	}
+	w.expect(btpCleanup, op, waiting)
+	w.btpLeft(2, 1)
 }
 
 func TestBTPCleanup_AccountCleanup_TriesOnce(t *testing.T) {
@@ -236,18 +220,12 @@ func TestBTPCleanup_AccountCleanup_TriesOnce(t *testing.T) {
 		"the list":       ofRuntime(t, op, services+"servicebindings"),
 		"a deletion":     ofRuntime(t, op, services+"namespaces/default/servicebindings/db"),
 	} {
-		w.door.fault.Store(&fault{prefix: prefix, status: http.StatusInternalServerError, body: "{}"})
-		if r := w.run(btpCleanup, op); r.Outcome != event.OutcomeNotCompleted || r.Error == nil {
+		if r := w.during(fault{prefix: prefix, status: http.StatusInternalServerError, body: "{}"}, btpCleanup, op); r.Outcome != event.OutcomeNotCompleted || r.Error == nil {
 			t.Errorf("%s is answered with 500: %s, %+v, want not completed", path, r.Outcome, r.Error)
 		}
-		w.door.fault.Store(nil)
 	}
-	if r := w.run(btpCleanup, op); r.Outcome != succeeded {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
-	if instances, bindings := w.btpLeft(); instances+bindings != 0 {
-		t.Errorf("%d instances and %d bindings are left", instances, bindings)
-	}
+	w.expect(btpCleanup, op, succeeded)
+	w.btpLeft(0, 0)
 }
 
 func TestBTPCleanup_ReadyRuntimeWithoutKubeconfig_IsTriedAgain(t *testing.T) {
@@ -263,4 +241,100 @@ func TestBTPCleanup_ReadyRuntimeWithoutKubeconfig_IsTriedAgain(t *testing.T) {
 		}
 	}
 	w.door.fault.Store(nil)
+}
+
+// runtimeKubeconfig returns the kubeconfig of op's runtime.
+func (w *world) runtimeKubeconfig(op workertest.Operation) string {
+	w.t.Helper()
+	d := saved[provisioner.Details](w.t, op, provisioner.Name)
+	client, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
+	require.NoError(w.t, err)
+	status, err := client.RuntimeStatus(w.t.Context(), op.Context.GlobalAccountID, d.RuntimeID)
+	require.NoError(w.t, err)
+	return status.Configuration.Kubeconfig
+}
+
+// runtime returns a client of op's runtime.
+func (w *world) runtime(op workertest.Operation) *kube.Client {
+	w.t.Helper()
+	runtime, err := kube.FromKubeconfig("runtime", []byte(w.runtimeKubeconfig(op)), 0, extclient.Deps{})
+	require.NoError(w.t, err)
+	w.t.Cleanup(runtime.Close)
+	return runtime
+}
+
+// customer adds a service instance with a binding to the runtime.
+func (w *world) customer(op workertest.Operation, finalizers ...any) {
+	w.t.Helper()
+	w.customerHas(op, "db", finalizers...)
+}
+
+func (w *world) customerHas(op workertest.Operation, name string, finalizers ...any) {
+	w.t.Helper()
+	runtime := w.runtime(op)
+	for kind, resource := range map[string]schema.GroupVersionResource{
+		"ServiceInstance": kube.ServiceInstances, "ServiceBinding": kube.ServiceBindings,
+	} {
+		meta := map[string]any{"name": name, "namespace": "default"}
+		if len(finalizers) > 0 {
+			meta["finalizers"] = finalizers
+		}
+		err := runtime.Create(w.t.Context(), resource, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "services.cloud.sap.com/v1", "kind": kind, "metadata": meta,
+		}})
+		require.NoError(w.t, err)
+	}
+}
+
+func TestClusterID_EveryAttempt_IsTheSame(t *testing.T) {
+	w := newWorld(t)
+	ids := map[any]bool{}
+	for range 2 {
+		ids[w.run("BTPOperatorOverrides", w.order()).Details["smClusterId"]] = true
+	}
+	op := w.all(provisioning, w.order())
+	ids[saved[map[string]any](t, op, "btp")["smClusterId"]] = true
+	if len(ids) != 1 || ids[nil] {
+		t.Errorf("cluster ids %v", ids)
+	}
+}
+
+func TestDeleteKymaResource_Missing_IsSkipped(t *testing.T) {
+	w := newWorld(t)
+	op := deprovision(w.order())
+	w.expect("Delete_Kyma_Resource", op, skipped)
+	w.expect("Check_Kyma_Resource_Deleted", op, succeeded)
+}
+
+func TestIASDeregistration_ServiceProviders_AreDeleted(t *testing.T) {
+	w := newWorld(t)
+	op := deprovision(w.order())
+	add := func(name string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, w.url+"/ias/service/sps",
+			strings.NewReader("company_id=global&sp_name="+strings.ReplaceAll(name, " ", "+")))
+		require.NoError(t, err)
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		req.SetBasicAuth("keb", "keb")
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		if resp.StatusCode >= 300 {
+			t.Fatalf("add %s: %d", name, resp.StatusCode)
+		}
+	}
+	add("SKR Grafana (instanceID: 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20)")
+	add("SKR Dex (instanceID: 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20)")
+	add("SKR Grafana (instanceID: another)")
+	before := w.system("ias").Objects
+	r := w.run("IAS_Deregistration", op)
+	after := w.system("ias").Objects
+	total := func(held map[string]int64) (n int64) {
+		for _, v := range held {
+			n += v
+		}
+		return n
+	}
+	if r.Outcome != succeeded || total(before)-total(after) != 2 {
+		t.Errorf("%s, %+v: %v became %v", r.Outcome, r.Error, before, after)
+	}
 }

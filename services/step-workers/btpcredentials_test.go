@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -113,9 +114,7 @@ func TestInject_Credentials_HaveBTPManagerFormat(t *testing.T) {
 	if diff := cmp.Diff(want, data); diff != "" || id == "" {
 		t.Errorf("data with the cluster id %q (-want +got):\n%s", id, diff)
 	}
-	if diff := cmp.Diff(brokerLabels, labels); diff != "" {
-		t.Errorf("labels (-want +got):\n%s", diff)
-	}
+	equal(t, "labels", brokerLabels, labels)
 	if annotations["Warning"] == "" {
 		t.Errorf("annotations %v do not warn", annotations)
 	}
@@ -129,10 +128,7 @@ func TestInject_Credentials_HaveBTPManagerFormat(t *testing.T) {
 
 func TestInject_NoRuntime_IsSkipped(t *testing.T) {
 	w := newWorld(t)
-	r := w.run(inject, w.order())
-	if r.Outcome != failed || !strings.Contains(r.Error.Message, "no kubeconfig") {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(inject, w.order(), failed, "no kubeconfig")
 }
 
 func TestInject_OtherManager_IsOverwrittenAndLogged(t *testing.T) {
@@ -157,9 +153,7 @@ func TestInject_OtherManager_IsOverwrittenAndLogged(t *testing.T) {
 			if _, left := data["other"]; left || len(data) != 5 || data["clientid"] != canary+"-id" {
 				t.Errorf("it has %d keys, the customer's among them %t", len(data), left)
 			}
-			if diff := cmp.Diff(brokerLabels, labels); diff != "" {
-				t.Errorf("labels (-want +got):\n%s", diff)
-			}
+			equal(t, "labels", brokerLabels, labels)
 			w.noSecrets()
 		})
 	}
@@ -172,19 +166,14 @@ func TestInject_CustomerSecret_IsNotChanged(t *testing.T) {
 	w.putBTPSecret(op, map[string]any{label: "true"}, nil)
 	for name, run := range map[string]workertest.Operation{"provisioning": op, "update": w.update(op, "u-1")} {
 		run.Remembered = map[string][]byte{provisioner.KubeconfigKey: []byte(w.runtimeKubeconfig(op))}
-		r := w.run(inject, run)
-		if r.Outcome != skipped || !strings.Contains(r.Message, label) {
-			t.Errorf("%s: %s, %q, %+v", name, r.Outcome, r.Message, r.Error)
-		}
+		w.expect(inject, run, skipped, label)
 		if _, _, data := w.btpSecret(op); data["clientid"] != "mine" || len(data) != 2 {
 			t.Errorf("%s: the Secret has %d keys and client id %q", name, len(data), data["clientid"])
 		}
 	}
 	// Any other value of the label has no effect.
 	w.putBTPSecret(op, map[string]any{label: "false"}, nil)
-	if r := w.run(inject, op); r.Outcome != succeeded {
-		t.Errorf("%s, %q, %+v", r.Outcome, r.Message, r.Error)
-	}
+	w.expect(inject, op, succeeded)
 	if _, _, data := w.btpSecret(op); data["clientid"] != canary+"-id" {
 		t.Errorf("client id %q", data["clientid"])
 	}
@@ -226,9 +215,7 @@ func TestCredentials_Invalid_ErrorNamesMembers(t *testing.T) {
 			}
 		})
 	}
-	if n := w.objects()["runtimes/Secret"]; n != 0 {
-		t.Errorf("%d secrets are in the runtime", n)
-	}
+	w.holds("runtimes/Secret", 0)
 	w.noSecrets()
 }
 
@@ -257,12 +244,80 @@ func TestWithdraw_OwnCluster_RemovesOnlyOurSecret(t *testing.T) {
 	} {
 		w.putBTPSecret(op, test.labels, nil)
 		for range 2 {
-			if r := w.run("BTPOperator_Cleanup", w.ownCluster(op)); r.Outcome != succeeded {
-				t.Errorf("%s: %s, %+v", name, r.Outcome, r.Error)
-			}
+			w.expect("BTPOperator_Cleanup", w.ownCluster(op), succeeded)
 		}
 		if stays := w.objects()["runtimes/Secret"] == 1; stays != test.stays {
 			t.Errorf("%s: it remains %t, want %t", name, stays, test.stays)
 		}
 	}
+}
+
+// runtimeIDs matches the ids of runtimes in paths.
+var runtimeIDs = regexp.MustCompile(`/k8s/runtimes/[^/]+/`)
+
+// goldenRuntime compares the requests to the runtime that are sent while f runs.
+func (w *world) goldenRuntime(name string, f func()) {
+	w.t.Helper()
+	w.rewritten = func(text string) string {
+		return assigned.ReplaceAllString(runtimeIDs.ReplaceAllString(text, "/k8s/runtimes/RUNTIME/"), `"$1": "ASSIGNED"`)
+	}
+	w.goldenOf("runtimes_"+name, "/k8s/runtimes", f)
+}
+
+func TestRuntimeCredentials_RequestsAreGolden(t *testing.T) {
+	w := newWorld(t)
+	op := w.reached()
+	kubeconfig := w.runtimeKubeconfig(op)
+	w.goldenRuntime("azure_provision", func() { op = w.all([]string{inject}, op) })
+	update := w.update(op, "u-1")
+	update.Remembered = memoryWith(kubeconfig)
+	w.goldenRuntime("azure_update", func() { w.all([]string{inject}, update) })
+	w.putBTPSecret(op, map[string]any{"app.kubernetes.io/managed-by": "helm"}, map[string]any{"immutable": true})
+	w.goldenRuntime("azure_update_immutable", func() { w.all([]string{inject}, update) })
+	// Neither the details nor the runtime contain a cluster id.
+	upgrade := w.upgrade(op, event.UpgradeKyma, "k-1")
+	upgrade.Remembered = memoryWith(kubeconfig)
+	delete(upgrade.Details, "btp")
+	w.goldenRuntime("azure_upgradeKyma", func() { w.all([]string{"BTPOperatorOverrides"}, upgrade) })
+}
+
+func TestRuntimeCleanup_RequestsAreGolden(t *testing.T) {
+	for name, change := range map[string]func(*workertest.Operation){
+		"azure_deprovision":            func(*workertest.Operation) {},
+		"trial_suspension":             func(op *workertest.Operation) { op.Plan.Name, op.Temporary = "trial", true },
+		"azure_deprovision_finalizers": func(op *workertest.Operation) { op.FirstTried = 30 * time.Minute },
+		"azure_deprovision_account":    func(op *workertest.Operation) { op.UserAgent = "accountcleanup-job" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			op := deprovision(w.reached())
+			change(&op)
+			w.customerHas(op, "db", "services.cloud.sap.com/sap-btp-finalizer")
+			w.goldenRuntime(name, func() {
+				r := w.run(btpCleanup, op)
+				if op.FirstTried > 0 { // it counted the remaining objects
+					next := r.Then()
+					next.FirstTried = op.FirstTried
+					w.run(btpCleanup, next)
+				}
+			})
+		})
+	}
+}
+
+func TestRuntimeCleanup_OwnCluster_RequestsAreGolden(t *testing.T) {
+	w := newWorld(t)
+	op := w.all([]string{inject}, w.reached())
+	own := w.ownCluster(op)
+	w.goldenRuntime("own_cluster_deprovision", func() { w.all([]string{btpCleanup}, own) })
+}
+
+func TestRuntimeAccess_RequestsAreGolden(t *testing.T) {
+	w := newWorld(t)
+	at := w.accessOf(w.reached())
+	w.goldenRuntime("azure_bind", func() {
+		_, err := w.bind(at, "b-1", 600)
+		require.NoError(t, err)
+	})
+	w.goldenRuntime("azure_unbind", func() { require.NoError(t, w.unbind(at, "b-1")) })
 }

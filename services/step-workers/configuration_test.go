@@ -2,7 +2,6 @@ package stepworkers_test
 
 import (
 	"encoding/json"
-	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -10,11 +9,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -41,78 +38,30 @@ type recorded struct {
 	Kubeconfig string
 }
 
-// record returns the bodies of the Reconciler's clusters while f runs.
-func (w *world) record(f func()) []recorded {
-	w.t.Helper()
-	var mu sync.Mutex
-	var got []recorded
-	next := w.door.next
-	w.door.next = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost && r.URL.Path == "/reconciler/v1/clusters" {
-			body, _ := io.ReadAll(r.Body)
-			var c recorded
-			if err := json.Unmarshal(body, &c); err != nil {
-				w.t.Error(err)
-			}
-			mu.Lock()
-			got = append(got, c)
-			mu.Unlock()
-			r.Body = io.NopCloser(strings.NewReader(string(body)))
-		}
-		next.ServeHTTP(rw, r)
-	})
-	f()
-	w.door.next = next
-	mu.Lock()
-	defer mu.Unlock()
-	return got
-}
+// record returns the configurations that the Reconciler receives while f runs.
+func (w *world) record(f func()) []recorded { return configurations[recorded](w, f) }
 
-func TestConfiguration_Overrides_AreFromAllSteps(t *testing.T) {
-	w := newWorld(t)
-	got := w.record(func() { w.all(provisioning, w.order()) })
-	if len(got) != 1 {
-		t.Fatalf("%d clusters were applied, want 1", len(got))
-	}
-	if !strings.Contains(got[0].Kubeconfig, "clusters") {
-		t.Error("the kubeconfig is missing")
-	}
-	have := map[string]any{}
-	for _, c := range got[0].KymaConfig.Components {
-		for _, entry := range c.Configuration {
-			have[c.Component+" "+entry.Key] = entry.Value
-			if entry.Key == "manager.secret.clientsecret" && !entry.Secret {
-				t.Error("a secret override is not marked as secret")
-			}
+// configurations returns the bodies of the Reconciler's clusters while f runs.
+func configurations[T any](w *world, f func()) []T {
+	w.t.Helper()
+	var list []T
+	for _, c := range w.calls(f) {
+		if c.method == http.MethodPost && c.path == "/reconciler/v1/clusters" {
+			var body T
+			require.NoError(w.t, json.Unmarshal(c.body, &body))
+			list = append(list, body)
 		}
 	}
-	for key, want := range map[string]any{
-		"btp-operator manager.secret.clientsecret": canary + "-secret",
-		"btp-operator global.domainName":           "c-1a2b3c4.kyma.example.com",
-		"istio global.tracing.enabled":             true,
-		"istio global.registry.token":              "simulated-registry-token",
-	} {
-		if have[key] != want {
-			t.Errorf("%s is %v, want %v", key, have[key], want)
-		}
-	}
-	if _, ok := have["cluster-essentials manager.secret.clientsecret"]; ok {
-		t.Error("a component got the overrides of another")
-	}
+	return list
 }
 
 func TestOverrides_PlanWithoutAny_Fails(t *testing.T) {
 	w := newWorld(t)
 	op := w.order()
 	op.Details, op.Parameters = nil, map[string]any{"kymaVersion": "9.9.9"}
-	r := w.run("Overrides_From_Secrets_And_Config_Step", op)
-	if r.Outcome != failed || !strings.Contains(r.Error.Message, "overrides-version-9.9.9=true") {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Overrides_From_Secrets_And_Config_Step", op, failed, "overrides-version-9.9.9=true")
 	op.Parameters = map[string]any{"kymaVersion": "1=true,x"}
-	if r := w.run("Overrides_From_Secrets_And_Config_Step", op); r.Outcome != failed || !strings.Contains(r.Error.Message, "kymaVersion") {
-		t.Errorf("a version that is not a valid label: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Overrides_From_Secrets_And_Config_Step", op, failed, "kymaVersion")
 }
 
 func TestConfiguration_MissingCredentials_IsNotApplied(t *testing.T) {
@@ -120,10 +69,7 @@ func TestConfiguration_MissingCredentials_IsNotApplied(t *testing.T) {
 	op := w.order()
 	got := w.record(func() {
 		op = w.all([]string{"Provision_Initialization", resolve, "Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig"}, op)
-		r := w.run("Create_Cluster_Configuration", op)
-		if r.Outcome != failed || !strings.Contains(r.Error.Message, "manager.secret.clientid") {
-			t.Errorf("%s, %+v", r.Outcome, r.Error)
-		}
+		w.expect("Create_Cluster_Configuration", op, failed, "manager.secret.clientid")
 	})
 	if len(got) != 0 {
 		t.Error("it was applied")
@@ -136,9 +82,7 @@ func TestStageMemory_Lost_RepeatsStage(t *testing.T) {
 	lost := op
 	lost.LostMemory = true
 	for _, name := range []string{"Inject_BTP_Operator_Credentials", "Create_Cluster_Configuration"} {
-		if r := w.run(name, lost); r.Outcome != event.OutcomeStageLost {
-			t.Errorf("%s: %s, %+v", name, r.Outcome, r.Error)
-		}
+		w.expect(name, lost, event.OutcomeStageLost)
 	}
 }
 
@@ -163,14 +107,9 @@ func TestCheckConfiguration_Timeout_DeregistersCluster(t *testing.T) {
 	w := newWorld(t)
 	op := w.all(upTo("Create_Cluster_Configuration", provisioning), w.order())
 	op.FirstTried = 2 * time.Hour
-	r := w.run("Check_Cluster_Configuration", op)
-	if r.Outcome != failed || r.Error.Reason != "err_keb_timeout" {
-		t.Fatalf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Check_Cluster_Configuration", op, failed, "err_keb_timeout")
 	w.advance(takes)
-	if n := w.objects()["reconciler/cluster"]; n != 0 {
-		t.Errorf("%d clusters remain registered", n)
-	}
+	w.holds("reconciler/cluster", 0)
 }
 
 func TestCheckConfiguration_Failure_NamesComponent(t *testing.T) {
@@ -255,13 +194,9 @@ func TestGetKubeconfig_OwnCluster_UsesOrder(t *testing.T) {
 		t.Fatalf("%s, %+v", r.Outcome, r.Error)
 	}
 	want := map[string]any{"runtimeId": provisioner.OwnRuntimeID("5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20")}
-	if diff := cmp.Diff(want, r.Details); diff != "" {
-		t.Errorf("saved (-want +got):\n%s", diff)
-	}
+	equal(t, "saved", want, r.Details)
 	for _, name := range []string{"Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription"} {
-		if r := w.run(name, deprovision(op)); r.Outcome != skipped {
-			t.Errorf("%s: %s", name, r.Outcome)
-		}
+		w.expect(name, deprovision(op), skipped)
 	}
 	w.noSecrets()
 }
@@ -284,9 +219,7 @@ func TestGetKubeconfig_ExecOrFiles_IsRejected(t *testing.T) {
 	op := w.order()
 	op.Plan.Name = "own_cluster"
 	op.Credentials = map[string]any{event.CredentialsKubeconfig: map[string]any{"kubeconfig": "{" + canary}}
-	if r := w.run("Get_Kubeconfig", op); r.Outcome != failed {
-		t.Errorf("garbage: %s", r.Outcome)
-	}
+	w.expect("Get_Kubeconfig", op, failed)
 	w.noSecrets()
 }
 
@@ -309,9 +242,7 @@ func TestProcesses_EveryStep_HasOneWorker(t *testing.T) {
 	if err != nil || len(want) == 0 {
 		t.Fatalf("%d steps are in the process files, %v", len(want), err)
 	}
-	if diff := cmp.Diff(want, w.workers); diff != "" {
-		t.Errorf("workers of steps (-want +got):\n%s", diff)
-	}
+	equal(t, "workers of steps", want, w.workers)
 }
 
 var processStep = regexp.MustCompile(`(?m)name: *(\S+)\s+worker: *(\S+)`)

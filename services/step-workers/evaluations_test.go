@@ -5,11 +5,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/avs"
 )
@@ -23,9 +20,7 @@ func TestAVSRemoval_OneFails_RemovesTheOther(t *testing.T) {
 	}
 	const name = "De-provision_AVS_Evaluations"
 	for status, want := range map[int]string{http.StatusServiceUnavailable: "retry", http.StatusForbidden: "failed"} {
-		w.door.fault.Store(&fault{prefix: "/avs/api/v2/evaluationmetadata/" + strconv.FormatInt(d.InternalID, 10), status: status})
-		r := w.run(name, op)
-		w.door.fault.Store(nil)
+		r := w.during(fault{prefix: "/avs/api/v2/evaluationmetadata/" + strconv.FormatInt(d.InternalID, 10), status: status}, name, op)
 		if string(r.Outcome) != want {
 			t.Errorf("status %d: %s, want %s", status, r.Outcome, want)
 		}
@@ -33,62 +28,10 @@ func TestAVSRemoval_OneFails_RemovesTheOther(t *testing.T) {
 		if left := saved[avs.Details](t, op, avs.Name); left.ExternalID != 0 || left.FormerExternalID != 0 || left.InternalID != 0 || left.FormerInternalID != d.InternalID {
 			t.Errorf("status %d: saved %+v", status, left)
 		}
-		if n := w.objects()["avs/evaluation"]; n != 1 {
-			t.Errorf("status %d: %d evaluations, want the internal one", status, n)
-		}
+		w.holds("avs/evaluation", 1)
 	}
 	w.all([]string{name}, op)
-	if n := w.objects()["avs/evaluation"]; n != 0 {
-		t.Errorf("%d evaluations are left", n)
-	}
-}
-
-func TestExternalEvaluation_Trial_IsSkipped(t *testing.T) {
-	w := newWorld(t)
-	op := w.order()
-	op.Plan.Name = "trial"
-	for _, name := range []string{"AVS_Create_Internal_Eval_Step", "AVS_Create_External_Eval_Step"} {
-		_, op = w.finish(name, op)
-	}
-	if n := w.objects()["avs/evaluation"]; n != 1 {
-		t.Errorf("%d evaluations, want 1", n)
-	}
-	w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
-	if n := w.objects()["avs/evaluation"]; n != 0 {
-		t.Errorf("%d evaluations are left", n)
-	}
-}
-
-func TestEvaluations_Content_DescribesInstance(t *testing.T) {
-	w := newWorld(t)
-	w.all(provisioning, w.order())
-	var list struct {
-		Data []map[string]any `json:"data"`
-	}
-	w.admin(http.MethodGet, "/avs/objects", nil, &list)
-	urls, tags := map[any]any{}, 0
-	for _, body := range list.Data {
-		urls[body["check_type"]] = body["url"]
-		if t, ok := body["tags"].([]any); ok {
-			tags += len(t)
-		}
-	}
-	if urls["HTTPSGET"] != "https://healthz.c-1a2b3c4.kyma.example.com/healthz/ready" || urls[""] != "" {
-		t.Errorf("addresses %v in %+v", urls, list)
-	}
-	if tags < 2 {
-		t.Errorf("%d tags, want at least shoot and region", tags)
-	}
-}
-
-// A1: the collection cannot be read, so the provisioning must not try, and a lost answer leaves one evaluation.
-func TestEvaluations_LookUpIsOff_AreFoundByTheirSavedID(t *testing.T) {
-	w := newWorld(t)
-	op := w.all([]string{"AVS_Create_Internal_Eval_Step", "AVS_Create_External_Eval_Step"}, w.order())
-	w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
-	if n := w.objects()["avs/evaluation"]; n != 0 {
-		t.Errorf("%d evaluations are left", n)
-	}
+	w.holds("avs/evaluation", 0)
 }
 
 func TestEvaluations_LookUpIsOn_AreFoundByName(t *testing.T) {
@@ -99,25 +42,10 @@ func TestEvaluations_LookUpIsOn_AreFoundByName(t *testing.T) {
 		w.run(name, op) // the result is lost
 		op = w.all([]string{name}, op)
 	}
-	if n := w.created()["avs/evaluation"]; n != 2 {
-		t.Errorf("%d evaluations were created, want 2", n)
-	}
+	w.made("avs/evaluation", 2)
 	op.Details = nil
 	w.all([]string{"De-provision_AVS_Evaluations"}, deprovision(op))
-	if n := w.objects()["avs/evaluation"]; n != 0 {
-		t.Errorf("%d evaluations are left", n)
-	}
-}
-
-func TestEvaluations_WithoutURL_StepsAreSkipped(t *testing.T) {
-	steps, err := avs.Steps(avs.Config{}, extclient.Deps{})
-	require.NoError(t, err)
-	for _, step := range steps {
-		r := workertest.Run(t, step, workertest.Operation{Worker: avs.Name})
-		if r.Outcome != skipped || r.Message != "avs has no URL (KEB_AVS_URL): skipped" {
-			t.Errorf("%s: %s, %q", step.Name(), r.Outcome, r.Message)
-		}
-	}
+	w.holds("avs/evaluation", 0)
 }
 
 // planned returns an order of a plan with the data that these workers need.

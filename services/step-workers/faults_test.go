@@ -154,9 +154,7 @@ func TestSteps_LostAnswers_CreateOnce(t *testing.T) {
 				continue
 			}
 			w.build(w.url)
-			w.door.fault.Store(&fault{prefix: talk.prefix, status: http.StatusInternalServerError, after: true})
-			r := w.run(name, op)
-			w.door.fault.Store(nil)
+			r := w.during(fault{prefix: talk.prefix, status: http.StatusInternalServerError, after: true}, name, op)
 			if r.Outcome != retry {
 				t.Errorf("%s, answer of %s lost: %s, want retry (%+v)", name, talk.prefix, r.Outcome, r.Error)
 			}

@@ -42,9 +42,7 @@ func FuzzAnswersOfExternalSystems(f *testing.F) {
 		w.t, w.texts = t, nil
 		w.build(w.url)
 		op := operation(talk.step)
-		w.door.fault.Store(&fault{prefix: talk.prefix, status: 200 + int(status)%400, body: body})
-		r := w.run(talk.step, op)
-		w.door.fault.Store(nil)
+		r := w.during(fault{prefix: talk.prefix, status: 200 + int(status)%400, body: body}, talk.step, op)
 		switch r.Outcome {
 		case retry:
 			if r.RetryAfter <= 0 {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,9 +19,11 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
@@ -28,6 +31,8 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
+	"github.com/kyma-project/keb/services/step-workers/internal/kube"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 // Clients of our own clusters keep idle connections.
@@ -211,6 +216,33 @@ func (w *world) run(name string, op workertest.Operation) workertest.Result {
 	return r
 }
 
+// waiting is a retry without an error.
+const waiting event.Outcome = "waiting"
+
+// expect runs a step once, and expects an outcome and texts in its message or error. A retry must have an error.
+func (w *world) expect(name string, op workertest.Operation, want event.Outcome, texts ...string) {
+	w.t.Helper()
+	r := w.run(name, op)
+	got, said := r.Outcome, r.Message
+	switch {
+	case r.Error != nil:
+		said = r.Error.Component + " (" + r.Error.Reason + "): " + r.Error.Message
+	case got == retry:
+		got = waiting
+	}
+	if got != want || slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(said, text) }) {
+		w.t.Errorf("%s: %s, %q, want %s and %q", name, got, said, want, texts)
+	}
+}
+
+// during runs a step once while a system fails.
+func (w *world) during(f fault, name string, op workertest.Operation) workertest.Result {
+	w.t.Helper()
+	w.door.fault.Store(&f)
+	defer w.door.fault.Store(nil)
+	return w.run(name, op)
+}
+
 // finish repeats a step until it is done, as the orchestrator does with retry.scope step, and keeps the stage memory
 // between its retries.
 func (w *world) finish(name string, op workertest.Operation) (workertest.Result, workertest.Operation) {
@@ -377,6 +409,29 @@ func (w *world) created() map[string]int64 {
 	return ever
 }
 
+// holds expects a number of existing objects of a "system/kind".
+func (w *world) holds(kind string, want int64) {
+	w.t.Helper()
+	if n := w.objects()[kind]; n != want {
+		w.t.Errorf("%s: %d exist, want %d", kind, n, want)
+	}
+}
+
+// made expects a number of objects of a "system/kind" that were ever created.
+func (w *world) made(kind string, want int64) {
+	w.t.Helper()
+	if n := w.created()[kind]; n != want {
+		w.t.Errorf("%s: %d were created, want %d", kind, n, want)
+	}
+}
+
+func equal(t testing.TB, what string, want, got any) {
+	t.Helper()
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
 // noSecrets fails the test if a step returned or saved a secret.
 func (w *world) noSecrets() {
 	w.t.Helper()
@@ -427,4 +482,177 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(f.status)
 	// A careless system repeats its request in the answer.
 	_, _ = io.WriteString(w, strings.ReplaceAll(f.body, "$BODY", strconv.Quote(string(body)+r.Header.Get("Authorization"))))
+}
+
+func (d *door) record(r *http.Request, body []byte) {
+	seen := testkit.NewRequest(r, body)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.requests = append(d.requests, seen)
+}
+
+// golden compares all requests since the last call of golden, or since the start, with testdata/golden/<name>.json. It selects requests by the
+// prefixes of their paths. It replaces the address of the landscape by http://landscape, and the texts in w.named.
+func (w *world) golden(name string, prefixes ...string) {
+	w.t.Helper()
+	w.door.mu.Lock()
+	defer w.door.mu.Unlock()
+	shown := slices.DeleteFunc(w.door.requests, func(r testkit.Request) bool {
+		return !slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(r.Path, prefix) })
+	})
+	w.door.requests = nil
+	testkit.GoldenRequests(w.t, filepath.Join("testdata", "golden", name+".json"), shown, func(text string) string {
+		text = strings.ReplaceAll(text, w.url, "http://landscape")
+		if w.hidden != nil {
+			text = w.hidden.ReplaceAllString(text, `"TIME"`)
+		}
+		if w.rewritten != nil {
+			text = w.rewritten(text)
+		}
+		for id, name := range w.named {
+			text = strings.ReplaceAll(text, id, name)
+		}
+		return text
+	})
+}
+
+// goldenOf compares only the requests that are sent while f runs.
+func (w *world) goldenOf(name, prefix string, f func()) {
+	w.t.Helper()
+	w.door.mu.Lock()
+	w.door.requests = nil
+	w.door.mu.Unlock()
+	f()
+	w.golden(name, prefix)
+}
+
+// call is a request of a step.
+type call struct {
+	method, path string
+	body         []byte
+}
+
+// graphQL returns the name of the GraphQL field; empty for other calls.
+func (c call) graphQL() string {
+	if found := graphQLField.FindSubmatch(c.body); found != nil {
+		return string(found[1])
+	}
+	return ""
+}
+
+var graphQLField = regexp.MustCompile(`result: (\w+)\(`)
+
+// variable returns the JSON of a variable of a GraphQL call.
+func (c call) variable(name string) string {
+	var body struct {
+		Variables map[string]json.RawMessage `json:"variables"`
+	}
+	if json.Unmarshal(c.body, &body) != nil {
+		return ""
+	}
+	return string(body.Variables[name])
+}
+
+// calls returns the requests of the steps while f runs, without tokens and the test's own requests.
+func (w *world) calls(f func()) []call {
+	w.t.Helper()
+	var mu sync.Mutex
+	var got []call
+	next := w.door.next
+	w.door.next = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.URL.Path, "/admin") && !strings.HasSuffix(r.URL.Path, "/token") {
+			c := w.peek(r)
+			mu.Lock()
+			got = append(got, c)
+			mu.Unlock()
+		}
+		next.ServeHTTP(rw, r)
+	})
+	f()
+	w.door.next = next
+	mu.Lock()
+	defer mu.Unlock()
+	return got
+}
+
+// asked returns the calls of a GraphQL field.
+func asked(calls []call, field string) []call {
+	var found []call
+	for _, c := range calls {
+		if c.graphQL() == field {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// peek records a request that is forwarded to the landscape.
+func (w *world) peek(r *http.Request) call {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		w.t.Error(err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return call{r.Method, r.URL.Path, body}
+}
+
+// discard is a response writer that drops the answer.
+type discard struct{ header http.Header }
+
+func (d discard) Header() http.Header         { return d.header }
+func (d discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d discard) WriteHeader(int)             {}
+
+// foreign starts an operation of the runtime by another client.
+func (w *world) foreign(op workertest.Operation, field string) {
+	w.t.Helper()
+	id := saved[provisioner.Details](w.t, op, provisioner.Name).RuntimeID
+	body, err := json.Marshal(map[string]any{
+		"query": `mutation($id: String!) { result: ` + field + ` { id } }`, "variables": map[string]any{"id": id},
+	})
+	require.NoError(w.t, err)
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+"/provisioner/graphql", bytes.NewReader(body))
+	require.NoError(w.t, err)
+	req.Header.Set("Tenant", op.Context.GlobalAccountID)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(w.t, err)
+	defer resp.Body.Close()
+	if answer, err := io.ReadAll(resp.Body); err != nil || strings.Contains(string(answer), "errors") {
+		w.t.Fatalf("%s: %s, %v", field, answer, err)
+	}
+}
+
+// seedOverrides adds the overrides of a version of Kyma to the control plane.
+func (w *world) seedOverrides(version string) {
+	w.t.Helper()
+	w.override("overrides-"+version, map[string]any{
+		"overrides-version-" + version: "true", "overrides-plan-azure": "true",
+	}, map[string]any{"global.disableLegacyConnectivity": "true"})
+}
+
+// override adds a ConfigMap with overrides to the control plane.
+func (w *world) override(name string, labels, data map[string]any) {
+	w.t.Helper()
+	err := w.controlPlane().Create(w.t.Context(), kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+		"metadata": map[string]any{"name": name, "namespace": "kcp-system", "labels": labels},
+	}})
+	require.NoError(w.t, err)
+}
+
+// send sends a request of the test, and fails the test unless it succeeds.
+func (w *world) send(req *http.Request, into any) {
+	w.t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(w.t, err)
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode >= http.StatusMultipleChoices {
+		w.t.Fatalf("%s %s: %d %s, %v", req.Method, req.URL.Path, resp.StatusCode, data, err)
+	}
+	if into == nil {
+		return
+	}
+	require.NoError(w.t, json.Unmarshal(data, into))
 }

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -20,6 +20,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/eventhubs"
 	"github.com/kyma-project/keb/services/step-workers/kyma"
 	"github.com/kyma-project/keb/services/step-workers/lms"
+	"github.com/kyma-project/keb/services/step-workers/provisioner"
 	"github.com/kyma-project/keb/services/step-workers/servicemanager"
 )
 
@@ -64,15 +65,6 @@ type installed struct {
 		Configuration        []worker.Override
 	}
 	Configuration []worker.Override
-}
-
-// names returns the components with their namespaces, in the order of installation.
-func (i installed) names() []string {
-	names := make([]string, 0, len(i.Components))
-	for _, c := range i.Components {
-		names = append(names, c.Component+"@"+c.Namespace)
-	}
-	return names
 }
 
 // entries returns the values of all components by "component key".
@@ -122,18 +114,6 @@ func TestKyma1_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	if got := orders[0]; got.Version != "1.24.11" {
 		t.Errorf("Kyma %s was ordered", got.Version)
 	}
-	// The order of the installer, then the appended components, without the excluded ones and the optional kiali and tracing.
-	want := []string{
-		"cluster-essentials@kyma-system", "testing@kyma-system", "istio@istio-system", "knative-serving@knative-serving",
-		"knative-eventing@knative-eventing", "dex@kyma-system", "ory@kyma-system", "api-gateway@kyma-system", "rafter@kyma-system",
-		"service-catalog@kyma-system", "service-catalog-addons@kyma-system", "helm-broker@kyma-system", "core@kyma-system",
-		"cluster-users@kyma-system", "logging@kyma-system", "monitoring@kyma-system", "avs-bridge@kyma-system",
-		"service-manager-proxy@kyma-system", "uaa-activator@kyma-system", "compass-runtime-agent@compass-system",
-		"knative-eventing-kafka@knative-eventing",
-	}
-	if diff := cmp.Diff(want, orders[0].names()); diff != "" {
-		t.Errorf("the components differ (-want +got):\n%s", diff)
-	}
 	entries := orders[0].entries()
 	host := "k" + "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20.servicebus.example.com"
 	for key, want := range map[string]string{
@@ -175,9 +155,7 @@ func TestKyma1_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	for _, kind := range []string{"provisioner/operation", "lms/tenant", "lms/certificate"} {
 		delete(after, kind)
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("objects are left (-before +after):\n%s", diff)
-	}
+	equal(t, "objects are left", before, after)
 	if d := saved[eventhubs.Details](t, op, eventhubs.Name); d != (eventhubs.Details{}) {
 		t.Errorf("still saved: %+v", d)
 	}
@@ -220,9 +198,7 @@ func TestKyma1_LostAnswers_CreateOnce(t *testing.T) {
 			for _, prefix := range []string{"/lms", "/ias", "/azure/subscriptions", "/provisioner"} {
 				for range 3 {
 					w.build(w.url)
-					w.door.fault.Store(&fault{prefix: prefix, status: http.StatusInternalServerError, after: true})
-					r := w.run(name, op)
-					w.door.fault.Store(nil)
+					r := w.during(fault{prefix: prefix, status: http.StatusInternalServerError, after: true}, name, op)
 					op.Details = r.Then().Details
 				}
 			}
@@ -309,10 +285,7 @@ func TestIASRegistration_Repeated_KeepsOneSecret(t *testing.T) {
 func TestIASRegistration_UnknownIdP_IsNamed(t *testing.T) {
 	w := newWorld(t)
 	w.door.fault.Store(&fault{prefix: "/ias", status: http.StatusOK, body: `{"service_providers":[],"identity_providers":[{"id":"1","name":"another"}]}`})
-	r := w.run("IAS_Registration", w.kyma1Order())
-	if r.Outcome != failed || !strings.Contains(r.Error.Message, "KEB_IAS_IDENTITY_PROVIDER") || !strings.Contains(r.Error.Message, `"SAP"`) {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("IAS_Registration", w.kyma1Order(), failed, "KEB_IAS_IDENTITY_PROVIDER", `"SAP"`)
 }
 
 // A stage may be repeated after the order of the runtime: its secrets must stay valid.
@@ -324,20 +297,14 @@ func TestKyma1_RuntimeOrdered_KeepsSecrets(t *testing.T) {
 	repeated.Overrides, repeated.Remembered = nil, nil
 	calls := w.calls(func() {
 		for _, name := range []string{"Create_LMS_Tenant", "IAS_Registration", "Provision_Azure_Event_Hubs", "Request_LMS_Certificates"} {
-			if r := w.run(name, repeated); r.Outcome != skipped {
-				t.Errorf("%s: %s, %+v", name, r.Outcome, r.Error)
-			}
+			w.expect(name, repeated, skipped)
 		}
 	})
 	if len(calls) != 0 {
 		t.Errorf("%d calls", len(calls))
 	}
-	if diff := cmp.Diff(before, w.provider()); diff != "" {
-		t.Errorf("the service provider has changed (-before +after):\n%s", diff)
-	}
-	if r := w.run("Create_Runtime", repeated); r.Outcome != succeeded {
-		t.Errorf("Create_Runtime: %s, %+v", r.Outcome, r.Error)
-	}
+	equal(t, "the service provider has changed", before, w.provider())
+	w.expect("Create_Runtime", repeated, succeeded)
 }
 
 func TestLMSTenant_SameAccountAndRegion_IsShared(t *testing.T) {
@@ -365,9 +332,7 @@ func TestLMSTenant_SameAccountAndRegion_IsShared(t *testing.T) {
 	}
 	nameless := w.kyma1Order()
 	nameless.Context.GlobalAccountID = "---"
-	if r := w.run("Create_LMS_Tenant", nameless); r.Outcome != failed || !strings.Contains(r.Error.Message, "context.globalAccountId") {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Create_LMS_Tenant", nameless, failed, "context.globalAccountId")
 }
 
 func TestLMSTenant_Name_HasOnlyLettersAndDigits(t *testing.T) {
@@ -384,9 +349,7 @@ func TestLMSTenant_Name_HasOnlyLettersAndDigits(t *testing.T) {
 		"datacenter": "all", "environment": "dev", "project": "kyma", "samlTenant": "", "costcenter": 0.0,
 		"globalAccountID": "",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("tenant (-want +got):\n%s", diff)
-	}
+	equal(t, "tenant", want, got)
 }
 
 func TestLMSCertificate_RepeatedStage_MatchesNewKey(t *testing.T) {
@@ -427,32 +390,22 @@ func TestLMSCertificate_RepeatedStage_MatchesNewKey(t *testing.T) {
 			t.Errorf("%s is the same in a repeated stage", key)
 		}
 	}
-	if n := w.created()["lms/tenant"]; n != 1 {
-		t.Errorf("%d tenants were created, want 1", n)
-	}
+	w.made("lms/tenant", 1)
 }
 
 func TestRequestLMSCertificates_SpentBudget_Fails(t *testing.T) {
 	w := newWorld(t)
 	const name = "Request_LMS_Certificates"
-	if r := w.run(name, w.kyma1Order()); r.Outcome != skipped {
-		t.Errorf("without a tenant: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(name, w.kyma1Order(), skipped)
 	op := w.until(name, w.kyma1Order())
 	lost := op
 	lost.LostMemory = true
-	if r := w.run(name, lost); r.Outcome != event.OutcomeStageLost {
-		t.Errorf("without stage memory: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(name, lost, event.OutcomeStageLost)
 	w.door.fault.Store(&fault{prefix: "/lms", status: http.StatusOK, body: `{"kibanaDNSResolves":true,"elasticsearchDNSResolves":false}`})
-	if r := w.run(name, op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "not ready") {
-		t.Errorf("a tenant that is not ready: %s, %q, %+v", r.Outcome, r.Message, r.Error)
-	}
+	w.expect(name, op, waiting, "not ready")
 	late := op
 	late.FirstTried = 31 * time.Minute
-	if r := w.run(name, late); r.Outcome != failed || r.Error.Reason != "err_keb_timeout" {
-		t.Errorf("a tenant that is not ready after half an hour: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(name, late, failed, "err_keb_timeout")
 	w.door.fault.Store(nil)
 
 	w.advance(takes)
@@ -469,9 +422,7 @@ func TestRequestLMSCertificates_SpentBudget_Fails(t *testing.T) {
 	}
 	w.door.fault.Store(&fault{prefix: "/lms/cert-", status: http.StatusNotFound})
 	w.advance(31 * time.Minute)
-	if r := w.run(name, op); r.Outcome != failed {
-		t.Errorf("a certificate that is not signed after half an hour: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(name, op, failed)
 }
 
 func TestLMSToken_OtherHost_IsNotSent(t *testing.T) {
@@ -483,10 +434,7 @@ func TestLMSToken_OtherHost_IsNotSent(t *testing.T) {
 		prefix: "/lms", status: http.StatusOK,
 		body: `{"kibanaDNSResolves":true,"elasticsearchDNSResolves":true,"callbackUrl":"http://evil.example.com/x"}`,
 	})
-	r := w.run("Request_LMS_Certificates", op)
-	if r.Outcome != retry || r.Error == nil || !strings.Contains(r.Error.Message, "not its own") {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Request_LMS_Certificates", op, retry, "not its own")
 }
 
 // The system repeats a secret of the order; the message is cut within the secret.
@@ -495,9 +443,7 @@ func TestKyma1_RejectedOrder_ErrorHasNoSecret(t *testing.T) {
 	op := w.until("Create_Runtime", w.kyma1Order())
 	body := `{"errors":[{"message":"` + strings.Repeat("x ", 92) + canary + `-secret","extensions":{"error_code":400,"error_reason":"err_bad"}}]}`
 	w.door.fault.Store(&fault{prefix: "/provisioner", status: http.StatusOK, body: body})
-	if r := w.run("Create_Runtime", op); r.Outcome != failed || r.Error.Reason != "err_bad" {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Create_Runtime", op, failed, "err_bad")
 	w.noSecrets()
 }
 
@@ -505,14 +451,10 @@ func TestEventHubs_ResourceGroup_MatchesInstance(t *testing.T) {
 	w := newWorld(t)
 	const name = "Provision_Azure_Event_Hubs"
 	op := w.kyma1Order()
-	w.door.fault.Store(&fault{prefix: "/azure/subscriptions", status: http.StatusConflict})
-	if r := w.run(name, op); r.Outcome != retry || r.Error == nil {
+	if r := w.during(fault{prefix: "/azure/subscriptions", status: http.StatusConflict}, name, op); r.Outcome != retry || r.Error == nil {
 		t.Errorf("a resource with the name exists: %s, %+v", r.Outcome, r.Error)
 	}
-	w.door.fault.Store(nil)
-	if r := w.run(name, op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "being created") {
-		t.Fatalf("at first: %s, %q, %+v", r.Outcome, r.Message, r.Error)
-	}
+	w.expect(name, op, waiting, "being created")
 	w.all([]string{name}, op)
 	aws := w.kyma1Order()
 	aws.InstanceID, aws.Plan.Name, aws.Runtime.Provider, aws.Runtime.Region = "22222222-2222-4222-8222-22222222222A", "aws", "aws", "us-east-1"
@@ -532,28 +474,20 @@ func TestEventHubs_ResourceGroup_MatchesInstance(t *testing.T) {
 		"k5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20": "eastus 5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20 SA-1",
 		"k22222222-2222-4222-8222-22222222222a": "westeurope 22222222-2222-4222-8222-22222222222A SA-1",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("resource groups (-want +got):\n%s", diff)
-	}
+	equal(t, "resource groups", want, got)
 	long := w.kyma1Order()
 	long.InstanceID = strings.Repeat("i", 60)
-	if r := w.run(name, long); r.Outcome != failed || !strings.Contains(r.Error.Message, "instance id") {
-		t.Errorf("an invalid name in Azure: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(name, long, failed, "instance id")
 }
 
 func TestEventHubs_Deletion_HonorsRetryAfter(t *testing.T) {
 	w := newWorld(t)
 	const name = "Deprovision_Azure_Event_Hubs"
-	if r := w.run(name, deprovision(w.kyma1Order())); r.Outcome != skipped {
-		t.Errorf("without Event Hubs: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(name, deprovision(w.kyma1Order()), skipped)
 	op := deprovision(w.all([]string{"Provision_Azure_Event_Hubs"}, w.kyma1Order()))
-	w.door.fault.Store(&fault{prefix: "/azure", status: http.StatusTooManyRequests})
-	if r := w.run(name, op); r.Outcome != retry || r.RetryAfter != 100*time.Millisecond {
+	if r := w.during(fault{prefix: "/azure", status: http.StatusTooManyRequests}, name, op); r.Outcome != retry || r.RetryAfter != 100*time.Millisecond {
 		t.Errorf("throttled: %s after %s, %+v", r.Outcome, r.RetryAfter, r.Error)
 	}
-	w.door.fault.Store(nil)
 	w.build(w.url)
 	// The landscape requests half of its duration.
 	r := w.run(name, op)
@@ -576,9 +510,7 @@ func TestEventHubs_Deletion_HonorsRetryAfter(t *testing.T) {
 	if held := w.objects(); r.Outcome != succeeded || held["azure/resourceGroup"]+held["azure/namespace"] != 0 {
 		t.Errorf("%s, %+v, left %v", r.Outcome, r.Error, held)
 	}
-	if r := w.run(name, op); r.Outcome != skipped {
-		t.Errorf("again: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect(name, op, skipped)
 }
 
 func TestServiceManager_Modes_SelectCredentials(t *testing.T) {
@@ -653,9 +585,7 @@ func TestKyma1_OwnCluster_IsRejected(t *testing.T) {
 	w := newWorld(t)
 	op := w.kyma1Order()
 	op.Plan.Name = "own_cluster"
-	if r := w.run("Create_Runtime", op); r.Outcome != failed || !strings.Contains(r.Error.Message, "own_cluster") {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Create_Runtime", op, failed, "own_cluster")
 	trial := w.kyma1Order()
 	trial.Plan.Name = "trial"
 	trial.Details[kyma.Name] = kyma.Details{Version: "1.24.11"}
@@ -711,4 +641,95 @@ func (w *world) goldenIAS(name string) {
 		}
 	}
 	w.golden(name, "/ias")
+}
+
+// kyma1OrderOf returns an order of a plan with Kyma 1 that contains only what the broker always stores.
+func (w *world) kyma1OrderOf(plan, provider, region string) workertest.Operation {
+	op := w.orderOf(planOnProvider{plan, provider, region})
+	op.Details, op.Credentials = w.kyma1Order().Details, w.kyma1Order().Credentials
+	op.Parameters.(map[string]any)["overridesVersion"] = "2.20.0"
+	return op
+}
+
+func TestKyma1Order_EveryPlan_SendsItsGoldenRequests(t *testing.T) {
+	for _, p := range []planOnProvider{
+		{"azure", "azure", ""}, {"azure_lite", "azure", ""}, {"trial", "azure", ""}, {"gcp", "gcp", ""}, {"trial", "gcp", ""},
+	} {
+		t.Run(p.String(), func(t *testing.T) {
+			w := newWorld(t)
+			op := w.all([]string{
+				"Resolve_Target_Secret", "Overrides_From_Secrets_And_Config_Step", "ServiceManagerOverrides",
+			}, w.kyma1OrderOf(p.plan, p.provider, p.region))
+			w.named[saved[map[string]any](t, op, "hyperscaler")["targetSecret"].(string)] = "SECRET"
+			if p.plan != "trial" {
+				op.Details[lms.Name] = lms.Details{TenantID: "t1", DNS: "t1.us.lms.example.com"}
+			}
+			op = w.all([]string{"Create_Runtime"}, op)
+			d := saved[provisioner.Details](t, op, provisioner.Name)
+			w.named[d.RuntimeID], w.named[d.OperationID] = "RUNTIME", "OPERATION"
+			op = w.all([]string{"Check_Runtime"}, op)
+			w.golden("kyma1_"+p.String()+"_provision", "/provisioner")
+			w.all([]string{"Remove_Runtime"}, deprovision(op))
+			w.golden("kyma1_"+p.String()+"_deprovision", "/provisioner")
+		})
+	}
+}
+
+// Each plan that the contract of 2020 lacks is rejected before the order.
+func TestKyma1Order_UnknownPlan_FailsWithoutACall(t *testing.T) {
+	w := newWorld(t)
+	for _, p := range []planOnProvider{{"aws", "aws", "eu-central-1"}, {"free", "azure", "eastus"}, {"openstack", "openstack", "eu-de-2"}} {
+		op := w.all([]string{"Resolve_Target_Secret"}, w.kyma1OrderOf(p.plan, p.provider, p.region))
+		calls := w.calls(func() {
+			if r := w.run("Create_Runtime", op); r.Outcome != failed || !strings.Contains(r.Error.Message, "Kyma 1: runtime.provider: plan "+p.plan) {
+				t.Errorf("%s: %s, %+v", p, r.Outcome, r.Error)
+			}
+		})
+		if n := len(asked(calls, "provisionRuntime")); n != 0 {
+			t.Errorf("%s: %d orders", p, n)
+		}
+	}
+}
+
+// The order of 2020 has no last error, only the message of the operation.
+func TestKyma1Runtime_FailedCreation_HasTheMessage(t *testing.T) {
+	w := newWorld(t)
+	op := w.all([]string{"Resolve_Target_Secret"}, w.kyma1OrderOf("azure", "azure", "eastus"))
+	w.admin("PUT", "/provisioner/failures", map[string]any{"instanceId": "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20", "message": "quota exceeded"}, nil)
+	op = w.all([]string{"Create_Runtime"}, op)
+	w.advance(takes)
+	if r := w.run("Check_Runtime", op); r.Outcome != failed || r.Error.Message != "quota exceeded" {
+		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestLMS_EveryRequest_IsGolden(t *testing.T) {
+	w := newWorld(t)
+	op := w.all([]string{"Create_LMS_Tenant", "Request_LMS_Certificates"}, w.kyma1Order())
+	for _, r := range w.door.requests {
+		body, _ := r.Body.(map[string]any)
+		if csr, ok := body["csr"].(string); ok {
+			shown, err := json.Marshal(csr)
+			require.NoError(t, err)
+			w.named[strings.Trim(string(shown), `"`)] = "CSR"
+		}
+	}
+	d := saved[lms.Details](t, op, lms.Name)
+	w.named[d.TenantID], w.named[path.Base(d.CallbackURL)] = "TENANT", "CALLBACK"
+	w.golden("lms_azure_provision", "/lms")
+}
+
+func TestEventHubs_EveryRequest_IsGolden(t *testing.T) {
+	for _, p := range []planOnProvider{{"azure", "azure", "eastus"}, {"gcp", "gcp", "us-central1"}} {
+		t.Run(p.plan, func(t *testing.T) {
+			w := newWorld(t)
+			order := w.kyma1Order()
+			order.Plan, order.Details = event.Plan{ID: "id of " + p.plan, Name: p.plan}, map[string]any{kyma.Name: order.Details[kyma.Name]}
+			order.Runtime.Provider, order.Runtime.Region = p.provider, p.region
+			op := w.all([]string{"Provision_Azure_Event_Hubs"}, order)
+			w.golden("eventhubs_"+p.plan+"_provision", "/azure")
+			w.all([]string{"Deprovision_Azure_Event_Hubs"}, deprovision(op))
+			w.golden("eventhubs_"+p.plan+"_deprovision", "/azure")
+		})
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -112,9 +111,7 @@ func TestKymaResource_Upgrade_KeepsModulesOfUser(t *testing.T) {
 	got := w.held(kube.Kymas, kymaID)
 	var want any
 	require.NoError(t, json.Unmarshal([]byte(spec), &want))
-	if diff := cmp.Diff(want, got.Object["spec"]); diff != "" {
-		t.Errorf("spec after the upgrade (-want +got):\n%s", diff)
-	}
+	equal(t, "spec after the upgrade", want, got.Object["spec"])
 	if account := got.GetLabels()["kyma-project.io/global-account-id"]; account != "ga-2" {
 		t.Errorf("the label of the global account is %q", account)
 	}

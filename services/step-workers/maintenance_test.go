@@ -11,11 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/avs"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
-	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
 
 type objects struct {
@@ -38,15 +36,7 @@ func (w *world) statuses() string {
 // inRuntime adds a ConfigMap to the runtime.
 func (w *world) inRuntime(op workertest.Operation, name string, data map[string]any) {
 	w.t.Helper()
-	d := saved[provisioner.Details](w.t, op, provisioner.Name)
-	client, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
-	require.NoError(w.t, err)
-	status, err := client.RuntimeStatus(w.t.Context(), op.Context.GlobalAccountID, d.RuntimeID)
-	require.NoError(w.t, err)
-	runtime, err := kube.FromKubeconfig("runtime", []byte(status.Configuration.Kubeconfig), 0, extclient.Deps{})
-	require.NoError(w.t, err)
-	defer runtime.Close()
-	require.NoError(w.t, runtime.Create(w.t.Context(), kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
+	require.NoError(w.t, w.runtime(op).Create(w.t.Context(), kube.ConfigMaps, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "data": data, "metadata": map[string]any{"name": name, "namespace": "kyma-system"},
 	}}))
 }
@@ -142,9 +132,7 @@ func TestMaintenance_OneFails_EndsTheOther(t *testing.T) {
 	w := newWorld(t)
 	op := w.all([]string{"AVS_Set_Maintenance"}, w.upgrade(w.all(provisioning, w.order()), event.UpgradeCluster, "c-1"))
 	d := saved[avs.Details](t, op, avs.Name)
-	w.door.fault.Store(&fault{prefix: fmt.Sprintf("/avs/api/v2/evaluationmetadata/%d/lifecycle", d.InternalID), status: http.StatusServiceUnavailable})
-	r := w.run("AVS_Restore_Status", op)
-	w.door.fault.Store(nil)
+	r := w.during(fault{prefix: fmt.Sprintf("/avs/api/v2/evaluationmetadata/%d/lifecycle", d.InternalID), status: http.StatusServiceUnavailable}, "AVS_Restore_Status", op)
 	if r.Outcome != retry || r.Error == nil || w.statuses() != "MAINTENANCE ACTIVE" {
 		t.Errorf("%s, %+v: %s", r.Outcome, r.Error, w.statuses())
 	}

@@ -3,15 +3,10 @@ package stepworkers_test
 import (
 	"net/http"
 	"regexp"
-	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker/workertest"
-	"github.com/kyma-project/keb/services/step-workers/spc"
 )
 
 // states returns the states of the instances in an event, in the order of their arrival.
@@ -62,9 +57,7 @@ func TestNotification_Operations_ShareOneEvent(t *testing.T) {
 			t.Errorf("after %s of operation %d: %s, want %s", want.step, want.op, got, want.state)
 		}
 	}
-	if n := w.created()["spc/event"]; n != 1 {
-		t.Errorf("%d events were created", n)
-	}
+	w.made("spc/event", 1)
 	// An announced state is not sent again.
 	if calls := w.calls(func() { w.all([]string{"Send_Finished_Notification"}, ops[0]) }); len(calls) != 0 {
 		t.Errorf("%d calls of an operation after its announcement", len(calls))
@@ -92,31 +85,13 @@ func TestNotification_EachType_RequestsAreGolden(t *testing.T) {
 	}
 }
 
-func TestNotification_WithoutURL_IsSkipped(t *testing.T) {
-	questions, err := spc.Questions(spc.Config{}, extclient.Deps{})
-	require.NoError(t, err)
-	answer, err := questions[0].Answer(t.Context(), []byte(`{"orchestrationId":"o-1","type":"upgradeKyma"}`))
-	if got, _ := answer.(event.NotifyAnswer); err != nil || got.Skipped == "" {
-		t.Errorf("%+v, %v", answer, err)
-	}
-	steps, err := spc.Steps(spc.Config{}, extclient.Deps{})
-	require.NoError(t, err)
-	for _, step := range steps {
-		if r := workertest.Run(t, step, workertest.Operation{Worker: spc.Name}); r.Outcome != skipped || !strings.Contains(r.Message, "KEB_SPC_URL") {
-			t.Errorf("%s: %s, %q", step.Name(), r.Outcome, r.Message)
-		}
-	}
-}
-
 func TestNotification_EveryError_IsRetried(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")
 	w.door.requests = nil
 	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusServiceUnavailable} {
 		for _, name := range []string{"Send_Notification", "Send_Finished_Notification"} {
-			w.door.fault.Store(&fault{prefix: "/spc", status: status})
-			r := w.run(name, op)
-			w.door.fault.Store(nil)
+			r := w.during(fault{prefix: "/spc", status: status}, name, op)
 			if r.Outcome != retry || r.Error == nil || r.Error.Component != "spc" {
 				t.Errorf("%s, status %d: %s, %+v", name, status, r.Outcome, r.Error)
 			}
@@ -135,9 +110,7 @@ func TestNotification_NoOrchestration_Fails(t *testing.T) {
 	w := newWorld(t)
 	op := w.upgrade(workertest.Operation{InstanceID: "i-1", Details: map[string]any{}}, event.UpgradeKyma, "k-1")
 	op.Upgrade.OrchestrationID = ""
-	if r := w.run("Send_Notification", op); r.Outcome != failed || !strings.Contains(r.Error.Message, "upgrade.orchestrationId") {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Send_Notification", op, failed, "upgrade.orchestrationId")
 }
 
 // A state that an earlier upgrade announced and never ended is ignored.

@@ -13,10 +13,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 	"github.com/kyma-project/keb/services/step-workers/avs"
+	"github.com/kyma-project/keb/services/step-workers/spc"
 )
 
 // steps returns the steps of a worker, created as in its own process.
@@ -82,5 +85,37 @@ func TestPrograms_AreTheWorkersOfAll(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %s, want %s", strings.Join(got, ", "), strings.Join(want, ", "))
+	}
+}
+
+// The installation has none of the optional systems.
+func TestSteps_WithoutURL_AreSkipped(t *testing.T) {
+	skippedBy := map[string]string{
+		"avs": "KEB_AVS_URL", "edp": "KEB_EDP_URL", "ias": "KEB_IAS_URL", "lms": "KEB_LMS_URL", "event-hubs": "KEB_AZURE_URL", "spc": "KEB_SPC_URL",
+	}
+	for name, variable := range skippedBy {
+		list, err := steps(t, name, worker.Env{})
+		require.NoError(t, err)
+		for _, step := range list {
+			if described, _ := worker.Describe(step); described.Summary == "" {
+				t.Errorf("%s is not described", step.Name())
+			}
+			r := workertest.Run(t, step, workertest.Operation{Worker: name})
+			if r.Outcome != skipped || !strings.HasSuffix(r.Message, " has no URL ("+variable+"): skipped") {
+				t.Errorf("%s: %s, %q", step.Name(), r.Outcome, r.Message)
+			}
+			if step.Name() == "Provision_Azure_Event_Hubs" {
+				trial := workertest.Operation{Worker: name, Plan: event.Plan{Name: "trial"}}
+				if r := workertest.Run(t, step, trial); r.Outcome != succeeded || len(r.Overrides) != 1 {
+					t.Errorf("a trial without Event Hubs: %s, %+v", r.Outcome, r)
+				}
+			}
+		}
+	}
+	questions, err := spc.Questions(spc.Config{}, extclient.Deps{})
+	require.NoError(t, err)
+	answer, err := questions[0].Answer(t.Context(), []byte(`{"orchestrationId":"o-1","type":"upgradeKyma"}`))
+	if got, _ := answer.(event.NotifyAnswer); err != nil || got.Skipped == "" {
+		t.Errorf("%+v, %v", answer, err)
 	}
 }

@@ -8,10 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
@@ -131,45 +129,28 @@ func TestUpdateAndUpgrade_OtherChanges_KeepTheAdministrators(t *testing.T) {
 	order.Parameters.(map[string]any)["administrators"] = []string{"a@example.com", "b@example.com"}
 	op := w.all(provisioning, order)
 	want := []string{"a@example.com", "b@example.com"}
-	if diff := cmp.Diff(want, w.administrators(op)); diff != "" {
-		t.Fatalf("after provisioning (-want +got):\n%s", diff)
-	}
+	equal(t, "after provisioning", want, w.administrators(op))
 	update := w.update(op, "u-1")
 	update.Parameters = order.Parameters
 	update.Update.Parameters = []byte(`{"machineType":"Standard_D8_v3"}`)
 	op = w.all(updating, update)
-	if diff := cmp.Diff(want, w.administrators(op)); diff != "" {
-		t.Errorf("after an update of the machine type (-want +got):\n%s", diff)
-	}
+	equal(t, "after an update of the machine type", want, w.administrators(op))
 	upgrade := w.upgrade(op, event.UpgradeCluster, "c-1")
 	upgrade.Parameters = order.Parameters
 	op = w.all(upgradingCluster, upgrade)
-	if diff := cmp.Diff(want, w.administrators(op)); diff != "" {
-		t.Errorf("after an upgrade of the cluster (-want +got):\n%s", diff)
-	}
+	equal(t, "after an upgrade of the cluster", want, w.administrators(op))
 	fewer := w.update(op, "u-2")
 	fewer.Parameters = maps.Clone(order.Parameters.(map[string]any))
 	fewer.Parameters.(map[string]any)["administrators"] = []string{"c@example.com"}
 	fewer.Update.Parameters = []byte(`{"administrators":["c@example.com"]}`)
 	op = w.all(updating, fewer)
-	if diff := cmp.Diff([]string{"c@example.com"}, w.administrators(op)); diff != "" {
-		t.Errorf("after an update of the administrators (-want +got):\n%s", diff)
-	}
+	equal(t, "after an update of the administrators", []string{"c@example.com"}, w.administrators(op))
 }
-
-var clusterRoleBindings = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
 
 // administrators returns the administrators in the runtime itself.
 func (w *world) administrators(op workertest.Operation) []string {
 	w.t.Helper()
-	runtimes, err := provisioner.NewClient(provisioner.ClientConfig{ProvisionerURL: w.url + "/provisioner/graphql"}, extclient.Deps{})
-	require.NoError(w.t, err)
-	status, err := runtimes.RuntimeStatus(w.t.Context(), op.Context.GlobalAccountID, saved[provisioner.Details](w.t, op, provisioner.Name).RuntimeID)
-	require.NoError(w.t, err)
-	client, err := kube.FromKubeconfig("runtime", []byte(status.Configuration.Kubeconfig), 0, extclient.Deps{})
-	require.NoError(w.t, err)
-	defer client.Close()
-	bindings, err := client.List(w.t.Context(), clusterRoleBindings, "", "reconciler.kyma-project.io/managed-by=reconciler,app=kyma")
+	bindings, err := w.runtime(op).List(w.t.Context(), kube.ClusterRoleBindings, "", "reconciler.kyma-project.io/managed-by=reconciler,app=kyma")
 	require.NoError(w.t, err)
 	var users []string
 	for _, b := range bindings {
@@ -218,9 +199,7 @@ func TestDirectorLookUp_LostOrder_FindsTheRuntime(t *testing.T) {
 	if len(asked(calls, "runtimes")) != 1 || len(asked(calls, "provisionRuntime")) != 0 {
 		t.Errorf("%d look-ups and %d orders", len(asked(calls, "runtimes")), len(asked(calls, "provisionRuntime")))
 	}
-	if n := w.created()["provisioner/runtime"]; n != 1 {
-		t.Errorf("%d runtimes were created", n)
-	}
+	w.made("provisioner/runtime", 1)
 	w.all([]string{"Check_Runtime", "Remove_Runtime", "Check_Runtime_Removal"}, deprovision(op))
 }
 
@@ -234,9 +213,7 @@ func TestLostOrder_IsFoundByItsShoot(t *testing.T) {
 	if want := saved[provisioner.Details](t, first.Then(), provisioner.Name); got != want {
 		t.Errorf("first %+v, second %+v", want, got)
 	}
-	if n := w.created()["provisioner/runtime"]; n != 1 {
-		t.Errorf("%d runtimes were created", n)
-	}
+	w.made("provisioner/runtime", 1)
 }
 
 // The worker was killed between the order and its answer, and then the instance was deleted.
@@ -246,9 +223,7 @@ func TestLostOrder_Removal_FindsTheRuntimeByItsShoot(t *testing.T) {
 	w.run("Create_Runtime_Without_Kyma", op)
 	w.advance(takes)
 	w.all([]string{"Remove_Runtime", "Check_Runtime_Removal"}, deprovision(op))
-	if n := w.objects()["provisioner/runtime"]; n != 0 {
-		t.Errorf("%d runtimes are left", n)
-	}
+	w.holds("provisioner/runtime", 0)
 }
 
 func TestOrder_ShootOfAnotherSubaccount_IsNotTaken(t *testing.T) {
@@ -257,8 +232,5 @@ func TestOrder_ShootOfAnotherSubaccount_IsNotTaken(t *testing.T) {
 	w.all([]string{"Create_Runtime_Without_Kyma"}, op)
 	other := op
 	other.InstanceID, other.Context.SubaccountID = "another", "SA-2"
-	r := w.run("Create_Runtime_Without_Kyma", other)
-	if r.Outcome != retry || r.Error == nil || !strings.Contains(r.Error.Message, "belongs to another subaccount") {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Create_Runtime_Without_Kyma", other, retry, "belongs to another subaccount")
 }

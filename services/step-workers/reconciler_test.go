@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -211,9 +210,7 @@ func TestReconciler_OverridesOfUnknownComponents_AddNothing(t *testing.T) {
 		"cluster-essentials@kyma-system", "istio@istio-system", "knative-eventing-kafka@knative-eventing", "kiali@kyma-system",
 		"monitoring@kyma-system", "serverless@kyma-system", "application-connector@kyma-integration",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("components (-want +got):\n%s", diff)
-	}
+	equal(t, "components", want, got)
 }
 
 // overrideOf adds a ConfigMap with one override of a component to the control plane.
@@ -263,9 +260,7 @@ func TestReconciler_CredentialUpdate_ReplacesOnlyTheBTPOperator(t *testing.T) {
 		t.Fatalf("%d and %d configurations were sent", len(before), len(after))
 	}
 	was, is := split(t, before[0]), split(t, after[0])
-	if diff := cmp.Diff(was.rest, is.rest); diff != "" {
-		t.Errorf("besides btp-operator (-before +after):\n%s", diff)
-	}
+	equal(t, "besides btp-operator", was.rest, is.rest)
 	if len(was.rest["kymaConfig"].(map[string]any)["components"].([]any)) < 5 {
 		t.Error("too few other components")
 	}
@@ -278,9 +273,7 @@ func TestReconciler_CredentialUpdate_ReplacesOnlyTheBTPOperator(t *testing.T) {
 		entry("manager.secret.tokenurl", "https://"+canary+".example.com", false),
 		entry("manager.secret.url", "https://sm.example.com", false),
 	}}
-	if diff := cmp.Diff(want, is.operator); diff != "" {
-		t.Errorf("btp-operator (-want +got):\n%s", diff)
-	}
+	equal(t, "btp-operator", want, is.operator)
 	// The next upgrade replaces the stored configuration.
 	op = w.all(kymaUpgradeOnly, w.toKyma(op, "k-1", "2.21.0"))
 	again := w.sent(func() { w.all(credentialUpdateOnly, w.withSecret(op, "u-2", canary+"-newer")) })
@@ -322,19 +315,7 @@ func split(t *testing.T, sent map[string]any) configurationParts {
 }
 
 // sent returns the configurations that the Reconciler receives while f runs.
-func (w *world) sent(f func()) []map[string]any {
-	w.t.Helper()
-	var list []map[string]any
-	for _, c := range w.calls(f) {
-		if c.method != http.MethodPost || c.path != "/reconciler/v1/clusters" {
-			continue
-		}
-		var body map[string]any
-		require.NoError(w.t, json.Unmarshal(c.body, &body))
-		list = append(list, body)
-	}
-	return list
-}
+func (w *world) sent(f func()) []map[string]any { return configurations[map[string]any](w, f) }
 
 func TestReconciler_SameCredentials_AreNotSent(t *testing.T) {
 	w := newWorld(t)
@@ -356,10 +337,7 @@ func TestReconciler_NothingKept_FailsTheUpdate(t *testing.T) {
 	op := w.withSecret(w.installed(w.order()), "u-1", canary+"-new")
 	op.Kept = nil
 	op = w.all(upTo("BTPOperatorOverrides", credentialUpdateOnly), op)
-	r := w.run("Apply_Reconciler_Configuration", op)
-	if r.Outcome != failed || r.Error.Reason != "err_configuration_not_kept" {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Apply_Reconciler_Configuration", op, failed, "err_configuration_not_kept")
 }
 
 // The stored configuration cannot be decrypted: an update waits for it, and an upgrade replaces it.
@@ -381,11 +359,9 @@ func TestReconciler_BrokenKeptValue_IsReplacedByAnUpgrade(t *testing.T) {
 
 	// The worker is killed after the call and before it stores the new configuration: the former one must not be used if it can be decrypted again.
 	upgrade := w.all(upTo("AVS_Set_Maintenance", upgradingKyma), w.upgrade(op, event.UpgradeKyma, "k-2"))
-	w.door.fault.Store(&fault{prefix: "/reconciler", status: http.StatusInternalServerError})
-	if r := w.run("Apply_Cluster_Configuration", upgrade); r.Outcome != retry {
+	if r := w.during(fault{prefix: "/reconciler", status: http.StatusInternalServerError}, "Apply_Cluster_Configuration", upgrade); r.Outcome != retry {
 		t.Errorf("an upgrade while the Reconciler is down: %s, %+v", r.Outcome, r.Error)
 	}
-	w.door.fault.Store(nil)
 	if marked := string(upgrade.Kept[reconciler.Name]); !strings.Contains(marked, `"operationId":"k-2"`) {
 		t.Errorf("marked is %s", marked)
 	}
@@ -411,9 +387,7 @@ func TestReconciler_KilledDuringACredentialUpdate_SendsIt(t *testing.T) {
 			before := op.Kept[reconciler.Name]
 			switch moment {
 			case "between the mark and the call":
-				w.door.fault.Store(&fault{prefix: "/reconciler", status: http.StatusBadGateway})
-				w.run("Apply_Reconciler_Configuration", op)
-				w.door.fault.Store(nil)
+				w.during(fault{prefix: "/reconciler", status: http.StatusBadGateway}, "Apply_Reconciler_Configuration", op)
 			case "between the call and the store":
 				w.run("Apply_Reconciler_Configuration", op)
 				op.Kept[reconciler.Name] = marked(t, before, id)
@@ -456,17 +430,12 @@ func TestReconciler_UpdateAfterUpgradeWithUnknownEnd_Fails(t *testing.T) {
 	w := newWorld(t)
 	op := w.installed(w.order())
 	upgrade := w.all(upTo("AVS_Set_Maintenance", upgradingKyma), w.upgrade(op, event.UpgradeKyma, "k-1"))
-	w.door.fault.Store(&fault{prefix: "/reconciler", status: http.StatusBadGateway, after: true})
-	w.run("Apply_Cluster_Configuration", upgrade)
-	w.door.fault.Store(nil)
+	w.during(fault{prefix: "/reconciler", status: http.StatusBadGateway, after: true}, "Apply_Cluster_Configuration", upgrade)
 	w.build(w.url)
 	op.Kept = upgrade.Kept
 	update := w.all(upTo("BTPOperatorOverrides", credentialUpdateOnly), w.withSecret(op, "u-1", canary+"-new"))
 	sent := w.sent(func() {
-		r := w.run("Apply_Reconciler_Configuration", update)
-		if r.Outcome != failed || r.Error.Reason != "err_configuration_not_kept" {
-			t.Errorf("the update is %s, %+v", r.Outcome, r.Error)
-		}
+		w.expect("Apply_Reconciler_Configuration", update, failed, "err_configuration_not_kept")
 	})
 	if len(sent) != 0 {
 		t.Errorf("%d configurations were sent", len(sent))
@@ -507,9 +476,7 @@ func TestReconciler_NewKubeconfigOfAnOwnCluster_IsSent(t *testing.T) {
 		t.Fatalf("%d configurations were sent", len(after))
 	}
 	before[0]["kubeconfig"] = fresh
-	if diff := cmp.Diff(before[0], after[0]); diff != "" {
-		t.Errorf("besides the kubeconfig (-before +after):\n%s", diff)
-	}
+	equal(t, "besides the kubeconfig", before[0], after[0])
 }
 
 // R8: the check uses the status of the saved version, not that of a later one.
@@ -533,10 +500,7 @@ func TestReconciler_ConfigurationTooLarge_IsNotSent(t *testing.T) {
 	w.overrideOf("serverless", "key", strings.Repeat("x", 100_000))
 	op := w.all(append([]string{resolve}, upTo("Get_Kubeconfig", toReconciler)...), w.order())
 	sent := w.sent(func() {
-		r := w.run("Create_Cluster_Configuration", op)
-		if r.Outcome != failed || !strings.Contains(r.Error.Message, "at most 100000") {
-			t.Errorf("%s, %+v", r.Outcome, r.Error)
-		}
+		w.expect("Create_Cluster_Configuration", op, failed, "at most 100000")
 	})
 	if len(sent) != 0 {
 		t.Error("it was sent")

@@ -8,37 +8,16 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/edp"
 )
 
-func TestEDPRegistration_Existing_IsReplaced(t *testing.T) {
-	w := newWorld(t)
-	stale := w.order()
-	stale.Plan.Name = "free"
-	w.all([]string{"EDP_Registration"}, stale)
-	// A second run of a command must leave a registration behind: its result may not count.
-	r := w.run("EDP_Registration", w.order())
-	if r.Outcome != succeeded {
-		t.Fatalf("%s, %+v", r.Outcome, r.Error)
-	}
-	op := w.all([]string{"EDP_Registration"}, w.order())
-	if n := w.objects()["edp/dataTenant"]; n != 1 {
-		t.Errorf("%d tenants, want 1: the clean-up must use the name that the creation uses", n)
-	}
-	if d := saved[edp.Details](t, op, edp.Name); !d.Registered || d.Tenant != "sa-1" {
-		t.Errorf("saved %+v", d)
-	}
-	if n := w.objects()["edp/metadata"]; n != 4 {
-		t.Errorf("%d entries, want 4", n)
-	}
-}
-
 func TestRegistration_Existing_IsReplacedUnread(t *testing.T) {
 	w := newWorld(t)
 	w.all([]string{"EDP_Registration"}, w.order())
 	w.golden("edp_azure_provision", "/edp")
-	w.all([]string{"EDP_Registration"}, w.order())
+	// A second run of a command must leave a registration behind: its result may not count.
+	op := w.all([]string{"EDP_Registration"}, w.order())
 	w.golden("edp_azure_provision_conflict", "/edp")
-	if held := w.objects(); held["edp/dataTenant"] != 1 || held["edp/metadata"] != 4 {
-		t.Errorf("EDP holds %v", held)
-	}
+	equal(t, "saved", edp.Details{Registered: true, Tenant: "sa-1"}, saved[edp.Details](t, op, edp.Name))
+	w.holds("edp/dataTenant", 1)
+	w.holds("edp/metadata", 4)
 }
 
 func TestRegistration_EachPlan_RequestsAreGolden(t *testing.T) {
@@ -68,15 +47,12 @@ func TestRegistration_EachPlatform_RequestsAreGolden(t *testing.T) {
 
 func TestRegistration_HalfDone_IsReplaced(t *testing.T) {
 	w := newWorld(t)
-	w.door.fault.Store(&fault{prefix: "/edp/namespaces/kyma-dev/dataTenants/sa-1", status: http.StatusServiceUnavailable})
-	if r := w.run("EDP_Registration", w.order()); r.Outcome != retry {
+	if r := w.during(fault{prefix: "/edp/namespaces/kyma-dev/dataTenants/sa-1", status: http.StatusServiceUnavailable}, "EDP_Registration", w.order()); r.Outcome != retry {
 		t.Fatalf("without metadata: %s", r.Outcome)
 	}
-	w.door.fault.Store(nil)
 	w.all([]string{"EDP_Registration"}, w.order())
-	if held := w.objects(); held["edp/dataTenant"] != 1 || held["edp/metadata"] != 4 {
-		t.Errorf("EDP holds %v", held)
-	}
+	w.holds("edp/dataTenant", 1)
+	w.holds("edp/metadata", 4)
 }
 
 func TestRegistration_TwoInstancesOfASubaccount_ShareOneTenant(t *testing.T) {
@@ -86,9 +62,8 @@ func TestRegistration_TwoInstancesOfASubaccount_ShareOneTenant(t *testing.T) {
 		op.InstanceID = id
 		w.all([]string{"EDP_Registration"}, op)
 	}
-	if held := w.objects(); held["edp/dataTenant"] != 1 || held["edp/metadata"] != 4 {
-		t.Errorf("EDP holds %v", held)
-	}
+	w.holds("edp/dataTenant", 1)
+	w.holds("edp/metadata", 4)
 }
 
 // Defect K: the data tenant belongs to the subaccount, whose other instances still need it.
@@ -96,15 +71,10 @@ func TestDeregistration_SubaccountHasOtherInstances_TenantStays(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.all([]string{"EDP_Registration"}, w.order()))
 	op.Neighbours = 1
-	if r := w.run("EDP_Deregistration", op); r.Outcome != skipped {
-		t.Errorf("%s, %+v", r.Outcome, r.Error)
-	}
-	if held := w.objects(); held["edp/dataTenant"] != 1 || held["edp/metadata"] != 4 {
-		t.Errorf("EDP holds %v", held)
-	}
+	w.expect("EDP_Deregistration", op, skipped)
+	w.holds("edp/dataTenant", 1)
+	w.holds("edp/metadata", 4)
 	op.Neighbours = 0
 	w.all([]string{"EDP_Deregistration"}, op)
-	if held := w.objects(); held["edp/dataTenant"] != 0 {
-		t.Errorf("EDP holds %v", held)
-	}
+	w.holds("edp/dataTenant", 0)
 }

@@ -3,7 +3,6 @@ package stepworkers_test
 import (
 	"encoding/json"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,13 +68,9 @@ func TestRemoval_UnfinishedCreation_Waits(t *testing.T) {
 		_, op = w.finish(name, op)
 	}
 	op = deprovision(op)
-	if r := w.run("Remove_Runtime", op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "must end first") {
-		t.Fatalf("during its creation: %s, %q, %+v", r.Outcome, r.Message, r.Error)
-	}
+	w.expect("Remove_Runtime", op, waiting, "must end first")
 	w.all([]string{"Remove_Runtime", "Check_Runtime_Removal"}, op)
-	if n := w.objects()["provisioner/runtime"]; n != 0 {
-		t.Errorf("%d runtimes are left", n)
-	}
+	w.holds("provisioner/runtime", 0)
 }
 
 func TestCheckRuntime_FailedCreation_ReportsReason(t *testing.T) {
@@ -90,5 +85,46 @@ func TestCheckRuntime_FailedCreation_ReportsReason(t *testing.T) {
 	r, _ := w.finish("Check_Runtime", op)
 	if r.Outcome != failed || r.Error.Reason != "ERR_QUOTA" || r.Error.Message != "no quota for token=[redacted]" {
 		t.Errorf("%s, %+v", r.Outcome, r.Error)
+	}
+}
+
+func TestSteps_ProvisionAndDeprovision_Succeed(t *testing.T) {
+	w := newWorld(t)
+	before := w.objects()
+	op := w.all(provisioning, w.order())
+	held := w.objects()
+	for kind, want := range map[string]int64{
+		"avs/evaluation": 2, "edp/dataTenant": 1, "edp/metadata": 4, "provisioner/runtime": 1, "director/runtime": 1,
+		"reconciler/cluster": 1, "control-plane/Kyma": 1, "gardener/Shoot": 1, "runtimes/Secret": 1,
+	} {
+		if held[kind] != want {
+			t.Errorf("%s: %d, want %d; all: %v", kind, held[kind], want, held)
+		}
+	}
+	w.all(deprovisioning, deprovision(op))
+	after := w.objects()
+	// The Provisioner keeps its history.
+	delete(after, "provisioner/operation")
+	equal(t, "objects are left", before, after)
+	w.noSecrets()
+}
+
+// A provisioning that was killed before it saved anything leaves no objects after the removal of the instance, except for the evaluations in
+// AvS, which only their ids can identify.
+func TestDeprovisioning_UnsavedObjects_AreRemoved(t *testing.T) {
+	w := newWorld(t)
+	op := w.order()
+	op = w.all(provisioning, op)
+	op.Details = nil
+	w.all(deprovisioning, deprovision(op))
+	for kind, n := range w.objects() {
+		switch kind {
+		case "avs/evaluation":
+			if n != 2 {
+				t.Errorf("%d evaluations are left, want the two whose ids were lost", n)
+			}
+		case "edp/dataTenant", "provisioner/runtime", "control-plane/Kyma", "gardener/Shoot":
+			t.Errorf("%s: %d left", kind, n)
+		}
 	}
 }

@@ -14,60 +14,36 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/worker/workertest"
-	stepworkers "github.com/kyma-project/keb/services/step-workers"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
-	"github.com/kyma-project/keb/services/step-workers/runtimeaccess"
 )
 
-// asker sends questions to the worker runtime, as the bus does.
-type asker struct {
-	*world
-	answers map[string]func([]byte) (any, error)
-}
-
-func newAsker(w *world) asker {
+// put sends a question to the worker runtime, as the bus does.
+func put[A any](w *world, subject string, question any) (A, error) {
 	w.t.Helper()
-	services, err := stepworkers.All(w.url, stepworkers.Options{Fast: true, Now: w.clock})
-	require.NoError(w.t, err)
-	a := asker{world: w, answers: map[string]func([]byte) (any, error){}}
-	for _, s := range services {
-		if s.Name != runtimeaccess.Name {
-			continue
-		}
-		for _, q := range s.Questions {
-			a.answers[q.Subject] = func(question []byte) (any, error) { return q.Answer(w.t.Context(), question) }
-		}
-	}
-	return a
-}
-
-func put[A any](a asker, subject string, question any) (A, error) {
-	a.t.Helper()
 	raw, err := json.Marshal(question)
-	require.NoError(a.t, err)
-	given, err := a.answers[subject](raw)
+	require.NoError(w.t, err)
+	given, err := w.questions[subject](w.t.Context(), raw)
 	out, _ := given.(A)
 	return out, err
 }
 
-func (a asker) bind(at event.RuntimeAccess, binding string, seconds int64) (event.BindAnswer, error) {
-	return put[event.BindAnswer](a, event.AskBind, event.BindRequest{Runtime: at, BindingID: binding, ExpirationSeconds: seconds})
+func (w *world) bind(at event.RuntimeAccess, binding string, seconds int64) (event.BindAnswer, error) {
+	return put[event.BindAnswer](w, event.AskBind, event.BindRequest{Runtime: at, BindingID: binding, ExpirationSeconds: seconds})
 }
 
-func (a asker) unbind(at event.RuntimeAccess, binding string) error {
-	_, err := put[event.UnbindAnswer](a, event.AskUnbind, event.UnbindRequest{Runtime: at, BindingID: binding})
+func (w *world) unbind(at event.RuntimeAccess, binding string) error {
+	_, err := put[event.UnbindAnswer](w, event.AskUnbind, event.UnbindRequest{Runtime: at, BindingID: binding})
 	return err
 }
 
-// provisioned returns the access of a created runtime, and its operation.
-func (w *world) provisioned() (event.RuntimeAccess, workertest.Operation) {
+// accessOf returns the access of op's runtime.
+func (w *world) accessOf(op workertest.Operation) event.RuntimeAccess {
 	w.t.Helper()
-	op := w.all(provisioning, w.order())
 	return event.RuntimeAccess{
 		InstanceID: op.InstanceID, Account: op.Context.GlobalAccountID,
 		RuntimeID: saved[provisioner.Details](w.t, op, provisioner.Name).RuntimeID,
-	}, op
+	}
 }
 
 // reach uses a kubeconfig; it returns nil if the kubeconfig permits reading all secrets.
@@ -90,11 +66,10 @@ func (w *world) access() int64 {
 
 func TestBind_Access_WorksUntilExpiryOrUnbind(t *testing.T) {
 	w := newWorld(t)
-	at, _ := w.provisioned()
-	a := newAsker(w)
-	short, err := a.bind(at, "b-short", 600)
+	at := w.accessOf(w.all(provisioning, w.order()))
+	short, err := w.bind(at, "b-short", 600)
 	require.NoError(t, err)
-	long, err := a.bind(at, "b-long", 7200)
+	long, err := w.bind(at, "b-long", 7200)
 	require.NoError(t, err)
 	if got := long.ExpiresAt.Sub(w.clock()); got < 7190*time.Second || got > 7200*time.Second {
 		t.Errorf("the token ends in %s, want 2 h", got)
@@ -119,7 +94,7 @@ func TestBind_Access_WorksUntilExpiryOrUnbind(t *testing.T) {
 		t.Errorf("the other binding: %v", err)
 	}
 	for range 2 {
-		if err := a.unbind(at, "b-long"); err != nil {
+		if err := w.unbind(at, "b-long"); err != nil {
 			t.Errorf("unbind: %v", err)
 		}
 	}
@@ -133,12 +108,11 @@ func TestBind_Access_WorksUntilExpiryOrUnbind(t *testing.T) {
 
 func TestBind_Repeated_CreatesAccessOnce(t *testing.T) {
 	w := newWorld(t)
-	at, _ := w.provisioned()
-	a := newAsker(w)
+	at := w.accessOf(w.all(provisioning, w.order()))
 	var asked sync.WaitGroup
 	for range 8 {
 		asked.Go(func() {
-			if _, err := a.bind(at, "Any text / at all", 600); err != nil {
+			if _, err := w.bind(at, "Any text / at all", 600); err != nil {
 				t.Errorf("bind: %v", err)
 			}
 		})
@@ -150,26 +124,25 @@ func TestBind_Repeated_CreatesAccessOnce(t *testing.T) {
 			t.Errorf("%d objects of the kind %s were created, want %d", n, kind, want)
 		}
 	}
-	if err := a.unbind(at, "Any text / at all"); err != nil || w.access() != 0 {
+	if err := w.unbind(at, "Any text / at all"); err != nil || w.access() != 0 {
 		t.Errorf("unbind: %v, and %d objects are left", err, w.access())
 	}
 }
 
 func TestBind_AfterFailure_CompletesAccess(t *testing.T) {
 	w := newWorld(t)
-	at, _ := w.provisioned()
-	a := newAsker(w)
+	at := w.accessOf(w.all(provisioning, w.order()))
 	// The role is created, but the answer is lost.
 	w.door.fault.Store(&fault{
 		prefix: "/k8s/runtimes/" + at.RuntimeID + "/apis/rbac.authorization.k8s.io/v1/clusterroles", status: 500, after: true,
 		body: `{"kind":"Status","apiVersion":"v1","status":"Failure","code":500,"reason":"InternalError","message":$BODY}`,
 	})
-	_, err := a.bind(at, "b", 600)
+	_, err := w.bind(at, "b", 600)
 	if err == nil || strings.Contains(err.Error(), "Bearer") || !strings.HasPrefix(err.Error(), "runtime (") {
 		t.Errorf("the error is %v, want one with component and reason and without the token", err)
 	}
 	w.door.fault.Store(nil)
-	got, err := a.bind(at, "b", 600)
+	got, err := w.bind(at, "b", 600)
 	if err != nil || w.reach(got.Kubeconfig) != nil || w.access() != 3 {
 		t.Errorf("again: %v, and %d objects", err, w.access())
 	}
@@ -177,9 +150,8 @@ func TestBind_AfterFailure_CompletesAccess(t *testing.T) {
 
 func TestCluster_Answer_HasNoCredentials(t *testing.T) {
 	w := newWorld(t)
-	at, _ := w.provisioned()
-	a := newAsker(w)
-	got, err := put[event.ClusterAnswer](a, event.AskCluster, at)
+	at := w.accessOf(w.all(provisioning, w.order()))
+	got, err := put[event.ClusterAnswer](w, event.AskCluster, at)
 	if err != nil || got.Server != w.url+"/k8s/runtimes/"+at.RuntimeID {
 		t.Errorf("the cluster is at %q: %v", got.Server, err)
 	}
@@ -191,7 +163,7 @@ contexts: [{name: c, context: {cluster: k, user: u}}]
 clusters: [{name: k, cluster: {server: "https://own.example.com", certificate-authority-data: Q0E=}}]
 users: [{name: u, user: {token: ` + canary + `}}]
 `}
-	got, err = put[event.ClusterAnswer](a, event.AskCluster, own)
+	got, err = put[event.ClusterAnswer](w, event.AskCluster, own)
 	if err != nil || got != (event.ClusterAnswer{Server: "https://own.example.com", CAData: "Q0E="}) {
 		t.Errorf("an own cluster is %+v: %v", got, err)
 	}
@@ -199,7 +171,6 @@ users: [{name: u, user: {token: ` + canary + `}}]
 
 func TestQuestions_Invalid_ReturnReason(t *testing.T) {
 	w := newWorld(t)
-	a := newAsker(w)
 	at := event.RuntimeAccess{InstanceID: "i", Account: "ga-1", RuntimeID: "unknown"}
 	for name, c := range map[string]struct {
 		question any
@@ -223,17 +194,17 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 `}}, "exec",
 		},
 	} {
-		_, err := put[event.BindAnswer](a, event.AskBind, c.question)
+		_, err := put[event.BindAnswer](w, event.AskBind, c.question)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), canary) {
 			t.Errorf("%s: the error is %v, want one with %q and without the secret", name, err, c.want)
 		}
 	}
 	// The objects were removed with the runtime.
-	if err := a.unbind(at, "b"); err != nil {
+	if err := w.unbind(at, "b"); err != nil {
 		t.Errorf("unbind in a missing runtime: %v", err)
 	}
 	w.door.fault.Store(&fault{prefix: "/provisioner", status: http.StatusBadGateway, body: "$BODY"})
-	if err := a.unbind(at, "b"); err == nil || !strings.HasPrefix(err.Error(), "provisioner (") {
+	if err := w.unbind(at, "b"); err == nil || !strings.HasPrefix(err.Error(), "provisioner (") {
 		t.Errorf("unbind without the Provisioner: %v", err)
 	}
 }

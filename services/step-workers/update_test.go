@@ -8,8 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/avs"
@@ -38,9 +36,7 @@ func TestUpdate_Parameters_ReachAllSystems(t *testing.T) {
 		t.Errorf("new credentials: in the runtime %t, at the reconciler %t", inRuntime, atReconciler)
 	}
 	before["provisioner/operation"]++
-	if diff := cmp.Diff(before, w.created()); diff != "" {
-		t.Errorf("an update creates only an operation of the provisioner (-want +got):\n%s", diff)
-	}
+	equal(t, "an update creates only an operation of the provisioner", before, w.created())
 	w.noSecrets()
 	w.all(deprovisioning, deprovision(op))
 }
@@ -69,16 +65,6 @@ func TestUpdate_SuspendedInstance_IsSkipped(t *testing.T) {
 	})
 	if len(calls) != 0 {
 		t.Errorf("%d calls, first %s %s", len(calls), calls[0].method, calls[0].path)
-	}
-}
-
-func TestUpdate_ContextOnly_ReachesTheCluster(t *testing.T) {
-	w := newWorld(t)
-	op := w.update(w.all(provisioning, w.order()), "u-1")
-	op.Update, op.Context.LicenseType = &event.Changes{LicenseType: true}, "CUSTOMER"
-	calls := w.calls(func() { w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op) })
-	if n := len(asked(calls, "upgradeShoot")); n != 1 {
-		t.Errorf("%d upgrades were requested, want 1", n)
 	}
 }
 
@@ -130,9 +116,7 @@ func TestUpgradeShoot_LostAnswer_IsFound(t *testing.T) {
 		}
 		next.ServeHTTP(rw, r)
 	})
-	if r := w.run("Upgrade_Shoot", op); r.Outcome != retry || r.Error == nil {
-		t.Fatalf("answer lost: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("Upgrade_Shoot", op, retry)
 	w.door.next = next
 	again := w.calls(func() { op = w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op) })
 	if n := len(asked(again, "upgradeShoot")); n != 0 {
@@ -149,10 +133,7 @@ func TestUpgradeShoot_OtherOperation_RunsAfterIt(t *testing.T) {
 			w := newWorld(t)
 			op := w.update(w.all(provisioning, w.order()), "u-1")
 			w.foreign(op, field)
-			r := w.run("Upgrade_Shoot", op)
-			if r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "must end first") {
-				t.Fatalf("during the other operation: %s, %q, %+v", r.Outcome, r.Message, r.Error)
-			}
+			w.expect("Upgrade_Shoot", op, waiting, "must end first")
 			w.advance(takes)
 			calls := w.calls(func() { w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op) })
 			if n := len(asked(calls, "upgradeShoot")); n != 1 {
@@ -173,9 +154,7 @@ func TestUpgradeShoot_RejectedWhileBusy_Waits(t *testing.T) {
 		}
 		next.ServeHTTP(rw, r)
 	})
-	if r := w.run("Upgrade_Shoot", op); r.Outcome != retry || r.Error != nil || !strings.Contains(r.Message, "must end first") {
-		t.Fatalf("another client was faster: %s, %q, %+v", r.Outcome, r.Message, r.Error)
-	}
+	w.expect("Upgrade_Shoot", op, waiting, "must end first")
 	w.door.next = next
 	w.advance(takes)
 	w.all([]string{"Upgrade_Shoot", "Check_Runtime"}, op)
@@ -240,9 +219,7 @@ func TestMovedSubaccount_CallsOfItsRuntime_NameTheNewAccount(t *testing.T) {
 	op = w.all(upgradingCluster, moved(w.upgrade(op, event.UpgradeCluster, "c-1")))
 	again := moved(w.later(op, event.Provision, "p-2"))
 	again.Details[avs.Name] = avs.Details{InternalID: saved[avs.Details](t, op, avs.Name).InternalID}
-	if r := w.run("AVS_Tags", again); r.Outcome != succeeded {
-		t.Errorf("AVS_Tags: %s, %+v", r.Outcome, r.Error)
-	}
+	w.expect("AVS_Tags", again, succeeded)
 	w.all([]string{"BTPOperator_Cleanup", "Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription"}, moved(deprovision(op)))
 	seen := 0
 	for _, r := range w.door.requests {
@@ -256,9 +233,7 @@ func TestMovedSubaccount_CallsOfItsRuntime_NameTheNewAccount(t *testing.T) {
 	if seen < 8 {
 		t.Errorf("%d calls were seen", seen)
 	}
-	if n := w.objects()["provisioner/runtime"]; n != 0 {
-		t.Errorf("%d runtimes are left", n)
-	}
+	w.holds("provisioner/runtime", 0)
 	if dirty := w.dirty("ga-1"); dirty != 1 {
 		t.Errorf("%d accounts of ga-1 were released, want 1", dirty)
 	}
