@@ -14,7 +14,6 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/tlsfiles"
-	"github.com/kyma-project/keb/services/jobs/internal/cis"
 )
 
 // Config is the configuration of the jobs from the environment; flags override it for one run. Code starts from service.Defaults.
@@ -56,7 +55,7 @@ type Config struct {
 	FreeAge  time.Duration `env:"KEB_FREE_LIFETIME" envDefault:"720h"`
 
 	// CISVersion is the version of the cloud inventory's API: v1.0 or v2.0.
-	CISVersion cis.Version `env:"KEB_CIS_VERSION" envDefault:"v2.0"`
+	CISVersion string `env:"KEB_CIS_VERSION" envDefault:"v2.0"`
 	// CISURL is the URL prefix of /events/v1 of the cloud inventory, or of /public/rest/v2/events of v1.0.
 	CISURL          string `env:"KEB_CIS_URL" envDefault:"http://127.0.0.1:8090/cis"`
 	CISTokenURL     string `env:"KEB_CIS_TOKEN_URL" envDefault:"http://127.0.0.1:8090/cis/oauth/token"`
@@ -118,8 +117,8 @@ func (c Config) Validate(job Job) error {
 	case SubaccountCleanup:
 		errs = append(errs,
 			extclient.CheckURL("--cis-url (KEB_CIS_URL)", c.CISURL), extclient.CheckURL("--cis-token-url (KEB_CIS_TOKEN_URL)", c.CISTokenURL))
-		if !slices.Contains(cis.Versions(), c.CISVersion) {
-			errs = append(errs, fmt.Errorf("KEB_CIS_VERSION: %q is not allowed, use one of %v", c.CISVersion, cis.Versions()))
+		if c.CISVersion != cisV1 && c.CISVersion != cisV2 {
+			errs = append(errs, fmt.Errorf("KEB_CIS_VERSION: %q is not allowed, use one of [%s %s]", c.CISVersion, cisV1, cisV2))
 		}
 		if c.CISClientID == "" || c.CISClientSecret == "" {
 			errs = append(errs, errors.New("KEB_CIS_CLIENT_ID and KEB_CIS_CLIENT_SECRET: both are required"))

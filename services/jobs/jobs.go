@@ -6,17 +6,18 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/extclient"
-	"github.com/kyma-project/keb/services/jobs/internal/batch"
-	"github.com/kyma-project/keb/services/jobs/internal/broker"
-	"github.com/kyma-project/keb/services/jobs/internal/cis"
 )
 
 // Job is the name of a job.
@@ -25,21 +26,15 @@ type Job string
 // The jobs.
 const (
 	// DeprovisionRetrigger runs the skipped steps of deprovisionings again.
-	DeprovisionRetrigger Job = batch.RetriggerName
+	DeprovisionRetrigger Job = "deprovision-retrigger"
 	// TrialExpiry expires old instances of the plans trial and free.
-	TrialExpiry Job = batch.TrialExpiryName
+	TrialExpiry Job = "trial-expiry"
 	// SubaccountCleanup deprovisions the instances of deleted sub-accounts.
-	SubaccountCleanup Job = batch.CleanupName
+	SubaccountCleanup Job = "subaccount-cleanup"
 )
 
 // All returns all jobs.
 func All() []Job { return []Job{DeprovisionRetrigger, TrialExpiry, SubaccountCleanup} }
-
-// Report is the result of a job.
-type Report = batch.Report
-
-// Failure is an instance that a job could not process, with the reason.
-type Failure = batch.Failure
 
 // Deps are the optional dependencies of jobs.
 type Deps struct {
@@ -74,11 +69,11 @@ func Run(ctx context.Context, job Job, cfg Config, deps Deps) (Report, error) {
 
 // runner runs one job any number of times.
 type runner struct {
-	job  Job
-	cfg  Config
-	deps Deps
-	api  *broker.Client
-	cis  *cis.Client // only for SubaccountCleanup
+	job    Job
+	cfg    Config
+	deps   Deps
+	broker *client
+	cis    *inventory // only for SubaccountCleanup
 }
 
 func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
@@ -86,35 +81,24 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	r := &runner{job: job, cfg: cfg, deps: deps.withDefaults()}
-	again := extclient.Retry{More: cfg.Retries, Pause: cmp.Or(cfg.RetryPause, 2*time.Second)}
+	retry := extclient.Retry{More: cfg.Retries, Pause: cmp.Or(cfg.RetryPause, 2*time.Second)}
 	external := extclient.Deps{Registerer: r.deps.Registerer, Now: r.deps.Now, Log: r.deps.Log}
 	agent := "keb-job/" + string(job)
 	if job == SubaccountCleanup {
-		agent = batch.UserAgent
+		agent = cleanupAgent
 	}
-	toBroker := r.deps.Broker
-	if toBroker == nil {
-		transport, err := cfg.BrokerTLS.Transport(brokerTLSPrefix)
-		if err != nil {
+	transport := r.deps.Broker
+	var err error
+	if transport == nil {
+		if transport, err = cfg.BrokerTLS.Transport(brokerTLSPrefix); err != nil {
 			return nil, fmt.Errorf("job: %w", err)
 		}
-		toBroker = transport
 	}
-	var err error
-	r.api, err = broker.New(broker.Config{
-		URL: cfg.BrokerURL, User: cfg.User, Password: cfg.Password, TokenURL: cfg.BrokerTokenURL, ClientID: cfg.BrokerClientID,
-		ClientSecret: cfg.BrokerClientSecret, Scopes: cfg.BrokerScopes, UserAgent: agent, Timeout: cfg.RequestTimeout, Retry: again,
-		PollEvery: cfg.PollEvery, Transport: toBroker,
-	}, external)
-	if err != nil {
+	if r.broker, err = newClient(cfg, agent, retry, transport, external); err != nil {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	if job == SubaccountCleanup {
-		r.cis, err = cis.New(cis.Config{
-			Version: cfg.CISVersion, URL: cfg.CISURL, TokenURL: cfg.CISTokenURL, ClientID: cfg.CISClientID, ClientSecret: cfg.CISClientSecret,
-			Timeout: cfg.RequestTimeout, Retry: again, Pause: cmp.Or(cfg.CISPause, 200*time.Millisecond),
-		}, external)
-		if err != nil {
+		if r.cis, err = newInventory(cfg, retry, external); err != nil {
 			return nil, fmt.Errorf("job: %w", err)
 		}
 	}
@@ -122,17 +106,14 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 }
 
 func (r *runner) run(ctx context.Context) (Report, error) {
-	opts := batch.Options{DryRun: r.cfg.DryRun, Wait: r.cfg.Wait, WaitTimeout: r.cfg.WaitTimeout, Parallel: r.cfg.Parallel}
 	began := r.deps.Now()
-	var report Report
-	var err error
-	switch r.job {
-	case TrialExpiry:
-		report, err = batch.ExpireTrials(ctx, opts, r.cfg.ages(), r.api, r.deps.Now)
-	case SubaccountCleanup:
-		report, err = batch.CleanUp(ctx, opts, r.cis, r.api)
-	case DeprovisionRetrigger:
-		report, err = batch.Retrigger(ctx, opts, r.api)
+	report := Report{Job: string(r.job), DryRun: r.cfg.DryRun, Failed: []Failure{}}
+	w := r.work()
+	found, err := w.find(ctx)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", r.job, err)
+	} else {
+		err = r.process(ctx, w, found, &report)
 	}
 	if err != nil {
 		report.Error = extclient.Sanitize(err.Error())
@@ -145,4 +126,63 @@ func (r *runner) run(ctx context.Context) (Report, error) {
 			"completed", report.Completed, "skipped", report.Skipped, "failed", len(report.Failed), "took", r.deps.Now().Sub(began))
 	}
 	return report, err
+}
+
+// process processes the instances, at most cfg.Parallel at the same time. It reports a failure and continues with the other instances. It
+// returns an error if the context ends before all instances were processed; the report then contains the results so far.
+func (r *runner) process(ctx context.Context, w work, instances []broker.Runtime, report *Report) error {
+	report.Found = len(instances)
+	var (
+		mu   sync.Mutex
+		wg   sync.WaitGroup
+		next int
+	)
+	take := func() *broker.Runtime {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == len(instances) || ctx.Err() != nil {
+			return nil
+		}
+		next++
+		return &instances[next-1]
+	}
+	for range min(r.cfg.Parallel, len(instances)) {
+		wg.Go(func() {
+			for i := take(); i != nil; i = take() {
+				o, err := r.one(ctx, w, i)
+				mu.Lock()
+				report.record(i.InstanceID, o, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(report.Failed, func(a, b Failure) int { return cmp.Compare(a.Instance, b.Instance) })
+	if ctx.Err() != nil && next < len(instances) {
+		return fmt.Errorf("stopped after %d of %d instances: %w", next, len(instances), context.Cause(ctx))
+	}
+	return nil
+}
+
+// one requests the operation of an instance. With cfg.Wait it waits for the end of the operation.
+func (r *runner) one(ctx context.Context, w work, i *broker.Runtime) (outcome, error) {
+	operation, err := w.request(ctx, i)
+	switch {
+	case errors.Is(err, errSettled):
+		return skipped, nil
+	case err != nil:
+		return skipped, err
+	case r.cfg.DryRun && operation != "": // it already runs
+		return skipped, nil
+	case r.cfg.DryRun, !r.cfg.Wait:
+		return started, nil
+	case operation != "": // otherwise none was needed
+		if err := r.broker.await(ctx, i.InstanceID, operation, r.cfg.WaitTimeout); err != nil {
+			return started, err
+		}
+	}
+	if w.check != nil {
+		return completed, w.check(ctx, i)
+	}
+	return completed, nil
 }

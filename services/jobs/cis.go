@@ -1,7 +1,7 @@
-// Package cis is the client of the cloud inventory's events, of both versions (docs/contracts/cis.md).
-package cis
+package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,62 +13,34 @@ import (
 	"github.com/kyma-project/keb/libs/extclient"
 )
 
-// Version is a version of the inventory's API.
-type Version string
-
-// The versions.
+// The versions of the inventory's API.
 const (
-	V1 Version = "v1.0"
-	V2 Version = "v2.0"
+	cisV1 = "v1.0"
+	cisV2 = "v2.0"
 )
 
-// Versions returns the supported versions.
-func Versions() []Version { return []Version{V1, V2} }
-
-// pageSize and pageSizeV1 are the numbers of events in one page.
+// eventsPage and eventsPageV1 are the numbers of events in one page.
 const (
-	pageSize   = 150
-	pageSizeV1 = 1000
+	eventsPage   = 150
+	eventsPageV1 = 1000
 )
 
 // maxPages limits the length of the list.
 const maxPages = 100_000
 
-// Config is the connection to the inventory.
-type Config struct {
-	// Version is V1 or V2.
-	Version Version
-	// URL is the URL prefix of /public/rest/v2/events of V1, and of /events/v1 of V2.
-	URL string
-	// TokenURL, ClientID and ClientSecret are the settings of the OAuth2 client credentials grant.
-	TokenURL, ClientID, ClientSecret string
-	// Timeout is the timeout of one request.
-	Timeout time.Duration
-	// Retry is the policy for temporary errors.
-	Retry extclient.Retry
-	// Pause is the pause between two pages, which the inventory requires.
-	Pause time.Duration
+// inventory is a client of the cloud inventory's events, of both versions (docs/contracts/cis.md).
+type inventory struct {
+	cfg   Config
+	retry extclient.Retry
+	api   *extclient.Client
 }
 
-// Client calls one inventory.
-type Client struct {
-	cfg Config
-	api *extclient.Client
-}
-
-// New creates a client. For an invalid configuration it returns an error with the name of the field. It sends no request.
-func New(cfg Config, deps extclient.Deps) (*Client, error) {
-	if err := extclient.CheckURL("token URL of cis", cfg.TokenURL); err != nil {
-		return nil, err
-	}
+func newInventory(cfg Config, retry extclient.Retry, deps extclient.Deps) (*inventory, error) {
 	tokens := extclient.ClientCredentials(extclient.TokenConfig{
-		URL: cfg.TokenURL, ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret,
+		URL: cfg.CISTokenURL, ClientID: cfg.CISClientID, ClientSecret: cfg.CISClientSecret,
 	}, deps)
-	api, err := extclient.New(extclient.Config{System: "cis", BaseURL: cfg.URL, Timeout: cfg.Timeout}, tokens, deps)
-	if err != nil {
-		return nil, err
-	}
-	return &Client{cfg: cfg, api: api}, nil
+	api, err := extclient.New(extclient.Config{System: "cis", BaseURL: cfg.CISURL, Timeout: cfg.RequestTimeout}, tokens, deps)
+	return &inventory{cfg: cfg, retry: retry, api: api}, err
 }
 
 // page is one page of deleted sub-accounts.
@@ -82,12 +54,12 @@ const (
 	deletionV1 = "MASTER_SUBACCOUNT_DELETION"
 )
 
-// DeletedSubaccounts returns the ids of all deleted sub-accounts without duplicates, in the order of their deletion.
-func (c *Client) DeletedSubaccounts(ctx context.Context) ([]string, error) {
+// deletedSubaccounts returns the ids of all deleted sub-accounts without duplicates, in the order of their deletion.
+func (c *inventory) deletedSubaccounts(ctx context.Context) ([]string, error) {
 	var gone []string
 	seen := map[string]bool{}
 	read := c.page
-	if c.cfg.Version == V1 {
+	if c.cfg.CISVersion == cisV1 {
 		read = c.pageV1
 	}
 	for n := range maxPages {
@@ -105,15 +77,15 @@ func (c *Client) DeletedSubaccounts(ctx context.Context) ([]string, error) {
 		if n+1 >= p.total {
 			return gone, nil
 		}
-		if !extclient.Wait(ctx, c.cfg.Pause) {
+		if !extclient.Wait(ctx, cmp.Or(c.cfg.CISPause, 200*time.Millisecond)) {
 			return nil, fmt.Errorf("read the deleted sub-accounts: %w", ctx.Err())
 		}
 	}
 	return nil, fmt.Errorf("read the deleted sub-accounts: there are more than %d pages", maxPages)
 }
 
-// page reads page n of V2, counted from 0.
-func (c *Client) page(ctx context.Context, n int) (page, error) {
+// page reads page n of version 2, counted from 0.
+func (c *inventory) page(ctx context.Context, n int) (page, error) {
 	var got struct {
 		TotalPages int `json:"totalPages"`
 		Events     []struct {
@@ -122,7 +94,7 @@ func (c *Client) page(ctx context.Context, n int) (page, error) {
 		} `json:"events"`
 	}
 	err := c.get(ctx, "/events/v1/events/central", url.Values{
-		"eventType": {deletion}, "pageSize": {strconv.Itoa(pageSize)}, "pageNum": {strconv.Itoa(n)},
+		"eventType": {deletion}, "pageSize": {strconv.Itoa(eventsPage)}, "pageNum": {strconv.Itoa(n)},
 		"sortField": {"creationTime"}, "sortOrder": {"ASC"},
 	}, &got)
 	p := page{total: got.TotalPages}
@@ -135,8 +107,8 @@ func (c *Client) page(ctx context.Context, n int) (page, error) {
 	return p, err
 }
 
-// pageV1 reads page n of V1, which counts its pages from 1.
-func (c *Client) pageV1(ctx context.Context, n int) (page, error) {
+// pageV1 reads page n of version 1, which counts its pages from 1.
+func (c *inventory) pageV1(ctx context.Context, n int) (page, error) {
 	var got struct {
 		TotalPages int `json:"totalPages"`
 		Events     []struct {
@@ -145,7 +117,7 @@ func (c *Client) pageV1(ctx context.Context, n int) (page, error) {
 		} `json:"events"`
 	}
 	err := c.get(ctx, "/public/rest/v2/events", url.Values{
-		"ts": {"1"}, "type": {deletionV1}, "resultsPerPage": {strconv.Itoa(pageSizeV1)}, "page": {strconv.Itoa(n + 1)},
+		"ts": {"1"}, "type": {deletionV1}, "resultsPerPage": {strconv.Itoa(eventsPageV1)}, "page": {strconv.Itoa(n + 1)},
 	}, &got)
 	if err != nil {
 		return page{}, err
@@ -164,7 +136,7 @@ func (c *Client) pageV1(ctx context.Context, n int) (page, error) {
 	return p, nil
 }
 
-// subaccountOf decodes the data of an event of V1: an object, or a string that contains an object.
+// subaccountOf decodes the data of an event of version 1: an object, or a string that contains an object.
 func subaccountOf(raw json.RawMessage) (string, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -179,8 +151,8 @@ func subaccountOf(raw json.RawMessage) (string, error) {
 	return data.SubaccountGUID, nil
 }
 
-func (c *Client) get(ctx context.Context, route string, query url.Values, into any) error {
-	return c.cfg.Retry.Do(ctx, func(ctx context.Context) error {
+func (c *inventory) get(ctx context.Context, route string, query url.Values, into any) error {
+	return c.retry.Do(ctx, func(ctx context.Context) error {
 		return c.api.Do(ctx, extclient.Request{
 			Method: http.MethodGet, Route: route, Accept: []int{http.StatusOK}, Query: query,
 		}, into)

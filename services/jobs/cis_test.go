@@ -1,4 +1,4 @@
-package cis
+package jobs
 
 import "testing"
 
