@@ -35,16 +35,9 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/binding"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
 	"github.com/kyma-project/keb/services/broker/internal/credential"
-	"github.com/kyma-project/keb/services/broker/internal/housekeeping"
-	"github.com/kyma-project/keb/services/broker/internal/kubeconfig"
-	"github.com/kyma-project/keb/services/broker/internal/projection"
-	"github.com/kyma-project/keb/services/broker/internal/publication"
-	"github.com/kyma-project/keb/services/broker/internal/rejection"
-	"github.com/kyma-project/keb/services/broker/internal/removal"
+	"github.com/kyma-project/keb/services/broker/internal/exchange"
 	"github.com/kyma-project/keb/services/broker/internal/runtimes"
 	"github.com/kyma-project/keb/services/broker/internal/store"
-	"github.com/kyma-project/keb/services/broker/internal/upgrade"
-	"github.com/kyma-project/keb/services/broker/internal/usual"
 )
 
 // Deps are what a Broker needs besides its configuration.
@@ -66,18 +59,22 @@ type Broker struct {
 	pool    *sqlx.DB
 	store   *store.Store
 	vault   *credential.Vault
-	relay   *publication.Relay
-	repair  *projection.Repair
-	facts   *projection.Projection
-	orders  *rejection.List
+	relay   *exchange.Relay
+	repair  *exchange.Repair
+	facts   *exchange.Projection
+	orders  *exchange.Rejections
 	remover *worker.Worker
-	// runtimes answers operators, and queries of orchestrations for instances. upgrades records the requested upgrades.
+	// runtimes answers operators, and queries of orchestrations for instances.
 	runtimes *runtimes.API
-	upgrades *upgrade.Recorder
+	requests *api.Broker
 	bindings *binding.Service
-	resealer *housekeeping.Resealer
-	usual    *usual.Durations
+	resealer *credential.Resealer
 	handler  http.Handler
+}
+
+// DescribeSteps describes the steps that the broker executes, by name.
+func DescribeSteps() map[string]worker.Description {
+	return map[string]worker.Description{api.StepName: api.DescribeRemoveInstance()}
 }
 
 // Migrate updates the broker's database schema. Several processes can call it concurrently.
@@ -129,7 +126,7 @@ func (b *Broker) open(ctx context.Context) error {
 	if err := b.openStore(ctx); err != nil {
 		return err
 	}
-	b.orders = rejection.New(rejection.Deps{Store: b.store, Asker: b.deps.Bus, Log: b.deps.Log, Now: b.deps.Now})
+	b.orders = exchange.NewRejections(exchange.RejectionsDeps{Store: b.store, Bus: b.deps.Bus, Log: b.deps.Log, Now: b.deps.Now})
 	if err := b.orders.Load(ctx); err != nil {
 		return err
 	}
@@ -192,64 +189,55 @@ func (b *Broker) openStore(ctx context.Context) (err error) {
 func (b *Broker) newParts(keys *seal.Keyring, offers *catalog.Catalog, m *metrics) (err error) {
 	cfg, deps := b.cfg, b.deps
 	if b.remover, err = worker.New(
-		worker.Config{Name: removal.Worker, Version: "1"},
+		worker.Config{Name: api.Worker, Version: "1"},
 		worker.Deps{
 			Bus: deps.Bus, Log: deps.Log, Registerer: deps.Registerer, Now: deps.Now, TracerProvider: deps.TracerProvider,
 		},
-		removal.New(b.store, deps.Bus, deps.Now, cfg.StepRetry, cfg.BindingGrace),
+		&api.RemoveInstance{Store: b.store, Bus: deps.Bus, Now: deps.Now, Retry: cfg.StepRetry, BindingGrace: cfg.BindingGrace},
 	); err != nil {
 		return err
 	}
 	b.vault = credential.New(keys, b.store, deps.Log)
-	if b.resealer, err = housekeeping.NewResealer(housekeeping.ResealDeps{
-		Keys: keys, Secrets: b.store, Log: deps.Log, Registerer: deps.Registerer,
-		Owners: map[store.SecretKind]housekeeping.Owner{
-			store.SecretCredentials: credential.Owner, store.SecretUpdates: credential.Owner, store.SecretBindings: binding.Owner,
-			store.SecretKept: credential.KeptOwner,
-		},
-	}); err != nil {
+	if b.resealer, err = credential.NewResealer(keys, b.store, deps.Log, deps.Registerer); err != nil {
 		return err
 	}
-	b.relay = publication.New(
-		publication.Config{SweepEvery: cfg.SweepEvery, Age: cfg.SweepAge, Timeout: publishTimeout},
-		publication.Deps{
+	b.relay = exchange.NewRelay(
+		exchange.RelayConfig{SweepEvery: cfg.SweepEvery, Age: cfg.SweepAge, Timeout: publishTimeout},
+		exchange.RelayDeps{
 			Outbox: b.store, Publisher: deps.Bus, Log: deps.Log, Now: deps.Now, Waiting: m.unpublished,
 			Tracer: tracing.TracerOf(deps.TracerProvider, "services/broker"),
 		},
 	)
-	b.usual = usual.New(b.store, deps.Log)
-	b.facts = projection.New(b.store, deps.Log, deps.Now)
+	b.facts = exchange.NewProjection(b.store, deps.Log, deps.Now)
 	b.bindings = binding.New(binding.Config{
 		Timeout: cfg.BindingTimeout, Limit: cfg.BindingLimit, Every: cfg.BindingCleanup, Grace: cfg.BindingGrace,
 		Keep: cfg.KeepOperations,
 	}, binding.Deps{
-		Store: b.store, Asker: deps.Bus, Sealer: keys, Vault: b.vault, Offers: offers, Rejections: b.orders, Log: deps.Log, Now: deps.Now,
+		Store: b.store, Bus: deps.Bus, Keys: keys, Vault: b.vault, Catalog: offers, Rejections: b.orders, Log: deps.Log, Now: deps.Now,
 	})
-	b.repair = projection.NewRepair(
-		projection.RepairConfig{Every: cfg.RepairEvery, Silence: cfg.RepairSilence}, b.store, deps.Bus, deps.Log, deps.Now)
+	b.repair = exchange.NewRepair(
+		exchange.RepairConfig{Every: cfg.RepairEvery, Silence: cfg.RepairSilence}, b.store, deps.Bus, deps.Log, deps.Now)
 	return nil
 }
 
 func (b *Broker) newHandler(offers *catalog.Catalog, g guards, m *metrics) http.Handler {
 	cfg, deps := b.cfg, b.deps
-	requests := api.New(api.Config{
+	b.requests = api.New(api.Config{
 		EUAccounts: cfg.EUAccounts, EURejection: cfg.EURejection, RetryAfter: cfg.RetryAfter, MaximumPolling: cfg.MaximumPolling,
 		TrialLifetime: cfg.TrialLifetime, FreeLifetime: cfg.FreeLifetime, SingleTrial: cfg.SingleTrial,
 		TrialDocumentation: cfg.TrialDocumentation, SubaccountMovement: cfg.SubaccountMovement,
 		PublicURL: strings.TrimSuffix(cfg.PublicURL, "/"),
 	}, api.Deps{
-		Catalog: offers, Store: b.store, Sealer: b.vault, Bindings: b.bindings, Rejections: b.orders, Notify: b.relay.Notify, Usual: b.usual,
+		Catalog: offers, Store: b.store, Vault: b.vault, Bindings: b.bindings, Rejections: b.orders, Notify: b.relay.Notify,
 		Log: deps.Log, Now: deps.Now,
 	})
-	b.runtimes = runtimes.New(runtimes.Deps{Reader: b.store, Remover: requests, Viewers: g.viewers, Operators: g.actors, Log: deps.Log})
-	b.upgrades = upgrade.New(upgrade.Deps{Store: b.store, Notify: b.relay.Notify, Log: deps.Log, Now: deps.Now})
+	b.runtimes = runtimes.New(runtimes.Deps{
+		Store: b.store, Requests: b.requests, Bus: deps.Bus, Viewers: g.viewers, Operators: g.actors, Origins: cfg.KubeconfigOrigins, Log: deps.Log,
+	})
 	operators := http.NewServeMux()
 	b.runtimes.Register(operators)
-	operators.Handle(api.ExpirePattern, requests.ExpireHandler(g.actors))
-	kubeconfig.New(kubeconfig.Deps{
-		Instances: b.store, Asker: deps.Bus, Log: deps.Log, Origins: cfg.KubeconfigOrigins,
-	}).Register(operators)
-	handler := tracing.Handler(deps.TracerProvider, first(operators, osb.NewHandler(requests, osb.WithAuth(g.platforms), osb.WithLogger(deps.Log),
+	operators.Handle(api.ExpirePattern, b.requests.ExpireHandler(g.actors))
+	handler := tracing.Handler(deps.TracerProvider, first(operators, osb.NewHandler(b.requests, osb.WithAuth(g.platforms), osb.WithLogger(deps.Log),
 		osb.WithObserver(m.observe), osb.WithObserver(traceRoute), osb.WithRequireOrgSpace(cfg.RequireOrgSpace))))
 	return g.clients.Limit(handler, nil, m.refuse)
 }
@@ -302,10 +290,10 @@ func (b *Broker) Run(ctx context.Context) error {
 	g := service.NewGroup(b.deps.Log)
 	g.Add("publication", b.relay.Run)
 	g.Add("facts", func(ctx context.Context) error {
-		return b.deps.Bus.Consume(ctx, projection.Consumption(), b.facts.Handle)
+		return b.deps.Bus.Consume(ctx, exchange.Consumption(), b.facts.Handle)
 	})
 	g.Add("repair", b.repair.Run)
-	g.Add("usual durations", b.usual.Run)
+	g.Add("usual durations", b.requests.RunUsual)
 	claims := credential.NewClaims(b.vault, b.deps.Bus, b.deps.Log)
 	g.Add("credentials", b.answerAll(event.AskCredentialsAs("*"), claims.Answer))
 	g.Add("keep", b.answerAll(event.AskKeepAs("*"), claims.AnswerKeep))
@@ -313,7 +301,7 @@ func (b *Broker) Run(ctx context.Context) error {
 	g.Add("instances", b.answer(event.AskInstances, b.runtimes.Answer))
 	g.Add("instance", b.answer(event.AskInstance, b.runtimes.AnswerInstance))
 	g.Add("find", b.answer(event.AskFind, b.runtimes.AnswerFind))
-	g.Add("upgrades", b.answer(event.AskUpgrade, b.upgrades.Answer))
+	g.Add("upgrades", b.answer(event.AskUpgrade, b.requests.AnswerUpgrade))
 	g.Add("rejections", b.orders.Run)
 	g.Add("bindings", b.bindings.Run)
 	g.Add("steps", b.remover.Run)
@@ -324,9 +312,10 @@ func (b *Broker) Run(ctx context.Context) error {
 		return service.Every(ctx, b.cfg.ResealEvery, b.deps.Log, "secrets", b.resealer.Round)
 	})
 	g.Add("housekeeping", func(ctx context.Context) error {
-		return housekeeping.Run(ctx, housekeeping.Config{
-			Every: time.Hour, Operations: b.cfg.KeepOperations, Tombstones: b.cfg.KeepTombstones,
-		}, b.store, b.deps.Log, b.deps.Now)
+		return service.Every(ctx, time.Hour, b.deps.Log, "clean-up", func(ctx context.Context) error {
+			now := b.deps.Now()
+			return b.store.Purge(ctx, now.Add(-b.cfg.KeepOperations), now.Add(-b.cfg.KeepTombstones))
+		})
 	})
 	return g.Run(ctx)
 }

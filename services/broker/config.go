@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/services/broker/internal/auth"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
-	"github.com/kyma-project/keb/services/broker/internal/kubeconfig"
+	"github.com/kyma-project/keb/services/broker/internal/runtimes"
 )
 
 // Config is the broker's configuration, read from the environment. Code starts from service.Defaults.
@@ -198,7 +198,7 @@ func (c Config) Validate() error {
 	if c.BindingLimit < 1 {
 		errs = append(errs, fmt.Errorf("KEB_BINDING_LIMIT: %d must be at least 1", c.BindingLimit))
 	}
-	if err := kubeconfig.CheckOrigins(c.KubeconfigOrigins); err != nil {
+	if err := runtimes.CheckOrigins(c.KubeconfigOrigins); err != nil {
 		errs = append(errs, fmt.Errorf("KEB_KUBECONFIG_ALLOW_ORIGINS: %w", err))
 	}
 	return errors.Join(errs...)

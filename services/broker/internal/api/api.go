@@ -1,25 +1,25 @@
-// Package api implements osb.Broker: it decides what each request of a platform does.
-// A decision that depends on stored data is made in the transaction that also records
-// it.
+// Package api decides what each request does: those of platforms (osb.Broker), the upgrades of orchestrations, and the step
+// Remove_Instance. A decision that depends on stored data is made in the transaction that also records it.
 package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/tracing"
 	"github.com/kyma-project/keb/services/broker/internal/binding"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
+	"github.com/kyma-project/keb/services/broker/internal/credential"
+	"github.com/kyma-project/keb/services/broker/internal/exchange"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
@@ -47,43 +47,25 @@ type Config struct {
 	PublicURL string
 }
 
-// Sealer encrypts the credentials of an instance, by name. Open omits credentials that cannot be decrypted.
-type Sealer interface {
-	Seal(instanceID string, plain map[string]json.RawMessage) (store.Credentials, error)
-	Open(sealed ...store.Secret) map[string]json.RawMessage
-}
-
-// Rejections returns an *osb.Error if an order is rejected. An update has two instances, before and after it.
-type Rejections interface {
-	Check(order event.OperationType, instances ...*instance.Instance) error
-}
-
 // Deps are the dependencies of a Broker.
 type Deps struct {
-	Catalog  *catalog.Catalog
-	Store    *store.Store
-	Sealer   Sealer
-	Bindings *binding.Service
-	// Rejections rejects new orders.
-	Rejections Rejections
-	// Usual tells how long operations usually take.
-	Usual Usual
+	Catalog    *catalog.Catalog
+	Store      *store.Store
+	Vault      *credential.Vault
+	Bindings   *binding.Service
+	Rejections *exchange.Rejections
 	// Notify receives the instance of each committed request. It must not block.
 	Notify func(instanceID string)
 	Log    *slog.Logger
 	Now    func() time.Time
 }
 
-// Usual tells how long operations usually take.
-type Usual interface {
-	Known() bool
-	Of(k instance.Kind) time.Duration
-}
-
 // Broker implements the Open Service Broker API.
 type Broker struct {
 	cfg  Config
 	deps Deps
+	// usual is how long operations usually take. It is nil before RunUsual has read it.
+	usual atomic.Pointer[map[instance.Kind]time.Duration]
 }
 
 var _ osb.Broker = (*Broker)(nil)

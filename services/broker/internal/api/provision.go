@@ -50,7 +50,7 @@ func (b *Broker) Provision(ctx context.Context, req *osb.ProvisionRequest) (osb.
 	if req.Plan.MaintenanceInfo != nil {
 		ordered.MaintenanceVersion = req.Plan.MaintenanceInfo.Version
 	}
-	sealed, err := b.deps.Sealer.Seal(ordered.ID, plain)
+	sealed, err := b.deps.Vault.Seal(ordered.ID, plain)
 	if err != nil {
 		return nil, err
 	}

@@ -98,11 +98,12 @@ func (b *Broker) LastOperation(ctx context.Context, req *osb.LastOperationReques
 // outlook returns what is known about the time of an operation.
 func (b *Broker) outlook(ctx context.Context, o *instance.Operation) instance.Outlook {
 	look := instance.Outlook{Elapsed: b.deps.Now().Sub(o.CreatedAt), TimedOut: b.timedOut(o)}
-	if o.State.Final() || !b.deps.Usual.Known() {
+	usual := b.usual.Load()
+	if o.State.Final() || usual == nil || len(*usual) == 0 {
 		return look
 	}
 	if i, err := b.deps.Store.Instance(ctx, o.InstanceID); err == nil { // otherwise the answer has no usual duration
-		look.Usual = b.deps.Usual.Of(instance.Kind{Type: o.Type, Plan: i.Plan.Name, Suspension: o.Suspension})
+		look.Usual = (*usual)[instance.Kind{Type: o.Type, Plan: i.Plan.Name, Suspension: o.Suspension}]
 	}
 	return look
 }

@@ -353,7 +353,7 @@ func (u *updating) replaced(
 	if err != nil {
 		return nil, err
 	}
-	have := u.b.deps.Sealer.Open(sealed...)
+	have := u.b.deps.Vault.Open(sealed...)
 	maps.DeleteFunc(wanted, func(name string, value json.RawMessage) bool {
 		if name == event.CredentialsServiceManager {
 			return instance.SameServiceManager(have[name], value)
@@ -416,7 +416,7 @@ func (u *updating) atOnce(ctx context.Context, tx *store.Tx, i *instance.Instanc
 	if t.changes == nil && t.Context == i.Context && osb.SameJSON(t.Sent, i.Sent) {
 		return done, nil
 	}
-	sealed, err := u.b.deps.Sealer.Seal(i.ID, t.plain)
+	sealed, err := u.b.deps.Vault.Seal(i.ID, t.plain)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -433,7 +433,7 @@ func (u *updating) record(ctx context.Context, tx *store.Tx, i *instance.Instanc
 	if err != nil {
 		return outcome{}, err
 	}
-	sealed, err := u.b.deps.Sealer.Seal(i.ID, t.plain)
+	sealed, err := u.b.deps.Vault.Seal(i.ID, t.plain)
 	if err != nil {
 		return outcome{}, err
 	}

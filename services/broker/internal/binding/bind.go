@@ -103,10 +103,10 @@ func (s *Service) bindable(ctx context.Context, tx *store.Tx, i *instance.Instan
 	if o.ServiceID != "" && (i.ServiceID != o.ServiceID || i.Plan.ID != o.PlanID) {
 		return osb.BadRequest("service_id and plan_id must be those of the service instance")
 	}
-	if !s.deps.Offers.IsBindable(i.Plan.ID) {
+	if !s.deps.Catalog.IsBindable(i.Plan.ID) {
 		return osb.BadRequest("plan %q is not bindable", i.Plan.Name)
 	}
-	if o.Predecessor != "" && !s.deps.Offers.IsBindingRotatable(i.Plan.ID) {
+	if o.Predecessor != "" && !s.deps.Catalog.IsBindingRotatable(i.Plan.ID) {
 		return osb.BadRequest("bindings of plan %q cannot be rotated: leave out predecessor_binding_id", i.Plan.Name)
 	}
 	if err := busy(newest); err != nil {
@@ -214,7 +214,7 @@ func (s *Service) ask(ctx context.Context, b *store.Binding) (event.BindAnswer, 
 	if err != nil {
 		return a, err
 	}
-	err = s.deps.Asker.AskWithTimeout(ctx, s.cfg.Timeout, event.AskBind, event.BindRequest{
+	err = s.deps.Bus.AskWithTimeout(ctx, s.cfg.Timeout, event.AskBind, event.BindRequest{
 		Runtime: at, BindingID: b.ID, ExpirationSeconds: int64(b.Expiration / time.Second),
 	}, &a)
 	if err == nil && (a.Kubeconfig == "" || !a.ExpiresAt.After(s.deps.Now())) {

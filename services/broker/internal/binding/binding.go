@@ -14,8 +14,12 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/broker/internal/instance"
+	"github.com/kyma-project/keb/libs/seal"
+	"github.com/kyma-project/keb/services/broker/internal/catalog"
+	"github.com/kyma-project/keb/services/broker/internal/credential"
+	"github.com/kyma-project/keb/services/broker/internal/exchange"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -33,42 +37,14 @@ type Config struct {
 	Keep time.Duration
 }
 
-// Asker sends requests to the worker runtime.
-type Asker interface {
-	AskWithTimeout(ctx context.Context, wait time.Duration, subject string, request, answer any) error
-}
-
-// Sealer encrypts with authentication, see package seal.
-type Sealer interface {
-	Seal(plain, associated []byte) (string, error)
-	Open(sealed string, associated []byte) ([]byte, error)
-}
-
-// Vault decrypts the credentials of instances, by name. It omits credentials that it cannot decrypt.
-type Vault interface {
-	Open(sealed ...store.Secret) map[string]json.RawMessage
-}
-
-// Offers returns what the catalog specifies for the bindings of a plan.
-type Offers interface {
-	IsBindable(planID string) bool
-	IsBindingRotatable(planID string) bool
-}
-
-// Rejections returns an *osb.Error if an order of an empty type, which is a binding, is rejected.
-type Rejections interface {
-	Check(order event.OperationType, instances ...*instance.Instance) error
-}
-
 // Deps are the dependencies of a Service.
 type Deps struct {
-	Store  *store.Store
-	Asker  Asker
-	Sealer Sealer
-	Vault  Vault
-	Offers Offers
-	// Rejections rejects new bindings.
-	Rejections Rejections
+	Store      *store.Store
+	Bus        *bus.Bus
+	Keys       *seal.Keyring
+	Vault      *credential.Vault
+	Catalog    *catalog.Catalog
+	Rejections *exchange.Rejections
 	Log        *slog.Logger
 	Now        func() time.Time
 }
@@ -130,23 +106,13 @@ func (s *Service) access(ctx context.Context, b *store.Binding) (event.RuntimeAc
 	return at, nil
 }
 
-// Owner binds a sealed kubeconfig to the id and the revision of its binding: the kubeconfig of an earlier binding with the same id
-// cannot be decrypted. Ids contain no NUL, so no credentials of an instance have the same owner.
-func Owner(s store.Secret) []byte {
-	owner := "binding\x00" + s.InstanceID + "\x00" + s.Name
-	if s.Revision != "" {
-		owner += "\x00" + s.Revision
-	}
-	return []byte(owner)
-}
-
 func ownerOf(b *store.Binding) []byte {
-	return Owner(store.Secret{InstanceID: b.InstanceID, Name: b.ID, Revision: b.Revision})
+	return credential.Owner(store.SecretBindings, store.Secret{InstanceID: b.InstanceID, Name: b.ID, Revision: b.Revision})
 }
 
 func (s *Service) seal(b *store.Binding, kubeconfig string) error {
 	b.Revision = rand.Text()
-	sealed, err := s.deps.Sealer.Seal([]byte(kubeconfig), ownerOf(b))
+	sealed, err := s.deps.Keys.Seal([]byte(kubeconfig), ownerOf(b))
 	if err != nil {
 		return fmt.Errorf("seal kubeconfig: %w", err)
 	}
@@ -166,7 +132,7 @@ type Made struct {
 
 // open decrypts a binding's kubeconfig.
 func (s *Service) open(b *store.Binding) (*Made, error) {
-	plain, err := s.deps.Sealer.Open(b.Sealed, ownerOf(b))
+	plain, err := s.deps.Keys.Open(b.Sealed, ownerOf(b))
 	if err != nil {
 		return nil, fmt.Errorf("open kubeconfig of binding %q of instance %q: %w", b.ID, b.InstanceID, err)
 	}

@@ -79,5 +79,5 @@ func (s *Service) remove(ctx context.Context, b *store.Binding) error {
 	if err != nil {
 		return err
 	}
-	return s.deps.Asker.AskWithTimeout(ctx, s.cfg.Timeout, event.AskUnbind, event.UnbindRequest{Runtime: at, BindingID: b.ID}, &event.UnbindAnswer{})
+	return s.deps.Bus.AskWithTimeout(ctx, s.cfg.Timeout, event.AskUnbind, event.UnbindRequest{Runtime: at, BindingID: b.ID}, &event.UnbindAnswer{})
 }

@@ -11,20 +11,16 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 )
-
-// Asker sends requests over the bus.
-type Asker interface {
-	Ask(ctx context.Context, subject string, request, answer any) error
-}
 
 // Claims answers the claims of workers for credentials. A worker gets the credentials of an operation only while it has a command
 // of one of its steps. The broker asks the orchestrator for that.
 type Claims struct {
 	vault *Vault
-	asker Asker
+	bus   *bus.Bus
 	log   *slog.Logger
 	// logLimit limits the number of log lines that workers can cause.
 	logLimit rate.Sometimes
@@ -37,8 +33,8 @@ const (
 )
 
 // NewClaims creates a Claims.
-func NewClaims(vault *Vault, asker Asker, log *slog.Logger) *Claims {
-	return &Claims{vault: vault, asker: asker, log: log, logLimit: rate.Sometimes{First: logFirst, Interval: logInterval}}
+func NewClaims(vault *Vault, b *bus.Bus, log *slog.Logger) *Claims {
+	return &Claims{vault: vault, bus: b, log: log, logLimit: rate.Sometimes{First: logFirst, Interval: logInterval}}
 }
 
 // Answer answers a claim on event.AskCredentialsAs. The bus allows a worker only the subject with its own name.
@@ -101,7 +97,7 @@ func (c *Claims) admit(ctx context.Context, worker, instanceID, operationID stri
 	}
 	log := c.log.With("operation_id", operationID, "instance_id", instanceID, "worker", worker)
 	var answer event.OperationsAnswer
-	if err := c.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer); err != nil {
+	if err := c.bus.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer); err != nil {
 		c.logLimit.Do(func() { log.Warn("claim not checked", "err", err) })
 		return later
 	}

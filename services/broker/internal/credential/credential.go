@@ -1,5 +1,4 @@
-// Package credential seals the credentials of instances, and answers the claims of
-// workers for them.
+// Package credential seals the credentials of instances, answers the claims of workers for them, and seals values of older keys anew.
 package credential
 
 import (
@@ -13,51 +12,50 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Sealer encrypts with authentication, see package seal.
-type Sealer interface {
-	Seal(plain, associated []byte) (string, error)
-	Open(sealed string, associated []byte) ([]byte, error)
-}
-
-// Source returns sealed credentials and kept values.
-type Source interface {
-	Keep(ctx context.Context, operationID string, k store.Secret) error
-	Kept(ctx context.Context, instanceID, operationID, worker string) (store.Secret, error)
-	Credentials(ctx context.Context, instanceID, operationID, name string) (store.Secret, error)
-	Neighbours(ctx context.Context, instanceID, operationID string) (int, error)
-}
-
 // Vault seals and opens credentials. Each is bound to its instance, its name and its revision.
 type Vault struct {
-	sealer Sealer
-	source Source
-	log    *slog.Logger
+	keys  *seal.Keyring
+	store *store.Store
+	log   *slog.Logger
 	// logLimit limits the logging of refused claims.
 	logLimit rate.Sometimes
 }
 
 // New creates a vault.
-func New(sealer Sealer, source Source, log *slog.Logger) *Vault {
-	return &Vault{sealer: sealer, source: source, log: log, logLimit: rate.Sometimes{First: logFirst, Interval: logInterval}}
+func New(keys *seal.Keyring, s *store.Store, log *slog.Logger) *Vault {
+	return &Vault{keys: keys, store: s, log: log, logLimit: rate.Sometimes{First: logFirst, Interval: logInterval}}
 }
 
-// Owner binds a sealed value to its place and its revision: an older value of the same place does not open. Ids, names and revisions
-// contain no NUL (osb.ProvisionRequest). A value that was sealed before revisions existed is bound to its place only.
-func Owner(s store.Secret) []byte {
-	if s.Revision == "" {
-		return []byte(s.InstanceID + "\x00" + s.Name)
+// Owner returns what a sealed value is bound to: its kind, its place and its revision. An older value of the same place does not open, nor
+// does the kubeconfig of an earlier binding with the same id. Ids, names and revisions contain no NUL (osb.ProvisionRequest). A value that
+// was sealed before revisions existed is bound to its place only. The new credentials of an update have the owner of credentials.
+func Owner(kind store.SecretKind, s store.Secret) []byte {
+	place := s.InstanceID + "\x00" + s.Name
+	switch kind {
+	case store.SecretKept:
+		return []byte("kept\x00" + place + "\x00" + s.Revision)
+	case store.SecretBindings:
+		place = "binding\x00" + place
+	default:
+		if s.Revision != "" {
+			place = "credentials\x00" + place
+		}
 	}
-	return []byte("credentials\x00" + s.InstanceID + "\x00" + s.Name + "\x00" + s.Revision)
+	if s.Revision != "" {
+		place += "\x00" + s.Revision
+	}
+	return []byte(place)
 }
 
 // Seal encrypts the credentials of an instance, by name, with a new revision.
 func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (store.Credentials, error) {
 	c := store.Credentials{Revision: rand.Text(), Sealed: make(map[string]string, len(plain))}
 	for name, value := range plain {
-		s, err := v.sealer.Seal(value, Owner(store.Secret{InstanceID: instanceID, Name: name, Revision: c.Revision}))
+		s, err := v.keys.Seal(value, Owner(store.SecretCredentials, store.Secret{InstanceID: instanceID, Name: name, Revision: c.Revision}))
 		if err != nil {
 			return store.Credentials{}, fmt.Errorf("seal credentials %s: %w", name, err)
 		}
@@ -70,7 +68,7 @@ func (v *Vault) Seal(instanceID string, plain map[string]json.RawMessage) (store
 func (v *Vault) Open(sealed ...store.Secret) map[string]json.RawMessage {
 	plain := make(map[string]json.RawMessage, len(sealed))
 	for _, s := range sealed {
-		opened, err := v.sealer.Open(s.Sealed, Owner(s))
+		opened, err := v.keys.Open(s.Sealed, Owner(store.SecretCredentials, s))
 		if err != nil {
 			v.log.Error("credentials not opened", "instance_id", s.InstanceID, "name", s.Name, "err", err)
 			continue
@@ -106,7 +104,7 @@ func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 	}
 	log := v.log.With("instance_id", q.InstanceID, "operation_id", q.OperationID, "name", q.Name)
 	if q.Name == event.ClaimNeighbours {
-		n, err := v.source.Neighbours(ctx, q.InstanceID, q.OperationID)
+		n, err := v.store.Neighbours(ctx, q.InstanceID, q.OperationID)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil, errRefused
 		}
@@ -117,7 +115,7 @@ func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 		plain, err := json.Marshal(event.Neighbours{Count: n})
 		return event.CredentialsAnswer{Credentials: plain}, err
 	}
-	sealed, err := v.source.Credentials(ctx, q.InstanceID, q.OperationID, q.Name)
+	sealed, err := v.store.Credentials(ctx, q.InstanceID, q.OperationID, q.Name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		v.logLimit.Do(func() { log.Warn("credentials claim refused") })
@@ -126,7 +124,7 @@ func (v *Vault) Answer(ctx context.Context, question []byte) (any, error) {
 		log.Warn("credentials not read", "err", err)
 		return nil, errLater
 	}
-	plain, err := v.sealer.Open(sealed.Sealed, Owner(sealed))
+	plain, err := v.keys.Open(sealed.Sealed, Owner(store.SecretCredentials, sealed))
 	if err != nil {
 		log.Error("credentials not opened", "err", err)
 		return nil, errBroken

@@ -9,21 +9,16 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// KeptOwner binds a kept value to its instance, its worker and its revision.
-func KeptOwner(s store.Secret) []byte {
-	return []byte("kept\x00" + s.InstanceID + "\x00" + s.Name + "\x00" + s.Revision)
-}
-
 // keep seals a value of a worker with a new revision and stores it.
 func (v *Vault) keep(ctx context.Context, worker string, q event.KeepRequest) error {
 	log := v.log.With("instance_id", q.InstanceID, "operation_id", q.OperationID, "worker", worker)
 	k := store.Secret{InstanceID: q.InstanceID, Name: worker, Revision: rand.Text()}
 	var err error
-	if k.Sealed, err = v.sealer.Seal(q.Value, KeptOwner(k)); err != nil {
+	if k.Sealed, err = v.keys.Seal(q.Value, Owner(store.SecretKept, k)); err != nil {
 		log.Error("value not sealed", "err", err)
 		return errKeptUnsealed
 	}
-	err = v.source.Keep(ctx, q.OperationID, k)
+	err = v.store.Keep(ctx, q.OperationID, k)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		v.logLimit.Do(func() { log.Warn("keeping a value refused") })
@@ -38,7 +33,7 @@ func (v *Vault) keep(ctx context.Context, worker string, q event.KeepRequest) er
 // kept returns the decrypted value that is kept for a worker. Without one the answer is empty.
 func (v *Vault) kept(ctx context.Context, worker string, q event.KeptRequest) (event.KeptAnswer, error) {
 	log := v.log.With("instance_id", q.InstanceID, "operation_id", q.OperationID, "worker", worker)
-	sealed, err := v.source.Kept(ctx, q.InstanceID, q.OperationID, worker)
+	sealed, err := v.store.Kept(ctx, q.InstanceID, q.OperationID, worker)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		v.logLimit.Do(func() { log.Warn("claim of a kept value refused") })
@@ -49,7 +44,7 @@ func (v *Vault) kept(ctx context.Context, worker string, q event.KeptRequest) (e
 	case sealed.Sealed == "":
 		return event.KeptAnswer{}, nil
 	}
-	plain, err := v.sealer.Open(sealed.Sealed, KeptOwner(sealed))
+	plain, err := v.keys.Open(sealed.Sealed, Owner(store.SecretKept, sealed))
 	if err != nil {
 		log.Error("kept value not opened", "err", err)
 		return event.KeptAnswer{}, errKeptBroken

@@ -1,7 +1,6 @@
-// Package runtimes serves the runtimes to operators, with GET /runtimes and
-// GET /info/runtimes (docs/contracts/broker.md#list-of-runtimes), and to other services, with
-// event.AskInstances. It also accepts requests to repeat an incomplete
-// deprovisioning.
+// Package runtimes serves the runtimes to operators, with GET /runtimes and GET /info/runtimes
+// (docs/contracts/broker.md#list-of-runtimes), to other services, with event.AskInstances, and their kubeconfigs to customers. It also
+// accepts requests to repeat an incomplete deprovisioning.
 package runtimes
 
 import (
@@ -12,37 +11,26 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/api/broker"
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/services/broker/internal/api"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// Reader returns runtimes.
-type Reader interface {
-	Runtimes(ctx context.Context, f store.RuntimeFilter) ([]store.Runtime, int, error)
-	RuntimesAfter(ctx context.Context, createdAt time.Time, instanceID string, limit int) ([]store.Runtime, error)
-	Summaries(ctx context.Context, ids []string, after string, limit int) ([]store.Summary, error)
-	RuntimeDetail(ctx context.Context, instanceID string) (*store.RuntimeDetail, error)
-	Find(ctx context.Context, text string, limit int) ([]store.Found, bool, error)
-}
-
-// Remover repeats an incomplete deprovisioning.
-type Remover interface {
-	Retrigger(ctx context.Context, call osb.Call, instanceID string, dryRun bool) (api.Retriggered, error)
-}
-
 // Deps are the dependencies of the API. All are required.
 type Deps struct {
-	Reader  Reader
-	Remover Remover
+	Store    *store.Store
+	Requests *api.Broker
+	Bus      *bus.Bus
 	// Viewers authenticates clients that may read, Operators those that may act.
 	Viewers, Operators osb.Authenticator
-	Log                *slog.Logger
+	// Origins are the origins whose pages may read kubeconfigs: "*", or a list, or none.
+	Origins []string
+	Log     *slog.Logger
 }
 
 // API serves the routes for operators.
@@ -53,6 +41,8 @@ func New(deps Deps) *API { return &API{deps: deps} }
 
 // Register adds the routes to a mux.
 func (a *API) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /kubeconfig/{instance_id}", a.kubeconfig)
+	mux.HandleFunc("GET /kubeconfig/{$}", a.kubeconfig)
 	for path, r := range map[string]struct {
 		method string
 		handle http.HandlerFunc
@@ -116,7 +106,7 @@ func (a *API) list(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	found, total, err := a.deps.Reader.Runtimes(r.Context(), q.filter)
+	found, total, err := a.deps.Store.Runtimes(r.Context(), q.filter)
 	if err != nil {
 		a.broken(w, err)
 		return
@@ -145,7 +135,7 @@ func (a *API) retrigger(w http.ResponseWriter, r *http.Request) {
 	principal, _ := r.Context().Value(principalKey{}).(osb.Principal)
 	// The request remains valid if the client disconnects.
 	ctx := context.WithoutCancel(r.Context())
-	got, err := a.deps.Remover.Retrigger(ctx, osb.Call{ID: uuid.NewString(), Principal: principal, UserAgent: r.UserAgent()}, id, dryRun)
+	got, err := a.deps.Requests.Retrigger(ctx, osb.Call{ID: uuid.NewString(), Principal: principal, UserAgent: r.UserAgent()}, id, dryRun)
 	if err != nil {
 		a.broken(w, err)
 		return

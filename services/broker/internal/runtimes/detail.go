@@ -27,7 +27,7 @@ func (a *API) AnswerInstance(ctx context.Context, question []byte) (any, error) 
 	if err := checkText("instanceId", q.InstanceID); err != nil {
 		return nil, err
 	}
-	found, err := a.deps.Reader.RuntimeDetail(ctx, q.InstanceID)
+	found, err := a.deps.Store.RuntimeDetail(ctx, q.InstanceID)
 	if errors.Is(err, store.ErrNotFound) {
 		return event.InstanceAnswer{}, nil
 	}
@@ -79,7 +79,7 @@ func (a *API) AnswerFind(ctx context.Context, question []byte) (any, error) {
 	case q.Limit < 1 || q.Limit > maxFound:
 		return nil, fmt.Errorf("limit %d: must be from 1 to %d", q.Limit, maxFound)
 	}
-	found, more, err := a.deps.Reader.Find(ctx, q.Text, q.Limit)
+	found, more, err := a.deps.Store.Find(ctx, q.Text, q.Limit)
 	if err != nil {
 		a.deps.Log.Warn("instances not found", "err", err)
 		return nil, errLater

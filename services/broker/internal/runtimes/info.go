@@ -27,7 +27,7 @@ func (a *API) info(w http.ResponseWriter, r *http.Request) {
 		started bool
 	)
 	for {
-		found, err := a.deps.Reader.RuntimesAfter(r.Context(), created, id, infoPage)
+		found, err := a.deps.Store.RuntimesAfter(r.Context(), created, id, infoPage)
 		if err != nil {
 			a.infoBroken(w, err, started)
 			return

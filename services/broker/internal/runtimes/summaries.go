@@ -39,7 +39,7 @@ func (a *API) Answer(ctx context.Context, question []byte) (any, error) {
 			return nil, err
 		}
 	}
-	found, err := a.deps.Reader.Summaries(ctx, q.IDs, q.After, q.Limit+1)
+	found, err := a.deps.Store.Summaries(ctx, q.IDs, q.After, q.Limit+1)
 	if err != nil {
 		a.deps.Log.Warn("instances not read", "err", err)
 		return nil, errLater

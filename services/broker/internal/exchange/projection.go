@@ -1,7 +1,6 @@
-// Package projection updates the broker's read model of operations from the facts that
-// the orchestrator publishes. It queries the orchestrator to repair the read model when
-// facts are missing.
-package projection
+// Package exchange exchanges operations with the orchestrator: it publishes accepted requests, updates the read model of operations
+// from facts, queries the orchestrator when facts are missing, and keeps the holds that reject orders.
+package exchange
 
 import (
 	"context"
@@ -31,15 +30,15 @@ type Applier interface {
 	Apply(ctx context.Context, changes []instance.Change, at time.Time) error
 }
 
-// Projection applies facts.
+// Projection updates the read model of operations from the facts that the orchestrator publishes.
 type Projection struct {
 	store Applier
 	log   *slog.Logger
 	now   func() time.Time
 }
 
-// New creates a projection.
-func New(store Applier, log *slog.Logger, now func() time.Time) *Projection {
+// NewProjection creates a projection.
+func NewProjection(store Applier, log *slog.Logger, now func() time.Time) *Projection {
 	return &Projection{store: store, log: log, now: now}
 }
 

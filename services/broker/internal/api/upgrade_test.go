@@ -1,4 +1,4 @@
-package upgrade
+package api
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 )
 
 // Any request is either rejected with a reason, or contains operations with canonical ids.
-func FuzzCheck(f *testing.F) {
+func FuzzCheckUpgrades(f *testing.F) {
 	const id = "0193a3c5-8a3c-7a5e-9d5a-0d0e5a4b1e00"
 	f.Add([]byte(`{"upgrades":[{"operationId":"` + id + `","instanceId":"i","type":"upgradeKyma","upgrade":{"orchestrationId":"` + id + `"}}]}`))
 	f.Add([]byte(`{"upgrades":[{"operationId":"{` + id + `}","instanceId":"\u0000","type":"provision","upgrade":{}}]}`))
@@ -20,7 +20,7 @@ func FuzzCheck(f *testing.F) {
 		if json.Unmarshal(data, &q) != nil {
 			return
 		}
-		if err := check(q.Upgrades); err != nil {
+		if err := checkUpgrades(q.Upgrades); err != nil {
 			if err.Error() == "" {
 				t.Error("refused without a reason")
 			}

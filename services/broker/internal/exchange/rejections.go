@@ -1,8 +1,4 @@
-// Package rejection rejects new orders in the scope of a hold that rejects orders.
-// The orchestrator owns the holds. The broker asks it for them twice a second, keeps
-// them in memory, and stores them, so that the last known ones also apply after a
-// restart while the orchestrator or the bus is down.
-package rejection
+package exchange
 
 import (
 	"bytes"
@@ -14,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
@@ -21,50 +18,40 @@ import (
 )
 
 const (
-	// every is the interval of the questions: half of the time within which a new hold applies.
-	every = 500 * time.Millisecond
-	// timeout limits one question.
-	timeout = 5 * time.Second
+	// rejectionsEvery is the interval of the questions: half of the time within which a new hold applies.
+	rejectionsEvery = 500 * time.Millisecond
+	// rejectionsTimeout limits one question.
+	rejectionsTimeout = 5 * time.Second
 )
 
-// Store keeps the last known rejections as JSON.
-type Store interface {
-	// Rejections returns store.ErrNotFound if nothing was saved.
-	Rejections(ctx context.Context) (json.RawMessage, error)
-	SaveRejections(ctx context.Context, rejections json.RawMessage) error
-}
-
-// Asker sends requests to the orchestrator.
-type Asker interface {
-	AskWithTimeout(ctx context.Context, wait time.Duration, subject string, request, answer any) error
-}
-
-// Deps are the dependencies of a List.
-type Deps struct {
-	Store Store
-	Asker Asker
+// RejectionsDeps are the dependencies of Rejections.
+type RejectionsDeps struct {
+	Store *store.Store
+	Bus   *bus.Bus
 	Log   *slog.Logger
 	Now   func() time.Time
 }
 
-// List keeps the rejections in memory. It is safe for concurrent use.
-type List struct {
-	deps       Deps
+// Rejections rejects new orders in the scope of a hold that rejects orders. The orchestrator owns the holds. The broker asks it for them
+// twice a second, keeps them in memory, and stores them, so that the last known ones also apply after a restart while the orchestrator or
+// the bus is down. Rejections are safe for concurrent use.
+type Rejections struct {
+	deps       RejectionsDeps
 	rejections atomic.Pointer[[]event.Rejection]
 	// saved is what the database has. Only Load and Run use it.
 	saved []byte
 }
 
-// New returns an empty List.
-func New(deps Deps) *List {
-	l := &List{deps: deps}
+// NewRejections returns Rejections that reject nothing.
+func NewRejections(deps RejectionsDeps) *Rejections {
+	l := &Rejections{deps: deps}
 	l.rejections.Store(&[]event.Rejection{})
 	return l
 }
 
 // Check returns an *osb.Error with the reason of the hold if an order is rejected. The type of a binding is empty. An update has two
 // instances, before and after it; the scope of one of them is enough.
-func (l *List) Check(order event.OperationType, instances ...*instance.Instance) error {
+func (l *Rejections) Check(order event.OperationType, instances ...*instance.Instance) error {
 	found := *l.rejections.Load()
 	if len(found) == 0 {
 		return nil
@@ -92,7 +79,7 @@ func matches(r *event.Rejection, i *instance.Instance) bool {
 }
 
 // Load reads the last known rejections from the database.
-func (l *List) Load(ctx context.Context) error {
+func (l *Rejections) Load(ctx context.Context) error {
 	raw, err := l.deps.Store.Rejections(ctx)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
@@ -109,8 +96,8 @@ func (l *List) Load(ctx context.Context) error {
 }
 
 // Run asks for the rejections, at once and then regularly, until ctx ends. While there is no answer, the last known ones apply.
-func (l *List) Run(ctx context.Context) error {
-	tick := time.NewTicker(every)
+func (l *Rejections) Run(ctx context.Context) error {
+	tick := time.NewTicker(rejectionsEvery)
 	defer tick.Stop()
 	for failing := false; ; {
 		err := l.refresh(ctx)
@@ -131,13 +118,13 @@ func (l *List) Run(ctx context.Context) error {
 	}
 }
 
-func (l *List) refresh(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func (l *Rejections) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rejectionsTimeout)
 	defer cancel()
 	found := []event.Rejection{}
 	for request := (event.RejectionsRequest{}); ; {
 		var answer event.RejectionsAnswer
-		if err := l.deps.Asker.AskWithTimeout(ctx, timeout, event.AskRejections, request, &answer); err != nil {
+		if err := l.deps.Bus.AskWithTimeout(ctx, rejectionsTimeout, event.AskRejections, request, &answer); err != nil {
 			return err
 		}
 		found = append(found, answer.Rejections...)

@@ -1,4 +1,4 @@
-package projection_test
+package exchange_test
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/broker/internal/exchange"
 	"github.com/kyma-project/keb/services/broker/internal/instance"
-	"github.com/kyma-project/keb/services/broker/internal/projection"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -81,7 +81,7 @@ func (f *fakeOrchestrator) Ask(_ context.Context, _ string, request, answer any)
 }
 
 func repair(f *fakeLedger, o *fakeOrchestrator) error {
-	return projection.NewRepair(projection.RepairConfig{Silence: time.Minute}, f, o, slog.New(slog.DiscardHandler), time.Now).Once(context.Background())
+	return exchange.NewRepair(exchange.RepairConfig{Silence: time.Minute}, f, o, slog.New(slog.DiscardHandler), time.Now).Once(context.Background())
 }
 
 func TestRepair_AnswerInParts_ReachesEveryOperation(t *testing.T) {

@@ -1,4 +1,4 @@
-package publication_test
+package exchange_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/broker/internal/publication"
+	"github.com/kyma-project/keb/services/broker/internal/exchange"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
@@ -67,9 +67,9 @@ func request(id, instanceID string) store.Publication {
 	return store.Publication{OperationID: id, InstanceID: instanceID, Type: event.Provision, Payload: []byte("{}"), At: time.Now()}
 }
 
-func relay(o *fakeOutbox, p *fakePublisher) (*publication.Relay, prometheus.Gauge) {
+func relay(o *fakeOutbox, p *fakePublisher) (*exchange.Relay, prometheus.Gauge) {
 	waiting := prometheus.NewGauge(prometheus.GaugeOpts{Name: "waiting"})
-	return publication.New(publication.Config{SweepEvery: time.Hour, Timeout: time.Second}, publication.Deps{
+	return exchange.NewRelay(exchange.RelayConfig{SweepEvery: time.Hour, Timeout: time.Second}, exchange.RelayDeps{
 		Outbox: o, Publisher: p, Log: slog.New(slog.DiscardHandler), Now: time.Now, Waiting: waiting,
 	}), waiting
 }

@@ -1,6 +1,4 @@
-// Package removal implements the broker's step Remove_Instance, the last one of a
-// deprovisioning (docs/contracts/processes.md#deprovisioning).
-package removal
+package api
 
 import (
 	"context"
@@ -10,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/broker/internal/catalog"
@@ -22,30 +21,20 @@ const (
 	StepName = "Remove_Instance"
 )
 
-// Asker sends requests to the orchestrator.
-type Asker interface {
-	Ask(ctx context.Context, subject string, request, answer any) error
-}
-
-// Step removes an instance from the broker's database. It is idempotent.
-type Step struct {
-	store *store.Store
-	asker Asker
-	now   func() time.Time
-	// retry is the delay after a dependency was unavailable.
-	retry time.Duration
-	// bindingGrace is the maximum wait for the removal of bindings' access in a customer's own cluster.
-	bindingGrace time.Duration
-}
-
-// New creates the step. retry is the delay after a dependency was unavailable. bindingGrace is the maximum wait for the removal of
-// bindings' access in a customer's own cluster.
-func New(s *store.Store, asker Asker, now func() time.Time, retry, bindingGrace time.Duration) *Step {
-	return &Step{store: s, asker: asker, now: now, retry: retry, bindingGrace: bindingGrace}
+// RemoveInstance is the step Remove_Instance, the last one of a deprovisioning (docs/contracts/processes.md#deprovisioning). It removes an
+// instance from the broker's database. It is idempotent.
+type RemoveInstance struct {
+	Store *store.Store
+	Bus   *bus.Bus
+	Now   func() time.Time
+	// Retry is the delay after a dependency was unavailable.
+	Retry time.Duration
+	// BindingGrace is the maximum wait for the removal of bindings' access in a customer's own cluster.
+	BindingGrace time.Duration
 }
 
 // Name returns the name of the step.
-func (*Step) Name() string { return StepName }
+func (*RemoveInstance) Name() string { return StepName }
 
 var (
 	errOutdated = errors.New("the instance has a newer operation")
@@ -55,7 +44,7 @@ var (
 // Run removes the instance and its credentials if all steps of the deprovisioning were completed. Otherwise it only marks the
 // instance as deleted: the platform no longer sees it, and a later operation still has its data. Run ignores an instance with a
 // newer operation, and one that is only suspended.
-func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
+func (s *RemoveInstance) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Temporary {
 		log.Info("instance kept: it is suspended")
 		return op, 0, nil
@@ -63,9 +52,9 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 	// The facts about these steps may not have arrived yet, so ask the orchestrator.
 	open, err := s.notCompleted(ctx, op.ID)
 	if err != nil {
-		return worker.Retry(op, s.retry, err)
+		return worker.Retry(op, s.Retry, err)
 	}
-	err = s.store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
+	err = s.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
 		i, err := tx.Lock(ctx, op.InstanceID)
 		if err != nil {
 			return err
@@ -74,11 +63,11 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 			return errOutdated
 		}
 		if len(open) > 0 {
-			return tx.MarkDeleted(ctx, op.InstanceID, s.now())
+			return tx.MarkDeleted(ctx, op.InstanceID, s.Now())
 		}
 		// For any other plan, the bindings' access was removed with the cluster.
 		if i.Plan.Name == catalog.OwnCluster {
-			bound, err := tx.Bound(ctx, op.InstanceID, s.now().Add(-s.bindingGrace))
+			bound, err := tx.Bound(ctx, op.InstanceID, s.Now().Add(-s.BindingGrace))
 			if err != nil {
 				return err
 			}
@@ -86,7 +75,7 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 				return errBound
 			}
 		}
-		return tx.Bury(ctx, op.InstanceID, s.now())
+		return tx.Bury(ctx, op.InstanceID, s.Now())
 	})
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -94,11 +83,11 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 	case errors.Is(err, errOutdated):
 		return worker.Skip(op, errOutdated.Error())
 	case errors.Is(err, errBound):
-		return worker.Retry(op, s.retry, errBound)
+		return worker.Retry(op, s.Retry, errBound)
 	case errors.Is(err, store.ErrUnavailable):
-		return worker.Retry(op, s.retry, &worker.Error{Component: "db - keb", Reason: "err_db_unknown", Message: "the broker's database is not available"})
+		return worker.Retry(op, s.Retry, &worker.Error{Component: "db - keb", Reason: "err_db_unknown", Message: "the broker's database is not available"})
 	case err != nil:
-		return worker.Retry(op, s.retry, fmt.Errorf("remove instance: %w", err))
+		return worker.Retry(op, s.Retry, fmt.Errorf("remove instance: %w", err))
 	}
 	if len(open) > 0 {
 		// This step is not completed either, so the deprovisioning that completes the others runs it again.
@@ -108,9 +97,9 @@ func (s *Step) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (
 	return op, 0, nil
 }
 
-func (s *Step) notCompleted(ctx context.Context, operationID string) ([]string, error) {
+func (s *RemoveInstance) notCompleted(ctx context.Context, operationID string) ([]string, error) {
 	var answer event.OperationsAnswer
-	err := s.asker.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer)
+	err := s.Bus.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer)
 	if err != nil {
 		return nil, fmt.Errorf("ask which steps are not completed: %w", err)
 	}
@@ -122,8 +111,8 @@ func (s *Step) notCompleted(ctx context.Context, operationID string) ([]string, 
 	return nil, errors.New("ask which steps are not completed: the orchestrator does not know the operation")
 }
 
-// Describe describes the step.
-func Describe() worker.Description {
+// DescribeRemoveInstance describes the step.
+func DescribeRemoveInstance() worker.Description {
 	return worker.Description{
 		Summary: "Removes the instance and its credentials from the broker's database. It keeps a suspended instance, " +
 			"and only marks it as deleted if the deprovisioning did not complete all steps.",

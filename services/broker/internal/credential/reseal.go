@@ -1,4 +1,4 @@
-package housekeeping
+package credential
 
 import (
 	"context"
@@ -9,51 +9,28 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kyma-project/keb/libs/seal"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
 // batch is the number of sealed values in one query.
 const batch = 500
 
-// Keys opens with all keys, and seals with the first; see package seal.
-type Keys interface {
-	Seal(plain, associated []byte) (string, error)
-	Open(sealed string, associated []byte) ([]byte, error)
-	Stale(sealed string) bool
-}
-
-// Secrets stores the sealed values.
-type Secrets interface {
-	Secrets(ctx context.Context, kind store.SecretKind, after store.Secret, limit int) ([]store.Secret, error)
-	Secret(ctx context.Context, kind store.SecretKind, listed store.Secret) (store.Secret, error)
-	ReplaceSecret(ctx context.Context, kind store.SecretKind, old store.Secret, sealed, revision string) error
-}
-
-// Owner returns the data that a sealed value is bound to.
-type Owner func(s store.Secret) []byte
-
-// ResealDeps are the dependencies of a Resealer. All but Registerer are required. Owners must have an entry for each kind.
-type ResealDeps struct {
-	Keys       Keys
-	Secrets    Secrets
-	Owners     map[store.SecretKind]Owner
-	Log        *slog.Logger
-	Registerer prometheus.Registerer
-}
-
-// Resealer seals values anew. Several resealers can run concurrently.
+// Resealer seals values of older keys anew with the current key. Several resealers can run concurrently.
 type Resealer struct {
-	deps ResealDeps
-	left prometheus.Gauge
+	keys  *seal.Keyring
+	store *store.Store
+	log   *slog.Logger
+	left  prometheus.Gauge
 }
 
-// NewResealer creates a Resealer.
-func NewResealer(deps ResealDeps) (*Resealer, error) {
-	r := &Resealer{deps: deps, left: prometheus.NewGauge(prometheus.GaugeOpts{
+// NewResealer creates a Resealer. It registers no metric with a nil registerer.
+func NewResealer(keys *seal.Keyring, s *store.Store, log *slog.Logger, registerer prometheus.Registerer) (*Resealer, error) {
+	r := &Resealer{keys: keys, store: s, log: log, left: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "keb_broker_secrets_stale", Help: "Sealed values that the last round found sealed with an older key, or bound to no revision, and could not seal anew.",
 	})}
-	if deps.Registerer != nil {
-		if err := deps.Registerer.Register(r.left); err != nil {
+	if registerer != nil {
+		if err := registerer.Register(r.left); err != nil {
 			return nil, fmt.Errorf("register metric: %w", err)
 		}
 	}
@@ -73,9 +50,9 @@ func (r *Resealer) Round(ctx context.Context) error {
 	}
 	switch {
 	case stuck > 0:
-		r.deps.Log.Error("secrets cannot be sealed anew, keep the keys that have sealed them", "sealed", sealed, "not_sealed", stuck)
+		r.log.Error("secrets cannot be sealed anew, keep the keys that have sealed them", "sealed", sealed, "not_sealed", stuck)
 	case sealed > 0:
-		r.deps.Log.Info("secrets sealed anew", "sealed", sealed)
+		r.log.Info("secrets sealed anew", "sealed", sealed)
 	}
 	r.left.Set(float64(stuck)) // set after the log, which explains a change
 	return nil
@@ -85,7 +62,7 @@ func (r *Resealer) Round(ctx context.Context) error {
 func (r *Resealer) kind(ctx context.Context, kind store.SecretKind) (sealed, stuck int, err error) {
 	after := store.Secret{}
 	for {
-		found, err := r.deps.Secrets.Secrets(ctx, kind, after, batch)
+		found, err := r.store.Secrets(ctx, kind, after, batch)
 		if err != nil {
 			return sealed, stuck, err
 		}
@@ -98,7 +75,7 @@ func (r *Resealer) kind(ctx context.Context, kind store.SecretKind) (sealed, stu
 					return sealed, stuck, err
 				}
 				if stuck == 0 {
-					r.deps.Log.Error("secret not sealed anew", "kind", string(kind), "instance_id", s.InstanceID, "name", s.Name, "err", err)
+					r.log.Error("secret not sealed anew", "kind", string(kind), "instance_id", s.InstanceID, "name", s.Name, "err", err)
 				}
 				stuck++
 				continue
@@ -114,21 +91,21 @@ func (r *Resealer) kind(ctx context.Context, kind store.SecretKind) (sealed, stu
 
 // stale reports whether a value must be sealed anew: an older key sealed it, or it is bound to no revision.
 func (r *Resealer) stale(kind store.SecretKind, s store.Secret) bool {
-	return r.deps.Keys.Stale(s.Sealed) || s.Revision == "" && revised(kind)
+	return r.keys.Stale(s.Sealed) || s.Revision == "" && revised(kind)
 }
 
 // revised reports whether values of a kind have their own revision. Those of an update share one, and are deleted with it.
 func revised(kind store.SecretKind) bool { return kind != store.SecretUpdates }
 
 func (r *Resealer) one(ctx context.Context, kind store.SecretKind, s store.Secret) error {
-	s, err := r.deps.Secrets.Secret(ctx, kind, s)
+	s, err := r.store.Secret(ctx, kind, s)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil // removed since it was listed
 	}
 	if err != nil {
 		return err
 	}
-	plain, err := r.deps.Keys.Open(s.Sealed, r.deps.Owners[kind](s))
+	plain, err := r.keys.Open(s.Sealed, Owner(kind, s))
 	if err != nil {
 		return err
 	}
@@ -136,8 +113,8 @@ func (r *Resealer) one(ctx context.Context, kind store.SecretKind, s store.Secre
 	if fresh.Revision == "" && revised(kind) {
 		fresh.Revision = rand.Text()
 	}
-	if fresh.Sealed, err = r.deps.Keys.Seal(plain, r.deps.Owners[kind](fresh)); err != nil {
+	if fresh.Sealed, err = r.keys.Seal(plain, Owner(kind, fresh)); err != nil {
 		return err
 	}
-	return r.deps.Secrets.ReplaceSecret(ctx, kind, s, fresh.Sealed, fresh.Revision)
+	return r.store.ReplaceSecret(ctx, kind, s, fresh.Sealed, fresh.Revision)
 }

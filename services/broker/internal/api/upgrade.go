@@ -1,18 +1,12 @@
-// Package upgrade records the upgrades of instances that orchestrations request over
-// the bus (event.AskUpgrade). Upgrades go through the broker, because it serializes all
-// operations of an instance, and because the read model and the credentials refer to the
-// broker's operations.
-package upgrade
+package api
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -24,69 +18,55 @@ import (
 )
 
 const (
-	// maxOrders limits the orders in one request (event.UpgradeRequest).
-	maxOrders = 100
-	// maxText limits versions and similar texts, in bytes.
-	maxText = 256
+	// maxUpgrades limits the upgrades in one request (event.UpgradeRequest).
+	maxUpgrades = 100
+	// maxVersion limits versions and similar texts, in bytes.
+	maxVersion = 256
 )
-
-// Deps are the dependencies of a Recorder.
-type Deps struct {
-	Store *store.Store
-	// Notify receives the instance of each committed request. It must not block.
-	Notify func(instanceID string)
-	Log    *slog.Logger
-	Now    func() time.Time
-}
-
-// Recorder records upgrades.
-type Recorder struct{ deps Deps }
-
-// New creates a recorder.
-func New(deps Deps) *Recorder { return &Recorder{deps: deps} }
 
 var (
 	errLater  = errors.New("upgrades cannot be recorded at present, ask again")
 	errBroken = errors.New("upgrades could not be recorded: see the broker's log")
 )
 
-// Answer answers event.AskUpgrade: it records the possible upgrades in one transaction, and returns the reasons against the others.
-// A repeated request for the same operations records nothing, and gets the same answer.
-func (r *Recorder) Answer(ctx context.Context, question []byte) (any, error) {
+// AnswerUpgrade answers event.AskUpgrade: it records the possible upgrades of an orchestration in one transaction, and returns the reasons
+// against the others. A repeated request for the same operations records nothing, and gets the same answer. Upgrades go through the
+// broker, because it serializes all operations of an instance, and because the read model and the credentials refer to its operations.
+func (b *Broker) AnswerUpgrade(ctx context.Context, question []byte) (any, error) {
 	var q event.UpgradeRequest
 	if err := json.Unmarshal(question, &q); err != nil {
 		return nil, fmt.Errorf("the question must be a JSON object with upgrades: %w", err)
 	}
-	if err := check(q.Upgrades); err != nil {
+	if err := checkUpgrades(q.Upgrades); err != nil {
 		return nil, err
 	}
 	var (
 		answer   event.UpgradeAnswer
 		recorded []store.Request
 	)
-	err := r.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
+	err := b.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
 		var err error
-		answer, recorded, err = r.record(ctx, tx, q.Upgrades)
+		answer, recorded, err = b.recordUpgrades(ctx, tx, q.Upgrades)
 		return err
 	})
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
-		r.deps.Log.Warn("upgrades not recorded", "err", err)
+		b.deps.Log.Warn("upgrades not recorded", "err", err)
 		return nil, errLater
 	case err != nil:
-		r.deps.Log.Error("upgrades not recorded", "err", err)
+		b.deps.Log.Error("upgrades not recorded", "err", err)
 		return nil, errBroken
 	}
 	for _, request := range recorded {
 		o := request.Operation
-		r.deps.Notify(o.InstanceID)
-		r.deps.Log.Info("audit", "action", o.Type, "instance_id", o.InstanceID, "operation_id", o.ID,
+		b.deps.Notify(o.InstanceID)
+		b.deps.Log.Info("audit", "action", o.Type, "instance_id", o.InstanceID, "operation_id", o.ID,
 			"orchestration_id", o.Upgrade.OrchestrationID)
 	}
 	return answer, nil
 }
 
-func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.UpgradeOrder) (event.UpgradeAnswer, []store.Request, error) {
+func (b *Broker) recordUpgrades(ctx context.Context, tx *store.Tx, orders []event.UpgradeOrder) (event.UpgradeAnswer, []store.Request, error) {
 	ids, instances := make([]string, len(orders)), make([]string, len(orders))
 	for i, o := range orders {
 		ids[i], instances[i] = o.OperationID, o.InstanceID
@@ -118,7 +98,7 @@ func (r *Recorder) record(ctx context.Context, tx *store.Tx, orders []event.Upgr
 		operation := found.Then.Event(o.OperationID, o.Type, found.Credentials)
 		operation.Upgrade = &o.Upgrade
 		requests = append(requests, store.Request{
-			Operation: operation, At: r.deps.Now(), Extensions: tracing.Extension(ctx),
+			Operation: operation, At: b.deps.Now(), Extensions: tracing.Extension(ctx),
 		})
 	}
 	return answer, requests, tx.InsertUpgrades(ctx, requests)
@@ -147,13 +127,13 @@ func refusal(u *store.Upgradable) string {
 	return "the last provisioning or deprovisioning of the instance failed"
 }
 
-// check validates a request. The error contains the name of the member.
-func check(orders []event.UpgradeOrder) error {
+// checkUpgrades validates a request. The error contains the name of the member.
+func checkUpgrades(orders []event.UpgradeOrder) error {
 	if len(orders) == 0 {
 		return errors.New("upgrades: there are none")
 	}
-	if len(orders) > maxOrders {
-		return fmt.Errorf("upgrades: %d are given, at most %d are allowed", len(orders), maxOrders)
+	if len(orders) > maxUpgrades {
+		return fmt.Errorf("upgrades: %d are given, at most %d are allowed", len(orders), maxUpgrades)
 	}
 	seen := make(map[string]bool, len(orders))
 	for i := range orders {
@@ -168,14 +148,14 @@ func check(orders []event.UpgradeOrder) error {
 			return fmt.Errorf("upgrades[%d].operationId: %s is given twice", i, id)
 		}
 		seen[id] = true
-		if err := checkOrder(o); err != nil {
+		if err := checkUpgrade(o); err != nil {
 			return fmt.Errorf("upgrades[%d].%w", i, err)
 		}
 	}
 	return nil
 }
 
-func checkOrder(o *event.UpgradeOrder) error {
+func checkUpgrade(o *event.UpgradeOrder) error {
 	types := []event.OperationType{event.UpgradeKyma, event.UpgradeCluster}
 	if !slices.Contains(types, o.Type) {
 		return fmt.Errorf("type %.100q: allowed are %s and %s", o.Type, types[0], types[1])
@@ -198,7 +178,7 @@ func checkOrder(o *event.UpgradeOrder) error {
 		{"machineImage", u.MachineImage},
 		{"machineImageVersion", u.MachineImageVersion},
 	} {
-		if err := checkText("upgrade."+m.name, m.value, maxText); err != nil {
+		if err := checkText("upgrade."+m.name, m.value, maxVersion); err != nil {
 			return err
 		}
 	}

@@ -1,18 +1,15 @@
-// Package publication publishes accepted requests on the bus. It publishes a request
-// directly after its transaction. A sweep publishes requests that a crash or an
-// unavailable bus left behind. A repeated publication is harmless, since the event id
-// and the message id are the operation id.
-package publication
+package exchange
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/trace"
@@ -35,16 +32,16 @@ type Publisher interface {
 	Publish(ctx context.Context, msgs ...bus.Message) error
 }
 
-// Config holds the times of the sweep.
-type Config struct {
+// RelayConfig holds the times of the sweep.
+type RelayConfig struct {
 	// SweepEvery is the interval of the sweep, and Age the minimum age of the requests that it publishes.
 	SweepEvery, Age time.Duration
 	// Timeout limits one round of publishing.
 	Timeout time.Duration
 }
 
-// Deps are the dependencies of a Relay.
-type Deps struct {
+// RelayDeps are the dependencies of a Relay.
+type RelayDeps struct {
 	Outbox    Outbox
 	Publisher Publisher
 	Log       *slog.Logger
@@ -58,18 +55,19 @@ type Deps struct {
 // sweepLimit is the maximum number of requests in one sweep; the next sweep continues.
 const sweepLimit = 500
 
-// Relay moves requests from the outbox to the bus.
+// Relay publishes accepted requests on the bus, each directly after its transaction. A sweep publishes requests that a crash or an
+// unavailable bus left behind. A repeated publication is harmless, since the event id and the message id are the operation id.
 type Relay struct {
-	cfg  Config
-	deps Deps
+	cfg  RelayConfig
+	deps RelayDeps
 	wake chan struct{}
 
 	mu      sync.Mutex
 	pending map[string]bool
 }
 
-// New creates a relay. Run starts it.
-func New(cfg Config, deps Deps) *Relay {
+// NewRelay creates a relay. Run starts it.
+func NewRelay(cfg RelayConfig, deps RelayDeps) *Relay {
 	return &Relay{cfg: cfg, deps: deps, wake: make(chan struct{}, 1), pending: make(map[string]bool)}
 }
 
@@ -90,10 +88,7 @@ func (r *Relay) Notify(instanceID string) {
 func (r *Relay) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ids := make([]string, 0, len(r.pending))
-	for id := range r.pending {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(r.pending))
 	clear(r.pending)
 	return ids
 }
@@ -221,19 +216,12 @@ func message(p store.Publication) (bus.Message, error) {
 	if err != nil {
 		return bus.Message{}, fmt.Errorf("request event of operation %s: %w", p.OperationID, err)
 	}
-	if err := extend(&e, p.Extensions); err != nil {
-		return bus.Message{}, fmt.Errorf("request event of operation %s: %w", p.OperationID, err)
-	}
-	return bus.Message{Subject: event.RequestSubject(p.Type), ID: p.OperationID, Event: e}, nil
-}
-
-func extend(e *cloudevents.Event, extensions map[string]string) error {
-	for name, value := range extensions {
+	for name, value := range p.Extensions {
 		if err := e.Context.SetExtension(name, value); err != nil {
-			return fmt.Errorf("extension %s: %w", name, err)
+			return bus.Message{}, fmt.Errorf("request event of operation %s: extension %s: %w", p.OperationID, name, err)
 		}
 	}
-	return nil
+	return bus.Message{Subject: event.RequestSubject(p.Type), ID: p.OperationID, Event: e}, nil
 }
 
 // trace creates the span of a publication as a child of the request's span, whatever the age of the request.

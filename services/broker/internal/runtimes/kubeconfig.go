@@ -1,6 +1,4 @@
-// Package kubeconfig serves the kubeconfigs of runtimes to customers: GET /kubeconfig/{instance_id} (docs/contracts/broker.md#kubeconfig).
-// The route needs no credentials: the kubeconfig contains no secret, only the user's login at the OpenID Connect provider.
-package kubeconfig
+package runtimes
 
 import (
 	"context"
@@ -8,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -25,42 +22,6 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/instance"
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
-
-// Instances returns instances.
-type Instances interface {
-	Instance(ctx context.Context, id string) (*instance.Instance, error)
-	Operation(ctx context.Context, id string) (*instance.Operation, error)
-	RuntimeID(ctx context.Context, instanceID string) (string, error)
-}
-
-// Asker sends requests to the worker runtime.
-type Asker interface {
-	Ask(ctx context.Context, subject string, request, answer any) error
-}
-
-// Deps are the dependencies of a Handler.
-type Deps struct {
-	Instances Instances
-	Asker     Asker
-	Log       *slog.Logger
-	// Origins are the origins whose pages may read kubeconfigs: "*", or a list, or none.
-	Origins []string
-}
-
-// Handler serves kubeconfigs.
-type Handler struct{ deps Deps }
-
-// New creates a handler.
-func New(deps Deps) *Handler { return &Handler{deps: deps} }
-
-// Register adds the routes.
-func (h *Handler) Register(mux *http.ServeMux) {
-	mux.Handle("GET /kubeconfig/{instance_id}", h)
-	mux.HandleFunc("GET /kubeconfig/{$}", func(w http.ResponseWriter, r *http.Request) {
-		h.allow(w, r)
-		refuse(w, &problem{http.StatusNotFound, "the path lacks an instance id"})
-	})
-}
 
 // anyOrigin allows all origins.
 const anyOrigin = "*"
@@ -89,11 +50,12 @@ func (p *problem) Error() string { return p.text }
 
 func missing(text string) error { return &problem{http.StatusNotFound, text} }
 
-// ServeHTTP serves one kubeconfig.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.allow(w, r)
+// kubeconfig serves a kubeconfig to customers (docs/contracts/broker.md#kubeconfig). The route needs no credentials: the kubeconfig
+// contains no secret, only the user's login at the OpenID Connect provider.
+func (a *API) kubeconfig(w http.ResponseWriter, r *http.Request) {
+	a.allow(w, r)
 	id := r.PathValue("instance_id")
-	body, err := h.kubeconfig(r.Context(), id)
+	body, err := a.kubeconfigOf(r.Context(), id)
 	if err == nil {
 		w.Header().Set("Content-Type", "application/x-yaml")
 		w.Header().Set("Content-Disposition", "attachment; filename=kubeconfig.yaml")
@@ -109,20 +71,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, store.ErrUnavailable) {
 			p = unavailable
 		}
-		h.deps.Log.Error("kubeconfig not built", "instance_id", id, "err", err)
+		a.deps.Log.Error("kubeconfig not built", "instance_id", id, "err", err)
 	}
 	refuse(w, p)
 }
 
 // allow allows pages of the configured origins to read the answer. The header takes one origin, so it is the client's.
-func (h *Handler) allow(w http.ResponseWriter, r *http.Request) {
+func (a *API) allow(w http.ResponseWriter, r *http.Request) {
 	const header = "Access-Control-Allow-Origin"
-	if slices.Contains(h.deps.Origins, anyOrigin) {
+	if slices.Contains(a.deps.Origins, anyOrigin) {
 		w.Header().Set(header, anyOrigin)
 		return
 	}
 	w.Header().Add("Vary", "Origin")
-	if origin := r.Header.Get("Origin"); slices.Contains(h.deps.Origins, origin) {
+	if origin := r.Header.Get("Origin"); slices.Contains(a.deps.Origins, origin) {
 		w.Header().Set(header, origin)
 	}
 }
@@ -135,18 +97,21 @@ func refuse(w http.ResponseWriter, p *problem) {
 
 var unavailable = &problem{http.StatusServiceUnavailable, "a system that is needed cannot be reached: try again later"}
 
-func (h *Handler) kubeconfig(ctx context.Context, id string) ([]byte, error) {
+func (a *API) kubeconfigOf(ctx context.Context, id string) ([]byte, error) {
+	if id == "" {
+		return nil, missing("the path lacks an instance id")
+	}
 	if len(id) > osb.MaxIDLength || !utf8.ValidString(id) || slices.ContainsFunc([]rune(id), unicode.IsControl) {
 		return nil, &problem{http.StatusBadRequest, "the path contains no valid instance id"}
 	}
-	i, err := h.deps.Instances.Instance(ctx, id)
+	i, err := a.deps.Store.Instance(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, missing("there is no such service instance")
 	}
 	if err != nil {
 		return nil, err
 	}
-	newest, err := h.deps.Instances.Operation(ctx, i.OperationID)
+	newest, err := a.deps.Store.Operation(ctx, i.OperationID)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +121,7 @@ func (h *Handler) kubeconfig(ctx context.Context, id string) ([]byte, error) {
 	if err := reachable(i, newest); err != nil {
 		return nil, err
 	}
-	runtimeID, err := h.deps.Instances.RuntimeID(ctx, id)
+	runtimeID, err := a.deps.Store.RuntimeID(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -164,14 +129,14 @@ func (h *Handler) kubeconfig(ctx context.Context, id string) ([]byte, error) {
 		return nil, missing("the service instance has no runtime")
 	}
 	var cluster event.ClusterAnswer
-	err = h.deps.Asker.Ask(ctx, event.AskCluster, event.RuntimeAccess{
+	err = a.deps.Bus.Ask(ctx, event.AskCluster, event.RuntimeAccess{
 		InstanceID: id, Account: i.Context.GlobalAccountID, RuntimeID: runtimeID,
 	}, &cluster)
 	if err != nil {
-		h.deps.Log.Warn("the worker runtime did not return the address of a runtime", "instance_id", id, "err", err)
+		a.deps.Log.Warn("the worker runtime did not return the address of a runtime", "instance_id", id, "err", err)
 		return nil, unavailable
 	}
-	return build(i, cluster)
+	return buildKubeconfig(i, cluster)
 }
 
 // reachable rejects an instance without a runtime that a user could log on to.
@@ -191,8 +156,8 @@ func reachable(i *instance.Instance, newest *instance.Operation) error {
 	return nil
 }
 
-// build returns the kubeconfig: the cluster, and a user with the kubectl plugin oidc-login.
-func build(i *instance.Instance, cluster event.ClusterAnswer) ([]byte, error) {
+// buildKubeconfig returns the kubeconfig: the cluster, and a user with the kubectl plugin oidc-login.
+func buildKubeconfig(i *instance.Instance, cluster event.ClusterAnswer) ([]byte, error) {
 	var parameters struct {
 		OIDC catalog.OIDC `json:"oidc"`
 	}

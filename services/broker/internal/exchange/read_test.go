@@ -1,4 +1,4 @@
-package projection_test
+package exchange_test
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/broker/internal/projection"
+	"github.com/kyma-project/keb/services/broker/internal/exchange"
 )
 
 func fact(t testing.TB, kind event.Type, data any) cloudevents.Event {
@@ -22,7 +22,7 @@ func fact(t testing.TB, kind event.Type, data any) cloudevents.Event {
 func TestRead_UnknownType_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []event.Type{event.TypeStageFinished, "io.kyma-project.keb.operation.moved.v1"} {
-		if _, changes, err := projection.Read(fact(t, kind, map[string]any{"operationId": "o"})); changes || err != nil {
+		if _, changes, err := exchange.Read(fact(t, kind, map[string]any{"operationId": "o"})); changes || err != nil {
 			t.Errorf("%s: %t, %v", kind, changes, err)
 		}
 	}
@@ -41,7 +41,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, i int, data []byte) {
 		e := fact(t, types[uint(i)%uint(len(types))], map[string]any{})
 		e.DataEncoded = data
-		c, changes, err := projection.Read(e)
+		c, changes, err := exchange.Read(e)
 		if err == nil && changes && (c.OperationID == "" || c.Cursor < 0 || c.State == "") {
 			t.Errorf("%q gives %+v", data, c)
 		}
