@@ -53,23 +53,10 @@ func (b *bench) binding(id, binding string) answer {
 	return b.send(http.MethodGet, bindingPath(id, binding), nil)
 }
 
-func (b *bench) expect(what string, a answer, status int) {
-	b.t.Helper()
-	if a.status != status {
-		b.t.Errorf("%s: status %d %s, want %d", what, a.status, a.raw, status)
-	}
-}
-
 func kubeconfigOf(a answer) string {
 	credentials, _ := a.body["credentials"].(map[string]any)
 	text, _ := credentials["kubeconfig"].(string)
 	return text
-}
-
-func (b *bench) exec(query string, args ...any) {
-	b.t.Helper()
-	_, err := b.db.Exec(query, args...)
-	require.NoError(b.t, err)
 }
 
 // noAccess waits until no access and no row of a binding are left.
@@ -196,9 +183,7 @@ func TestBind_ParallelRequestsForOneID_CreateOneAccess(t *testing.T) {
 	if created != 1 || len(kubeconfigs) != 1 || r.tokens != 1 {
 		t.Errorf("%d answers of 201 with %d kubeconfigs, and %d tokens", created, len(kubeconfigs), r.tokens)
 	}
-	if n := b.count(`SELECT count(*) FROM broker.bindings`); n != 1 {
-		t.Errorf("%d rows", n)
-	}
+	b.rows("rows", 1, `SELECT count(*) FROM broker.bindings`)
 }
 
 func TestBind_ParallelRequests_KeepTheLimit(t *testing.T) {
@@ -245,9 +230,7 @@ func TestBind_UnfinishedBinding_IsTakenOver(t *testing.T) {
 			if took := time.Since(began); took > 20*time.Second {
 				t.Errorf("the answer took %s", took)
 			}
-			if n := b.count(`SELECT count(*) FROM broker.bindings WHERE claimed_until <= now()`); n != 1 {
-				t.Error("the claim is not given back")
-			}
+			b.rows("released claims", 1, `SELECT count(*) FROM broker.bindings WHERE claimed_until <= now()`)
 			b.expect("read", b.binding("i", "b"), 404)
 			b.expect("last operation", b.send(http.MethodGet, bindingPath("i", "b")+"/last_operation", nil), 404)
 			if after != nil {
@@ -330,7 +313,7 @@ func TestDeprovision_Bindings_AreRevoked(t *testing.T) {
 	testkit.Eventually(t, waitTimeout, "the reservation", func() bool {
 		return b.count(`SELECT count(*) FROM broker.bindings WHERE id = 'late'`) == 1
 	})
-	b.orch.set(func() { b.orch.held = true })
+	b.hold(true)
 	operation := b.accepted(b.delete("i"))
 	b.expect("read", b.binding("i", "b"), 404)
 	b.expect("unbind", b.unbind("i", "b"), 410)
@@ -342,7 +325,7 @@ func TestDeprovision_Bindings_AreRevoked(t *testing.T) {
 	b.expect("the binding that was being made", <-late, 422)
 	// The access is removed immediately, however long the deprovisioning takes.
 	b.noAccess(r)
-	b.orch.set(func() { b.orch.held = false })
+	b.hold(false)
 	b.ended("i", operation, "succeeded")
 	b.expect("read after the deprovisioning", b.binding("i", "b"), 404)
 	b.expect("unbind after the deprovisioning", b.unbind("i", "b"), 410)
@@ -411,7 +394,7 @@ func TestBind_Invalid_IsRejected(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, func(c *broker.Config) { c.RotatablePlans = nil })
 	b.ended("t", b.accepted(b.put("t", order(trial))), "succeeded")
-	b.orch.set(func() { b.orch.failing[event.Provision] = true })
+	b.fail(event.Provision, true)
 	b.ended("failed", b.accepted(b.put("failed", order(azure))), "failed")
 	for name, c := range map[string]struct {
 		id     string
@@ -427,11 +410,7 @@ func TestBind_Invalid_IsRejected(t *testing.T) {
 		"unknown parameters": {"i", bindOrder(map[string]any{"expiration": 700}), 400, "parameters/expiration is not a parameter"},
 		"no rotation":        {"i", map[string]any{"predecessor_binding_id": "x"}, 400, "cannot be rotated"},
 	} {
-		a := b.send(http.MethodPut, bindingPath(c.id, "b"), c.body)
-		b.expect(name, a, c.status)
-		if !strings.Contains(a.text("description"), c.says) {
-			t.Errorf("%s: %q does not contain %q", name, a.text("description"), c.says)
-		}
+		b.refused(name, b.send(http.MethodPut, bindingPath(c.id, "b"), c.body), c.status, c.says)
 	}
 	if n := b.count(`SELECT count(*) FROM broker.bindings`); n != 0 || len(r.has()) != 0 {
 		t.Errorf("%d rows and %d accesses are left of refused requests", n, len(r.has()))

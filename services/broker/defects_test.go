@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,12 +10,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 )
 
 // These tests cover defects of the original, by their numbers in docs/contracts/defects.md. Number 10 is
-// TestUpdate_MachineTypeOnly_IsKept in update_test.go. Other services cover the remaining defects.
+// TestUpdate_MachineTypeOnly_IsKept in update_test.go, number 14 cases G01 to G15 of the conformance suite. Other services cover the remaining defects.
 
 // 11.
 func TestUpdate_InvalidWithoutContext_Returns400(t *testing.T) {
@@ -29,21 +31,17 @@ func TestUpdate_InvalidWithoutContext_Returns400(t *testing.T) {
 		{"context": []int{}},
 		{"context": map[string]any{"globalaccount_id": 1}},
 	} {
-		if a := b.patch("i", body); a.status != http.StatusBadRequest || a.text("description") == "" {
-			t.Errorf("%v: status %d %s, want 400", body, a.status, a.raw)
-		}
+		b.expect(fmt.Sprint(body), b.patch("i", body), http.StatusBadRequest)
 	}
 	for _, body := range []map[string]any{{}, {"context": nil}, {"parameters": nil}} {
-		if a := b.patch("i", body); a.status != http.StatusOK {
-			t.Errorf("%v: status %d %s, want 200", body, a.status, a.raw)
-		}
+		b.expect(fmt.Sprint(body), b.patch("i", body), http.StatusOK)
 	}
-	b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
+	got := b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
+	equal(t, "context", b.orch.received("i")[0].Context, got.Context)
+	equal(t, "credentials", []string{event.CredentialsServiceManager}, got.Credentials)
 	// A rejected order also gets a specific status, where the original always returns 400.
 	european := with(order(azure), "context", map[string]any{"globalaccount_id": "g", "subaccount_id": "s", "user_id": "u"})
-	if a := b.send(http.MethodPut, "/oauth/cf-eu11/v2/service_instances/e?accepts_incomplete=true", european); a.status != http.StatusUnprocessableEntity {
-		t.Errorf("an account without EU access: status %d %s, want 422", a.status, a.raw)
-	}
+	b.expect("an account without EU access", b.send(http.MethodPut, "/oauth/cf-eu11/v2/service_instances/e?accepts_incomplete=true", european), http.StatusUnprocessableEntity)
 }
 
 // 13. TestOrder_SecondTrial_IsRejected in suspension_test.go covers concurrent orders.
@@ -53,33 +51,10 @@ func TestOrder_TrialBesideOtherPlans_IsAccepted(t *testing.T) {
 	b.provisioned("paid")
 	b.ended("lite", b.accepted(b.put("lite", order(azureLite))), "succeeded")
 	b.ended("t", b.accepted(b.put("t", order(trial))), "succeeded")
-	if a := b.put("second", order(trial)); a.status != http.StatusUnprocessableEntity {
-		t.Errorf("a second trial: status %d %s", a.status, a.raw)
-	}
+	b.expect("a second trial", b.put("second", order(trial)), http.StatusUnprocessableEntity)
 	b.ended("more", b.accepted(b.put("more", order(azure))), "succeeded")
 	b.ended("t", b.accepted(b.delete("t")), "succeeded")
 	b.ended("second", b.accepted(b.put("second", order(trial))), "succeeded")
-}
-
-// 14.
-func TestResponse_RequestIDAndErrors_FollowTheAPI(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, nil)
-	const header = "X-Broker-API-Request-Identity"
-	for _, path := range []string{"/v2/catalog", "/oauth/v2/catalog", "/v2/service_instances/none", "/v2/service_instances/none/last_operation"} {
-		if a := b.send(http.MethodGet, path, nil); len(a.header.Values(header)) != 0 {
-			t.Errorf("%s: the header is %q, and none was sent", path, a.header.Values(header))
-		}
-		if a := b.send(http.MethodGet, path, nil, header, "request-7"); !slices.Equal(a.header.Values(header), []string{"request-7"}) {
-			t.Errorf("%s: the header is %q", path, a.header.Values(header))
-		}
-	}
-	for _, version := range []string{"", "1.0", "three", "3.0"} {
-		a := b.send(http.MethodGet, "/v2/catalog", nil, "X-Broker-API-Version", version)
-		if a.status != http.StatusPreconditionFailed || a.text("description") == "" || a.body["Description"] != nil {
-			t.Errorf("version %q: status %d %s", version, a.status, a.raw)
-		}
-	}
 }
 
 // 16.

@@ -19,9 +19,7 @@ func TestRepair_MissedFacts_UpdatesOperation(t *testing.T) {
 	b.orch.set(func() { b.orch.silent = true })
 	operation := b.accepted(b.put("i", order(azure)))
 	b.ended("i", operation, "succeeded")
-	if a := b.send("GET", "/v2/service_instances/i", nil); a.status != 200 {
-		t.Errorf("status %d %s", a.status, a.raw)
-	}
+	b.expect("GET", b.send("GET", "/v2/service_instances/i", nil), 200)
 }
 
 func TestRepair_StreamLost_PublishesRequestAgain(t *testing.T) {
@@ -45,6 +43,17 @@ func (b *bench) fact(operationID string, kind event.Type, data any) {
 	require.NoError(b.t, b.bus.Publish(b.t.Context(), bus.Message{Subject: event.FactSubject(event.Provision, kind), Event: e}))
 }
 
+// deadLetters waits for a number of dead letters.
+func (b *bench) deadLetters(want uint64) {
+	b.t.Helper()
+	stream, err := b.bus.JetStream().Stream(b.t.Context(), string(event.StreamDead))
+	require.NoError(b.t, err)
+	testkit.Eventually(b.t, waitTimeout, "dead letters", func() bool {
+		info, err := stream.Info(b.t.Context())
+		return err == nil && info.State.Msgs == want
+	})
+}
+
 func (b *bench) cursor(operationID string) int {
 	return b.count(`SELECT cursor FROM broker.operations WHERE id = $1`, operationID)
 }
@@ -52,9 +61,7 @@ func (b *bench) cursor(operationID string) int {
 func TestFacts_OutOfOrder_KeepNewestState(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	b.orch.set(func() { b.orch.held = true })
-	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, waitTimeout, "start", func() bool { return b.cursor(operation) == 1 })
+	operation := b.started("i")
 
 	at := func(cursor int64) event.Fact {
 		return event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: cursor}
@@ -75,9 +82,7 @@ func TestFacts_OutOfOrder_KeepNewestState(t *testing.T) {
 	testkit.Eventually(t, waitTimeout, "the step not completed", func() bool {
 		return b.count(`SELECT cardinality(not_completed) FROM broker.operations WHERE id = $1`, operation) == 1
 	})
-	if got := b.count(`SELECT count(*) FROM broker.operations WHERE id = $1 AND step = 'Later'`, operation); got != 1 {
-		t.Error("the position was taken back")
-	}
+	b.rows("operations at the later position", 1, `SELECT count(*) FROM broker.operations WHERE id = $1 AND step = 'Later'`, operation)
 	// The facts of one transition have the same cursor. The final state takes precedence, in any order.
 	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: at(10)})
 	b.ended("i", operation, "succeeded")
@@ -86,17 +91,12 @@ func TestFacts_OutOfOrder_KeepNewestState(t *testing.T) {
 	unknown := at(1)
 	unknown.OperationID = "unknown"
 	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: unknown})
-	b.provisionedAfterRelease("marker")
+	// The facts of this instance follow all facts that were published before.
+	b.hold(false)
+	b.provisioned("marker")
 	if a := b.last("i", operation); a.text("state") != "succeeded" {
 		t.Errorf("the operation was taken back: %s", a.raw)
 	}
-}
-
-// provisionedAfterRelease provisions an instance. Its facts follow all facts that were published before.
-func (b *bench) provisionedAfterRelease(id string) {
-	b.t.Helper()
-	b.orch.set(func() { b.orch.held = false })
-	b.provisioned(id)
 }
 
 func TestFact_Unreadable_GoesToDeadLetters(t *testing.T) {
@@ -108,12 +108,7 @@ func TestFact_Unreadable_GoesToDeadLetters(t *testing.T) {
 		b.fact("x", event.TypeOperationStarted, data)
 	}
 	b.provisioned("i")
-	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
-	require.NoError(t, err)
-	testkit.Eventually(t, waitTimeout, "dead letters", func() bool {
-		info, err := stream.Info(t.Context())
-		return err == nil && info.State.Msgs == 4
-	})
+	b.deadLetters(4)
 }
 
 func TestRemoveInstance_StepNotCompleted_HidesInstance(t *testing.T) {
@@ -123,22 +118,12 @@ func TestRemoveInstance_StepNotCompleted_HidesInstance(t *testing.T) {
 	b.orch.set(func() { b.orch.exhausted = true })
 	operation := b.accepted(b.delete("i"))
 	b.ended("i", operation, "succeeded")
-	if n := b.count(`SELECT count(*) FROM broker.instances WHERE id = 'i' AND deleted_at IS NOT NULL`); n != 1 {
-		t.Error("the instance is not kept")
-	}
-	if n := b.count(`SELECT count(*) FROM broker.credentials WHERE instance_id = 'i'`); n != 1 {
-		t.Error("its credentials are not kept")
-	}
-	for what, got := range map[string][2]int{
-		"GET":    {b.send("GET", "/v2/service_instances/i", nil).status, 404},
-		"DELETE": {b.delete("i").status, 410},
-		"PUT":    {b.put("i", order(azure)).status, 409},
-		"poll":   {b.last("i", operation).status, 200},
-	} {
-		if got[0] != got[1] {
-			t.Errorf("%s: status %d, want %d", what, got[0], got[1])
-		}
-	}
+	b.rows("kept instances", 1, `SELECT count(*) FROM broker.instances WHERE id = 'i' AND deleted_at IS NOT NULL`)
+	b.rows("kept credentials", 1, `SELECT count(*) FROM broker.credentials WHERE instance_id = 'i'`)
+	b.expect("GET", b.get("i"), 404)
+	b.expect("DELETE", b.delete("i"), 410)
+	b.expect("PUT", b.put("i", order(azure)), 409)
+	b.expect("poll", b.last("i", operation), 200)
 }
 
 func TestRemoveInstance_OldCommand_KeepsNewInstance(t *testing.T) {
@@ -155,9 +140,7 @@ func TestRemoveInstance_OldCommand_KeepsNewInstance(t *testing.T) {
 	if !b.orch.removeInstance(t.Context(), &again) {
 		t.Fatal("no result")
 	}
-	if a := b.send("GET", "/v2/service_instances/i", nil); a.status != 200 {
-		t.Errorf("status %d %s", a.status, a.raw)
-	}
+	b.expect("GET", b.send("GET", "/v2/service_instances/i", nil), 200)
 }
 
 // The previous release stored no saved data of instances. Without that data there is no binding and no kubeconfig.
@@ -181,21 +164,46 @@ func TestCatchUp_InstanceOfEarlierRelease_GetsRuntime(t *testing.T) {
 func TestFact_DatabaseRefuses_GoesToDeadLetters(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	b.orch.set(func() { b.orch.held = true })
-	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, waitTimeout, "start", func() bool { return b.cursor(operation) == 1 })
+	operation := b.started("i")
 	at := event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: 5}
 	for _, next := range []event.Position{
 		{Stage: "NUL \x00", Step: "Step", StageAttempt: 1, StepAttempt: 1}, {Stage: "stage", Step: "Step", StageAttempt: 1, StepAttempt: 3_000_000_000},
 	} {
 		b.fact(operation, event.TypeStepFinished, event.StepFinished{Fact: at, Outcome: event.OutcomeSucceeded, Next: &next})
 	}
-	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamDead))
-	require.NoError(t, err)
-	testkit.Eventually(t, waitTimeout, "two dead letters", func() bool {
-		info, err := stream.Info(t.Context())
-		return err == nil && info.State.Msgs == 2
-	})
-	b.provisionedAfterRelease("other")
+	b.deadLetters(2)
+	b.hold(false)
+	b.provisioned("other")
 	b.ended("i", operation, "succeeded")
+}
+
+func TestOperation_RetriedByOperator_IsInProgressAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	operation := b.started("i")
+	at := func(cursor int64) event.Fact {
+		return event.Fact{OperationID: operation, OperationType: event.Provision, InstanceID: "i", Cursor: cursor}
+	}
+	state := func(cursor int64, want, description string) {
+		t.Helper()
+		testkit.Eventually(t, waitTimeout, "the fact", func() bool { return int64(b.cursor(operation)) == cursor })
+		if a := b.last("i", operation); a.text("state") != want || (description != "" && a.text("description") != description) {
+			t.Errorf("at cursor %d: %s, want state %q and %q", cursor, a.raw, want, description)
+		}
+	}
+	b.fact(operation, event.TypeOperationFailed, event.OperationFailed{
+		Fact: at(5), Stage: "s", Step: "Bad", Error: event.Error{Component: "avs", Reason: "err_avs", Message: "no"},
+	})
+	state(5, "failed", "")
+	b.fact(operation, event.TypeOperationStarted, event.OperationStarted{
+		Fact: at(7), Stages: []string{"s_first", "s"}, Next: &event.Position{Stage: "s", Step: "First", StageAttempt: 2, StepAttempt: 1},
+	})
+	state(7, "in progress", "provisioning: stage 2 of 2 (s)")
+	// The facts of one transition have the same cursor, in any order.
+	b.fact(operation, event.TypeOperationSucceeded, event.OperationSucceeded{Fact: at(9)})
+	b.fact(operation, event.TypeStepFinished, event.StepFinished{
+		Fact: at(9), Position: event.Position{Stage: "s", Step: "Bad", StageAttempt: 2, StepAttempt: 1}, Outcome: event.OutcomeSucceeded,
+	})
+	state(9, "succeeded", "")
+	b.expect("the instance", b.send("GET", "/v2/service_instances/i", nil), 200)
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -28,6 +30,8 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/broker"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
 const (
 	serviceID = "47c9dcbf-ff30-448e-ab36-d3bad66ba281"
@@ -284,6 +288,75 @@ func (b *bench) provisioned(id string) {
 	b.ended(id, b.accepted(b.put(id, order(azure))), "succeeded")
 }
 
+func (b *bench) expect(what string, a answer, status int) {
+	b.t.Helper()
+	if a.status != status {
+		b.t.Errorf("%s: status %d %s, want %d", what, a.status, a.raw, status)
+	}
+}
+
+// refused expects a status, and a description that contains a text.
+func (b *bench) refused(what string, a answer, status int, text string) {
+	b.t.Helper()
+	if a.status != status || !strings.Contains(a.text("description"), text) {
+		b.t.Errorf("%s: status %d %.300s, want %d and %q", what, a.status, a.raw, status, text)
+	}
+}
+
+// busy expects the rejection of a request because another operation runs.
+func (b *bench) busy(what string, a answer) {
+	b.t.Helper()
+	if a.status != http.StatusUnprocessableEntity || a.text("error") != "ConcurrencyError" {
+		b.t.Errorf("%s: status %d %s, want 422 and ConcurrencyError", what, a.status, a.raw)
+	}
+}
+
+// withoutOperation expects a success that starts no operation.
+func (b *bench) withoutOperation(what string, a answer) {
+	b.t.Helper()
+	if a.status != http.StatusOK || a.text("operation") != "" {
+		b.t.Errorf("%s: status %d %s, want 200 without an operation", what, a.status, a.raw)
+	}
+}
+
+// rows expects a number of rows.
+func (b *bench) rows(what string, want int, query string, args ...any) {
+	b.t.Helper()
+	if n := b.count(query, args...); n != want {
+		b.t.Errorf("%s: %d, want %d", what, n, want)
+	}
+}
+
+func (b *bench) exec(query string, args ...any) {
+	b.t.Helper()
+	_, err := b.db.Exec(query, args...)
+	require.NoError(b.t, err)
+}
+
+func (b *bench) hold(on bool) { b.orch.set(func() { b.orch.held = on }) }
+
+// fail makes operations of a type fail.
+func (b *bench) fail(t event.OperationType, on bool) { b.orch.set(func() { b.orch.failing[t] = on }) }
+
+// requested waits until the orchestrator has an operation.
+func (b *bench) requested(operation string) {
+	b.t.Helper()
+	testkit.Eventually(b.t, waitTimeout, "the orchestrator has the request", func() bool {
+		b.orch.mu.Lock()
+		defer b.orch.mu.Unlock()
+		return b.orch.operations[operation] != nil
+	})
+}
+
+// started orders an instance and holds its provisioning after its start.
+func (b *bench) started(id string) (operation string) {
+	b.t.Helper()
+	b.hold(true)
+	operation = b.accepted(b.put(id, order(azure)))
+	testkit.Eventually(b.t, waitTimeout, "start", func() bool { return b.cursor(operation) == 1 })
+	return operation
+}
+
 func (b *bench) count(query string, args ...any) int {
 	b.t.Helper()
 	var n int
@@ -302,12 +375,7 @@ func (b *bench) claim(instanceID, operationID, name string) (event.CredentialsAn
 func (b *bench) claimAs(worker, instanceID, operationID, name string) (event.CredentialsAnswer, error) {
 	b.t.Helper()
 	if b.count(`SELECT count(*) FROM broker.operations WHERE id = $1 AND state IN ('pending', 'in progress')`, operationID) > 0 {
-		// A worker receives a command only after the orchestrator has received the operation.
-		testkit.Eventually(b.t, waitTimeout, "the orchestrator has the request", func() bool {
-			b.orch.mu.Lock()
-			defer b.orch.mu.Unlock()
-			return b.orch.operations[operationID] != nil
-		})
+		b.requested(operationID) // a worker receives a command only afterwards
 	}
 	var a event.CredentialsAnswer
 	err := b.ask(event.AskCredentialsAs(worker), event.CredentialsRequest{InstanceID: instanceID, OperationID: operationID, Name: name}, &a)

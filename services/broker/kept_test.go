@@ -18,13 +18,9 @@ import (
 // running returns an operation of the instance whose command the claimant has.
 func (b *bench) running(instanceID string) string {
 	b.t.Helper()
-	b.orch.set(func() { b.orch.held = true })
+	b.hold(true)
 	operation := b.accepted(b.put(instanceID, order(azure)))
-	testkit.Eventually(b.t, waitTimeout, "the orchestrator has the request", func() bool {
-		b.orch.mu.Lock()
-		defer b.orch.mu.Unlock()
-		return b.orch.operations[operation] != nil
-	})
+	b.requested(operation)
 	return operation
 }
 
@@ -53,9 +49,7 @@ func TestKept_RunningOperation_SealsAndReplacesValue(t *testing.T) {
 			t.Errorf("kept is %q, %v, want %q", got, err, value)
 		}
 	}
-	if n := b.count(`SELECT count(*) FROM broker.kept WHERE sealed LIKE 'v1.k1.%' AND worker = $1`, claimant); n != 1 {
-		t.Errorf("%d sealed values, want 1", n)
-	}
+	b.rows("sealed values", 1, `SELECT count(*) FROM broker.kept WHERE sealed LIKE 'v1.k1.%' AND worker = $1`, claimant)
 	if strings.Contains(b.dump(), "CANARY-kept") || strings.Contains(b.log.String(), "CANARY-kept") {
 		t.Error("the value is in the clear in the database or the log")
 	}
@@ -88,7 +82,7 @@ func TestKept_WithoutTheCommand_IsRefused(t *testing.T) {
 	if got, err := b.kept(claimant, "i", operation); got != keptSecret || err != nil {
 		t.Errorf("kept is %q, %v", got, err)
 	}
-	b.orch.set(func() { b.orch.held = false })
+	b.hold(false)
 	b.ended("i", operation, "succeeded")
 	refused("operation that has ended", claimant, "i", operation, keptSecret)
 }
@@ -116,12 +110,10 @@ func TestKept_InstanceIsRemoved_IsGone(t *testing.T) {
 	b := newBench(t, nil)
 	operation := b.running("i")
 	require.NoError(t, b.keep(claimant, "i", operation, keptSecret))
-	b.orch.set(func() { b.orch.held = false })
+	b.hold(false)
 	b.ended("i", operation, "succeeded")
 	b.ended("i", b.accepted(b.delete("i")), "succeeded")
-	if n := b.count(`SELECT count(*) FROM broker.kept`); n != 0 {
-		t.Errorf("%d values are left", n)
-	}
+	b.rows("values are left", 0, `SELECT count(*) FROM broker.kept`)
 }
 
 // A value that is moved to the row of another instance does not open.

@@ -65,9 +65,9 @@ func TestKubeconfig_Unavailable_ReturnsReason(t *testing.T) {
 	r := newRuntimes(b)
 	b.provisioned("i")
 	b.ended("own", b.accepted(b.put("own", ownOrder())), "succeeded")
-	b.orch.set(func() { b.orch.failing[event.Provision] = true })
+	b.fail(event.Provision, true)
 	b.ended("failed", b.accepted(b.put("failed", order(azure))), "failed")
-	b.orch.set(func() { b.orch.held = true })
+	b.hold(true)
 	b.accepted(b.put("coming", order(azure)))
 	refused := func(id string, status int, says string) {
 		t.Helper()

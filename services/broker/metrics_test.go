@@ -41,7 +41,7 @@ func TestGauges_Instances_AreCounted(t *testing.T) {
 	}
 	removed := b.accepted(b.send("DELETE", "/v2/service_instances/gone?accepts_incomplete=true&service_id="+serviceID+"&plan_id="+aws, nil))
 	b.ended("gone", removed, "succeeded")
-	b.orch.set(func() { b.orch.held = true })
+	b.hold(true)
 	b.accepted(b.put("waits", order(azure)))
 	testkit.Eventually(t, waitTimeout, "the operation has started", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE state = 'in progress'`) == 1

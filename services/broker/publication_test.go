@@ -2,45 +2,15 @@ package broker_test
 
 import (
 	"net/http"
-	"sync"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 )
-
-func TestOrder_FiftyEqualInParallel_CreateOneOperation(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, nil)
-	b.orch.set(func() { b.orch.held = true })
-	answers := make([]answer, 50)
-	var wg sync.WaitGroup
-	for i := range answers {
-		wg.Go(func() {
-			var err error
-			if answers[i], err = b.try(http.MethodPut, "/v2/service_instances/i?accepts_incomplete=true", order(azure)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	operation := b.accepted(answers[0])
-	for _, a := range answers {
-		if got := b.accepted(a); got != operation {
-			t.Errorf("operation %s, want %s", got, operation)
-		}
-	}
-	b.orch.set(func() { b.orch.held = false })
-	b.ended("i", operation, "succeeded")
-	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 1 {
-		t.Errorf("%d operations", n)
-	}
-	if n := b.orch.requests("i"); n != 1 {
-		t.Errorf("%d requests", n)
-	}
-}
 
 func TestOrder_BusIsDown_IsPublishedLater(t *testing.T) {
 	t.Parallel()
@@ -151,7 +121,21 @@ func TestBroker_DatabaseIsDown_Returns503(t *testing.T) {
 	}
 	b.database.Restore()
 	testkit.Eventually(t, waitTimeout, "recovery", func() bool { return b.delete("i").status == http.StatusGone })
-	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 1 {
-		t.Errorf("%d operations", n)
+	b.rows("operations", 1, `SELECT count(*) FROM broker.operations`)
+}
+
+func TestOperationID_NewOperations_GrowsWithTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	ids := []string{
+		b.accepted(b.put("one", order(azure))), b.accepted(b.put("two", order(azure))), b.accepted(b.delete("one")),
+	}
+	for _, id := range ids {
+		if parsed, err := uuid.Parse(id); err != nil || parsed.Version() != 7 {
+			t.Errorf("operation id %s: version %d, %v; want 7", id, parsed.Version(), err)
+		}
+	}
+	if !slices.IsSorted(ids) {
+		t.Errorf("ids %v do not grow", ids)
 	}
 }

@@ -44,9 +44,7 @@ func TestKeyRotation_EveryReplica_KeepsSecrets(t *testing.T) {
 	made := b.bind("i", "b", nil)
 	b.expect("bind", made, 201)
 	b.hold(true)
-	operation := b.accepted(b.patch("i", contextOf(map[string]any{"sm_operator_credentials": map[string]any{
-		"clientid": "id", "clientsecret": second, "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
-	}})))
+	operation := b.accepted(b.patch("i", smContext(second)))
 	if got := b.sealedWith("k1"); got != [3]int{1, 1, 1} {
 		t.Fatalf("k1 has sealed %v, want one of each", got)
 	}

@@ -2,70 +2,23 @@ package broker_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 
+	brokerapi "github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // runtimeList is the response of GET /runtimes.
-type runtimeList struct {
-	Data       []runtimeItem `json:"data"`
-	Count      int           `json:"count"`
-	TotalCount int           `json:"totalCount"`
-}
-
-type runtimeItem struct {
-	InstanceID       string         `json:"instanceID"`
-	RuntimeID        string         `json:"runtimeID"`
-	GlobalAccountID  string         `json:"globalAccountID"`
-	SubscriptionID   string         `json:"subscriptionGlobalAccountID"`
-	SubAccountID     string         `json:"subAccountID"`
-	Region           string         `json:"region"`
-	SubAccountRegion string         `json:"subAccountRegion"`
-	ShootName        string         `json:"shootName"`
-	ServiceClassID   string         `json:"serviceClassID"`
-	ServiceClassName string         `json:"serviceClassName"`
-	ServicePlanID    string         `json:"servicePlanID"`
-	ServicePlanName  string         `json:"servicePlanName"`
-	Provider         string         `json:"provider"`
-	UserID           string         `json:"userID"`
-	AVS              int            `json:"avsInternalEvaluationID"`
-	KymaVersion      string         `json:"kymaVersion"`
-	KymaConfig       map[string]any `json:"kymaConfig"`
-	ClusterConfig    map[string]any `json:"clusterConfig"`
-	Status           struct {
-		CreatedAt      time.Time     `json:"createdAt"`
-		ModifiedAt     time.Time     `json:"modifiedAt"`
-		ExpiredAt      *time.Time    `json:"expiredAt"`
-		DeletedAt      *time.Time    `json:"deletedAt"`
-		State          string        `json:"state"`
-		Provisioning   *operationDTO `json:"provisioning"`
-		Deprovisioning *operationDTO `json:"deprovisioning"`
-		UpgradingKyma  *struct {
-			Data              []operationDTO `json:"data"`
-			TotalCount, Count int
-		} `json:"upgradingKyma"`
-	} `json:"status"`
-}
-
-type operationDTO struct {
-	DryRun          bool     `json:"dryRun"`
-	State           string   `json:"state"`
-	Type            string   `json:"type"`
-	Description     string   `json:"description"`
-	OperationID     string   `json:"operationID"`
-	OrchestrationID string   `json:"orchestrationID"`
-	RuntimeVersion  string   `json:"runtimeVersion"`
-	NotCompleted    []string `json:"executedButNotCompletedSteps"`
-}
+type runtimeList struct{ brokerapi.RuntimeList }
 
 func (b *bench) runtimes(query string) runtimeList {
 	b.t.Helper()
@@ -74,9 +27,7 @@ func (b *bench) runtimes(query string) runtimeList {
 		b.t.Fatalf("GET /runtimes%s: status %d %s", query, a.status, a.raw)
 	}
 	var l runtimeList
-	if err := json.Unmarshal([]byte(a.raw), &l); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, json.Unmarshal([]byte(a.raw), &l))
 	if l.Count != len(l.Data) {
 		b.t.Errorf("count is %d for %d runtimes", l.Count, len(l.Data))
 	}
@@ -104,24 +55,26 @@ func TestRuntimes_Provisioned_IsShown(t *testing.T) {
 	if l.Count != 1 || l.TotalCount != 1 {
 		t.Fatalf("%d of %d runtimes", l.Count, l.TotalCount)
 	}
-	r := l.Data[0]
-	for what, got := range map[string][2]string{
-		"instance": {r.InstanceID, "i"}, "runtime": {r.RuntimeID, "rt-1"}, "account": {r.GlobalAccountID, "ga-1"},
-		"subscription": {r.SubscriptionID, "ga-1"}, "subaccount": {r.SubAccountID, "sa-1"}, "region": {r.Region, "eastus"},
-		"platform region": {r.SubAccountRegion, "cf-eu10"}, "service id": {r.ServiceClassID, serviceID},
-		"service": {r.ServiceClassName, "kymaruntime"}, "plan id": {r.ServicePlanID, azure}, "plan": {r.ServicePlanName, "azure"},
-		"provider": {r.Provider, "azure"}, "user": {r.UserID, "user@example.org"}, "version": {r.KymaVersion, "2.21.3"},
-		"state": {r.Status.State, "succeeded"}, "operation": {r.Status.Provisioning.OperationID, operation},
-		"operation state": {r.Status.Provisioning.State, "succeeded"}, "type": {r.Status.Provisioning.Type, "provision"},
-		"kyma config":    {fmt.Sprint(r.KymaConfig["version"]), "2.21.3"},
-		"cluster config": {fmt.Sprintf("%v %v %v", r.ClusterConfig["name"], r.ClusterConfig["autoScalerMin"], r.ClusterConfig["targetSecret"]), r.ShootName + " 3 azure-7"},
-	} {
-		if got[0] != got[1] {
-			t.Errorf("%s is %q, want %q", what, got[0], got[1])
-		}
+	got := l.Data[0]
+	if s := got.Status; s.CreatedAt.IsZero() || s.ModifiedAt.Before(s.CreatedAt) || got.ShootName == "" || len(got.ClusterConfig.OIDC) == 0 {
+		t.Errorf("listed is %+v", got)
 	}
-	if r.AVS != 42 || r.Status.CreatedAt.IsZero() || r.Status.ModifiedAt.Before(r.Status.CreatedAt) || r.Status.DeletedAt != nil {
-		t.Errorf("evaluation %d, status %+v", r.AVS, r.Status)
+	want := brokerapi.Runtime{
+		InstanceID: "i", RuntimeID: "rt-1", GlobalAccountID: "ga-1", SubscriptionAccountID: "ga-1", SubAccountID: "sa-1", Region: "eastus",
+		PlatformRegion: "cf-eu10", ShootName: got.ShootName, ServiceID: serviceID, ServiceName: "kymaruntime", ServicePlanID: azure,
+		ServicePlanName: "azure", Provider: "azure", UserID: "user@example.org", InternalAVS: 42, KymaVersion: "2.21.3",
+		Status: brokerapi.Status{State: brokerapi.RuntimeSucceeded, Provisioning: &brokerapi.Operation{
+			State: "succeeded", Type: event.Provision, OperationID: operation,
+		}},
+		KymaConfig: &brokerapi.KymaConfig{Version: "2.21.3"},
+		ClusterConfig: &brokerapi.ClusterConfig{
+			Name: got.ShootName, Provider: "azure", Region: "eastus", TargetSecret: "azure-7", MachineType: "Standard_D4_v3",
+			VolumeSizeGB: 50, AutoScalerMin: 3, AutoScalerMax: 20, Administrators: []string{"user@example.org"},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(time.Time{}), cmpopts.IgnoreFields(brokerapi.Operation{}, "Description"),
+		cmpopts.IgnoreFields(brokerapi.ClusterConfig{}, "OIDC")); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 	if r := b.runtimes("").Data[0]; r.KymaConfig != nil || r.ClusterConfig != nil {
 		t.Error("configurations are shown unasked")
@@ -149,15 +102,10 @@ func TestRuntimes_Filter_SelectsRuntimes(t *testing.T) {
 	put("left", azure, "ga-1", "sa-1")
 	b.orch.set(func() { b.orch.exhausted = true })
 	b.ended("left", b.accepted(b.delete("left")), "succeeded")
-	b.orch.set(func() { b.orch.failing[event.Provision] = true })
+	b.fail(event.Provision, true)
 	b.ended("broken", b.accepted(b.put("broken", order(azure))), "failed")
-	for _, statement := range []string{
-		`UPDATE broker.instances SET expired_at = now() WHERE id = 'b'`, `SELECT broker.refresh_runtimes(ARRAY['b'])`,
-	} {
-		if _, err := b.db.Exec(statement); err != nil {
-			t.Fatal(err)
-		}
-	}
+	b.exec(`UPDATE broker.instances SET expired_at = now() WHERE id = 'b'`)
+	b.exec(`SELECT broker.refresh_runtimes(ARRAY['b'])`)
 	shoot := b.runtimes("?instance_id=c").Data[0].ShootName
 	for query, want := range map[string][]string{
 		"":                             {"a", "b", "broken", "c"},
@@ -192,11 +140,11 @@ func TestRuntimes_Filter_SelectsRuntimes(t *testing.T) {
 		t.Errorf("page 9 holds %d of %d", l.Count, l.TotalCount)
 	}
 	left := b.runtimes("?instance_id=left&state=all").Data[0]
-	if d := left.Status.Deprovisioning; d == nil || !slices.Equal(d.NotCompleted, []string{"EDP_Deregistration"}) || left.Status.DeletedAt == nil {
+	if d := left.Status.Deprovisioning; d == nil || !slices.Equal(d.NotCompleted, []string{"EDP_Deregistration"}) || left.Status.DeletedAt.IsZero() {
 		t.Errorf("what is left: %+v", left.Status)
 	}
 	gone := b.runtimes("?instance_id=gone&state=all&cluster_config=true&kyma_config=true").Data[0]
-	if gone.UserID != "" || gone.Status.Provisioning == nil || gone.Status.Deprovisioning == nil || gone.Status.DeletedAt == nil || gone.ClusterConfig != nil {
+	if gone.UserID != "" || gone.Status.Provisioning == nil || gone.Status.Deprovisioning == nil || gone.Status.DeletedAt.IsZero() || gone.ClusterConfig != nil {
 		t.Errorf("what is gone: %+v", gone)
 	}
 }
@@ -220,21 +168,6 @@ func TestRuntimes_InvalidParameter_IsNamed(t *testing.T) {
 	}
 }
 
-func TestRuntimes_NoCredentials_Returns401(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, nil)
-	for path, method := range map[string]string{
-		"/runtimes": http.MethodGet, "/info/runtimes": http.MethodGet, "/runtimes/i/deprovision-retrigger": http.MethodPost,
-	} {
-		for _, header := range []string{"", "Basic a2ViOndyb25n", "Bearer x"} {
-			a := b.send(method, path, nil, "Authorization", header)
-			if a.status != http.StatusUnauthorized || a.header.Get("WWW-Authenticate") == "" {
-				t.Errorf("%s with %q: status %d %s", path, header, a.status, a.raw)
-			}
-		}
-	}
-}
-
 func TestInfo_SeveralPages_ListsEveryRuntime(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -246,15 +179,11 @@ func TestInfo_SeveralPages_ListsEveryRuntime(t *testing.T) {
 	b.ended("gone", b.accepted(b.delete("gone")), "succeeded")
 	// The instances need several pages, and all have the same creation time.
 	const many = 1203
-	if _, err := b.db.Exec(`INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime, parameters,
+	b.exec(`INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime, parameters,
 			effective_parameters, dashboard_url, request_hash, operation_id, created_at)
 		SELECT 'x' || n, service_id, plan_id, plan_name, context, runtime, parameters, effective_parameters, dashboard_url,
-			request_hash, operation_id, '2026-01-01' FROM broker.instances, generate_series(1, $1) AS n WHERE id = 'i'`, many); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.db.Exec(`SELECT broker.refresh_runtimes(ARRAY(SELECT id FROM broker.instances))`); err != nil {
-		t.Fatal(err)
-	}
+			request_hash, operation_id, '2026-01-01' FROM broker.instances, generate_series(1, $1) AS n WHERE id = 'i'`, many)
+	b.exec(`SELECT broker.refresh_runtimes(ARRAY(SELECT id FROM broker.instances))`)
 	var items []struct {
 		InstanceID string `json:"serviceInstanceId"`
 		PlanName   string `json:"servicePlanName"`
@@ -380,32 +309,45 @@ func TestRetrigger_StepNotCompleted_StartsAnother(t *testing.T) {
 	if n := len(b.orch.received("i")); n != 2 {
 		t.Fatalf("%d operations after the dry run", n)
 	}
-	b.orch.set(func() { b.orch.held = true })
+	b.hold(true)
 	operation := b.accepted(retrigger("i", ""))
 	if again := b.accepted(retrigger("i", "")); again != operation {
 		t.Errorf("a second one, %s, runs beside %s", again, operation)
 	}
 	// For the platform the instance stays deleted.
-	for what, got := range map[string][2]int{
-		"GET": {b.send("GET", "/v2/service_instances/i", nil).status, 404}, "DELETE": {b.delete("i").status, 410},
-	} {
-		if got[0] != got[1] {
-			t.Errorf("%s: status %d, want %d", what, got[0], got[1])
-		}
-	}
-	b.orch.set(func() { b.orch.held = false })
+	b.expect("GET", b.get("i"), 404)
+	b.expect("DELETE", b.delete("i"), 410)
+	b.hold(false)
 	b.ended("i", operation, "succeeded")
 	received := b.orch.received("i")
 	if last := received[len(received)-1]; len(received) != 3 || last.Type != event.Deprovision || last.UserAgent != "accountcleanup-job" {
 		t.Errorf("%d operations, the last by %q", len(received), last.UserAgent)
 	}
-	if n := b.count(`SELECT count(*) FROM broker.instances WHERE id = 'i'`); n != 0 {
-		t.Error("the instance is still there")
-	}
-	if a := retrigger("i", ""); a.status != http.StatusConflict {
-		t.Errorf("once it is done: status %d %s", a.status, a.raw)
-	}
+	b.rows("instances in the end", 0, `SELECT count(*) FROM broker.instances WHERE id = 'i'`)
+	b.expect("once it is done", retrigger("i", ""), http.StatusConflict)
 	testkit.Eventually(t, waitTimeout, "the state in the list", func() bool {
 		return b.runtimes("?instance_id=i&state=deprovisioned").TotalCount == 1
 	})
+}
+
+// An earlier release accepted parameters of wrong types. Such an instance must not hide the others from operators.
+func TestRuntimes_ParameterOfWrongType_ListsTheRest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for id, odd := range map[string]string{
+		"components": `{"components":"all"}`, "case": `{"MachineType":5,"ZONES":true}`, "number": `{"AUTOSCALERMIN":1.5}`,
+	} {
+		b.provisioned(id)
+		b.exec(`UPDATE broker.instances SET effective_parameters = (effective_parameters::jsonb || $2::jsonb)::json WHERE id = $1`, id, odd)
+	}
+	list := b.runtimes("?kyma_config=true&cluster_config=true")
+	if list.TotalCount != 3 {
+		t.Fatalf("%d runtimes", list.TotalCount)
+	}
+	for _, r := range list.Data {
+		if c := r.ClusterConfig; c.MachineType != "Standard_D4_v3" || c.AutoScalerMax != 20 {
+			t.Errorf("%s: cluster is %v", r.InstanceID, c)
+		}
+	}
+	b.expect("GET", b.send(http.MethodGet, "/info/runtimes", nil), http.StatusOK)
 }

@@ -80,9 +80,7 @@ func TestOrder_SilentConnectionsClosed_IsAccepted(t *testing.T) {
 func TestFacts_SilentDatabase_AreReturnedInBatches(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	b.orch.set(func() { b.orch.held = true })
-	operation := b.accepted(b.put("i", order(azure)))
-	testkit.Eventually(t, waitTimeout, "start", func() bool { return b.cursor(operation) == 1 })
+	operation := b.started("i")
 	b.stop()
 	const facts = 40
 	for cursor := int64(2); cursor < 2+facts; cursor++ {

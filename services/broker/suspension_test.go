@@ -40,8 +40,6 @@ func (b *bench) status(id string) any {
 	return b.labels(id)["Status"]
 }
 
-func (b *bench) fail(t event.OperationType, on bool) { b.orch.set(func() { b.orch.failing[t] = on }) }
-
 func TestSuspension_Trial_KeepsInstance(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -53,9 +51,7 @@ func TestSuspension_Trial_KeepsInstance(t *testing.T) {
 	equal(t, "status", any("being suspended"), b.status("i"))
 	equal(t, "again", operation, b.accepted(b.patch("i", active(false))))
 	equal(t, "expired meanwhile", operation, b.accepted(b.patch("i", expired())))
-	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})); a.status != 200 {
-		t.Errorf("update of an expired instance: status %d %s", a.status, a.raw)
-	}
+	b.expect("update of an expired instance", b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})), 200)
 	b.hold(false)
 	b.ended("i", operation, "succeeded")
 	got := b.newest("i")
@@ -66,16 +62,10 @@ func TestSuspension_Trial_KeepsInstance(t *testing.T) {
 	if last := b.last("i", ""); last.text("description") != "suspension succeeded" {
 		t.Errorf("last operation %s", last.raw)
 	}
-	if a := b.patch("i", active(false)); a.status != 200 || a.text("operation") != "" {
-		t.Errorf("again afterwards: status %d %s", a.status, a.raw)
-	}
-	if n := b.orch.requests("i"); n != 2 {
-		t.Errorf("%d requests", n)
-	}
+	b.withoutOperation("again afterwards", b.patch("i", active(false)))
+	equal(t, "requests", 2, b.orch.requests("i"))
 	// A repeated order of the platform is still the same order.
-	if a := b.put("i", order(trial)); a.status != 200 {
-		t.Errorf("PUT: status %d %s", a.status, a.raw)
-	}
+	b.expect("PUT", b.put("i", order(trial)), 200)
 }
 
 func TestUnsuspension_Trial_KeepsShootName(t *testing.T) {
@@ -92,9 +82,7 @@ func TestUnsuspension_Trial_KeepsShootName(t *testing.T) {
 	operation := b.accepted(b.patch("i", active(true)))
 	equal(t, "again", operation, b.accepted(b.patch("i", active(true))))
 	equal(t, "status", any("being unsuspended"), b.status("i"))
-	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"b"}})); a.text("error") != "ConcurrencyError" {
-		t.Errorf("update meanwhile: status %d %s", a.status, a.raw)
-	}
+	b.busy("update meanwhile", b.patch("i", parameters(map[string]any{"administrators": []string{"b"}})))
 	b.hold(false)
 	b.ended("i", operation, "succeeded")
 	got := b.newest("i")
@@ -114,12 +102,8 @@ func TestSuspension_OtherPlan_IsIgnored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
-	if a := b.patch("i", active(false)); a.status != 200 || a.text("operation") != "" {
-		t.Errorf("status %d %s", a.status, a.raw)
-	}
-	if n := b.orch.requests("i"); n != 1 {
-		t.Errorf("%d requests", n)
-	}
+	b.withoutOperation("PATCH", b.patch("i", active(false)))
+	equal(t, "requests", 1, b.orch.requests("i"))
 }
 
 func TestSuspension_Failed_CanBeRepeated(t *testing.T) {
@@ -130,9 +114,7 @@ func TestSuspension_Failed_CanBeRepeated(t *testing.T) {
 	first := b.accepted(b.patch("i", active(false)))
 	b.ended("i", first, "failed")
 	equal(t, "status", any("suspension failed"), b.status("i"))
-	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})); a.status != 422 {
-		t.Errorf("update: status %d %s", a.status, a.raw)
-	}
+	b.expect("update", b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})), 422)
 	b.fail(event.Deprovision, false)
 	second := b.accepted(b.patch("i", active(false)))
 	if second == first {
@@ -179,16 +161,12 @@ func TestSuspension_OtherOperationRuns_Returns422(t *testing.T) {
 	b := newBench(t, nil)
 	b.hold(true)
 	provisioning := b.accepted(b.put("i", order(trial)))
-	if a := b.patch("i", active(false)); a.status != 422 || a.text("error") != "ConcurrencyError" {
-		t.Errorf("while provisioning: status %d %s", a.status, a.raw)
-	}
+	b.busy("while provisioning", b.patch("i", active(false)))
 	b.hold(false)
 	b.ended("i", provisioning, "succeeded")
 	b.hold(true)
 	update := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})))
-	if a := b.patch("i", active(false)); a.status != 422 || a.text("error") != "ConcurrencyError" {
-		t.Errorf("while updating: status %d %s", a.status, a.raw)
-	}
+	b.busy("while updating", b.patch("i", active(false)))
 	b.hold(false)
 	b.ended("i", update, "succeeded")
 }
@@ -201,32 +179,22 @@ func TestDeprovision_Suspended_RemovesInstance(t *testing.T) {
 	if got := b.newest("i"); got.Type != event.Deprovision || got.Temporary {
 		t.Errorf("requested was %+v", got)
 	}
-	if a := b.get("i"); a.status != 404 {
-		t.Errorf("GET: status %d %s", a.status, a.raw)
-	}
-	if a := b.delete("i"); a.status != 410 {
-		t.Errorf("DELETE: status %d %s", a.status, a.raw)
-	}
-	if a := b.patch("i", active(true)); a.status != 404 {
-		t.Errorf("PATCH: status %d %s", a.status, a.raw)
-	}
+	b.expect("GET", b.get("i"), 404)
+	b.expect("DELETE", b.delete("i"), 410)
+	b.expect("PATCH", b.patch("i", active(true)), 404)
 	b.trial("i")
 
 	// The same applies while the suspension runs.
 	b.hold(true)
 	suspension := b.accepted(b.patch("i", active(false)))
 	deletion := b.accepted(b.delete("i"))
-	if a := b.patch("i", active(true)); a.status != 422 || a.text("error") != "ConcurrencyError" {
-		t.Errorf("PATCH: status %d %s", a.status, a.raw)
-	}
+	b.busy("PATCH", b.patch("i", active(true)))
 	if suspension == deletion {
 		t.Error("the deletion is only a suspension")
 	}
 	b.hold(false)
 	b.ended("i", deletion, "succeeded")
-	if n := b.count(`SELECT count(*) FROM broker.instances`); n != 0 {
-		t.Errorf("%d instances are left", n)
-	}
+	b.rows("instances are left", 0, `SELECT count(*) FROM broker.instances`)
 }
 
 func (b *bench) expire(id string) answer {
@@ -237,8 +205,7 @@ func (b *bench) expire(id string) answer {
 // aged shifts the creation time of instances into the past.
 func (b *bench) aged(id, by string) {
 	b.t.Helper()
-	_, err := b.db.Exec(`UPDATE broker.instances SET created_at = created_at - $2::interval WHERE id = $1`, id, by)
-	require.NoError(b.t, err)
+	b.exec(`UPDATE broker.instances SET created_at = created_at - $2::interval WHERE id = $1`, id, by)
 }
 
 func TestExpire_OldInstance_IsSuspended(t *testing.T) {
@@ -258,17 +225,7 @@ func TestExpire_OldInstance_IsSuspended(t *testing.T) {
 		{"x", 404, "no such service instance"},
 		{"a%00b", 404, "no such service instance"},
 	} {
-		if a := b.expire(tc.id); a.status != tc.status || !strings.Contains(a.text("description"), tc.want) {
-			t.Errorf("%s: status %d %s, want %d and %q", tc.id, a.status, a.raw, tc.status, tc.want)
-		}
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, b.server.URL+"/expire/service_instance/t", nil)
-	require.NoError(t, err)
-	res, err := b.server.Client().Do(req)
-	require.NoError(t, err)
-	_ = res.Body.Close()
-	if res.StatusCode != 401 || res.Header.Get("WWW-Authenticate") == "" {
-		t.Errorf("without credentials: status %d", res.StatusCode)
+		b.refused(tc.id, b.expire(tc.id), tc.status, tc.want)
 	}
 
 	equal(t, "label", any("Your cluster expires in 14 days."), b.labels("t")["Trial expiration details"])
@@ -287,20 +244,14 @@ func TestExpire_OldInstance_IsSuspended(t *testing.T) {
 		}
 		equal(t, "status", any("suspended"), b.status(id))
 		equal(t, "again", operation, b.accepted(b.expire(id)))
-		if a := b.patch(id, active(true)); a.status != 200 || a.text("operation") != "" {
-			t.Errorf("%s is brought back: status %d %s", id, a.status, a.raw)
-		}
+		b.withoutOperation("unsuspension of "+id, b.patch(id, active(true)))
 	}
 	if label := b.labels("t")["Trial expiration details"]; !strings.Contains(label.(string), "has expired") {
 		t.Errorf("label %v", label)
 	}
-	if n := b.orch.requests("t"); n != 2 {
-		t.Errorf("%d requests", n)
-	}
+	equal(t, "requests", 2, b.orch.requests("t"))
 	b.ended("t", b.accepted(b.delete("t")), "succeeded")
-	if a := b.expire("t"); a.status != 404 {
-		t.Errorf("deleted: status %d %s", a.status, a.raw)
-	}
+	b.expect("deleted", b.expire("t"), 404)
 }
 
 func TestExpire_OperationRuns_IsRecorded(t *testing.T) {
@@ -309,23 +260,15 @@ func TestExpire_OperationRuns_IsRecorded(t *testing.T) {
 	b.trial("i")
 	b.hold(true)
 	update := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"a"}})))
-	if a := b.patch("i", expired()); a.status != 422 || a.text("error") != "ConcurrencyError" {
-		t.Errorf("PATCH: status %d %s", a.status, a.raw)
-	}
-	if a := b.expire("i"); a.status != 422 || a.text("error") != "ConcurrencyError" {
-		t.Errorf("PUT: status %d %s", a.status, a.raw)
-	}
+	b.busy("PATCH", b.patch("i", expired()))
+	b.busy("PUT", b.expire("i"))
 	var at time.Time
 	require.NoError(t, b.db.Get(&at, `SELECT expired_at FROM broker.instances`))
 	b.hold(false)
 	b.ended("i", update, "succeeded")
 	b.ended("i", b.accepted(b.patch("i", expired())), "succeeded")
-	if n := b.count(`SELECT count(*) FROM broker.instances WHERE expired_at = $1`, at); n != 1 {
-		t.Error("it has expired twice")
-	}
-	if n := b.count(`SELECT count(*) FROM broker.runtimes WHERE expired_at = $1 AND state = 'suspended'`, at); n != 1 {
-		t.Error("the list of runtimes does not know")
-	}
+	b.rows("instances with the first time of expiry", 1, `SELECT count(*) FROM broker.instances WHERE expired_at = $1`, at)
+	b.rows("expired runtimes in the list", 1, `SELECT count(*) FROM broker.runtimes WHERE expired_at = $1 AND state = 'suspended'`, at)
 }
 
 func TestOrder_SecondTrial_IsRejected(t *testing.T) {

@@ -93,8 +93,6 @@ func equal(t testing.TB, what string, want, got any) {
 	}
 }
 
-func (b *bench) hold(on bool) { b.orch.set(func() { b.orch.held = on }) }
-
 func TestUpdate_Parameters_SendsChangesOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -171,34 +169,15 @@ func TestUpdate_Invalid_IsRejectedAndChangesNothing(t *testing.T) {
 		{"maintenance", "i", map[string]any{"maintenance_info": map[string]any{"version": "1.0.0"}}, 422, "maintenance_info was sent"},
 		{"unknown instance", "x", parameters(map[string]any{}), 404, "no such service instance"},
 	} {
-		a := b.patch(tc.id, tc.body)
-		if a.status != tc.status || !strings.Contains(a.text("description"), tc.want) {
-			t.Errorf("%s: status %d %s, want %d and %q", tc.name, a.status, a.raw, tc.status, tc.want)
-		}
+		b.refused(tc.name, b.patch(tc.id, tc.body), tc.status, tc.want)
 	}
 	equal(t, "instance", before, b.get("i").raw)
-	if n := b.count(`SELECT count(*) FROM broker.operations`); n != 2 {
-		t.Errorf("%d operations", n)
-	}
+	b.rows("operations", 2, `SELECT count(*) FROM broker.operations`)
 	// Values that only the order can set may be repeated: some platforms always send all parameters.
-	if a := b.patch("i", parameters(map[string]any{"name": "sample", "region": "eastus"})); a.status != 200 {
-		t.Errorf("repeated: status %d %s", a.status, a.raw)
-	}
-	b.orch.set(func() { b.orch.failing[event.Provision] = true })
+	b.expect("repeated", b.patch("i", parameters(map[string]any{"name": "sample", "region": "eastus"})), 200)
+	b.fail(event.Provision, true)
 	b.ended("f", b.accepted(b.put("f", order(azure))), "failed")
-	if a := b.patch("f", parameters(map[string]any{"autoScalerMax": 9})); a.status != 422 || !strings.Contains(a.text("description"), "failed") {
-		t.Errorf("failed instance: status %d %s", a.status, a.raw)
-	}
-}
-
-// docs/contracts/defects.md, number 11.
-func TestUpdate_NoContext_IsAccepted(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, nil)
-	b.provisioned("i")
-	got := b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
-	equal(t, "context", b.orch.received("i")[0].Context, got.Context)
-	equal(t, "credentials", []string{event.CredentialsServiceManager}, got.Credentials)
+	b.refused("failed instance", b.patch("f", parameters(map[string]any{"autoScalerMax": 9})), 422, "failed")
 }
 
 func TestUpdate_FiftyEqualInParallel_CreateOneOperation(t *testing.T) {
@@ -221,12 +200,8 @@ func TestUpdate_FiftyEqualInParallel_CreateOneOperation(t *testing.T) {
 	for id := range operations {
 		b.ended("i", id, "succeeded")
 	}
-	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'update'`); n != 1 {
-		t.Errorf("%d updates", n)
-	}
-	if n := b.orch.requests("i"); n != 2 {
-		t.Errorf("%d requests were published", n)
-	}
+	b.rows("updates", 1, `SELECT count(*) FROM broker.operations WHERE type = 'update'`)
+	equal(t, "requests", 2, b.orch.requests("i"))
 }
 
 func TestUpdate_FiftyDifferentInParallel_AcceptsOne(t *testing.T) {
@@ -282,9 +257,7 @@ func TestUpdate_Succeeded_ShowsNewValues(t *testing.T) {
 			for n := range 30 {
 				b.hold(true)
 				operation := b.accepted(b.patch("i", parameters(map[string]any{"autoScalerMax": 21 + n})))
-				if a := b.get("i"); a.status != 422 {
-					t.Fatalf("while it runs: status %d %s", a.status, a.raw)
-				}
+				b.expect("GET while it runs", b.get("i"), 422)
 				b.hold(false)
 				b.ended("i", operation, "succeeded")
 				shown, _ := b.get("i").body["parameters"].(map[string]any)
@@ -292,9 +265,7 @@ func TestUpdate_Succeeded_ShowsNewValues(t *testing.T) {
 					t.Fatalf("after update %d: %v", n, shown)
 				}
 			}
-			if n := b.count(`SELECT count(*) FROM broker.updates`); n != 0 {
-				t.Errorf("%d updates are left", n)
-			}
+			b.rows("updates are left", 0, `SELECT count(*) FROM broker.updates`)
 		})
 	}
 }
@@ -304,14 +275,14 @@ func TestUpdate_Failed_KeepsOldValues(t *testing.T) {
 	b := newBench(t, nil)
 	b.provisioned("i")
 	before := b.get("i").raw
-	b.orch.set(func() { b.orch.failing[event.Update] = true })
+	b.fail(event.Update, true)
 	wanted := parameters(map[string]any{"autoScalerMax": 30})
 	b.ended("i", b.accepted(b.patch("i", wanted)), "failed")
 	equal(t, "instance", before, b.get("i").raw)
 	last := b.last("i", "")
 	equal(t, "instance_usable", any(true), last.body["instance_usable"])
 	equal(t, "update_repeatable", any(true), last.body["update_repeatable"])
-	b.orch.set(func() { b.orch.failing[event.Update] = false })
+	b.fail(event.Update, false)
 	got := b.updated("i", wanted)
 	equal(t, "changes", map[string]any{"autoScalerMax": 30.0}, members(t, got.Update.Parameters))
 }
@@ -320,14 +291,10 @@ func TestUpdate_Credentials_OnlyUpdateClaimsThem(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
-	if a := b.patch("i", contextOf(nil)); a.status != 200 {
-		t.Errorf("same credentials: status %d %s", a.status, a.raw)
-	}
+	b.expect("same credentials", b.patch("i", contextOf(nil)), 200)
 	const secret = "CANARY-second"
 	b.hold(true)
-	operation := b.accepted(b.patch("i", contextOf(map[string]any{"sm_operator_credentials": map[string]any{
-		"clientid": "id", "clientsecret": secret, "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
-	}})))
+	operation := b.accepted(b.patch("i", smContext(secret)))
 	testkit.Eventually(t, waitTimeout, "update", func() bool { return len(b.orch.received("i")) == 2 })
 	got := b.newest("i")
 	equal(t, "changes", &event.Changes{Credentials: []string{event.CredentialsServiceManager}}, got.Update)
@@ -336,9 +303,7 @@ func TestUpdate_Credentials_OnlyUpdateClaimsThem(t *testing.T) {
 		t.Errorf("claimed %s, %v", claimed.Credentials, err)
 	}
 	for _, table := range []string{"instances", "operations", "updates", "credentials", "runtimes"} {
-		if n := b.count(`SELECT count(*) FROM broker.` + table + ` t WHERE t::text LIKE '%CANARY%'`); n != 0 {
-			t.Errorf("%d rows of %s hold a secret", n, table)
-		}
+		b.rows("secrets in "+table, 0, `SELECT count(*) FROM broker.`+table+` t WHERE t::text LIKE '%CANARY%'`)
 	}
 	b.hold(false)
 	b.ended("i", operation, "succeeded")
@@ -363,9 +328,7 @@ func TestUpdate_LicenseType_IsAnOperation(t *testing.T) {
 		GlobalAccountID: "ga-1", SubaccountID: "sa-1", UserID: "user@example.org", PlatformRegion: "cf-eu10", Platform: "cloudfoundry",
 		LicenseType: "CUSTOMER",
 	}, got.Context)
-	if a := b.patch("i", map[string]any{"context": map[string]any{"license_type": "CUSTOMER"}}); a.status != 200 {
-		t.Errorf("again: status %d %s", a.status, a.raw)
-	}
+	b.expect("again", b.patch("i", map[string]any{"context": map[string]any{"license_type": "CUSTOMER"}}), 200)
 }
 
 func TestUpdate_MovedSubaccount_KeepsSubscription(t *testing.T) {
@@ -374,9 +337,7 @@ func TestUpdate_MovedSubaccount_KeepsSubscription(t *testing.T) {
 	b.provisioned("i")
 	move := func(to string) {
 		t.Helper()
-		if a := b.patch("i", map[string]any{"context": map[string]any{"globalaccount_id": to}}); a.status != 200 || a.text("operation") != "" {
-			t.Errorf("to %s: status %d %s", to, a.status, a.raw)
-		}
+		b.withoutOperation("to "+to, b.patch("i", map[string]any{"context": map[string]any{"globalaccount_id": to}}))
 	}
 	move("ga-2")
 	move("ga-3")
@@ -407,16 +368,11 @@ func TestUpdate_PlanChange_KeepsChosenValues(t *testing.T) {
 
 	small := with(order(azureLite), "parameters", map[string]any{"name": "sample", "autoScalerMin": 2})
 	b.ended("j", b.accepted(b.put("j", small)), "succeeded")
-	a := b.patch("j", map[string]any{"plan_id": azure})
-	if a.status != 400 || !strings.Contains(a.text("description"), "parameters/autoScalerMin must be at least 3") {
-		t.Errorf("too small: status %d %s", a.status, a.raw)
-	}
+	b.refused("too small", b.patch("j", map[string]any{"plan_id": azure}), 400, "parameters/autoScalerMin must be at least 3")
 	b.updated("j", map[string]any{"plan_id": azure, "parameters": map[string]any{"autoScalerMin": 5}})
 
 	b.ended("f", b.accepted(b.put("f", order(free))), "succeeded")
-	if a := b.patch("f", map[string]any{"plan_id": azure}); a.status != 422 {
-		t.Errorf("another provider: status %d %s", a.status, a.raw)
-	}
+	b.expect("another provider", b.patch("f", map[string]any{"plan_id": azure}), 422)
 	b.updated("f", map[string]any{"plan_id": aws})
 }
 
@@ -432,12 +388,8 @@ func TestUpdate_OwnCluster_ReplacesKubeconfig(t *testing.T) {
 		"name": "n", "shootName": "s", "shootDomain": "d.example.org", "kubeconfig": encoded("CANARY-1"),
 	})
 	b.ended("i", b.accepted(b.put("i", first)), "succeeded")
-	if a := b.patch("i", parameters(map[string]any{"kubeconfig": encoded("CANARY-1"), "shootName": "s"})); a.status != 200 {
-		t.Errorf("the same: status %d %s", a.status, a.raw)
-	}
-	if a := b.patch("i", parameters(map[string]any{"shootName": "other"})); a.status != 400 {
-		t.Errorf("shoot name: status %d %s", a.status, a.raw)
-	}
+	b.expect("the same", b.patch("i", parameters(map[string]any{"kubeconfig": encoded("CANARY-1"), "shootName": "s"})), 200)
+	b.expect("shoot name", b.patch("i", parameters(map[string]any{"shootName": "other"})), 400)
 	got := b.updated("i", parameters(map[string]any{"kubeconfig": encoded("CANARY-2")}))
 	equal(t, "changes", &event.Changes{Credentials: []string{event.CredentialsKubeconfig}}, got.Update)
 	if a := b.get("i"); strings.Contains(a.raw, "kubeconfig\":") {
@@ -454,7 +406,7 @@ func TestUpdate_RetriedSuccessfully_AppliesValues(t *testing.T) {
 		shown, _ := b.get("i").body["parameters"].(map[string]any)
 		return shown["administrators"]
 	}
-	b.orch.set(func() { b.orch.failing[event.Update] = true })
+	b.fail(event.Update, true)
 	fail := func(name string) *operation {
 		t.Helper()
 		id := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{name}})))
@@ -475,9 +427,7 @@ func TestUpdate_RetriedSuccessfully_AppliesValues(t *testing.T) {
 	// A later request takes precedence over the retried update.
 	retried = fail("second")
 	b.ended("i", b.accepted(b.patch("i", active(false))), "succeeded")
-	if a := b.patch("i", parameters(map[string]any{"administrators": []string{"third"}})); a.status != 200 {
-		t.Fatalf("status %d %s", a.status, a.raw)
-	}
+	b.expect("update of a suspended instance", b.patch("i", parameters(map[string]any{"administrators": []string{"third"}})), 200)
 	succeed(retried)
 	equal(t, "administrators", any([]any{"third"}), administrators())
 }
@@ -514,9 +464,8 @@ func TestUpdate_AfterFailedUpdate_SendsUnsettledValuesAgain(t *testing.T) {
 		b.fail(event.Update, false)
 		return b.newest("i")
 	}
-	wanted := contextOf(map[string]any{"license_type": "CUSTOMER", "sm_operator_credentials": map[string]any{
-		"clientid": "id", "clientsecret": "CANARY-second", "sm_url": "https://sm.example.org", "url": "https://uaa.example.org",
-	}})
+	wanted := smContext("CANARY-second")
+	wanted["context"].(map[string]any)["license_type"] = "CUSTOMER"
 	maps.Copy(wanted, parameters(map[string]any{"machineType": "Standard_D8_v3"}))
 	failed(wanted)
 
@@ -543,9 +492,7 @@ func TestUpdate_AfterFailedUpdate_SendsUnsettledValuesAgain(t *testing.T) {
 	empty := b.newest("i")
 	equal(t, "changes of an update without values", map[string]any{"machineType": "Standard_D4_v3", "autoScalerMax": 20.0}, members(t, empty.Update.Parameters))
 	equal(t, "what is shown in the end", before, b.get("i").raw)
-	if a := b.patch("i", nil); a.status != http.StatusOK {
-		t.Errorf("an update without values after one that succeeded: status %d %s", a.status, a.raw)
-	}
+	b.expect("an update without values after one that succeeded", b.patch("i", nil), http.StatusOK)
 }
 
 // The instance does not have credentials that only a failed update had: a step could not claim them.
@@ -574,9 +521,7 @@ func TestUpdate_MoveOfExpiredAfterFailure_IsOperation(t *testing.T) {
 	b.exec(`UPDATE broker.instances SET expired_at = now()`)
 	got := b.updated("i", map[string]any{"context": map[string]any{"globalaccount_id": "ga-2"}})
 	equal(t, "account", "ga-2", got.Context.GlobalAccountID)
-	if n := b.count(`SELECT count(*) FROM broker.runtimes WHERE global_account_id = 'ga-2'`); n != 1 {
-		t.Error("the global account is the old one")
-	}
+	b.rows("runtimes of the new global account", 1, `SELECT count(*) FROM broker.runtimes WHERE global_account_id = 'ga-2'`)
 }
 
 // The license type in the context belongs to the customer. It determines the network filter for any plan
@@ -602,9 +547,7 @@ func TestMaintenanceInfo_EmptyObject_IsNone(t *testing.T) {
 		b := newBench(t, func(c *broker.Config) { c.MaintenanceVersion = version })
 		empty := map[string]any{"maintenance_info": map[string]any{}}
 		b.ended("i", b.accepted(b.put("i", with(order(azure), "maintenance_info", empty["maintenance_info"]))), "succeeded")
-		if a := b.patch("i", empty); a.status != http.StatusOK {
-			t.Errorf("update with version %q: status %d %s, want 200", version, a.status, a.raw)
-		}
+		b.expect("update with version "+version, b.patch("i", empty), http.StatusOK)
 		got, _ := b.get("i").body["maintenance_info"].(map[string]any)
 		if version == "" && got != nil || version != "" && got["version"] != version {
 			t.Errorf("with version %q: maintenance_info is %v, want %v", version, got, want)

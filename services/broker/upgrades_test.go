@@ -40,15 +40,21 @@ func (b *bench) upgrade(orders ...event.UpgradeOrder) []event.UpgradeRecorded {
 	return a.Upgrades
 }
 
+// upgrading asks the broker to record an upgrade, which it must accept.
+func (b *bench) upgrading(o event.UpgradeOrder) {
+	b.t.Helper()
+	if r := b.upgrade(o)[0]; r.Refused != "" {
+		b.t.Fatalf("refused: %s", r.Refused)
+	}
+}
+
 func TestUpgrade_Order_IsRecordedAndRequested(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
-	b.orch.set(func() { b.orch.held = true })
+	b.hold(true)
 	o := upgradeOrder("i", event.UpgradeKyma)
-	if r := b.upgrade(o)[0]; r.Refused != "" {
-		t.Fatalf("refused: %s", r.Refused)
-	}
+	b.upgrading(o)
 	testkit.Eventually(t, waitTimeout, "the request", func() bool { return len(b.orch.received("i")) == 2 })
 	got := b.orch.received("i")[1]
 	if got.ID != o.OperationID || got.Type != event.UpgradeKyma || got.Upgrade == nil || *got.Upgrade != o.Upgrade {
@@ -64,14 +70,10 @@ func TestUpgrade_Order_IsRecordedAndRequested(t *testing.T) {
 	if a := b.send(http.MethodGet, "/v2/service_instances/i/last_operation", nil); a.text("state") != "succeeded" || !strings.Contains(a.raw, "provisioning") {
 		t.Errorf("last operation: status %d %s", a.status, a.raw)
 	}
-	if a := b.send(http.MethodGet, "/v2/service_instances/i", nil); a.status != http.StatusOK {
-		t.Errorf("GET: status %d %s", a.status, a.raw)
-	}
-	if a := b.put("i", order(azure)); a.status != http.StatusOK {
-		t.Errorf("PUT again: status %d %s", a.status, a.raw)
-	}
+	b.expect("GET", b.send(http.MethodGet, "/v2/service_instances/i", nil), http.StatusOK)
+	b.expect("PUT again", b.put("i", order(azure)), http.StatusOK)
 	testkit.Eventually(t, waitTimeout, "the upgrade in the list", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
-	b.orch.set(func() { b.orch.held = false })
+	b.hold(false)
 	testkit.Eventually(t, waitTimeout, "the end of the upgrade", func() bool { return b.runtimes("?state=succeeded").Count == 1 })
 	listed := b.runtimes("").Data[0].Status.UpgradingKyma
 	if listed == nil || listed.Count != 1 || listed.Data[0].OrchestrationID != o.Upgrade.OrchestrationID || listed.Data[0].RuntimeVersion != "2.21.0" {
@@ -107,9 +109,7 @@ func TestUpgrade_RepeatedOrder_IsRecordedOnce(t *testing.T) {
 		})
 	}
 	together.Wait()
-	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeCluster'`); n != 100 {
-		t.Errorf("%d upgrades are recorded, want 100", n)
-	}
+	b.rows("upgrades are recorded", 100, `SELECT count(*) FROM broker.operations WHERE type = 'upgradeCluster'`)
 	other := orders[0]
 	other.InstanceID = "i1"
 	if r := b.upgrade(other)[0]; !strings.Contains(r.Refused, "another operation") {
@@ -117,9 +117,7 @@ func TestUpgrade_RepeatedOrder_IsRecordedOnce(t *testing.T) {
 	}
 	// A recorded upgrade remains recorded, whatever happens to the instance.
 	b.accepted(b.delete("i0"))
-	if r := b.upgrade(orders[0])[0]; r.Refused != "" {
-		t.Errorf("asked again after the deletion: %q", r.Refused)
-	}
+	b.upgrading(orders[0])
 }
 
 func TestUpgrade_Impossible_ReturnsReason(t *testing.T) {
@@ -130,18 +128,15 @@ func TestUpgrade_Impossible_ReturnsReason(t *testing.T) {
 	b.orch.set(func() { b.orch.exhausted, b.orch.failing[event.Provision] = true, true })
 	b.ended("left", b.accepted(b.delete("left")), "succeeded")
 	b.ended("failed", b.accepted(b.put("failed", order(azure))), "failed")
-	b.orch.set(func() { b.orch.failing[event.Provision] = false })
+	b.fail(event.Provision, false)
 	b.provisioned("leaving")
 	b.provisioned("asleep")
-	b.orch.set(func() { b.orch.held = true })
+	b.hold(true)
 	b.accepted(b.put("coming", order(azure)))
 	b.accepted(b.delete("leaving"))
-	if _, err := b.db.Exec(`INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at, published_at, suspension)
-		VALUES ('s', 'asleep', 'deprovision', 'succeeded', now(), now(), now(), now(), true)`); err != nil {
-		t.Fatal(err)
-	}
-	_, err := b.db.Exec(`SELECT broker.refresh_runtimes(ARRAY['asleep'])`)
-	require.NoError(t, err)
+	b.exec(`INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at, published_at, suspension)
+		VALUES ('s', 'asleep', 'deprovision', 'succeeded', now(), now(), now(), now(), true)`)
+	b.exec(`SELECT broker.refresh_runtimes(ARRAY['asleep'])`)
 	want := []struct{ id, reason string }{
 		{"unknown", "no such instance"},
 		{"coming", "still being provisioned"},
@@ -160,9 +155,7 @@ func TestUpgrade_Impossible_ReturnsReason(t *testing.T) {
 			t.Errorf("%s: refused %q, want %q", w.id, r.Refused, w.reason)
 		}
 	}
-	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`); n != 1 {
-		t.Errorf("%d upgrades are recorded, want 1", n)
-	}
+	b.rows("upgrades are recorded", 1, `SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`)
 }
 
 func TestUpgrade_InvalidRequest_NamesTheMember(t *testing.T) {
@@ -199,27 +192,21 @@ func TestUpgrade_InvalidRequest_NamesTheMember(t *testing.T) {
 	if err := b.ask(event.AskUpgrade, json.RawMessage(`[1]`), &event.UpgradeAnswer{}); err == nil {
 		t.Error("a question that is no object is answered")
 	}
-	if n := b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`); n != 0 {
-		t.Errorf("%d upgrades are recorded", n)
-	}
+	b.rows("upgrades are recorded", 0, `SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`)
 }
 
 func TestDeprovision_DuringUpgrade_IsAccepted(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.provisioned("i")
-	b.orch.set(func() { b.orch.held = true })
+	b.hold(true)
 	o := upgradeOrder("i", event.UpgradeCluster)
-	if r := b.upgrade(o)[0]; r.Refused != "" {
-		t.Fatalf("refused: %s", r.Refused)
-	}
+	b.upgrading(o)
 	testkit.Eventually(t, waitTimeout, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
 	operation := b.accepted(b.delete("i"))
-	b.orch.set(func() { b.orch.held = false })
+	b.hold(false)
 	b.ended("i", operation, "succeeded")
-	if a := b.delete("i"); a.status != http.StatusGone {
-		t.Errorf("DELETE again: status %d %s", a.status, a.raw)
-	}
+	b.expect("DELETE again", b.delete("i"), http.StatusGone)
 }
 
 func TestRepair_Upgrade_UpdatesOperation(t *testing.T) {
@@ -227,9 +214,7 @@ func TestRepair_Upgrade_UpdatesOperation(t *testing.T) {
 	b := newBench(t, func(c *broker.Config) { c.RepairSilence = 200 * time.Millisecond })
 	b.provisioned("i")
 	b.orch.set(func() { b.orch.silent = true })
-	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; r.Refused != "" {
-		t.Fatalf("refused: %s", r.Refused)
-	}
+	b.upgrading(upgradeOrder("i", event.UpgradeKyma))
 	testkit.Eventually(t, waitTimeout, "the end of the upgrade", func() bool {
 		return b.count(`SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma' AND state = 'succeeded'`) == 1
 	})
@@ -240,9 +225,7 @@ func TestUpdate_DuringUpgrade_IsAccepted(t *testing.T) {
 	b := newBench(t, nil)
 	b.provisioned("i")
 	b.hold(true)
-	if r := b.upgrade(upgradeOrder("i", event.UpgradeKyma))[0]; r.Refused != "" {
-		t.Fatalf("refused: %s", r.Refused)
-	}
+	b.upgrading(upgradeOrder("i", event.UpgradeKyma))
 	testkit.Eventually(t, waitTimeout, "the upgrade", func() bool { return b.runtimes("?state=upgrading").Count == 1 })
 	operation := b.accepted(b.patch("i", parameters(map[string]any{"autoScalerMax": 9})))
 	if got := b.runtimes("").Data[0]; got.Status.State != "upgrading" {
@@ -250,10 +233,7 @@ func TestUpdate_DuringUpgrade_IsAccepted(t *testing.T) {
 	}
 	b.hold(false)
 	b.ended("i", operation, "succeeded")
-	l := b.runtimes("?cluster_config=true")
-	if max := fmt.Sprint(l.Data[0].ClusterConfig["autoScalerMax"]); max != "9" {
-		t.Errorf("the cluster has at most %s nodes", max)
-	}
+	equal(t, "most nodes", 9, b.runtimes("?cluster_config=true").Data[0].ClusterConfig.AutoScalerMax)
 }
 
 func TestRuntimes_Suspended_HasItsState(t *testing.T) {
@@ -293,9 +273,7 @@ func TestRuntimes_UpgradeFailed_ShowsAppliedVersion(t *testing.T) {
 		})
 		o := upgradeOrder("i", event.UpgradeKyma)
 		change(&o.Upgrade)
-		if r := b.upgrade(o)[0]; r.Refused != "" {
-			t.Fatalf("refused: %s", r.Refused)
-		}
+		b.upgrading(o)
 		b.ended("i", o.OperationID, string(want))
 	}
 	const applied = `"reconciler":{"runtimeId":"r","kymaVersion":"2.20.0"}`
@@ -322,9 +300,7 @@ func TestUpgrade_DuringUpdate_SendsNewValues(t *testing.T) {
 	b.hold(true)
 	update := b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"new"}})))
 	during := upgradeOrder("i", event.UpgradeCluster)
-	if r := b.upgrade(during)[0]; r.Refused != "" {
-		t.Fatalf("refused: %s", r.Refused)
-	}
+	b.upgrading(during)
 	testkit.Eventually(t, waitTimeout, "the request", func() bool { return b.newest("i").ID == during.OperationID })
 	equal(t, "administrators during the update", any([]any{"new"}), administrators())
 	b.hold(false)
@@ -333,9 +309,7 @@ func TestUpgrade_DuringUpdate_SendsNewValues(t *testing.T) {
 	b.fail(event.Update, true)
 	b.ended("i", b.accepted(b.patch("i", parameters(map[string]any{"administrators": []string{"failed"}}))), "failed")
 	after := upgradeOrder("i", event.UpgradeCluster)
-	if r := b.upgrade(after)[0]; r.Refused != "" {
-		t.Fatalf("refused: %s", r.Refused)
-	}
+	b.upgrading(after)
 	testkit.Eventually(t, waitTimeout, "the request", func() bool { return b.newest("i").ID == after.OperationID })
 	equal(t, "administrators after a failed update", any([]any{"new"}), administrators())
 }

@@ -73,21 +73,3 @@ func TestBindingExpiration_Parameters_AreValidated(t *testing.T) {
 		}
 	}
 }
-
-func TestBindings_InvalidConfig_IsRejected(t *testing.T) {
-	t.Parallel()
-	for want, change := range map[string]func(*Bindings){
-		`bindable plan: "azur" is not known`:      func(b *Bindings) { b.Plans = []string{"azur"} },
-		`rotatable bindings: "gc" is not known`:   func(b *Bindings) { b.Rotatable = []string{"gc"} },
-		"the minimum of Kubernetes":               func(b *Bindings) { b.MinExpiration = 5 * time.Minute },
-		"not a whole number of seconds":           func(b *Bindings) { b.MaxExpiration += time.Millisecond },
-		"the default 3h0m0s must be from the min": func(b *Bindings) { b.Expiration = 3 * time.Hour },
-	} {
-		cfg := config()
-		cfg.Bindings = bindings("azure")
-		change(&cfg.Bindings)
-		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error is %v, want %q", err, want)
-		}
-	}
-}

@@ -173,8 +173,14 @@ func TestNew_InvalidConfig_IsRejected(t *testing.T) {
 		{"default region", "default platform region", func(c *Config) { c.DefaultRegion = "" }},
 		{"polling", "maximum polling duration", func(c *Config) { c.MaximumPolling = 0 }},
 		{"OIDC", "/oidc/issuerURL", func(c *Config) { c.OIDC.IssuerURL = "http://example.org" }},
+		{"bindable plan", `bindable plan: "azur" is not known`, func(c *Config) { c.Bindings.Plans = []string{"azur"} }},
+		{"rotatable plan", `rotatable bindings: "gc" is not known`, func(c *Config) { c.Bindings.Rotatable = []string{"gc"} }},
+		{"short bindings", "the minimum of Kubernetes", func(c *Config) { c.Bindings.MinExpiration = 5 * time.Minute }},
+		{"fraction of a second", "not a whole number of seconds", func(c *Config) { c.Bindings.MaxExpiration += time.Millisecond }},
+		{"default of bindings", "the default 3h0m0s must be from the min", func(c *Config) { c.Bindings.Expiration = 3 * time.Hour }},
 	} {
 		cfg := config()
+		cfg.Bindings = bindings("azure")
 		tc.change(&cfg)
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
