@@ -12,12 +12,7 @@ import (
 
 // deleteKymaResource starts the deletion of the Kyma resource; Check_Kyma_Resource_Deleted waits for its end.
 func (s *shared) deleteKymaResource(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
-	d, runtimeID, err := read(op)
-	if err != nil {
-		return op, 0, err
-	}
-	namespace := cmp.Or(d.Namespace, s.cfg.Namespace)
-	names, err := s.find(ctx, kube.Kymas, namespace, op.InstanceID, cmp.Or(d.Resource, resourceName(runtimeID)))
+	namespace, names, err := s.kymas(ctx, op)
 	if err != nil {
 		return op, s.cfg.RetryInterval, err
 	}
@@ -31,4 +26,15 @@ func (s *shared) deleteKymaResource(ctx context.Context, op worker.Operation, lo
 	}
 	log.Info("kyma resource deleted", "kyma_name", names[0])
 	return op, 0, nil
+}
+
+// kymas returns the namespace and the names of the instance's Kyma resources.
+func (s *shared) kymas(ctx context.Context, op worker.Operation) (namespace string, names []string, err error) {
+	d, runtimeID, err := read(op)
+	if err != nil {
+		return "", nil, err
+	}
+	namespace = cmp.Or(d.Namespace, s.cfg.Namespace)
+	names, err = s.find(ctx, kube.Kymas, namespace, op.InstanceID, cmp.Or(d.Resource, resourceName(runtimeID)))
+	return namespace, names, err
 }

@@ -26,6 +26,15 @@ func TestTenantRegion_HyperscalerRegions_AreMapped(t *testing.T) {
 	}
 }
 
+func TestTenantName_Account_KeepsLettersAndDigits(t *testing.T) {
+	t.Parallel()
+	for account, want := range map[string]string{"ga-1": "ga1", strings.Repeat("ab-", 40): strings.Repeat("ab", 25), "---": ""} {
+		if got := tenantName(account); got != want {
+			t.Errorf("%s: %q, want %q", account, got, want)
+		}
+	}
+}
+
 func TestCredentials_RoundTrip_KeepsKeySecret(t *testing.T) {
 	t.Parallel()
 	c, err := newCredentials("ga-1")

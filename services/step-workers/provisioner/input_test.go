@@ -21,18 +21,25 @@ import (
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-// inputStep only builds the input, because only the SDK creates an operation with parameters.
-type inputStep struct {
-	shared
-	input RuntimeInput
+// inputStep only builds an input, because only the SDK creates an operation with parameters.
+type inputStep[T any] struct {
+	build func(worker.Operation) (T, error)
+	input T
 	err   error
 }
 
-func (*inputStep) Name() string { return "input" }
+func (*inputStep[T]) Name() string { return "input" }
 
-func (s *inputStep) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	s.input, s.err = s.newRuntimeInput(op, "secret")
+func (s *inputStep[T]) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	s.input, s.err = s.build(op)
 	return op, 0, nil
+}
+
+func inputOf[T any](t *testing.T, op workertest.Operation, build func(worker.Operation) (T, error)) (T, error) {
+	t.Helper()
+	s := &inputStep[T]{build: build}
+	workertest.Run(t, s, op)
+	return s.input, s.err
 }
 
 // settings returns the defaults of the worker.
@@ -59,92 +66,12 @@ func instance(plan, provider, region string, parameters map[string]any) workerte
 
 func build(t *testing.T, cfg Config, op workertest.Operation) (RuntimeInput, error) {
 	t.Helper()
-	s := &inputStep{shared: shared{cfg: cfg}}
-	workertest.Run(t, s, op)
-	return s.input, s.err
+	return (&shared{cfg: cfg}).runtimeInputOf(t, op)
 }
 
-// row is one row of docs/contracts/runtime-provisioner.md#values-of-a-plan, without the choice of zones.
-type row struct {
-	plan, provider, region string
-	machine, disk          string
-	min, max               int
-	worker                 string
-	purpose, licence       string
-	network                string // providerSpecificConfig, with the names of zones replaced by Z
-	exposure               string
-	zones                  []string // the possible choices
-}
-
-const (
-	azureWide   = `{"azureConfig":{"azureZones":[{"cidr":"10.250.0.0/19","name":Z}],"enableNatGateway":true,"vnetCidr":"10.250.0.0/16"}}`
-	azureNarrow = `{"azureConfig":{"azureZones":[{"cidr":"10.250.0.0/19","name":Z}],"enableNatGateway":%t,"vnetCidr":"10.250.0.0/19"}}`
-	awsOne      = `{"awsConfig":{"awsZones":[{"internalCidr":"10.250.48.0/20","name":"Z","publicCidr":"10.250.32.0/20","workerCidr":"10.250.0.0/19"}],"vpcCidr":"10.250.0.0/16"}}`
-	gcpOne      = `{"gcpConfig":{"zones":["Z"]}}`
-	openStack   = `{"openStackConfig":{"cloudProfileName":"converged-cloud-cp","floatingPoolName":"FloatingIP-external-cp-kyma","loadBalancerProvider":"f5","zones":["Z"]}}`
-)
-
-func rows() []row {
-	azure, central := []string{"1", "2", "3"}, []string{"eu-central-1a", "eu-central-1b", "eu-central-1c"}
-	europe := []string{"europe-west3-a", "europe-west3-b", "europe-west3-c"}
-	lite, small := fmt.Sprintf(azureNarrow, true), fmt.Sprintf(azureNarrow, false)
-	const large, narrow = "10.250.0.0/16", "10.250.0.0/19"
-	return []row{
-		{"azure", "azure", "eastus", "Standard_D4_v3", "Standard_LRS 50", 3, 20, large, "development", "", azureWide, "", azure},
-		{"azure_lite", "azure", "eastus", "Standard_D4_v3", "Standard_LRS 50", 2, 10, narrow, "development", licenceTest, lite, "", azure},
-		{"trial", "azure", "eastus", "Standard_D4_v3", "Standard_LRS 50", 1, 1, narrow, "evaluation", licenceTest, small, "", azure},
-		{"free", "azure", "eastus", "Standard_D4_v3", "Standard_LRS 50", 1, 1, narrow, "evaluation", "", small, "", azure},
-		{"aws", "aws", "eu-central-1", "m5.xlarge", "gp2 50", 3, 20, large, "development", "", awsOne, "", central},
-		{"preview", "aws", "eu-central-1", "m5.xlarge", "gp2 50", 3, 20, large, "development", "", awsOne, "", central},
-		{"trial", "aws", "eu-west-1", "m5.xlarge", "gp2 50", 1, 1, narrow, "evaluation", licenceTest, awsOne, "", []string{"eu-west-1a"}},
-		{"free", "aws", "eu-central-1", "m5.xlarge", "gp2 50", 1, 1, narrow, "evaluation", "", awsOne, "", central},
-		{"gcp", "gcp", "europe-west3", "n2-standard-4", "pd-standard 50", 3, 20, narrow, "development", "", gcpOne, "", europe},
-		{"trial", "gcp", "europe-west3", "n2-standard-4", "pd-standard 30", 1, 1, narrow, "development", licenceTest, gcpOne, "", europe},
-		{
-			"openstack", "openstack", "eu-de-2", "g_c4_m16", " 0", 4, 8, narrow, "development", "", openStack, "converged-cloud-internet",
-			[]string{"eu-de-2a", "eu-de-2b", "eu-de-2d"},
-		},
-	}
-}
-
-func TestRuntimeInput_EveryPlan_HasItsRow(t *testing.T) {
-	t.Parallel()
-	for _, want := range rows() {
-		t.Run(want.plan+" "+want.provider, func(t *testing.T) {
-			t.Parallel()
-			input, err := build(t, settings(), instance(want.plan, want.provider, "", nil))
-			require.NoError(t, err)
-			g := input.ClusterConfig.GardenerConfig
-			network, err := json.Marshal(g.ProviderSpecificConfig)
-			require.NoError(t, err)
-			text := string(network)
-			zone := zoneIn(t, text, want.zones)
-			for _, form := range []string{`"name":` + zone, `"name":"` + zone + `"`, `["` + zone + `"]`} {
-				text = strings.Replace(text, form, strings.Replace(form, zone, "Z", 1), 1)
-			}
-			got := row{
-				want.plan, g.Provider, g.Region, g.MachineType, fmt.Sprint(g.DiskType, " ", g.VolumeSizeGB), g.AutoScalerMin, g.AutoScalerMax,
-				g.WorkerCidr, g.Purpose, g.LicenceType, text, g.ExposureClassName, want.zones,
-			}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(row{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if g.MaxSurge != 1 || g.MaxUnavailable != 0 || g.ControlPlaneFailureTolerance != "" {
-				t.Errorf("surge %d, unavailable %d, tolerance %q", g.MaxSurge, g.MaxUnavailable, g.ControlPlaneFailureTolerance)
-			}
-		})
-	}
-}
-
-func zoneIn(t *testing.T, network string, zones []string) string {
+func (s *shared) runtimeInputOf(t *testing.T, op workertest.Operation) (RuntimeInput, error) {
 	t.Helper()
-	i := slices.IndexFunc(zones, func(zone string) bool {
-		return strings.Contains(network, `"`+zone+`"`) || strings.Contains(network, `"name":`+zone)
-	})
-	if i < 0 {
-		t.Fatalf("none of the zones %v in %s", zones, network)
-	}
-	return zones[i]
+	return inputOf(t, op, func(op worker.Operation) (RuntimeInput, error) { return s.newRuntimeInput(op, "secret") })
 }
 
 func TestRuntimeInput_ZonesOfInstances_DifferAndStay(t *testing.T) {
@@ -165,16 +92,18 @@ func TestRuntimeInput_ZonesOfInstances_DifferAndStay(t *testing.T) {
 	}
 }
 
-func TestRuntimeInput_AWSRegions_HaveTheirLetters(t *testing.T) {
+func TestRuntimeInput_Regions_HaveTheirLetters(t *testing.T) {
 	t.Parallel()
-	for region, letters := range map[string]string{
-		"eu-central-1": "abc", "ca-central-1": "abd", "us-east-1": "abcdf", "us-west-1": "ab", "ap-northeast-1": "acd", "eu-west-1": "a",
+	for region, test := range map[string]struct{ provider, separator, letters string }{
+		"eu-central-1": {"aws", "", "abc"}, "ca-central-1": {"aws", "", "abd"}, "us-east-1": {"aws", "", "abcdf"},
+		"us-west-1": {"aws", "", "ab"}, "ap-northeast-1": {"aws", "", "acd"}, "eu-west-1": {"aws", "", "a"},
+		"europe-west3": {"gcp", "-", "abc"}, "eu-de-2": {"openstack", "", "abd"},
 	} {
 		var want []string
-		for _, letter := range letters {
-			want = append(want, region+string(letter))
+		for _, letter := range test.letters {
+			want = append(want, region+test.separator+string(letter))
 		}
-		if diff := cmp.Diff(want, zonesOf("aws", region)); diff != "" {
+		if diff := cmp.Diff(want, zonesOf(test.provider, region)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", region, diff)
 		}
 	}
@@ -184,12 +113,19 @@ func TestRuntimeInput_MultiZone_SpreadsProductionPlans(t *testing.T) {
 	t.Parallel()
 	cfg := settings()
 	cfg.MultiZone, cfg.ControlPlaneFailureTolerance = true, "zone"
-	for _, r := range rows() {
+	for _, r := range []struct{ plan, provider, region string }{
+		{"azure", "azure", "eastus"}, {"azure_lite", "azure", "eastus"}, {"trial", "azure", "eastus"}, {"free", "azure", "eastus"},
+		{"aws", "aws", "eu-central-1"}, {"preview", "aws", "eu-central-1"}, {"trial", "aws", "eu-west-1"}, {"free", "aws", "eu-central-1"},
+		{"gcp", "gcp", "europe-west3"}, {"trial", "gcp", "europe-west3"}, {"openstack", "openstack", "eu-de-2"},
+	} {
 		input, err := build(t, cfg, instance(r.plan, r.provider, "", nil))
 		require.NoError(t, err)
 		g := input.ClusterConfig.GardenerConfig
 		wide := slices.Contains([]string{"azure", "aws", "gcp", "preview"}, r.plan)
 		want := map[bool]int{true: 3, false: 1}[wide]
+		if g.Region != r.region {
+			t.Errorf("%s %s: the default region is %s", r.plan, r.provider, g.Region)
+		}
 		if g.MaxSurge != want || (g.ControlPlaneFailureTolerance == "zone") != wide {
 			t.Errorf("%s %s: surge %d, tolerance %q", r.plan, r.provider, g.MaxSurge, g.ControlPlaneFailureTolerance)
 		}
@@ -281,9 +217,9 @@ func TestRuntimeInput_DNSProviders_ComeFromTheFile(t *testing.T) {
 	}
 	providers, err := readDNSProviders(write("providers:\n- domainsInclude: [example.com]\n  primary: true\n  secretName: aws\n  type: aws-route53\n"))
 	require.NoError(t, err)
-	s := &inputStep{shared: shared{cfg: settings(), dns: providers}}
-	workertest.Run(t, s, instance("azure", "azure", "", nil))
-	got, err := json.Marshal(s.input.ClusterConfig.GardenerConfig.DNS)
+	input, err := (&shared{cfg: settings(), dns: providers}).runtimeInputOf(t, instance("azure", "azure", "", nil))
+	require.NoError(t, err)
+	got, err := json.Marshal(input.ClusterConfig.GardenerConfig.DNS)
 	const want = `{"domain":"c-1.example.com","providers":[{"domainsInclude":["example.com"],"primary":true,"secretName":"aws","type":"aws-route53"}]}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, want %s; %v", got, want, err)

@@ -1,44 +1,23 @@
 package provisioner
 
 import (
-	"context"
 	"encoding/json"
-	"log/slog"
 	"maps"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 )
 
-// upgradeInputStep only builds the input, because only the SDK creates an operation with parameters.
-type upgradeInputStep struct {
-	shared
-	input UpgradeInput
-	err   error
-}
-
-func (*upgradeInputStep) Name() string { return "input" }
-
-func (s *upgradeInputStep) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
-	s.input, s.err = s.upgradeInput(op)
-	return op, 0, nil
-}
-
 func upgradeOf(t *testing.T, cfg Config, op workertest.Operation) string {
 	t.Helper()
-	s := &upgradeInputStep{shared: shared{cfg: cfg}}
-	workertest.Run(t, s, op)
-	if s.err != nil {
-		t.Fatal(s.err)
-	}
-	got, err := json.Marshal(s.input)
+	input, err := inputOf(t, op, (&shared{cfg: cfg}).upgradeInput)
+	require.NoError(t, err)
+	got, err := json.Marshal(input)
 	require.NoError(t, err)
 	return string(got)
 }
@@ -91,12 +70,11 @@ func TestUpdateInput_WithoutAdministrators_NamesTheUser(t *testing.T) {
 
 func TestUpdateInput_UnusableChange_IsRefusedByName(t *testing.T) {
 	t.Parallel()
-	s := &upgradeInputStep{}
 	op := instance("azure", "azure", "", nil)
 	op.Type, op.Update = event.Update, &event.Changes{Parameters: json.RawMessage(`{"autoScalerMax":"many"}`)}
-	workertest.Run(t, s, op)
-	if s.err == nil || !strings.Contains(s.err.Error(), "update.parameters") || !strings.Contains(s.err.Error(), "autoScalerMax") {
-		t.Errorf("%v", s.err)
+	_, err := inputOf(t, op, (&shared{}).upgradeInput)
+	if err == nil || !strings.Contains(err.Error(), "update.parameters") || !strings.Contains(err.Error(), "autoScalerMax") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -92,7 +92,8 @@ func (s *shared) prepare(ctx context.Context, op worker.Operation, log *slog.Log
 	return st, nil
 }
 
-// configure sends the configuration of op's runtime to the Reconciler, with the results of all steps of the stage.
+// configure is the step that sends the configuration of a new or an upgraded runtime to the Reconciler, with the results of all steps of
+// the stage.
 func (s *shared) configure(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	st, over := s.prepare(ctx, op, log)
 	if over != nil {

@@ -44,7 +44,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 	s := &shared{cfg: cfg, reconciler: c, now: deps.Clock()}
 	const status, remove = "GET /clusters/{runtimeID}/configs/{version}/status", "DELETE /clusters/{runtimeID}"
 	return []worker.Step{
-		worker.NewStep("Create_Cluster_Configuration", system, s.createClusterConfiguration, worker.Description{
+		worker.NewStep("Create_Cluster_Configuration", system, s.configure, worker.Description{
 			Summary: "Registers the new runtime with the Reconciler, with the overrides of all steps of the stage.",
 			Calls:   worker.Calls(system, "POST /clusters", remove),
 			Details: savedMembers(),
@@ -64,7 +64,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 			Calls:   worker.Calls(system, status, remove),
 			Details: savedMembers(),
 		}),
-		worker.NewStep("Apply_Cluster_Configuration", system, s.applyClusterConfiguration, worker.Description{
+		worker.NewStep("Apply_Cluster_Configuration", system, s.configure, worker.Description{
 			Summary: "Sends the target version of Kyma to the Reconciler; in a dry run it only reports the request.",
 			Calls:   worker.Calls(system, "POST /clusters"),
 			Details: savedMembers(),
