@@ -10,7 +10,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/access"
 	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/services/orchestrator/internal/login"
+	"github.com/kyma-project/keb/services/orchestrator/internal/console"
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -21,7 +21,7 @@ const forgetEvery = time.Hour
 // gate controls access to the operator API, and records actions.
 type gate struct {
 	guard   *access.Guard
-	login   *login.Login
+	login   *console.Login
 	actions *store.Actions
 	batches *store.Batches
 	// origins rejects requests that pages of other sites make browsers send.
@@ -60,7 +60,7 @@ func newGate(cfg Config, deps Deps, actions *store.Actions) (*gate, error) {
 	}))
 	return &gate{
 		guard: access.NewGuard(auth, sessions), actions: actions, origins: origins, clients: clients, keep: cfg.KeepActions, now: deps.Now, log: deps.Log,
-		login: &login.Login{Auth: auth, Sessions: sessions, PublicURL: cfg.PublicURL, Log: deps.Log},
+		login: &console.Login{Auth: auth, Sessions: sessions, PublicURL: cfg.PublicURL, Log: deps.Log},
 	}, nil
 }
 

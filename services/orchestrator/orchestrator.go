@@ -35,9 +35,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
 	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
-	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
-	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 	"github.com/kyma-project/keb/services/orchestrator/internal/webhook"
 )
@@ -94,7 +92,7 @@ type Orchestrator struct {
 	dispatch       *dispatch.Dispatcher
 	purger         *dispatch.Purger
 	timer          *timer.Timer
-	archive        *retention.Retention
+	archive        *timer.Retention
 	recovery       *recovery.Recovery
 	workers        *liveness.Liveness
 	progress       *liveness.Progress
@@ -107,7 +105,7 @@ type Orchestrator struct {
 	rank    int
 	tally   *census.Tally
 	slow    *census.Slow
-	changes *stream.Hub
+	changes *operatorapi.Hub
 	api     *operatorapi.API
 	console *console.Console
 	gate    *gate
@@ -164,7 +162,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	looker.holds, looker.limits, looker.processes = o.holds, o.limits, o.processes
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
-	o.changes = stream.New(stream.Config{
+	o.changes = operatorapi.NewHub(operatorapi.HubConfig{
 		Every: changesEvery, Reconcile: reconcileEvery, Buffer: clientBuffer, MaxClients: maxClients,
 	}, o.deps.Bus.NATS(), o.store, o.deps.Log)
 	o.progress = liveness.NewProgress(o.deps.Bus.NATS(), o.changes.Refresh, o.deps.Now, o.deps.Log)
@@ -181,7 +179,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, WorkerTimeout: o.cfg.LossTimeout,
 		Redelivery: event.ResultsConsumer().AckWait + time.Second, // plus the time to process them
 	}, recovery.Deps{Bus: o.deps.Bus, Workers: o.workers, Dispatcher: o.dispatch, Now: o.deps.Now, Log: o.deps.Log})
-	o.archive, err = retention.New(retention.Config{
+	o.archive, err = timer.NewRetention(timer.RetentionConfig{
 		Every: o.cfg.ArchiveEvery, Keep: o.cfg.KeepOperations, KeepArchived: o.cfg.KeepArchive,
 	}, o.store, o.deps.Registerer, o.deps.Now, o.deps.Log)
 	if err != nil {

@@ -115,7 +115,7 @@ func registered(t *testing.T) []string {
 	constants := constantsOf(program)
 	found := map[string]bool{}
 	for path, file := range program {
-		if filepath.Dir(path) == "internal/console" {
+		if path == "internal/console/console.go" {
 			continue // it has routes below its own
 		}
 		ast.Inspect(file, func(n ast.Node) bool {

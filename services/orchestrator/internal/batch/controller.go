@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/kyma-project/keb/services/orchestrator/internal/rounds"
+	"github.com/kyma-project/keb/services/orchestrator/internal/replica"
 )
 
 const (
@@ -18,7 +18,7 @@ const (
 
 // Store stores batches.
 type Store interface {
-	rounds.Store
+	replica.Orders
 	Get(ctx context.Context, id string) (*Batch, error)
 	// Next returns the next operations without a result, and reserves nothing.
 	Next(ctx context.Context, id string, limit int) ([]Member, error)
@@ -41,7 +41,7 @@ type Config struct {
 
 // Controller applies batches. Any number of controllers may run, in any number of processes.
 type Controller struct {
-	*rounds.Rounds
+	*replica.Rounds
 
 	cfg   Config
 	store Store
@@ -53,7 +53,7 @@ type Controller struct {
 // NewController returns a Controller. Run starts it.
 func NewController(cfg Config, s Store, actor Actor, now func() time.Time, log *slog.Logger) *Controller {
 	c := &Controller{cfg: cfg, store: s, actor: actor, now: now, log: log}
-	c.Rounds = rounds.New(rounds.Config{
+	c.Rounds = replica.NewRounds(replica.RoundsConfig{
 		What: "batch", Every: cfg.Every, Idle: idle, Parallel: parallel, Timeout: cfg.Timeout, RoundTimeout: 2 * cfg.Timeout,
 	}, s, c.round, now, log)
 	return c

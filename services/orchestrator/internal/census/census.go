@@ -14,7 +14,6 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -23,7 +22,7 @@ import (
 // Operations counts unfinished operations.
 type Operations interface {
 	Census(ctx context.Context) (store.Census, error)
-	LimitUse(ctx context.Context) (running, waiting map[admission.Queue]int, err error)
+	LimitUse(ctx context.Context) (running, waiting map[limit.Queue]int, err error)
 	CommandUse(ctx context.Context) (inUse, waiting map[string]int, err error)
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/census"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
@@ -34,7 +34,7 @@ func (f *fakes) CommandUse(context.Context) (inUse, waiting map[string]int, err 
 	return nil, nil, nil
 }
 
-func (f *fakes) LimitUse(context.Context) (running, waiting map[admission.Queue]int, err error) {
+func (f *fakes) LimitUse(context.Context) (running, waiting map[limit.Queue]int, err error) {
 	return nil, nil, nil
 }
 

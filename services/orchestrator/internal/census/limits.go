@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/kyma-project/keb/libs/scrape"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
@@ -94,7 +93,7 @@ func (l *limits) readCommands(ctx context.Context, s *scrape.Sample, set *limit.
 }
 
 // each calls f for each limit of each queue.
-func each(set *limit.Set, counts map[admission.Queue]int, f func(k limit.Key, n int)) {
+func each(set *limit.Set, counts map[limit.Queue]int, f func(k limit.Key, n int)) {
 	for q, n := range counts {
 		for _, k := range q.Keys(set) {
 			f(k, n)

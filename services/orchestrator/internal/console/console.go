@@ -1,6 +1,7 @@
 // Package console serves the web page for operators. It shows stuck operations
 // with their reasons, and lets an operator act on them. The page consists of static
-// files and uses only the operator API of the same origin.
+// files and uses only the operator API of the same origin. Login logs browsers in,
+// with a token that the user pastes or at an OpenID Connect issuer.
 package console
 
 import (

@@ -12,8 +12,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -278,5 +278,5 @@ func (d *Dispatcher) decideOne(ctx context.Context, row *store.Row, instance *st
 
 // freesCapacity reports whether the operation has ended, and had a place in a limit.
 func (d *Dispatcher) freesCapacity(w *work) bool {
-	return w.row.Status.Final() && d.limited(admission.QueueOf(&w.row.Operation))
+	return w.row.Status.Final() && d.limited(limit.QueueOf(&w.row.Operation))
 }

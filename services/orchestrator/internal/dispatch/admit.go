@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -18,7 +17,7 @@ import (
 const admitBatch = 200
 
 // limited reports whether a limit of operations applies to the operations of a queue.
-func (d *Dispatcher) limited(q admission.Queue) bool {
+func (d *Dispatcher) limited(q limit.Queue) bool {
 	limits, _ := d.deps.Limits.Current()
 	return len(q.Keys(limits)) > 0
 }
@@ -116,7 +115,7 @@ func (a *admitting) next(ctx context.Context) (more bool, err error) {
 // pick returns the operations that have the next turns.
 func (a *admitting) pick(ctx context.Context, tx Tx) ([]store.Candidate, error) {
 	a.open, a.partial = 0, false
-	var running map[admission.Queue]int
+	var running map[limit.Queue]int
 	if a.limits.BoundsOperations() {
 		if err := tx.LockAdmission(ctx); err != nil {
 			return nil, err
@@ -130,7 +129,7 @@ func (a *admitting) pick(ctx context.Context, tx Tx) ([]store.Candidate, error) 
 	if err != nil || len(waiting) == 0 {
 		return nil, err
 	}
-	turns := admission.Next(waiting, running, a.limits, admitBatch)
+	turns := limit.NextTurns(waiting, running, a.limits, admitBatch)
 	found, err := tx.Take(ctx, turns, a.unreadable, admitBatch)
 	for _, t := range turns {
 		if len(t.Keys(a.limits)) > 0 {
@@ -146,9 +145,9 @@ func (a *admitting) pick(ctx context.Context, tx Tx) ([]store.Candidate, error) 
 }
 
 // queues returns the queues that may have room. It leaves out upgrades if it has not read all queues of customers, which come first.
-func (a *admitting) queues(ctx context.Context, tx Tx, running map[admission.Queue]int) (waiting []admission.Waiting, err error) {
+func (a *admitting) queues(ctx context.Context, tx Tx, running map[limit.Queue]int) (waiting []limit.Waiting, err error) {
 	for _, upgrades := range []bool{false, true} {
-		w := admission.Window{Upgrades: upgrades, Most: a.most}
+		w := limit.Window{Upgrades: upgrades, Most: a.most}
 		if a.partial || !w.HasRoom(running, a.limits) {
 			continue
 		}
@@ -160,9 +159,9 @@ func (a *admitting) queues(ctx context.Context, tx Tx, running map[admission.Que
 		if err != nil {
 			return nil, err
 		}
-		a.partial = w.After != admission.Queue{} || len(found) == w.Most
+		a.partial = w.After != limit.Queue{} || len(found) == w.Most
 		if a.most == window {
-			next := admission.Queue{}
+			next := limit.Queue{}
 			if len(found) == w.Most {
 				next = found[len(found)-1].Queue
 			}
@@ -176,16 +175,16 @@ func (a *admitting) queues(ctx context.Context, tx Tx, running map[admission.Que
 // place is a queue that is shared by goroutines.
 type place struct {
 	mu sync.Mutex
-	q  admission.Queue
+	q  limit.Queue
 }
 
-func (p *place) get() admission.Queue {
+func (p *place) get() limit.Queue {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.q
 }
 
-func (p *place) set(q admission.Queue) {
+func (p *place) set(q limit.Queue) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.q = q

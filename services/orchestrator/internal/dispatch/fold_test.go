@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
 )
 
 // offline is a bus that confirms every message and holds none.
@@ -51,7 +51,7 @@ type loop struct {
 func startLoop(t *testing.T) *loop {
 	t.Helper()
 	b := setup(t)
-	definitions, err := definition.New(t.Context(), b.store, b.set, epoch)
+	definitions, err := overlay.NewDefinitions(t.Context(), b.store, b.set, epoch)
 	require.NoError(t, err)
 	d, err := New(Config{}, Deps{
 		Store: Postgres{Store: b.store}, Publisher: offline{}, Backlog: offline{}, Definitions: definitions, Workers: workers(true),

@@ -25,7 +25,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
+	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -228,7 +228,7 @@ type orchestrator struct {
 
 func (b *bundle) orchestrator() *orchestrator {
 	b.t.Helper()
-	definitions, err := definition.New(b.t.Context(), b.store, b.set, epoch)
+	definitions, err := overlay.NewDefinitions(b.t.Context(), b.store, b.set, epoch)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/batch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -109,9 +109,9 @@ type Finder interface {
 type Candidates interface {
 	PendingOf(ctx context.Context, instanceIDs []string) ([]store.Candidate, error)
 	LockAdmission(ctx context.Context) error
-	PendingQueues(ctx context.Context, w admission.Window, except []string) ([]admission.Waiting, error)
-	Running(ctx context.Context) (map[admission.Queue]int, error)
-	Take(ctx context.Context, turns []admission.Turn, except []string, limit int) ([]store.Candidate, error)
+	PendingQueues(ctx context.Context, w limit.Window, except []string) ([]limit.Waiting, error)
+	Running(ctx context.Context) (map[limit.Queue]int, error)
+	Take(ctx context.Context, turns []limit.Turn, except []string, limit int) ([]store.Candidate, error)
 }
 
 // Histories folds stored histories.

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -303,7 +303,7 @@ func (in *intake) add(ctx context.Context, r *incoming) error {
 	w := &work{row: row, process: r.process, fresh: true, inserted: true, hasMessage: true, decide: in.d.deps.Apply, holds: in.d.deps.Holds, limits: in.d.deps.Limits, tracer: in.d.tracer}
 	in.added = append(in.added, w)
 	in.works = append(in.works, w)
-	if limited := in.d.limited(admission.QueueOf(&op)); limited || instance.Running != "" || instance.Waiting > 0 {
+	if limited := in.d.limited(limit.QueueOf(&op)); limited || instance.Running != "" || instance.Waiting > 0 {
 		in.limited = in.limited || limited
 		instance.Waiting++
 		return nil

@@ -12,7 +12,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/follow"
+	"github.com/kyma-project/keb/services/orchestrator/internal/replica"
 )
 
 // Store reads holds.
@@ -32,7 +32,7 @@ type Version struct {
 
 // Cache keeps the holds in memory. It is safe for concurrent use.
 type Cache struct {
-	*follow.Follower
+	*replica.Follower
 
 	// timeout bounds a read.
 	timeout time.Duration
@@ -48,7 +48,7 @@ type Cache struct {
 func NewCache(timeout time.Duration, s Store, nc *nats.Conn, now func() time.Time, wake func(at time.Time), log *slog.Logger) *Cache {
 	c := &Cache{timeout: timeout, store: s, now: now, wake: wake}
 	c.holds.Store(&[]Hold{})
-	c.Follower = follow.New("holds", event.NoticeHolds, c.Refresh, nc, log)
+	c.Follower = replica.NewFollower("holds", event.NoticeHolds, c.Refresh, nc, log)
 	return c
 }
 

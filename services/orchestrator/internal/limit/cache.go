@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/follow"
+	"github.com/kyma-project/keb/services/orchestrator/internal/replica"
 )
 
 // Document is a stored document.
@@ -30,7 +30,7 @@ type Store interface {
 
 // Cache keeps the limits in memory. It is safe for concurrent use.
 type Cache struct {
-	*follow.Follower
+	*replica.Follower
 
 	// timeout bounds a read.
 	timeout time.Duration
@@ -54,7 +54,7 @@ func NewCache(timeout time.Duration, s Store, nc *nats.Conn, changed func(), log
 	}
 	c := &Cache{timeout: timeout, store: s, changed: changed, log: log}
 	c.current.Store(&current{set: &Set{}})
-	c.Follower = follow.New("limits", event.NoticeLimits, c.Refresh, nc, log)
+	c.Follower = replica.NewFollower("limits", event.NoticeLimits, c.Refresh, nc, log)
 	return c
 }
 

@@ -1,7 +1,9 @@
 // Package limit bounds the commands and operations that are in progress at the
 // same time, and the rate of commands. The limits are a document that operators
 // change while the orchestrators run. Every orchestrator keeps it in memory and
-// reads it again when another one reports a change, and regularly.
+// reads it again when another one reports a change, and regularly. Of the pending
+// operations, those of customers start before upgrades of many runtimes, and global
+// accounts take turns.
 package limit
 
 import (

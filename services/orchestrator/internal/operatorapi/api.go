@@ -26,7 +26,6 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
-	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 )
 
 const (
@@ -65,11 +64,6 @@ type Census interface {
 	Depths(ctx context.Context) (map[string]census.Depth, error)
 }
 
-// Changes notifies clients of changed operations.
-type Changes interface {
-	Join(ctx context.Context, only string) (*stream.Client, error)
-}
-
 // Definitions finds process definitions.
 type Definitions interface {
 	Set() process.Set
@@ -106,7 +100,7 @@ type Deps struct {
 	Actor       Actor
 	Facts       Facts
 	Counts      Counts
-	Changes     Changes
+	Changes     *Hub
 	// Orchestrations stores orchestrations. Wake is called after a change to them.
 	Orchestrations Orchestrations
 	Wake           func()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/fault"
 	"github.com/kyma-project/keb/services/orchestrator/internal/filter"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -164,7 +163,7 @@ func id(q url.Values, parameter string) (string, error) {
 // errorKey parses the key of a group of errors.
 func errorKey(q url.Values) (string, error) {
 	v := q.Get("error")
-	if v != "" && v != store.NoErrorGroup && (len(v) != fault.KeyLength || strings.Trim(v, "0123456789abcdef") != "") {
+	if v != "" && v != store.NoErrorGroup && (len(v) != store.ErrorKeyLength || strings.Trim(v, "0123456789abcdef") != "") {
 		return "", fmt.Errorf("error %.50q: must be the key of a group of errors, which GET /errors returns, or %s", v, store.NoErrorGroup)
 	}
 	return v, nil

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/api/operator"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -19,7 +18,7 @@ import (
 type Limits interface {
 	Limits(ctx context.Context) (limit.Document, error)
 	CommandUse(ctx context.Context) (inUse, waiting map[string]int, err error)
-	LimitUse(ctx context.Context) (running, waiting map[admission.Queue]int, err error)
+	LimitUse(ctx context.Context) (running, waiting map[limit.Queue]int, err error)
 	ApplyLimits(ctx context.Context, document, by string, at time.Time) (version int64, err error)
 }
 
@@ -77,7 +76,7 @@ func (a *API) operationUse(ctx context.Context, set *limit.Set) (running, waitin
 	return byLimit(set, inProgress), byLimit(set, pending), err
 }
 
-func byLimit(set *limit.Set, counts map[admission.Queue]int) map[string]int {
+func byLimit(set *limit.Set, counts map[limit.Queue]int) map[string]int {
 	sums := map[string]int{}
 	for q, n := range counts {
 		for _, key := range q.Keys(set) {

@@ -1,6 +1,7 @@
 package operatorapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -238,13 +240,34 @@ func (a *API) writeOrchestration(w http.ResponseWriter, r *http.Request, o *orch
 			a.internalError(w, r, err)
 			return
 		}
-		view.Failures = orchestration.GroupFailures(failures)
+		view.Failures = groupFailures(failures)
 	}
 	view.OperationStats = make(operator.Stats, len(tally.Stats))
 	for state, n := range tally.Stats {
 		view.OperationStats[stateOf(state)] = n
 	}
 	a.write(w, http.StatusOK, view)
+}
+
+// maxFailureGroups limits the groups of failures.
+const maxFailureGroups = 20
+
+// groupFailures groups failures whose messages differ only in identifiers and numbers, the most frequent first.
+func groupFailures(failures []orchestration.Failure) []operator.FailureGroup {
+	var groups []operator.FailureGroup
+	index := map[string]int{}
+	for _, f := range failures {
+		text := store.ErrorPattern(f.Message, nil)
+		i, known := index[text]
+		if !known {
+			i = len(groups)
+			index[text] = i
+			groups = append(groups, operator.FailureGroup{Error: text, Sample: f.Message, OperationID: f.OperationID})
+		}
+		groups[i].Count += f.Count
+	}
+	slices.SortStableFunc(groups, func(a, b operator.FailureGroup) int { return cmp.Compare(b.Count, a.Count) })
+	return groups[:min(len(groups), maxFailureGroups)]
 }
 
 func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {

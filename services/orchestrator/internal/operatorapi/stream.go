@@ -21,7 +21,6 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/console"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
-	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 )
 
 // StreamPath is the path of the stream of changes, the only request without a time limit.
@@ -44,8 +43,8 @@ const (
 	historyLimit = time.Minute
 )
 
-// Render implements stream.Renderer.
-func (a *API) Render(ctx context.Context, ids []string) ([]stream.Rendered, error) {
+// Render implements Renderer.
+func (a *API) Render(ctx context.Context, ids []string) ([]Rendered, error) {
 	rows, err := a.deps.Operations.Read(ctx, ids)
 	if err != nil {
 		return nil, err
@@ -54,13 +53,13 @@ func (a *API) Render(ctx context.Context, ids []string) ([]stream.Rendered, erro
 	if err != nil {
 		return nil, err
 	}
-	rendered := make([]stream.Rendered, len(rows))
+	rendered := make([]Rendered, len(rows))
 	for i, r := range rows {
 		data, err := json.Marshal(&views[i])
 		if err != nil {
 			return nil, fmt.Errorf("operation %s: encode: %w", r.Operation.ID, err)
 		}
-		rendered[i] = stream.Rendered{ID: r.Operation.ID, Version: r.Version, Data: data}
+		rendered[i] = Rendered{ID: r.Operation.ID, Version: r.Version, Data: data}
 	}
 	return rendered, nil
 }
@@ -70,7 +69,7 @@ type listener struct {
 	api    *API
 	out    *http.ResponseController
 	w      http.ResponseWriter
-	client *stream.Client
+	client *Subscriber
 	piece  bytes.Buffer
 	// only is the operation that the client subscribes to, and cursor that of the last history line it has received.
 	only   string
@@ -169,7 +168,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	l := &listener{api: a, w: w, out: http.NewResponseController(w), only: only}
 	if l.client, err = a.deps.Changes.Join(joining, only); err != nil {
-		if errors.Is(err, stream.ErrFull) || errors.Is(err, stream.ErrStopped) {
+		if errors.Is(err, ErrFull) || errors.Is(err, ErrStopped) {
 			a.fail(w, http.StatusServiceUnavailable, err)
 			return
 		}
@@ -266,7 +265,7 @@ func (l *listener) serve(ctx context.Context, last *resumption) error {
 }
 
 // sendBatch sends a batch.
-func (l *listener) sendBatch(ctx context.Context, b stream.Batch) error {
+func (l *listener) sendBatch(ctx context.Context, b News) error {
 	if l.detail != nil {
 		// A marker is sent after changes were looked for whose notice was lost, and a change of the workers changes why operations wait.
 		if err := l.sendDetail(ctx); err != nil {

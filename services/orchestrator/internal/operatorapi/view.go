@@ -10,7 +10,6 @@ import (
 	"github.com/kyma-project/keb/libs/mask"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/tracing"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -29,7 +28,7 @@ type extras struct {
 	running  map[string]string
 	recorded map[string]time.Time
 	// places are the places of pending operations in the queues of limits.
-	places map[string]admission.Place
+	places map[string]limit.Place
 	// positions are those of operations whose commands wait for limits.
 	positions map[string]int
 }
@@ -73,15 +72,15 @@ func (a *API) extras(ctx context.Context, rows []*store.Row) (s extras, err erro
 const maxPlaces = 10
 
 // places returns the places of pending operations that only limits keep from starting.
-func (a *API) places(ctx context.Context, rows []*store.Row, running map[string]string) (map[string]admission.Place, error) {
+func (a *API) places(ctx context.Context, rows []*store.Row, running map[string]string) (map[string]limit.Place, error) {
 	var limited []string
-	places := map[string]admission.Place{}
+	places := map[string]limit.Place{}
 	limits := a.deps.CurrentLimits()
 	for _, r := range rows {
-		q := admission.QueueOf(&r.Operation)
+		q := limit.QueueOf(&r.Operation)
 		if keys := q.Keys(limits); r.Status == event.Pending && !r.Held() && running[r.Operation.InstanceID] == "" && len(keys) > 0 {
 			limited = append(limited, r.Operation.ID)
-			places[r.Operation.ID] = admission.Place{Limit: keys[0].Limit.Name}
+			places[r.Operation.ID] = limit.Place{Limit: keys[0].Limit.Name}
 		}
 	}
 	if len(limited) == 0 || len(limited) > maxPlaces {
@@ -92,7 +91,7 @@ func (a *API) places(ctx context.Context, rows []*store.Row, running map[string]
 		return nil, err
 	}
 	for _, m := range standing.Of {
-		places[m.ID] = admission.PlaceOf(m.Queue, m.Ahead, standing.Pending, standing.Running, limits)
+		places[m.ID] = limit.PlaceOf(m.Queue, m.Ahead, standing.Pending, standing.Running, limits)
 	}
 	return places, nil
 }

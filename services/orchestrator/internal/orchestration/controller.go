@@ -14,7 +14,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/rounds"
+	"github.com/kyma-project/keb/services/orchestrator/internal/replica"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 
 // Store stores orchestrations and their members. Each method reads and writes under a lock of the orchestration.
 type Store interface {
-	rounds.Store
+	replica.Orders
 	Get(ctx context.Context, id string) (*Orchestration, error)
 	// Assign replaces the members of a pending orchestration. An instance that is already a member keeps its operation ID.
 	Assign(ctx context.Context, o *Orchestration, members []*Member) error
@@ -89,7 +89,7 @@ type Deps struct {
 // Controller drives orchestrations; Run starts it. Any number of controllers may run, in any number of processes. Only one of them runs a round of an
 // orchestration at a time, and it commits every decision before acting on it.
 type Controller struct {
-	*rounds.Rounds
+	*replica.Rounds
 
 	cfg   Config
 	deps  Deps
@@ -101,7 +101,7 @@ type Controller struct {
 // NewController returns a Controller. Run starts it.
 func NewController(cfg Config, deps Deps) (*Controller, error) {
 	c := &Controller{cfg: cfg, deps: deps}
-	c.Rounds = rounds.New(rounds.Config{
+	c.Rounds = replica.NewRounds(replica.RoundsConfig{
 		What: "orchestration", Every: cfg.Every, Idle: idle, Parallel: parallel, Timeout: cfg.Patience, RoundTimeout: 8 * cfg.Patience,
 	}, deps.Store, c.work, deps.Now, deps.Log)
 	c.ended = prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -1,13 +1,10 @@
 package orchestration
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/api/operator"
-	"github.com/kyma-project/keb/services/orchestrator/internal/fault"
 )
 
 // Tally counts the members of an orchestration that a retry has not replaced.
@@ -70,25 +67,4 @@ type Failure struct {
 	Count   int
 	// OperationID is one of the operations.
 	OperationID string
-}
-
-// maxGroups limits the groups of failures.
-const maxGroups = 20
-
-// GroupFailures groups failures whose messages differ only in identifiers and numbers, the most frequent first.
-func GroupFailures(failures []Failure) []operator.FailureGroup {
-	var groups []operator.FailureGroup
-	index := map[string]int{}
-	for _, f := range failures {
-		text := fault.Pattern(f.Message, nil)
-		i, known := index[text]
-		if !known {
-			i = len(groups)
-			index[text] = i
-			groups = append(groups, operator.FailureGroup{Error: text, Sample: f.Message, OperationID: f.OperationID})
-		}
-		groups[i].Count += f.Count
-	}
-	slices.SortStableFunc(groups, func(a, b operator.FailureGroup) int { return cmp.Compare(b.Count, a.Count) })
-	return groups[:min(len(groups), maxGroups)]
 }

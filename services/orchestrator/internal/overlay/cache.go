@@ -13,8 +13,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
-	"github.com/kyma-project/keb/services/orchestrator/internal/follow"
+	"github.com/kyma-project/keb/services/orchestrator/internal/replica"
 )
 
 // ErrConflict reports that another version was added first.
@@ -25,7 +24,7 @@ const changeTries = 5
 
 // Store keeps the versions of the applied overlays, and definitions.
 type Store interface {
-	definition.Store
+	DefinitionStore
 	// Overlays returns the newest version; the zero value if there is none.
 	Overlays(ctx context.Context) (Version, error)
 	// AddOverlays adds a version. The error is ErrConflict if it already exists.
@@ -71,11 +70,11 @@ type Status struct {
 
 // Cache combines the overlays, and keeps the definitions current. It is safe for concurrent use.
 type Cache struct {
-	*follow.Follower
+	*replica.Follower
 
 	cfg         Config
 	deps        Deps
-	definitions *definition.Definitions
+	definitions *Definitions
 
 	// refreshing is held while the definitions change.
 	refreshing sync.Mutex
@@ -98,7 +97,7 @@ type input struct {
 // and Watch, and then changes apply.
 func Open(ctx context.Context, cfg Config, deps Deps) (*Cache, error) {
 	c := &Cache{cfg: cfg, deps: deps, folders: readFolders(cfg.Folders)}
-	c.Follower = follow.New("overlays", event.NoticeOverlays, c.Refresh, deps.NATS, deps.Log)
+	c.Follower = replica.NewFollower("overlays", event.NoticeOverlays, c.Refresh, deps.NATS, deps.Log)
 	newest, err := deps.Store.Overlays(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read overlays: %w", err)
@@ -113,14 +112,14 @@ func Open(ctx context.Context, cfg Config, deps Deps) (*Cache, error) {
 			return nil, fmt.Errorf("load processes: %w", found.problem)
 		}
 	}
-	if c.definitions, err = definition.New(ctx, deps.Store, set, deps.Now()); err != nil {
+	if c.definitions, err = NewDefinitions(ctx, deps.Store, set, deps.Now()); err != nil {
 		return nil, err
 	}
 	return c, c.finish(ctx, newest, found)
 }
 
 // Definitions returns the definitions that the Cache keeps current.
-func (c *Cache) Definitions() *definition.Definitions { return c.definitions }
+func (c *Cache) Definitions() *Definitions { return c.definitions }
 
 // Status returns the current status. The caller must not modify it.
 func (c *Cache) Status() Status {

@@ -1,4 +1,5 @@
-// Package overlay combines the built-in processes with overlays: those in folders, and those that operators apply while orchestrators run.
+// Package overlay combines the built-in processes with overlays: those in folders, and those that operators apply while orchestrators run. It
+// provides the current definitions by operation type, and pinned ones by hash: an operation keeps the definition of its request.
 package overlay
 
 import (

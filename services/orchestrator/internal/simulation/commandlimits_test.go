@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -194,7 +193,7 @@ func (w *world) checkTurn(op *operation, before *engine.State, at time.Time) {
 		if other == op || other.row.Queue != before.Queue || !at.Before(other.row.Deadline) {
 			continue
 		}
-		switch mine, others := admission.IsUpgrade(op.kind), admission.IsUpgrade(other.kind); {
+		switch mine, others := limit.IsUpgrade(op.kind), limit.IsUpgrade(other.kind); {
 		case mine && !others:
 			w.violate("an upgrade is sent before operation %d, which waits for the limit %s", other.n, before.Queue)
 		case mine == others && op.instance%accounts != other.instance%accounts:
@@ -242,17 +241,17 @@ func (tx *ramTx) WaitedFor(context.Context) (queues []string, err error) {
 
 func (tx *ramTx) Queued(_ context.Context, queue string, upgrade bool) (bool, error) {
 	return slices.ContainsFunc(tx.rows, func(s *stored) bool {
-		return s.row.Queue == queue && (upgrade || !admission.IsUpgrade(s.row.Operation.Type))
+		return s.row.Queue == queue && (upgrade || !limit.IsUpgrade(s.row.Operation.Type))
 	}), nil
 }
 
 // waiters returns waiters of a line that match, in order.
-func (tx *ramTx) waiters(l line, limit int, matches func(s *stored) bool) (found []store.Waiter) {
+func (tx *ramTx) waiters(l line, most int, matches func(s *stored) bool) (found []store.Waiter) {
 	if tx.bug == bugUpgradesNotBehind {
 		l.upgrade = !l.upgrade
 	}
 	for _, s := range tx.rows {
-		if s.row.Queue != l.queue || !matches(s) || admission.IsUpgrade(s.row.Operation.Type) != l.upgrade {
+		if s.row.Queue != l.queue || !matches(s) || limit.IsUpgrade(s.row.Operation.Type) != l.upgrade {
 			continue
 		}
 		w := store.Waiter{ID: s.row.Operation.ID, GlobalAccount: s.row.Operation.Context.GlobalAccountID, Turn: s.turn}
@@ -263,7 +262,7 @@ func (tx *ramTx) waiters(l line, limit int, matches func(s *stored) bool) (found
 		found = append(found, w)
 	}
 	slices.SortFunc(found, compareWaiters)
-	return found[:min(limit, len(found))]
+	return found[:min(most, len(found))]
 }
 
 func compareWaiters(a, b store.Waiter) int {

@@ -5,8 +5,8 @@ import (
 	"strconv"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -160,7 +160,7 @@ func (w *world) left(op *operation, atOnce bool, c *store.Change) {
 // insert adds an operation to the model.
 func (w *world) insert(n int, s *stored) *operation {
 	op := &operation{stored: s, request: w.asked[n], p: w.set[w.asked[n].kind], since: w.commits, published: map[string]bool{}}
-	q := admission.QueueOf(&s.row.Operation)
+	q := limit.QueueOf(&s.row.Operation)
 	op.limits = q.Keys(w.limits)
 	op.model.reset()
 	w.operations = append(w.operations, op)

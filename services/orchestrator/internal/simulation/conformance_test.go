@@ -19,9 +19,9 @@ import (
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -352,7 +352,7 @@ func (c *caller) admit() {
 		running, err := tx.Running(ctx)
 		c.tell("running", runningOf(running), err)
 		except := c.some()
-		w := admission.Window{Upgrades: len(c.answers)%3 == 0, Most: 4}
+		w := limit.Window{Upgrades: len(c.answers)%3 == 0, Most: 4}
 		waiting, err := tx.PendingQueues(ctx, w, except)
 		c.tell("queues", waiting, err)
 		if len(waiting) > 0 {
@@ -364,9 +364,9 @@ func (c *caller) admit() {
 		if of {
 			found, err = tx.PendingOf(ctx, c.instances())
 		} else {
-			var turns []admission.Turn
+			var turns []limit.Turn
 			for _, w := range waiting {
-				turns = append(turns, admission.Turn{Queue: w.Queue, N: 1 + c.rng.IntN(2)})
+				turns = append(turns, limit.Turn{Queue: w.Queue, N: 1 + c.rng.IntN(2)})
 			}
 			slices.Reverse(turns)
 			found, err = tx.Take(ctx, turns, except, 2)
@@ -397,7 +397,7 @@ func (c *caller) admit() {
 }
 
 // runningOf returns the comparable form of the numbers of operations in progress.
-func runningOf(running map[admission.Queue]int) map[string]int {
+func runningOf(running map[limit.Queue]int) map[string]int {
 	all := map[string]int{}
 	for q, n := range running {
 		all[fmt.Sprint(q)] = n

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
@@ -88,8 +87,8 @@ func (w *world) checkTurns() {
 				continue
 			}
 			w.count(countTurns)
-			upgrade := admission.IsUpgrade(op.kind)
-			if upgrade != admission.IsUpgrade(other.kind) {
+			upgrade := limit.IsUpgrade(op.kind)
+			if upgrade != limit.IsUpgrade(other.kind) {
 				if upgrade {
 					w.violate("upgrade %d starts before operation %d of a customer", op.n, other.n)
 				}
@@ -98,7 +97,7 @@ func (w *world) checkTurns() {
 			// The last of the operations of the account that the transaction has started with the same places had at least that many before it.
 			before, behind := w.load(op.account(), upgrade)-1, w.load(other.account(), upgrade)
 			for _, o := range w.admitted {
-				if o.account() == op.account() && admission.IsUpgrade(o.kind) == upgrade && len(o.limits) > 0 && !o.needs(full) {
+				if o.account() == op.account() && limit.IsUpgrade(o.kind) == upgrade && len(o.limits) > 0 && !o.needs(full) {
 					before--
 				}
 			}
@@ -144,7 +143,7 @@ func (op *operation) account() string { return op.row.Operation.Context.GlobalAc
 // load returns how many upgrades or other operations of a global account are in progress, as far as they have limits.
 func (w *world) load(account string, upgrade bool) (n int) {
 	for _, op := range w.operations {
-		if len(op.limits) > 0 && op.account() == account && op.row.Status == event.InProgress && admission.IsUpgrade(op.kind) == upgrade {
+		if len(op.limits) > 0 && op.account() == account && op.row.Status == event.InProgress && limit.IsUpgrade(op.kind) == upgrade {
 			n++
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/batch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -387,38 +387,38 @@ func (tx *ramTx) mayStart(except []string) (found []*store.Row) {
 	return found
 }
 
-func (tx *ramTx) PendingQueues(_ context.Context, w admission.Window, except []string) (found []admission.Waiting, err error) {
+func (tx *ramTx) PendingQueues(_ context.Context, w limit.Window, except []string) (found []limit.Waiting, err error) {
 	for _, row := range tx.mayStart(except) {
-		q := admission.QueueOf(&row.Operation)
-		if admission.IsUpgrade(q.Type) == w.Upgrades && compare(q, w.After) > 0 && !slices.ContainsFunc(found, func(w admission.Waiting) bool { return w.Queue == q }) {
-			found = append(found, admission.Waiting{Queue: q, First: row.Arrived})
+		q := limit.QueueOf(&row.Operation)
+		if limit.IsUpgrade(q.Type) == w.Upgrades && compare(q, w.After) > 0 && !slices.ContainsFunc(found, func(w limit.Waiting) bool { return w.Queue == q }) {
+			found = append(found, limit.Waiting{Queue: q, First: row.Arrived})
 		}
 	}
-	slices.SortFunc(found, func(a, b admission.Waiting) int {
+	slices.SortFunc(found, func(a, b limit.Waiting) int {
 		return compare(a.Queue, b.Queue)
 	})
-	if !w.Upgrades && tx.bug == bugUpgradesFirst && slices.ContainsFunc(tx.mayStart(except), func(row *store.Row) bool { return admission.IsUpgrade(row.Operation.Type) }) {
+	if !w.Upgrades && tx.bug == bugUpgradesFirst && slices.ContainsFunc(tx.mayStart(except), func(row *store.Row) bool { return limit.IsUpgrade(row.Operation.Type) }) {
 		return nil, nil
 	}
 	return found[:min(w.Most, len(found))], nil
 }
 
-func compare(a, b admission.Queue) int {
+func compare(a, b limit.Queue) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.GlobalAccount, b.GlobalAccount), cmp.Compare(a.Plan, b.Plan), cmp.Compare(a.Region, b.Region))
 }
 
-func (tx *ramTx) Running(context.Context) (map[admission.Queue]int, error) {
-	running := map[admission.Queue]int{}
+func (tx *ramTx) Running(context.Context) (map[limit.Queue]int, error) {
+	running := map[limit.Queue]int{}
 	for _, s := range tx.rows {
 		counts := s.row.Status == event.InProgress && tx.bug != bugNoLimit
 		if counts || s.row.Status == event.Succeeded && tx.bug == bugPlaceNotFreed {
-			running[admission.QueueOf(&s.row.Operation)]++
+			running[limit.QueueOf(&s.row.Operation)]++
 		}
 	}
 	return running, nil
 }
 
-func (tx *ramTx) Take(_ context.Context, turns []admission.Turn, except []string, limit int) (found []store.Candidate, err error) {
+func (tx *ramTx) Take(_ context.Context, turns []limit.Turn, except []string, most int) (found []store.Candidate, err error) {
 	for _, turn := range turns {
 		of := tx.mayStart(except)
 		if tx.bug == bugOvertaking {
@@ -427,7 +427,7 @@ func (tx *ramTx) Take(_ context.Context, turns []admission.Turn, except []string
 		n := 0
 		for _, row := range of {
 			op := &row.Operation
-			if n < turn.N && len(found) < limit && admission.QueueOf(op) == turn.Queue {
+			if n < turn.N && len(found) < most && limit.QueueOf(op) == turn.Queue {
 				found = append(found, store.Candidate{ID: op.ID, InstanceID: op.InstanceID, Queue: turn.Queue})
 				n++
 			}
@@ -442,7 +442,7 @@ func (tx *ramTx) PendingOf(_ context.Context, instanceIDs []string) (found []sto
 		i := tx.instances[op.InstanceID]
 		free := i != nil && (i.Running == "" || tx.bug == bugTwoOfAnInstance)
 		if s.row.Status == event.Pending && free && slices.Contains(instanceIDs, op.InstanceID) {
-			found = append(found, store.Candidate{ID: op.ID, InstanceID: op.InstanceID, Queue: admission.QueueOf(op)})
+			found = append(found, store.Candidate{ID: op.ID, InstanceID: op.InstanceID, Queue: limit.QueueOf(op)})
 		}
 	}
 	return found, nil

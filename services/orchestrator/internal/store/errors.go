@@ -11,7 +11,6 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
-	"github.com/kyma-project/keb/services/orchestrator/internal/fault"
 )
 
 // NoErrorGroup is the group of operations that fail without a known group: an earlier release has written them.
@@ -26,7 +25,7 @@ func errorGroup(r *Row) string {
 	if e == nil && r.Condition == engine.Failing { // the memory of the stage was lost
 		e = &event.Error{Component: lostComponent, Message: r.Message}
 	}
-	return fault.Key(e, &r.Operation)
+	return errorKey(e, &r.Operation)
 }
 
 // lostComponent is the component of an error that is only a message.
@@ -178,7 +177,7 @@ func (s *Sampled) decode(failure, body []byte) error {
 		}
 		message = s.Error.Message
 	}
-	s.Pattern = fault.Pattern(message, &op)
+	s.Pattern = ErrorPattern(message, &op)
 	return nil
 }
 

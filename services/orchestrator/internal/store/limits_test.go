@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/api/operator"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
@@ -73,7 +72,7 @@ func TestLimits_PendingOperations_AreLimitedByScope(t *testing.T) {
 		}
 		set, err := limit.Parse([]byte(document))
 		require.NoError(t, err)
-		if q := admission.QueueOf(&row.Operation); len(q.Keys(set)) > 0 != (c.want == operator.Limited) {
+		if q := limit.QueueOf(&row.Operation); len(q.Keys(set)) > 0 != (c.want == operator.Limited) {
 			t.Errorf("%s: the limits in memory differ", document)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
 const (
@@ -74,7 +74,7 @@ ORDER BY o.arrived FOR UPDATE OF n SKIP LOCKED`
 // Candidate is a pending operation whose instance is free and locked.
 type Candidate struct {
 	ID, InstanceID string
-	Queue          admission.Queue
+	Queue          limit.Queue
 }
 
 // AnyPending reports whether there are pending operations that are not held. Their instances may be busy.
@@ -87,7 +87,7 @@ func (s *Store) AnyPending(ctx context.Context) (found bool, err error) {
 
 // PendingQueues returns the queues with an operation that may start: it is not held, its instance is free, and it is the first pending operation of its
 // instance, counting all types and held ones. The operations in except do not count.
-func (t *Tx) PendingQueues(ctx context.Context, w admission.Window, except []string) ([]admission.Waiting, error) {
+func (t *Tx) PendingQueues(ctx context.Context, w limit.Window, except []string) ([]limit.Waiting, error) {
 	low, high := event.Deprovision, event.Update // the types that are not upgrades, in the order of their names
 	if w.Upgrades {
 		low, high = event.UpgradeCluster, event.UpgradeKyma
@@ -98,9 +98,9 @@ func (t *Tx) PendingQueues(ctx context.Context, w admission.Window, except []str
 		return nil, fmt.Errorf("find queues of pending operations: %w", err)
 	}
 	defer rows.Close()
-	var found []admission.Waiting
+	var found []limit.Waiting
 	for rows.Next() {
-		var w admission.Waiting
+		var w limit.Waiting
 		if err := rows.Scan(&w.Type, &w.GlobalAccount, &w.Plan, &w.Region, &w.First); err != nil {
 			return nil, fmt.Errorf("find queues of pending operations: %w", err)
 		}
@@ -110,19 +110,19 @@ func (t *Tx) PendingQueues(ctx context.Context, w admission.Window, except []str
 }
 
 // Running returns the numbers of operations in progress.
-func (t *Tx) Running(ctx context.Context) (map[admission.Queue]int, error) {
+func (t *Tx) Running(ctx context.Context) (map[limit.Queue]int, error) {
 	return countQueues(ctx, t.tx, runningSQL)
 }
 
-func countQueues(ctx context.Context, db sqlx.QueryerContext, query string) (map[admission.Queue]int, error) {
+func countQueues(ctx context.Context, db sqlx.QueryerContext, query string) (map[limit.Queue]int, error) {
 	rows, err := db.QueryxContext(ctx, query)
 	if err != nil {
 		return nil, fmt.Errorf("count operations: %w", err)
 	}
 	defer rows.Close()
-	counts := map[admission.Queue]int{}
+	counts := map[limit.Queue]int{}
 	for rows.Next() {
-		var q admission.Queue
+		var q limit.Queue
 		var n int
 		if err := rows.Scan(&q.Type, &q.GlobalAccount, &q.Plan, &q.Region, &n); err != nil {
 			return nil, fmt.Errorf("count operations: %w", err)
@@ -134,7 +134,7 @@ func countQueues(ctx context.Context, db sqlx.QueryerContext, query string) (map
 
 // Take returns at most limit operations that may start (see PendingQueues), turn by turn, and locks their instances. Within a queue they are in order
 // of arrival.
-func (t *Tx) Take(ctx context.Context, turns []admission.Turn, except []string, limit int) ([]Candidate, error) {
+func (t *Tx) Take(ctx context.Context, turns []limit.Turn, except []string, limit int) ([]Candidate, error) {
 	var kinds, accounts, plans, regions, most array
 	for _, turn := range turns {
 		kinds.text(string(turn.Type))
@@ -156,7 +156,7 @@ func (t *Tx) PendingOf(ctx context.Context, instanceIDs []string) ([]Candidate, 
 }
 
 // LimitUse returns the numbers of operations in progress, and of those that only limits or the moment before the start keep from starting.
-func (s *Store) LimitUse(ctx context.Context) (running, waiting map[admission.Queue]int, err error) {
+func (s *Store) LimitUse(ctx context.Context) (running, waiting map[limit.Queue]int, err error) {
 	err = census(ctx, s.read, func(tx *sqlx.Tx) (err error) {
 		if running, err = countQueues(ctx, tx, runningSQL); err == nil {
 			waiting, err = countQueues(ctx, tx, startableCountsSQL)
@@ -169,14 +169,14 @@ func (s *Store) LimitUse(ctx context.Context) (running, waiting map[admission.Qu
 // Pending is a pending operation with its place in the order of arrival.
 type Pending struct {
 	ID    string
-	Queue admission.Queue
+	Queue limit.Queue
 	// Ahead is the number of pending operations of its global account that arrived before: upgrades, or all others.
 	Ahead int
 }
 
 // Admission holds what the positions of pending operations depend on.
 type Admission struct {
-	Pending, Running map[admission.Queue]int
+	Pending, Running map[limit.Queue]int
 	Of               []Pending
 }
 

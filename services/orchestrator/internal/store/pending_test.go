@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
+	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
 // next returns the operations that may start, queue by queue.
@@ -16,13 +16,13 @@ func (b *bundle) next() map[event.OperationType][]string {
 	b.t.Helper()
 	ids := map[event.OperationType][]string{}
 	err := b.InTx(b.t.Context(), func(tx *Tx) error {
-		waiting, err := tx.PendingQueues(b.t.Context(), admission.Window{Most: 100}, nil)
+		waiting, err := tx.PendingQueues(b.t.Context(), limit.Window{Most: 100}, nil)
 		if err != nil {
 			return err
 		}
-		var turns []admission.Turn
+		var turns []limit.Turn
 		for _, w := range waiting {
-			turns = append(turns, admission.Turn{Queue: w.Queue, N: 10})
+			turns = append(turns, limit.Turn{Queue: w.Queue, N: 10})
 		}
 		found, err := tx.Take(b.t.Context(), turns, nil, 100)
 		for _, c := range found {
@@ -90,31 +90,31 @@ func TestPendingQueues_SeveralOperations_AreGrouped(t *testing.T) {
 	require.NoError(t, err)
 
 	arrived := func(r *Row) int64 { return b.load(r.Operation.ID).Arrived }
-	queue := func(account, plan, region string) admission.Queue {
-		return admission.Queue{Type: event.Update, GlobalAccount: account, Plan: plan, Region: region}
+	queue := func(account, plan, region string) limit.Queue {
+		return limit.Queue{Type: event.Update, GlobalAccount: account, Plan: plan, Region: region}
 	}
-	want := []admission.Waiting{
+	want := []limit.Waiting{
 		{Queue: queue("a", "aws", "eu"), First: arrived(second)},
 		{Queue: queue("b", "aws", ""), First: arrived(third)},
 		{Queue: queue("b", "aws", "eu"), First: arrived(first)},
 		{Queue: queue(long[:100], "aws", long[:100]), First: arrived(fourth)},
 	}
 	require.NoError(t, b.InTx(t.Context(), func(tx *Tx) error {
-		got, err := tx.PendingQueues(t.Context(), admission.Window{Most: 100}, nil)
+		got, err := tx.PendingQueues(t.Context(), limit.Window{Most: 100}, nil)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("queues (-want +got):\n%s", diff)
 		}
 		if err != nil {
 			return err
 		}
-		part, err := tx.PendingQueues(t.Context(), admission.Window{After: want[0].Queue, Most: 2}, nil)
+		part, err := tx.PendingQueues(t.Context(), limit.Window{After: want[0].Queue, Most: 2}, nil)
 		if diff := cmp.Diff(want[1:3], part); diff != "" {
 			t.Errorf("queues after the first one (-want +got):\n%s", diff)
 		}
 		if err != nil {
 			return err
 		}
-		upgrades, err := tx.PendingQueues(t.Context(), admission.Window{Upgrades: true, Most: 100}, nil)
+		upgrades, err := tx.PendingQueues(t.Context(), limit.Window{Upgrades: true, Most: 100}, nil)
 		if len(upgrades) > 0 {
 			t.Errorf("queues of upgrades: %v, want none", upgrades)
 		}

@@ -1,7 +1,8 @@
 // Package timer runs sweeps. A sweep drains the outbox, wakes operations that are
 // due or whose command was not answered, starts pending operations that a lost
 // wake-up would leave waiting, publishes facts and folds histories. The timer keeps
-// one time, not one per operation.
+// one time, not one per operation. Retention moves old ended operations to the
+// archive, and later deletes them from there.
 package timer
 
 import (

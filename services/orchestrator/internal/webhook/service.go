@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/services/orchestrator/internal/rounds"
+	"github.com/kyma-project/keb/services/orchestrator/internal/replica"
 )
 
 const (
@@ -68,7 +68,7 @@ func MessageStates() []MessageState { return []MessageState{Waiting, Delivered, 
 
 // Store stores webhooks and their messages.
 type Store interface {
-	rounds.Store
+	replica.Orders
 	// Webhooks returns all webhooks, and Webhook one.
 	Webhooks(ctx context.Context) ([]Webhook, error)
 	Webhook(ctx context.Context, id string) (*Webhook, error)
@@ -138,7 +138,7 @@ type Deps struct {
 
 // Service manages webhooks and sends to them. Any number of orchestrators may run one.
 type Service struct {
-	*rounds.Rounds
+	*replica.Rounds
 
 	cfg    Config
 	deps   Deps
@@ -158,7 +158,7 @@ func New(cfg Config, deps Deps) (*Service, error) {
 	if s.meter, err = newMeter(deps.Registerer); err != nil {
 		return nil, err
 	}
-	s.Rounds = rounds.New(rounds.Config{
+	s.Rounds = replica.NewRounds(replica.RoundsConfig{
 		What: "webhook", Every: cfg.Every, Idle: idle, Parallel: parallel, Timeout: storeTimeout, RoundTimeout: roundFor + 2*sendTimeout + storeTimeout,
 	}, deps.Store, s.round, deps.Now, deps.Log)
 	return s, nil

@@ -1,5 +1,4 @@
-// Package login logs browsers in and out, with a token that the user pastes into the console or at an OpenID Connect issuer.
-package login
+package console
 
 import (
 	"encoding/json"
@@ -17,9 +16,7 @@ import (
 )
 
 const (
-	// home is the page after a login.
-	home    = "/console/"
-	root    = home + "login"
+	root    = Root + "login"
 	atOIDC  = root + "/oidc"
 	back    = atOIDC + "/callback"
 	maxBody = 64 << 10
@@ -38,7 +35,7 @@ type Login struct {
 func (l *Login) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+root+"/methods", l.methods)
 	mux.HandleFunc("POST "+root, l.token)
-	mux.HandleFunc("POST "+home+"logout", l.logout)
+	mux.HandleFunc("POST "+Root+"logout", l.logout)
 	mux.HandleFunc("GET "+atOIDC, l.begin)
 	mux.HandleFunc("GET "+back, l.callback)
 }
@@ -140,11 +137,11 @@ func (l *Login) callback(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, next(to), http.StatusSeeOther) //nolint:gosec // next returns only pages of the console
 }
 
-// next returns a page of the console; home if the wanted page is elsewhere.
+// next returns a page of the console; Root if the wanted page is elsewhere.
 func next(wanted string) string {
 	place, query, _ := strings.Cut(wanted, "?")
-	if !strings.HasPrefix(place, home) || path.Clean(place)+"/" != strings.TrimSuffix(place, "/")+"/" || strings.ContainsAny(wanted, "\\\r\n\t\x00") {
-		return home
+	if !strings.HasPrefix(place, Root) || path.Clean(place)+"/" != strings.TrimSuffix(place, "/")+"/" || strings.ContainsAny(wanted, "\\\r\n\t\x00") {
+		return Root
 	}
 	if query != "" {
 		place += "?" + query
@@ -172,7 +169,7 @@ func (l *Login) show(w http.ResponseWriter, err error) {
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(refusal.Status)
 	_, _ = fmt.Fprintf(w, `<!doctype html><html lang="en"><title>Not logged in</title><h1>Not logged in</h1><p>%s</p><p><a href="%s">Back</a></p></html>`,
-		html.EscapeString(refusal.Message), home) // the browser may have disconnected
+		html.EscapeString(refusal.Message), Root) // the browser may have disconnected
 }
 
 func write(w http.ResponseWriter, v any) {

@@ -1,7 +1,4 @@
-// Package rounds works on long-running orders, such as orchestrations and batches,
-// in short rounds. Any number of processes may do so: one of them runs a round of an
-// order at a time, and any of them continues the order after a kill.
-package rounds
+package replica
 
 import (
 	"context"
@@ -13,16 +10,16 @@ import (
 // shortest is the shortest time between two checks, so that events that come together cause one round.
 const shortest = 20 * time.Millisecond
 
-// Store finds and locks orders.
-type Store interface {
+// Orders finds and locks orders.
+type Orders interface {
 	// Active returns the IDs of the orders that need rounds, the most important first.
 	Active(ctx context.Context) ([]string, error)
 	// Exclusively runs f unless another process runs it for this order. It reports whether f ran.
 	Exclusively(ctx context.Context, id string, f func(ctx context.Context) error) (bool, error)
 }
 
-// Config contains the settings of Rounds.
-type Config struct {
+// RoundsConfig contains the settings of Rounds.
+type RoundsConfig struct {
 	// What is the kind of the orders, for log messages and keys.
 	What string
 	// Every is the pause after an error, and after a round in another process.
@@ -40,16 +37,16 @@ type Round func(ctx context.Context, id string) (next time.Time, err error)
 
 // Rounds runs the rounds of all orders of one kind.
 type Rounds struct {
-	cfg   Config
-	store Store
+	cfg   RoundsConfig
+	store Orders
 	work  Round
 	now   func() time.Time
 	log   *slog.Logger
 	wake  chan struct{}
 }
 
-// New returns Rounds. Run starts them.
-func New(cfg Config, store Store, work Round, now func() time.Time, log *slog.Logger) *Rounds {
+// NewRounds returns Rounds. Run starts them.
+func NewRounds(cfg RoundsConfig, store Orders, work Round, now func() time.Time, log *slog.Logger) *Rounds {
 	return &Rounds{cfg: cfg, store: store, work: work, now: now, log: log, wake: make(chan struct{}, 1)}
 }
 

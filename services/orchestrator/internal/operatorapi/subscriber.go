@@ -1,4 +1,4 @@
-package stream
+package operatorapi
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// Client is one listener. Its memory is limited to the newest states of Config.Buffer operations.
-type Client struct {
+// Subscriber is one listener. Its memory is limited to the newest states of HubConfig.Buffer operations.
+type Subscriber struct {
 	hub  *Hub
 	only string
 
@@ -24,8 +24,8 @@ type Client struct {
 	marker string
 }
 
-// Batch contains the news for a client, to be sent in the order of the fields.
-type Batch struct {
+// News contains the news for a client, to be sent in the order of the fields.
+type News struct {
 	// Resync is why the client must read everything again; empty if it need not.
 	Resync string
 	// Operations contains the newest states of the operations that have changed.
@@ -38,8 +38,8 @@ type Batch struct {
 
 // Join adds a client for one operation, or for all if only is empty. After it returns, the client receives every change. The error wraps
 // ErrFull, ErrStopped or the error of ctx.
-func (h *Hub) Join(ctx context.Context, only string) (*Client, error) {
-	c := &Client{hub: h, only: only, ready: make(chan struct{}, 1), data: map[string][]byte{}}
+func (h *Hub) Join(ctx context.Context, only string) (*Subscriber, error) {
+	c := &Subscriber{hub: h, only: only, ready: make(chan struct{}, 1), data: map[string][]byte{}}
 	h.mu.Lock()
 	if len(h.clients) >= h.cfg.MaxClients {
 		h.mu.Unlock()
@@ -69,23 +69,23 @@ func (h *Hub) Join(ctx context.Context, only string) (*Client, error) {
 }
 
 // Leave removes the client.
-func (c *Client) Leave() {
+func (c *Subscriber) Leave() {
 	c.hub.mu.Lock()
 	defer c.hub.mu.Unlock()
 	delete(c.hub.clients, c)
 }
 
 // Stopped is closed when the hub stops.
-func (c *Client) Stopped() <-chan struct{} { return c.hub.stopped }
+func (c *Subscriber) Stopped() <-chan struct{} { return c.hub.stopped }
 
 // Ready receives a value when there is something to take.
-func (c *Client) Ready() <-chan struct{} { return c.ready }
+func (c *Subscriber) Ready() <-chan struct{} { return c.ready }
 
 // Take returns the news since the last call.
-func (c *Client) Take() Batch {
+func (c *Subscriber) Take() News {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := Batch{Resync: c.again, Live: c.live, Marker: c.marker, Operations: make([][]byte, len(c.ids))}
+	b := News{Resync: c.again, Live: c.live, Marker: c.marker, Operations: make([][]byte, len(c.ids))}
 	for i, id := range c.ids {
 		b.Operations[i] = c.data[id]
 	}
@@ -95,7 +95,7 @@ func (c *Client) Take() Batch {
 }
 
 // Resume sends the client the changes since a marker, or tells it to read everything again. It may take seconds.
-func (c *Client) Resume(ctx context.Context, since store.Marker, now time.Time) error {
+func (c *Subscriber) Resume(ctx context.Context, since store.Marker, now time.Time) error {
 	if now.Sub(since.At()) > resumeAge {
 		c.resync("the client was away for too long")
 		return nil
@@ -145,7 +145,7 @@ func (c *Client) Resume(ctx context.Context, since store.Marker, now time.Time) 
 }
 
 // fill adds states that were read outside of the hub's loop. The hub may have sent newer ones in the meantime.
-func (c *Client) fill(rendered []Rendered) {
+func (c *Subscriber) fill(rendered []Rendered) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range rendered {
@@ -156,7 +156,7 @@ func (c *Client) fill(rendered []Rendered) {
 	c.signal()
 }
 
-func (c *Client) put(rendered []Rendered) {
+func (c *Subscriber) put(rendered []Rendered) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range rendered {
@@ -168,7 +168,7 @@ func (c *Client) put(rendered []Rendered) {
 }
 
 // add keeps the newest state of an operation. c must be locked. A client that must read again needs no states.
-func (c *Client) add(r *Rendered) {
+func (c *Subscriber) add(r *Rendered) {
 	if c.again != "" {
 		return
 	}
@@ -183,7 +183,7 @@ func (c *Client) add(r *Rendered) {
 	c.data[r.ID] = r.Data
 }
 
-func (c *Client) resync(why string) {
+func (c *Subscriber) resync(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.again = why
@@ -191,27 +191,27 @@ func (c *Client) resync(why string) {
 	c.signal()
 }
 
-func (c *Client) drop() {
+func (c *Subscriber) drop() {
 	if len(c.ids) > 0 {
 		c.ids, c.data = nil, map[string][]byte{}
 	}
 }
 
-func (c *Client) putLive(data []byte) {
+func (c *Subscriber) putLive(data []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live = data
 	c.signal()
 }
 
-func (c *Client) putMarker(m store.Marker) {
+func (c *Subscriber) putMarker(m store.Marker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.marker = m.String()
 	c.signal()
 }
 
-func (c *Client) signal() {
+func (c *Subscriber) signal() {
 	select {
 	case c.ready <- struct{}{}:
 	default:

@@ -1,4 +1,4 @@
-package definition_test
+package overlay_test
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/services/orchestrator/internal/definition"
+	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
 )
 
 var errGone = errors.New("gone")
@@ -57,7 +57,7 @@ func TestPinned_FilesChanged_ReturnsOldDefinition(t *testing.T) {
 	f := &fakeStore{saved: map[string][]byte{}}
 	before, after := load(t, "Before"), load(t, "After")
 	for _, set := range []process.Set{before, after} {
-		d, err := definition.New(t.Context(), f, set, time.Now())
+		d, err := overlay.NewDefinitions(t.Context(), f, set, time.Now())
 		require.NoError(t, err)
 		if got := d.Current(event.Update).Hash(); got != set[event.Update].Hash() || d.Current(event.Provision) != nil {
 			t.Errorf("the current definition is %s, want %s", got, set[event.Update].Hash())
@@ -76,7 +76,7 @@ func TestPinned_FilesChanged_ReturnsOldDefinition(t *testing.T) {
 
 func TestPinned_Missing_IsLoadedAgain(t *testing.T) {
 	f := &fakeStore{saved: map[string][]byte{}}
-	d, err := definition.New(t.Context(), f, load(t, "Before"), time.Now())
+	d, err := overlay.NewDefinitions(t.Context(), f, load(t, "Before"), time.Now())
 	require.NoError(t, err)
 	other := load(t, "Other")[event.Update]
 	if _, err := d.Pinned(t.Context(), other.Hash()); !errors.Is(err, errGone) {
@@ -91,7 +91,7 @@ func TestPinned_Missing_IsLoadedAgain(t *testing.T) {
 func TestReplace_NewDefinitions_AreStoredAndOldOnesStayPinned(t *testing.T) {
 	f := &fakeStore{saved: map[string][]byte{}}
 	before, after := load(t, "Before"), load(t, "After")
-	d, err := definition.New(t.Context(), f, before, time.Now())
+	d, err := overlay.NewDefinitions(t.Context(), f, before, time.Now())
 	require.NoError(t, err)
 	first := d.Current(event.Update)
 	require.NoError(t, d.Replace(t.Context(), after, time.Now()))

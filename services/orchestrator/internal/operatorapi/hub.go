@@ -1,10 +1,4 @@
-// Package stream sends changed operations to clients, whichever orchestrator changed them. Orchestrators notify each other on the bus. A
-// notice contains only the IDs of operations; the state is read from the database once for all clients. Reads of the database by
-// transaction ID find changes whose notice was lost.
-//
-// A slow client misses intermediate states, but never the last state of an operation. A client that would need too much memory is told to
-// read everything again.
-package stream
+package operatorapi
 
 import (
 	"bytes"
@@ -32,8 +26,8 @@ const (
 	maxPending = 20_000
 	// callLimit limits a database query, and the first flush to the bus.
 	callLimit = 10 * time.Second
-	// pause is the time without reads after the database has failed.
-	pause = time.Second
+	// readPause is the time without reads after the database has failed.
+	readPause = time.Second
 	// liveEvery is the interval of checks for live workers.
 	liveEvery = time.Second
 	// share limits reconciliation to one part in share of the time.
@@ -73,24 +67,27 @@ type Rendered struct {
 	Data    []byte
 }
 
-// Config contains the settings of a Hub. All fields are required.
-type Config struct {
+// HubConfig contains the settings of a Hub. All fields are required.
+type HubConfig struct {
 	// Every is the interval of reads of changed operations. Reconcile is the interval of reads that find changes whose notice was lost.
 	Every, Reconcile time.Duration
 	// Buffer limits the changed operations that wait for one client. MaxClients limits the clients.
 	Buffer, MaxClients int
 }
 
-// Hub sends the changes of all orchestrators to the clients of this process. Without clients, it only sends notices.
+// Hub sends the changes of all orchestrators to the clients of this process. Without clients, it only sends notices. A notice contains only the
+// IDs of operations; the state is read from the database once for all clients. Reads of the database by transaction ID find changes whose
+// notice was lost. A slow client misses intermediate states, but never the last state of an operation. A client that would need too much memory
+// is told to read everything again.
 type Hub struct {
-	cfg    Config
+	cfg    HubConfig
 	nc     *nats.Conn
 	source Source
 	log    *slog.Logger
 	resume chan struct{}
 
 	mu      sync.Mutex
-	clients map[*Client]struct{}
+	clients map[*Subscriber]struct{}
 	joined  chan struct{} // capacity 1: there are clients
 	live    chan struct{} // closed while the hub receives changes
 	isLive  bool
@@ -103,10 +100,10 @@ type Hub struct {
 	sent, before map[string]int
 }
 
-// New returns a Hub. Run must be called.
-func New(cfg Config, nc *nats.Conn, source Source, log *slog.Logger) *Hub {
+// NewHub returns a Hub. Run must be called.
+func NewHub(cfg HubConfig, nc *nats.Conn, source Source, log *slog.Logger) *Hub {
 	return &Hub{
-		cfg: cfg, nc: nc, source: source, log: log, resume: make(chan struct{}, resumers), clients: map[*Client]struct{}{},
+		cfg: cfg, nc: nc, source: source, log: log, resume: make(chan struct{}, resumers), clients: map[*Subscriber]struct{}{},
 		joined: make(chan struct{}, 1), live: make(chan struct{}), stopped: make(chan struct{}), pending: map[string]struct{}{},
 	}
 }
@@ -194,7 +191,7 @@ func (h *Hub) Run(ctx context.Context, r Renderer) error {
 				continue
 			}
 			h.log.Warn("changes are not received", "err", err)
-			timer.Reset(pause)
+			timer.Reset(readPause)
 			select {
 			case <-ctx.Done():
 			case <-timer.C:
@@ -240,7 +237,7 @@ func (h *Hub) session(ctx context.Context) error {
 			live = now.Add(liveEvery)
 			if data := h.render.Live(); !bytes.Equal(data, last) {
 				last = data
-				h.each(func(c *Client) { c.putLive(data) })
+				h.each(func(c *Subscriber) { c.putLive(data) })
 			}
 		}
 		if now.Before(paused) {
@@ -253,7 +250,7 @@ func (h *Hub) session(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			h.log.Warn("changed operations not read", "err", err)
-			paused = time.Now().Add(pause)
+			paused = time.Now().Add(readPause)
 		}
 	}
 	return nil
@@ -305,7 +302,7 @@ func (h *Hub) takeMissed() bool {
 	return missed
 }
 
-func (h *Hub) each(do func(c *Client)) {
+func (h *Hub) each(do func(c *Subscriber)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for c := range h.clients {
@@ -359,7 +356,7 @@ func (h *Hub) reconcile(ctx context.Context) error {
 		return err
 	}
 	if len(changed) > maxPending {
-		h.each(func(c *Client) { c.resync("too many operations have changed") })
+		h.each(func(c *Subscriber) { c.resync("too many operations have changed") })
 		changed = nil
 	}
 	h.mu.Lock()

@@ -1,6 +1,4 @@
-// Package follow keeps data that all orchestrators share current in the memory of each: they read it at their start, after a notice, and when
-// the sweep sees another version.
-package follow
+package replica
 
 import (
 	"context"
@@ -11,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Follower reads data again when it has changed. It is safe for concurrent use.
+// Follower reads data at the start, after a notice, and when the sweep sees another version. It is safe for concurrent use.
 type Follower struct {
 	// what names the data, and notice is the subject on which changes are announced.
 	what, notice string
@@ -22,8 +20,8 @@ type Follower struct {
 	stale chan struct{}
 }
 
-// New returns a Follower of data that refresh reads. The caller must call Run.
-func New(what, notice string, refresh func(ctx context.Context) error, nc *nats.Conn, log *slog.Logger) *Follower {
+// NewFollower returns a Follower of data that refresh reads. The caller must call Run.
+func NewFollower(what, notice string, refresh func(ctx context.Context) error, nc *nats.Conn, log *slog.Logger) *Follower {
 	return &Follower{what: what, notice: notice, refresh: refresh, nats: nc, log: log, stale: make(chan struct{}, 1)}
 }
 

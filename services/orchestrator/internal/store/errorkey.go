@@ -1,5 +1,4 @@
-// Package fault groups errors of operations: errors that differ only in ids, times and numbers have the same key.
-package fault
+package store
 
 import (
 	"bytes"
@@ -23,21 +22,21 @@ const (
 	keyBytes = 8
 )
 
-// KeyLength is the length of a key.
-const KeyLength = 2 * keyBytes
+// ErrorKeyLength is the length of a key.
+const ErrorKeyLength = 2 * keyBytes
 
-// Key identifies the errors that are similar to e, and is empty if e is nil. op is the operation that has the error.
-func Key(e *event.Error, op *event.Operation) string {
+// errorKey identifies the errors that are similar to e, and is empty if e is nil. op is the operation that has the error.
+func errorKey(e *event.Error, op *event.Operation) string {
 	if e == nil {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(e.Component + "\x00" + e.Reason + "\x00" + Pattern(e.Message, op)))
+	sum := sha256.Sum256([]byte(e.Component + "\x00" + e.Reason + "\x00" + ErrorPattern(e.Message, op)))
 	return hex.EncodeToString(sum[:keyBytes])
 }
 
-// Pattern returns a message without what belongs to one operation or one try: names of the operation, ids, times, addresses and numbers, but
+// ErrorPattern returns a message without what belongs to one operation or one try: names of the operation, ids, times, addresses and numbers, but
 // with HTTP statuses.
-func Pattern(message string, op *event.Operation) string {
+func ErrorPattern(message string, op *event.Operation) string {
 	if len(message) > 4*maxPattern {
 		message = strings.ToValidUTF8(message[:4*maxPattern], "")
 	}

@@ -1,7 +1,4 @@
-// Package definition provides process definitions: the current ones by operation
-// type, and pinned ones by hash. An operation keeps the definition of its request
-// when the overlays change.
-package definition
+package overlay
 
 import (
 	"context"
@@ -14,8 +11,8 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// Store keeps definitions by hash.
-type Store interface {
+// DefinitionStore keeps definitions by hash.
+type DefinitionStore interface {
 	SaveDefinition(ctx context.Context, p *process.Process, now time.Time) error
 	Definition(ctx context.Context, hash string) (*process.Process, error)
 	DefinitionHashes(ctx context.Context) ([]string, error)
@@ -23,15 +20,15 @@ type Store interface {
 
 // Definitions provides process definitions. It is safe for concurrent use.
 type Definitions struct {
-	store   Store
+	store   DefinitionStore
 	current atomic.Pointer[process.Set]
 
 	mu     sync.RWMutex
 	pinned map[string]*process.Process
 }
 
-// New stores the current definitions, so that operations can be pinned to them.
-func New(ctx context.Context, store Store, current process.Set, now time.Time) (*Definitions, error) {
+// NewDefinitions stores the current definitions, so that operations can be pinned to them.
+func NewDefinitions(ctx context.Context, store DefinitionStore, current process.Set, now time.Time) (*Definitions, error) {
 	d := &Definitions{store: store, pinned: map[string]*process.Process{}}
 	if err := d.Replace(ctx, current, now); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package login
+package console
 
 import (
 	"net/http"
@@ -10,18 +10,18 @@ import (
 
 // After a login, the browser is redirected only to a page of the console.
 func FuzzNextPage(f *testing.F) {
-	for _, seed := range []string{"", home, home + "?a=b", "//evil.example.com", home + "//evil", home + "../x", "/\\evil", home + "\r\nX: y", "http://e", home + "%2e%2e/x"} {
+	for _, seed := range []string{"", Root, Root + "?a=b", "//evil.example.com", Root + "//evil", Root + "../x", "/\\evil", Root + "\r\nX: y", "http://e", Root + "%2e%2e/x"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, wanted string) {
 		got := next(wanted)
 		w := httptest.NewRecorder()
-		http.Redirect(w, httptest.NewRequest(http.MethodGet, "https://console.example.com"+home+"callback", nil), got, http.StatusSeeOther)
+		http.Redirect(w, httptest.NewRequest(http.MethodGet, "https://console.example.com"+Root+"callback", nil), got, http.StatusSeeOther)
 		to, err := url.Parse(w.Header().Get("Location"))
 		if err != nil {
 			return // no browser follows it
 		}
-		if to.Host != "" || to.Scheme != "" || !strings.HasPrefix(to.Path, home) || next(got) != got {
+		if to.Host != "" || to.Scheme != "" || !strings.HasPrefix(to.Path, Root) || next(got) != got {
 			t.Errorf("%q leads to %q", wanted, to)
 		}
 	})

@@ -1,6 +1,4 @@
-// Package retention keeps the frequently used tables small: it moves old ended operations to the archive, and later deletes them from
-// there.
-package retention
+package timer
 
 import (
 	"context"
@@ -23,15 +21,15 @@ const (
 	timeout = time.Minute
 )
 
-// Store moves and deletes ended operations, and events from outside, oldest first, and returns their number.
-type Store interface {
+// Archive moves and deletes ended operations, and events from outside, oldest first, and returns their number.
+type Archive interface {
 	Archive(ctx context.Context, before time.Time, limit int) (int64, error)
 	DropArchived(ctx context.Context, before time.Time, limit int) (int64, error)
 	DropSignals(ctx context.Context, before time.Time, limit int) (int64, error)
 }
 
-// Config is the configuration of a Retention.
-type Config struct {
+// RetentionConfig is the configuration of a Retention.
+type RetentionConfig struct {
 	// Every is the time between two rounds.
 	Every time.Duration
 	// Keep is the time from the end of an operation to its archiving, and KeepArchived the time from its end to its deletion.
@@ -40,16 +38,16 @@ type Config struct {
 
 // Retention archives and deletes old operations.
 type Retention struct {
-	cfg     Config
-	store   Store
+	cfg     RetentionConfig
+	store   Archive
 	now     func() time.Time
 	log     *slog.Logger
 	moved   prometheus.Counter
 	removed prometheus.Counter
 }
 
-// New returns a Retention. It registers the metrics with r unless r is nil.
-func New(cfg Config, s Store, r prometheus.Registerer, now func() time.Time, log *slog.Logger) (*Retention, error) {
+// NewRetention returns a Retention. It registers the metrics with r unless r is nil.
+func NewRetention(cfg RetentionConfig, s Archive, r prometheus.Registerer, now func() time.Time, log *slog.Logger) (*Retention, error) {
 	out := &Retention{
 		cfg: cfg, store: s, now: now, log: log,
 		moved: prometheus.NewCounter(prometheus.CounterOpts{

@@ -1,7 +1,4 @@
-// Package admission decides which pending operations start next. Operations of
-// customers come before upgrades of many runtimes, and global accounts take turns.
-// The package contains only decisions; it does no I/O.
-package admission
+package limit
 
 import (
 	"cmp"
@@ -10,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
 // Queue identifies operations that every limit treats alike. The pending operations of a queue start in order of arrival.
@@ -28,7 +24,7 @@ func QueueOf(op *event.Operation) Queue {
 }
 
 // Keys returns the limits that apply to the operations of a queue.
-func (q *Queue) Keys(limits *limit.Set) []limit.Key {
+func (q *Queue) Keys(limits *Set) []Key {
 	return limits.OfOperation(&event.Operation{
 		Type: q.Type, Context: event.Context{GlobalAccountID: q.GlobalAccount}, Plan: event.Plan{Name: q.Plan}, Runtime: event.Runtime{Region: q.Region},
 	})
@@ -51,10 +47,10 @@ type Window struct {
 }
 
 // HasRoom reports whether some operation of the types of the window may have room. It does not need to know which operations wait.
-func (w *Window) HasRoom(running map[Queue]int, limits *limit.Set) bool {
+func (w *Window) HasRoom(running map[Queue]int, limits *Set) bool {
 	return slices.ContainsFunc(event.OperationTypes(), func(t event.OperationType) bool {
-		return IsUpgrade(t) == w.Upgrades && !slices.ContainsFunc(limits.Limits, func(l limit.Limit) bool {
-			types := l.Scope[limit.Type]
+		return IsUpgrade(t) == w.Upgrades && !slices.ContainsFunc(limits.Limits, func(l Limit) bool {
+			types := l.Scope[Type]
 			whole := len(l.Scope) == 0 || len(l.Scope) == 1 && slices.Contains(types, string(t))
 			if l.Operations == 0 || l.Each != "" || !whole {
 				return false
@@ -90,10 +86,10 @@ type share struct {
 
 func shareOf(q *Queue) share { return share{upgrade: IsUpgrade(q.Type), account: q.GlobalAccount} }
 
-// Next returns at most n turns, one Turn for each queue. A turn goes to the global account with the fewest operations in progress in relation
+// NextTurns returns at most n turns, one Turn for each queue. A turn goes to the global account with the fewest operations in progress in relation
 // to its weight, and within it to the queue with the first arrival. Queues without a limit do not compete: each may start n operations. A queue
 // may have fewer operations than turns.
-func Next(waiting []Waiting, running map[Queue]int, limits *limit.Set, n int) []Turn {
+func NextTurns(waiting []Waiting, running map[Queue]int, limits *Set, n int) []Turn {
 	room := newRoom(limits, running)
 	accounts := map[share]*account{}
 	var turns []Turn
@@ -155,7 +151,7 @@ type Place struct {
 
 // PlaceOf returns the place of a pending operation of a queue, which needs limits. ahead is the number of pending operations of its global
 // account that arrived before. The position is exact as long as no operation arrives, ends or is held, and instances are free.
-func PlaceOf(q Queue, ahead int, pending, running map[Queue]int, limits *limit.Set) Place {
+func PlaceOf(q Queue, ahead int, pending, running map[Queue]int, limits *Set) Place {
 	room := newRoom(limits, running)
 	keys := room.keys(q)
 	of := keys[0]
@@ -193,13 +189,13 @@ func PlaceOf(q Queue, ahead int, pending, running map[Queue]int, limits *limit.S
 
 // room is what the limits leave.
 type room struct {
-	limits *limit.Set
-	left   map[limit.Key]int
-	of     map[Queue][]limit.Key
+	limits *Set
+	left   map[Key]int
+	of     map[Queue][]Key
 }
 
-func newRoom(limits *limit.Set, running map[Queue]int) *room {
-	r := &room{limits: limits, left: map[limit.Key]int{}, of: map[Queue][]limit.Key{}}
+func newRoom(limits *Set, running map[Queue]int) *room {
+	r := &room{limits: limits, left: map[Key]int{}, of: map[Queue][]Key{}}
 	for q, n := range running {
 		for _, k := range r.keys(q) {
 			r.left[k] -= n
@@ -209,7 +205,7 @@ func newRoom(limits *limit.Set, running map[Queue]int) *room {
 }
 
 // keys returns the limits of a queue.
-func (r *room) keys(q Queue) []limit.Key {
+func (r *room) keys(q Queue) []Key {
 	keys, ok := r.of[q]
 	if !ok {
 		keys = q.Keys(r.limits)

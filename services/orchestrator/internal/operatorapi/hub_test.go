@@ -1,4 +1,4 @@
-package stream_test
+package operatorapi_test
 
 import (
 	"context"
@@ -21,8 +21,8 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
+	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
-	"github.com/kyma-project/keb/services/orchestrator/internal/stream"
 )
 
 func TestMain(m *testing.M) {
@@ -106,16 +106,16 @@ func (f *fakeSource) Changed(_ context.Context, since store.Marker, limit int) (
 	return found, marker(f.now), f.broken
 }
 
-func (f *fakeSource) Render(_ context.Context, ids []string) ([]stream.Rendered, error) {
+func (f *fakeSource) Render(_ context.Context, ids []string) ([]operatorapi.Rendered, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.broken != nil {
 		return nil, f.broken
 	}
-	var out []stream.Rendered
+	var out []operatorapi.Rendered
 	for _, id := range ids {
 		if v, ok := f.versions[id]; ok {
-			out = append(out, stream.Rendered{ID: id, Version: v, Data: []byte(id + "=" + strconv.Itoa(v))})
+			out = append(out, operatorapi.Rendered{ID: id, Version: v, Data: []byte(id + "=" + strconv.Itoa(v))})
 		}
 	}
 	return out, nil
@@ -131,26 +131,26 @@ type bundle struct {
 	t      *testing.T
 	nats   *testkit.NATSServer
 	source *fakeSource
-	cfg    stream.Config
+	cfg    operatorapi.HubConfig
 	nc     *nats.Conn // of the last hub
 }
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
-	return &bundle{t: t, nats: testkit.NATS(t), source: newSource(), cfg: stream.Config{
+	return &bundle{t: t, nats: testkit.NATS(t), source: newSource(), cfg: operatorapi.HubConfig{
 		Every: 5 * time.Millisecond, Reconcile: time.Hour, Buffer: 10, MaxClients: 3,
 	}}
 }
 
 // hub starts another hub on the same database.
-func (b *bundle) hub() (h *stream.Hub, stop func()) {
+func (b *bundle) hub() (h *operatorapi.Hub, stop func()) {
 	b.t.Helper()
 	nc, err := nats.Connect(b.nats.URL())
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.nc = nc
-	h = stream.New(b.cfg, nc, b.source, slog.New(slog.DiscardHandler))
+	h = operatorapi.NewHub(b.cfg, nc, b.source, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(ctx, b.source) }()
@@ -165,7 +165,7 @@ func (b *bundle) hub() (h *stream.Hub, stop func()) {
 	return h, stop
 }
 
-func (b *bundle) join(h *stream.Hub, only string) *stream.Client {
+func (b *bundle) join(h *operatorapi.Hub, only string) *operatorapi.Subscriber {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), waitLimit)
 	defer cancel()
@@ -178,7 +178,7 @@ func (b *bundle) join(h *stream.Hub, only string) *stream.Client {
 }
 
 // changeAndNotify changes operations and sends a notice.
-func (b *bundle) changeAndNotify(h *stream.Hub, ids ...string) {
+func (b *bundle) changeAndNotify(h *operatorapi.Hub, ids ...string) {
 	var transitions []dispatch.Transition
 	for _, id := range ids {
 		b.source.change(id)
@@ -188,7 +188,7 @@ func (b *bundle) changeAndNotify(h *stream.Hub, ids ...string) {
 }
 
 // next returns the next batch of a client, without markers.
-func (b *bundle) next(c *stream.Client) stream.Batch {
+func (b *bundle) next(c *operatorapi.Subscriber) operatorapi.News {
 	b.t.Helper()
 	timer := time.NewTimer(waitLimit)
 	defer timer.Stop()
@@ -204,7 +204,7 @@ func (b *bundle) next(c *stream.Client) stream.Batch {
 	}
 }
 
-func (b *bundle) want(c *stream.Client, want ...string) {
+func (b *bundle) want(c *operatorapi.Subscriber, want ...string) {
 	b.t.Helper()
 	var got []string
 	for len(got) < len(want) {
@@ -220,7 +220,7 @@ func (b *bundle) want(c *stream.Client, want ...string) {
 
 // waitDelivered waits until all clients have received what one client received. The hub sends to one client after the other, and accepts no
 // new client meanwhile.
-func (b *bundle) waitDelivered(h *stream.Hub) {
+func (b *bundle) waitDelivered(h *operatorapi.Hub) {
 	b.t.Helper()
 	b.join(h, "").Leave()
 }
@@ -393,12 +393,12 @@ func TestHub_WorkersChange_ClientReceives(t *testing.T) {
 func TestHub_TooManyClients_AreRejected(t *testing.T) {
 	b := setup(t)
 	h, stop := b.hub()
-	var clients []*stream.Client
+	var clients []*operatorapi.Subscriber
 	for range b.cfg.MaxClients {
 		clients = append(clients, b.join(h, ""))
 	}
-	if _, err := h.Join(t.Context(), ""); !errors.Is(err, stream.ErrFull) {
-		t.Errorf("error %v, want %v", err, stream.ErrFull)
+	if _, err := h.Join(t.Context(), ""); !errors.Is(err, operatorapi.ErrFull) {
+		t.Errorf("error %v, want %v", err, operatorapi.ErrFull)
 	}
 	clients[0].Leave()
 	b.join(h, "")
@@ -411,8 +411,8 @@ func TestHub_TooManyClients_AreRejected(t *testing.T) {
 		}
 	}
 	clients[1].Leave()
-	if _, err := h.Join(t.Context(), ""); !errors.Is(err, stream.ErrStopped) {
-		t.Errorf("error %v, want %v", err, stream.ErrStopped)
+	if _, err := h.Join(t.Context(), ""); !errors.Is(err, operatorapi.ErrStopped) {
+		t.Errorf("error %v, want %v", err, operatorapi.ErrStopped)
 	}
 }
 

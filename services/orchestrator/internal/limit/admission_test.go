@@ -1,4 +1,4 @@
-package admission_test
+package limit_test
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/admission"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 )
 
@@ -33,8 +32,8 @@ func (l *limits) set() *limit.Set {
 	return s
 }
 
-func queue(t event.OperationType, account string) admission.Queue {
-	return admission.Queue{Type: t, GlobalAccount: account, Plan: "azure"}
+func queue(t event.OperationType, account string) limit.Queue {
+	return limit.Queue{Type: t, GlobalAccount: account, Plan: "azure"}
 }
 
 func TestNext_Limits_SelectInTurn(t *testing.T) {
@@ -43,93 +42,93 @@ func TestNext_Limits_SelectInTurn(t *testing.T) {
 	many, one, third := queue(provision, "many"), queue(provision, "one"), queue(provision, "third")
 	for _, c := range []struct {
 		name    string
-		waiting []admission.Waiting
-		running map[admission.Queue]int
+		waiting []limit.Waiting
+		running map[limit.Queue]int
 		limits  limits
 		n       int
-		want    []admission.Turn
+		want    []limit.Turn
 	}{
-		{"nothing waits", nil, map[admission.Queue]int{many: 3}, limits{all: 5}, 10, nil},
-		{"no limit", []admission.Waiting{{many, 1}, {one, 2}}, nil, limits{}, 10, []admission.Turn{{many, 10}, {one, 10}}},
-		{"no room", []admission.Waiting{{many, 1}}, map[admission.Queue]int{one: 5}, limits{all: 5}, 10, nil},
-		{"a limit below what is in progress", []admission.Waiting{{many, 1}}, map[admission.Queue]int{one: 50}, limits{all: 5}, 10, nil},
+		{"nothing waits", nil, map[limit.Queue]int{many: 3}, limits{all: 5}, 10, nil},
+		{"no limit", []limit.Waiting{{many, 1}, {one, 2}}, nil, limits{}, 10, []limit.Turn{{many, 10}, {one, 10}}},
+		{"no room", []limit.Waiting{{many, 1}}, map[limit.Queue]int{one: 5}, limits{all: 5}, 10, nil},
+		{"a limit below what is in progress", []limit.Waiting{{many, 1}}, map[limit.Queue]int{one: 50}, limits{all: 5}, 10, nil},
 		{
 			"the account with the fewest in progress first",
-			[]admission.Waiting{{many, 1}, {one, 2}},
-			map[admission.Queue]int{many: 4},
+			[]limit.Waiting{{many, 1}, {one, 2}},
+			map[limit.Queue]int{many: 4},
 			limits{all: 5},
 			10,
-			[]admission.Turn{{one, 1}},
+			[]limit.Turn{{one, 1}},
 		},
-		{"ties by arrival", []admission.Waiting{{many, 2}, {one, 1}}, nil, limits{all: 3}, 10, []admission.Turn{{one, 2}, {many, 1}}},
-		{"the batch is full", []admission.Waiting{{many, 1}, {one, 2}}, nil, limits{all: 500}, 3, []admission.Turn{{many, 2}, {one, 1}}},
+		{"ties by arrival", []limit.Waiting{{many, 2}, {one, 1}}, nil, limits{all: 3}, 10, []limit.Turn{{one, 2}, {many, 1}}},
+		{"the batch is full", []limit.Waiting{{many, 1}, {one, 2}}, nil, limits{all: 500}, 3, []limit.Turn{{many, 2}, {one, 1}}},
 		{
 			"a weight",
-			[]admission.Waiting{{many, 1}, {one, 2}},
+			[]limit.Waiting{{many, 1}, {one, 2}},
 			nil,
 			limits{all: 8, weights: map[string]float64{"one": 3}},
 			10,
-			[]admission.Turn{{many, 2}, {one, 6}},
+			[]limit.Turn{{many, 2}, {one, 6}},
 		},
 		{
 			"operations of customers before upgrades",
-			[]admission.Waiting{{queue(upgrade, "one"), 1}, {many, 2}},
-			map[admission.Queue]int{many: 3},
+			[]limit.Waiting{{queue(upgrade, "one"), 1}, {many, 2}},
+			map[limit.Queue]int{many: 3},
 			limits{all: 5},
 			10,
-			[]admission.Turn{{many, 2}},
+			[]limit.Turn{{many, 2}},
 		},
 		{
 			"upgrades do not count against operations of customers",
-			[]admission.Waiting{{many, 1}, {one, 2}},
-			map[admission.Queue]int{queue(upgrade, "many"): 3},
+			[]limit.Waiting{{many, 1}, {one, 2}},
+			map[limit.Queue]int{queue(upgrade, "many"): 3},
 			limits{all: 4},
 			10,
-			[]admission.Turn{{many, 1}},
+			[]limit.Turn{{many, 1}},
 		},
 		{
 			"operations without a limit do not count",
-			[]admission.Waiting{{many, 1}, {one, 2}},
-			map[admission.Queue]int{queue(event.Deprovision, "many"): 3, one: 1},
+			[]limit.Waiting{{many, 1}, {one, 2}},
+			map[limit.Queue]int{queue(event.Deprovision, "many"): 3, one: 1},
 			limits{perType: map[event.OperationType]int{provision: 2}},
 			10,
-			[]admission.Turn{{many, 1}},
+			[]limit.Turn{{many, 1}},
 		},
 		{
 			"upgrades get what is left",
-			[]admission.Waiting{{queue(upgrade, "one"), 1}, {many, 2}},
+			[]limit.Waiting{{queue(upgrade, "one"), 1}, {many, 2}},
 			nil,
 			limits{all: 5, perType: map[event.OperationType]int{provision: 2}},
 			10,
-			[]admission.Turn{{many, 2}, {queue(upgrade, "one"), 3}},
+			[]limit.Turn{{many, 2}, {queue(upgrade, "one"), 3}},
 		},
 		{
 			"a full account does not stop others",
-			[]admission.Waiting{{many, 1}, {one, 2}},
-			map[admission.Queue]int{many: 2, one: 2, third: 90},
+			[]limit.Waiting{{many, 1}, {one, 2}},
+			map[limit.Queue]int{many: 2, one: 2, third: 90},
 			limits{all: 100, perAccount: 2},
 			10, nil,
 		},
 		{
 			"all limits need room",
-			[]admission.Waiting{{many, 1}, {one, 2}, {third, 3}},
-			map[admission.Queue]int{many: 2},
+			[]limit.Waiting{{many, 1}, {one, 2}, {third, 3}},
+			map[limit.Queue]int{many: 2},
 			limits{all: 6, perAccount: 2},
 			10,
-			[]admission.Turn{{one, 2}, {third, 2}},
+			[]limit.Turn{{one, 2}, {third, 2}},
 		},
 		{
 			"another queue of an account whose first queue has no room",
-			[]admission.Waiting{{many, 1}, {queue(event.Update, "many"), 2}},
-			map[admission.Queue]int{one: 1},
+			[]limit.Waiting{{many, 1}, {queue(event.Update, "many"), 2}},
+			map[limit.Queue]int{one: 1},
 			limits{all: 3, perType: map[event.OperationType]int{provision: 1}},
 			10,
-			[]admission.Turn{{queue(event.Update, "many"), 2}},
+			[]limit.Turn{{queue(event.Update, "many"), 2}},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, admission.Next(c.waiting, c.running, c.limits.set(), c.n)); diff != "" {
+			if diff := cmp.Diff(c.want, limit.NextTurns(c.waiting, c.running, c.limits.set(), c.n)); diff != "" {
 				t.Errorf("turns (-want +got):\n%s", diff)
 			}
 		})
@@ -142,8 +141,8 @@ func TestPlaceOf_RandomQueues_CountsEarlierTurns(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		set := (&limits{all: 1, weights: map[string]float64{"a": 1 + float64(rng.IntN(3))}}).set()
-		running := map[admission.Queue]int{queue(event.Provision, "a"): rng.IntN(4), queue(event.UpgradeKyma, "b"): 1 + rng.IntN(4)}
-		pending, ahead := map[admission.Queue]int{}, 0
+		running := map[limit.Queue]int{queue(event.Provision, "a"): rng.IntN(4), queue(event.UpgradeKyma, "b"): 1 + rng.IntN(4)}
+		pending, ahead := map[limit.Queue]int{}, 0
 		for _, account := range []string{"a", "b", "c"} {
 			for _, kind := range []event.OperationType{event.Provision, event.UpgradeKyma} {
 				pending[queue(kind, account)] = rng.IntN(5)
@@ -152,19 +151,19 @@ func TestPlaceOf_RandomQueues_CountsEarlierTurns(t *testing.T) {
 		own := queue([]event.OperationType{event.Provision, event.UpgradeKyma}[rng.IntN(2)], "b")
 		pending[own]++
 		ahead = rng.IntN(pending[own])
-		place := admission.PlaceOf(own, ahead, pending, running, set)
+		place := limit.PlaceOf(own, ahead, pending, running, set)
 
 		// Take turns until it is the turn of the operation. Ties go to its account, as if it had arrived first.
 		position := 1
 		for left := ahead; ; position++ {
-			var waiting []admission.Waiting
+			var waiting []limit.Waiting
 			for q, n := range pending {
 				if n > 0 {
 					first := int64(1)
 					if q != own {
 						first = 2
 					}
-					waiting = append(waiting, admission.Waiting{Queue: q, First: first})
+					waiting = append(waiting, limit.Waiting{Queue: q, First: first})
 				}
 			}
 			free := 0
@@ -172,7 +171,7 @@ func TestPlaceOf_RandomQueues_CountsEarlierTurns(t *testing.T) {
 				free += n
 			}
 			set.Limits[0].Operations = free + 1
-			next := admission.Next(waiting, running, set, 1)[0].Queue
+			next := limit.NextTurns(waiting, running, set, 1)[0].Queue
 			if next == own {
 				if left == 0 {
 					break
@@ -191,15 +190,15 @@ func TestPlaceOf_RandomQueues_CountsEarlierTurns(t *testing.T) {
 // The decision with 10,000 accounts must be cheap, because it is made while the admission is locked.
 func BenchmarkNext_ManyAccounts(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	var waiting []admission.Waiting
-	running := map[admission.Queue]int{}
+	var waiting []limit.Waiting
+	running := map[limit.Queue]int{}
 	for i := range 10_000 {
 		q := queue(event.Provision, fmt.Sprint(i))
-		waiting = append(waiting, admission.Waiting{Queue: q, First: rng.Int64()})
+		waiting = append(waiting, limit.Waiting{Queue: q, First: rng.Int64()})
 		running[q] = rng.IntN(3)
 	}
 	set := (&limits{all: 20_000, perAccount: 3}).set()
 	for b.Loop() {
-		admission.Next(waiting, running, set, 200)
+		limit.NextTurns(waiting, running, set, 200)
 	}
 }

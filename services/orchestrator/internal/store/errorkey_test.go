@@ -1,14 +1,13 @@
-package fault_test
+package store
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/fault"
 )
 
-func TestPattern_PartsOfOneOperation_AreLeftOut(t *testing.T) {
+func TestErrorPattern_PartsOfOneOperation_AreLeftOut(t *testing.T) {
 	t.Parallel()
 	op := &event.Operation{
 		ID: "019aa7a0-5e0a-7c1c-9d43-0c5f0a4d3b11", InstanceID: "my-cluster", Runtime: event.Runtime{Name: "prod-demo", ShootName: "c-abcdefg", Region: "westeurope"},
@@ -22,22 +21,22 @@ func TestPattern_PartsOfOneOperation_AreLeftOut(t *testing.T) {
 		"quota: policy refused plan azure":                                                     "quota: policy refused plan azure",
 		"":                                                                                     "",
 	} {
-		if got := fault.Pattern(message, op); got != want {
+		if got := ErrorPattern(message, op); got != want {
 			t.Errorf("%q became %q, want %q", message, got, want)
 		}
 	}
-	if got := fault.Pattern(strings.Repeat("word ", 100_000), nil); len(got) > 300 {
+	if got := ErrorPattern(strings.Repeat("word ", 100_000), nil); len(got) > 300 {
 		t.Errorf("a long message becomes %d bytes", len(got))
 	}
 }
 
-func TestKey_DifferentErrors_HaveDifferentKeys(t *testing.T) {
+func TestErrorKey_DifferentErrors_HaveDifferentKeys(t *testing.T) {
 	t.Parallel()
 	base := event.Error{Component: "edp", Reason: "err_http", Message: "status 503 for 1"}
 	same := base
 	same.Message = "status 503 for 2"
-	if key := fault.Key(&base, nil); key != fault.Key(&same, nil) || len(key) != fault.KeyLength {
-		t.Errorf("similar errors have the keys %q and %q", key, fault.Key(&same, nil))
+	if key := errorKey(&base, nil); key != errorKey(&same, nil) || len(key) != ErrorKeyLength {
+		t.Errorf("similar errors have the keys %q and %q", key, errorKey(&same, nil))
 	}
 	for _, other := range []event.Error{
 		{Component: "avs", Reason: "err_http", Message: "status 503 for 1"},
@@ -45,20 +44,20 @@ func TestKey_DifferentErrors_HaveDifferentKeys(t *testing.T) {
 		{Component: "edp", Reason: "err_http", Message: "status 500 for 1"},
 		{Component: "edp", Reason: "err_http", Message: "gone"},
 	} {
-		if fault.Key(&other, nil) == fault.Key(&base, nil) {
+		if errorKey(&other, nil) == errorKey(&base, nil) {
 			t.Errorf("%+v has the key of %+v", other, base)
 		}
 	}
-	if key := fault.Key(nil, nil); key != "" {
+	if key := errorKey(nil, nil); key != "" {
 		t.Errorf("no error has the key %q", key)
 	}
 }
 
-func FuzzPattern(f *testing.F) {
+func FuzzErrorPattern(f *testing.F) {
 	f.Add("POST /a/1: status 503", "name-1")
 	f.Fuzz(func(t *testing.T, message, name string) {
 		op := &event.Operation{InstanceID: name}
-		if got := fault.Pattern(message, op); len(got) > 300 {
+		if got := ErrorPattern(message, op); len(got) > 300 {
 			t.Errorf("%d bytes", len(got))
 		}
 	})

@@ -1,4 +1,4 @@
-package retention_test
+package timer_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/orchestrator/internal/retention"
+	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 )
 
 const day = 24 * time.Hour
@@ -71,7 +71,7 @@ func TestRetention_LongRound_PausesNineTimesAsLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		p := &slowStore{live: 1000, old: 1}
-		r, err := retention.New(retention.Config{Every: time.Hour, Keep: 90 * day, KeepArchived: 700 * day}, p, registry, time.Now, slog.New(slog.DiscardHandler))
+		r, err := timer.NewRetention(timer.RetentionConfig{Every: time.Hour, Keep: 90 * day, KeepArchived: 700 * day}, p, registry, time.Now, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
