@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
@@ -45,17 +44,8 @@ func TestRequest_DeprovisioningPreempts_AdmitsTheNextOne(t *testing.T) {
 // waitForRetry answers the current command of an operation with a retry result.
 func (b *bundle) waitForRetry(o *orchestrator, id string) {
 	b.t.Helper()
-	cursor := b.row(id).Cursor
-	r := event.StepRetry{RetryAfter: 60, Result: event.Result{
-		OperationID: id, Cursor: cursor, Stage: "create", Step: "One", Worker: event.Worker{Name: "alpha", Version: "1.0.0"}, StartedAt: epoch, FinishedAt: epoch,
-	}}
-	e, err := bus.New(event.TypeStepRetry, event.DispatchID(id, cursor, 1), event.WorkerSource("alpha"), id, epoch, &r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject("alpha", "One"), Event: e}); err != nil {
-		b.t.Fatal(err)
-	}
+	r := result(id, b.row(id).Cursor)
+	b.publishResult("alpha", event.TypeStepRetry, r, &event.StepRetry{RetryAfter: 60, Result: r})
 	b.fold(o, 1)
 	if !b.row(id).Waiting() {
 		b.t.Fatalf("operation %s does not wait", id)
@@ -106,22 +96,17 @@ func (b *bundle) free() {
 	b.exec(`UPDATE orchestrator.instances SET running = NULL`)
 }
 
-// of returns an operation of a global account.
-func of(account, instance string, t event.OperationType) event.Operation {
-	return event.Operation{Type: t, InstanceID: instance, Context: event.Context{GlobalAccountID: account}}
-}
-
 func TestAdmit_SeveralAccounts_TakeTurns(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.limit(event.Update, 2)
 	var operations []event.Operation
 	for i := range 6 {
-		operations = append(operations, of("many", "many-"+strconv.Itoa(i), event.Update))
+		operations = append(operations, tenant(event.Update, "many", "many-"+strconv.Itoa(i)))
 	}
 	many := b.requestAll(o, operations...)
 	o.admitWoken(t)
-	one := b.requestAll(o, of("one", "one", event.Update))[0]
+	one := b.requestAll(o, tenant(event.Update, "one", "one"))[0]
 	o.admitWoken(t)
 	b.states(map[string]event.OperationState{many[1]: event.InProgress, many[2]: event.Pending, one: event.Pending})
 	for _, step := range []string{"One", "Two"} {
@@ -138,7 +123,7 @@ func TestAdmit_UnreadableOperation_DoesNotStopOthers(t *testing.T) {
 	b.busy("i-1", "i-2", "i-3")
 	ids := b.request(o, "i-1", "i-2", "i-3")
 	b.free()
-	b.exec(`UPDATE orchestrator.requests SET definition = 'unknown' WHERE operation_id = $1`, ids[0])
+	b.breakDefinition(ids[0])
 	o.limit(event.Update, 1)
 	require.NoError(t, o.Admit(t.Context()))
 	b.states(map[string]event.OperationState{ids[0]: event.Pending, ids[1]: event.InProgress, ids[2]: event.Pending})
@@ -150,7 +135,7 @@ func TestAdmit_MoreThanABatch_StartsAll(t *testing.T) {
 	// More operations than a transaction starts, in more queues than the first one reads.
 	var operations []event.Operation
 	for i := range window + 50 {
-		operations = append(operations, of(strconv.Itoa(i), "i-"+strconv.Itoa(i), event.Update))
+		operations = append(operations, tenant(event.Update, strconv.Itoa(i), "i-"+strconv.Itoa(i)))
 		b.busy(operations[i].InstanceID)
 	}
 	b.requestAll(o, operations[:window]...)

@@ -54,7 +54,7 @@ func TestRunBatch_UnreadableDefinition_FailsOnlyItsOperation(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	ids := b.request(o, "i-1", "i-2")
-	b.exec(`UPDATE orchestrator.requests SET definition = 'gone' WHERE operation_id = $1`, ids[0])
+	b.breakDefinition(ids[0])
 	batches, ordered, members := b.order(batch.Order{Action: batch.Skip, Step: "One"}, store.Filter{})
 	require.NoError(t, o.RunBatch(t.Context(), ordered, members, epoch))
 	results, _, err := batches.Members(t.Context(), ordered.ID, store.BatchMemberFilter{Limit: 10})

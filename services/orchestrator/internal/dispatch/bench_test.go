@@ -28,13 +28,11 @@ func BenchmarkStep(b *testing.B) {
 	for b.Loop() {
 		w := &work{row: row, process: p, decide: engine.Apply}
 		require.NoError(b, w.apply(result, epoch))
-		if _, err := d.command(w); err != nil {
-			b.Fatal(err)
-		}
+		_, err := d.command(w)
+		require.NoError(b, err)
 		for i := range w.effects.Facts {
-			if _, err := d.fact(w, &w.effects.Facts[i]); err != nil {
-				b.Fatal(err)
-			}
+			_, err := d.fact(w, &w.effects.Facts[i])
+			require.NoError(b, err)
 		}
 	}
 }

@@ -10,11 +10,12 @@ import (
 )
 
 func TestResult_InvalidDetailsForDatabase_FailsOnlyItsStep(t *testing.T) {
-	for _, c := range []struct{ name, details string }{
-		{"half of a surrogate pair", `{"name":"\ud800"}`},
-		{"the character U+0000", `{"name":"a\u0000b"}`},
-		{"a number without end", `{"n":1e200000}`},
-		{"broken UTF-8", "{\"name\":\"\xff\"}"},
+	for _, c := range []struct{ name, details, want string }{
+		{"half of a surrogate pair", `{"name":"\ud800"}`, "details"},
+		{"the character U+0000", `{"name":"a\u0000b"}`, "details"},
+		{"a number without end", `{"n":1e200000}`, "details"},
+		{"broken UTF-8", "{\"name\":\"\xff\"}", "details"},
+		{"more than fits once stored", string(numbers), "of them from alpha"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := setup(t)
@@ -24,8 +25,8 @@ func TestResult_InvalidDetailsForDatabase_FailsOnlyItsStep(t *testing.T) {
 			b.answer(ids[1], b.row(ids[1]).Cursor, nil)
 			b.fold(o, 2)
 			bad := b.row(ids[0])
-			if bad.Status != event.Failed || bad.Error == nil || bad.Error.Reason != "err_keb_details" || !strings.Contains(bad.Error.Message, "details") {
-				t.Errorf("the operation is %s with error %+v, want failed for its details", bad.Status, bad.Error)
+			if bad.Status != event.Failed || bad.Error == nil || bad.Error.Reason != "err_keb_details" || !strings.Contains(bad.Error.Message, c.want) || len(bad.Details) > 0 {
+				t.Errorf("the operation is %s with error %+v, want failed with %q", bad.Status, bad.Error, c.want)
 			}
 			if got := b.row(ids[1]).Step; got != 1 {
 				t.Errorf("the other operation is at step %d, want 1", got)

@@ -71,9 +71,7 @@ func killed(t *testing.T, batch []*bus.Delivery, do func() error) {
 			require.NoError(t, d.Nak(0))
 		}
 	}()
-	if err := do(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, do())
 }
 
 func (b *bundle) factsAfter(id string) (after *int64) {

@@ -13,7 +13,6 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
 )
 
@@ -67,20 +66,12 @@ func startLoop(t *testing.T) *loop {
 // answerNow answers the command in flight; without an error the step succeeds.
 func (l *loop) answerNow(failure *event.Error) {
 	l.t.Helper()
-	row := l.row(l.id)
-	worker, command := engine.Command(l.set[event.UpgradeCluster], &row.State)
-	result := event.Result{
-		OperationID: l.id, Cursor: command.Cursor, Stage: command.Stage, Step: command.Step, Worker: event.Worker{Name: worker, Version: "1.0.0"},
-		StartedAt: l.clock.Now(), FinishedAt: l.clock.Now(),
-	}
-	var data any = &event.StepSucceeded{Result: result}
-	kind := event.TypeStepSucceeded
+	r := l.current(l.id)
+	e := l.resultEvent(event.TypeStepSucceeded, r, &event.StepSucceeded{Result: r})
 	if failure != nil {
-		kind, data = event.TypeStepRetry, &event.StepRetry{Result: result, Error: failure}
+		e = l.resultEvent(event.TypeStepRetry, r, &event.StepRetry{Result: r, Error: failure})
 	}
-	e, err := bus.New(kind, event.DispatchID(l.id, command.Cursor, 1), event.WorkerSource(worker), l.id, l.clock.Now(), data)
-	require.NoError(l.t, err)
-	require.NoError(l.t, l.Results(l.t.Context(), []Delivery{parcel{e, event.ResultSubject(worker, command.Step)}}))
+	require.NoError(l.t, l.Results(l.t.Context(), []Delivery{parcel{e, event.ResultSubject(r.Worker.Name, r.Step)}}))
 }
 
 // stored returns the number of rows of the history and their size.
@@ -151,17 +142,8 @@ func TestFoldHistories_LoopOfADay_FitsIntoAHundredRows(t *testing.T) {
 // retryNow publishes a retry for the command in flight.
 func (b *bundle) retryNow(id string) {
 	b.t.Helper()
-	row := b.row(id)
-	worker, command := engine.Command(b.set[row.Operation.Type], &row.State)
-	e, err := bus.New(event.TypeStepRetry, event.DispatchID(id, command.Cursor, 1), event.WorkerSource(worker), id, b.clock.Now(), &event.StepRetry{
-		Result: event.Result{
-			OperationID: id, Cursor: command.Cursor, Stage: command.Stage, Step: command.Step, Worker: event.Worker{Name: worker, Version: "1.0.0"},
-			StartedAt: b.clock.Now(), FinishedAt: b.clock.Now(),
-		},
-		Error: &event.Error{Component: "ext", Reason: "down", Message: "not yet"},
-	})
-	require.NoError(b.t, err)
-	require.NoError(b.t, b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject(worker, command.Step), Event: e}))
+	r := b.current(id)
+	b.publishResult(r.Worker.Name, event.TypeStepRetry, r, &event.StepRetry{Result: r, Error: &event.Error{Component: "ext", Reason: "down", Message: "not yet"}})
 }
 
 // again continues an operation after a retry, and runs the end of a sweep.

@@ -7,24 +7,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 )
 
 // forge publishes a result as publisher, which was not asked; named is the worker in the result.
 func (b *bundle) forge(publisher, named, id string, cursor int64) {
 	b.t.Helper()
-	r := event.StepSucceeded{Result: event.Result{
-		OperationID: id, Cursor: cursor, Stage: "change", Step: "One", Worker: event.Worker{Name: named}, Details: json.RawMessage(`{"forged":true}`),
-		StartedAt: epoch, FinishedAt: epoch,
-	}}
-	e, err := bus.New(event.TypeStepSucceeded, event.DispatchID(id, cursor, 1), event.WorkerSource(named), id, epoch, &r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject(publisher, "One"), Event: e}); err != nil {
-		b.t.Fatal(err)
-	}
+	r := result(id, cursor)
+	r.Worker, r.Details = event.Worker{Name: named}, json.RawMessage(`{"forged":true}`)
+	b.publishResult(publisher, event.TypeStepSucceeded, r, &event.StepSucceeded{Result: r})
 }
 
 func TestResult_OtherWorker_IsDropped(t *testing.T) {

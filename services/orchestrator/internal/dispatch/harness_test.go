@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
 	"github.com/jmoiron/sqlx"
 	"github.com/nats-io/nats.go"
@@ -25,6 +26,7 @@ import (
 	"github.com/kyma-project/keb/libs/postgres/pgtest"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -127,9 +129,7 @@ func (b *bundle) listen(subject string, see func(m *nats.Msg)) {
 		defer b.mu.Unlock()
 		see(m)
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = sub.Unsubscribe() })
 }
 
@@ -229,17 +229,13 @@ type orchestrator struct {
 func (b *bundle) orchestrator() *orchestrator {
 	b.t.Helper()
 	definitions, err := overlay.NewDefinitions(b.t.Context(), b.store, b.set, epoch)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	f := &faultyBus{Bus: b.bus}
 	d, err := New(Config{}, Deps{
 		Store: Postgres{Store: b.store}, Publisher: f, Definitions: definitions, Workers: workers(true), Purger: NewPurger(emptyMemory{}, testkit.Logger(b.t)),
 		Backlog: b.bus, Log: testkit.Logger(b.t), Metrics: NewMetrics(prometheus.NewRegistry()), Now: b.clock.Now, Wake: func(time.Time) {},
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return &orchestrator{Dispatcher: d, bus: f}
 }
 
@@ -280,42 +276,59 @@ func (b *bundle) publishRequests(operations ...event.Operation) []string {
 	for i, op := range operations {
 		op.ID, op.Plan = uuid.Must(uuid.NewV7()).String(), event.Plan{ID: "p", Name: "p"}
 		e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, epoch, event.OperationRequested{Operation: op, RequestedAt: epoch})
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, err)
 		ids[i], messages[i] = op.ID, bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}
 	}
-	if err := b.bus.Publish(b.t.Context(), messages...); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.bus.Publish(b.t.Context(), messages...))
 	return ids
+}
+
+// result returns a result of alpha for a command of the step One.
+func result(id string, cursor int64) event.Result {
+	return event.Result{
+		OperationID: id, Cursor: cursor, Stage: "change", Step: "One", Worker: event.Worker{Name: "alpha", Version: "1.0.0"}, StartedAt: epoch, FinishedAt: epoch,
+	}
+}
+
+// current returns a result for the command in flight.
+func (b *bundle) current(id string) event.Result {
+	b.t.Helper()
+	row := b.row(id)
+	worker, command := engine.Command(b.set[row.Operation.Type], &row.State)
+	return event.Result{
+		OperationID: id, Cursor: command.Cursor, Stage: command.Stage, Step: command.Step, Worker: event.Worker{Name: worker, Version: "1.0.0"},
+		StartedAt: b.clock.Now(), FinishedAt: b.clock.Now(),
+	}
+}
+
+func (b *bundle) resultEvent(kind event.Type, r event.Result, data any) cloudevents.Event {
+	b.t.Helper()
+	e, err := bus.New(kind, event.DispatchID(r.OperationID, r.Cursor, 1), event.WorkerSource(r.Worker.Name), r.OperationID, r.FinishedAt, data)
+	require.NoError(b.t, err)
+	return e
+}
+
+// publishResult publishes a result. The message has no id, so that a test can send duplicates.
+func (b *bundle) publishResult(publisher string, kind event.Type, r event.Result, data any) {
+	b.t.Helper()
+	m := bus.Message{Subject: event.ResultSubject(publisher, r.Step), Event: b.resultEvent(kind, r, data)}
+	require.NoError(b.t, b.bus.Publish(b.t.Context(), m))
 }
 
 // answer publishes a success for the command with a cursor; change may modify it.
 func (b *bundle) answer(id string, cursor int64, change func(r *event.StepSucceeded)) {
 	b.t.Helper()
-	r := event.StepSucceeded{Result: event.Result{
-		OperationID: id, Cursor: cursor, Stage: "change", Step: "One", Worker: event.Worker{Name: "alpha", Version: "1.0.0"}, StartedAt: epoch, FinishedAt: epoch,
-	}}
+	r := event.StepSucceeded{Result: result(id, cursor)}
 	if change != nil {
 		change(&r)
 	}
-	e, err := bus.New(event.TypeStepSucceeded, event.DispatchID(id, cursor, 1), event.WorkerSource("alpha"), id, epoch, &r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	// The message has no id, so that a test can send duplicates.
-	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject("alpha", "One"), Event: e}); err != nil {
-		b.t.Fatal(err)
-	}
+	b.publishResult("alpha", event.TypeStepSucceeded, result(id, cursor), &r)
 }
 
 // fold passes the next n results to the orchestrator as one batch.
 func (b *bundle) fold(o *orchestrator, n int) {
 	b.t.Helper()
-	if err := o.Results(b.t.Context(), b.take(b.results, n)); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, o.Results(b.t.Context(), b.take(b.results, n)))
 }
 
 func (b *bundle) row(id string) *store.Row {
@@ -329,17 +342,14 @@ func (b *bundle) row(id string) *store.Row {
 
 func (b *bundle) exec(query string, args ...any) {
 	b.t.Helper()
-	if _, err := b.db.Exec(query, args...); err != nil {
-		b.t.Fatal(err)
-	}
+	_, err := b.db.Exec(query, args...)
+	require.NoError(b.t, err)
 }
 
 func (b *bundle) history(id string) []string {
 	b.t.Helper()
 	var lines []string
-	if err := b.db.Select(&lines, `SELECT step || ' ' || kind FROM orchestrator.history WHERE operation_id = $1 ORDER BY cursor`, id); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.db.Select(&lines, `SELECT step || ' ' || kind FROM orchestrator.history WHERE operation_id = $1 ORDER BY cursor`, id))
 	return lines
 }
 
@@ -359,9 +369,7 @@ func (b *bundle) inStream(s event.Stream, want uint64) {
 	b.t.Helper()
 	ok := func() bool {
 		stream, err := b.bus.JetStream().Stream(b.t.Context(), string(s))
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, err)
 		return stream.CachedInfo().State.Msgs == want
 	}
 	testkit.Eventually(b.t, patience, fmt.Sprintf("stream %s holds %d messages", s, want), ok)

@@ -135,7 +135,7 @@ func TestHold_ResultOfEarlierStep_HoldsTheNextOne(t *testing.T) {
 		require.NoError(t, err)
 		_, err = one.AfterStart(t.Context(), epoch, noneHeld)
 		require.NoError(t, err)
-		_, _, err = one.AfterLoss(t.Context(), b.clock.Now(), false, func(string, string) bool { return false })
+		_, _, err = one.AfterLoss(t.Context(), b.clock.Now(), false, noneHeld)
 		require.NoError(t, err)
 		require.NoError(t, one.ReleaseHeld(t.Context()))
 	}

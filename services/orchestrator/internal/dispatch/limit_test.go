@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -165,7 +166,7 @@ func TestLimit_Turns_GlobalAccountsAndTypes(t *testing.T) {
 	var order []string
 	next := func() {
 		b.grant(o)
-		running := b.inFlight(slices.Collect(keysOfMap(name)))
+		running := b.inFlight(slices.Collect(maps.Keys(name)))
 		if len(running) != 1 {
 			t.Fatalf("%d commands are in flight, want 1", len(running))
 		}
@@ -199,16 +200,6 @@ func TestLimit_Turns_GlobalAccountsAndTypes(t *testing.T) {
 	}
 	if count("u", upgrades) != len(upgrades) || count("u", customers) > 0 {
 		t.Errorf("upgrades are not last: %v", order)
-	}
-}
-
-func keysOfMap(m map[string]string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
 	}
 }
 
@@ -319,9 +310,8 @@ func TestLimit_OutageAfterTheGrant_SendsTheCommandInItsSlot(t *testing.T) {
 		t.Errorf("%d commands are sent, want 1", n)
 	}
 	b.clock.Advance(2 * time.Minute) // no answer
-	if _, err := o.Due(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.Due(t.Context())
+	require.NoError(t, err)
 	if row := b.row(running[0]); row.Dispatch != 2 || len(row.Granted) != 1 {
 		t.Errorf("dispatch %d, counts in %v, want the command sent again in its slot", row.Dispatch, row.Granted)
 	}
@@ -365,52 +355,13 @@ func TestLimit_Deadline_EndsTheWait(t *testing.T) {
 		waiting = ids[1]
 	}
 	b.clock.Advance(time.Hour)
-	if _, err := o.Due(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.Due(t.Context())
+	require.NoError(t, err)
 	row := b.row(waiting)
 	if row.Status != event.Failed || !strings.Contains(row.Error.Message, "has waited for the limit alpha") {
 		t.Errorf("the operation is %s: %+v", row.Status, row.Error)
 	}
 	if err := o.Act(t.Context(), waiting, engine.Cancel{Reason: "late"}); err == nil {
 		t.Error("an ended operation is cancelled")
-	}
-}
-
-// Ten thousand commands wait, each of another global account.
-func TestLimit_LongQueue_IsCheap(t *testing.T) {
-	b := setup(t)
-	o := b.orchestrator()
-	b.limits("limits: [{name: alpha, scope: {worker: alpha}, commands: 5}]", o)
-	id := b.request(o, "i-1")[0]
-	b.exec(`
-INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
-    dispatch, stage_memory, started_at, deadline, due_at, first_tried_at, queue, limited_since)
-SELECT gen_random_uuid(), type, 'x-' || n, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
-    dispatch, stage_memory, started_at, deadline, due_at, first_tried_at, queue, limited_since
-FROM orchestrator.operations, generate_series(1, 9999) AS n WHERE id = $1`, id)
-	b.exec(`
-INSERT INTO orchestrator.requests (operation_id, body, definition)
-SELECT o.id, jsonb_set(jsonb_set(r.body, '{context,globalAccountId}', to_jsonb('ga-' || o.instance_id)), '{id}', to_jsonb(o.id::text)), r.definition
-FROM orchestrator.operations o, orchestrator.requests r WHERE r.operation_id = $1 AND o.id <> $1`, id)
-	b.exec(`ANALYZE orchestrator.operations, orchestrator.requests`)
-	start := time.Now()
-	b.grant(o)
-	t.Logf("the first round takes %s", time.Since(start).Round(time.Millisecond))
-	const rounds = 20
-	var took time.Duration
-	for range rounds {
-		b.exec(`UPDATE orchestrator.operations SET execute_before = NULL, granted = NULL, state = 'succeeded' WHERE id =
-			(SELECT id FROM orchestrator.operations WHERE granted IS NOT NULL LIMIT 1)`)
-		o.granter.add(false, "alpha")
-		start := time.Now()
-		b.grant(o)
-		took += time.Since(start)
-	}
-	t.Logf("a round with 10,000 waiting takes %s", (took / rounds).Round(time.Microsecond))
-	inUse, waiting, err := b.store.CommandUse(t.Context())
-	require.NoError(t, err)
-	if inUse["alpha"] != 5 || waiting["alpha"] != 10_000-5-rounds {
-		t.Errorf("%d in use, %d waiting", inUse["alpha"], waiting["alpha"])
 	}
 }

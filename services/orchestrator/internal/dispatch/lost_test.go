@@ -6,7 +6,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,11 +28,7 @@ func inFlight(t *testing.T, n int) (*bundle, *orchestrator, []string) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.dueBatch = 3
-	instances := make([]string, n)
-	for i := range instances {
-		instances[i] = "i-" + strconv.Itoa(i)
-	}
-	ids := b.request(o, instances...)
+	ids := b.request(o, instances(n)...)
 	b.recreateCommands()
 	b.clock.Advance(10 * time.Second)
 	return b, o, ids
@@ -42,12 +37,8 @@ func inFlight(t *testing.T, n int) (*bundle, *orchestrator, []string) {
 // recreateCommands deletes the stream of commands and creates it again.
 func (b *bundle) recreateCommands() {
 	b.t.Helper()
-	if err := b.bus.JetStream().DeleteStream(b.t.Context(), string(event.StreamCommands)); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.bus.EnsureStreams(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.bus.JetStream().DeleteStream(b.t.Context(), string(event.StreamCommands)))
+	require.NoError(b.t, b.bus.EnsureStreams(b.t.Context()))
 }
 
 func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
@@ -62,9 +53,8 @@ func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
 	defer cancel()
 	tx, err := b.db.BeginTxx(ctx, nil)
 	require.NoError(t, err)
-	if _, err := tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, ids[4]); err != nil {
-		t.Fatal(err)
-	}
+	_, err = tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, ids[4])
+	require.NoError(t, err)
 	sent := make([]int, 2)
 	var racing sync.WaitGroup
 	for i, one := range []*orchestrator{o, other} {
@@ -196,9 +186,7 @@ func (t unsureTx) Commit() error {
 func (b *bundle) loseAnswer(o *orchestrator) *unsureDB {
 	b.t.Helper()
 	address, err := url.Parse(b.url)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	settings := address.Query()
 	settings.Set("binary_parameters", "yes") // as in package postgres
 	address.RawQuery = settings.Encode()

@@ -17,9 +17,8 @@ func TestRequests_EarlierOneRedelivered_LaterOneWaits(t *testing.T) {
 	// Another transaction locks the row for a while.
 	tx, err := b.db.BeginTxx(t.Context(), nil)
 	require.NoError(t, err)
-	if _, err := tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, running); err != nil {
-		t.Fatal(err)
-	}
+	_, err = tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, running)
+	require.NoError(t, err)
 	ids := b.requestAll(o,
 		event.Operation{Type: event.Deprovision, InstanceID: "i-1", Temporary: true}, event.Operation{Type: event.Update, InstanceID: "i-1"},
 		event.Operation{Type: event.Update, InstanceID: "i-2"})

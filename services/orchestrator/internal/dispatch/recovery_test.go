@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -106,11 +105,7 @@ func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 func TestResult_TwoOrchestratorsFoldIt_OneIsApplied(t *testing.T) {
 	b := setup(t)
 	orchestrators := []*orchestrator{b.orchestrator(), b.orchestrator()}
-	instances := make([]string, 40)
-	for i := range instances {
-		instances[i] = "i-" + strings.Repeat("x", i)
-	}
-	ids := b.request(orchestrators[0], instances...)
+	ids := b.request(orchestrators[0], instances(40)...)
 	for range 2 {
 		for _, id := range ids {
 			b.answer(id, b.row(id).AwaitedCursor(), nil)

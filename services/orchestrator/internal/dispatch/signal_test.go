@@ -29,22 +29,9 @@ func signalOf(key, id string) event.Signal {
 // awaits publishes the result of the command in flight, which waits for an event, and passes it to the orchestrator.
 func (b *bundle) awaits(o *orchestrator, id, key string) {
 	b.t.Helper()
-	b.answerAwaiting(id, key)
+	r := result(id, b.row(id).AwaitedCursor())
+	b.publishResult("alpha", event.TypeStepRetry, r, event.StepRetry{Result: r, RetryAfter: 60, Event: &event.AwaitedEvent{Key: key}})
 	b.fold(o, 1)
-}
-
-func (b *bundle) answerAwaiting(id, key string) {
-	b.t.Helper()
-	cursor := b.row(id).AwaitedCursor()
-	r := event.StepRetry{
-		Result: event.Result{
-			OperationID: id, Cursor: cursor, Stage: "change", Step: "One", Worker: event.Worker{Name: "alpha"}, StartedAt: epoch, FinishedAt: epoch,
-		},
-		RetryAfter: 60, Event: &event.AwaitedEvent{Key: key},
-	}
-	e, err := bus.New(event.TypeStepRetry, event.DispatchID(id, cursor, 1), event.WorkerSource("alpha"), id, epoch, r)
-	require.NoError(b.t, err)
-	require.NoError(b.t, b.bus.Publish(b.t.Context(), bus.Message{Subject: event.ResultSubject("alpha", "One"), Event: e}))
 }
 
 // commandEvent returns the id of the event in the command in flight; "-" if none is in flight.

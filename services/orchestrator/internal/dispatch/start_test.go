@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -218,13 +217,9 @@ func TestAfterStart_ManyCommands_ArePublishedInPages(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	o.bus.set(commandsOnly, false)
-	instances := make([]string, 8)
-	for i := range instances {
-		instances[i] = "i-" + strconv.Itoa(i)
-	}
-	ids := b.request(o, instances...)
+	ids := b.request(o, instances(8)...)
 	// An unreadable row must not block the others.
-	b.exec(`UPDATE orchestrator.requests SET definition = 'unknown' WHERE operation_id = $1`, ids[4])
+	b.breakDefinition(ids[4])
 	started := b.orchestrator()
 	started.dueBatch = 3
 	taken := 0

@@ -85,9 +85,8 @@ func TestCommand_TooLargeInStoredRow_FailsOnlyItsOperation(t *testing.T) {
 func (b *bundle) finishDeprovisioning(id string) {
 	b.t.Helper()
 	o := b.orchestrator()
-	if _, err := o.AfterStart(b.t.Context(), time.Time{}, noneHeld); err != nil {
-		b.t.Fatal(err)
-	}
+	_, err := o.AfterStart(b.t.Context(), time.Time{}, noneHeld)
+	require.NoError(b.t, err)
 	b.published(id, b.row(id).Cursor, 2)
 	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.Stage = "remove" })
 	b.fold(o, 1)
@@ -123,22 +122,6 @@ func TestRequest_TooLargeOnceStored_CanBeDeprovisioned(t *testing.T) {
 	removal := b.requestAll(o, event.Operation{Type: event.Deprovision, InstanceID: "i-1", Parameters: numbers})[0]
 	b.published(removal, b.row(removal).Cursor, 1)
 	b.finishDeprovisioning(removal)
-}
-
-func TestDetails_TooLargeOnceStored_FailTheStep(t *testing.T) {
-	b := setup(t)
-	o := b.orchestrator()
-	ids := b.request(o, "i-1", "i-2")
-	b.answer(ids[0], b.row(ids[0]).Cursor, func(r *event.StepSucceeded) { r.Details = numbers })
-	b.answer(ids[1], b.row(ids[1]).Cursor, nil)
-	b.fold(o, 2)
-	row := b.row(ids[0])
-	if row.Status != event.Failed || row.Error.Reason != "err_keb_details" || !strings.Contains(row.Error.Message, "alpha") || len(row.Details) > 0 {
-		t.Errorf("the operation is %s with error %+v and %d bytes of saved data", row.Status, row.Error, len(row.Details))
-	}
-	if got := b.row(ids[1]).Step; got != 1 {
-		t.Errorf("the other operation is at step %d, want 1", got)
-	}
 }
 
 // event.StoredSize must never be less than what Postgres writes.

@@ -188,18 +188,12 @@ func (b *bundle) intake(o *orchestrator, parent string) *store.Row {
 	b.t.Helper()
 	op := event.Operation{ID: uuid.Must(uuid.NewV7()).String(), Type: event.Update, InstanceID: uuid.NewString(), Plan: event.Plan{ID: "p", Name: "p"}}
 	e, err := bus.New(event.TypeOperationRequested, op.ID, event.SourceBroker, op.ID, epoch, event.OperationRequested{Operation: op, RequestedAt: epoch})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	if parent != "" {
 		e.SetExtension(bus.TraceParent, parent)
 	}
-	if err := b.bus.Publish(b.t.Context(), bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := o.Requests(b.t.Context(), b.take(b.requests, 1)); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.bus.Publish(b.t.Context(), bus.Message{Subject: event.RequestSubject(op.Type), ID: op.ID, Event: e}))
+	require.NoError(b.t, o.Requests(b.t.Context(), b.take(b.requests, 1)))
 	return b.row(op.ID)
 }
 

@@ -5,20 +5,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 )
 
 // breakDefinition gives an operation a definition that does not exist, as after a downgrade.
 func (b *bundle) breakDefinition(id string) {
 	b.t.Helper()
-	if _, err := b.db.Exec(`UPDATE orchestrator.requests SET definition = 'gone' WHERE operation_id = $1`, id); err != nil {
-		b.t.Fatal(err)
-	}
+	b.exec(`UPDATE orchestrator.requests SET definition = 'gone' WHERE operation_id = $1`, id)
 }
 
 func TestResults_UnreadableRow_FailsOnlyItsMessage(t *testing.T) {
@@ -50,20 +46,16 @@ func TestResults_DatabaseDiskFull_AreRedelivered(t *testing.T) {
 	b := setup(t)
 	o := b.orchestrator()
 	ids := b.request(o, "i-1", "i-2")
-	if _, err := b.db.Exec(`
+	b.exec(`
 CREATE FUNCTION orchestrator.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END $$;
-CREATE TRIGGER full_disk BEFORE INSERT ON orchestrator.history EXECUTE FUNCTION orchestrator.full()`); err != nil {
-		t.Fatal(err)
-	}
+CREATE TRIGGER full_disk BEFORE INSERT ON orchestrator.history EXECUTE FUNCTION orchestrator.full()`)
 	for _, id := range ids {
 		b.answer(id, b.row(id).AwaitedCursor(), nil)
 	}
 	b.fold(o, len(ids))
 	b.inStream(event.StreamDead, 0)
 	b.inStream(event.StreamResults, uint64(len(ids)))
-	if _, err := b.db.Exec(`DROP TRIGGER full_disk ON orchestrator.history`); err != nil {
-		t.Fatal(err)
-	}
+	b.exec(`DROP TRIGGER full_disk ON orchestrator.history`)
 	b.fold(o, len(ids))
 	for _, id := range ids {
 		if got := b.row(id).Step; got != 1 {
@@ -79,52 +71,24 @@ func TestDue_UnreadableRow_OthersAreHandled(t *testing.T) {
 	// The unreadable rows are found first.
 	for i, id := range ids[:2] {
 		b.breakDefinition(id)
-		if _, err := b.db.Exec(`UPDATE orchestrator.operations SET execute_before = $1 WHERE id = $2`, epoch.Add(time.Duration(i)*time.Second), id); err != nil {
-			t.Fatal(err)
-		}
+		b.exec(`UPDATE orchestrator.operations SET execute_before = $1 WHERE id = $2`, epoch.Add(time.Duration(i)*time.Second), id)
 	}
 	o := b.orchestrator()
 	b.clock.Advance(time.Minute)
-	if _, err := o.Due(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := o.Due(t.Context())
+	require.NoError(t, err)
 	for i, want := range []int{1, 1, 2, 2} {
 		if got := b.row(ids[i]).Dispatch; got != want {
 			t.Errorf("operation %d was sent %d times, want %d", i, got, want)
 		}
 	}
 	// The same for operations that wait for a time.
-	if _, err := b.db.Exec(`UPDATE orchestrator.operations SET execute_before = NULL, due_at = $1`, epoch); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := o.Due(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	b.exec(`UPDATE orchestrator.operations SET execute_before = NULL, due_at = $1`, epoch)
+	_, err = o.Due(t.Context())
+	require.NoError(t, err)
 	for i, want := range []bool{true, true, false, false} {
 		if got := b.row(ids[i]).Waiting(); got != want {
 			t.Errorf("operation %d waits: %t, want %t", i, got, want)
 		}
-	}
-}
-
-func TestAdmit_UnreadableRow_OthersStart(t *testing.T) {
-	b := setup(t)
-	o := b.orchestrator()
-	first := b.request(o, "i-1", "i-2")
-	waiting := b.request(o, "i-1", "i-2")
-	b.breakDefinition(waiting[0])
-	for _, id := range first {
-		require.NoError(t, o.Act(t.Context(), id, engine.SkipStep{Step: "One", By: "me"}))
-		if err := o.Act(t.Context(), id, engine.SkipStep{Step: "Two", By: "me"}); err != nil {
-			t.Logf("the operation with the unreadable row did not start: %v", err)
-		}
-	}
-	require.NoError(t, b.orchestrator().Admit(t.Context()))
-	var states []string
-	for _, id := range waiting {
-		states = append(states, string(b.row(id).Status))
-	}
-	if diff := cmp.Diff([]string{"pending", "in progress"}, states); diff != "" {
-		t.Errorf("states (-want +got):\n%s", diff)
 	}
 }

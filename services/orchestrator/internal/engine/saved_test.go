@@ -3,7 +3,6 @@ package engine_test
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -80,54 +79,4 @@ func TestSavedAround_EarlierRelease_IsNotRecorded(t *testing.T) {
 	_, _, recorded, err := engine.SavedAround(r.s.Details, history, len(history)-1)
 	require.NoError(t, err)
 	require.False(t, recorded)
-}
-
-// Random patches: the data before and after each try are those that were, also after tries are folded.
-func TestSavedAround_RandomPatches_AreUndone(t *testing.T) {
-	for seed := range uint64(200) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		r := newRun(t, load(t, provision))
-		r.must(engine.Start{Details: json.RawMessage(`{"alpha":{"a":0},"beta":{"a":0}}`)})
-		data := map[int64][2]string{}
-		for range 1 + random.IntN(8) {
-			patch := map[string]any{}
-			for _, name := range []string{"a", "b", "c"} {
-				if value := random.IntN(5); value < 3 {
-					patch[name] = value
-				} else if value == 3 {
-					patch[name] = nil
-				}
-			}
-			raw, err := json.Marshal(patch)
-			require.NoError(t, err)
-			before := string(r.s.Details)
-			r.result(engine.Result{Outcome: event.OutcomeRetry, Details: raw, Message: fmt.Sprint(random.IntN(2))})
-			data[r.history[len(r.history)-1].Cursor] = [2]string{before, string(r.s.Details)}
-			r.sleep(10 * time.Second)
-		}
-		for _, history := range [][]engine.Entry{r.history, engine.FoldHistory(r.history)} {
-			for i := range history {
-				e := &history[i]
-				if e.Outcome != event.OutcomeRetry {
-					continue
-				}
-				before, after := r.around(history, i)
-				first := e.Cursor
-				if e.Folded != nil {
-					first = e.Folded.Cursor
-				}
-				requireDetails(t, data[first][0], before)
-				requireDetails(t, data[e.Cursor][1], after)
-			}
-		}
-	}
-}
-
-func requireDetails(t *testing.T, want string, got engine.SavedData) {
-	t.Helper()
-	if want == "" {
-		require.Empty(t, got.Details)
-		return
-	}
-	require.JSONEq(t, want, string(got.Details))
 }

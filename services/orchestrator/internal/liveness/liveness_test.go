@@ -48,14 +48,10 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) service(metadata map[string]string) (stop func()) {
 	b.t.Helper()
 	s, err := micro.AddService(b.nc, micro.Config{Name: "keb-worker-test", Version: "1.0.0", Metadata: metadata})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = s.Stop() })
 	return func() {
-		if err := s.Stop(); err != nil {
-			b.t.Fatal(err)
-		}
+		require.NoError(b.t, s.Stop())
 	}
 }
 
@@ -68,9 +64,7 @@ func (b *bundle) round() {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), shortRound)
 	defer cancel()
-	if err := b.l.Round(ctx); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.l.Round(ctx))
 }
 
 // roundUntil runs a round until ok returns true.

@@ -146,9 +146,7 @@ func setup(t *testing.T) *bundle {
 func (b *bundle) hub() (h *operatorapi.Hub, stop func()) {
 	b.t.Helper()
 	nc, err := nats.Connect(b.nats.URL())
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	b.nc = nc
 	h = operatorapi.NewHub(b.cfg, nc, b.source, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -170,9 +168,7 @@ func (b *bundle) join(h *operatorapi.Hub, only string) *operatorapi.Subscriber {
 	ctx, cancel := context.WithTimeout(b.t.Context(), waitLimit)
 	defer cancel()
 	c, err := h.Join(ctx, only)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	b.t.Cleanup(c.Leave)
 	return c
 }

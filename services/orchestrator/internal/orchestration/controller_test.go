@@ -197,9 +197,7 @@ func (b *bundle) controller(policy *orchestration.Policy) (c *orchestration.Cont
 		Cancel:   func(context.Context, string, string) error { return nil },
 		Withdraw: b.withdraw,
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
@@ -217,31 +215,23 @@ func (b *bundle) controller(policy *orchestration.Policy) (c *orchestration.Cont
 func (b *bundle) order(body string) *orchestration.Orchestration {
 	b.t.Helper()
 	p, err := orchestration.ParseParameters(event.UpgradeKyma, []byte(body))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	o := orchestration.New(event.UpgradeKyma, p, b.clock.Now())
-	if err := b.store.Create(context.Background(), o); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.store.Create(context.Background(), o))
 	return o
 }
 
 func (b *bundle) get(id string) *orchestration.Orchestration {
 	b.t.Helper()
 	o, err := b.store.Get(context.Background(), id)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return o
 }
 
 func (b *bundle) members(id string) []*orchestration.Member {
 	b.t.Helper()
 	list, _, err := b.store.Members(context.Background(), id, store.MemberFilter{Limit: 100_000})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return list
 }
 
@@ -265,9 +255,7 @@ INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, st
 SELECT operation_id, 'upgradeKyma', instance_id, 'azure', now(), $2, 1, 1, 0, 0, 0, 0, 0, false,
     CASE WHEN $2 = 'failed' THEN '{"message": "ext is broken: status 503"}'::jsonb END
 FROM orchestrator.orchestration_members WHERE instance_id = $1 AND state = 'in progress'`, instanceID, state)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 }
 
 // withdraw cancels an operation that has not started.
@@ -283,9 +271,7 @@ func (b *bundle) withdraw(ctx context.Context, id, reason string) error {
 func (b *bundle) stats(id string) orchestration.Stats {
 	b.t.Helper()
 	t, err := b.store.Tallies(context.Background(), []string{id})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return t[id].Stats
 }
 
@@ -519,9 +505,7 @@ func BenchmarkCreateOrchestration(bench *testing.B) {
 			bench.Fatalf("%d members", n)
 		}
 		bench.StopTimer()
-		if err := b.store.Cancel(context.Background(), o.ID, epoch); err != nil {
-			bench.Fatal(err)
-		}
+		require.NoError(bench, b.store.Cancel(context.Background(), o.ID, epoch))
 		bench.StartTimer()
 	}
 }

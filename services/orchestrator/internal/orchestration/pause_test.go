@@ -177,9 +177,8 @@ func TestCanary_TwoControllersAndKills_NeverExceedItsSize(t *testing.T) {
 	if _, err := b.store.Resume(t.Context(), o.ID, "jane", b.clock.Now()); !errors.Is(err, orchestration.ErrNotPossible) {
 		t.Errorf("resume instead of approve: %v", err)
 	}
-	if _, err := b.store.Approve(t.Context(), o.ID, "jane", b.clock.Now()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.store.Approve(t.Context(), o.ID, "jane", b.clock.Now())
+	require.NoError(t, err)
 	b.awaitStarted(first, instances(size+5)...)
 	stopFirst()
 	for _, i := range instances(everything)[size:] {
@@ -251,9 +250,8 @@ func TestMaxFailures_Exceeded_PausesWithReason(t *testing.T) {
 		t.Errorf("failures %+v", failures)
 	}
 	// A resume accepts these failures, and one more.
-	if _, err := b.store.Resume(t.Context(), o.ID, "jane", b.clock.Now()); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.store.Resume(t.Context(), o.ID, "jane", b.clock.Now())
+	require.NoError(t, err)
 	b.awaitStarted(c, instances(4)...)
 	b.operation("i-00002", "failed")
 	b.awaitStarted(c, instances(5)...)

@@ -18,9 +18,7 @@ func (b *bundle) begun(s *Actions, name string, at time.Time) *Action {
 	a := &Action{
 		At: at, Name: name, Subject: "s", Role: "operator", Authentication: "token", Action: "retry", Target: "t", Outcome: OutcomeBegun,
 	}
-	if err := s.Begin(b.t.Context(), a); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, s.Begin(b.t.Context(), a))
 	return a
 }
 
@@ -28,9 +26,7 @@ func (b *bundle) names(s *Actions, f ActionFilter) string {
 	b.t.Helper()
 	f.Limit = 100
 	page, _, err := s.List(b.t.Context(), f)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	var names []string
 	for _, a := range page {
 		names = append(names, a.Name)

@@ -43,13 +43,9 @@ func (b *bundle) ended(n int, at time.Time) *Row {
 func (b *bundle) read(id string) (*Row, []engine.Entry) {
 	b.t.Helper()
 	rows, err := b.Read(b.t.Context(), []string{id})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	lines, err := b.History(b.t.Context(), id)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	if len(rows) == 0 {
 		return nil, lines
 	}

@@ -53,9 +53,7 @@ func BenchmarkWrite(b *testing.B) {
 // serverCPU returns the CPU time of the server process of the only connection; zero if it is not available.
 func (b *bundle) serverCPU() time.Duration {
 	var pid int
-	if err := b.db.Get(&pid, `SELECT pg_backend_pid()`); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.db.Get(&pid, `SELECT pg_backend_pid()`))
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0

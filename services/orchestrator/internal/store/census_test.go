@@ -61,9 +61,8 @@ SELECT gen_random_uuid(), o.id, n::text, '', '', '', '', '', '', 'succeeded', ''
 FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 		`VACUUM ANALYZE orchestrator.orchestrations, orchestrator.orchestration_members`,
 	} {
-		if _, err := b.db.Exec(query); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.db.Exec(query)
+		require.NoError(t, err)
 	}
 	if all, members, err := NewOrchestrations(b.db, b.db).Census(t.Context()); err != nil || len(all) != 1 || all[0].Count != 1 ||
 		len(members) != 1 || members[0] != (Standing{Type: event.UpgradeKyma, State: "succeeded", Count: 100}) {

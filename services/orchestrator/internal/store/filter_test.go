@@ -41,9 +41,8 @@ func several(b *bundle) map[string]*Row {
 	write := func(name string, r engine.Result) {
 		r.Cursor, r.StartedAt, r.FinishedAt = rows[name].Cursor, epoch, epoch
 		c := b.apply(rows[name], r, epoch)
-		if _, err := b.Write(b.t.Context(), []*Change{c}); err != nil {
-			b.t.Fatal(err)
-		}
+		_, err := b.Write(b.t.Context(), []*Change{c})
+		require.NoError(b.t, err)
 		rows[name] = c.Row
 	}
 	write("second", engine.Result{Outcome: event.OutcomeSucceeded})
@@ -336,9 +335,8 @@ func TestChanges_Marker_ReturnsLaterChanges(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = tx.Rollback() }() // no effect after the commit
 	slow := b.apply(rows["started"], succeeded(rows["started"]), epoch)
-	if _, err := (&Tx{s: b.Store, tx: tx}).Write(t.Context(), []*Change{slow}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = (&Tx{s: b.Store, tx: tx}).Write(t.Context(), []*Change{slow})
+	require.NoError(t, err)
 	if mark, err = ParseMarker(mustMark(t, b).String()); err != nil {
 		t.Fatal(err)
 	}
@@ -363,9 +361,8 @@ func TestChanges_Marker_ReturnsLaterChanges(t *testing.T) {
 	}
 	find()
 	cancelled := b.apply(rows["retrying"], engine.Cancel{Reason: "no more"}, time.Now())
-	if _, err := b.Write(t.Context(), []*Change{cancelled}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = b.Write(t.Context(), []*Change{cancelled})
+	require.NoError(t, err)
 	find("retrying")
 	find()
 	require.NoError(t, tx.Commit())

@@ -86,18 +86,14 @@ func (b *bundle) insert(changes ...*Change) {
 		}
 		return tx.Insert(b.t.Context(), changes)
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 }
 
 // apply applies an event with the engine, without writing the row.
 func (b *bundle) apply(r *Row, e engine.Event, now time.Time) *Change {
 	b.t.Helper()
 	state, effects, err := engine.Apply(b.p, r.State, e, now)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	next := *r
 	next.State = state
 	return &Change{Row: &next, History: effects.History, DetailsChanged: string(state.Details) != string(r.Details)}
@@ -114,9 +110,7 @@ func (b *bundle) started(n int) *Row {
 func (b *bundle) load(id string) *Row {
 	b.t.Helper()
 	found, err := b.Load(b.t.Context(), []string{id})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	if found[id] == nil {
 		b.t.Fatalf("operation %s does not exist", id)
 	}

@@ -69,9 +69,8 @@ func TestWrite_FirstTry_LeavesSentAtNull(t *testing.T) {
 		t.Errorf("read %s, want %s", got.SentAt, r.SentAt)
 	}
 	r.SentAt = r.SentAt.Add(time.Second)
-	if _, err := b.Write(t.Context(), []*Change{{Row: r}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Write(t.Context(), []*Change{{Row: r}})
+	require.NoError(t, err)
 	if got := b.load(r.Operation.ID); !sent() || !got.SentAt.Equal(r.SentAt) {
 		t.Errorf("written %t, read %s, want %s", set, got.SentAt, r.SentAt)
 	}

@@ -18,23 +18,17 @@ import (
 func (b *bundle) activeOrchestration(members int) (*Orchestrations, *orchestration.Orchestration) {
 	b.t.Helper()
 	p, err := orchestration.ParseParameters(event.UpgradeKyma, []byte(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"parallel": {"workers": 10}}}`))
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	s := NewOrchestrations(b.db, b.db)
 	o := orchestration.New(event.UpgradeKyma, p, epoch)
-	if err := s.Create(b.t.Context(), o); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, s.Create(b.t.Context(), o))
 	instances := make([]event.InstanceSummary, members)
 	for i := range instances {
 		instances[i] = event.InstanceSummary{InstanceID: fmt.Sprintf("i-%05d", i), Plan: event.Plan{ID: "p", Name: "azure"}}
 	}
 	next := *o
 	next.State, next.DueAt = orchestration.InProgress, time.Time{}
-	if err := s.Assign(b.t.Context(), &next, orchestration.Candidates(o, nil, instances, nil, epoch)); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, s.Assign(b.t.Context(), &next, orchestration.Candidates(o, nil, instances, nil, epoch)))
 	return s, &next
 }
 
@@ -46,9 +40,8 @@ func TestMembers_Round_ReadsOnlyItsMembers(t *testing.T) {
 	if n, err := s.Claim(t.Context(), o.ID, epoch); err != nil || n != 10 {
 		t.Fatalf("claimed %d, %v", n, err)
 	}
-	if _, err := b.db.Exec(`ANALYZE orchestrator.orchestration_members`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.db.Exec(`ANALYZE orchestrator.orchestration_members`)
+	require.NoError(t, err)
 	for name, query := range map[string]string{
 		"claim": `SELECT m.operation_id FROM orchestrator.orchestration_members m WHERE m.orchestration_id = '%s' AND ` + waiting +
 			` AND m.due_at <= now() AND (m.window_end IS NULL OR m.window_end > now()) ORDER BY m.due_at, m.operation_id LIMIT 10`,

@@ -30,9 +30,7 @@ func (b *bundle) next() map[event.OperationType][]string {
 		}
 		return err
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return ids
 }
 
@@ -59,9 +57,8 @@ func TestPending_MixedTypes_KeepsOrderOfArrival(t *testing.T) {
 		if diff := cmp.Diff(want, b.next()); diff != "" {
 			t.Errorf("%d have ended (-want +got):\n%s", i, diff)
 		}
-		if _, err := b.db.Exec(`UPDATE orchestrator.operations SET state = 'succeeded' WHERE id = $1`, changes[i].Row.Operation.ID); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.db.Exec(`UPDATE orchestrator.operations SET state = 'succeeded' WHERE id = $1`, changes[i].Row.Operation.ID)
+		require.NoError(t, err)
 	}
 }
 

@@ -48,13 +48,11 @@ FROM generate_series(1, 50) AS n WHERE $1 > 0`, `
 INSERT INTO orchestrator.webhook_deliveries (webhook_id, message_id, subject, kind, event, created_at, state)
 SELECT ('00000000-0000-4000-8000-' || lpad((1 + n % 50)::text, 12, '0'))::uuid, n::text, '', '', '', now() - n * interval '1 minute',
     CASE n % 40 WHEN 0 THEN 'waiting' ELSE 'delivered' END FROM generate_series(1, $1) AS n`} {
-		if _, err := b.db.Exec(query, finishedRows); err != nil {
-			t.Fatal(err)
-		}
+		_, err := b.db.Exec(query, finishedRows)
+		require.NoError(t, err)
 	}
-	if _, err := b.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history, orchestrator.archive, orchestrator.webhooks, orchestrator.webhook_deliveries`); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.db.Exec(`VACUUM ANALYZE orchestrator.operations, orchestrator.instances, orchestrator.requests, orchestrator.history, orchestrator.archive, orchestrator.webhooks, orchestrator.webhook_deliveries`)
+	require.NoError(t, err)
 	return b
 }
 
@@ -231,9 +229,7 @@ func TestPlans_Errors_UseIndexes(t *testing.T) {
 func (b *bundle) ids(query string) []string {
 	b.t.Helper()
 	var found []string
-	if err := b.db.Select(&found, query); err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, b.db.Select(&found, query))
 	return found
 }
 
@@ -244,9 +240,7 @@ func (b *bundle) explain(query string, args []any) string {
 	err := b.InTx(b.t.Context(), func(tx *Tx) error {
 		return tx.tx.Select(&plan, "EXPLAIN "+query, args...)
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return strings.Join(plan, "\n")
 }
 
@@ -278,9 +272,7 @@ func (b *bundle) explainPrepared(query string) string {
 		_, err := tx.tx.Exec(`DEALLOCATE once`)
 		return err
 	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	require.NoError(b.t, err)
 	return strings.Join(plan, "\n")
 }
 

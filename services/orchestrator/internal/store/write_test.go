@@ -28,7 +28,8 @@ func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 	r.Operation.InstanceID = `nasty "{\} NULL` // the platform chooses instance ids
 	op := r.Operation
 	b.insert(&Change{Row: r})
-	r.Status, r.Cursor, r.Stage, r.Step, r.StageAttempt, r.StepAttempt, r.Dispatch = event.InProgress, 7, 0, 1, 3, 4, 5
+	// A stage whose memory is lost is repeated after one second, which is 86,400 times a day.
+	r.Status, r.Cursor, r.Stage, r.Step, r.StageAttempt, r.StepAttempt, r.Dispatch = event.InProgress, 7, 0, 1, 86_401, 4, 5
 	r.FirstTriedAt, r.ExecuteBefore, r.DueAt, r.StartedAt, r.FinishedAt, r.Deadline = at(1), at(2), at(3), at(4), at(5), at(6)
 	r.StageStartedAt, r.SentAt = at(8), at(9)
 	r.StageMemory = true
@@ -43,7 +44,7 @@ func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 	r.Message, r.CancelReason = nasty[10], nasty[22]
 	r.Error = &event.Error{Component: nasty[5], Reason: nasty[8], Message: nasty[12]}
 	history := []engine.Entry{{
-		Cursor: 7, Kind: engine.KindStep, Outcome: event.OutcomeFailed, Stage: 0, Step: 1, StageAttempt: 3, StepAttempt: 4,
+		Cursor: 7, Kind: engine.KindStep, Outcome: event.OutcomeFailed, Stage: 0, Step: 1, StageAttempt: 86_401, StepAttempt: 4,
 		WorkerVersion: nasty[4], Message: nasty[11], Error: &event.Error{Message: nasty[10]}, StartedAt: at(8), FinishedAt: at(9),
 	}}
 	written, err := b.Write(t.Context(), []*Change{{Row: r, History: history, DetailsChanged: true}})
@@ -61,7 +62,7 @@ func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 	lines, err := b.History(t.Context(), r.Operation.ID)
 	require.NoError(t, err)
 	want := []engine.Entry{{
-		Cursor: 7, Stage: 0, Step: 1, StageAttempt: 3, StepAttempt: 4, StartedAt: at(8), FinishedAt: at(9), Kind: engine.KindStep, Outcome: "failed",
+		Cursor: 7, Stage: 0, Step: 1, StageAttempt: 86_401, StepAttempt: 4, StartedAt: at(8), FinishedAt: at(9), Kind: engine.KindStep, Outcome: "failed",
 		WorkerVersion: nasty[4], Message: nasty[11], Error: &event.Error{Message: nasty[10]},
 	}}
 	if diff := cmp.Diff(want, lines); diff != "" {
@@ -73,9 +74,8 @@ func TestWrite_OtherVersion_IsNotWritten(t *testing.T) {
 	b := setup(t)
 	mine, others, missing := b.started(1), b.started(2), b.row(3)
 	// Another transaction changes the second row first.
-	if _, err := b.Write(t.Context(), []*Change{b.apply(b.load(others.Operation.ID), engine.Cancel{Reason: "first"}, epoch)}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Write(t.Context(), []*Change{b.apply(b.load(others.Operation.ID), engine.Cancel{Reason: "first"}, epoch)})
+	require.NoError(t, err)
 	changes := []*Change{b.apply(mine, succeeded(mine), epoch), b.apply(others, succeeded(others), epoch), b.apply(missing, engine.Start{}, epoch)}
 	written, err := b.Write(t.Context(), changes)
 	require.NoError(t, err)
@@ -126,9 +126,8 @@ func TestRelease_StaleOperation_KeepsTheInstance(t *testing.T) {
 			first := b.apply(r, engine.Result{
 				Outcome: event.OutcomeSucceeded, Cursor: r.Cursor, Details: json.RawMessage(`{"id":1}`), StartedAt: epoch, FinishedAt: epoch,
 			}, epoch)
-			if _, err := b.Write(t.Context(), []*Change{first}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := b.Write(t.Context(), []*Change{first})
+			require.NoError(t, err)
 			last := b.apply(first.Row, succeeded(first.Row), epoch)
 			if last.Row.Status != event.Succeeded {
 				t.Fatalf("the operation is %s", last.Row.Status)
@@ -172,9 +171,8 @@ func TestWrite_InvalidText_IsCleaned(t *testing.T) {
 		Cursor: r.Cursor + 1, Kind: engine.KindRetried, Stage: -1, Step: -1, Message: bad, WorkerVersion: bad,
 		Error: &event.Error{Message: bad}, StartedAt: epoch, FinishedAt: epoch,
 	}}
-	if _, err := b.Write(t.Context(), []*Change{change}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := b.Write(t.Context(), []*Change{change})
+	require.NoError(t, err)
 	const good = "ab\uFFFDc"
 	got := b.load(r.Operation.ID)
 	if got.Message != good || got.CancelReason != good || got.Error.Message != good || got.Error.Component != good {
