@@ -169,14 +169,8 @@ func TestActions_AccessOff_BodyNamesTheOperator(t *testing.T) {
 		t.Errorf("me (-want +got)\n%s", diff)
 	}
 	for _, site := range []string{"cross-site", "same-site"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.api.URL+"/operations/"+none+"/cancel", nil)
-		require.NoError(t, err)
-		r.Header.Set("Sec-Fetch-Site", site)
-		response, err := s.api.Client().Do(r)
-		require.NoError(t, err)
-		_ = response.Body.Close()
-		if response.StatusCode != http.StatusForbidden {
-			t.Errorf("a %s page can act: %s", site, response.Status)
+		if code, _ := s.do(http.MethodPost, "/operations/"+none+"/cancel", nil, "Sec-Fetch-Site", site); code != http.StatusForbidden {
+			t.Errorf("a %s page can act: %d", site, code)
 		}
 	}
 }

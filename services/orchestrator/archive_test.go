@@ -51,12 +51,7 @@ func TestRetention_OldOperation_IsArchivedThenRemoved(t *testing.T) {
 	if list.TotalCount != 0 {
 		t.Errorf("%d operations are listed", list.TotalCount)
 	}
-	response, err := http.Post(s.api.URL+"/operations/"+old.ID+"/cancel", "application/json", http.NoBody)
-	require.NoError(t, err)
-	response.Body.Close()
-	if response.StatusCode != http.StatusConflict {
-		t.Errorf("the archived operation can be cancelled: %s", response.Status)
-	}
+	s.must(http.StatusConflict, http.MethodPost, "/operations/"+old.ID+"/cancel", nil, nil)
 
 	// A restored bus may deliver an old request again. It must not run again, but later requests must.
 	require.NoError(t, s.bus.JetStream().DeleteStream(t.Context(), string(event.StreamRequests)))
@@ -70,10 +65,8 @@ func TestRetention_OldOperation_IsArchivedThenRemoved(t *testing.T) {
 
 	shift("2 years")
 	testkit.Eventually(t, patience, "the archived operation is removed", func() bool {
-		response, err := http.Get(s.api.URL + "/operations/" + old.ID)
-		require.NoError(t, err)
-		response.Body.Close()
-		return response.StatusCode == http.StatusNotFound
+		code, _ := s.do(http.MethodGet, "/operations/"+old.ID, nil)
+		return code == http.StatusNotFound
 	})
 	second.stop()
 }

@@ -1,17 +1,14 @@
 package orchestrator_test
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/libs/worker"
 )
 
 // current asks as a worker which commands are still current.
@@ -32,16 +29,8 @@ func (s *system) cursor(op event.Operation) (cursor int64) {
 func TestCurrent_Worker_LearnsAwaitedCommands(t *testing.T) {
 	s := newSystem(t)
 	release := make(chan struct{})
-	s.script.set("First", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		select {
-		case <-release:
-		case <-ctx.Done():
-		}
-		return op, 0, ctx.Err()
-	})
-	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return op, time.Hour, nil
-	})
+	s.script.set("First", gate(release).step)
+	s.script.set("Change", hourly)
 	s.start()
 	out, queued := operation(event.Provision, "i-1", "azure"), operation(event.Update, "i-1", "azure")
 	waiting, ended := operation(event.Update, "i-2", "azure"), operation(event.Deprovision, "i-3", "azure")

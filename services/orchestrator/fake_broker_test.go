@@ -1,14 +1,12 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -159,22 +157,10 @@ func (f *fakeBroker) mostInProgress() (n int) {
 // call sends a request to the operator API, and decodes the answer if it has the wanted status.
 func (f *fakeBroker) call(method, path, contentType, body string, status int, into any) {
 	f.t.Helper()
-	request, err := http.NewRequestWithContext(f.t.Context(), method, f.api.URL+path, strings.NewReader(body))
-	require.NoError(f.t, err)
-	if contentType != "" {
-		request.Header.Set("Content-Type", contentType)
-	}
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(f.t, err)
-	defer response.Body.Close()
-	var text bytes.Buffer
-	_, err = text.ReadFrom(response.Body)
-	require.NoError(f.t, err)
-	if response.StatusCode != status {
-		f.t.Fatalf("%s %s: %d %s, want %d", method, path, response.StatusCode, text.String(), status)
-	}
+	code, answer := f.do(method, path, body, "Content-Type", contentType)
+	require.Equal(f.t, status, code, "%s %s: %s", method, path, answer)
 	if into != nil {
-		require.NoErrorf(f.t, json.Unmarshal(text.Bytes(), into), "%s %s: %s", method, path, text.String())
+		require.NoErrorf(f.t, json.Unmarshal([]byte(answer), into), "%s %s: %s", method, path, answer)
 	}
 }
 

@@ -24,7 +24,6 @@ import (
 	"github.com/kyma-project/keb/libs/access/accesstest"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/libs/worker"
 )
 
 // Tokens of the callers in these tests. They must occur only in requests.
@@ -75,9 +74,7 @@ func (g *guarded) writeTokens(text string) {
 // failed returns an operation that has failed. After it, nothing changes unless a request changes it.
 func (g *guarded) failed() event.Operation {
 	g.t.Helper()
-	g.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
-	})
+	g.script.set("Second", failing)
 	op := operation(event.Provision, "i-"+uuid.NewString(), "azure")
 	g.request(op)
 	g.await(op, event.Failed)

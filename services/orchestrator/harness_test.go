@@ -5,12 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io/fs"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -339,16 +340,57 @@ func (s *system) history(id string) []string {
 	return lines
 }
 
-// get reads from the operator API.
-func (s *system) get(path string, into any) {
+// do sends a request to the operator API, and returns the status and the body of the answer. A body that is no text is sent as JSON. The
+// headers are pairs of a name and a value.
+func (s *system) do(method, path string, body any, headers ...string) (int, string) {
 	s.t.Helper()
-	response, err := http.Get(s.api.URL + path)
+	text, ok := body.(string)
+	if !ok && body != nil {
+		encoded, err := json.Marshal(body)
+		require.NoError(s.t, err)
+		text = string(encoded)
+	}
+	request, err := http.NewRequestWithContext(s.t.Context(), method, s.api.URL+path, strings.NewReader(text))
+	require.NoError(s.t, err)
+	request.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
 	require.NoError(s.t, err)
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		s.t.Fatalf("GET %s: %s", path, response.Status)
+	answer, err := io.ReadAll(response.Body)
+	require.NoError(s.t, err)
+	return response.StatusCode, string(answer)
+}
+
+// must sends a request, which must be answered with a status, and decodes the answer.
+func (s *system) must(status int, method, path string, body, into any) {
+	s.t.Helper()
+	code, answer := s.do(method, path, body)
+	require.Equal(s.t, status, code, "%s %s: %s", method, path, answer)
+	if into != nil {
+		require.NoErrorf(s.t, json.Unmarshal([]byte(answer), into), "%s %s: %s", method, path, answer)
 	}
-	require.NoErrorf(s.t, json.NewDecoder(response.Body).Decode(into), "GET %s", path)
+}
+
+func (s *system) get(path string, into any) {
+	s.t.Helper()
+	s.must(http.StatusOK, http.MethodGet, path, nil, into)
+}
+
+func (s *system) post(path, body string) (int, string) {
+	s.t.Helper()
+	return s.do(http.MethodPost, path, body)
+}
+
+// failing is a step that fails its operation, and hourly one that asks for another try in an hour.
+func failing(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+	return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
+}
+
+func hourly(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+	return op, time.Hour, nil
 }
 
 // factsOf returns the facts about an operation as "type [step outcome]", ordered by cursor. Commands are sent before facts, so facts of one
@@ -386,5 +428,3 @@ func repeats(lines []string) []string {
 	slices.Sort(twice)
 	return twice
 }
-
-var _ fs.FS = testProcesses

@@ -1,9 +1,7 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -47,27 +45,15 @@ func (d *dispatches) after(at time.Time) (n int, last time.Time) {
 }
 
 // hold creates a hold through the operator API.
-func (s *system) hold(scope operator.HoldScope, until *time.Time) operator.Hold {
+func (s *system) hold(scope operator.HoldScope, until *time.Time) (h operator.Hold) {
 	s.t.Helper()
-	body, err := json.Marshal(operator.HoldRequest{Scope: scope, Reason: "maintenance", Until: until, By: "jane"})
-	require.NoError(s.t, err)
-	response, err := http.Post(s.api.URL+"/holds", "application/json", bytes.NewReader(body))
-	require.NoError(s.t, err)
-	defer response.Body.Close()
-	require.Equal(s.t, http.StatusOK, response.StatusCode)
-	var h operator.Hold
-	require.NoError(s.t, json.NewDecoder(response.Body).Decode(&h))
+	s.must(http.StatusOK, http.MethodPost, "/holds", operator.HoldRequest{Scope: scope, Reason: "maintenance", Until: until, By: "jane"}, &h)
 	return h
 }
 
 func (s *system) release(id string) {
 	s.t.Helper()
-	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodDelete, s.api.URL+"/holds/"+id, http.NoBody)
-	require.NoError(s.t, err)
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(s.t, err)
-	_ = response.Body.Close()
-	require.Equal(s.t, http.StatusNoContent, response.StatusCode)
+	s.must(http.StatusNoContent, http.MethodDelete, "/holds/"+id, nil, nil)
 }
 
 func (s *system) holds() []operator.Hold {
@@ -195,28 +181,18 @@ func TestHolds_RejectOrders_BrokerIsAnsweredInPages(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.hold(operator.HoldScope{Plan: "aws"}, nil)
-	create := func(request operator.HoldRequest) (operator.Hold, int) {
-		t.Helper()
-		body, err := json.Marshal(request)
-		require.NoError(t, err)
-		response, err := http.Post(s.api.URL+"/holds", "application/json", bytes.NewReader(body))
-		require.NoError(t, err)
-		defer response.Body.Close()
-		var h operator.Hold
-		require.NoError(t, json.NewDecoder(response.Body).Decode(&h))
-		return h, response.StatusCode
-	}
 	until := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
-	first, _ := create(operator.HoldRequest{
+	var first, second operator.Hold
+	s.must(http.StatusOK, http.MethodPost, "/holds", operator.HoldRequest{
 		Scope: operator.HoldScope{GlobalAccount: "ga", Region: "westeurope", Type: event.Provision}, Reason: "abuse", Orders: operator.OrdersReject,
 		Until: &until,
-	})
+	}, &first)
 	if first.Orders != operator.OrdersReject || s.holds()[0].Orders != operator.OrdersWait {
 		t.Errorf("orders %q, want reject; the other hold has %q, want wait", first.Orders, s.holds()[0].Orders)
 	}
-	second, _ := create(operator.HoldRequest{
+	s.must(http.StatusOK, http.MethodPost, "/holds", operator.HoldRequest{
 		Scope: operator.HoldScope{Plan: "azure", Instance: "i-1"}, Reason: "outage", Orders: operator.OrdersReject,
-	})
+	}, &second)
 	want := []event.Rejection{
 		{HoldID: first.ID, Type: event.Provision, GlobalAccountID: "ga", Region: "westeurope", Reason: "abuse", Until: &until},
 		{HoldID: second.ID, Plan: "azure", InstanceID: "i-1", Reason: "outage"},
@@ -234,8 +210,6 @@ func TestHolds_RejectOrders_BrokerIsAnsweredInPages(t *testing.T) {
 		{Scope: operator.HoldScope{Plan: "azure"}, Reason: "x", Orders: "drop"},
 		{Scope: operator.HoldScope{Plan: "azure", Worker: "avs"}, Reason: "x", Orders: operator.OrdersReject},
 	} {
-		if _, status := create(bad); status != http.StatusBadRequest {
-			t.Errorf("%+v: status %d, want 400", bad, status)
-		}
+		s.must(http.StatusBadRequest, http.MethodPost, "/holds", bad, nil)
 	}
 }

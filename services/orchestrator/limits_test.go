@@ -1,7 +1,6 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,16 +22,9 @@ import (
 // limits applies a document through the operator API.
 func (s *system) limits(document string, dryRun bool) (answer operator.LimitsAnswer, status int) {
 	s.t.Helper()
-	body, err := json.Marshal(operator.LimitsRequest{Document: document, DryRun: dryRun, By: "jane"})
-	require.NoError(s.t, err)
-	request, err := http.NewRequestWithContext(s.t.Context(), http.MethodPut, s.api.URL+"/limits", bytes.NewReader(body))
-	require.NoError(s.t, err)
-	request.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(request)
-	require.NoError(s.t, err)
-	defer response.Body.Close()
-	require.NoError(s.t, json.NewDecoder(response.Body).Decode(&answer))
-	return answer, response.StatusCode
+	status, text := s.do(http.MethodPut, "/limits", operator.LimitsRequest{Document: document, DryRun: dryRun, By: "jane"})
+	require.NoError(s.t, json.Unmarshal([]byte(text), &answer))
+	return answer, status
 }
 
 // applied applies a valid document.

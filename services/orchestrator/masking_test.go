@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -105,10 +104,6 @@ func (s *system) tables() string {
 // body returns an answer of the operator API.
 func (s *system) body(path string) string {
 	s.t.Helper()
-	response, err := http.Get(s.api.URL + path)
-	require.NoError(s.t, err)
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(s.t, err)
-	return string(body)
+	_, text := s.do(http.MethodGet, path, nil)
+	return text
 }

@@ -91,13 +91,7 @@ func TestMetrics_StuckOperations_ReportReasons(t *testing.T) {
 		return op, 0, nil
 	})
 	hold := make(chan struct{})
-	s.script.set("Change", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		select {
-		case <-hold:
-		case <-ctx.Done():
-		}
-		return op, 0, ctx.Err()
-	})
+	s.script.set("Change", gate(hold).step)
 	s.orchestrator()
 	s.applied("limits: [{name: updates, scope: {type: update}, operations: 1}]")
 	s.worker("alpha") // and no beta

@@ -1,7 +1,6 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -37,18 +36,6 @@ func withExecution(files fstest.MapFS, limit string) fstest.MapFS {
 		out[name] = &fstest.MapFile{Data: []byte(strings.Join(lines, "\n")), Mode: fs.ModePerm}
 	}
 	return out
-}
-
-// post sends an action and returns the status and the body.
-func (s *system) post(path, body string) (int, string) {
-	s.t.Helper()
-	response, err := http.Post(s.api.URL+path, "application/json", strings.NewReader(body))
-	require.NoError(s.t, err)
-	defer response.Body.Close()
-	var text bytes.Buffer
-	_, err = text.ReadFrom(response.Body)
-	require.NoError(s.t, err)
-	return response.StatusCode, text.String()
 }
 
 func TestWorker_Absent_StepIsShownAndResumes(t *testing.T) {
@@ -90,9 +77,7 @@ func TestWorker_Absent_StepIsShownAndResumes(t *testing.T) {
 func TestOperator_Actions_ChangeTheOperation(t *testing.T) {
 	s := newSystem(t)
 	s.start()
-	s.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
-	})
+	s.script.set("Second", failing)
 	s.script.set("Poll", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		return worker.Wait(op, time.Hour, "creating")
 	})
@@ -143,48 +128,6 @@ func TestOperator_Actions_ChangeTheOperation(t *testing.T) {
 		t.Fatalf("cancel: %d %s", code, text)
 	}
 	s.await(cancelled, event.Cancelled)
-}
-
-func TestOperatorAPI_InvalidRequest_IsRejected(t *testing.T) {
-	s := newSystem(t)
-	s.start()
-	op := operation(event.Provision, "i-1", "azure")
-	s.request(op)
-	s.await(op, event.Succeeded)
-	for _, c := range []struct {
-		method, path, body string
-		code               int
-		want               string
-	}{
-		{"GET", "/operations?state=sleeping", "", 400, `state \"sleeping\": allowed are pending, in progress`},
-		{"GET", "/operations?type=x", "", 400, `type \"x\"`},
-		{"GET", "/operations?page_size=0", "", 400, "page_size"},
-		{"GET", "/operations?page=x", "", 400, "page"},
-		{"GET", "/operations?filter=plann+%3D+azure", "", 400, `filter: at character 1: unknown field \"plann\": allowed are attempts, `},
-		{"GET", "/operations/nonsense", "", 404, "no operation"},
-		{"GET", "/operations/00000000-0000-0000-0000-000000000000", "", 404, "no operation"},
-		{"POST", "/operations/" + op.ID + "/retry", "", 409, "only a failed one can be retried"},
-		{"POST", "/operations/" + op.ID + "/cancel", "", 409, "has ended as succeeded"},
-		{"POST", "/operations/" + op.ID + "/skip", "{}", 400, "step: must name"},
-		{"POST", "/operations/" + op.ID + "/skip", `{"stepp":"x"}`, 400, "unknown field"},
-		{"POST", "/operations/nonsense/cancel", "", 404, "no operation"},
-		{"POST", "/operations/00000000-0000-0000-0000-000000000000/cancel", "", 404, "no operation"},
-	} {
-		request, err := http.NewRequestWithContext(t.Context(), c.method, s.api.URL+c.path, strings.NewReader(c.body))
-		require.NoError(t, err)
-		response, err := http.DefaultClient.Do(request)
-		require.NoError(t, err)
-		var text bytes.Buffer
-		_, _ = text.ReadFrom(response.Body)
-		_ = response.Body.Close()
-		if response.StatusCode != c.code || !strings.Contains(text.String(), c.want) {
-			t.Errorf("%s %s: %d %s; want %d with %q", c.method, c.path, response.StatusCode, text.String(), c.code, c.want)
-		}
-	}
-	for _, path := range []string{"/healthz", "/readyz", "/processes"} {
-		var v map[string]any
-		s.get(path, &v)
-	}
 }
 
 func TestOperatorAPI_Operations_ReportTheirPosition(t *testing.T) {
@@ -297,9 +240,7 @@ func TestConfig_InvalidField_IsNamed(t *testing.T) {
 func TestRetry_EarlierStage_IsPreviewedAndRuns(t *testing.T) {
 	s := newSystem(t)
 	s.start()
-	s.script.set("Last", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
-	})
+	s.script.set("Last", failing)
 	failed := operation(event.Provision, "i-1", "trial")
 	s.request(failed)
 	s.await(failed, event.Failed)
@@ -339,25 +280,5 @@ func TestRetry_EarlierStage_IsPreviewedAndRuns(t *testing.T) {
 	s.await(failed, event.Succeeded)
 	if got := s.script.count("Second"); got != runs+1 {
 		t.Errorf("Second was executed %d times, want %d", got, runs+1)
-	}
-}
-
-func TestRetry_NewerOperationExists_IsRejected(t *testing.T) {
-	s := newSystem(t)
-	s.start()
-	s.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
-	})
-	failed := operation(event.Provision, "i-1", "azure")
-	s.request(failed)
-	s.await(failed, event.Failed)
-	removed := operation(event.Deprovision, "i-1", "azure")
-	s.run(removed)
-	s.script.set("Second", done)
-	if code, text := s.post("/operations/"+failed.ID+"/retry", ""); code != http.StatusConflict || !strings.Contains(text, removed.ID) {
-		t.Errorf("retry of a provisioning whose instance was removed: %d %s", code, text)
-	}
-	if state := s.state(failed.ID); state != event.Failed {
-		t.Errorf("it is %s", state)
 	}
 }

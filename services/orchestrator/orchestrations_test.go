@@ -1,9 +1,7 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -117,50 +115,6 @@ func TestOrchestration_Parameters_ReachTheOperation(t *testing.T) {
 	}
 }
 
-func TestOrchestration_OrchestratorStops_OtherContinues(t *testing.T) {
-	f := newFakeBroker(t, 60)
-	first, second := f.start(), f.orchestrator()
-	id := f.upgradeAll(4)
-	for i := range 4 {
-		testkit.Eventually(t, patience, "some more are upgraded", func() bool { return f.script.count("Upgrade") > 10*i })
-		first.stop()
-		first, second = second, f.orchestrator()
-	}
-	f.awaitOrchestration(id, "succeeded")
-	f.eachOnce()
-	if n := f.mostInProgress(); n != 4 {
-		t.Errorf("at most %d members were in progress, want 4", n)
-	}
-}
-
-func TestOrchestration_AnswerLost_OperationIsRecordedOnce(t *testing.T) {
-	f := newFakeBroker(t, 6)
-	asked := map[string]int{}
-	lost := make(chan struct{}, 100)
-	f.after = func(orders []event.UpgradeOrder) error {
-		again := false
-		for _, o := range orders {
-			asked[o.OperationID]++
-			again = again || asked[o.OperationID] < 3
-		}
-		if again {
-			lost <- struct{}{}
-			return errors.New("the answer is lost")
-		}
-		return nil
-	}
-	o := f.start()
-	id := f.upgradeAll(2)
-	<-lost
-	o.stop()
-	f.orchestrator()
-	f.awaitOrchestration(id, "succeeded")
-	f.eachOnce()
-	if n := f.mostInProgress(); n != 2 {
-		t.Errorf("at most %d members were in progress, want 2", n)
-	}
-}
-
 func TestOrchestration_ConnectionsDropped_Continues(t *testing.T) {
 	f := newFakeBroker(t, 60)
 	f.start()
@@ -216,22 +170,6 @@ func TestOrchestration_ManyMembers_ArePaged(t *testing.T) {
 	}
 }
 
-func TestOrchestration_NoTargets_SucceedsWithMessage(t *testing.T) {
-	f := newFakeBroker(t, 3)
-	f.start()
-	for _, i := range f.instances {
-		f.refuse[i.InstanceID] = "the instance is suspended"
-	}
-	refused := f.upgradeAll(1)
-	if o := f.awaitOrchestration(refused, "succeeded"); o.Description != "3 skipped" {
-		t.Errorf("all are rejected: %q", o.Description)
-	}
-	empty := f.upgrade("kyma", `{"targets": {"include": [{"planName": "trial"}]}, "strategy": {"schedule": "2020-01-01T00:00:00Z"}}`)
-	if o := f.awaitOrchestration(empty, "succeeded"); o.Description != "no instance matches the targets" {
-		t.Errorf("none matches: %q", o.Description)
-	}
-}
-
 func TestOrchestration_RequestRejected_SkipsTheMember(t *testing.T) {
 	f := newFakeBroker(t, 10)
 	for i := range 9 {
@@ -263,18 +201,10 @@ func TestOrchestration_InstanceNotProvisioned_IsSkipped(t *testing.T) {
 	if diff := cmp.Diff([]string{"i-00005", "i-00006"}, slices.Sorted(slices.Values(f.order))); diff != "" {
 		t.Errorf("upgraded (-want +got):\n%s", diff)
 	}
-	none := f.upgrade("kyma", `{"targets": {"include": [{"planName": "aws"}]}}`)
+	none := f.upgrade("kyma", `{"targets": {"include": [{"planName": "aws"}]}, "strategy": {"schedule": "2020-01-01T00:00:00Z"}}`)
 	if o := f.awaitOrchestration(none, "succeeded"); o.Description != "no instance matches the targets" {
 		t.Errorf("description: %q", o.Description)
 	}
-}
-
-// A broker of the previous release does not name its plans.
-func TestOrchestration_BrokerWithoutPlans_AcceptsAnyPlan(t *testing.T) {
-	f := newFakeBroker(t, 1)
-	f.plans = nil
-	f.start()
-	f.awaitOrchestration(f.upgrade("kyma", `{"targets": {"include": [{"planName": "future"}]}}`), "succeeded")
 }
 
 func TestOrchestration_Cancel_AwaitsRunningOperations(t *testing.T) {
@@ -411,10 +341,12 @@ func TestOrchestration_MaxFailures_PausesAndGroupsErrors(t *testing.T) {
 	}
 }
 
+// A broker of an earlier release names neither its plans nor the versions of instances.
 func TestOrchestration_OldBroker_VersionTargetsWait(t *testing.T) {
 	f := newFakeBroker(t, 1)
-	f.old = true
+	f.old, f.plans = true, nil
 	f.start()
+	f.awaitOrchestration(f.upgrade("kyma", `{"targets": {"include": [{"planName": "future"}]}}`), "succeeded")
 	id := f.upgrade("kyma", `{"targets": {"include": [{"kymaVersion": "2.19"}]}}`)
 	testkit.Eventually(t, patience, "the description has the reason", func() bool {
 		return strings.Contains(f.orchestration(id).Description, "a broker of an earlier release knows no versions")
@@ -501,9 +433,7 @@ func TestOrchestration_Retry_RepeatsFailedOperations(t *testing.T) {
 func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
 	f := newFakeBroker(t, 2)
 	f.start()
-	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
-	})
+	f.script.set("Upgrade", failing)
 	id := f.upgradeAll(2)
 	f.awaitOrchestration(id, "failed")
 	f.script.set("Upgrade", done)
@@ -517,9 +447,7 @@ func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
 		t.Errorf("description: %q", o.Description)
 	}
 	// An operation that a newer one has repeated cannot be retried.
-	f.script.set("Upgrade", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
-	})
+	f.script.set("Upgrade", failing)
 	again := f.upgrade("kyma", `{"targets": {"include": [{"instanceID": "i-00000"}]}}`)
 	f.awaitOrchestration(again, "failed")
 	old := f.members(again, "")[0]
@@ -530,64 +458,10 @@ func TestOrchestration_OperatorRetry_IsIncluded(t *testing.T) {
 	}
 }
 
-func TestOrchestrationAPI_InvalidRequest_IsRejected(t *testing.T) {
-	f := newFakeBroker(t, 1)
-	f.start()
-	id := f.upgradeAll(1)
-	f.awaitOrchestration(id, "succeeded")
-	const none = "00000000-0000-0000-0000-000000000000"
-	const form, jsonType = "application/x-www-form-urlencoded", "application/json"
-	for _, c := range []struct {
-		method, path, contentType, body string
-		code                            int
-		want                            string
-	}{
-		{"POST", "/upgrade/kyma", jsonType, `{}`, 400, "targets.include: must name at least one"},
-		{"POST", "/upgrade/cluster", jsonType, `{"targets": {"include": [{"region": "("}]}}`, 400, "targets.include[0].region"},
-		{"POST", "/upgrade/kyma", jsonType, `{"targets": {"include": [{"target": "all"}]}, "strategy": {"schedule": "maintenanceWindow"}}`, 400, "strategy.schedule"},
-		{"POST", "/upgrade/kyma", jsonType, strings.Repeat(" ", 1<<20+1), 413, "larger than"},
-		{"POST", "/upgrade/everything", jsonType, `{}`, 404, ""},
-		{"POST", "/upgrade/kyma", jsonType, `{"targets": {"include": [{"planName": "aws"}, {"planName": "azur"}]}}`, 400, `targets.include[1].planName: unknown plan \"azur\"; known: azure, aws, trial`},
-		{"POST", "/upgrade/cluster", jsonType, `{"targets": {"include": [{"target": "all"}], "exclude": [{"planName": "AWS"}]}}`, 400, "targets.exclude[0].planName"},
-		{"GET", "/orchestrations?state=sleeping", "", "", 400, `state \"sleeping\": allowed are pending, in progress`},
-		{"GET", "/orchestrations?page=0", "", "", 400, "page"},
-		{"GET", "/orchestrations?page_size=1001", "", "", 400, "page_size"},
-		{"GET", "/orchestrations/nonsense", "", "", 404, "no orchestration"},
-		{"GET", "/orchestrations/" + none, "", "", 404, "no orchestration"},
-		{"GET", "/orchestrations/" + none + "/operations", "", "", 404, "no orchestration"},
-		{"GET", "/orchestrations/" + id + "/operations?state=canceling", "", "", 400, `state \"canceling\"`},
-		{"GET", "/orchestrations/" + id + "/operations/" + none, "", "", 404, "has no operation"},
-		{"GET", "/orchestrations/" + id + "/operations/nonsense", "", "", 404, "has no operation"},
-		{"PUT", "/orchestrations/" + none + "/cancel", "", "", 404, "no orchestration"},
-		{"POST", "/orchestrations/" + none + "/retry", form, "", 404, "no orchestration"},
-		{"POST", "/orchestrations/" + id + "/retry", jsonType, "{}", 415, form},
-		{"POST", "/orchestrations/" + id + "/retry", "", "", 415, form},
-		{"POST", "/orchestrations/" + id + "/retry", form, "operation=1", 400, `unknown field \"operation\"`},
-		{"POST", "/orchestrations/" + id + "/retry", form, "immediate=soon", 400, "immediate"},
-		{"GET", "/events", "", "", 400, "operation_ids, instance_ids: got 0 ids"},
-		{"GET", "/events?runtime_ids=x", "", "", 400, `unknown parameter \"runtime_ids\"`},
-		{"GET", "/events?instance_ids=" + strings.Repeat("x,", 101), "", "", 400, "101 ids"},
-	} {
-		request, err := http.NewRequestWithContext(t.Context(), c.method, f.api.URL+c.path, strings.NewReader(c.body))
-		require.NoError(t, err)
-		request.Header.Set("Content-Type", c.contentType)
-		response, err := http.DefaultClient.Do(request)
-		require.NoError(t, err)
-		var text bytes.Buffer
-		_, _ = text.ReadFrom(response.Body)
-		_ = response.Body.Close()
-		if response.StatusCode != c.code || !strings.Contains(text.String(), c.want) {
-			t.Errorf("%s %s: %d %s; want %d with %q", c.method, c.path, response.StatusCode, text.String(), c.code, c.want)
-		}
-	}
-}
-
 func TestEvents_Operations_AreReported(t *testing.T) {
 	f := newFakeBroker(t, 0)
 	f.start()
-	f.script.set("Second", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "ext is broken"})
-	})
+	f.script.set("Second", failing)
 	broken, other := operation(event.Provision, "i-1", "azure"), operation(event.Update, "i-1", "azure")
 	f.request(broken)
 	f.await(broken, event.Failed)

@@ -1,7 +1,6 @@
 package orchestrator_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -27,20 +26,13 @@ const second = "operation: update\nchanges: [{add: {after: Change, step: {name: 
 // overlays sends a change of the overlays, and returns the answer or the error in it.
 func (s *system) overlays(method, path string, request any) (answer operator.OverlayAnswer, problem string) {
 	s.t.Helper()
-	body, err := json.Marshal(request)
-	require.NoError(s.t, err)
-	r, err := http.NewRequestWithContext(s.t.Context(), method, s.api.URL+path, bytes.NewReader(body))
-	require.NoError(s.t, err)
-	r.Header.Set("Content-Type", "application/json")
-	response, err := http.DefaultClient.Do(r)
-	require.NoError(s.t, err)
-	defer response.Body.Close()
-	if response.StatusCode == http.StatusOK {
-		require.NoError(s.t, json.NewDecoder(response.Body).Decode(&answer))
+	code, text := s.do(method, path, request)
+	if code == http.StatusOK {
+		require.NoError(s.t, json.Unmarshal([]byte(text), &answer))
 		return answer, ""
 	}
 	var failure operator.Error
-	require.NoError(s.t, json.NewDecoder(response.Body).Decode(&failure))
+	require.NoError(s.t, json.Unmarshal([]byte(text), &failure))
 	return answer, failure.Error
 }
 

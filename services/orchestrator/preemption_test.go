@@ -19,56 +19,43 @@ import (
 
 // upgradeProcesses have a finally stage, like the real upgrades.
 var upgradeProcesses = fstest.MapFS{
-	"deprovision.yaml": testProcesses["deprovision.yaml"],
-	"update.yaml": {Data: []byte(`
-operation: update
+	"provision.yaml": testProcesses["provision.yaml"], "deprovision.yaml": testProcesses["deprovision.yaml"],
+	"update.yaml":      twoSteps("update", ""),
+	"upgradeKyma.yaml": twoSteps("upgradeKyma", finallyLast), "upgradeCluster.yaml": twoSteps("upgradeCluster", finallyLast),
+}
+
+const finallyLast = "finally: [{name: Last, worker: beta, retry: {every: 50ms}}]\n"
+
+func twoSteps(operation, finally string) *fstest.MapFile {
+	return &fstest.MapFile{Data: []byte(`
+operation: ` + operation + `
 timeout: 1h
 stages:
   - name: change
     steps:
       - {name: Change, worker: alpha, retry: {every: 50ms, timeout: 10m}}
       - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m}}
-`)},
-	"upgradeKyma.yaml": {Data: []byte(`
-operation: upgradeKyma
-timeout: 1h
-stages:
-  - name: upgrade
-    steps:
-      - {name: Change, worker: alpha, retry: {every: 50ms, timeout: 10m}}
-      - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m}}
-finally:
-  - {name: Last, worker: beta, retry: {every: 50ms}}
-`)},
-	"upgradeCluster.yaml": {Data: []byte(`
-operation: upgradeCluster
-timeout: 1h
-stages:
-  - name: upgrade
-    steps:
-      - {name: Change, worker: alpha, retry: {every: 50ms, timeout: 10m}}
-      - {name: Poll, worker: beta, retry: {every: 50ms, timeout: 10m}}
-finally:
-  - {name: Last, worker: beta, retry: {every: 50ms}}
-`)},
+` + finally)}
 }
 
-func TestDeprovision_RunningChange_IsCancelledAtItsNextResult(t *testing.T) {
+func TestDeprovision_RunningOperation_IsCancelledAtNextResult(t *testing.T) {
 	for _, c := range []struct {
-		kind event.OperationType
-		last int
-		want []string
+		kind, queued event.OperationType
+		step         string
+		last         int
+		want         []string
 	}{
-		{event.Update, 0, []string{"operation started", "Change succeeded", "operation cancelled"}},
-		{event.UpgradeKyma, 1, []string{"operation started", "Change succeeded", "operation ending", "Last succeeded", "operation cancelled"}},
-		{event.UpgradeCluster, 1, []string{"operation started", "Change succeeded", "operation ending", "Last succeeded", "operation cancelled"}},
+		{event.Provision, event.Update, "First", 0, []string{"operation started", "Starting succeeded", "First succeeded", "operation cancelled"}},
+		{event.Update, event.Update, "Change", 0, []string{"operation started", "Change succeeded", "operation cancelled"}},
+		{event.UpgradeKyma, event.UpgradeKyma, "Change", 1, []string{"operation started", "Change succeeded", "operation ending", "Last succeeded", "operation cancelled"}},
+		{event.UpgradeCluster, event.UpgradeCluster, "Change", 1, []string{"operation started", "Change succeeded", "operation ending", "Last succeeded", "operation cancelled"}},
 	} {
 		t.Run(string(c.kind), func(t *testing.T) {
 			s := newSystem(t)
 			s.cfg.Processes = upgradeProcesses
 			s.start()
 			open := make(gate)
-			s.script.set("Change", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+			s.script.set(c.step, func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 				if err := op.SaveDetails(map[string]string{"id": "made"}); err != nil {
 					return op, 0, err
 				}
@@ -78,15 +65,20 @@ func TestDeprovision_RunningChange_IsCancelledAtItsNextResult(t *testing.T) {
 			s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 				return op, 0, op.Details("alpha", &seen)
 			})
-			running, queued := operation(c.kind, "i-1", "azure"), operation(c.kind, "i-1", "azure")
+			running, queued := operation(c.kind, "i-1", "azure"), operation(c.queued, "i-1", "azure")
 			s.request(running)
-			testkit.Eventually(t, patience, "the first step runs", func() bool { return s.script.count("Change") > 0 })
+			testkit.Eventually(t, patience, "the first step runs", func() bool { return s.script.count(c.step) > 0 })
 			s.request(queued)
 			s.await(queued, event.Pending)
 			remove := operation(event.Deprovision, "i-1", "azure")
 			s.request(remove)
 			s.await(queued, event.Cancelled)
 			s.await(remove, event.Pending)
+			var shown struct{ CancelRequested string }
+			s.get("/operations/"+running.ID, &shown)
+			if want := "preempted by deprovisioning " + remove.ID; shown.CancelRequested != want {
+				t.Errorf("cancel requested: %q, want %q", shown.CancelRequested, want)
+			}
 			close(open)
 			s.await(running, event.Cancelled)
 			s.await(remove, event.Succeeded)
@@ -99,6 +91,11 @@ func TestDeprovision_RunningChange_IsCancelledAtItsNextResult(t *testing.T) {
 			if seen["id"] != "made" {
 				t.Errorf("the deprovisioning has details %v, want those of the cancelled operation", seen)
 			}
+			testkit.Eventually(t, patience, "the instance is removed", func() bool {
+				var left int
+				require.NoError(t, s.db.Get(&left, `SELECT count(*) FROM orchestrator.instances`))
+				return left == 0
+			})
 		})
 	}
 }
@@ -107,9 +104,7 @@ func TestDeprovision_RetryingUpgrade_IsCancelledAtOnce(t *testing.T) {
 	s := newSystem(t)
 	s.cfg.Processes = upgradeProcesses
 	s.start()
-	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return op, time.Hour, nil
-	})
+	s.script.set("Change", hourly)
 	upgrade, remove := operation(event.UpgradeKyma, "i-1", "azure"), operation(event.Deprovision, "i-1", "azure")
 	s.request(upgrade)
 	testkit.Eventually(t, patience, "the upgrade waits", func() bool {
@@ -127,15 +122,11 @@ func TestDeprovision_RetryingUpgrade_IsCancelledAtOnce(t *testing.T) {
 func TestRetry_UpdateWithLaterUpdate_IsRejected(t *testing.T) {
 	s := newSystem(t)
 	s.start()
-	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "broken", Message: "it broke"})
-	})
+	s.script.set("Change", failing)
 	first, later := operation(event.Update, "i-1", "azure"), operation(event.Update, "i-1", "azure")
 	s.request(first)
 	s.await(first, event.Failed)
-	s.script.set("Change", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return op, time.Hour, nil
-	})
+	s.script.set("Change", hourly)
 	s.request(later)
 	testkit.Eventually(t, patience, "the later update waits", func() bool {
 		return slices.Contains(s.factsOf(later.ID), string(event.TypeStepFinished)+" Change retry")
@@ -153,19 +144,6 @@ func TestRetry_UpdateWithLaterUpdate_IsRejected(t *testing.T) {
 	}
 	s.await(later, event.Cancelled)
 	refused()
-}
-
-func TestAction_DataAfterBody_IsRejected(t *testing.T) {
-	s := newSystem(t)
-	s.start()
-	op := operation(event.Update, "i-1", "azure")
-	s.request(op)
-	s.await(op, event.Succeeded)
-	for _, tail := range []string{"x", "}", "{}"} {
-		if code, text := s.post("/operations/"+op.ID+"/cancel", `{"by":"me"}`+tail); code != http.StatusBadRequest || !strings.Contains(text, "unexpected data after the JSON object") {
-			t.Errorf("a body with %q after it: %d %s, want 400", tail, code, text)
-		}
-	}
 }
 
 // The statuses of 440 operations with errors of 2,400 bytes do not fit into one message.

@@ -35,44 +35,6 @@ func manyOperations(n int) []event.Operation {
 	return operations
 }
 
-func TestRecovery_OrchestratorReplaced_OperationsContinue(t *testing.T) {
-	s := newSystem(t)
-	o := s.orchestrator()
-	s.worker("alpha")
-	s.worker("beta")
-	operations := manyOperations(50)
-	s.request(operations...)
-	for range 3 {
-		testkit.Eventually(t, patience, "some steps run", func() bool { return s.script.count("First") > 0 })
-		o.stop()
-		o = s.orchestrator()
-	}
-	for _, op := range operations {
-		s.await(op, event.Succeeded)
-	}
-	s.finishedStagesOnce(operations)
-}
-
-func TestRecovery_JetStreamStoreLost_OperationsFinish(t *testing.T) {
-	s := newSystem(t)
-	s.cfg.Processes = withExecution(testProcesses, "2s")
-	s.start()
-	// The first steps are blocked, so that commands, results and requests are on the bus when its store is lost.
-	open := make(gate)
-	s.script.set("First", open.step)
-	operations := manyOperations(40)
-	s.request(operations...)
-	for _, op := range operations {
-		s.await(op, event.InProgress)
-	}
-	s.nats.RestartEmpty(t)
-	close(open)
-	for _, op := range operations {
-		s.await(op, event.Succeeded)
-	}
-	s.finishedStagesOnce(operations)
-}
-
 // The execution limits are ten minutes. Operations that continue earlier do so because the streams are new.
 func TestRecovery_JetStreamStoreLost_ContinuesInSeconds(t *testing.T) {
 	s := newSystem(t)
@@ -143,72 +105,6 @@ func TestOrchestrators_Several_ShareTheWork(t *testing.T) {
 		if twice := repeats(cursors); len(twice) > 0 {
 			t.Errorf("operation %s: cursors used twice: %v", op.ID, twice)
 		}
-	}
-}
-
-// Only the test advances the clock of the orchestrators.
-func TestRecovery_Restart_KeepsTheRetryBudget(t *testing.T) {
-	s := newSystem(t)
-	clock := testkit.NewClock(time.Now().Add(time.Minute))
-	s.now = clock.Now
-	o := s.start()
-	s.script.set("Optional", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Retry(op, 100*time.Millisecond, fmt.Errorf("ext is down"))
-	})
-	op := operation(event.Provision, "i-1", "azure")
-	s.request(op)
-	tries := 0
-	retried := func() {
-		t.Helper()
-		tries++
-		testkit.Eventually(t, patience, fmt.Sprintf("try %d ends with a retry", tries), func() (ok bool) {
-			if err := s.db.Get(&ok, `
-SELECT COALESCE((SELECT step_attempt = $2 AND due_at IS NOT NULL FROM orchestrator.operations WHERE id = $1), false)`, op.ID, tries); err != nil {
-				t.Fatal(err)
-			}
-			return ok
-		})
-	}
-	retried()
-	clock.Advance(900 * time.Millisecond)
-	retried()
-	o.stop()
-	s.orchestrator()
-	clock.Advance(100 * time.Millisecond) // the budget of a second is exhausted, and the last try is due
-	s.await(op, event.Succeeded)
-	if n := s.script.count("Optional"); n != tries+1 {
-		t.Errorf("the step was tried %d times, want one try at the end of its budget after the %d before", n, tries)
-	}
-	if lines := s.history(op.ID); !slices.Contains(lines, "Optional not completed") {
-		t.Errorf("history: %v", lines)
-	}
-}
-
-func TestRecovery_DefinitionChanged_OperationKeepsItsOwn(t *testing.T) {
-	s := newSystem(t)
-	o := s.start()
-	open := make(gate)
-	s.script.set("First", open.step)
-	op := operation(event.Provision, "i-1", "azure")
-	s.request(op)
-	s.await(op, event.InProgress)
-	o.stop()
-	changed := withExecution(testProcesses, "1m")
-	changed["provision.yaml"].Data = []byte(`
-operation: provision
-stages:
-  - name: only
-    steps: [{name: Last, worker: beta}]
-`)
-	s.cfg.Processes = changed
-	s.orchestrator()
-	close(open)
-	later := operation(event.Provision, "i-2", "azure")
-	s.request(later)
-	s.await(op, event.Succeeded)
-	s.await(later, event.Succeeded)
-	if n := s.script.count("Second"); n != 1 {
-		t.Errorf("Second ran %d times, want once: in the operation that started before the change", n)
 	}
 }
 

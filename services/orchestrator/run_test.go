@@ -34,19 +34,3 @@ func TestOperation_Steps_RunInOrderAndPublishFacts(t *testing.T) {
 		t.Errorf("facts (-want +got):\n%s", diff)
 	}
 }
-
-func TestOperations_Many_RunEveryStepOnce(t *testing.T) {
-	s := newSystem(t)
-	s.start()
-	operations := make([]event.Operation, 200)
-	for i := range operations {
-		operations[i] = operation(event.Provision, "i-"+operations[i].ID+string(rune('a'+i%26))+string(rune('a'+i/26)), "azure")
-	}
-	s.request(operations...)
-	for _, op := range operations {
-		s.await(op, event.Succeeded)
-	}
-	if twice := repeats(s.script.runs); len(twice) > 0 {
-		t.Errorf("steps that ran more than once: %v", twice)
-	}
-}

@@ -2,7 +2,6 @@ package orchestrator_test
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -59,71 +58,9 @@ func TestInstance_TwoOperations_RunOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func TestDeprovision_RunningProvision_CancelledAtNextResult(t *testing.T) {
-	s := newSystem(t)
-	s.start()
-	open := make(gate)
-	s.script.set("First", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		if err := op.SaveDetails(map[string]string{"id": "made"}); err != nil {
-			return op, 0, err
-		}
-		return open.step(context.WithoutCancel(ctx), op) // it does not end early
-	})
-	var seen map[string]string
-	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return op, 0, op.Details("alpha", &seen)
-	})
-	provision, update := operation(event.Provision, "i-1", "azure"), operation(event.Update, "i-1", "azure")
-	s.request(provision)
-	testkit.Eventually(t, patience, "the first step runs", func() bool { return s.script.count("First") > 0 })
-	s.request(update)
-	s.await(update, event.Pending)
-	remove := operation(event.Deprovision, "i-1", "azure")
-	s.request(remove)
-	s.await(update, event.Cancelled)
-	s.await(remove, event.Pending)
-	var shown struct{ CancelRequested string }
-	s.get("/operations/"+provision.ID, &shown)
-	if want := "preempted by deprovisioning " + remove.ID; shown.CancelRequested != want {
-		t.Errorf("cancel requested: %q, want %q", shown.CancelRequested, want)
-	}
-	close(open)
-	s.await(provision, event.Cancelled)
-	s.await(remove, event.Succeeded)
-	if n := s.script.count("Second"); n != 0 {
-		t.Errorf("the cancelled provisioning continued: Second ran %d times", n)
-	}
-	if seen["id"] != "made" {
-		t.Errorf("the deprovisioning has details %v, want those of the cancelled provisioning", seen)
-	}
-	testkit.Eventually(t, patience, "the instance is removed", func() bool {
-		var left int
-		require.NoError(t, s.db.Get(&left, `SELECT count(*) FROM orchestrator.instances`))
-		return left == 0
-	})
-}
-
-func TestDeprovision_WaitingProvision_IsCancelledAtOnce(t *testing.T) {
-	s := newSystem(t)
-	s.start()
-	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return op, time.Hour, nil
-	})
-	provision, remove := operation(event.Provision, "i-1", "azure"), operation(event.Deprovision, "i-1", "azure")
-	s.request(provision)
-	testkit.Eventually(t, patience, "the provisioning waits", func() bool {
-		return slices.Contains(s.factsOf(provision.ID), string(event.TypeStepFinished)+" First retry")
-	})
-	s.request(remove)
-	s.await(provision, event.Cancelled)
-	s.await(remove, event.Succeeded)
-}
-
 func TestRequests_SameInstanceInOneBatch_KeepTheirOrder(t *testing.T) {
 	s := newSystem(t)
-	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return op, time.Hour, nil
-	})
+	s.script.set("First", hourly)
 	provision, remove := operation(event.Provision, "i-1", "azure"), operation(event.Deprovision, "i-1", "azure")
 	s.request(provision, provision, remove, remove)
 	s.start()
@@ -183,9 +120,7 @@ func TestAdmission_Limit_KeepsTheOrder(t *testing.T) {
 func TestDeprovision_Repeated_RunsOnlyRemainingSteps(t *testing.T) {
 	s := newSystem(t)
 	s.start()
-	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "down", Message: "ext is down"})
-	})
+	s.script.set("Remove_First", failing)
 	first := operation(event.Deprovision, "i-1", "azure")
 	s.request(first)
 	s.await(first, event.Succeeded)

@@ -49,9 +49,7 @@ func TestSuspension_WithLeftovers_DeprovisionRunsEveryStep(t *testing.T) {
 	s := newSystem(t)
 	s.start()
 	s.run(operation(event.Provision, "i", "trial"))
-	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		return worker.Fail(op, &worker.Error{Component: "ext", Reason: "down", Message: "ext is down"})
-	})
+	s.script.set("Remove_First", failing)
 	s.run(suspension("i"))
 	s.script.set("Remove_First", done)
 	s.run(operation(event.Deprovision, "i", "trial"))

@@ -66,10 +66,7 @@ func TestTries_Step_ShowInputAndResult(t *testing.T) {
 		require.NotContains(t, s.body(fmt.Sprint(path, l.Cursor)), "canary")
 	}
 	for line, want := range map[string]int{"1": http.StatusNotFound, "x": http.StatusBadRequest, operator.TryRunning: http.StatusNotFound} {
-		response, err := http.Get(s.api.URL + path + line)
-		require.NoError(t, err)
-		response.Body.Close()
-		require.Equal(t, want, response.StatusCode, line)
+		s.must(want, http.MethodGet, path+line, nil, nil)
 	}
 }
 
