@@ -56,7 +56,7 @@ func by(ctx context.Context, claimed string) string {
 
 // actionRoute adds a route that changes something. The request is recorded before its handler runs; if it cannot be recorded, the handler does not
 // run.
-func (a *API) actionRoute(mux *http.ServeMux, pattern, action string, h http.HandlerFunc) {
+func (a *API) actionRoute(mux *http.ServeMux, pattern, action string, h handler) {
 	a.actions[pattern] = action
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		entry := a.action(caller(r.Context()), action, r.PathValue("id"))
@@ -73,7 +73,7 @@ func (a *API) actionRoute(mux *http.ServeMux, pattern, action string, h http.Han
 		}()
 		ctx, cancel := withoutCancel(r.Context())
 		defer cancel()
-		h(answer, r.WithContext(context.WithValue(ctx, actionKey{}, entry)))
+		a.answer(h)(answer, r.WithContext(context.WithValue(ctx, actionKey{}, entry)))
 		answer.returned = true
 	})
 }
@@ -175,23 +175,21 @@ func (r *recorded) send(w http.ResponseWriter) {
 	_, _ = w.Write(r.body.Bytes()) // the client may have disconnected
 }
 
-func (a *API) listActions(w http.ResponseWriter, r *http.Request) {
+func (a *API) listActions(r *http.Request) (any, error) {
 	f, err := parseActions(r)
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	found, total, err := a.deps.Actions.List(r.Context(), f)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, listOf(found, total, func(e store.Action) operator.Action {
+	return listOf(found, total, func(e store.Action) operator.Action {
 		return operator.Action{
 			ID: e.ID, Time: e.At, Name: e.Name, Subject: e.Subject, Role: e.Role, Authentication: e.Authentication, Action: e.Action,
 			Target: e.Target, Detail: e.Detail, Outcome: string(e.Outcome), Reason: e.Reason,
 		}
-	}))
+	}), nil
 }
 
 func parseActions(r *http.Request) (f store.ActionFilter, err error) {
@@ -208,6 +206,6 @@ func parseActions(r *http.Request) (f store.ActionFilter, err error) {
 }
 
 // me returns the caller.
-func (a *API) me(w http.ResponseWriter, r *http.Request) {
-	a.write(w, http.StatusOK, caller(r.Context()))
+func (a *API) me(r *http.Request) (any, error) {
+	return caller(r.Context()), nil
 }

@@ -196,33 +196,33 @@ func (a *API) Handler() http.Handler {
 }
 
 func (a *API) routes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /operations", a.list)
-	mux.HandleFunc("GET /operations/{id}", a.get)
-	mux.HandleFunc("GET /operations/{id}/history", a.history)
-	mux.HandleFunc("GET /operations/{id}/tries/{line}", a.try)
+	mux.HandleFunc("GET /operations", a.answer(a.list))
+	mux.HandleFunc("GET /operations/{id}", a.answer(a.get))
+	mux.HandleFunc("GET /operations/{id}/history", a.answer(a.history))
+	mux.HandleFunc("GET /operations/{id}/tries/{line}", a.answer(a.try))
 	a.actionRoute(mux, "POST /operations/{id}/cancel", "cancel", a.cancel)
 	a.actionRoute(mux, "POST /operations/{id}/retry", "retry", a.retry)
 	a.actionRoute(mux, "POST /operations/{id}/skip", "skip", a.skip)
 	a.actionRoute(mux, "POST /facts/replay", "replay_facts", a.replayFacts)
-	mux.HandleFunc("GET /holds", a.listHolds)
+	mux.HandleFunc("GET /holds", a.answer(a.listHolds))
 	a.actionRoute(mux, "POST /holds", "create_hold", a.createHold)
 	a.actionRoute(mux, "DELETE /holds/{id}", "release_hold", a.releaseHold)
-	mux.HandleFunc("POST /events/{key}", a.receiveEvent)
-	mux.HandleFunc("GET /limits", a.getLimits)
+	mux.HandleFunc("POST /events/{key}", a.answer(a.receiveEvent))
+	mux.HandleFunc("GET /limits", a.answer(a.getLimits))
 	a.actionRoute(mux, "PUT /limits", "apply_limits", a.applyLimits)
-	mux.HandleFunc("GET /instances/{id}", a.instance)
-	mux.HandleFunc("GET /instances/{id}/maintenance-window", a.maintenanceWindow)
-	mux.HandleFunc("GET /find", a.findAny)
-	mux.HandleFunc("GET /processes", a.processes)
-	mux.HandleFunc("GET /steps", a.steps)
-	mux.HandleFunc("GET /workers", a.workers)
-	mux.HandleFunc("GET /overview", a.overview)
-	mux.HandleFunc("GET /stuck", a.stuck)
-	mux.HandleFunc("GET /errors", a.errors)
-	mux.HandleFunc("GET /throughput", a.throughput)
+	mux.HandleFunc("GET /instances/{id}", a.answer(a.instance))
+	mux.HandleFunc("GET /instances/{id}/maintenance-window", a.answer(a.maintenanceWindow))
+	mux.HandleFunc("GET /find", a.answer(a.findAny))
+	mux.HandleFunc("GET /processes", a.answer(a.processes))
+	mux.HandleFunc("GET /steps", a.answer(a.steps))
+	mux.HandleFunc("GET /workers", a.answer(a.workers))
+	mux.HandleFunc("GET /overview", a.answer(a.overview))
+	mux.HandleFunc("GET /stuck", a.answer(a.stuck))
+	mux.HandleFunc("GET /errors", a.answer(a.errors))
+	mux.HandleFunc("GET /throughput", a.answer(a.throughput))
 	mux.HandleFunc("GET "+StreamPath, a.stream)
-	mux.HandleFunc("GET /me", a.me)
-	mux.HandleFunc("GET /actions", a.listActions)
+	mux.HandleFunc("GET /me", a.answer(a.me))
+	mux.HandleFunc("GET /actions", a.answer(a.listActions))
 	a.overlayRoutes(mux)
 	a.deadLetterRoutes(mux)
 	a.batchRoutes(mux)
@@ -252,14 +252,14 @@ func parsePage(q url.Values) (limit, offset int, err error) {
 	return limit, (number - 1) * limit, nil
 }
 
-func (a *API) cancel(w http.ResponseWriter, r *http.Request) {
-	a.act(w, r, func(body *operator.ActionRequest) (engine.Event, error) {
+func (a *API) cancel(r *http.Request) (any, error) {
+	return a.act(r, func(body *operator.ActionRequest) (engine.Event, error) {
 		return engine.Cancel{Reason: "cancelled by " + body.By}, nil
 	})
 }
 
-func (a *API) retry(w http.ResponseWriter, r *http.Request) {
-	a.act(w, r, func(body *operator.ActionRequest) (engine.Event, error) {
+func (a *API) retry(r *http.Request) (any, error) {
+	return a.act(r, func(body *operator.ActionRequest) (engine.Event, error) {
 		if body.Step != "" && body.Stage == "" {
 			return nil, errors.New("stage: is required with the step to retry from")
 		}
@@ -267,8 +267,8 @@ func (a *API) retry(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (a *API) skip(w http.ResponseWriter, r *http.Request) {
-	a.act(w, r, func(body *operator.ActionRequest) (engine.Event, error) {
+func (a *API) skip(r *http.Request) (any, error) {
+	return a.act(r, func(body *operator.ActionRequest) (engine.Event, error) {
 		if body.Step == "" {
 			return nil, errors.New("step: must name the current step of the operation")
 		}
@@ -277,10 +277,10 @@ func (a *API) skip(w http.ResponseWriter, r *http.Request) {
 }
 
 // act applies an action.
-func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *operator.ActionRequest) (engine.Event, error)) {
+func (a *API) act(r *http.Request, decide func(body *operator.ActionRequest) (engine.Event, error)) (any, error) {
 	var body operator.ActionRequest
-	if r.ContentLength != 0 && !a.decode(w, r, maxBody, `"by", "step", "stage" and "dryRun"`, &body) {
-		return
+	if err := decodeOptional(r, maxBody, `"by", "step", "stage" and "dryRun"`, &body); err != nil {
+		return nil, err
 	}
 	body.By = by(r.Context(), body.By)
 	note(r.Context(), func(a *store.Action) { a.Detail = detail(&body) })
@@ -290,13 +290,11 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *oper
 		err = errors.New("stage, dryRun: are allowed only for a retry")
 	}
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	id, err := uuid.Parse(r.PathValue("id"))
 	if err != nil {
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", r.PathValue("id")))
-		return
+		return nil, notFound(fmt.Errorf("there is no operation %q", r.PathValue("id")))
 	}
 	var preview []engine.Planned
 	if body.DryRun {
@@ -305,41 +303,35 @@ func (a *API) act(w http.ResponseWriter, r *http.Request, decide func(body *oper
 		err = a.deps.Actor.Act(r.Context(), id.String(), e)
 	}
 	switch {
-	case err == nil && body.DryRun:
-		a.answerPreview(w, r, id.String(), retry, preview)
-	case err == nil:
-		a.deps.Log.Info("operator action", "operation_id", id.String(), "action", fmt.Sprintf("%T", e), "by", body.By)
-		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, store.ErrNotFound):
-		a.answerMissing(w, r, id.String())
-	case errors.Is(err, engine.ErrNotPossible):
-		a.fail(w, http.StatusConflict, err)
-	default:
-		a.internalError(w, r, err)
+		return nil, a.missingOrArchived(r.Context(), id.String())
+	case err != nil:
+		return nil, err
+	case body.DryRun:
+		return a.preview(r.Context(), id.String(), retry, preview)
 	}
+	a.deps.Log.Info("operator action", "operation_id", id.String(), "action", fmt.Sprintf("%T", e), "by", body.By)
+	return nil, nil
 }
 
-// answerPreview answers what a retry would run, and what its first step would be sent.
-func (a *API) answerPreview(w http.ResponseWriter, r *http.Request, id string, e engine.Retry, steps []engine.Planned) {
+// preview returns what a retry would run, and what its first step would be sent.
+func (a *API) preview(ctx context.Context, id string, e engine.Retry, steps []engine.Planned) (any, error) {
 	answer := operator.RetryPreview{Steps: viewPlanned(steps)}
-	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
+	rows, err := a.deps.Operations.Read(ctx, []string{id})
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	for _, row := range rows {
-		p, err := a.deps.Definitions.Pinned(r.Context(), row.Definition)
+		p, err := a.deps.Definitions.Pinned(ctx, row.Definition)
 		if err != nil {
-			a.internalError(w, r, err)
-			return
+			return nil, err
 		}
 		if answer.LosesMemory, err = engine.LosesMemory(p, &row.State, e); err != nil {
-			a.fail(w, http.StatusConflict, err)
-			return
+			return nil, err
 		}
 		answer.Sent = sentNext(row, p, steps)
 	}
-	a.write(w, http.StatusOK, answer)
+	return answer, nil
 }
 
 // sentNext returns what the worker of the first of the steps that runs would be sent; nil if none runs.
@@ -376,20 +368,19 @@ func detail(body *operator.ActionRequest) string {
 	return body.Step
 }
 
-// answerMissing answers a request for an action on an operation that is archived or does not exist.
-func (a *API) answerMissing(w http.ResponseWriter, r *http.Request, id string) {
-	found, err := a.deps.Operations.Read(r.Context(), []string{id})
+// missingOrArchived returns why there can be no action on an operation that is archived or does not exist.
+func (a *API) missingOrArchived(ctx context.Context, id string) error {
+	found, err := a.deps.Operations.Read(ctx, []string{id})
 	switch {
 	case err != nil:
-		a.internalError(w, r, err)
+		return err
 	case len(found) > 0:
-		a.fail(w, http.StatusConflict, fmt.Errorf("operation %s: %w: it is archived", id, engine.ErrNotPossible))
-	default:
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %q", id))
+		return fmt.Errorf("operation %s: %w: it is archived", id, engine.ErrNotPossible)
 	}
+	return notFound(fmt.Errorf("there is no operation %q", id))
 }
 
-func (a *API) processes(w http.ResponseWriter, _ *http.Request) {
+func (a *API) processes(*http.Request) (any, error) {
 	set := a.deps.Definitions.Set()
 	out := []json.RawMessage{}
 	for _, t := range event.OperationTypes() {
@@ -397,7 +388,7 @@ func (a *API) processes(w http.ResponseWriter, _ *http.Request) {
 			out = append(out, p.Canonical())
 		}
 	}
-	a.write(w, http.StatusOK, operator.All(out))
+	return operator.All(out), nil
 }
 
 // Answer answers event.AskOperations. If not all operations fit into an answer, it lists the others in OperationsAnswer.Left.

@@ -34,10 +34,10 @@ type Batches interface {
 }
 
 func (a *API) batchRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /batches", a.listBatches)
+	mux.HandleFunc("GET /batches", a.answer(a.listBatches))
 	a.actionRoute(mux, "POST /batches", "order_batch", a.orderBatch)
-	mux.HandleFunc("GET /batches/{id}", a.getBatch)
-	mux.HandleFunc("GET /batches/{id}/operations", a.listBatchResults)
+	mux.HandleFunc("GET /batches/{id}", a.answer(a.getBatch))
+	mux.HandleFunc("GET /batches/{id}/operations", a.answer(a.listBatchResults))
 	a.actionRoute(mux, "POST /batches/{id}/pause", "pause_batch", a.changeBatch(batch.Paused))
 	a.actionRoute(mux, "POST /batches/{id}/resume", "resume_batch", a.changeBatch(batch.Running))
 	a.actionRoute(mux, "POST /batches/{id}/cancel", "cancel_batch", a.changeBatch(batch.Cancelled))
@@ -79,21 +79,19 @@ func parseFilter(filter string) (*question, url.Values, error) {
 }
 
 // orderBatch stores a batch, or previews it.
-func (a *API) orderBatch(w http.ResponseWriter, r *http.Request) {
+func (a *API) orderBatch(r *http.Request) (any, error) {
 	var body operator.BatchRequest
-	if !a.decode(w, r, maxBody, `"action", "filter", "reason" and others`, &body) {
-		return
+	if err := decode(r, maxBody, `"action", "filter", "reason" and others`, &body); err != nil {
+		return nil, err
 	}
 	body.By = by(r.Context(), body.By)
 	note(r.Context(), func(a *store.Action) { a.Detail = describeBatch(&body) })
 	q, values, err := parseFilter(body.Filter)
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf("filter: %w", err))
-		return
+		return nil, badRequest(fmt.Errorf("filter: %w", err))
 	}
 	if body.Action == operator.BatchHold || body.Action == operator.BatchResume {
-		a.previewHold(w, r, &body, q, values)
-		return
+		return a.previewHold(r, &body, q, values)
 	}
 	order := batch.Order{
 		Action: batch.Action(body.Action), Stage: body.Stage, Step: body.Step, Filter: values.Encode(), Reason: body.Reason, By: body.By,
@@ -106,31 +104,23 @@ func (a *API) orderBatch(w http.ResponseWriter, r *http.Request) {
 		order.Reason = "preview"
 	}
 	if err := order.Validate(); err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	if err := a.locate(r.Context(), q); err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	if body.DryRun {
-		a.previewBatch(w, r, q, &order)
-		return
+		return a.previewBatch(r, q, &order)
 	}
 	b := &batch.Batch{Order: order, ID: uuid.Must(uuid.NewV7()).String(), CreatedAt: a.deps.Now().UTC()}
 	err = a.deps.Batches.Create(r.Context(), b, q.Filter, func(total int) error { return checkTotal(total, body.Expected) })
-	switch {
-	case errors.Is(err, errTotal):
-		a.fail(w, http.StatusConflict, err)
-		return
-	case err != nil:
-		a.internalError(w, r, err)
-		return
+	if err != nil {
+		return nil, err
 	}
 	note(r.Context(), func(a *store.Action) { a.Target = b.ID })
 	a.deps.Log.Info("batch ordered", "batch_id", b.ID, "action", string(b.Action), "operations", b.Total, "by", b.By)
 	a.deps.WakeBatches()
-	a.write(w, http.StatusAccepted, viewBatch(b))
+	return accepted{viewBatch(b)}, nil
 }
 
 // errTotal means that a batch must not have this number of operations.
@@ -165,11 +155,10 @@ func describeBatch(r *operator.BatchRequest) string {
 }
 
 // previewBatch answers what an order would do.
-func (a *API) previewBatch(w http.ResponseWriter, r *http.Request, q *question, o *batch.Order) {
+func (a *API) previewBatch(r *http.Request, q *question, o *batch.Order) (any, error) {
 	out, rows, err := a.sample(r.Context(), q)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	for i := range out.Sample {
 		s := &out.Sample[i]
@@ -180,8 +169,7 @@ func (a *API) previewBatch(w http.ResponseWriter, r *http.Request, q *question, 
 			case errors.Is(err, engine.ErrNotPossible) || errors.Is(err, store.ErrNotFound):
 				s.Problem = err.Error()
 			case err != nil:
-				a.internalError(w, r, err)
-				return
+				return nil, err
 			}
 			s.Steps = viewPlanned(steps)
 		case batch.Cancel:
@@ -196,7 +184,7 @@ func (a *API) previewBatch(w http.ResponseWriter, r *http.Request, q *question, 
 			}
 		}
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 // sample counts the operations of a filter, and returns the newest of them.
@@ -221,35 +209,30 @@ func (a *API) sample(ctx context.Context, q *question) (out *operator.BatchPrevi
 }
 
 // previewHold answers with the scope of the hold for a filter, or with the holds that have the scope.
-func (a *API) previewHold(w http.ResponseWriter, r *http.Request, body *operator.BatchRequest, q *question, values url.Values) {
+func (a *API) previewHold(r *http.Request, body *operator.BatchRequest, q *question, values url.Values) (any, error) {
 	scope, err := holdScope(q, values)
 	if err == nil && !body.DryRun {
 		err = fmt.Errorf("action %s: is only a preview; create or release the hold with the scope of the preview", body.Action)
 	}
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	if err := a.locate(r.Context(), q); err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out, _, err := a.sample(r.Context(), q)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out.Scope = (*operator.HoldScope)(&scope)
 	if body.Action == operator.BatchResume {
 		holds, err := a.deps.Holds.Holds(r.Context())
 		if err != nil {
-			a.internalError(w, r, err)
-			return
+			return nil, err
 		}
 		counts, err := a.deps.Holds.HeldBy(r.Context())
 		if err != nil {
-			a.internalError(w, r, err)
-			return
+			return nil, err
 		}
 		for i := range holds {
 			if h := &holds[i]; h.Scope == scope && h.Active(a.deps.Now()) {
@@ -257,11 +240,10 @@ func (a *API) previewHold(w http.ResponseWriter, r *http.Request, body *operator
 			}
 		}
 		if len(out.Holds) == 0 {
-			a.fail(w, http.StatusConflict, fmt.Errorf("no hold has the scope %s; see the list of holds", out.Scope))
-			return
+			return nil, &refusal{http.StatusConflict, fmt.Errorf("no hold has the scope %s; see the list of holds", out.Scope)}
 		}
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 // holdScope returns the scope of a hold that contains exactly what a filter selects among the operations that have not ended.
@@ -286,75 +268,57 @@ func holdScope(q *question, values url.Values) (scope hold.Scope, err error) {
 	return scope, nil
 }
 
-func (a *API) listBatches(w http.ResponseWriter, r *http.Request) {
+func (a *API) listBatches(r *http.Request) (any, error) {
 	var f store.BatchFilter
 	var err error
 	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), batch.States()); err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	list, total, err := a.deps.Batches.List(r.Context(), f)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, listOf(list, total, viewBatch))
+	return listOf(list, total, viewBatch), nil
 }
 
-func (a *API) getBatch(w http.ResponseWriter, r *http.Request) {
+func (a *API) getBatch(r *http.Request) (any, error) {
 	b, err := a.deps.Batches.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
-		a.batchError(w, r, err)
-		return
+		return nil, missing(err, "batch", r.PathValue("id"))
 	}
-	a.write(w, http.StatusOK, viewBatch(b))
+	return viewBatch(b), nil
 }
 
-func (a *API) listBatchResults(w http.ResponseWriter, r *http.Request) {
+func (a *API) listBatchResults(r *http.Request) (any, error) {
 	var f store.BatchMemberFilter
 	var err error
 	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), batch.ResultStates()); err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	b, err := a.deps.Batches.Get(r.Context(), r.PathValue("id"))
 	if err != nil {
-		a.batchError(w, r, err)
-		return
+		return nil, missing(err, "batch", r.PathValue("id"))
 	}
 	list, total, err := a.deps.Batches.Members(r.Context(), b.ID, f)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, listOf(list, total, func(m batch.Member) operator.BatchResult {
+	return listOf(list, total, func(m batch.Member) operator.BatchResult {
 		return operator.BatchResult{
 			OperationID: m.OperationID, InstanceID: m.InstanceID, State: operator.BatchResultState(m.State), Error: m.Error, At: optional(m.At),
 		}
-	}))
+	}), nil
 }
 
 // changeBatch pauses, resumes or cancels a batch.
-func (a *API) changeBatch(to batch.State) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (a *API) changeBatch(to batch.State) handler {
+	return func(r *http.Request) (any, error) {
 		b, err := a.deps.Batches.Change(r.Context(), r.PathValue("id"), to, a.deps.Now().UTC())
 		if err != nil {
-			a.batchError(w, r, err)
-			return
+			return nil, missing(err, "batch", r.PathValue("id"))
 		}
 		a.deps.Log.Info("batch changed", "batch_id", b.ID, "state", string(b.State), "by", caller(r.Context()).Name)
 		a.deps.WakeBatches()
-		a.write(w, http.StatusOK, viewBatch(b))
-	}
-}
-
-func (a *API) batchError(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no batch %.50q", r.PathValue("id")))
-	case errors.Is(err, batch.ErrNotPossible):
-		a.fail(w, http.StatusConflict, err)
-	default:
-		a.internalError(w, r, err)
+		return viewBatch(b), nil
 	}
 }

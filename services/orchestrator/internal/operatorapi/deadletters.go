@@ -15,7 +15,6 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/mask"
-	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -43,13 +42,13 @@ var redriveEffects = map[event.Stream]string{
 }
 
 func (a *API) deadLetterRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /dead-letters", a.listDeadLetters)
-	mux.HandleFunc("GET /dead-letters/{id}", a.getDeadLetter)
+	mux.HandleFunc("GET /dead-letters", a.answer(a.listDeadLetters))
+	mux.HandleFunc("GET /dead-letters/{id}", a.answer(a.getDeadLetter))
 	a.actionRoute(mux, "POST /dead-letters/{id}/redrive", "redrive_dead_letter", a.redriveDeadLetter)
 	a.actionRoute(mux, "DELETE /dead-letters/{id}", "drop_dead_letter", a.dropDeadLetter)
 }
 
-func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) {
+func (a *API) listDeadLetters(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	limit, _, err := parsePage(q)
 	if err == nil && q.Get("page") != "" {
@@ -62,13 +61,11 @@ func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	page, err := a.deps.DeadLetters.DeadLetters(r.Context(), before, limit)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out := operator.DeadLetterList{NextBefore: page.Next}
 	out.Data = make([]operator.DeadLetter, len(page.Letters))
@@ -76,13 +73,13 @@ func (a *API) listDeadLetters(w http.ResponseWriter, r *http.Request) {
 		out.Data[i] = viewDeadLetter(&page.Letters[i])
 	}
 	out.Count, out.TotalCount = len(out.Data), int(page.Total)
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
-func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) {
-	letter, ok := a.readDeadLetter(w, r)
-	if !ok {
-		return
+func (a *API) getDeadLetter(r *http.Request) (any, error) {
+	letter, err := a.readDeadLetter(r)
+	if err != nil {
+		return nil, err
 	}
 	out := operator.DeadLetterDetail{DeadLetter: viewDeadLetter(letter), Headers: map[string]string{}}
 	for name, values := range letter.Header {
@@ -90,72 +87,61 @@ func (a *API) getDeadLetter(w http.ResponseWriter, r *http.Request) {
 	}
 	out.Payload, out.PayloadTruncated = maskPayload(letter.Data)
 	out.PayloadTruncated = out.PayloadTruncated || letter.Truncated
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
-// readDeadLetter reads the dead letter of a request. If it returns false, the request is answered.
-func (a *API) readDeadLetter(w http.ResponseWriter, r *http.Request) (*bus.DeadLetter, bool) {
+// readDeadLetter reads the dead letter of a request.
+func (a *API) readDeadLetter(r *http.Request) (*bus.DeadLetter, error) {
 	seq, err := strconv.ParseUint(r.PathValue("id"), 10, 64)
 	if err != nil || seq == 0 {
-		a.noDeadLetter(w, r)
-		return nil, false
+		return nil, noDeadLetter(bus.ErrNoDeadLetter, r)
 	}
 	letter, err := a.deps.DeadLetters.DeadLetter(r.Context(), seq)
-	switch {
-	case errors.Is(err, bus.ErrNoDeadLetter):
-		a.noDeadLetter(w, r)
-		return nil, false
-	case err != nil:
-		a.internalError(w, r, err)
-		return nil, false
+	if err != nil {
+		return nil, noDeadLetter(err, r)
 	}
 	note(r.Context(), func(action *store.Action) { action.Detail = clip(letter.Subject) })
-	return letter, true
+	return letter, nil
 }
 
-func (a *API) noDeadLetter(w http.ResponseWriter, r *http.Request) {
-	a.fail(w, http.StatusNotFound, fmt.Errorf("there is no dead letter %.50q: it was redriven or dropped, or it is older than 30 days", r.PathValue("id")))
+// noDeadLetter returns err, in words for the client if there is no dead letter.
+func noDeadLetter(err error, r *http.Request) error {
+	if errors.Is(err, bus.ErrNoDeadLetter) {
+		return notFound(fmt.Errorf("there is no dead letter %.50q: it was redriven or dropped, or it is older than 30 days", r.PathValue("id")))
+	}
+	return err
 }
 
-func (a *API) dropDeadLetter(w http.ResponseWriter, r *http.Request) {
-	letter, ok := a.readDeadLetter(w, r)
-	if !ok {
-		return
+func (a *API) dropDeadLetter(r *http.Request) (any, error) {
+	letter, err := a.readDeadLetter(r)
+	if err != nil {
+		return nil, err
 	}
-	err := a.deps.DeadLetters.DropDeadLetter(r.Context(), letter.Seq)
-	switch {
-	case errors.Is(err, bus.ErrNoDeadLetter):
-		a.noDeadLetter(w, r)
-	case err != nil:
-		a.internalError(w, r, err)
-	default:
-		a.deps.Log.Info("dead letter dropped", "dead_letter", letter.Seq, "by", caller(r.Context()).Name)
-		w.WriteHeader(http.StatusNoContent)
+	if err := a.deps.DeadLetters.DropDeadLetter(r.Context(), letter.Seq); err != nil {
+		return nil, noDeadLetter(err, r)
 	}
+	a.deps.Log.Info("dead letter dropped", "dead_letter", letter.Seq, "by", caller(r.Context()).Name)
+	return nil, nil
 }
 
-func (a *API) redriveDeadLetter(w http.ResponseWriter, r *http.Request) {
-	letter, ok := a.readDeadLetter(w, r)
-	if !ok {
-		return
+func (a *API) redriveDeadLetter(r *http.Request) (any, error) {
+	letter, err := a.readDeadLetter(r)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if letter.Stream == event.StreamCommands {
 		err = a.redriveCommand(r.Context(), letter)
 	} else {
 		err = a.deps.DeadLetters.Redrive(r.Context(), letter)
 	}
 	switch {
-	case errors.Is(err, bus.ErrNotRedrivable), errors.Is(err, engine.ErrNotPossible):
-		a.fail(w, http.StatusConflict, err)
 	case errors.Is(err, store.ErrNotFound):
-		a.fail(w, http.StatusConflict, fmt.Errorf("%w: its operation does not exist", bus.ErrNotRedrivable))
+		return nil, fmt.Errorf("%w: its operation does not exist", bus.ErrNotRedrivable)
 	case err != nil:
-		a.internalError(w, r, err)
-	default:
-		a.deps.Log.Info("dead letter redriven", "dead_letter", letter.Seq, "by", caller(r.Context()).Name)
-		w.WriteHeader(http.StatusNoContent)
+		return nil, err
 	}
+	a.deps.Log.Info("dead letter redriven", "dead_letter", letter.Seq, "by", caller(r.Context()).Name)
+	return nil, nil
 }
 
 // redriveCommand sends the command of the operation again and drops the dead letter. The dead letter itself is not published: a worker may write

@@ -30,19 +30,17 @@ type Troubles interface {
 	EndedSince(ctx context.Context, since time.Time) (counts map[event.OperationState]int, more map[event.OperationState]bool, err error)
 }
 
-func (a *API) errors(w http.ResponseWriter, r *http.Request) {
+func (a *API) errors(r *http.Request) (any, error) {
 	counted, err := a.errorGroups.Get(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out := *counted
 	out.Time = a.deps.Now().UTC()
 	if out.Calm, err = a.calm(r.Context()); err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 // countErrors counts the errors, except those of calm operations.

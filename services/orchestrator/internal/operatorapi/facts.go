@@ -20,28 +20,24 @@ type Facts interface {
 }
 
 // replayFacts publishes some facts again. The body is {"since": a time, "next": the value of the previous answer}.
-func (a *API) replayFacts(w http.ResponseWriter, r *http.Request) {
+func (a *API) replayFacts(r *http.Request) (any, error) {
 	var body operator.Replay
-	if !a.decode(w, r, maxBody, `"since", a time such as 2026-11-21T22:00:00Z, and "next"`, &body) {
-		return
+	if err := decode(r, maxBody, `"since", a time such as 2026-11-21T22:00:00Z, and "next"`, &body); err != nil {
+		return nil, err
 	}
 	switch {
 	case body.Since.IsZero():
-		a.fail(w, http.StatusBadRequest, errors.New("since: must be a time such as 2026-11-21T22:00:00Z"))
-		return
+		return nil, badRequest(errors.New("since: must be a time such as 2026-11-21T22:00:00Z"))
 	case body.Since.After(a.deps.Now()):
-		a.fail(w, http.StatusBadRequest, errors.New("since: must not be in the future"))
-		return
+		return nil, badRequest(errors.New("since: must not be in the future"))
 	}
 	if _, err := uuid.Parse(body.Next); body.Next != "" && err != nil {
-		a.fail(w, http.StatusBadRequest, errors.New("next: must be the value of an earlier answer"))
-		return
+		return nil, badRequest(errors.New("next: must be the value of an earlier answer"))
 	}
 	note(r.Context(), func(a *store.Action) { a.Target, a.Detail = body.Next, "since "+body.Since.UTC().Format(time.RFC3339) })
 	n, next, err := a.deps.Facts.ReplayFacts(r.Context(), body.Since, body.Next)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, operator.ReplayAnswer{Published: n, Next: next})
+	return operator.ReplayAnswer{Published: n, Next: next}, nil
 }

@@ -37,16 +37,14 @@ func viewHold(h *hold.Hold, operations int) operator.Hold {
 	}
 }
 
-func (a *API) listHolds(w http.ResponseWriter, r *http.Request) {
+func (a *API) listHolds(r *http.Request) (any, error) {
 	holds, err := a.deps.Holds.Holds(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	counts, err := a.deps.Holds.HeldBy(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out := make([]operator.Hold, 0, len(holds))
 	now := a.deps.Now()
@@ -55,13 +53,13 @@ func (a *API) listHolds(w http.ResponseWriter, r *http.Request) {
 			out = append(out, viewHold(h, counts[h.ID]))
 		}
 	}
-	a.write(w, http.StatusOK, operator.All(out))
+	return operator.All(out), nil
 }
 
-func (a *API) createHold(w http.ResponseWriter, r *http.Request) {
+func (a *API) createHold(r *http.Request) (any, error) {
 	var body operator.HoldRequest
-	if !a.decode(w, r, maxBody, `"scope", "reason" and "until"`, &body) {
-		return
+	if err := decode(r, maxBody, `"scope", "reason" and "until"`, &body); err != nil {
+		return nil, err
 	}
 	h := hold.Hold{
 		ID: uuid.Must(uuid.NewV7()).String(), Scope: hold.Scope(body.Scope), RejectsOrders: body.Orders == operator.OrdersReject,
@@ -72,23 +70,17 @@ func (a *API) createHold(w http.ResponseWriter, r *http.Request) {
 	}
 	note(r.Context(), func(a *store.Action) { a.Target, a.Detail = h.ID, describeHold(&body, &h) })
 	if body.Orders != "" && body.Orders != operator.OrdersWait && !h.RejectsOrders {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf("orders %.50q: allowed are %s and %s", body.Orders, operator.OrdersWait, operator.OrdersReject))
-		return
+		return nil, badRequest(fmt.Errorf("orders %.50q: allowed are %s and %s", body.Orders, operator.OrdersWait, operator.OrdersReject))
 	}
 	if err := h.Validate(h.CreatedAt); err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
-	if err := a.deps.Holds.AddHold(r.Context(), &h); errors.Is(err, store.ErrTooManyHolds) {
-		a.fail(w, http.StatusConflict, err)
-		return
-	} else if err != nil {
-		a.internalError(w, r, err)
-		return
+	if err := a.deps.Holds.AddHold(r.Context(), &h); err != nil {
+		return nil, err
 	}
 	a.holdsChanged(r.Context())
 	a.deps.Log.Info("hold created", "hold_id", h.ID, "scope", body.Scope.String(), "by", h.CreatedBy)
-	a.write(w, http.StatusOK, viewHold(&h, 0))
+	return viewHold(&h, 0), nil
 }
 
 // describeHold describes a new hold in the record of actions.
@@ -100,24 +92,19 @@ func describeHold(request *operator.HoldRequest, h *hold.Hold) string {
 	return text + ": " + h.Reason
 }
 
-func (a *API) releaseHold(w http.ResponseWriter, r *http.Request) {
+func (a *API) releaseHold(r *http.Request) (any, error) {
 	id, err := uuid.Parse(r.PathValue("id"))
 	if err == nil {
 		err = a.deps.Holds.DropHold(r.Context(), id.String())
 	} else {
 		err = store.ErrNotFound
 	}
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no hold %.50q", r.PathValue("id")))
-		return
-	case err != nil:
-		a.internalError(w, r, err)
-		return
+	if err != nil {
+		return nil, missing(err, "hold", r.PathValue("id"))
 	}
 	a.holdsChanged(r.Context())
 	a.deps.Log.Info("hold released", "hold_id", id.String(), "by", caller(r.Context()).Name)
-	w.WriteHeader(http.StatusNoContent)
+	return nil, nil
 }
 
 // Rejections answers event.AskRejections from the database, so that the answer contains every hold that was accepted.

@@ -62,13 +62,12 @@ func addSteps(c *operator.StepCounts, outcome string, n int64) {
 	}
 }
 
-func (a *API) overview(w http.ResponseWriter, r *http.Request) {
+func (a *API) overview(r *http.Request) (any, error) {
 	out, err := a.summary(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 func (a *API) summary(ctx context.Context) (*operator.Overview, error) {
@@ -174,18 +173,16 @@ func (a *API) countHour(ctx context.Context) (*hour, error) {
 	return h, nil
 }
 
-func (a *API) stuck(w http.ResponseWriter, r *http.Request) {
+func (a *API) stuck(r *http.Request) (any, error) {
 	q, err := parseStuck(r.URL.Query())
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	views, total, err := a.stuckGroups(r.Context(), q)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, operator.List[*operator.Stuck]{Data: views, Count: len(views), TotalCount: total})
+	return operator.List[*operator.Stuck]{Data: views, Count: len(views), TotalCount: total}, nil
 }
 
 func parseStuck(q url.Values) (*question, error) {
@@ -345,18 +342,16 @@ func pollsLong(p *process.Process, s *process.Step) time.Duration {
 	return cmp.Or(limit, p.Timeout) / 2
 }
 
-func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
+func (a *API) throughput(r *http.Request) (any, error) {
 	minutes, bucket, types, err := parseThroughput(r.URL.Query())
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	now := a.deps.Now().UTC()
 	first := now.Add(-time.Duration(minutes) * time.Minute).Truncate(bucket)
 	counts, err := a.deps.Counts.Since(r.Context(), first)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out := operator.Throughput{BucketSeconds: int(bucket / time.Second)}
 	byTime := map[time.Time]*operator.Bucket{}
@@ -379,7 +374,7 @@ func (a *API) throughput(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	out.Count, out.TotalCount = len(out.Data), len(out.Data)
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 func parseThroughput(q url.Values) (minutes int, bucket time.Duration, types []event.OperationType, err error) {

@@ -48,11 +48,10 @@ func (a *API) ask(ctx context.Context, who, subject string, request, answer any)
 }
 
 // instance answers everything that is known of an instance. What cannot be read is listed in the answer.
-func (a *API) instance(w http.ResponseWriter, r *http.Request) {
+func (a *API) instance(r *http.Request) (any, error) {
 	id, ctx := r.PathValue("id"), r.Context()
 	if len(id) > maxName {
-		a.noInstance(w, id)
-		return
+		return nil, missing(store.ErrNotFound, "instance", id)
 	}
 	out := operator.Instance{InstanceID: id, Orchestrations: []operator.Member{}, Events: []operator.Event{}}
 	var known event.InstanceAnswer
@@ -62,29 +61,25 @@ func (a *API) instance(w http.ResponseWriter, r *http.Request) {
 	out.Detail = known.Instance
 	list, err := a.find(ctx, &question{Filter: store.Filter{InstanceID: id, Limit: maxShown}})
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out.Operations, out.OperationCount = list.Data, list.TotalCount
 	if out.Detail == nil && len(out.Operations) == 0 && len(out.Problems) == 0 {
-		a.noInstance(w, id)
-		return
+		return nil, missing(store.ErrNotFound, "instance", id)
 	}
 	members, err := a.deps.Memberships.Memberships(ctx, id, maxShown)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	for i := range members {
 		out.Orchestrations = append(out.Orchestrations, viewMember(&members[i].Member, members[i].DryRun))
 	}
 	if len(out.Operations) > 0 {
 		if out.Events, err = a.eventsOf(ctx, id); err != nil {
-			a.internalError(w, r, err)
-			return
+			return nil, err
 		}
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 // eventsOf returns the newest events of an instance.
@@ -104,21 +99,15 @@ func (a *API) eventsOf(ctx context.Context, instanceID string) ([]operator.Event
 	return out, nil
 }
 
-func (a *API) noInstance(w http.ResponseWriter, id string) {
-	a.fail(w, http.StatusNotFound, fmt.Errorf("there is no instance %.50q", id))
-}
-
 // maintenanceWindow answers the window of the shoot of an instance, which the worker hyperscaler reads from the hyperscaler.
-func (a *API) maintenanceWindow(w http.ResponseWriter, r *http.Request) {
+func (a *API) maintenanceWindow(r *http.Request) (any, error) {
 	id := r.PathValue("id")
 	var known event.InstanceAnswer
 	if err := a.ask(r.Context(), "broker", event.AskInstance, event.InstanceRequest{InstanceID: id}, &known); err != nil {
-		a.write(w, http.StatusOK, operator.MaintenanceWindow{Problem: err.Error()})
-		return
+		return operator.MaintenanceWindow{Problem: err.Error()}, nil
 	}
 	if known.Instance == nil {
-		a.write(w, http.StatusOK, operator.MaintenanceWindow{Problem: "the broker does not know the instance"})
-		return
+		return operator.MaintenanceWindow{Problem: "the broker does not know the instance"}, nil
 	}
 	out := operator.MaintenanceWindow{ShootName: known.Instance.Runtime.ShootName}
 	if out.ShootName != "" {
@@ -133,16 +122,15 @@ func (a *API) maintenanceWindow(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 // findAny answers the instances and operations that match a text.
-func (a *API) findAny(w http.ResponseWriter, r *http.Request) {
+func (a *API) findAny(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	for name := range query {
 		if name != "q" {
-			a.fail(w, http.StatusBadRequest, fmt.Errorf("unknown parameter %.50q; allowed is q", name))
-			return
+			return nil, badRequest(fmt.Errorf("unknown parameter %.50q; allowed is q", name))
 		}
 	}
 	q, err := parseQuestion(query)
@@ -150,8 +138,7 @@ func (a *API) findAny(w http.ResponseWriter, r *http.Request) {
 		err = fmt.Errorf("q: must have from %d to %d characters", minQuery, maxQuery)
 	}
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	q.Limit = maxFound
 	out := operator.Found{Instances: []event.FoundInstance{}}
@@ -164,9 +151,8 @@ func (a *API) findAny(w http.ResponseWriter, r *http.Request) {
 	out.MoreInstances = found.More
 	list, err := a.find(r.Context(), q)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out.Operations, out.OperationCount, out.OperationCountCapped = list.Data, list.TotalCount, list.TotalCountCapped
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }

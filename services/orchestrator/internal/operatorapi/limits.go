@@ -25,21 +25,18 @@ type Limits interface {
 // maxLimitsBody is the maximum size of a request with a document, whose characters may be escaped.
 const maxLimitsBody = 2*limit.MaxDocument + maxBody
 
-func (a *API) getLimits(w http.ResponseWriter, r *http.Request) {
+func (a *API) getLimits(r *http.Request) (any, error) {
 	document, set, err := a.storedLimits(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	inUse, waiting, err := a.deps.Limits.CommandUse(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	running, pending, err := a.operationUse(r.Context(), set)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out := operator.Limits{
 		Version: document.Version, Document: document.Text, AppliedBy: document.AppliedBy, AppliedAt: optional(document.AppliedAt),
@@ -61,7 +58,7 @@ func (a *API) getLimits(w http.ResponseWriter, r *http.Request) {
 			out.Limits[i].OperationUse = useOf(l.Name, running, pending)
 		}
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 // maxUse is the number of values of a limit with each whose use is listed.
@@ -116,20 +113,18 @@ func (a *API) storedLimits(ctx context.Context) (document limit.Document, set *l
 	return document, set, nil
 }
 
-func (a *API) applyLimits(w http.ResponseWriter, r *http.Request) {
+func (a *API) applyLimits(r *http.Request) (any, error) {
 	var body operator.LimitsRequest
-	if !a.decode(w, r, maxLimitsBody, `"document", "dryRun" and "by"`, &body) {
-		return
+	if err := decode(r, maxLimitsBody, `"document", "dryRun" and "by"`, &body); err != nil {
+		return nil, err
 	}
 	set, err := limit.Parse([]byte(body.Document))
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf("document: %w", err))
-		return
+		return nil, badRequest(fmt.Errorf("document: %w", err))
 	}
 	stored, before, err := a.storedLimits(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	answer := operator.LimitsAnswer{Version: stored.Version, Changes: limit.Changes(before, set)}
 	note(r.Context(), func(a *store.Action) { a.Detail = limitsDetail(&body, answer.Changes) })
@@ -137,14 +132,13 @@ func (a *API) applyLimits(w http.ResponseWriter, r *http.Request) {
 		author := by(r.Context(), body.By)
 		answer.Version, err = a.deps.Limits.ApplyLimits(r.Context(), body.Document, author, a.deps.Now().UTC())
 		if err != nil {
-			a.internalError(w, r, err)
-			return
+			return nil, err
 		}
 		if err := a.deps.LimitsChanged(r.Context()); err != nil {
 			a.deps.Log.Warn("limits not read; the next read applies the change", "err", err)
 		}
 	}
-	a.write(w, http.StatusOK, answer)
+	return answer, nil
 }
 
 // maxDetail limits the detail of an audit record.

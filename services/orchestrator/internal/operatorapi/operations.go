@@ -3,7 +3,6 @@ package operatorapi
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 
@@ -15,18 +14,16 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-func (a *API) list(w http.ResponseWriter, r *http.Request) {
+func (a *API) list(r *http.Request) (any, error) {
 	q, err := parseQuestion(r.URL.Query())
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	out, err := a.find(r.Context(), q)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 func (a *API) find(ctx context.Context, q *question) (*operator.OperationList, error) {
@@ -121,43 +118,36 @@ func places(all []*process.Process, wanted func(stage string, s *process.Step) b
 	return found
 }
 
-func (a *API) get(w http.ResponseWriter, r *http.Request) {
-	row, p, history, ok := a.readHistory(w, r)
-	if !ok {
-		return
+func (a *API) get(r *http.Request) (any, error) {
+	row, p, history, err := a.readHistory(r)
+	if err != nil {
+		return nil, err
 	}
 	extras, err := a.extras(r.Context(), []*store.Row{row})
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, a.details(row, p, extras, history))
+	return a.details(row, p, extras, history), nil
 }
 
-// readHistory reads the operation of a request with its definition and its history. If it returns false, the request is answered.
-func (a *API) readHistory(w http.ResponseWriter, r *http.Request) (row *store.Row, p *process.Process, history []engine.Entry, ok bool) {
+// readHistory reads the operation of a request with its definition and its history.
+func (a *API) readHistory(r *http.Request) (row *store.Row, p *process.Process, history []engine.Entry, err error) {
 	id := r.PathValue("id")
 	rows, err := a.deps.Operations.Read(r.Context(), []string{id})
 	switch {
 	case err != nil:
-		a.internalError(w, r, err)
-		return nil, nil, nil, false
+		return nil, nil, nil, err
 	case len(rows) == 0:
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no operation %.50q", id))
-		return nil, nil, nil, false
+		return nil, nil, nil, missing(store.ErrNotFound, "operation", id)
 	}
 	if p, err = a.deps.Definitions.Pinned(r.Context(), rows[0].Definition); err == nil {
 		history, err = a.deps.Operations.History(r.Context(), rows[0].Operation.ID)
 	}
-	if err != nil {
-		a.internalError(w, r, err)
-		return nil, nil, nil, false
-	}
-	return rows[0], p, history, true
+	return rows[0], p, history, err
 }
 
 // history answers a page of the history of an operation.
-func (a *API) history(w http.ResponseWriter, r *http.Request) {
+func (a *API) history(r *http.Request) (any, error) {
 	q := r.URL.Query()
 	limit, _, err := parsePage(q)
 	var after int64
@@ -165,12 +155,11 @@ func (a *API) history(w http.ResponseWriter, r *http.Request) {
 		after, err = parseAfter(q)
 	}
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
-	_, p, history, ok := a.readHistory(w, r)
-	if !ok {
-		return
+	_, p, history, err := a.readHistory(r)
+	if err != nil {
+		return nil, err
 	}
 	lines := linesAfter(history, after)
 	page := operator.HistoryPage{List: operator.List[operator.HistoryLine]{TotalCount: len(history)}}
@@ -179,7 +168,7 @@ func (a *API) history(w http.ResponseWriter, r *http.Request) {
 		page.NextAfter = lines[limit-1].Cursor
 	}
 	page.Data, page.Count = viewLines(lines, p), len(lines)
-	a.write(w, http.StatusOK, page)
+	return page, nil
 }
 
 // linesAfter returns the entries of a history after a cursor.

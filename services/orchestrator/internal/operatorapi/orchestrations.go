@@ -69,10 +69,10 @@ func viewMember(m *orchestration.Member, dryRun bool) operator.Member {
 func (a *API) orchestrationRoutes(mux *http.ServeMux) {
 	a.actionRoute(mux, "POST /upgrade/kyma", "upgrade_kyma", a.upgrade(event.UpgradeKyma))
 	a.actionRoute(mux, "POST /upgrade/cluster", "upgrade_cluster", a.upgrade(event.UpgradeCluster))
-	mux.HandleFunc("GET /orchestrations", a.listOrchestrations)
-	mux.HandleFunc("GET /orchestrations/{id}", a.getOrchestration)
-	mux.HandleFunc("GET /orchestrations/{id}/operations", a.listMembers)
-	mux.HandleFunc("GET /orchestrations/{id}/operations/{operation}", a.getMember)
+	mux.HandleFunc("GET /orchestrations", a.answer(a.listOrchestrations))
+	mux.HandleFunc("GET /orchestrations/{id}", a.answer(a.getOrchestration))
+	mux.HandleFunc("GET /orchestrations/{id}/operations", a.answer(a.listMembers))
+	mux.HandleFunc("GET /orchestrations/{id}/operations/{operation}", a.answer(a.getMember))
 	a.actionRoute(mux, "PUT /orchestrations/{id}/cancel", "cancel_orchestration", a.cancelOrchestration)
 	a.actionRoute(mux, "PUT /orchestrations/{id}/pause", "pause_orchestration", a.changeOrchestration(pause))
 	a.actionRoute(mux, "PUT /orchestrations/{id}/resume", "resume_orchestration", a.changeOrchestration(resume))
@@ -82,30 +82,27 @@ func (a *API) orchestrationRoutes(mux *http.ServeMux) {
 }
 
 // upgrade creates an orchestration. Its members are determined after the answer.
-func (a *API) upgrade(t event.OperationType) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		body, ok := a.body(w, r)
-		if !ok {
-			return
+func (a *API) upgrade(t event.OperationType) handler {
+	return func(r *http.Request) (any, error) {
+		body, err := readBody(r)
+		if err != nil {
+			return nil, err
 		}
 		parameters, err := orchestration.ParseParameters(t, body)
 		if err != nil {
-			a.fail(w, http.StatusBadRequest, err)
-			return
+			return nil, badRequest(err)
 		}
 		if err := a.checkPlans(r.Context(), parameters.Targets); err != nil {
-			a.fail(w, http.StatusBadRequest, err)
-			return
+			return nil, badRequest(err)
 		}
 		o := orchestration.New(t, parameters, a.deps.Now().UTC())
 		if err := a.deps.Orchestrations.Create(r.Context(), o); err != nil {
-			a.internalError(w, r, err)
-			return
+			return nil, err
 		}
 		note(r.Context(), func(a *store.Action) { a.Target = o.ID })
 		a.deps.Log.Info("orchestration created", "orchestration_id", o.ID, "type", string(t), "by", caller(r.Context()).Name)
 		a.deps.Wake()
-		a.write(w, http.StatusAccepted, operator.OrchestrationID{OrchestrationID: o.ID})
+		return accepted{operator.OrchestrationID{OrchestrationID: o.ID}}, nil
 	}
 }
 
@@ -128,31 +125,27 @@ func (a *API) checkPlans(ctx context.Context, targets orchestration.Targets) err
 	return orchestration.CheckPlans(targets, known)
 }
 
-// body reads a body of limited size. If ok is false, the request has been answered.
-func (a *API) body(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxOrder))
+// readBody reads a body of limited size.
+func readBody(r *http.Request) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxOrder))
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		a.fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("body: larger than %d bytes", maxOrder))
-		return nil, false
+		return nil, &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("body: larger than %d bytes", maxOrder)}
 	}
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf("body: %w", err))
-		return nil, false
+		return nil, badRequest(fmt.Errorf("body: %w", err))
 	}
-	return body, true
+	return body, nil
 }
 
-func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
+func (a *API) listOrchestrations(r *http.Request) (any, error) {
 	var f store.OrchestrationFilter
 	var err error
 	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), orchestration.States()); err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	list, total, err := a.deps.Orchestrations.List(r.Context(), f)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	ids := make([]string, len(list))
 	for i, o := range list {
@@ -160,12 +153,11 @@ func (a *API) listOrchestrations(w http.ResponseWriter, r *http.Request) {
 	}
 	tallies, err := a.deps.Orchestrations.Tallies(r.Context(), ids)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, listOf(list, total, func(o *orchestration.Orchestration) operator.Orchestration {
+	return listOf(list, total, func(o *orchestration.Orchestration) operator.Orchestration {
 		return viewOrchestration(o, tallies[o.ID], a.deps.Now().UTC())
-	}))
+	}), nil
 }
 
 // listOf returns a page of a list.
@@ -201,44 +193,32 @@ func parseState[T ~string](q url.Values, allowed []T) (T, error) {
 	return "", fmt.Errorf("state %.50q: allowed are %s", given, strings.Join(names, ", "))
 }
 
-// loadOrchestration reads an orchestration. If ok is false, the request has been answered.
-func (a *API) loadOrchestration(w http.ResponseWriter, r *http.Request) (o *orchestration.Orchestration, ok bool) {
+// loadOrchestration reads the orchestration of a request.
+func (a *API) loadOrchestration(r *http.Request) (*orchestration.Orchestration, error) {
 	o, err := a.deps.Orchestrations.Get(r.Context(), r.PathValue("id"))
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		a.noOrchestration(w, r)
-	case err != nil:
-		a.internalError(w, r, err)
-	}
-	return o, err == nil
+	return o, missing(err, "orchestration", r.PathValue("id"))
 }
 
-func (a *API) noOrchestration(w http.ResponseWriter, r *http.Request) {
-	a.fail(w, http.StatusNotFound, fmt.Errorf("there is no orchestration %.50q", r.PathValue("id")))
-}
-
-func (a *API) getOrchestration(w http.ResponseWriter, r *http.Request) {
-	o, ok := a.loadOrchestration(w, r)
-	if !ok {
-		return
-	}
-	a.writeOrchestration(w, r, o)
-}
-
-// writeOrchestration answers with an orchestration and the numbers and errors of its operations.
-func (a *API) writeOrchestration(w http.ResponseWriter, r *http.Request, o *orchestration.Orchestration) {
-	tallies, err := a.deps.Orchestrations.Tallies(r.Context(), []string{o.ID})
+func (a *API) getOrchestration(r *http.Request) (any, error) {
+	o, err := a.loadOrchestration(r)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
+	}
+	return a.withTally(r.Context(), o)
+}
+
+// withTally returns an orchestration with the numbers and errors of its operations.
+func (a *API) withTally(ctx context.Context, o *orchestration.Orchestration) (any, error) {
+	tallies, err := a.deps.Orchestrations.Tallies(ctx, []string{o.ID})
+	if err != nil {
+		return nil, err
 	}
 	tally := tallies[o.ID]
 	view := viewOrchestration(o, tally, a.deps.Now().UTC())
 	if tally.Stats[orchestration.Failed] > 0 {
-		failures, err := a.deps.Orchestrations.Failures(r.Context(), o.ID)
+		failures, err := a.deps.Orchestrations.Failures(ctx, o.ID)
 		if err != nil {
-			a.internalError(w, r, err)
-			return
+			return nil, err
 		}
 		view.Failures = groupFailures(failures)
 	}
@@ -246,7 +226,7 @@ func (a *API) writeOrchestration(w http.ResponseWriter, r *http.Request, o *orch
 	for state, n := range tally.Stats {
 		view.OperationStats[stateOf(state)] = n
 	}
-	a.write(w, http.StatusOK, view)
+	return view, nil
 }
 
 // maxFailureGroups limits the groups of failures.
@@ -270,38 +250,34 @@ func groupFailures(failures []orchestration.Failure) []operator.FailureGroup {
 	return groups[:min(len(groups), maxFailureGroups)]
 }
 
-func (a *API) listMembers(w http.ResponseWriter, r *http.Request) {
+func (a *API) listMembers(r *http.Request) (any, error) {
 	var f store.MemberFilter
 	var err error
 	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), orchestration.MemberStates()); err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
-	o, ok := a.loadOrchestration(w, r)
-	if !ok {
-		return
+	o, err := a.loadOrchestration(r)
+	if err != nil {
+		return nil, err
 	}
 	list, total, err := a.deps.Orchestrations.Members(r.Context(), o.ID, f)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, listOf(list, total, func(m *orchestration.Member) operator.Member { return viewMember(m, o.Parameters.DryRun) }))
+	return listOf(list, total, func(m *orchestration.Member) operator.Member { return viewMember(m, o.Parameters.DryRun) }), nil
 }
 
-func (a *API) getMember(w http.ResponseWriter, r *http.Request) {
-	o, ok := a.loadOrchestration(w, r)
-	if !ok {
-		return
+func (a *API) getMember(r *http.Request) (any, error) {
+	o, err := a.loadOrchestration(r)
+	if err != nil {
+		return nil, err
 	}
 	m, err := a.deps.Orchestrations.Member(r.Context(), o.ID, r.PathValue("operation"))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		a.fail(w, http.StatusNotFound, fmt.Errorf("orchestration %s has no operation %.50q", o.ID, r.PathValue("operation")))
-		return
+		return nil, notFound(fmt.Errorf("orchestration %s has no operation %.50q", o.ID, r.PathValue("operation")))
 	case err != nil:
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	view := viewMember(m, o.Parameters.DryRun)
 	if o.Type == event.UpgradeKyma {
@@ -309,7 +285,7 @@ func (a *API) getMember(w http.ResponseWriter, r *http.Request) {
 	} else {
 		view.ClusterConfig = orNew(o.Parameters.Kubernetes)
 	}
-	a.write(w, http.StatusOK, view)
+	return view, nil
 }
 
 func orNew[T any](v *T) *T {
@@ -319,18 +295,17 @@ func orNew[T any](v *T) *T {
 	return v
 }
 
-func (a *API) cancelOrchestration(w http.ResponseWriter, r *http.Request) {
-	o, ok := a.loadOrchestration(w, r)
-	if !ok {
-		return
+func (a *API) cancelOrchestration(r *http.Request) (any, error) {
+	o, err := a.loadOrchestration(r)
+	if err != nil {
+		return nil, err
 	}
 	if err := a.deps.Orchestrations.Cancel(r.Context(), o.ID, a.deps.Now().UTC()); err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	a.deps.Log.Info("orchestration cancelled", "orchestration_id", o.ID, "by", caller(r.Context()).Name)
 	a.deps.Wake()
-	a.write(w, http.StatusOK, operator.OrchestrationID{OrchestrationID: o.ID})
+	return operator.OrchestrationID{OrchestrationID: o.ID}, nil
 }
 
 // Changes of an orchestration.
@@ -340,56 +315,41 @@ const (
 	approve = "approve"
 )
 
-func (a *API) changeOrchestration(change string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (a *API) changeOrchestration(change string) handler {
+	return func(r *http.Request) (any, error) {
 		f := map[string]func(ctx context.Context, id, name string, now time.Time) (*orchestration.Orchestration, error){
 			pause: a.deps.Orchestrations.Pause, resume: a.deps.Orchestrations.Resume, approve: a.deps.Orchestrations.Approve,
 		}[change]
 		o, err := f(r.Context(), r.PathValue("id"), caller(r.Context()).Name, a.deps.Now().UTC())
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-			a.noOrchestration(w, r)
-			return
-		case errors.Is(err, orchestration.ErrNotPossible):
-			a.fail(w, http.StatusConflict, err)
-			return
-		case err != nil:
-			a.internalError(w, r, err)
-			return
+		if err != nil {
+			return nil, missing(err, "orchestration", r.PathValue("id"))
 		}
 		a.deps.Log.Info("orchestration changed", "orchestration_id", o.ID, "state", string(o.State), "description", o.Description, "by", caller(r.Context()).Name)
 		a.deps.Wake()
-		a.writeOrchestration(w, r, o)
+		return a.withTally(r.Context(), o)
 	}
 }
 
-func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
+func (a *API) retryOrchestration(r *http.Request) (any, error) {
 	const form = "application/x-www-form-urlencoded"
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != form {
-		a.fail(w, http.StatusUnsupportedMediaType, errors.New("Content-Type: must be "+form))
-		return
+		return nil, &refusal{http.StatusUnsupportedMediaType, errors.New("Content-Type: must be " + form)}
 	}
-	body, ok := a.body(w, r)
-	if !ok {
-		return
+	body, err := readBody(r)
+	if err != nil {
+		return nil, err
 	}
 	operations, immediate, err := parseRetry(body)
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
-	o, ok := a.loadOrchestration(w, r)
-	if !ok {
-		return
+	o, err := a.loadOrchestration(r)
+	if err != nil {
+		return nil, err
 	}
 	retries, err := a.deps.Orchestrations.Retry(r.Context(), o.ID, operations, immediate, a.deps.Now().UTC())
-	switch {
-	case errors.Is(err, orchestration.ErrNotPossible):
-		a.fail(w, http.StatusConflict, err)
-		return
-	case err != nil:
-		a.internalError(w, r, err)
-		return
+	if err != nil {
+		return nil, err
 	}
 	view := operator.RetryAnswer{
 		OrchestrationID: o.ID, RetryShoots: make([]string, 0, len(retries.New)), Msg: "retry operations are queued for processing",
@@ -408,7 +368,7 @@ func (a *API) retryOrchestration(w http.ResponseWriter, r *http.Request) {
 		a.deps.Log.Info("orchestration retried", "orchestration_id", o.ID, "operations", len(retries.New), "by", caller(r.Context()).Name)
 		a.deps.Wake()
 	}
-	a.write(w, http.StatusAccepted, view)
+	return accepted{view}, nil
 }
 
 // maxRetried limits the operations in one request. To retry more, a client names none.

@@ -38,14 +38,14 @@ const maxOverlayBody = 2*overlay.MaxContent + maxBody
 var overlayNames = regexp.MustCompile(process.NamePattern)
 
 func (a *API) overlayRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /overlays", a.overlays)
-	mux.HandleFunc("GET /overlays/versions", a.overlayVersions)
+	mux.HandleFunc("GET /overlays", a.answer(a.overlays))
+	mux.HandleFunc("GET /overlays/versions", a.answer(a.overlayVersions))
 	a.actionRoute(mux, "PUT /overlays/{id}", "apply_overlay", a.applyOverlay)
 	a.actionRoute(mux, "DELETE /overlays/{id}", "remove_overlay", a.removeOverlay)
 	a.actionRoute(mux, "POST /overlays/rollback", "roll_back_overlays", a.rollBackOverlays)
 }
 
-func (a *API) overlays(w http.ResponseWriter, _ *http.Request) {
+func (a *API) overlays(*http.Request) (any, error) {
 	status := a.deps.Overlays.Status()
 	out := operator.Overlays{
 		Version: status.Newest.Number, InUse: status.InUse, ProblemSince: optional(status.ProblemSince),
@@ -58,7 +58,7 @@ func (a *API) overlays(w http.ResponseWriter, _ *http.Request) {
 		sum := sha256.Sum256(f.Content)
 		out.Files[i] = operator.OverlayFile{Name: f.Name, Digest: hex.EncodeToString(sum[:])}
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
 func viewOverlays(overlays []overlay.Overlay, withContent bool) []operator.Overlay {
@@ -73,18 +73,16 @@ func viewOverlays(overlays []overlay.Overlay, withContent bool) []operator.Overl
 	return out
 }
 
-func (a *API) overlayVersions(w http.ResponseWriter, r *http.Request) {
+func (a *API) overlayVersions(r *http.Request) (any, error) {
 	limit, offset, err := parsePage(r.URL.Query())
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	found, total, err := a.deps.OverlayVersions.OverlayVersions(r.Context(), limit, offset)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, listOf(found, total, func(v overlay.Version) operator.OverlayVersion {
+	return listOf(found, total, func(v overlay.Version) operator.OverlayVersion {
 		out := operator.OverlayVersion{
 			Version: v.Number, Action: string(v.Action), Name: v.Name, By: v.By, Time: v.At, Overlays: viewOverlays(v.Overlays, false),
 		}
@@ -92,74 +90,67 @@ func (a *API) overlayVersions(w http.ResponseWriter, r *http.Request) {
 			out.Restored = &v.Restored
 		}
 		return out
-	}))
+	}), nil
 }
 
-func (a *API) applyOverlay(w http.ResponseWriter, r *http.Request) {
+func (a *API) applyOverlay(r *http.Request) (any, error) {
 	var body operator.OverlayRequest
-	if !a.decode(w, r, maxOverlayBody, `"content", "dryRun" and "by"`, &body) {
-		return
+	if err := decode(r, maxOverlayBody, `"content", "dryRun" and "by"`, &body); err != nil {
+		return nil, err
 	}
 	name := r.PathValue("id")
 	switch {
 	case !overlayNames.MatchString(name):
-		a.fail(w, http.StatusBadRequest, fmt.Errorf(
+		return nil, badRequest(fmt.Errorf(
 			"name: %.70q is not a name; a name has at most 64 letters, digits, _ and -, and starts with a letter or digit", name))
-		return
 	case strings.TrimSpace(body.Content) == "":
-		a.fail(w, http.StatusBadRequest, errors.New("content: must be an overlay in YAML (docs/overlays.md)"))
-		return
+		return nil, badRequest(errors.New("content: must be an overlay in YAML (docs/overlays.md)"))
 	case len(body.Content) > overlay.MaxContent:
-		a.fail(w, http.StatusBadRequest, fmt.Errorf("content: has %d bytes; at most %d are allowed", len(body.Content), overlay.MaxContent))
-		return
+		return nil, badRequest(fmt.Errorf("content: has %d bytes; at most %d are allowed", len(body.Content), overlay.MaxContent))
 	}
-	a.changeOverlays(w, r, body.By, body.DryRun, overlay.Applied(name, body.Content))
+	return a.changeOverlays(r, body.By, body.DryRun, overlay.Applied(name, body.Content))
 }
 
-func (a *API) removeOverlay(w http.ResponseWriter, r *http.Request) {
+func (a *API) removeOverlay(r *http.Request) (any, error) {
 	var body operator.OverlayRemoval
-	if r.ContentLength != 0 && !a.decode(w, r, maxBody, `"dryRun" and "by"`, &body) {
-		return
+	if err := decodeOptional(r, maxBody, `"dryRun" and "by"`, &body); err != nil {
+		return nil, err
 	}
-	a.changeOverlays(w, r, body.By, body.DryRun, overlay.Removed(r.PathValue("id")))
+	return a.changeOverlays(r, body.By, body.DryRun, overlay.Removed(r.PathValue("id")))
 }
 
-func (a *API) rollBackOverlays(w http.ResponseWriter, r *http.Request) {
+func (a *API) rollBackOverlays(r *http.Request) (any, error) {
 	body := operator.OverlayRollback{Version: -1}
-	if !a.decode(w, r, maxBody, `"version", "dryRun" and "by"`, &body) {
-		return
+	if err := decode(r, maxBody, `"version", "dryRun" and "by"`, &body); err != nil {
+		return nil, err
 	}
 	if body.Version < 0 {
-		a.fail(w, http.StatusBadRequest, errors.New("version: must be the number of a version, or 0 for no overlays"))
-		return
+		return nil, badRequest(errors.New("version: must be the number of a version, or 0 for no overlays"))
 	}
 	note(r.Context(), func(action *store.Action) { action.Target = strconv.FormatInt(body.Version, 10) })
 	old, err := a.deps.OverlayVersions.OverlaysAt(r.Context(), body.Version)
 	if err != nil {
-		a.overlayError(w, r, err)
-		return
+		return nil, overlayError(err)
 	}
-	a.changeOverlays(w, r, body.By, body.DryRun, overlay.RolledBack(old))
+	return a.changeOverlays(r, body.By, body.DryRun, overlay.RolledBack(old))
 }
 
 // changeOverlays changes the applied overlays, and answers with the differences.
-func (a *API) changeOverlays(w http.ResponseWriter, r *http.Request, claimed string, preview bool, change overlay.Change) {
+func (a *API) changeOverlays(r *http.Request, claimed string, preview bool, change overlay.Change) (any, error) {
 	author := by(r.Context(), claimed)
 	outcome, err := a.deps.Overlays.Change(r.Context(), author, preview, change)
 	if err != nil {
-		a.overlayError(w, r, err)
-		return
+		return nil, overlayError(err)
 	}
 	answer := operator.OverlayAnswer{Version: outcome.Version, Changed: outcome.Changed, Warnings: process.Warnings(outcome.BuiltIn, outcome.After)}
 	if answer.Warnings == nil {
 		answer.Warnings = []string{}
 	}
 	if answer.Diff, err = processes.Diff(outcome.Before, outcome.After, "now", "new"); err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	note(r.Context(), func(action *store.Action) { action.Detail = overlayDetail(outcome, preview) })
-	a.write(w, http.StatusOK, answer)
+	return answer, nil
 }
 
 func overlayDetail(outcome *overlay.Outcome, preview bool) string {
@@ -172,16 +163,12 @@ func overlayDetail(outcome *overlay.Outcome, preview bool) string {
 	return fmt.Sprintf("version %d", outcome.Version)
 }
 
-func (a *API) overlayError(w http.ResponseWriter, r *http.Request, err error) {
-	rejected, isRejected := errors.AsType[*overlay.RejectedError](err)
-	switch {
-	case isRejected:
-		a.fail(w, http.StatusBadRequest, errors.New(service.OneLine(rejected)))
-	case errors.Is(err, overlay.ErrNotFound):
-		a.fail(w, http.StatusNotFound, err)
-	case errors.Is(err, overlay.ErrConflict):
-		a.fail(w, http.StatusConflict, err)
-	default:
-		a.internalError(w, r, err)
+func overlayError(err error) error {
+	if rejected, ok := errors.AsType[*overlay.RejectedError](err); ok {
+		return badRequest(errors.New(service.OneLine(rejected)))
 	}
+	if errors.Is(err, overlay.ErrNotFound) {
+		return notFound(err)
+	}
+	return err
 }

@@ -32,14 +32,12 @@ func IsEvent(r *http.Request) bool {
 
 // receiveEvent stores an event for the operation that waits for its key. It is not recorded as an action, because events come as often as
 // external systems send them; the history of the operation names the sender.
-func (a *API) receiveEvent(w http.ResponseWriter, r *http.Request) {
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, event.MaxSignalData))
+func (a *API) receiveEvent(r *http.Request) (any, error) {
+	data, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, event.MaxSignalData))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		a.fail(w, http.StatusRequestEntityTooLarge, fmt.Errorf("body: must have at most %d bytes", event.MaxSignalData))
-		return
+		return nil, &refusal{http.StatusRequestEntityTooLarge, fmt.Errorf("body: must have at most %d bytes", event.MaxSignalData)}
 	} else if err != nil {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf("body: cannot be read: %w", err))
-		return
+		return nil, badRequest(fmt.Errorf("body: cannot be read: %w", err))
 	}
 	s := event.Signal{
 		Key: r.PathValue("key"), Source: sourcePrefix + url.PathEscape(caller(r.Context()).Name), ID: r.Header.Get("Ce-Id"), Data: data,
@@ -48,16 +46,14 @@ func (a *API) receiveEvent(w http.ResponseWriter, r *http.Request) {
 		s.ID = uuid.NewString()
 	}
 	if err := s.Validate(); err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	added, err := a.deps.Signals.Signal(r.Context(), s)
 	switch {
 	case errors.Is(err, store.ErrTooManySignals):
-		a.fail(w, http.StatusServiceUnavailable, err)
+		return nil, &refusal{http.StatusServiceUnavailable, err}
 	case err != nil:
-		a.internalError(w, r, err)
-	default:
-		a.write(w, http.StatusAccepted, operator.EventAnswer{Key: s.Key, Source: s.Source, ID: s.ID, Repeated: added == 0})
+		return nil, err
 	}
+	return accepted{operator.EventAnswer{Key: s.Key, Source: s.Source, ID: s.ID, Repeated: added == 0}}, nil
 }

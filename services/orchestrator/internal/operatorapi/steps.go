@@ -21,18 +21,16 @@ type FailedSteps interface {
 }
 
 // steps answers the operations at each step.
-func (a *API) steps(w http.ResponseWriter, r *http.Request) {
+func (a *API) steps(r *http.Request) (any, error) {
 	types, err := oneOf(r.URL.Query(), "type", event.OperationTypes())
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	out, err := a.stepFigures(r.Context(), types)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, operator.All(out))
+	return operator.All(out), nil
 }
 
 func (a *API) stepFigures(ctx context.Context, types []event.OperationType) ([]*operator.StepFigures, error) {

@@ -16,37 +16,28 @@ import (
 )
 
 // try answers what the worker of one try was sent, and what it answered.
-func (a *API) try(w http.ResponseWriter, r *http.Request) {
+func (a *API) try(r *http.Request) (any, error) {
 	line := r.PathValue("line")
 	cursor, err := strconv.ParseInt(line, 10, 64)
 	if err != nil && line != operator.TryRunning {
-		a.fail(w, http.StatusBadRequest, fmt.Errorf("try %.50q: must be the cursor of a line of the history, or %s", line, operator.TryRunning))
-		return
+		return nil, badRequest(fmt.Errorf("try %.50q: must be the cursor of a line of the history, or %s", line, operator.TryRunning))
 	}
-	row, p, history, ok := a.readHistory(w, r)
-	if !ok {
-		return
+	row, p, history, err := a.readHistory(r)
+	if err != nil {
+		return nil, err
 	}
 	if line == operator.TryRunning {
 		if !row.InFlight() {
-			a.fail(w, http.StatusNotFound, fmt.Errorf("no worker has a command of operation %s now", row.Operation.ID))
-			return
+			return nil, notFound(fmt.Errorf("no worker has a command of operation %s now", row.Operation.ID))
 		}
-		a.write(w, http.StatusOK, runningTry(row, p, history))
-		return
+		return runningTry(row, p, history), nil
 	}
 	i := slices.IndexFunc(history, func(e engine.Entry) bool { return e.Cursor == cursor && e.Kind == engine.KindStep })
 	if i < 0 || p.At(history[i].Stage, history[i].Step) == nil {
-		a.fail(w, http.StatusNotFound, fmt.Errorf("operation %s has no try of a step with the cursor %d; the history has the cursors, and a later try with the same result replaces a line",
+		return nil, notFound(fmt.Errorf("operation %s has no try of a step with the cursor %d; the history has the cursors, and a later try with the same result replaces a line",
 			row.Operation.ID, cursor))
-		return
 	}
-	try, err := viewTry(row, p, history, i)
-	if err != nil {
-		a.internalError(w, r, err)
-		return
-	}
-	a.write(w, http.StatusOK, try)
+	return viewTry(row, p, history, i)
 }
 
 // runningTry returns the try whose command is in flight.

@@ -3,8 +3,6 @@ package operatorapi
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/kyma-project/keb/libs/api/operator"
@@ -28,14 +26,14 @@ type WebhookService interface {
 }
 
 func (a *API) webhookRoutes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /webhooks", a.listWebhooks)
+	mux.HandleFunc("GET /webhooks", a.answer(a.listWebhooks))
 	a.actionRoute(mux, "POST /webhooks", "create_webhook", a.createWebhook)
-	mux.HandleFunc("GET /webhooks/{id}", a.getWebhook)
+	mux.HandleFunc("GET /webhooks/{id}", a.answer(a.getWebhook))
 	a.actionRoute(mux, "DELETE /webhooks/{id}", "delete_webhook", a.deleteWebhook)
 	a.actionRoute(mux, "POST /webhooks/{id}/enable", "enable_webhook", a.changeWebhook(webhook.Active))
 	a.actionRoute(mux, "POST /webhooks/{id}/disable", "disable_webhook", a.changeWebhook(webhook.Disabled))
 	a.actionRoute(mux, "POST /webhooks/{id}/test", "test_webhook", a.testWebhook)
-	mux.HandleFunc("GET /webhooks/{id}/deliveries", a.listWebhookDeliveries)
+	mux.HandleFunc("GET /webhooks/{id}/deliveries", a.answer(a.listWebhookDeliveries))
 }
 
 func viewWebhook(w *webhook.Webhook) operator.Webhook {
@@ -61,23 +59,22 @@ func viewDelivery(m *webhook.Message) operator.WebhookDelivery {
 	}
 }
 
-func (a *API) listWebhooks(w http.ResponseWriter, r *http.Request) {
+func (a *API) listWebhooks(r *http.Request) (any, error) {
 	list, err := a.deps.Webhooks.List(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
 	out := make([]operator.Webhook, 0, len(list))
 	for i := range list {
 		out = append(out, viewWebhook(&list[i]))
 	}
-	a.write(w, http.StatusOK, operator.All(out))
+	return operator.All(out), nil
 }
 
-func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) {
+func (a *API) createWebhook(r *http.Request) (any, error) {
 	var body operator.WebhookRequest
-	if !a.decode(w, r, maxBody, `"name", "url", "format", "filter" and "secret"`, &body) {
-		return
+	if err := decode(r, maxBody, `"name", "url", "format", "filter" and "secret"`, &body); err != nil {
+		return nil, err
 	}
 	hook := webhook.Webhook{
 		Name: body.Name, Format: webhook.Format(body.Format), CreatedBy: by(r.Context(), body.By),
@@ -102,12 +99,10 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) {
 		err = webhook.CheckSecret(target.Secret)
 	}
 	if err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	if err := a.deps.WebhookService.Create(r.Context(), &hook, &target); err != nil {
-		a.webhookError(w, r, err)
-		return
+		return nil, missing(err, "webhook", r.PathValue("id"))
 	}
 	note(r.Context(), func(a *store.Action) {
 		a.Target, a.Detail = hook.ID, hook.Name+" at "+hook.Origin+", "+string(hook.Format)
@@ -117,79 +112,61 @@ func (a *API) createWebhook(w http.ResponseWriter, r *http.Request) {
 	if body.Secret == "" {
 		out.Secret = target.Secret
 	}
-	a.write(w, http.StatusOK, out)
+	return out, nil
 }
 
-func (a *API) getWebhook(w http.ResponseWriter, r *http.Request) {
+func (a *API) getWebhook(r *http.Request) (any, error) {
 	hook, err := a.deps.Webhooks.Webhook(r.Context(), r.PathValue("id"))
 	if err != nil {
-		a.webhookError(w, r, err)
-		return
+		return nil, missing(err, "webhook", r.PathValue("id"))
 	}
-	a.write(w, http.StatusOK, viewWebhook(hook))
+	return viewWebhook(hook), nil
 }
 
-func (a *API) deleteWebhook(w http.ResponseWriter, r *http.Request) {
+func (a *API) deleteWebhook(r *http.Request) (any, error) {
 	if err := a.deps.WebhookService.Drop(r.Context(), r.PathValue("id")); err != nil {
-		a.webhookError(w, r, err)
-		return
+		return nil, missing(err, "webhook", r.PathValue("id"))
 	}
-	w.WriteHeader(http.StatusNoContent)
+	return nil, nil
 }
 
 // changeWebhook enables or disables a webhook.
-func (a *API) changeWebhook(to webhook.State) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (a *API) changeWebhook(to webhook.State) handler {
+	return func(r *http.Request) (any, error) {
 		reason := ""
 		if to == webhook.Disabled {
 			reason = "disabled by " + caller(r.Context()).Name
 		}
 		hook, err := a.deps.WebhookService.SetState(r.Context(), r.PathValue("id"), to, reason)
 		if err != nil {
-			a.webhookError(w, r, err)
-			return
+			return nil, missing(err, "webhook", r.PathValue("id"))
 		}
 		note(r.Context(), func(a *store.Action) { a.Detail = hook.Name })
-		a.write(w, http.StatusOK, viewWebhook(hook))
+		return viewWebhook(hook), nil
 	}
 }
 
-func (a *API) testWebhook(w http.ResponseWriter, r *http.Request) {
+func (a *API) testWebhook(r *http.Request) (any, error) {
 	m, err := a.deps.WebhookService.Test(r.Context(), r.PathValue("id"), caller(r.Context()).Name)
 	if err != nil {
-		a.webhookError(w, r, err)
-		return
+		return nil, missing(err, "webhook", r.PathValue("id"))
 	}
-	a.write(w, http.StatusOK, viewDelivery(m))
+	return viewDelivery(m), nil
 }
 
-func (a *API) listWebhookDeliveries(w http.ResponseWriter, r *http.Request) {
+func (a *API) listWebhookDeliveries(r *http.Request) (any, error) {
 	var f store.WebhookMessageFilter
 	var err error
 	if f.State, f.Limit, f.Offset, err = parseList(r.URL.Query(), webhook.MessageStates()); err != nil {
-		a.fail(w, http.StatusBadRequest, err)
-		return
+		return nil, badRequest(err)
 	}
 	hook, err := a.deps.Webhooks.Webhook(r.Context(), r.PathValue("id"))
 	if err != nil {
-		a.webhookError(w, r, err)
-		return
+		return nil, missing(err, "webhook", r.PathValue("id"))
 	}
 	list, total, err := a.deps.Webhooks.Messages(r.Context(), hook.ID, f)
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, listOf(list, total, func(m webhook.Message) operator.WebhookDelivery { return viewDelivery(&m) }))
-}
-
-func (a *API) webhookError(w http.ResponseWriter, r *http.Request, err error) {
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		a.fail(w, http.StatusNotFound, fmt.Errorf("there is no webhook %.50q", r.PathValue("id")))
-	case errors.Is(err, webhook.ErrTooMany), errors.Is(err, webhook.ErrNameTaken), errors.Is(err, webhook.ErrNoKeys):
-		a.fail(w, http.StatusConflict, err)
-	default:
-		a.internalError(w, r, err)
-	}
+	return listOf(list, total, func(m webhook.Message) operator.WebhookDelivery { return viewDelivery(&m) }), nil
 }

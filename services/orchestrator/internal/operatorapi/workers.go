@@ -67,13 +67,12 @@ func (a *API) Live() []byte {
 	return bytes.TrimSpace(b.Bytes())
 }
 
-func (a *API) workers(w http.ResponseWriter, r *http.Request) {
+func (a *API) workers(r *http.Request) (any, error) {
 	views, err := a.workerViews(r.Context())
 	if err != nil {
-		a.internalError(w, r, err)
-		return
+		return nil, err
 	}
-	a.write(w, http.StatusOK, operator.All(views))
+	return operator.All(views), nil
 }
 
 func (a *API) workerViews(ctx context.Context) ([]*operator.Worker, error) {
