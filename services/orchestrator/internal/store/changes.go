@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strconv"
@@ -125,22 +126,10 @@ func (s *Store) Changed(ctx context.Context, since Marker, limit int) (changed [
 	if since.xmin > xmax {
 		return nil, next, fmt.Errorf("find changed operations: %w", ErrMarker)
 	}
-	rows, err := s.read.QueryContext(ctx, changedSQL, changedArgs(since, xmax, limit)...)
-	if err != nil {
-		return nil, next, fmt.Errorf("find changed operations: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var v Version
-		if err := rows.Scan(&v.ID, &v.Version); err != nil {
-			return nil, next, fmt.Errorf("find changed operations: %w", err)
-		}
-		changed = append(changed, v)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, next, fmt.Errorf("find changed operations: %w", err)
-	}
-	return changed, next, nil
+	changed, err = collect(ctx, s.read, "find changed operations", changedSQL, changedArgs(since, xmax, limit), func(rows *sql.Rows, v *Version) error {
+		return rows.Scan(&v.ID, &v.Version)
+	})
+	return changed, next, err
 }
 
 func changedArgs(since Marker, xmax int64, limit int) []any {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -49,25 +50,15 @@ func (s *Orchestrations) Events(ctx context.Context, operationIDs, instanceIDs [
 		return nil, errors.New("read events: no operation and no instance is named")
 	}
 	args = append(args, limit)
-	rows, err := s.read.QueryContext(ctx, fmt.Sprintf(`
+	return collect(ctx, s.read, "read events", fmt.Sprintf(`
 SELECT e.operation_id::text, e.instance_id, e.definition, `+entryColumns+`
 FROM (
     SELECT o.instance_id, r.definition, h.*
     FROM orchestrator.operations o JOIN orchestrator.requests r ON r.operation_id = o.id
     JOIN orchestrator.history h ON h.operation_id = o.id
     WHERE %s ORDER BY h.finished_at DESC, h.operation_id DESC, h.cursor DESC LIMIT $%d
-) e ORDER BY e.finished_at, e.operation_id, e.cursor`, strings.Join(conditions, " AND "), len(args)), args...)
-	if err != nil {
-		return nil, fmt.Errorf("read events: %w", err)
-	}
-	defer rows.Close()
-	var events []Event
-	for rows.Next() {
-		var e Event
-		if e.Entry, err = scanEntry(rows, &e.OperationID, &e.InstanceID, &e.Definition); err != nil {
-			return nil, fmt.Errorf("read events: %w", err)
-		}
-		events = append(events, e)
-	}
-	return events, rows.Err()
+) e ORDER BY e.finished_at, e.operation_id, e.cursor`, strings.Join(conditions, " AND "), len(args)), args, func(rows *sql.Rows, e *Event) (err error) {
+		e.Entry, err = scanEntry(rows, &e.OperationID, &e.InstanceID, &e.Definition)
+		return err
+	})
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -48,19 +49,8 @@ type FactRange struct {
 // Unpublished returns up to limit operations whose facts may not all be on the bus, without operations that ended before endedSince.
 // Through is not set.
 func (s *Store) Unpublished(ctx context.Context, endedSince time.Time, limit int) (found []FactRange, err error) {
-	rows, err := s.read.QueryContext(ctx, unpublishedSQL, endedSince, limit)
-	if err != nil {
-		return nil, fmt.Errorf("look for facts that are not published: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var f FactRange
-		if err := rows.Scan(&f.OperationID, &f.After); err != nil {
-			return nil, fmt.Errorf("look for facts that are not published: %w", err)
-		}
-		found = append(found, f)
-	}
-	return found, rows.Err()
+	return collect(ctx, s.read, "look for facts that are not published", unpublishedSQL, []any{endedSince, limit},
+		func(rows *sql.Rows, f *FactRange) error { return rows.Scan(&f.OperationID, &f.After) })
 }
 
 // FactsUnpublished stores that the facts of ranges may not be on the bus.

@@ -27,20 +27,12 @@ type FailedAt struct {
 // FailedAt counts the operations that were created since a time and have failed, by the step at which they failed; at most the newest
 // MaxCount.
 func (s *Store) FailedAt(ctx context.Context, since time.Time) ([]FailedAt, error) {
-	rows, err := s.read.QueryContext(ctx, failedAtSQL, since)
-	if err != nil {
-		return nil, fmt.Errorf("count failed operations: %w", err)
-	}
-	defer rows.Close()
-	var found []FailedAt
-	for rows.Next() {
-		var f FailedAt
+	return collect(ctx, s.read, "count failed operations", failedAtSQL, []any{since}, func(rows *sql.Rows, f *FailedAt) error {
 		var definition sql.NullString
 		if err := rows.Scan(&f.Type, &definition, &f.Stage, &f.Step, &f.Count); err != nil {
-			return nil, fmt.Errorf("count failed operations: %w", err)
+			return err
 		}
 		f.Definition = definition.String
-		found = append(found, f)
-	}
-	return found, rows.Err()
+		return nil
+	})
 }

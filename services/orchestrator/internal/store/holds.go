@@ -105,21 +105,7 @@ func (s *Store) DropEndedHolds(ctx context.Context, now time.Time) error {
 
 // HeldBy returns the number of operations that each hold holds, by its id.
 func (s *Store) HeldBy(ctx context.Context) (map[string]int, error) {
-	rows, err := s.read.QueryContext(ctx, heldBySQL)
-	if err != nil {
-		return nil, fmt.Errorf("count held operations: %w", err)
-	}
-	defer rows.Close()
-	counts := map[string]int{}
-	for rows.Next() {
-		var id string
-		var n int
-		if err := rows.Scan(&id, &n); err != nil {
-			return nil, fmt.Errorf("count held operations: %w", err)
-		}
-		counts[id] = n
-	}
-	return counts, rows.Err()
+	return pairs[string, int](ctx, s.read, "count held operations", heldBySQL)
 }
 
 // Releasable locks held operations whose hold is none of the given ones, and returns their ids. It skips operations that another

@@ -159,19 +159,11 @@ func (s *Store) Oldest(ctx context.Context, since map[event.OperationType]time.T
 			created.time(at)
 		}
 	}
-	rows, err := s.read.QueryContext(ctx, oldestSQL, &kind, &created)
-	if err != nil {
-		return nil, fmt.Errorf("find the oldest operations: %w", err)
-	}
-	defer rows.Close()
-	var found []Oldest
-	for rows.Next() {
-		var o Oldest
+	return collect(ctx, s.read, "find the oldest operations", oldestSQL, []any{&kind, &created}, func(rows *sql.Rows, o *Oldest) error {
 		if err := rows.Scan(&o.Type, &o.ID, &o.State, &o.CreatedAt); err != nil {
-			return nil, fmt.Errorf("find the oldest operations: %w", err)
+			return err
 		}
 		o.CreatedAt = o.CreatedAt.UTC()
-		found = append(found, o)
-	}
-	return found, rows.Err()
+		return nil
+	})
 }

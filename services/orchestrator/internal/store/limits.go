@@ -170,21 +170,7 @@ func (s *Store) CommandUse(ctx context.Context) (inUse, waiting map[string]int, 
 }
 
 func counts(ctx context.Context, q sqlx.QueryerContext, query string) (map[string]int, error) {
-	rows, err := q.QueryxContext(ctx, query)
-	if err != nil {
-		return nil, fmt.Errorf("count commands in limits: %w", err)
-	}
-	defer rows.Close()
-	found := map[string]int{}
-	for rows.Next() {
-		var key string
-		var n int
-		if err := rows.Scan(&key, &n); err != nil {
-			return nil, fmt.Errorf("count commands in limits: %w", err)
-		}
-		found[key] = n
-	}
-	return found, rows.Err()
+	return pairs[string, int](ctx, q, "count commands in limits", query)
 }
 
 // Waiter is an operation whose command waits for a limit.
@@ -209,19 +195,9 @@ func (t *Tx) Head(ctx context.Context, queue string, upgrade bool, after Waiter,
 }
 
 func (t *Tx) waiters(ctx context.Context, columns func(w *Waiter) []any, query string, args ...any) (found []Waiter, err error) {
-	rows, err := t.tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("find commands that wait for a limit: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var w Waiter
-		if err := rows.Scan(columns(&w)...); err != nil {
-			return nil, fmt.Errorf("find commands that wait for a limit: %w", err)
-		}
-		found = append(found, w)
-	}
-	return found, rows.Err()
+	return collect(ctx, t.tx, "find commands that wait for a limit", query, args, func(rows *sql.Rows, w *Waiter) error {
+		return rows.Scan(columns(w)...)
+	})
 }
 
 // SetPlaces writes the turns of waiters.
@@ -329,24 +305,17 @@ type Bounded struct {
 
 // Bounded returns operations whose commands are in flight or wait for limits, in the order of their ids, starting after an id.
 func (s *Store) Bounded(ctx context.Context, after string, limit int) (found []Bounded, err error) {
-	rows, err := s.read.QueryContext(ctx, boundsSQL, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("find commands in limits: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var b Bounded
+	return collect(ctx, s.read, "find commands in limits", boundsSQL, []any{after, limit}, func(rows *sql.Rows, b *Bounded) error {
 		var granted textList
 		op := &b.Operation
 		err := rows.Scan(&op.ID, &op.Type, &b.Stage, &b.Step, &b.Queue, &granted, &b.Definition, &op.Context.GlobalAccountID,
 			&op.Plan.ID, &op.Plan.Name, &op.Runtime.Region)
 		if err != nil {
-			return nil, fmt.Errorf("find commands in limits: %w", err)
+			return err
 		}
 		b.Granted = granted
-		found = append(found, b)
-	}
-	return found, rows.Err()
+		return nil
+	})
 }
 
 // Positions returns the positions of operations in their queues, from 1, by id.
@@ -355,19 +324,5 @@ func (s *Store) Positions(ctx context.Context, operations []string) (map[string]
 	for _, id := range operations {
 		list.raw(id)
 	}
-	rows, err := s.read.QueryContext(ctx, positionSQL, &list)
-	if err != nil {
-		return nil, fmt.Errorf("find positions: %w", err)
-	}
-	defer rows.Close()
-	found := map[string]int{}
-	for rows.Next() {
-		var id string
-		var n int
-		if err := rows.Scan(&id, &n); err != nil {
-			return nil, fmt.Errorf("find positions: %w", err)
-		}
-		found[id] = n
-	}
-	return found, rows.Err()
+	return pairs[string, int](ctx, s.read, "find positions", positionSQL, &list)
 }

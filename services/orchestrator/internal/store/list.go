@@ -59,21 +59,8 @@ func (s *Store) Running(ctx context.Context, instanceIDs []string) (map[string]s
 	for _, id := range instanceIDs {
 		list.text(id)
 	}
-	rows, err := s.read.QueryContext(ctx, `
+	return pairs[string, string](ctx, s.read, "read running operations", `
 SELECT instance_id, running::text FROM orchestrator.instances WHERE running IS NOT NULL AND instance_id = ANY($1::text[])`, &list)
-	if err != nil {
-		return nil, fmt.Errorf("read running operations: %w", err)
-	}
-	defer rows.Close()
-	running := map[string]string{}
-	for rows.Next() {
-		var instance, operation string
-		if err := rows.Scan(&instance, &operation); err != nil {
-			return nil, fmt.Errorf("read running operations: %w", err)
-		}
-		running[instance] = operation
-	}
-	return running, rows.Err()
 }
 
 // Recorded returns the time of the last history line by operation, for operations with a history. It uses the primary key.

@@ -220,20 +220,7 @@ func (t *Tx) Newer(ctx context.Context, ids []string) (map[string]string, error)
 	for _, id := range ids {
 		list.raw(id)
 	}
-	rows, err := t.tx.QueryContext(ctx, newerSQL, &list)
-	if err != nil {
-		return nil, fmt.Errorf("look for newer operations: %w", err)
-	}
-	defer rows.Close()
-	newer := map[string]string{}
-	for rows.Next() {
-		var id, found string
-		if err := rows.Scan(&id, &found); err != nil {
-			return nil, fmt.Errorf("look for newer operations: %w", err)
-		}
-		newer[id] = found
-	}
-	return newer, rows.Err()
+	return pairs[string, string](ctx, t.tx, "look for newer operations", newerSQL, &list)
 }
 
 // lockSQL uses the primary key.

@@ -276,23 +276,12 @@ func candidates(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration
 		}
 		where, args[2] = ` AND m.operation_id = ANY($3::uuid[])`, &ids
 	}
-	rows, err := tx.QueryContext(ctx, `SELECT`+memberColumns+`, NOT EXISTS (
+	return collect(ctx, tx, "find members to retry", `SELECT`+memberColumns+`, NOT EXISTS (
     SELECT FROM orchestrator.orchestration_members n JOIN orchestrator.orchestrations p ON p.id = n.orchestration_id
     WHERE n.instance_id = m.instance_id AND n.operation_id > m.operation_id AND p.type = $2 AND n.state NOT IN ('canceled', 'skipped'))`+
-		fromMembers+` WHERE m.orchestration_id = $1::uuid`+where+` ORDER BY m.operation_id`, args...)
-	if err != nil {
-		return nil, fmt.Errorf("find members to retry: %w", err)
-	}
-	defer rows.Close()
-	var found []orchestration.Candidate
-	for rows.Next() {
-		var c orchestration.Candidate
-		if err := scanMember(rows, &c.Member, &c.Newest); err != nil {
-			return nil, fmt.Errorf("find members to retry: %w", err)
-		}
-		found = append(found, c)
-	}
-	return found, rows.Err()
+		fromMembers+` WHERE m.orchestration_id = $1::uuid`+where+` ORDER BY m.operation_id`, args, func(rows *sql.Rows, c *orchestration.Candidate) error {
+		return scanMember(rows, &c.Member, &c.Newest)
+	})
 }
 
 // MemberFilter selects members of an orchestration; an empty state selects all members that were not replaced by a retry.
@@ -342,21 +331,10 @@ type Membership struct {
 
 // Memberships returns the newest members of orchestrations for an instance. It relies on orchestration_members_instance.
 func (s *Orchestrations) Memberships(ctx context.Context, instanceID string, limit int) ([]Membership, error) {
-	rows, err := s.read.QueryContext(ctx, `SELECT`+memberColumns+`, COALESCE((o.parameters->>'dryRun')::boolean, false)`+fromMembers+`
-JOIN orchestrator.orchestrations o ON o.id = m.orchestration_id WHERE m.instance_id = $1 ORDER BY m.operation_id DESC LIMIT $2`, clean(instanceID), limit)
-	if err != nil {
-		return nil, fmt.Errorf("find the orchestrations of an instance: %w", err)
-	}
-	defer rows.Close()
-	var found []Membership
-	for rows.Next() {
-		var m Membership
-		if err := scanMember(rows, &m.Member, &m.DryRun); err != nil {
-			return nil, fmt.Errorf("find the orchestrations of an instance: %w", err)
-		}
-		found = append(found, m)
-	}
-	return found, rows.Err()
+	return collect(ctx, s.read, "find the orchestrations of an instance", `
+SELECT`+memberColumns+`, COALESCE((o.parameters->>'dryRun')::boolean, false)`+fromMembers+`
+JOIN orchestrator.orchestrations o ON o.id = m.orchestration_id WHERE m.instance_id = $1 ORDER BY m.operation_id DESC LIMIT $2`,
+		[]any{clean(instanceID), limit}, func(rows *sql.Rows, m *Membership) error { return scanMember(rows, &m.Member, &m.DryRun) })
 }
 
 // members reads members; what is the prefix of errors.

@@ -287,22 +287,8 @@ SELECT (SELECT min(m.due_at) FROM orchestrator.orchestration_members m WHERE m.o
 }
 
 func stats(ctx context.Context, q sqlx.QueryerContext, id string) (orchestration.Stats, error) {
-	rows, err := q.QueryContext(ctx, `
+	return pairs[orchestration.State, int](ctx, q, "count members", `
 SELECT state, count(*) FROM orchestrator.orchestration_members WHERE orchestration_id = $1::uuid AND retried_as IS NULL GROUP BY state`, id)
-	if err != nil {
-		return nil, fmt.Errorf("count members: %w", err)
-	}
-	defer rows.Close()
-	counts := orchestration.Stats{}
-	for rows.Next() {
-		var state orchestration.State
-		var n int
-		if err := rows.Scan(&state, &n); err != nil {
-			return nil, fmt.Errorf("count members: %w", err)
-		}
-		counts[state] = n
-	}
-	return counts, rows.Err()
 }
 
 // Cancel cancels waiting members. The orchestration ends when the members in progress have ended. Cancel does not change an orchestration
@@ -527,19 +513,4 @@ func (s *Orchestrations) Failures(ctx context.Context, id string) (found []orche
 		return nil, fmt.Errorf("list the errors of members: %w", err)
 	}
 	return found, nil
-}
-
-// query calls f for each row.
-func query(ctx context.Context, q sqlx.QueryerContext, statement string, args []any, f func(rows *sql.Rows) error) error {
-	rows, err := q.QueryContext(ctx, statement, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := f(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }

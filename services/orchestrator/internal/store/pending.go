@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"hash/fnv"
 
@@ -92,21 +93,11 @@ func (t *Tx) PendingQueues(ctx context.Context, w limit.Window, except []string)
 	if w.Upgrades {
 		low, high = event.UpgradeCluster, event.UpgradeKyma
 	}
-	rows, err := t.tx.QueryContext(ctx, pendingQueuesSQL, uuids(except), string(low), string(high),
-		string(w.After.Type), w.After.GlobalAccount, w.After.Plan, w.After.Region, w.Most)
-	if err != nil {
-		return nil, fmt.Errorf("find queues of pending operations: %w", err)
-	}
-	defer rows.Close()
-	var found []limit.Waiting
-	for rows.Next() {
-		var w limit.Waiting
-		if err := rows.Scan(&w.Type, &w.GlobalAccount, &w.Plan, &w.Region, &w.First); err != nil {
-			return nil, fmt.Errorf("find queues of pending operations: %w", err)
-		}
-		found = append(found, w)
-	}
-	return found, rows.Err()
+	return collect(ctx, t.tx, "find queues of pending operations", pendingQueuesSQL, []any{
+		uuids(except), string(low), string(high), string(w.After.Type), w.After.GlobalAccount, w.After.Plan, w.After.Region, w.Most,
+	}, func(rows *sql.Rows, w *limit.Waiting) error {
+		return rows.Scan(&w.Type, &w.GlobalAccount, &w.Plan, &w.Region, &w.First)
+	})
 }
 
 // Running returns the numbers of operations in progress.
@@ -219,20 +210,9 @@ func uuids(ids []string) *array {
 }
 
 func (t *Tx) candidates(ctx context.Context, query string, args ...any) ([]Candidate, error) {
-	rows, err := t.tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("find pending operations: %w", err)
-	}
-	defer rows.Close()
-	var found []Candidate
-	for rows.Next() {
-		var c Candidate
-		if err := rows.Scan(&c.ID, &c.InstanceID, &c.Queue.Type, &c.Queue.GlobalAccount, &c.Queue.Plan, &c.Queue.Region); err != nil {
-			return nil, fmt.Errorf("find pending operations: %w", err)
-		}
-		found = append(found, c)
-	}
-	return found, rows.Err()
+	return collect(ctx, t.tx, "find pending operations", query, args, func(rows *sql.Rows, c *Candidate) error {
+		return rows.Scan(&c.ID, &c.InstanceID, &c.Queue.Type, &c.Queue.GlobalAccount, &c.Queue.Plan, &c.Queue.Region)
+	})
 }
 
 // LockAdmission serializes admissions with limits among all orchestrators until the transaction ends.

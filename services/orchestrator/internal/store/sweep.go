@@ -122,25 +122,12 @@ type SentCommand struct {
 // SentCommands returns commands in flight, in the order of the ids of their operations, starting after an id. It locks nothing, so a command
 // may be answered before SentCommands returns.
 func (s *Store) SentCommands(ctx context.Context, after string, limit int) (found []SentCommand, err error) {
-	rows, err := s.read.QueryContext(ctx, sentCommandsSQL, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list commands in flight: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var c SentCommand
+	return collect(ctx, s.read, "list commands in flight", sentCommandsSQL, []any{after, limit}, func(rows *sql.Rows, c *SentCommand) error {
 		var extended int64
 		err := rows.Scan(&c.OperationID, &c.Cursor, &c.Dispatch, &c.Definition, &c.Stage, &c.Step, &c.SentAt, &c.ExecuteBefore, &extended)
-		if err != nil {
-			return nil, fmt.Errorf("list commands in flight: %w", err)
-		}
 		c.Extended = time.Duration(extended) * time.Millisecond
-		found = append(found, c)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list commands in flight: %w", err)
-	}
-	return found, nil
+		return err
+	})
 }
 
 func ids(ctx context.Context, tx *sqlx.Tx, query string, args ...any) ([]string, error) {
