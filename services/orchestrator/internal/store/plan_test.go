@@ -166,7 +166,7 @@ func checkPlan(t *testing.T, plan string, want []string) {
 var (
 	// tableScan matches the nodes of a plan that read a table, and keyScan those that look rows up by a primary key.
 	tableScan = regexp.MustCompile(`(Index Scan using|Index Only Scan using|Bitmap Index Scan on|Seq Scan on) \w+`)
-	keyScan   = regexp.MustCompile(`(Index Scan using|Bitmap Index Scan on) \w+_pkey .*\n +Index Cond:`)
+	keyScan   = regexp.MustCompile(`(Index Scan using|Index Only Scan using|Bitmap Index Scan on) \w+_pkey .*\n +Index Cond:`)
 )
 
 // Prepared statements are planned once for all arguments, often while the tables are still empty, and must find rows by their keys even then.
