@@ -22,7 +22,7 @@ type Config struct {
 	ReconcileTime time.Duration `env:"KEB_LANDSCAPE_RECONCILE_TIME" envDefault:"1s"`
 	// CleanTime is the time after which the cleanup job releases a secret binding that is marked dirty and that no shoot uses. 0 means one
 	// minute.
-	CleanTime time.Duration `env:"KEB_LANDSCAPE_CLEAN_TIME"`
+	CleanTime time.Duration `env:"-"`
 	// KymaVersion is the version whose overrides and Kyma template exist from the start; "" means 2.20.0.
 	KymaVersion string `env:"-"`
 	// NextKymaVersion is a version for upgrades. The subaccount kyma-next has it from the start. "" means 2.21.0.

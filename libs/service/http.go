@@ -21,10 +21,10 @@ const (
 type HTTP struct {
 	// HeaderTimeout is the time limit for receiving the header of a request, and ReadTimeout for the whole request.
 	HeaderTimeout time.Duration `env:"-"`
-	ReadTimeout   time.Duration `env:"KEB_HTTP_READ_TIMEOUT" envDefault:"30s"`
+	ReadTimeout   time.Duration `env:"-"`
 	// WriteTimeout is the time limit from the end of a request's header until the client has received the answer. Streams
 	// set their own limits.
-	WriteTimeout time.Duration `env:"KEB_HTTP_WRITE_TIMEOUT" envDefault:"90s"`
+	WriteTimeout time.Duration `env:"-"`
 	// IdleTimeout is how long a connection without a request stays open.
 	IdleTimeout time.Duration `env:"-"`
 	// MaxConnections is the maximum number of connections. An additional one replaces the connection that has waited longest for a
@@ -46,24 +46,12 @@ func (c HTTP) withDefaults() HTTP {
 	return c
 }
 
-// Validate reports every invalid setting.
+// Validate reports an invalid setting.
 func (c HTTP) Validate() error {
-	var problems []error
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"KEB_HTTP_READ_TIMEOUT", c.ReadTimeout},
-		{"KEB_HTTP_WRITE_TIMEOUT", c.WriteTimeout},
-	} {
-		if d.value < 0 {
-			problems = append(problems, fmt.Errorf("%s: %s: must not be negative", d.name, d.value))
-		}
-	}
 	if c.MaxConnections < 0 {
-		problems = append(problems, fmt.Errorf("KEB_HTTP_MAX_CONNECTIONS: %d: must be at least 1", c.MaxConnections))
+		return fmt.Errorf("KEB_HTTP_MAX_CONNECTIONS: %d: must be at least 1", c.MaxConnections)
 	}
-	return errors.Join(problems...)
+	return nil
 }
 
 type stoppingKey struct{}

@@ -9,6 +9,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,7 +173,7 @@ func newGuards(ctx context.Context, cfg Config, deps Deps) (guards, error) {
 func (b *Broker) openStore(ctx context.Context) (err error) {
 	cfg, deps := b.cfg, b.deps
 	pool := cfg.Database.Pool("keb-broker")
-	pool.MaxOpen, pool.StatementTimeout = cfg.MaxConnections, cfg.StatementTimeout
+	pool.MaxOpen, pool.StatementTimeout = cfg.MaxConnections, cmp.Or(cfg.StatementTimeout, statementTimeout)
 	if b.pool, err = postgres.Open(ctx, pool); err != nil {
 		return err
 	}
@@ -261,6 +262,9 @@ func first(mux *http.ServeMux, rest http.Handler) http.Handler {
 
 // publishTimeout bounds one round of publishing.
 const publishTimeout = 5 * time.Second
+
+// statementTimeout is the deadline of a statement in the database.
+const statementTimeout = 10 * time.Second
 
 func (c Config) authenticator(ctx context.Context, now func() time.Time) (osb.Authenticator, error) {
 	var accepted []osb.Authenticator

@@ -21,10 +21,10 @@ import (
 
 // Config is the broker's configuration, read from the environment. Code starts from service.Defaults.
 type Config struct {
-	// Database is where the broker keeps its schema, StatementTimeout the deadline of a statement there, and MaxConnections the size of
-	// its pool.
-	Database         postgres.Address
-	StatementTimeout time.Duration `env:"KEB_DATABASE_STATEMENT_TIMEOUT" envDefault:"10s"`
+	// Database is where the broker keeps its schema, and MaxConnections the size of its pool.
+	Database postgres.Address
+	// StatementTimeout is the deadline of a statement in the database, for tests; zero means 10 s.
+	StatementTimeout time.Duration `env:"-"`
 	MaxConnections   int           `env:"KEB_DATABASE_MAX_CONNECTIONS" envDefault:"16"`
 
 	// User and Password are the basic credentials of the platform; both or neither.
@@ -180,7 +180,6 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("KEB_BROKER_PUBLIC_URL: %q must be an absolute URL without a query", c.PublicURL))
 	}
 	errs = append(errs,
-		service.Positive("KEB_DATABASE_STATEMENT_TIMEOUT", c.StatementTimeout),
 		service.Positive("KEB_TRIAL_LIFETIME", c.TrialLifetime),
 		service.Positive("KEB_FREE_LIFETIME", c.FreeLifetime),
 		service.Positive("KEB_OSB_RETRY_AFTER", c.RetryAfter),

@@ -41,8 +41,8 @@ type Config struct {
 	// PollEvery is the interval between two checks of an operation, unless the broker requests another one (docs/contracts/broker.md#jobs).
 	// Only tests set it; zero means two seconds.
 	PollEvery time.Duration `env:"-"`
-	// RequestTimeout is the timeout of one request.
-	RequestTimeout time.Duration `env:"KEB_JOB_REQUEST_TIMEOUT" envDefault:"30s"`
+	// RequestTimeout is the timeout of one request, for tests; zero means 30 s.
+	RequestTimeout time.Duration `env:"-"`
 	// Retries is the number of retries after a temporary error (docs/contracts/cis.md).
 	Retries int `env:"KEB_JOB_RETRIES" envDefault:"3"`
 	// RetryPause is the delay between two retries. The command line and tests shorten it; zero means two seconds.
@@ -109,8 +109,7 @@ func (c Config) Validate(job Job) error {
 		errs = append(errs, fmt.Errorf("KEB_JOB_RETRIES: %d is not allowed, use 0 to %d", c.Retries, maxRetries))
 	}
 	errs = append(errs,
-		service.Positive("--wait-timeout (KEB_JOB_WAIT_TIMEOUT)", c.WaitTimeout),
-		service.Positive("KEB_JOB_REQUEST_TIMEOUT", c.RequestTimeout))
+		service.Positive("--wait-timeout (KEB_JOB_WAIT_TIMEOUT)", c.WaitTimeout))
 	switch job {
 	case TrialExpiry:
 		errs = append(errs, c.validateExpiry()...)

@@ -21,22 +21,21 @@ func TestConfig_InvalidSetting_IsNamed(t *testing.T) {
 		change func(*jobs.Config)
 		want   string
 	}{
-		"job":             {"tidy-up", func(*jobs.Config) {}, `there is no job "tidy-up"; use one of deprovision-retrigger, trial-expiry, subaccount-cleanup`},
-		"broker":          {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerURL = "localhost" }, "--broker-url (KEB_BROKER_URL): want an absolute http or https URL"},
-		"password":        {jobs.TrialExpiry, func(c *jobs.Config) { c.Password = "" }, "set both or neither"},
-		"token URL":       {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerTokenURL = "x" }, "KEB_BROKER_TOKEN_URL: want an absolute"},
-		"client":          {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerTokenURL = "http://x" }, "KEB_BROKER_CLIENT_ID and KEB_BROKER_CLIENT_SECRET"},
-		"parallel":        {jobs.TrialExpiry, func(c *jobs.Config) { c.Parallel = 0 }, "--parallel (KEB_JOB_PARALLEL): 0 is not allowed, use 1 to 100"},
-		"retries":         {jobs.TrialExpiry, func(c *jobs.Config) { c.Retries = -1 }, "KEB_JOB_RETRIES: -1 is not allowed"},
-		"wait timeout":    {jobs.TrialExpiry, func(c *jobs.Config) { c.WaitTimeout = 0 }, "--wait-timeout (KEB_JOB_WAIT_TIMEOUT): 0s must be positive"},
-		"request timeout": {jobs.TrialExpiry, func(c *jobs.Config) { c.RequestTimeout = -time.Second }, "KEB_JOB_REQUEST_TIMEOUT"},
-		"no plan":         {jobs.TrialExpiry, func(c *jobs.Config) { c.ExpiryPlans = nil }, "--plans (KEB_EXPIRY_PLANS): is empty"},
-		"plan":            {jobs.TrialExpiry, func(c *jobs.Config) { c.ExpiryPlans = []string{"azure"} }, `plan "azure" does not expire, use trial, free or both`},
-		"trial age":       {jobs.TrialExpiry, func(c *jobs.Config) { c.TrialAge = 0 }, "--trial-age (KEB_TRIAL_LIFETIME)"},
-		"free age":        {jobs.TrialExpiry, func(c *jobs.Config) { c.FreeAge = -1 }, "--free-age (KEB_FREE_LIFETIME)"},
-		"CIS":             {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISURL = "" }, "--cis-url (KEB_CIS_URL)"},
-		"CIS tokens":      {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISTokenURL = "ftp://x" }, "--cis-token-url (KEB_CIS_TOKEN_URL)"},
-		"CIS client":      {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISClientID = "" }, "KEB_CIS_CLIENT_ID and KEB_CIS_CLIENT_SECRET"},
+		"job":          {"tidy-up", func(*jobs.Config) {}, `there is no job "tidy-up"; use one of deprovision-retrigger, trial-expiry, subaccount-cleanup`},
+		"broker":       {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerURL = "localhost" }, "--broker-url (KEB_BROKER_URL): want an absolute http or https URL"},
+		"password":     {jobs.TrialExpiry, func(c *jobs.Config) { c.Password = "" }, "set both or neither"},
+		"token URL":    {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerTokenURL = "x" }, "KEB_BROKER_TOKEN_URL: want an absolute"},
+		"client":       {jobs.TrialExpiry, func(c *jobs.Config) { c.BrokerTokenURL = "http://x" }, "KEB_BROKER_CLIENT_ID and KEB_BROKER_CLIENT_SECRET"},
+		"parallel":     {jobs.TrialExpiry, func(c *jobs.Config) { c.Parallel = 0 }, "--parallel (KEB_JOB_PARALLEL): 0 is not allowed, use 1 to 100"},
+		"retries":      {jobs.TrialExpiry, func(c *jobs.Config) { c.Retries = -1 }, "KEB_JOB_RETRIES: -1 is not allowed"},
+		"wait timeout": {jobs.TrialExpiry, func(c *jobs.Config) { c.WaitTimeout = 0 }, "--wait-timeout (KEB_JOB_WAIT_TIMEOUT): 0s must be positive"},
+		"no plan":      {jobs.TrialExpiry, func(c *jobs.Config) { c.ExpiryPlans = nil }, "--plans (KEB_EXPIRY_PLANS): is empty"},
+		"plan":         {jobs.TrialExpiry, func(c *jobs.Config) { c.ExpiryPlans = []string{"azure"} }, `plan "azure" does not expire, use trial, free or both`},
+		"trial age":    {jobs.TrialExpiry, func(c *jobs.Config) { c.TrialAge = 0 }, "--trial-age (KEB_TRIAL_LIFETIME)"},
+		"free age":     {jobs.TrialExpiry, func(c *jobs.Config) { c.FreeAge = -1 }, "--free-age (KEB_FREE_LIFETIME)"},
+		"CIS":          {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISURL = "" }, "--cis-url (KEB_CIS_URL)"},
+		"CIS tokens":   {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISTokenURL = "ftp://x" }, "--cis-token-url (KEB_CIS_TOKEN_URL)"},
+		"CIS client":   {jobs.SubaccountCleanup, func(c *jobs.Config) { c.CISClientID = "" }, "KEB_CIS_CLIENT_ID and KEB_CIS_CLIENT_SECRET"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

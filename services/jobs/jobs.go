@@ -94,6 +94,7 @@ func newRunner(job Job, cfg Config, deps Deps) (*runner, error) {
 			return nil, fmt.Errorf("job: %w", err)
 		}
 	}
+	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, 30*time.Second)
 	if r.broker, err = newClient(cfg, agent, retry, transport, external); err != nil {
 		return nil, fmt.Errorf("job: %w", err)
 	}

@@ -40,8 +40,8 @@ type Config struct {
 	// WatchEvery is the interval at which the overlay folders are read, for tests; zero means one second.
 	WatchEvery time.Duration `env:"-"`
 	// BatchTimeout limits the commit and the publication of a batch of results, requests or due operations. The rest of the batch is
-	// processed again later.
-	BatchTimeout time.Duration `env:"KEB_BATCH_TIMEOUT" envDefault:"10s"`
+	// processed again later. It is for tests; zero means 10 s.
+	BatchTimeout time.Duration `env:"-"`
 	// AskWorkersEvery is the interval at which live workers are discovered, for tests; zero means three seconds.
 	AskWorkersEvery time.Duration `env:"-"`
 	// OrchestrationsEvery is the longest time between two checks of an orchestration with operations in progress, for tests; zero means one
@@ -91,6 +91,7 @@ func (c Config) completed() Config {
 	c.OrchestrationsEvery = cmp.Or(c.OrchestrationsEvery, time.Second)
 	c.KeepArchive = cmp.Or(c.KeepArchive, max(2*365*24*time.Hour, c.KeepOperations))
 	c.LossTimeout = cmp.Or(c.LossTimeout, event.CommandsConsumer("").AckWait)
+	c.BatchTimeout = cmp.Or(c.BatchTimeout, 10*time.Second)
 	c.SlowAfter = cmp.Or(c.SlowAfter, 10*time.Second)
 	c.ArchiveEvery = cmp.Or(c.ArchiveEvery, 10*time.Minute)
 	c.PublicURL = strings.TrimSuffix(c.PublicURL, "/")
@@ -100,8 +101,7 @@ func (c Config) completed() Config {
 // Validate reports every invalid field.
 func (c Config) Validate() error {
 	problems := []error{c.Database.Validate()}
-	problems = append(problems, service.Positive("KEB_BATCH_TIMEOUT", c.BatchTimeout),
-		service.Positive("KEB_ACTIONS_KEEP", c.KeepActions), service.Positive("KEB_OPERATIONS_KEEP", c.KeepOperations))
+	problems = append(problems, service.Positive("KEB_ACTIONS_KEEP", c.KeepActions), service.Positive("KEB_OPERATIONS_KEEP", c.KeepOperations))
 	if _, err := loadPolicy(c.MaintenancePolicy); err != nil {
 		problems = append(problems, fmt.Errorf("KEB_MAINTENANCE_POLICY: %w", err))
 	}

@@ -218,7 +218,6 @@ func TestConfig_InvalidField_IsNamed(t *testing.T) {
 	}{
 		{"no database", func(c *orchestrator.Config) { c.Database.URL = "" }, "KEB_DATABASE_URL"},
 		{"no host of the database", func(c *orchestrator.Config) { c.Database.URL = "postgres:///db" }, "KEB_DATABASE_URL: the database URL names no host"},
-		{"no timeout of a batch", func(c *orchestrator.Config) { c.BatchTimeout = 0 }, "KEB_BATCH_TIMEOUT"},
 		{"an archive with a shorter retention than the facts", func(c *orchestrator.Config) { c.KeepOperations = time.Hour; c.KeepArchive = 7 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 168h0m0s: must not be shorter than 192h0m0s"},
 		{"an archive with a shorter retention than the list", func(c *orchestrator.Config) { c.KeepArchive = 30 * 24 * time.Hour }, "KEB_ARCHIVE_KEEP: 720h0m0s: must not be shorter than KEB_OPERATIONS_KEEP"},
 		{"missing policy", func(c *orchestrator.Config) { c.MaintenancePolicy = overlays + "/none" }, "KEB_MAINTENANCE_POLICY: open "},

@@ -35,6 +35,7 @@ type shared struct {
 
 // Steps creates the steps of the worker.
 func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
+	cfg.ClaimTime = cmp.Or(cfg.ClaimTime, 24*time.Hour)
 	gardener, err := cfg.Open(deps)
 	s := &shared{cfg: cfg, pool: &pool{kube: gardener, namespace: cfg.Namespace(), claimTime: cfg.ClaimTime, now: deps.Clock()}}
 	return []worker.Step{
