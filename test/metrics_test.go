@@ -21,8 +21,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/internal/docpage"
 	"github.com/kyma-project/keb/test/internal/harness"
-	"github.com/kyma-project/keb/test/internal/metricsdoc"
 )
 
 // metric is what docs/metrics.md says of a metric, and what a scrape shows of it.
@@ -34,7 +34,7 @@ type metric struct {
 // documentedMetrics are those of docs/metrics.md.
 func documentedMetrics(t *testing.T) map[string]metric {
 	t.Helper()
-	page, err := metricsdoc.Read("..")
+	page, err := docpage.Metrics("..")
 	require.NoError(t, err)
 	found := map[string]metric{}
 	for _, m := range page {
@@ -99,7 +99,7 @@ func parsed(t *testing.T, text string) map[string]*dto.MetricFamily {
 	return families
 }
 
-// families are the metrics of a scrape as docs/metrics.md describes them; it also tells of values of labels that do not belong into one.
+// families returns the metrics of a scrape in the form of docs/metrics.md. It reports label values that must not be in a metric.
 func families(t *testing.T, text string) map[string]metric {
 	t.Helper()
 	id := regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}`)

@@ -15,18 +15,18 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
-	"github.com/kyma-project/keb/test/internal/configdoc"
+	"github.com/kyma-project/keb/test/internal/docpage"
 )
 
 // variables are those that structs take from the environment, and those of the log, which every process has.
-func variables(t *testing.T, structs ...string) map[string]configdoc.Variable {
+func variables(t *testing.T, structs ...string) map[string]docpage.Variable {
 	t.Helper()
 	key := strings.Join(structs, " ")
 	if found, ok := read.Load(key); ok {
-		vars, _ := found.(map[string]configdoc.Variable)
+		vars, _ := found.(map[string]docpage.Variable)
 		return maps.Clone(vars)
 	}
-	found, err := configdoc.Variables(repository, append(structs, "libs/service.LogConfig")...)
+	found, err := docpage.Variables(repository, append(structs, "libs/service.LogConfig")...)
 	require.NoError(t, err)
 	read.Store(key, found)
 	return maps.Clone(found)
@@ -44,10 +44,10 @@ func workerFolders(t *testing.T) map[string]string {
 }
 
 // folders is read by many tests, and changed by none.
-var folders = sync.OnceValues(func() (map[string]string, error) { return configdoc.WorkerFolders(repository) })
+var folders = sync.OnceValues(func() (map[string]string, error) { return docpage.WorkerFolders(repository) })
 
 // known is what a component of the chart takes from its environment.
-func known(t *testing.T, w workload) map[string]configdoc.Variable {
+func known(t *testing.T, w workload) map[string]docpage.Variable {
 	t.Helper()
 	var structs []string
 	switch worker, isWorker := strings.CutPrefix(w.component(), "worker-"); {
@@ -74,13 +74,13 @@ func known(t *testing.T, w workload) map[string]configdoc.Variable {
 	found := variables(t, structs...)
 	// Go itself, and OpenTelemetry.
 	if w.component() == "landscape" {
-		found["KEB_LANDSCAPE_ADDR"] = configdoc.Variable{} // of the command line
+		found["KEB_LANDSCAPE_ADDR"] = docpage.Variable{} // of the command line
 	}
-	found["SSL_CERT_DIR"], found["OTEL_EXPORTER_OTLP_ENDPOINT"] = configdoc.Variable{}, configdoc.Variable{}
+	found["SSL_CERT_DIR"], found["OTEL_EXPORTER_OTLP_ENDPOINT"] = docpage.Variable{}, docpage.Variable{}
 	return found
 }
 
-// environment is what a container is told, without what comes from Secrets.
+// environment returns the variables of a container, without those from Secrets.
 func environment(c corev1.Container) map[string]string {
 	env := map[string]string{}
 	for _, e := range c.Env {
@@ -142,7 +142,7 @@ func TestEnv_TrustedProxies_AreEqual(t *testing.T) {
 	}
 }
 
-// What no process can have a default for is in the list of the chart: the addresses of systems, and ids that they give out.
+// Addresses and ids of external systems have no defaults, so the chart lists them.
 func TestEnv_ExternalSystems_AreListed(t *testing.T) {
 	t.Parallel()
 	var systems struct {
@@ -150,7 +150,7 @@ func TestEnv_ExternalSystems_AreListed(t *testing.T) {
 	}
 	require.NoError(t, yaml.Unmarshal([]byte(readFile(t, kebDir+"files/systems.yaml")), &systems))
 	// check compares what is listed for a worker or job with what its variables need.
-	check := func(who string, needs map[string]string, vars map[string]configdoc.Variable, listed ...map[string]string) {
+	check := func(who string, needs map[string]string, vars map[string]docpage.Variable, listed ...map[string]string) {
 		want := map[string]string{}
 		for name, value := range needs {
 			if v, ok := vars[name]; ok {

@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
-	"github.com/kyma-project/keb/test/internal/configdoc"
+	"github.com/kyma-project/keb/test/internal/docpage"
 )
 
 // root is the folder of the repository.
@@ -78,7 +78,7 @@ func read(t *testing.T) file {
 	return f
 }
 
-// ours tells what runs an image of this repository.
+// ours reports whether a service runs an image of this repository.
 func (s definition) ours() bool { return strings.HasPrefix(s.Image, "keb/") }
 
 // oneShot is what ends by itself.
@@ -326,7 +326,7 @@ func variablesIn(t *testing.T, dir string, names map[string]bool) {
 func TestCompose_EachVariable_IsKnownToService(t *testing.T) {
 	t.Parallel()
 	known := images(t)
-	folders, err := configdoc.WorkerFolders(root)
+	folders, err := docpage.WorkerFolders(root)
 	require.NoError(t, err)
 	byCommand := mentioned(t, slices.Sorted(maps.Values(known)))
 	for name, s := range read(t).Services {
@@ -336,7 +336,7 @@ func TestCompose_EachVariable_IsKnownToService(t *testing.T) {
 		read := byCommand[known[strings.TrimSuffix(strings.TrimPrefix(s.Image, "keb/"), ":dev")]]
 		if worker, ok := strings.CutPrefix(name, "worker-"); ok {
 			// The command knows the variables of all workers.
-			own, err := configdoc.Variables(root, "libs/worker.environment", "libs/service.LogConfig", folders[worker]+".Config")
+			own, err := docpage.Variables(root, "libs/worker.environment", "libs/service.LogConfig", folders[worker]+".Config")
 			require.NoError(t, err)
 			read = map[string]bool{}
 			for variable := range own {

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/test/internal/metricsdoc"
+	"github.com/kyma-project/keb/test/internal/docpage"
 )
 
 const (
@@ -36,14 +36,13 @@ var scraped = []string{"job", "instance", "namespace", "pod"}
 func documented(t *testing.T) catalog {
 	t.Helper()
 	c := catalog{}
-	page, err := metricsdoc.Read(repository)
+	page, err := docpage.Metrics(repository)
 	require.NoError(t, err)
 	for _, m := range page {
 		if !strings.HasPrefix(m.Name, "keb_") {
 			continue
 		}
-		// What a worker or a process tells of itself is its own; what an orchestrator or the broker reads from the database or the
-		// bus is the same on every replica.
+		// Gauges of a worker or a process differ between replicas. Gauges that are read from the database or the bus are equal on all.
 		own := strings.Contains(m.Meaning, "(worker)") || strings.Contains(m.Meaning, "this process") || strings.Contains(m.Meaning, " last ") || strings.Contains(m.Meaning, "that reading")
 		c.add(t, m.Name, metric{kind: m.Type, shared: m.Type == "gauge" && !own}, m.Labels...)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/test/internal/configdoc"
+	"github.com/kyma-project/keb/test/internal/docpage"
 )
 
 const root = "../.."
@@ -118,7 +118,7 @@ var (
 func known(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	names, err := configdoc.Names(root)
+	names, err := docpage.Names(root)
 	require.NoError(t, err)
 	for _, name := range names {
 		all[name], all[name+"_FILE"] = true, true

@@ -16,7 +16,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/test/internal/configdoc"
+	"github.com/kyma-project/keb/test/internal/docpage"
 )
 
 const wireContract = "docs/wire-contract.md"
@@ -116,7 +116,7 @@ func TestWireContract_Permissions_AreThoseOfAWorker(t *testing.T) {
 
 func TestWireContract_Variables_AreThoseOfAWorker(t *testing.T) {
 	t.Parallel()
-	variables, err := configdoc.Variables(root, "libs/worker.environment", "libs/service.LogConfig")
+	variables, err := docpage.Variables(root, "libs/worker.environment", "libs/service.LogConfig")
 	require.NoError(t, err)
 	page := read(t, wireContract)
 	for _, name := range slices.Sorted(maps.Keys(variables)) {

@@ -1,14 +1,10 @@
-package apidoc
+package docpage
 
-import (
-	"strings"
+import "strings"
 
-	"go.yaml.in/yaml/v3"
-)
-
-// AsyncAPI renders asyncapi.yaml in the folder dir, with the schemas that it refers to.
-func AsyncAPI(dir string) ([]byte, error) {
-	docs := &documents{dir: dir, read: map[string]*yaml.Node{}}
+// asyncAPI renders asyncapi.yaml with the schemas that it refers to.
+func asyncAPI(root string) ([]byte, error) {
+	docs := newDocuments(root)
 	api, err := docs.open("asyncapi.yaml")
 	if err != nil {
 		return nil, err

@@ -1,6 +1,4 @@
-// Package overlaydoc renders the format of process files and overlays as a page and as a JSON Schema: from the types of libs/process with
-// their tags and comments.
-package overlaydoc
+package docpage
 
 import (
 	"cmp"
@@ -67,25 +65,25 @@ type Member struct {
 // Value is an allowed value.
 type Value struct{ Name, Text string }
 
-// structure is a type of the format.
-type structure struct {
+// formatType is a type of the format.
+type formatType struct {
 	text    string
 	members []Member
 }
 
-// source contains the types and constants of the package libs/process.
-type source struct {
-	structs map[string]*structure
+// format contains the types and constants of the package libs/process.
+type format struct {
+	structs map[string]*formatType
 	values  map[string][]Value
 }
 
-// read parses the package libs/process of the repository in root.
-func read(root string) (*source, error) {
+// readFormat parses the package libs/process of the repository in root.
+func readFormat(root string) (*format, error) {
 	files, err := filepath.Glob(filepath.Join(root, "libs/process/*.go"))
 	if err != nil {
 		return nil, err
 	}
-	s := &source{structs: map[string]*structure{}, values: map[string][]Value{}}
+	s := &format{structs: map[string]*formatType{}, values: map[string][]Value{}}
 	for _, t := range event.OperationTypes() {
 		s.values["event.OperationType"] = append(s.values["event.OperationType"], Value{Name: string(t)})
 	}
@@ -117,14 +115,14 @@ func read(root string) (*source, error) {
 }
 
 // add stores the structs and the constants of a declaration.
-func (s *source) add(spec ast.Spec, doc *ast.CommentGroup) {
+func (s *format) add(spec ast.Spec, doc *ast.CommentGroup) {
 	switch spec := spec.(type) {
 	case *ast.TypeSpec:
 		t, ok := spec.Type.(*ast.StructType)
 		if !ok {
 			return
 		}
-		found := &structure{text: cmp.Or(spec.Doc.Text(), doc.Text())}
+		found := &formatType{text: cmp.Or(spec.Doc.Text(), doc.Text())}
 		for _, field := range t.Fields.List {
 			if m, ok := member(spec.Name.Name, field); ok {
 				found.members = append(found.members, m)
@@ -179,7 +177,7 @@ func member(of string, field *ast.Field) (Member, bool) {
 }
 
 // resolve adds the allowed values of members, and reports members that the page could not explain.
-func (s *source) resolve(of string) error {
+func (s *format) resolve(of string) error {
 	t := s.structs[of]
 	if t.text == "" {
 		return fmt.Errorf("%s has no comment", of)
@@ -199,7 +197,7 @@ func (s *source) resolve(of string) error {
 }
 
 // members returns the members of a mapping, with those of inline types in their place.
-func (s *source) members(of string) []Member {
+func (s *format) members(of string) []Member {
 	var all []Member
 	for _, m := range s.structs[of].members {
 		if m.Key != "" {
@@ -219,9 +217,9 @@ func (s *source) members(of string) []Member {
 	return all
 }
 
-// Members returns the members of every type in the repository in root, without those of inline types.
-func Members(root string) ([]Member, error) {
-	s, err := read(root)
+// formatMembers returns the members of every type in the repository in root, without those of inline types.
+func formatMembers(root string) ([]Member, error) {
+	s, err := readFormat(root)
 	if err != nil {
 		return nil, err
 	}

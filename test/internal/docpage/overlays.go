@@ -1,4 +1,4 @@
-package overlaydoc
+package docpage
 
 import (
 	"cmp"
@@ -10,14 +10,14 @@ import (
 // width is the width of paragraphs in docs/.
 const width = 100
 
-// Page returns docs/overlays.md for the repository in root.
-func Page(root string) ([]byte, error) {
-	s, err := read(root)
+// overlays returns docs/overlays.md for the repository in root.
+func overlays(root string) ([]byte, error) {
+	s, err := readFormat(root)
 	if err != nil {
 		return nil, err
 	}
 	var b strings.Builder
-	b.WriteString("# Overlay reference\n\n<!-- Generated from libs/process by go generate ./internal/overlaydoc in test/; do not edit. -->\n\n" +
+	b.WriteString("# Overlay reference\n" + fmt.Sprintf(generated, "libs/process") + "\n" +
 		paragraph("This page lists every member of overlays and process files. [Add a step](step-author.md#3-put-it-into-the-process) is the "+
 			"tutorial, [Change a process](operator.md#change-a-process) is for operators, and [steps.md](steps.md) lists the built-in stages and steps."))
 	b.WriteString("\n")
@@ -47,7 +47,7 @@ func Page(root string) ([]byte, error) {
 }
 
 // section writes the comment, the members and the example of a type.
-func (s *source) section(b *strings.Builder, of string) {
+func (s *format) section(b *strings.Builder, of string) {
 	text, example := split(s.structs[of].text)
 	b.WriteString(paragraph(text) + "\n| Key | Type | Default | Meaning | Example |\n|---|---|---|---|---|\n")
 	var values []string
@@ -123,10 +123,6 @@ func link(m Member) string {
 func title(of string) string {
 	return titles[slices.IndexFunc(titles, func(t struct{ of, title string }) bool { return t.of == of })].title
 }
-
-func anchor(title string) string { return "#" + strings.ReplaceAll(strings.ToLower(title), " ", "-") }
-
-func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
 // split returns the text of a comment on one line, and its example.
 func split(comment string) (text, example string) {

@@ -1,4 +1,4 @@
-package overlaydoc_test
+package docpage
 
 import (
 	"encoding/json"
@@ -18,23 +18,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
-	"github.com/kyma-project/keb/test/internal/overlaydoc"
 )
-
-//go:generate go test -count=1 -run ^TestOverlayReference_Generated_IsUpToDate$ . -update
-
-const root = "../../.."
-
-func TestOverlayReference_Generated_IsUpToDate(t *testing.T) {
-	t.Parallel()
-	for name, render := range map[string]func(string) ([]byte, error){"docs/overlays.md": overlaydoc.Page, "api/process.schema.json": overlaydoc.Schema} {
-		content, err := render(root)
-		require.NoError(t, err)
-		testkit.Golden(t, filepath.Join(root, name), content)
-	}
-}
 
 // step is a step with the members in a fragment of YAML.
 func step(fragment string) string {
@@ -49,7 +34,7 @@ func step(fragment string) string {
 	return string(raw)
 }
 
-// overlay is the file in which a fragment of a type stands.
+// overlay returns a file with a fragment of a type.
 func overlay(of, fragment string) string {
 	switch of {
 	case "Step", "Retry", "Wait":
@@ -84,7 +69,7 @@ func load(overlay string) (process.Set, error) {
 func TestMembers_Examples_AreAccepted(t *testing.T) {
 	t.Parallel()
 	schema := compile(t)
-	members, err := overlaydoc.Members(root)
+	members, err := formatMembers(root)
 	require.NoError(t, err)
 	if len(members) < 35 {
 		t.Errorf("only %d members", len(members))
@@ -111,10 +96,10 @@ func TestMembers_Examples_AreAccepted(t *testing.T) {
 func TestMembers_Rules_AreThoseOfTheReader(t *testing.T) {
 	t.Parallel()
 	schema := compile(t)
-	members, err := overlaydoc.Members(root)
+	members, err := formatMembers(root)
 	require.NoError(t, err)
 	checked := 0
-	accepts := func(m overlaydoc.Member, value string, want bool) *process.Process {
+	accepts := func(m Member, value string, want bool) *process.Process {
 		checked++
 		fragment := m.Key + ": " + value
 		switch {
@@ -139,7 +124,7 @@ func TestMembers_Rules_AreThoseOfTheReader(t *testing.T) {
 		}
 		return set[event.Provision]
 	}
-	plain := func(m overlaydoc.Member) *process.Process {
+	plain := func(m Member) *process.Process {
 		fragment := ""
 		if m.Key == "onTimeout" {
 			fragment = "retry: {timeout: 5m}"
@@ -231,7 +216,7 @@ func TestSchema_Mistakes_AreRejected(t *testing.T) {
 
 func compile(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	raw, err := overlaydoc.Schema(root)
+	raw, err := processSchema(root)
 	require.NoError(t, err)
 	document, err := jsonschema.UnmarshalJSON(strings.NewReader(string(raw)))
 	require.NoError(t, err)

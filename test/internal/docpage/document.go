@@ -1,6 +1,6 @@
-// Package apidoc renders the contracts in api/ as pages that people read: the
-// APIs of orchestrator and broker (OpenAPI) and the events (AsyncAPI with JSON Schemas).
-package apidoc
+// Package docpage generates pages of docs/ from code and contracts: the APIs, the events, the environment variables, and the format of
+// process files with its JSON Schema. It also reads docs/metrics.md.
+package docpage
 
 import (
 	"fmt"
@@ -11,18 +11,34 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// generated stands below the title of a page.
-const generated = "\n<!-- Generated from %s by go generate ./internal/apidoc in test/; do not edit. -->\n"
+// generated is the line below the title of a page.
+const generated = "\n<!-- Generated from %s by go generate ./internal/docpage in test/; do not edit. -->\n"
 
-// documents reads YAML and JSON files of a folder, each once.
+// pages are the generated files, each with what renders it for the repository in root.
+var pages = map[string]func(root string) ([]byte, error){
+	"api/process.schema.json": processSchema,
+	"docs/broker-api.md":      brokerAPI,
+	"docs/configuration.md":   variables,
+	"docs/events.md":          asyncAPI,
+	"docs/operator-api.md":    operatorAPI,
+	"docs/osb-api.md":         osbAPI,
+	"docs/overlays.md":        overlays,
+}
+
+// documents reads the YAML and JSON files of a folder, each once.
 type documents struct {
 	dir  string
 	read map[string]*yaml.Node
-	// bad is the first reference that leads nowhere. What it should lead to is missing from the page, which therefore counts for nothing.
+	// bad is the first reference that leads nowhere.
 	bad error
 }
 
-// page is what has been written, unless a reference leads nowhere.
+// newDocuments returns the contracts of the repository in root.
+func newDocuments(root string) *documents {
+	return &documents{dir: filepath.Join(root, "api"), read: map[string]*yaml.Node{}}
+}
+
+// page returns the text of a page, or an error if a reference leads nowhere.
 func (d *documents) page(p *page) ([]byte, error) {
 	if d.bad != nil {
 		return nil, d.bad
@@ -30,7 +46,7 @@ func (d *documents) page(p *page) ([]byte, error) {
 	return []byte(p.String()), nil
 }
 
-// misses notes that a reference leads nowhere, and returns the node that is not there.
+// misses records a reference that leads nowhere, and returns the zero node.
 func (d *documents) misses(format string, args ...any) node {
 	if d.bad == nil {
 		d.bad = fmt.Errorf(format, args...)
@@ -56,18 +72,18 @@ func (d *documents) open(name string) (node, error) {
 	return node{Node: d.read[name], docs: d, file: name}, nil
 }
 
-// node is a value in a document; the zero node is one that is not there.
+// node is a value in a document; the zero node is missing.
 type node struct {
 	*yaml.Node
 	docs *documents
 	file string
-	// name is that of a referenced definition, for links.
+	// name is the name of the referenced definition, for links.
 	name string
 }
 
 func (n node) there() bool { return n.Node != nil }
 
-// get is the member of a mapping. References are followed.
+// get returns the member of a mapping. It follows references.
 func (n node) get(keys ...string) node {
 	for _, key := range keys {
 		n = n.resolved()
@@ -85,7 +101,7 @@ func (n node) get(keys ...string) node {
 	return n
 }
 
-// members are those of a mapping, in the order of the document.
+// members returns the members of a mapping, in the order of the document.
 func (n node) members() (names []string, values []node) {
 	if n = n.resolved(); !n.there() || n.Kind != yaml.MappingNode {
 		return nil, nil
@@ -97,7 +113,7 @@ func (n node) members() (names []string, values []node) {
 	return names, values
 }
 
-// items are those of a list.
+// items returns the items of a list.
 func (n node) items() []node {
 	if n = n.resolved(); !n.there() || n.Kind != yaml.SequenceNode {
 		return nil
@@ -109,7 +125,7 @@ func (n node) items() []node {
 	return items
 }
 
-// text is a scalar as it is written.
+// text returns a scalar as it is written.
 func (n node) text() string {
 	if n = n.resolved(); !n.there() || n.Kind != yaml.ScalarNode {
 		return ""
@@ -117,7 +133,7 @@ func (n node) text() string {
 	return n.Value
 }
 
-// texts are the scalars of a list.
+// texts returns the scalars of a list.
 func (n node) texts() []string {
 	var out []string
 	for _, item := range n.items() {
@@ -126,8 +142,7 @@ func (n node) texts() []string {
 	return out
 }
 
-// resolved follows a reference: "#/a/b" in this document, "file" or "file#/a/b" in another. One that leads nowhere is noted in
-// the documents.
+// resolved follows a reference: "#/a/b" in this document, "file" or "file#/a/b" in another. It records one that leads nowhere.
 func (n node) resolved() node {
 	n = n.dealiased()
 	for n.there() && n.Kind == yaml.MappingNode {
@@ -167,7 +182,7 @@ func (n node) dealiased() node {
 	return n
 }
 
-// raw follows a JSON pointer without resolving what is on the way, for the root of a JSON Schema may be a reference into itself.
+// raw follows a JSON pointer without resolving references on its way, because the root of a JSON Schema may be a reference into itself.
 func (n node) raw(pointer string) node {
 	for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		if part == "" {
@@ -187,24 +202,24 @@ func (n node) raw(pointer string) node {
 	return n
 }
 
-// page is Markdown in the making.
+// page builds a page in Markdown.
 type page struct{ strings.Builder }
 
 func (p *page) line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// paragraph writes text between blank lines; nothing if it is empty.
+// paragraph writes text after a blank line. It writes nothing if the text is empty.
 func (p *page) paragraph(text string) {
 	if text = strings.TrimSpace(text); text != "" {
 		p.line("\n%s", text)
 	}
 }
 
-// cell is text that fits a cell of a table.
+// cell returns text for a cell of a table.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
 }
 
-// anchor is the link to a heading, as GitHub makes them.
+// anchor returns the link to a heading, as GitHub makes them.
 func anchor(heading string) string {
 	var out strings.Builder
 	for _, r := range strings.ToLower(heading) {
@@ -216,9 +231,4 @@ func anchor(heading string) string {
 		}
 	}
 	return "#" + out.String()
-}
-
-// Pages are the pages by file name, each with what renders it from the folder of the contracts.
-func Pages() map[string]func(dir string) ([]byte, error) {
-	return map[string]func(string) ([]byte, error){"operator-api.md": OpenAPI, "broker-api.md": BrokerAPI, "osb-api.md": OSBAPI, "events.md": AsyncAPI}
 }

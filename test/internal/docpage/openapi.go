@@ -1,4 +1,4 @@
-package apidoc
+package docpage
 
 import (
 	"encoding/json"
@@ -13,19 +13,17 @@ import (
 // methods are those that a path may have, in the order of a page.
 var methods = []string{"get", "put", "post", "patch", "delete"}
 
-// OpenAPI renders openapi.yaml in the folder dir.
-func OpenAPI(dir string) ([]byte, error) { return openAPI(dir, "openapi.yaml", "Operator API") }
+func operatorAPI(root string) ([]byte, error) { return openAPI(root, "openapi.yaml", "Operator API") }
 
-// BrokerAPI renders broker.yaml in the folder dir.
-func BrokerAPI(dir string) ([]byte, error) {
-	return openAPI(dir, "broker.yaml", "Runtimes API of the broker")
+func brokerAPI(root string) ([]byte, error) {
+	return openAPI(root, "broker.yaml", "Runtimes API of the broker")
 }
 
-// OSBAPI renders osb.yaml in the folder dir.
-func OSBAPI(dir string) ([]byte, error) { return openAPI(dir, "osb.yaml", "Open Service Broker API") }
+func osbAPI(root string) ([]byte, error) { return openAPI(root, "osb.yaml", "Open Service Broker API") }
 
-func openAPI(dir, file, title string) ([]byte, error) {
-	docs := &documents{dir: dir, read: map[string]*yaml.Node{}}
+// openAPI renders an OpenAPI document.
+func openAPI(root, file, title string) ([]byte, error) {
+	docs := newDocuments(root)
 	api, err := docs.open(file)
 	if err != nil {
 		return nil, err

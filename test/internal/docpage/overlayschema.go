@@ -1,4 +1,4 @@
-package overlaydoc
+package docpage
 
 import (
 	"encoding/json"
@@ -11,9 +11,9 @@ import (
 // object is a JSON object.
 type object = map[string]any
 
-// Schema returns api/process.schema.json for the repository in root: the JSON Schema of a YAML document of an overlay or a process file.
-func Schema(root string) ([]byte, error) {
-	s, err := read(root)
+// processSchema returns api/process.schema.json for the repository in root: the JSON Schema of a YAML document of an overlay or a process file.
+func processSchema(root string) ([]byte, error) {
+	s, err := readFormat(root)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func Schema(root string) ([]byte, error) {
 	}
 	out, err := json.MarshalIndent(object{
 		"$schema": "http://json-schema.org/draft-07/schema#",
-		"$comment": "Generated from libs/process by go generate ./internal/overlaydoc in test/; do not edit. " +
+		"$comment": "Generated from libs/process by go generate ./internal/docpage in test/; do not edit. " +
 			"keb process check also checks what a schema cannot express.",
 		"title":       "KEB overlay or process file",
 		"type":        "object",
@@ -40,7 +40,7 @@ func Schema(root string) ([]byte, error) {
 func ref(name string) object { return object{"$ref": "#/definitions/" + name} }
 
 // schema is the schema of a mapping.
-func (s *source) schema(of string) object {
+func (s *format) schema(of string) object {
 	properties, required := object{}, []string{}
 	for _, m := range s.members(of) {
 		value := m.schema()

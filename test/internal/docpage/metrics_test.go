@@ -1,4 +1,4 @@
-package metricsdoc
+package docpage
 
 import (
 	"strings"
@@ -7,9 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestRead_Tables_YieldMetrics(t *testing.T) {
+func TestMetrics_Tables_YieldMetrics(t *testing.T) {
 	t.Parallel()
-	got, err := parse("# Metrics\n\n`keb_in_text` is none.\n\n## Broker\n\n| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n" +
+	got, err := parseMetrics("# Metrics\n\n`keb_in_text` is none.\n\n## Broker\n\n| Metric | Type | Labels | Meaning |\n|---|---|---|---|\n" +
 		"| `keb_a_total`, `keb_b_total` | counter | `plan`, `state` | requests; refusals |\n\n## Bus\n\n| `keb_c` | gauge | | now |\n")
 	want := []Metric{
 		{Name: "keb_a_total", Type: "counter", Meaning: "requests; refusals", Labels: []string{"plan", "state"}},
@@ -21,14 +21,14 @@ func TestRead_Tables_YieldMetrics(t *testing.T) {
 	}
 }
 
-func TestRead_InvalidLine_IsAnError(t *testing.T) {
+func TestMetrics_InvalidLine_IsAnError(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
 		"| `keb_a` | gauge | now |":                              "3 cells",
 		"| `keb_a`, `keb_a` | gauge | | now |":                   "keb_a is duplicated",
 		"| `keb_a` | gauge | | now |\n| `keb_a` | gauge | | x |": "keb_a is duplicated",
 	} {
-		if _, err := parse(line + "\n"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseMetrics(line + "\n"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}

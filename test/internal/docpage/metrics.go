@@ -1,5 +1,4 @@
-// Package metricsdoc reads docs/metrics.md, for tests that hold code, dashboards and alerts against it.
-package metricsdoc
+package docpage
 
 import (
 	"fmt"
@@ -17,18 +16,18 @@ type Metric struct {
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// Read returns the metrics of the page of the repository in root, in its order. A line that does not fit, and a metric that is named twice,
+// Metrics returns the metrics of the page of the repository in root, in its order. A line that does not fit, and a metric that is named twice,
 // are errors.
-func Read(root string) ([]Metric, error) {
+func Metrics(root string) ([]Metric, error) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
 	if err != nil {
 		return nil, err
 	}
-	return parse(string(text))
+	return parseMetrics(string(text))
 }
 
-// parse reads the tables of a page: names, type, labels, meaning.
-func parse(page string) ([]Metric, error) {
+// parseMetrics reads the tables of a page: names, type, labels, meaning.
+func parseMetrics(page string) ([]Metric, error) {
 	var found []Metric
 	seen := map[string]bool{}
 	for line := range strings.Lines(page) {
