@@ -18,7 +18,7 @@ import (
 
 	"github.com/jmoiron/sqlx"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/natsconf"
+	setup "github.com/kyma-project/keb/cmd/keb/internal/installation"
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/postgres"
@@ -83,7 +83,7 @@ func (m *machine) partsOn(ctx context.Context, name, database string) (*parts, e
 	if len(m.workers) > 0 {
 		password = rand.Text()
 		var err error
-		accounts, err = natsconf.Render(natsconf.Config{
+		accounts, err = setup.RenderNATS(setup.NATSConfig{
 			Workers: m.workers, UsersOnly: true, Password: func(string) (string, error) { return strconv.Quote(password), nil },
 		})
 		if err != nil {

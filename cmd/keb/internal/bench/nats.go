@@ -38,7 +38,7 @@ func (k Keeping) servers() int {
 	return 1
 }
 
-// startNATS starts one server or a cluster with empty stores below dir. Accounts are a configuration of natsconf; without them
+// startNATS starts one server or a cluster with empty stores below dir. Accounts are a configuration of installation.RenderNATS; without them
 // every client has all permissions.
 func startNATS(dir string, k Keeping, accounts []byte) (servers []*natsserver.Server, err error) {
 	defer func() {

@@ -9,9 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/forward"
-	"github.com/kyma-project/keb/cmd/keb/internal/natsconf"
-	"github.com/kyma-project/keb/cmd/keb/internal/secrets"
+	"github.com/kyma-project/keb/cmd/keb/internal/installation"
 	"github.com/kyma-project/keb/libs/service"
 	"github.com/kyma-project/keb/libs/worker"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
@@ -21,7 +19,7 @@ func newNATS(o *options) *cobra.Command {
 	cmd := &cobra.Command{Use: "nats", Short: "Configure a NATS server for KEB"}
 	var more []string
 	var usersOnly bool
-	var encryption natsconf.TLS
+	var encryption installation.NATSTLS
 	config := &cobra.Command{
 		Use:   "config",
 		Short: "Print the server configuration with its users and their permissions",
@@ -35,7 +33,7 @@ must begin with a letter.`,
 			if err != nil {
 				return err
 			}
-			conf, err := natsconf.Render(natsconf.Config{Workers: workers, Password: natsconf.FromEnvironment, UsersOnly: usersOnly, TLS: encryption})
+			conf, err := installation.RenderNATS(installation.NATSConfig{Workers: workers, Password: installation.PasswordFromEnvironment, UsersOnly: usersOnly, TLS: encryption})
 			if err != nil {
 				return err
 			}
@@ -44,7 +42,7 @@ must begin with a letter.`,
 		},
 	}
 	workerFlag(config, &more)
-	config.Flags().BoolVar(&usersOnly, "users-only", false, "print print only the block accounts, for a server that is configured elsewhere")
+	config.Flags().BoolVar(&usersOnly, "users-only", false, "print only the block accounts, for a server that is configured elsewhere")
 	config.Flags().StringVar(&encryption.CertFile, "tls-cert", "", "certificate file on the server's machine")
 	config.Flags().StringVar(&encryption.KeyFile, "tls-key", "", "its key")
 	config.Flags().StringVar(&encryption.ClientCAFile, "tls-client-ca", "", "certificate authority of the clients, which must then present a certificate")
@@ -79,7 +77,7 @@ func allWorkers(more []string) ([]string, error) {
 
 func newSecrets(o *options) *cobra.Command {
 	cmd := &cobra.Command{Use: "secrets", Short: "Manage passwords and keys of an installation with Docker Compose"}
-	var cfg secrets.Config
+	var cfg installation.Config
 	var more []string
 	create := &cobra.Command{
 		Use:   "init",
@@ -90,10 +88,10 @@ func newSecrets(o *options) *cobra.Command {
 			if cfg.Workers, err = allWorkers(more); err != nil {
 				return err
 			}
-			if err := secrets.Init(cfg); err != nil {
+			if err := installation.Init(cfg); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(o.Out, "passwords and keys are in %s, for %s\n", cfg.Dir, strings.Join(secrets.Folders(cfg), ", "))
+			_, err = fmt.Fprintf(o.Out, "passwords and keys are in %s, for %s\n", cfg.Dir, strings.Join(installation.Folders(cfg), ", "))
 			return err
 		},
 	}
@@ -118,10 +116,10 @@ func newSecrets(o *options) *cobra.Command {
 
 func showSecrets(o *options, dir string) error {
 	for _, shown := range []struct{ what, file string }{
-		{"OSB API, user keb", secrets.OSBPassword},
-		{"operator API and console, token of an operator", secrets.OperatorToken},
-		{"operator API and console, token of a viewer", secrets.ViewerToken},
-		{"Grafana, user admin", secrets.GrafanaPassword},
+		{"OSB API, user keb", installation.OSBPassword},
+		{"operator API and console, token of an operator", installation.OperatorToken},
+		{"operator API and console, token of a viewer", installation.ViewerToken},
+		{"Grafana, user admin", installation.GrafanaPassword},
 	} {
 		value, err := os.ReadFile(filepath.Join(dir, shown.file))
 		if err != nil {
@@ -140,9 +138,9 @@ func newForward(o *options) *cobra.Command {
 		Short: "Forward TCP connections to any available replica of a service",
 		Args:  atLeastOne("PORT=HOST:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var rules []forward.Rule
+			var rules []installation.ForwardRule
 			for _, arg := range args {
-				rule, err := forward.ParseRule(arg)
+				rule, err := installation.ParseForwardRule(arg)
 				if err != nil {
 					return usageError("%s", err)
 				}
@@ -152,7 +150,7 @@ func newForward(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return forward.Run(cmd.Context(), log, rules)
+			return installation.Forward(cmd.Context(), log, rules)
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package forward_test
+package installation
 
 import (
 	"context"
@@ -14,13 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/forward"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestServe_Connections_AreForwarded(t *testing.T) {
+func TestForward_Connections_AreForwarded(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -33,7 +32,7 @@ func TestServe_Connections_AreForwarded(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- forward.Serve(ctx, testkit.Logger(t), ln, server.Listener.Addr().String()) }()
+	go func() { done <- forward(ctx, testkit.Logger(t), ln, server.Listener.Addr().String()) }()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 	for range 3 {
 		answer, err := client.Post("http://"+ln.Addr().String(), "text/plain", http.NoBody)
@@ -59,13 +58,13 @@ func TestServe_Connections_AreForwarded(t *testing.T) {
 	}
 }
 
-func TestServe_NoReplica_ClosesConnection(t *testing.T) {
+func TestForward_NoReplica_ClosesConnection(t *testing.T) {
 	const target = "127.0.0.1:1" // a free port might be taken by another test
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- forward.Serve(ctx, testkit.Logger(t), ln, target) }()
+	go func() { done <- forward(ctx, testkit.Logger(t), ln, target) }()
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
@@ -79,17 +78,17 @@ func TestServe_NoReplica_ClosesConnection(t *testing.T) {
 	}
 }
 
-func TestParseRule_Rules_AreValidated(t *testing.T) {
-	for text, want := range map[string]forward.Rule{
+func TestParseForwardRule_Rules_AreValidated(t *testing.T) {
+	for text, want := range map[string]ForwardRule{
 		"8080=broker:8080":               {Listen: ":8080", Target: "broker:8080"},
 		"127.0.0.1:81=orchestrator:8081": {Listen: "127.0.0.1:81", Target: "orchestrator:8081"},
 	} {
-		if got, err := forward.ParseRule(text); err != nil || got != want {
+		if got, err := ParseForwardRule(text); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "8080", "8080=", "=broker:8080", "8080=broker"} {
-		if _, err := forward.ParseRule(text); err == nil {
+		if _, err := ParseForwardRule(text); err == nil {
 			t.Errorf("%q is accepted as a rule", text)
 		}
 	}
@@ -110,13 +109,13 @@ func (b *busy) Accept() (net.Conn, error) {
 	return b.Listener.Accept()
 }
 
-func TestServe_AcceptFails_IsRetried(t *testing.T) {
+func TestForward_AcceptFails_IsRetried(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	b := &busy{Listener: ln, refused: 4}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- forward.Serve(ctx, testkit.Logger(t), b, "127.0.0.1:1") }()
+	go func() { done <- forward(ctx, testkit.Logger(t), b, "127.0.0.1:1") }()
 	c, err := net.Dial("tcp", ln.Addr().String())
 	require.NoError(t, err)
 	_, _ = io.Copy(io.Discard, c) // the connection is accepted, and closed because there is no replica

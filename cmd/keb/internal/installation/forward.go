@@ -1,6 +1,4 @@
-// Package forward forwards TCP connections to any available replica of a service. An installation with Docker Compose uses it, so
-// that the address on the host stays the same when containers are replaced.
-package forward
+package installation
 
 import (
 	"context"
@@ -25,23 +23,24 @@ const (
 	maxAcceptWait   = time.Second
 )
 
-// Rule forwards connections from a listening address to the name and port of a service.
-type Rule struct{ Listen, Target string }
+// ForwardRule forwards connections from a listening address to the name and port of a service.
+type ForwardRule struct{ Listen, Target string }
 
-// ParseRule reads "8080=broker:8080".
-func ParseRule(text string) (Rule, error) {
+// ParseForwardRule reads "8080=broker:8080".
+func ParseForwardRule(text string) (ForwardRule, error) {
 	listen, target, ok := strings.Cut(text, "=")
 	if _, _, err := net.SplitHostPort(target); !ok || listen == "" || err != nil {
-		return Rule{}, fmt.Errorf("%q: want PORT=HOST:PORT, for example 8080=broker:8080", text)
+		return ForwardRule{}, fmt.Errorf("%q: want PORT=HOST:PORT, for example 8080=broker:8080", text)
 	}
 	if !strings.Contains(listen, ":") {
 		listen = ":" + listen
 	}
-	return Rule{Listen: listen, Target: target}, nil
+	return ForwardRule{Listen: listen, Target: target}, nil
 }
 
-// Run listens for all rules until ctx ends, and then closes open connections.
-func Run(ctx context.Context, log *slog.Logger, rules []Rule) error {
+// Forward listens for all rules until ctx ends, and then closes open connections. It forwards TCP connections to any available replica of a
+// service, so that an address on the host stays the same when containers are replaced.
+func Forward(ctx context.Context, log *slog.Logger, rules []ForwardRule) error {
 	group := service.NewGroup(log)
 	for _, rule := range rules {
 		ln, err := service.Listen(rule.Listen)
@@ -49,13 +48,13 @@ func Run(ctx context.Context, log *slog.Logger, rules []Rule) error {
 			return err
 		}
 		defer ln.Close()
-		group.Add(rule.Target, func(ctx context.Context) error { return Serve(ctx, log, ln, rule.Target) })
+		group.Add(rule.Target, func(ctx context.Context) error { return forward(ctx, log, ln, rule.Target) })
 	}
 	return group.Run(ctx)
 }
 
-// Serve forwards the connections of ln until ctx ends. It closes ln.
-func Serve(ctx context.Context, log *slog.Logger, ln net.Listener, target string) error {
+// forward forwards the connections of ln until ctx ends. It closes ln.
+func forward(ctx context.Context, log *slog.Logger, ln net.Listener, target string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var open sync.WaitGroup
 	defer open.Wait()

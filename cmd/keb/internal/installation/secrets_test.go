@@ -1,4 +1,4 @@
-package secrets_test
+package installation
 
 import (
 	"io/fs"
@@ -13,13 +13,12 @@ import (
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/secrets"
 	"github.com/kyma-project/keb/libs/seal"
 )
 
-func config(t *testing.T, workers ...string) secrets.Config {
+func config(t *testing.T, workers ...string) Config {
 	t.Helper()
-	return secrets.Config{Dir: t.TempDir(), Workers: workers, DatabaseHost: "postgres:5432", Database: "keb"}
+	return Config{Dir: t.TempDir(), Workers: workers, DatabaseHost: "postgres:5432", Database: "keb"}
 }
 
 // content returns every file below a folder except the configuration of NATS, whose hashes have random salts.
@@ -42,7 +41,7 @@ func content(t *testing.T, dir string) map[string]string {
 func TestInit_EmptyFolder_SecretsMatch(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs", "broker")
-	require.NoError(t, secrets.Init(cfg))
+	require.NoError(t, Init(cfg))
 	files := content(t, cfg.Dir)
 	opts, err := server.ProcessConfigFile(filepath.Join(cfg.Dir, "nats", "nats.conf"))
 	require.NoError(t, err)
@@ -83,10 +82,10 @@ func TestInit_EmptyFolder_SecretsMatch(t *testing.T) {
 func TestInit_SecondRun_KeepsSecrets(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
-	require.NoError(t, secrets.Init(cfg))
+	require.NoError(t, Init(cfg))
 	before := content(t, cfg.Dir)
 	cfg.Workers = append(cfg.Workers, "hello-world")
-	require.NoError(t, secrets.Init(cfg))
+	require.NoError(t, Init(cfg))
 	after := content(t, cfg.Dir)
 	for _, added := range []string{"worker-hello-world/nats-password", "worker-hello-world/stage-keys", "init/nats-worker-hello-world"} {
 		if after[added] == "" {
@@ -102,11 +101,11 @@ func TestInit_SecondRun_KeepsSecrets(t *testing.T) {
 func TestInit_EmptySecret_IsRejected(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
-	require.NoError(t, secrets.Init(cfg))
-	path := filepath.Join(cfg.Dir, secrets.KeptIn, "osb")
+	require.NoError(t, Init(cfg))
+	path := filepath.Join(cfg.Dir, KeptIn, "osb")
 	require.NoError(t, os.Chmod(path, 0o600))
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	if err := secrets.Init(cfg); err == nil || !strings.Contains(err.Error(), "osb is empty") {
+	if err := Init(cfg); err == nil || !strings.Contains(err.Error(), "osb is empty") {
 		t.Errorf("error is %v, want one that names the file", err)
 	}
 }

@@ -1,4 +1,4 @@
-package secrets_test
+package installation
 
 import (
 	"crypto/tls"
@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/secrets"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -21,7 +20,7 @@ func TestInit_TLS_CertificatesMatch(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
 	cfg.TLS = true
-	require.NoError(t, secrets.Init(cfg))
+	require.NoError(t, Init(cfg))
 	files := content(t, cfg.Dir)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(files["broker/ca.crt"])) {
@@ -66,7 +65,7 @@ func TestInit_TLS_CertificatesMatch(t *testing.T) {
 	}
 
 	// A second run changes nothing.
-	require.NoError(t, secrets.Init(cfg))
+	require.NoError(t, Init(cfg))
 	if diff := cmp.Diff(files, content(t, cfg.Dir)); diff != "" {
 		t.Errorf("a second start changes (-before +after)\n%s", diff)
 	}
@@ -76,7 +75,7 @@ func TestInit_CertificateExpiresSoon_IsRenewed(t *testing.T) {
 	t.Parallel()
 	cfg := config(t, "avs")
 	cfg.TLS = true
-	require.NoError(t, secrets.Init(cfg))
+	require.NoError(t, Init(cfg))
 	before := content(t, cfg.Dir)
 	// The certificate expires soon, and another authority signed it.
 	old := testkit.NewCA(t, "old").Issue(t, testkit.Leaf{Hosts: []string{"broker"}, NotAfter: time.Now().Add(24 * time.Hour)})
@@ -86,10 +85,10 @@ func TestInit_CertificateExpiresSoon_IsRenewed(t *testing.T) {
 		require.NoError(t, err)
 		pem = append(pem, part...)
 	}
-	kept := filepath.Join(cfg.Dir, secrets.KeptIn, "tls-broker.pem")
+	kept := filepath.Join(cfg.Dir, KeptIn, "tls-broker.pem")
 	require.NoError(t, os.Remove(kept))
 	require.NoError(t, os.WriteFile(kept, pem, 0o600))
-	require.NoError(t, secrets.Init(cfg))
+	require.NoError(t, Init(cfg))
 	after := content(t, cfg.Dir)
 	pair, err := tls.X509KeyPair([]byte(after["broker/tls.crt"]), []byte(after["broker/tls.key"]))
 	if err != nil || time.Until(pair.Leaf.NotAfter) < 300*24*time.Hour {

@@ -1,4 +1,4 @@
-package secrets
+package installation
 
 import (
 	"crypto/ecdsa"

@@ -1,5 +1,6 @@
-// Package secrets creates the passwords and keys of an installation once, and writes those of each service to its own folder.
-package secrets
+// Package installation creates what an installation with Docker Compose needs: the passwords, keys and certificates of each service, the
+// configuration of the NATS server, and forwarders of ports.
+package installation
 
 import (
 	"crypto/rand"
@@ -14,7 +15,6 @@ import (
 
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/kyma-project/keb/cmd/keb/internal/natsconf"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/seal"
 )
@@ -162,11 +162,11 @@ func accessTokens(s *store) (string, error) {
 }
 
 func natsConf(s *store, cfg Config) (string, error) {
-	var encryption natsconf.TLS
+	var encryption NATSTLS
 	if cfg.TLS {
-		encryption = natsconf.TLS{CertFile: mountedAt + certFile, KeyFile: mountedAt + keyFile, ClientCAFile: mountedAt + caFile}
+		encryption = NATSTLS{CertFile: mountedAt + certFile, KeyFile: mountedAt + keyFile, ClientCAFile: mountedAt + caFile}
 	}
-	conf, err := natsconf.Render(natsconf.Config{Workers: cfg.Workers, TLS: encryption, Password: func(user string) (string, error) {
+	conf, err := RenderNATS(NATSConfig{Workers: cfg.Workers, TLS: encryption, Password: func(user string) (string, error) {
 		password, err := s.get("nats-"+user, newPassword)
 		if err != nil {
 			return "", err
