@@ -294,25 +294,18 @@ func newBatches(o *options) *cobra.Command {
 		Short:       "List actions on many operations, newest first",
 		Annotations: map[string]string{listAnnotation: "batches"},
 		Args:        exactly(),
-		RunE:        func(cmd *cobra.Command, _ []string) error { return b.list(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), o, func(c *operator.Client, ctx context.Context) (*operator.List[operator.Batch], json.RawMessage, error) {
+				return c.Batches(ctx, b.page)
+			}, b.printList)
+		},
 	}
 	cmd.Flags().StringVarP(&b.page.State, "state", "s", "", "only batches in this state: running, paused, finished, cancelled")
 	b.paged(cmd)
 	return cmd
 }
 
-func (b *batching) list(ctx context.Context) error {
-	client, err := b.operatorClient()
-	if err != nil {
-		return err
-	}
-	list, raw, err := client.Batches(ctx, b.page)
-	if err != nil {
-		return err
-	}
-	if !b.text() {
-		return b.printPage(raw)
-	}
+func (b *batching) printList(list *operator.List[operator.Batch]) error {
 	rows := make([][]string, len(list.Data))
 	for i := range list.Data {
 		one := &list.Data[i]
@@ -368,19 +361,13 @@ func noBatch(err error, id string) error {
 }
 
 func (b *batching) change(ctx context.Context, id, action string) error {
-	client, err := b.operatorClient()
-	if err != nil {
+	err := answer(ctx, b.options, func(c *operator.Client, ctx context.Context) (*operator.Batch, json.RawMessage, error) {
+		return c.ChangeBatch(ctx, id, action)
+	}, func(changed *operator.Batch) error {
+		_, err := fmt.Fprintf(b.Out, "batch %s is %s\n", id, batchText(changed))
 		return err
-	}
-	changed, raw, err := client.ChangeBatch(ctx, id, action)
-	if err != nil {
-		return noBatch(err, id)
-	}
-	if b.json() {
-		return printJSON(b.Out, raw)
-	}
-	_, err = fmt.Fprintf(b.Out, "batch %s is %s\n", id, batchText(changed))
-	return err
+	})
+	return noBatch(err, id)
 }
 
 func (b *batching) show(ctx context.Context, client *operator.Client, id string) error {

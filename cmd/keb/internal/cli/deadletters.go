@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -58,27 +59,18 @@ func newDeadLetterList(o *options) *cobra.Command {
 }
 
 func (o *options) listDeadLetters(ctx context.Context, before uint64, size int) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	list, raw, err := client.DeadLetters(ctx, before, size)
-	if err != nil {
-		return err
-	}
-	if !o.text() {
-		return o.printPage(raw)
-	}
+	return answer(ctx, o, func(c *operator.Client, ctx context.Context) (*operator.DeadLetterList, json.RawMessage, error) {
+		return c.DeadLetters(ctx, before, size)
+	}, o.printDeadLetters)
+}
+
+func (o *options) printDeadLetters(list *operator.DeadLetterList) error {
 	rows := make([][]string, len(list.Data))
 	for i := range list.Data {
 		d := &list.Data[i]
-		operation := d.Operation
-		if operation == "" {
-			operation = "-"
-		}
-		rows[i] = []string{strconv.FormatUint(d.ID, 10), view.Time(d.Time), flat(d.Consumer), flat(d.Subject), operation, strconv.Itoa(d.Size), d.Reason}
+		rows[i] = []string{strconv.FormatUint(d.ID, 10), view.Time(d.Time), d.Consumer, d.Subject, dash(d.Operation), strconv.Itoa(d.Size), d.Reason}
 	}
-	err = o.printTable(page{what: "dead letters", count: len(list.Data), total: len(list.Data)},
+	err := o.printTable(page{what: "dead letters", count: len(list.Data), total: len(list.Data)},
 		[]string{"ID", "TIME", "CONSUMER", "SUBJECT", "OPERATION", "BYTES", "REASON"}, rows)
 	if err == nil && list.NextBefore > 0 {
 		_, err = fmt.Fprintf(o.Out, "%d dead letters in total; see --before %d\n", list.TotalCount, list.NextBefore)
@@ -92,19 +84,13 @@ func newDeadLetterShow(o *options) *cobra.Command {
 		Short: "Show a dead letter with its payload, without secrets",
 		Args:  exactly("the ID of a dead letter"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := o.operatorClient()
-			if err != nil {
+			err := answer(cmd.Context(), o, func(c *operator.Client, ctx context.Context) (*operator.DeadLetterDetail, json.RawMessage, error) {
+				return c.DeadLetter(ctx, args[0])
+			}, func(d *operator.DeadLetterDetail) error {
+				_, err := io.WriteString(o.Out, deadLetterText(d))
 				return err
-			}
-			d, raw, err := client.DeadLetter(cmd.Context(), args[0])
-			if err != nil {
-				return explainDeadLetter(err, args[0])
-			}
-			if o.json() {
-				return printJSON(o.Out, raw)
-			}
-			_, err = io.WriteString(o.Out, deadLetterText(d))
-			return err
+			})
+			return explainDeadLetter(err, args[0])
 		},
 	}
 }

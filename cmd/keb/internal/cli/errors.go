@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -22,22 +21,13 @@ the last 24 hours. Errors that differ only in names, IDs, times and numbers are 
 		Example: "  keb errors\n  keb operations --waiting failing --error 3f2a9c0d1b4e5f60\n" +
 			"  keb operations --state failed --error 3f2a9c0d1b4e5f60 --finished-since 24h --do retry --reason 'EDP works again'",
 		Args: exactly(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.errors(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), o, (*operator.Client).Errors, o.printErrors)
+		},
 	}
 }
 
-func (o *options) errors(ctx context.Context) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	found, raw, err := client.Errors(ctx)
-	if err != nil {
-		return err
-	}
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
+func (o *options) printErrors(found *operator.Errors) error {
 	if age := found.Time.Sub(found.CountedAt); age > time.Minute {
 		fmt.Fprintf(o.Out, "not up to date: counted %s ago\n", view.Duration(age))
 	}

@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 func newEvent(o *options) *cobra.Command {
@@ -38,21 +40,14 @@ func (o *options) sendEvent(ctx context.Context, key, id, data string) error {
 	if data != "" && !json.Valid([]byte(data)) {
 		return usageError("--data: must be JSON")
 	}
-	client, err := o.operatorClient()
-	if err != nil {
+	return answer(ctx, o, func(c *operator.Client, ctx context.Context) (*operator.EventAnswer, json.RawMessage, error) {
+		return c.SendEvent(ctx, key, id, json.RawMessage(data))
+	}, func(sent *operator.EventAnswer) error {
+		what := "stored"
+		if sent.Repeated {
+			what = "was stored before"
+		}
+		_, err := fmt.Fprintf(o.Out, "event %s, id %s: %s\n", flat(sent.Key), flat(sent.ID), what)
 		return err
-	}
-	answer, raw, err := client.SendEvent(ctx, key, id, json.RawMessage(data))
-	if err != nil {
-		return err
-	}
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
-	what := "stored"
-	if answer.Repeated {
-		what = "was stored before"
-	}
-	_, err = fmt.Fprintf(o.Out, "event %s, id %s: %s\n", flat(answer.Key), flat(answer.ID), what)
-	return err
+	})
 }

@@ -1,12 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,20 +82,13 @@ func parseEnd(value string, now time.Time) (time.Time, error) {
 }
 
 func (o *options) createHold(ctx context.Context, request operator.HoldRequest) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
 	request.By = o.author()
-	h, raw, err := client.CreateHold(ctx, request)
-	if err != nil {
+	return answer(ctx, o, func(c *operator.Client, ctx context.Context) (*operator.Hold, json.RawMessage, error) {
+		return c.CreateHold(ctx, request)
+	}, func(h *operator.Hold) error {
+		_, err := fmt.Fprintf(o.Out, "hold %s: %s\n", h.ID, flat(h.Scope.String()))
 		return err
-	}
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
-	_, err = fmt.Fprintf(o.Out, "hold %s: %s\n", h.ID, flat(h.Scope.String()))
-	return err
+	})
 }
 
 func newHoldList(o *options) *cobra.Command {
@@ -105,42 +97,29 @@ func newHoldList(o *options) *cobra.Command {
 		Short:       "List the holds, with the number of operations that each holds",
 		Annotations: map[string]string{listAnnotation: "holds"},
 		Args:        exactly(),
-		RunE:        func(cmd *cobra.Command, _ []string) error { return o.listHolds(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), o, (*operator.Client).Holds, o.printHolds)
+		},
 	}
 }
 
-func (o *options) listHolds(ctx context.Context) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	list, raw, err := client.Holds(ctx)
-	if err != nil {
-		return err
-	}
-	if !o.text() {
-		return o.printPage(raw)
-	}
+func (o *options) printHolds(list *operator.List[operator.Hold]) error {
 	if len(list.Data) == 0 {
 		_, err := fmt.Fprintln(o.Out, "there are no holds")
 		return err
 	}
-	var text bytes.Buffer
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "HOLD\tSCOPE\tORDERS\tOPERATIONS\tCREATED\tBY\tUNTIL\tREASON\t")
+	rows := make([][]string, len(list.Data))
 	for i := range list.Data {
 		h, until := &list.Data[i], "released"
 		if h.Until != nil {
 			until = view.Time(*h.Until)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t\n", h.ID, flat(h.Scope.String()), h.Orders, h.Operations, view.Time(h.CreatedAt),
-			flat(h.CreatedBy), until, flat(h.Reason))
+		rows[i] = []string{
+			h.ID, h.Scope.String(), string(h.Orders), strconv.Itoa(h.Operations), view.Time(h.CreatedAt), h.CreatedBy, until, h.Reason,
+		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err = io.Copy(o.Out, &text)
-	return err
+	return o.printTable(page{what: "holds", count: len(rows), total: len(rows)},
+		[]string{"HOLD", "SCOPE", "ORDERS", "OPERATIONS", "CREATED", "BY", "UNTIL", "REASON"}, rows)
 }
 
 func newHoldRelease(o *options) *cobra.Command {

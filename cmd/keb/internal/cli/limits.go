@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -10,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +23,9 @@ func newLimits(o *options) *cobra.Command {
 		Use:   "limits",
 		Short: "Show and change the limits on concurrency and rate",
 		Args:  exactly(),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return o.showLimits(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), o, (*operator.Client).Limits, o.printLimits)
+		},
 	}
 	var dryRun bool
 	apply := &cobra.Command{
@@ -40,90 +42,62 @@ orchestrators apply it within a second. docs/operator.md describes the format. R
 		Use:   "document",
 		Short: "Print the document with the limits, as it was applied",
 		Args:  exactly(),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return o.printLimits(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), o, (*operator.Client).Limits, func(limits *operator.Limits) error {
+				_, err := io.WriteString(o.Out, limits.Document)
+				return err
+			})
+		},
 	}
 	limits.AddCommand(apply, document)
 	return limits
 }
 
 func (o *options) applyLimits(ctx context.Context, file string, dryRun bool) error {
-	read := func() ([]byte, error) { return os.ReadFile(file) }
-	if file == "-" {
-		read = func() ([]byte, error) { return io.ReadAll(o.In) }
-	}
-	document, err := read()
-	if err != nil {
-		return err
-	}
-	client, err := o.operatorClient()
+	document, err := o.readFile(file)
 	if err != nil {
 		return err
 	}
 	request := operator.LimitsRequest{Document: string(document), DryRun: dryRun}
 	request.By = o.author()
-	answer, raw, err := client.ApplyLimits(ctx, request)
-	if err != nil {
+	return answer(ctx, o, func(c *operator.Client, ctx context.Context) (*operator.LimitsAnswer, json.RawMessage, error) {
+		return c.ApplyLimits(ctx, request)
+	}, func(applied *operator.LimitsAnswer) error {
+		var text bytes.Buffer
+		for _, line := range applied.Changes {
+			fmt.Fprintln(&text, flat(line))
+		}
+		switch {
+		case len(applied.Changes) == 0:
+			fmt.Fprintln(&text, "no change")
+		case dryRun:
+			fmt.Fprintln(&text, "not applied (--dry-run)")
+		default:
+			fmt.Fprintf(&text, "applied as version %d\n", applied.Version)
+		}
+		_, err := io.Copy(o.Out, &text)
 		return err
-	}
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
-	var text bytes.Buffer
-	for _, line := range answer.Changes {
-		fmt.Fprintln(&text, flat(line))
-	}
-	switch {
-	case len(answer.Changes) == 0:
-		fmt.Fprintln(&text, "no change")
-	case dryRun:
-		fmt.Fprintln(&text, "not applied (--dry-run)")
-	default:
-		fmt.Fprintf(&text, "applied as version %d\n", answer.Version)
-	}
-	_, err = io.Copy(o.Out, &text)
-	return err
+	})
 }
 
-func (o *options) printLimits(ctx context.Context) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
+// readFile reads a file, or the standard input if its name is "-".
+func (o *options) readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(o.In)
 	}
-	limits, raw, err := client.Limits(ctx)
-	if err != nil {
-		return err
-	}
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
-	_, err = io.WriteString(o.Out, limits.Document)
-	return err
+	return os.ReadFile(name)
 }
 
-func (o *options) showLimits(ctx context.Context) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	limits, raw, err := client.Limits(ctx)
-	if err != nil {
-		return err
-	}
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
+func (o *options) printLimits(limits *operator.Limits) error {
 	var text bytes.Buffer
 	if len(limits.Limits) == 0 {
 		fmt.Fprintln(&text, "there are no limits")
 	} else {
-		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "LIMIT\tSCOPE\tEACH\tRATE\tCOMMANDS\tOPERATIONS\tWAITING\t")
+		var rows [][]string
 		for i := range limits.Limits {
-			limitRows(table, &limits.Limits[i])
+			rows = append(rows, limitRows(&limits.Limits[i])...)
 		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		text.WriteString(view.Table([]string{"LIMIT", "SCOPE", "EACH", "RATE", "COMMANDS", "OPERATIONS", "WAITING"}, rows, 0))
 	}
 	for _, account := range slices.Sorted(maps.Keys(limits.Weights)) {
 		fmt.Fprintf(&text, "weight of %s: %g\n", flat(account), limits.Weights[account])
@@ -131,7 +105,7 @@ func (o *options) showLimits(ctx context.Context) error {
 	if limits.AppliedAt != nil {
 		fmt.Fprintf(&text, "version %d, applied by %s at %s\n", limits.Version, flat(limits.AppliedBy), view.Time(*limits.AppliedAt))
 	}
-	_, err = io.Copy(o.Out, &text)
+	_, err := io.Copy(o.Out, &text)
 	return err
 }
 
@@ -147,11 +121,8 @@ func scopeText(scope map[string][]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// limitRows prints a limit. One with each has a row with its bounds, and one with the use of each value; the other rows have both.
-func limitRows(w io.Writer, l *operator.Limit) {
-	row := func(name, scope, each, rate, commands, operations string, waiting int) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", name, scope, each, rate, commands, operations, number(waiting))
-	}
+// limitRows returns the rows of a limit. One with each has a row with its bounds, and one with the use of each value; others have one row.
+func limitRows(l *operator.Limit) [][]string {
 	var commands, operations operator.LimitUse
 	for _, u := range l.Use {
 		commands.InUse, commands.Waiting = commands.InUse+u.InUse, commands.Waiting+u.Waiting
@@ -161,16 +132,18 @@ func limitRows(w io.Writer, l *operator.Limit) {
 	}
 	waiting := commands.Waiting + operations.Waiting
 	if l.Each == "" {
-		row(l.Name, flat(scopeText(l.Scope)), "-", dash(l.Rate), usedOf(commands.InUse, l.Commands), usedOf(operations.InUse, l.Operations), waiting)
-		return
+		return [][]string{{
+			l.Name, scopeText(l.Scope), "-", dash(l.Rate), usedOf(commands.InUse, l.Commands), usedOf(operations.InUse, l.Operations), number(waiting),
+		}}
 	}
-	row(l.Name, flat(scopeText(l.Scope)), l.Each, dash(l.Rate), number(l.Commands), number(l.Operations), waiting)
+	rows := [][]string{{l.Name, scopeText(l.Scope), l.Each, dash(l.Rate), number(l.Commands), number(l.Operations), number(waiting)}}
 	for _, u := range l.Use {
-		row("", "", flat(u.Value), "", number(u.InUse), "", u.Waiting)
+		rows = append(rows, []string{"", "", u.Value, "", number(u.InUse), "", number(u.Waiting)})
 	}
 	for _, u := range l.OperationUse {
-		row("", "", flat(u.Value), "", "", number(u.InUse), u.Waiting)
+		rows = append(rows, []string{"", "", u.Value, "", "", number(u.InUse), number(u.Waiting)})
 	}
+	return rows
 }
 
 func usedOf(used, most int) string {

@@ -40,14 +40,14 @@ func TestLimits_ApplyAndShow(t *testing.T) {
 
 	got := run(t, "", "limits", "--operator-addr", addr)
 	expect(t, got, 0, ""+
-		"LIMIT   SCOPE                                 EACH           RATE  COMMANDS  OPERATIONS  WAITING  \n"+
-		"ias     type provision or update, worker ias  -              5/s   10/10     -           37       \n"+
-		"tenant  everything                            globalAccount  -     -         100         12       \n"+
-		"                                              ga-1                           100         12       \n"+
-		"all     everything                            -              -     -         140/500     -        \n"+
-		"both    everything                            plan           -     3         -           2        \n"+
-		"                                              azure                3                     2        \n"+
-		"                                              aws                  1                     -        \n"+
+		"LIMIT   SCOPE                                 EACH           RATE  COMMANDS  OPERATIONS  WAITING\n"+
+		"ias     type provision or update, worker ias  -              5/s   10/10     -           37\n"+
+		"tenant  everything                            globalAccount  -     -         100         12\n"+
+		"                                              ga-1                           100         12\n"+
+		"all     everything                            -              -     -         140/500     -\n"+
+		"both    everything                            plan           -     3         -           2\n"+
+		"                                              azure                3                     2\n"+
+		"                                              aws                  1                     -\n"+
 		"weight of ga-1: 3\nversion 2, applied by jane at 2026-11-21T08:00:00Z\n", "")
 	expect(t, run(t, "", "limits", "document", "--operator-addr", addr), 0, "limits: [...]\n", "")
 	expect(t, run(t, "", "limits", "--operator-addr", addr), 0, "there are no limits\n", "")

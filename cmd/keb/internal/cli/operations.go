@@ -78,19 +78,12 @@ a duration before now such as 2h. The fields are:
 			if b.action != "" {
 				return b.run(cmd.Context())
 			}
-			client, err := o.operatorClient()
-			if err != nil {
-				return err
-			}
-			list, raw, err := client.Operations(cmd.Context(), filter)
-			if err != nil {
-				return err
-			}
-			if !o.text() {
-				return o.printPage(raw)
-			}
-			return o.printTable(page{"operations", filter.Page, filter.PageSize, list.Count, list.TotalCount},
-				operationColumns, operationRows(list.Data, time.Now()))
+			return answer(cmd.Context(), o, func(c *operator.Client, ctx context.Context) (*operator.OperationList, json.RawMessage, error) {
+				return c.Operations(ctx, filter)
+			}, func(list *operator.OperationList) error {
+				return o.printTable(page{"operations", filter.Page, filter.PageSize, list.Count, list.TotalCount},
+					operationColumns, operationRows(list.Data, time.Now()))
+			})
 		},
 	}
 	flags := cmd.Flags()
@@ -375,14 +368,10 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	if err != nil {
 		return err
 	}
-	by := "" // with a token, the API records its owner
-	if a.token == "" {
-		by = env("USER", "")
-	}
 	if a.preview {
 		return a.previewRetry(ctx, client, id)
 	}
-	if err := client.Act(ctx, id, action, a.request(by)); err != nil {
+	if err := client.Act(ctx, id, action, a.request(a.author())); err != nil {
 		return explainUnknown(err, id)
 	}
 	op, raw, err := client.Operation(ctx, id)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -67,7 +68,7 @@ var (
 
 // action is an action on an orchestration.
 type action struct {
-	run func(ctx context.Context, client *operator.Client, id string) error
+	run func(ctx context.Context, id string) error
 	// The flags that it accepts.
 	states                 []string
 	operations, now, watch bool
@@ -104,11 +105,7 @@ func (i *inspecting) run(ctx context.Context, args []string) error {
 	if err := i.check(what, a); err != nil {
 		return err
 	}
-	client, err := i.operatorClient()
-	if err != nil {
-		return err
-	}
-	if err := a.run(ctx, client, id); !errors.Is(err, operator.ErrNotFound) {
+	if err := a.run(ctx, id); !errors.Is(err, operator.ErrNotFound) {
 		return err
 	}
 	if what == "operations" && len(i.operations) > 0 {
@@ -157,14 +154,13 @@ func (i *inspecting) check(what string, a action) error {
 	return nil
 }
 
-func (i *inspecting) list(ctx context.Context, client *operator.Client, _ string) error {
-	list, raw, err := client.Orchestrations(ctx, i.page)
-	if err != nil {
-		return err
-	}
-	if !i.text() {
-		return i.printPage(raw)
-	}
+func (i *inspecting) list(ctx context.Context, _ string) error {
+	return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.List[operator.Orchestration], json.RawMessage, error) {
+		return c.Orchestrations(ctx, i.page)
+	}, i.printList)
+}
+
+func (i *inspecting) printList(list *operator.List[operator.Orchestration]) error {
 	rows := make([][]string, len(list.Data))
 	for k := range list.Data {
 		o := &list.Data[k]
@@ -188,17 +184,20 @@ func remaining(p *operator.Progress) string {
 
 func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-func (i *inspecting) show(ctx context.Context, client *operator.Client, id string) error {
+func (i *inspecting) show(ctx context.Context, id string) error {
 	if i.watch {
+		client, err := i.operatorClient()
+		if err != nil {
+			return err
+		}
 		return i.follow(ctx, client, id)
 	}
-	o, raw, err := client.Orchestration(ctx, id)
-	if err != nil {
-		return err
-	}
-	if i.json() {
-		return printJSON(i.Out, raw)
-	}
+	return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.Orchestration, json.RawMessage, error) {
+		return c.Orchestration(ctx, id)
+	}, i.print)
+}
+
+func (i *inspecting) print(o *operator.Orchestration) error {
 	p := &o.Parameters
 	lines := [][2]string{
 		{"orchestration", o.OrchestrationID},
@@ -332,17 +331,18 @@ func (i *inspecting) lines(lines [][2]string) error {
 	return err
 }
 
-func (i *inspecting) members(ctx context.Context, client *operator.Client, id string) error {
+func (i *inspecting) members(ctx context.Context, id string) error {
 	if len(i.operations) == 1 {
-		return i.member(ctx, client, id, i.operations[0])
+		return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.Member, json.RawMessage, error) {
+			return c.Member(ctx, id, i.operations[0])
+		}, i.printMember)
 	}
-	list, raw, err := client.Members(ctx, id, i.page)
-	if err != nil {
-		return err
-	}
-	if !i.text() {
-		return i.printPage(raw)
-	}
+	return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.List[operator.Member], json.RawMessage, error) {
+		return c.Members(ctx, id, i.page)
+	}, i.printMembers)
+}
+
+func (i *inspecting) printMembers(list *operator.List[operator.Member]) error {
 	rows := make([][]string, len(list.Data))
 	for k := range list.Data {
 		m := &list.Data[k]
@@ -370,14 +370,7 @@ func window(m *operator.Member) string {
 	return view.Time(*m.MaintenanceWindowBegin) + " - " + view.Time(*m.MaintenanceWindowEnd)
 }
 
-func (i *inspecting) member(ctx context.Context, client *operator.Client, id, operation string) error {
-	m, raw, err := client.Member(ctx, id, operation)
-	if err != nil {
-		return err
-	}
-	if i.json() {
-		return printJSON(i.Out, raw)
-	}
+func (i *inspecting) printMember(m *operator.Member) error {
 	lines := [][2]string{
 		{"operation", m.OperationID},
 		{"state", memberStatus(m)},
@@ -398,21 +391,22 @@ func (i *inspecting) member(ctx context.Context, client *operator.Client, id, op
 }
 
 // change pauses, resumes or approves an orchestration.
-func (i *inspecting) change(action string) func(ctx context.Context, client *operator.Client, id string) error {
-	return func(ctx context.Context, client *operator.Client, id string) error {
-		o, raw, err := client.ChangeOrchestration(ctx, id, action)
-		if err != nil {
+func (i *inspecting) change(action string) func(ctx context.Context, id string) error {
+	return func(ctx context.Context, id string) error {
+		return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.Orchestration, json.RawMessage, error) {
+			return c.ChangeOrchestration(ctx, id, action)
+		}, func(o *operator.Orchestration) error {
+			_, err := fmt.Fprintf(i.Out, "orchestration %s is %s: %s\n", id, o.Status(), flat(o.Description))
 			return err
-		}
-		if i.json() {
-			return printJSON(i.Out, raw)
-		}
-		_, err = fmt.Fprintf(i.Out, "orchestration %s is %s: %s\n", id, o.Status(), flat(o.Description))
-		return err
+		})
 	}
 }
 
-func (i *inspecting) cancel(ctx context.Context, client *operator.Client, id string) error {
+func (i *inspecting) cancel(ctx context.Context, id string) error {
+	client, err := i.operatorClient()
+	if err != nil {
+		return err
+	}
 	raw, err := client.CancelOrchestration(ctx, id)
 	if err != nil {
 		return err
@@ -424,14 +418,13 @@ func (i *inspecting) cancel(ctx context.Context, client *operator.Client, id str
 	return err
 }
 
-func (i *inspecting) retry(ctx context.Context, client *operator.Client, id string) error {
-	r, raw, err := client.RetryOrchestration(ctx, id, i.operations, i.now)
-	if err != nil {
-		return err
-	}
-	if i.json() {
-		return printJSON(i.Out, raw)
-	}
+func (i *inspecting) retry(ctx context.Context, id string) error {
+	return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.RetryAnswer, json.RawMessage, error) {
+		return c.RetryOrchestration(ctx, id, i.operations, i.now)
+	}, func(r *operator.RetryAnswer) error { return i.printRetry(id, r) })
+}
+
+func (i *inspecting) printRetry(id string, r *operator.RetryAnswer) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "orchestration %s: %s\n", id, r.Msg)
 	for _, part := range []struct {
@@ -446,6 +439,6 @@ func (i *inspecting) retry(ctx context.Context, client *operator.Client, id stri
 			fmt.Fprintf(&text, "%s: %s\n", part.what, strings.Join(part.list, ", "))
 		}
 	}
-	_, err = io.WriteString(i.Out, text.String())
+	_, err := io.WriteString(i.Out, text.String())
 	return err
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
+	"github.com/kyma-project/keb/libs/api/operator"
 )
 
 // printJSON prints a value or JSON from a service, indented.
@@ -26,6 +28,24 @@ func printJSON(out io.Writer, value any) error {
 	indented.WriteByte('\n')
 	_, err = out.Write(indented.Bytes())
 	return err
+}
+
+// answer sends a request to the operator API, and prints the answer: as text with show, else unchanged or in the custom columns.
+func answer[T any](
+	ctx context.Context, o *options, ask func(c *operator.Client, ctx context.Context) (T, json.RawMessage, error), show func(T) error,
+) error {
+	client, err := o.operatorClient()
+	if err != nil {
+		return err
+	}
+	got, raw, err := ask(client, ctx)
+	switch {
+	case err != nil:
+		return err
+	case o.text():
+		return show(got)
+	}
+	return o.printPage(raw)
 }
 
 // list is a page of a list, in the form that all lists of the APIs have.

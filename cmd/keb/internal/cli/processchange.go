@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -78,80 +76,63 @@ func (o *options) author() string {
 }
 
 func (o *options) applyOverlay(ctx context.Context, file, name string, dryRun bool) error {
-	read := func() ([]byte, error) { return os.ReadFile(file) }
 	switch {
 	case file == "-" && name == "":
 		return usageError("apply - needs --name")
-	case file == "-":
-		read = func() ([]byte, error) { return io.ReadAll(o.In) }
 	case name == "":
 		name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 	}
-	content, err := read()
+	content, err := o.readFile(file)
 	if err != nil {
 		return err
 	}
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	answer, raw, err := client.ApplyOverlay(ctx, name, operator.OverlayRequest{Content: string(content), DryRun: dryRun, By: o.author()})
-	if err != nil {
-		return err
-	}
-	return o.printOverlayAnswer(answer, raw, dryRun)
+	return o.changeOverlays(ctx, dryRun, func(c *operator.Client, ctx context.Context) (*operator.OverlayAnswer, json.RawMessage, error) {
+		return c.ApplyOverlay(ctx, name, operator.OverlayRequest{Content: string(content), DryRun: dryRun, By: o.author()})
+	})
 }
 
 func (o *options) removeOverlay(ctx context.Context, name string, dryRun bool) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	answer, raw, err := client.RemoveOverlay(ctx, name, operator.OverlayRemoval{DryRun: dryRun, By: o.author()})
-	switch {
-	case errors.Is(err, operator.ErrNotFound):
+	err := o.changeOverlays(ctx, dryRun, func(c *operator.Client, ctx context.Context) (*operator.OverlayAnswer, json.RawMessage, error) {
+		return c.RemoveOverlay(ctx, name, operator.OverlayRemoval{DryRun: dryRun, By: o.author()})
+	})
+	if errors.Is(err, operator.ErrNotFound) {
 		return fmt.Errorf("there is no applied overlay %s; keb process versions shows them", name)
-	case err != nil:
-		return err
 	}
-	return o.printOverlayAnswer(answer, raw, dryRun)
+	return err
 }
 
 func (o *options) rollBackOverlays(ctx context.Context, version int64, dryRun bool) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	answer, raw, err := client.RollBackOverlays(ctx, operator.OverlayRollback{Version: version, DryRun: dryRun, By: o.author()})
-	switch {
-	case errors.Is(err, operator.ErrNotFound):
+	err := o.changeOverlays(ctx, dryRun, func(c *operator.Client, ctx context.Context) (*operator.OverlayAnswer, json.RawMessage, error) {
+		return c.RollBackOverlays(ctx, operator.OverlayRollback{Version: version, DryRun: dryRun, By: o.author()})
+	})
+	if errors.Is(err, operator.ErrNotFound) {
 		return fmt.Errorf("there is no version %d; keb process versions shows them", version)
-	case err != nil:
-		return err
 	}
-	return o.printOverlayAnswer(answer, raw, dryRun)
+	return err
 }
 
-func (o *options) printOverlayAnswer(answer *operator.OverlayAnswer, raw json.RawMessage, dryRun bool) error {
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
-	for _, warning := range answer.Warnings {
-		if _, err := fmt.Fprintln(o.Err, "warning: "+flat(warning)); err != nil {
-			return err
+// changeOverlays changes the applied overlays, and prints what that changes in the processes.
+func (o *options) changeOverlays(
+	ctx context.Context, dryRun bool, ask func(*operator.Client, context.Context) (*operator.OverlayAnswer, json.RawMessage, error),
+) error {
+	return answer(ctx, o, ask, func(changed *operator.OverlayAnswer) error {
+		for _, warning := range changed.Warnings {
+			if _, err := fmt.Fprintln(o.Err, "warning: "+flat(warning)); err != nil {
+				return err
+			}
 		}
-	}
-	text := answer.Diff
-	switch {
-	case !answer.Changed:
-		text += fmt.Sprintf("no change; version %d applies\n", answer.Version)
-	case dryRun:
-		text += "not applied (--dry-run)\n"
-	default:
-		text += fmt.Sprintf("applied as version %d\n", answer.Version)
-	}
-	_, err := io.WriteString(o.Out, text)
-	return err
+		text := changed.Diff
+		switch {
+		case !changed.Changed:
+			text += fmt.Sprintf("no change; version %d applies\n", changed.Version)
+		case dryRun:
+			text += "not applied (--dry-run)\n"
+		default:
+			text += fmt.Sprintf("applied as version %d\n", changed.Version)
+		}
+		_, err := io.WriteString(o.Out, text)
+		return err
+	})
 }
 
 func (o *options) overlayVersions(ctx context.Context) error {
@@ -184,21 +165,18 @@ func (o *options) overlayVersions(ctx context.Context) error {
 	if len(versions.Data) == 0 {
 		fmt.Fprintln(&text, "no overlay was applied yet")
 	} else {
-		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "VERSION\tCHANGE\tTIME\tBY\tOVERLAYS\t")
+		rows := make([][]string, len(versions.Data))
 		for i := range versions.Data {
-			versionRow(table, &versions.Data[i], overlays.InUse)
+			rows[i] = versionRow(&versions.Data[i], overlays.InUse)
 		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		text.WriteString(view.Table([]string{"VERSION", "CHANGE", "TIME", "BY", "OVERLAYS"}, rows, 0))
 	}
 	_, err = io.Copy(o.Out, &text)
 	return err
 }
 
-// versionRow prints a version. The one that new operations use has a mark.
-func versionRow(w io.Writer, v *operator.OverlayVersion, inUse int64) {
+// versionRow returns the row of a version. The one that new operations use has a mark.
+func versionRow(v *operator.OverlayVersion, inUse int64) []string {
 	change, mark := v.Action+" "+v.Name, ""
 	if v.Restored != nil {
 		change = fmt.Sprintf("%s to %d", v.Action, *v.Restored)
@@ -210,5 +188,5 @@ func versionRow(w io.Writer, v *operator.OverlayVersion, inUse int64) {
 	for i := range v.Overlays {
 		names[i] = v.Overlays[i].Name
 	}
-	fmt.Fprintf(w, "%d%s\t%s\t%s\t%s\t%s\t\n", v.Version, mark, change, view.Time(v.Time), flat(v.By), dash(strings.Join(names, ", ")))
+	return []string{strconv.FormatInt(v.Version, 10) + mark, change, view.Time(v.Time), v.By, dash(strings.Join(names, ", "))}
 }

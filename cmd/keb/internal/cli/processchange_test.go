@@ -54,8 +54,8 @@ func TestProcess_ChangeRunningSystem(t *testing.T) {
 	expect(t, process("versions"), 0, ""+
 		"REJECTED since 2026-11-21T09:00:00Z, the last valid overlays apply: a.yaml:1: wrong\n"+
 		"file a.yaml, digest 0123456789ab\n"+
-		"VERSION  CHANGE         TIME                  BY    OVERLAYS  \n"+
-		"2        rollback to 0  2026-11-21T09:00:00Z  john  -         \n"+
-		"1*       apply hello    2026-11-21T08:00:00Z  jane  hello     \n", "")
+		"VERSION  CHANGE         TIME                  BY    OVERLAYS\n"+
+		"2        rollback to 0  2026-11-21T09:00:00Z  john  -\n"+
+		"1*       apply hello    2026-11-21T08:00:00Z  jane  hello\n", "")
 	expect(t, process("versions"), 0, "no overlay was applied yet\n", "")
 }

@@ -1,13 +1,9 @@
 package cli
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,22 +20,13 @@ func newStuck(o *options) *cobra.Command {
 once they have polled for half of their time. Operations that wait for the same reason share one line; "keb operations --waiting REASON" lists them.`,
 		Annotations: map[string]string{listAnnotation: "stuck"},
 		Args:        exactly(),
-		RunE:        func(cmd *cobra.Command, _ []string) error { return o.stuck(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), o, (*operator.Client).Stuck, o.printStuck)
+		},
 	}
 }
 
-func (o *options) stuck(ctx context.Context) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	list, raw, err := client.Stuck(ctx)
-	if err != nil {
-		return err
-	}
-	if !o.text() {
-		return o.printPage(raw)
-	}
+func (o *options) printStuck(list *operator.List[*operator.Stuck]) error {
 	if len(list.Data) == 0 {
 		_, err := fmt.Fprintln(o.Out, "no operation is stuck")
 		return err
@@ -73,47 +60,33 @@ func newWorkers(o *options) *cobra.Command {
 		Short:       "List the workers, whether they are alive, and how many operations wait for them",
 		Annotations: map[string]string{listAnnotation: "workers"},
 		Args:        exactly(),
-		RunE:        func(cmd *cobra.Command, _ []string) error { return o.workers(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), o, (*operator.Client).Workers, o.printWorkers)
+		},
 	}
 }
 
-func (o *options) workers(ctx context.Context) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
+func (o *options) printWorkers(list *operator.List[*operator.Worker]) error {
+	rows := make([][]string, len(list.Data))
+	for i, w := range list.Data {
+		alive, pending := "no", int64(0)
+		if w.Alive {
+			alive = "yes"
+		}
+		if w.Pending != nil {
+			pending = *w.Pending
+		}
+		rows[i] = []string{
+			w.Name, alive, strconv.Itoa(w.Replicas), versionText(w), strconv.FormatInt(pending, 10), perMinute(w.StepsPerMinute),
+			perMinute(w.RetriesPerMinute), perMinute(w.FailuresPerMinute), strconv.Itoa(w.OperationsWaiting), strings.Join(w.MissingSteps, ", "),
+		}
 	}
-	list, raw, err := client.Workers(ctx)
-	if err != nil {
-		return err
-	}
-	if !o.text() {
-		return o.printPage(raw)
-	}
-	var text bytes.Buffer
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "WORKER\tALIVE\tREPLICAS\tVERSION\tPENDING\tSTEPS/MIN\tRETRIED/MIN\tFAILED/MIN\tWAITING\tMISSING STEPS\t")
-	for i := range list.Data {
-		printWorker(table, list.Data[i])
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err = o.Out.Write(trimLines(text.Bytes()))
-	return err
+	return o.printTable(page{what: "workers", count: len(rows), total: len(rows)}, []string{
+		"WORKER", "ALIVE", "REPLICAS", "VERSION", "PENDING", "STEPS/MIN", "RETRIED/MIN", "FAILED/MIN", "WAITING", "MISSING STEPS",
+	}, rows)
 }
 
-func printWorker(table io.Writer, w *operator.Worker) {
-	alive := "no"
-	if w.Alive {
-		alive = "yes"
-	}
-	var pending int64
-	if w.Pending != nil {
-		pending = *w.Pending
-	}
-	fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%d\t%.0f\t%.0f\t%.0f\t%d\t%s\t\n", w.Name, alive, w.Replicas, versionText(w), pending, w.StepsPerMinute,
-		w.RetriesPerMinute, w.FailuresPerMinute, w.OperationsWaiting, strings.Join(w.MissingSteps, ", "))
-}
+func perMinute(rate float64) string { return strconv.FormatFloat(rate, 'f', 0, 64) }
 
 // versionText returns the versions of a worker; during a rollout, with the replicas of each.
 func versionText(w *operator.Worker) string {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -22,7 +23,9 @@ func newWebhooks(o *options) *cobra.Command {
 		Aliases: []string{"webhook"},
 		Short:   "Send facts about operations and orchestrations to other systems",
 		Args:    exactly(),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.listWebhooks(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return answer(cmd.Context(), o, (*operator.Client).Webhooks, o.printWebhooks)
+		},
 	}
 	deleting := &cobra.Command{
 		Use: "delete WEBHOOK", Short: "Delete a webhook with its events", Args: exactly("the name or the id of a webhook"),
@@ -92,38 +95,20 @@ func (o *options) createWebhook(ctx context.Context, request operator.WebhookReq
 		}
 		request.Secret = strings.TrimSpace(string(secret))
 	}
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
 	request.By = o.author()
-	w, raw, err := client.CreateWebhook(ctx, request)
-	if err != nil {
+	return answer(ctx, o, func(c *operator.Client, ctx context.Context) (*operator.Webhook, json.RawMessage, error) {
+		return c.CreateWebhook(ctx, request)
+	}, func(w *operator.Webhook) error {
+		text := fmt.Sprintf("webhook %s sends to %s\n", flat(w.Name), flat(w.Origin))
+		if w.Secret != "" {
+			text += fmt.Sprintf("secret %s; keep it, it is not shown again\n", w.Secret)
+		}
+		_, err := fmt.Fprint(o.Out, text)
 		return err
-	}
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
-	text := fmt.Sprintf("webhook %s sends to %s\n", flat(w.Name), flat(w.Origin))
-	if w.Secret != "" {
-		text += fmt.Sprintf("secret %s; keep it, it is not shown again\n", w.Secret)
-	}
-	_, err = fmt.Fprint(o.Out, text)
-	return err
+	})
 }
 
-func (o *options) listWebhooks(ctx context.Context) error {
-	client, err := o.operatorClient()
-	if err != nil {
-		return err
-	}
-	list, raw, err := client.Webhooks(ctx)
-	if err != nil {
-		return err
-	}
-	if o.json() {
-		return printJSON(o.Out, raw)
-	}
+func (o *options) printWebhooks(list *operator.List[operator.Webhook]) error {
 	rows := make([][]string, 0, len(list.Data))
 	for i := range list.Data {
 		w := &list.Data[i]
