@@ -1,4 +1,10 @@
-// Package charts holds the tests of the charts deploy/helm/keb and deploy/helm/step-worker: what they make of values, without a cluster.
+// Package charts_test tests the charts deploy/helm/keb and deploy/helm/step-worker. Most tests render them. `make e2e SUITE=charts` also
+// installs, upgrades and removes the chart keb in two kinds of clusters:
+//
+//   - with a node that kwok simulates, which shows that Kubernetes accepts all objects of the chart in the order of Helm;
+//   - with the node of e2e_node_test.go, which runs pods as Docker containers from the images of `make images`: with their users, security
+//     contexts, environment, files, volumes and probes. It ends them like a kubelet, and forwards connections to Services to ready pods.
+//     It has no network policies, no resource requests, and pulls no images.
 package charts_test
 
 import (
@@ -282,13 +288,13 @@ func deepCopy[T any](from *T) *T {
 
 func knownTypes(t *testing.T) *runtime.Scheme {
 	t.Helper()
-	scheme, err := types()
+	scheme, err := allTypes()
 	require.NoError(t, err)
 	return scheme
 }
 
-// types is a scheme that nothing changes.
-var types = sync.OnceValues(func() (*runtime.Scheme, error) {
+// allTypes is a scheme that nothing changes.
+var allTypes = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, err

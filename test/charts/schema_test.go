@@ -14,7 +14,7 @@ import (
 func TestSchema_InvalidValues_AreNamed(t *testing.T) {
 	t.Parallel()
 	demo := readFile(t, kebDir+"demo.yaml")
-	for values, names := range map[string]string{
+	rejects(t, kebDir, demo, map[string]string{
 		`replicas: 2`:                                                  "'replicas'",
 		`broker: {replicas: -1}`:                                       "/broker/replicas",
 		`broker: {replica: 1}`:                                         "'replica'",
@@ -70,12 +70,15 @@ func TestSchema_InvalidValues_AreNamed(t *testing.T) {
 		`gateway: {osb: {enabled: true}}`:                                            "gateway.osb.parentRefs: is required",
 		`access: {oidc: {issuer: "https://i"}}`:                                      "access.oidc.audience: is required",
 		`osb: {jwt: {issuer: "https://i"}}`:                                          "osb.jwt: audience and keySetURL",
-	} {
-		switch _, err := renderChart(t, kebDir, merged(t, demo, values)); {
-		case err == nil:
-			t.Errorf("%s: no error", values)
-		case !strings.Contains(err.Error(), names):
-			t.Errorf("%s: the error does not name %s: %v", values, names, err)
+	})
+}
+
+// rejects wants an error that contains a text for each of some values over others.
+func rejects(t *testing.T, dir, base string, wanted map[string]string) {
+	t.Helper()
+	for values, want := range wanted {
+		if _, err := renderChart(t, dir, merged(t, base, values)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", values, err, want)
 		}
 	}
 }
@@ -83,24 +86,26 @@ func TestSchema_InvalidValues_AreNamed(t *testing.T) {
 // merged puts values over others, as a second --values does.
 func merged(t *testing.T, base, over string) string {
 	t.Helper()
-	var a, b map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(base), &a))
-	require.NoError(t, yaml.Unmarshal([]byte(over), &b))
-	var merge func(into, from map[string]any)
-	merge = func(into, from map[string]any) {
-		for k, v := range from {
-			under, ok := v.(map[string]any)
-			if old, both := into[k].(map[string]any); ok && both {
-				merge(old, under)
-				continue
-			}
-			into[k] = v
-		}
+	all := map[string]any{}
+	for _, text := range []string{base, over} {
+		var values map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(text), &values))
+		merge(all, values)
 	}
-	merge(a, b)
-	text, err := yaml.Marshal(a)
+	text, err := yaml.Marshal(all)
 	require.NoError(t, err)
 	return string(text)
+}
+
+func merge(into, from map[string]any) {
+	for k, v := range from {
+		under, ok := v.(map[string]any)
+		if old, both := into[k].(map[string]any); ok && both {
+			merge(old, under)
+			continue
+		}
+		into[k] = v
+	}
 }
 
 func TestSchema_NoValues_AllMissingAreNamed(t *testing.T) {

@@ -75,29 +75,20 @@ func TestStepWorker_ImageAndName_AreRequired(t *testing.T) {
 
 func TestStepWorker_InvalidValues_AreNamed(t *testing.T) {
 	t.Parallel()
-	for values, names := range map[string]string{
-		"":                                     "/image",
-		"image: x":                             "/worker",
-		team + "\nworker_: x":                  "'worker_'",
-		"image: x\nworker: Hello_World":        "/worker",
-		team + "replicas: two":                 "/replicas",
-		team + "nats: {url: nats}":             "/nats/url",
-		team + "nats: {url: 'nats://u:p@h'}":   "/nats/url",
-		team + "env: {KEB_NATS_URL: x}":        "KEB_NATS_URL",
-		team + "env: {HELLO: 1}":               "/env/HELLO",
-		team + "secretEnv: {HELLO: {name: x}}": "/secretEnv/HELLO",
-		team + "autoscaling: {mode: vpa}":      "/autoscaling/mode",
-		team + "drainSeconds: 0":               "/drainSeconds",
-		team + "probes: {enabled: maybe}":      "/probes/enabled",
-		team + "probes: {port: 0}":             "/probes/port",
-	} {
-		switch _, err := renderChart(t, workerDir, values); {
-		case err == nil:
-			t.Errorf("%s: no error", values)
-		case !strings.Contains(err.Error(), names):
-			t.Errorf("%s: the error does not name %s: %v", values, names, err)
-		}
-	}
+	rejects(t, workerDir, "", map[string]string{"": "/image", "image: x": "/worker", "image: x\nworker: Hello_World": "/worker"})
+	rejects(t, workerDir, team, map[string]string{
+		"worker_: x":                    "'worker_'",
+		"replicas: two":                 "/replicas",
+		"nats: {url: nats}":             "/nats/url",
+		"nats: {url: 'nats://u:p@h'}":   "/nats/url",
+		"env: {KEB_NATS_URL: x}":        "KEB_NATS_URL",
+		"env: {HELLO: 1}":               "/env/HELLO",
+		"secretEnv: {HELLO: {name: x}}": "/secretEnv/HELLO",
+		"autoscaling: {mode: vpa}":      "/autoscaling/mode",
+		"drainSeconds: 0":               "/drainSeconds",
+		"probes: {enabled: maybe}":      "/probes/enabled",
+		"probes: {port: 0}":             "/probes/port",
+	})
 }
 
 func TestStepWorker_Probes_FollowValues(t *testing.T) {

@@ -1,4 +1,4 @@
-package e2e_test
+package charts_test
 
 import (
 	"context"
@@ -59,11 +59,11 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	server(t, cluster, "kube-controller-manager", "--use-service-account-credentials=false", "--controllers="+strings.Join([]string{
+	kubeServer(t, cluster, "kube-controller-manager", "--use-service-account-credentials=false", "--controllers="+strings.Join([]string{
 		"deployment-controller", "replicaset-controller", "statefulset-controller", "job-controller", "cronjob-controller", "endpointslice-controller",
 		"namespace-controller", "garbage-collector-controller", "disruption-controller",
 	}, ","))
-	server(t, cluster, "kube-scheduler")
+	kubeServer(t, cluster, "kube-scheduler")
 	c := cluster.Client(t, client.Options{})
 	n := startNode(t, c)
 	h := newHelm(t, cluster)
@@ -73,7 +73,7 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 	t.Logf("installed, and all pods ready, after %s", time.Since(begin).Round(time.Second))
 	h.test()
 	// A team's worker with its own chart is ready when the orchestrator lists it; the question needs the token that the chart created.
-	h.installChart(workerChart, "lms", map[string]any{
+	h.installChart(workerDir, "lms", map[string]any{
 		"image": "keb/step-worker:" + image, "args": []any{"lms"}, "worker": "lms", "imagePullPolicy": "Never", "replicas": 1,
 		"env": map[string]any{"KEB_LMS_URL": "http://keb-landscape:8090/lms"},
 	})
@@ -155,7 +155,7 @@ func requireImages(t *testing.T) {
 	var defaults struct {
 		Postgres, Nats struct{ Bundled struct{ Image string } }
 	}
-	text, err := os.ReadFile(filepath.Join(kebChart, "values.yaml"))
+	text, err := os.ReadFile(filepath.Join(kebDir, "values.yaml"))
 	require.NoError(t, err)
 	require.NoError(t, yaml.Unmarshal(text, &defaults))
 	for _, other := range []string{defaults.Postgres.Bundled.Image, defaults.Nats.Bundled.Image} {

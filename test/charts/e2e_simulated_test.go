@@ -1,4 +1,4 @@
-package e2e_test
+package charts_test
 
 import (
 	"slices"
@@ -27,7 +27,7 @@ func listAll(t *testing.T, c client.Client) ([]client.Object, error) {
 		"ConfigMap": &corev1.ConfigMapList{}, "ServiceAccount": &corev1.ServiceAccountList{}, "Pod": &corev1.PodList{},
 		"NetworkPolicy": &networkingv1.NetworkPolicyList{}, "PodDisruptionBudget": &policyv1.PodDisruptionBudgetList{},
 	} {
-		if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		if err := c.List(t.Context(), list, client.InNamespace(e2eNamespace)); err != nil {
 			return nil, err
 		}
 		items, err := items(list)
@@ -50,7 +50,7 @@ func TestChart_SimulatedCluster_InstallUpgradeRemove(t *testing.T) {
 	needed(t)
 	cluster := kubetest.Full(t)
 	// kubetest has no controller of StatefulSets.
-	server(t, cluster, "kube-controller-manager", "--use-service-account-credentials=false", "--controllers=statefulset-controller,cronjob-controller")
+	kubeServer(t, cluster, "kube-controller-manager", "--use-service-account-credentials=false", "--controllers=statefulset-controller,cronjob-controller")
 	c := cluster.Client(t, client.Options{})
 	h := newHelm(t, cluster)
 
@@ -90,7 +90,7 @@ func TestChart_SimulatedCluster_InstallUpgradeRemove(t *testing.T) {
 		t.Errorf("after the rollback: %v, %d ready", d.Spec.Template.Annotations, d.Status.ReadyReplicas)
 	}
 
-	h.installChart(workerChart, "hello", map[string]any{"image": "example.com/hello:1", "worker": "hello-world"})
+	h.installChart(workerDir, "hello", map[string]any{"image": "example.com/hello:1", "worker": "hello-world"})
 	if d := get(t, c, "hello-hello-world", &appsv1.Deployment{}); d.Status.ReadyReplicas != 2 {
 		t.Errorf("of a team's worker %d replicas are ready", d.Status.ReadyReplicas)
 	}
@@ -105,12 +105,12 @@ func TestChart_SimulatedCluster_InstallUpgradeRemove(t *testing.T) {
 func TestChart_ExternalDatabase_MigratesFirst(t *testing.T) {
 	needed(t)
 	cluster := kubetest.Full(t)
-	server(t, cluster, "kube-controller-manager", "--use-service-account-credentials=false", "--controllers=statefulset-controller,cronjob-controller")
+	kubeServer(t, cluster, "kube-controller-manager", "--use-service-account-credentials=false", "--controllers=statefulset-controller,cronjob-controller")
 	c := cluster.Client(t, client.Options{})
 	h := newHelm(t, cluster)
 	h.install(values(t, "postgres: {existingSecret: database, bundled: {enabled: false}}"))
 	var events corev1.EventList
-	require.NoError(t, c.List(t.Context(), &events, client.InNamespace(namespace)))
+	require.NoError(t, c.List(t.Context(), &events, client.InNamespace(e2eNamespace)))
 	var migrated, deployed []corev1.Event
 	for _, e := range events.Items {
 		switch {

@@ -1,4 +1,4 @@
-package e2e_test
+package charts_test
 
 import (
 	"context"
@@ -25,11 +25,7 @@ import (
 )
 
 const (
-	repository  = "../../../"
-	kebChart    = repository + "deploy/helm/keb"
-	workerChart = repository + "deploy/helm/step-worker"
-	namespace   = "keb"
-	releaseName = "keb"
+	e2eNamespace = "keb"
 	// patience is for what takes minutes on a machine with much to do.
 	patience = 8 * time.Minute
 )
@@ -40,27 +36,12 @@ func needed(t *testing.T) {
 	testkit.Suite(t, "charts")
 }
 
-// values are those of the file demo.yaml with others over them.
+// values returns the values of demo.yaml with others over them.
 func values(t *testing.T, over string) map[string]any {
 	t.Helper()
-	text, err := os.ReadFile(kebChart + "/demo.yaml")
-	require.NoError(t, err)
-	var all, more map[string]any
-	require.NoError(t, yaml.Unmarshal(text, &all))
-	require.NoError(t, yaml.UnmarshalStrict([]byte(over), &more))
-	merge(all, more)
+	var all map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(merged(t, readFile(t, kebDir+"demo.yaml"), over)), &all))
 	return all
-}
-
-func merge(into, from map[string]any) {
-	for k, v := range from {
-		under, ok := v.(map[string]any)
-		if old, both := into[k].(map[string]any); ok && both {
-			merge(old, under)
-			continue
-		}
-		into[k] = v
-	}
 }
 
 // helm does what the command line of Helm does.
@@ -71,17 +52,17 @@ type helm struct {
 
 func newHelm(t *testing.T, cluster *kubetest.Cluster) *helm {
 	t.Helper()
-	kubeconfig, ns := cluster.Kubeconfig(t, cluster.Config), namespace
+	kubeconfig, ns := cluster.Kubeconfig(t, cluster.Config), e2eNamespace
 	flags := genericclioptions.NewConfigFlags(false)
 	flags.KubeConfig, flags.Namespace = &kubeconfig, &ns
 	h := &helm{t: t, cfg: new(action.Configuration)}
-	require.NoError(t, h.cfg.Init(flags, namespace, "secret", func(string, ...any) {}))
+	require.NoError(t, h.cfg.Init(flags, e2eNamespace, "secret", func(string, ...any) {}))
 	return h
 }
 
 func (h *helm) install(values map[string]any) {
 	h.t.Helper()
-	h.installChart(kebChart, releaseName, values)
+	h.installChart(kebDir, releaseName, values)
 }
 
 func (h *helm) installChart(dir, name string, values map[string]any) {
@@ -89,18 +70,18 @@ func (h *helm) installChart(dir, name string, values map[string]any) {
 	c, err := loader.LoadDir(dir)
 	require.NoError(h.t, err)
 	i := action.NewInstall(h.cfg)
-	i.ReleaseName, i.Namespace, i.CreateNamespace, i.Wait, i.Timeout = name, namespace, true, true, patience
+	i.ReleaseName, i.Namespace, i.CreateNamespace, i.Wait, i.Timeout = name, e2eNamespace, true, true, patience
 	_, err = i.RunWithContext(h.t.Context(), c, values)
 	require.NoErrorf(h.t, err, "helm install %s", name)
 }
 
 func (h *helm) upgrade(ctx context.Context, values map[string]any) error {
-	c, err := loader.LoadDir(kebChart)
+	c, err := loader.LoadDir(kebDir)
 	if err != nil {
 		return err
 	}
 	u := action.NewUpgrade(h.cfg)
-	u.Namespace, u.Wait, u.Timeout = namespace, true, patience
+	u.Namespace, u.Wait, u.Timeout = e2eNamespace, true, patience
 	_, err = u.RunWithContext(ctx, releaseName, c, values)
 	return err
 }
@@ -124,13 +105,13 @@ func (h *helm) uninstall(name string) {
 func (h *helm) test() {
 	h.t.Helper()
 	rt := action.NewReleaseTesting(h.cfg)
-	rt.Namespace, rt.Timeout = namespace, patience
+	rt.Namespace, rt.Timeout = e2eNamespace, patience
 	_, err := rt.Run(releaseName)
 	require.NoError(h.t, err, "helm test")
 }
 
-// server is a server of Kubernetes that runs beside those of kubetest.
-func server(t *testing.T, cluster *kubetest.Cluster, name string, args ...string) {
+// kubeServer starts a server of Kubernetes beside those of kubetest.
+func kubeServer(t *testing.T, cluster *kubetest.Cluster, name string, args ...string) {
 	t.Helper()
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {
@@ -168,7 +149,7 @@ func tail(text string) string {
 func pods(t *testing.T, c client.Client) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
-	require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": releaseName}))
+	require.NoError(t, c.List(t.Context(), &list, client.InNamespace(e2eNamespace), client.MatchingLabels{"app.kubernetes.io/instance": releaseName}))
 	var left []corev1.Pod
 	for _, p := range list.Items {
 		if p.DeletionTimestamp == nil {
@@ -192,7 +173,7 @@ func leftovers(t *testing.T, c client.Client) []string {
 	t.Helper()
 	testkit.Eventually(t, patience, "the pods to vanish", func() bool {
 		var list corev1.PodList
-		require.NoError(t, c.List(t.Context(), &list, client.InNamespace(namespace)))
+		require.NoError(t, c.List(t.Context(), &list, client.InNamespace(e2eNamespace)))
 		return len(list.Items) == 0
 	})
 	var found []string
@@ -207,7 +188,7 @@ func leftovers(t *testing.T, c client.Client) []string {
 // get reads an object that must be there.
 func get[T client.Object](t *testing.T, c client.Client, name string, into T) T {
 	t.Helper()
-	err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, into)
+	err := c.Get(t.Context(), client.ObjectKey{Namespace: e2eNamespace, Name: name}, into)
 	if apierrors.IsNotFound(err) {
 		t.Fatalf("no %T %s", into, name)
 	}

@@ -1,4 +1,4 @@
-package e2e_test
+package charts_test
 
 import (
 	"cmp"
@@ -302,7 +302,7 @@ func (n *node) create(ctx context.Context, p *corev1.Pod, c *container) error {
 // hosts lead from the names of Services to the node, which hands connections on to ready pods.
 func (n *node) hosts(ctx context.Context) ([]string, error) {
 	var services corev1.ServiceList
-	if err := n.client.List(ctx, &services, client.InNamespace(namespace)); err != nil {
+	if err := n.client.List(ctx, &services, client.InNamespace(e2eNamespace)); err != nil {
 		return nil, err
 	}
 	var args []string
@@ -603,7 +603,7 @@ func (n *node) bindClaims(ctx context.Context) error {
 // route keeps the addresses of ready pods, and listens for each port of a Service at the address of the node.
 func (n *node) route(ctx context.Context) error {
 	var slicesOf discoveryv1.EndpointSliceList
-	if err := n.client.List(ctx, &slicesOf, client.InNamespace(namespace)); err != nil {
+	if err := n.client.List(ctx, &slicesOf, client.InNamespace(e2eNamespace)); err != nil {
 		return err
 	}
 	found := map[string][]string{}
