@@ -14,11 +14,10 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
-	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
 // took returns the time from the first execution of a step to the end of its last one.
-func took(run *rehearsal.Run, step string) time.Duration {
+func took(run *Run, step string) time.Duration {
 	var first, last time.Time
 	for _, f := range run.Steps() {
 		if f.Step == step {
@@ -43,7 +42,7 @@ func TestDeprovisioning_RuntimeInUse_WaitsHalfAnHourForTheOperator(t *testing.T)
 		"suspend a trial in use":       {nil, 30 * time.Minute},
 		"clean up an account":          {nil, 0},
 	} {
-		w, run := rehearsal.Play(t, scenario(t, name), nil)
+		w, run := Play(t, scenario(t, name), nil)
 		if status := run.Status(); status.State != event.Succeeded || !slices.Equal(status.NotCompleted, want.notCompleted) {
 			t.Fatalf("%s: %s, not completed %v, want succeeded without %v", name, status.State, status.NotCompleted, want.notCompleted)
 		}
@@ -69,14 +68,14 @@ func TestDeprovisioning_OriginalConditions_TouchNoServiceBinding(t *testing.T) {
 	require.NoError(t, err)
 	for name, runs := range map[string]bool{"deprovision a runtime in use": false, "suspend a trial in use": true, "clean up an account": true} {
 		s := scenario(t, name)
-		w := rehearsal.NewWorld(t)
-		before := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil).Left()
+		w := NewWorld(t)
+		before := w.Do(set[event.Provision], s.Before[0], Left{}, Credentials(), nil).Left()
 		s.Prepare(w, before)
-		run := w.Do(set[event.Deprovision], s.Tested, before, rehearsal.Credentials(), nil)
+		run := w.Do(set[event.Deprovision], s.Tested, before, Credentials(), nil)
 		if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
 			t.Errorf("%s: %s, not completed %v: %+v", name, status.State, status.NotCompleted, status.Error)
 		}
-		ran := slices.ContainsFunc(run.Executions, func(x rehearsal.Execution) bool { return x.Command.Step == "BTPOperator_Cleanup" })
+		ran := slices.ContainsFunc(run.Executions, func(x Execution) bool { return x.Command.Step == "BTPOperator_Cleanup" })
 		if ran != runs {
 			t.Errorf("%s: BTPOperator_Cleanup runs: %t, want %t", name, ran, runs)
 		}
@@ -103,7 +102,7 @@ func TestDeprovisioning_SlowRemovals_EndBeforeTheRuntimeIsRemoved(t *testing.T) 
 			t.Parallel()
 			s := scenario(t, "deprovision")
 			s.ReconcileTime = 2 * test.takes
-			_, run := rehearsal.Play(t, s, nil)
+			_, run := Play(t, s, nil)
 			if status := run.Status(); status.State != event.Succeeded || !slices.Equal(status.NotCompleted, test.notCompleted) {
 				t.Errorf("%s, not completed %v, want succeeded without %v", status.State, status.NotCompleted, test.notCompleted)
 			}
@@ -122,19 +121,19 @@ func TestDeprovisioning_DeregistrationWithoutEnd_IsGivenUp(t *testing.T) {
 	t.Parallel()
 	const step = "Check_Cluster_Deregistration"
 	for name, test := range map[string]struct {
-		fault   *rehearsal.Fault
+		fault   *Fault
 		waited  time.Duration
 		message string
 	}{
 		"waiting": {nil, 90 * time.Minute, step + " has waited for 1h30m0s without success: the cluster is in the status reconcile_disabled"},
-		"errors":  {&rehearsal.Fault{Status: http.StatusServiceUnavailable}, 5 * time.Minute, step + " was retried for 5m0s without success: "},
+		"errors":  {&Fault{Status: http.StatusServiceUnavailable}, 5 * time.Minute, step + " was retried for 5m0s without success: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var world *rehearsal.World
+			var world *World
 			var runtime string
 			s := scenario(t, "deprovision")
-			s.Prepare = func(w *rehearsal.World, left rehearsal.Left) {
+			s.Prepare = func(w *World, left Left) {
 				var details struct {
 					Reconciler struct {
 						RuntimeID string `json:"runtimeId"`
@@ -143,7 +142,7 @@ func TestDeprovisioning_DeregistrationWithoutEnd_IsGivenUp(t *testing.T) {
 				require.NoError(t, json.Unmarshal(left.Details, &details))
 				world, runtime = w, details.Reconciler.RuntimeID
 			}
-			_, run := rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+			_, run := Play(t, s, func(_ string, c event.StepExecute) (*Fault, bool) {
 				if c.Step != step {
 					return nil, false
 				}
@@ -169,7 +168,7 @@ func TestDeprovisioning_DeregistrationWithoutEnd_IsGivenUp(t *testing.T) {
 }
 
 // removedAfter checks that the runtime was removed, and only after the last execution of a step.
-func removedAfter(t *testing.T, run *rehearsal.Run, step string) {
+func removedAfter(t *testing.T, run *Run, step string) {
 	t.Helper()
 	removing := false
 	for _, f := range run.Steps() {

@@ -12,27 +12,26 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
 // These tests cover defects of the original (docs/contracts/defects.md) by their numbers there. The defects of the broker and of the
 // orchestrator have their tests in these services.
 
 // scenario returns the scenario with that name.
-func scenario(t *testing.T, name string) rehearsal.Scenario {
+func scenario(t *testing.T, name string) Scenario {
 	t.Helper()
-	for _, s := range append(rehearsal.Scenarios(), rehearsal.Variants()...) {
+	for _, s := range append(Scenarios(), Variants()...) {
 		if s.Name == name {
 			return s
 		}
 	}
 	t.Fatalf("no scenario %s", name)
-	return rehearsal.Scenario{}
+	return Scenario{}
 }
 
 // spoil answers every execution of a step with a fault.
-func spoil(step string, f rehearsal.Fault) rehearsal.Hook {
-	return func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+func spoil(step string, f Fault) Hook {
+	return func(_ string, c event.StepExecute) (*Fault, bool) {
 		if c.Step == step {
 			return &f, false
 		}
@@ -41,7 +40,7 @@ func spoil(step string, f rehearsal.Fault) rehearsal.Hook {
 }
 
 // after returns the first execution after the last one of a step; nil if there is none.
-func after(run *rehearsal.Run, step string) *rehearsal.Execution {
+func after(run *Run, step string) *Execution {
 	last := -1
 	for i, x := range run.Executions {
 		if x.Command.Step == step {
@@ -57,7 +56,7 @@ func after(run *rehearsal.Run, step string) *rehearsal.Execution {
 // 1 and 3.
 func TestDefect_FailedStep_IsNotSkippedAndShowsError(t *testing.T) {
 	t.Parallel()
-	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("AVS_Create_Internal_Eval_Step", rehearsal.Fault{Status: http.StatusBadRequest}))
+	_, run := Play(t, scenario(t, "provision"), spoil("AVS_Create_Internal_Eval_Step", Fault{Status: http.StatusBadRequest}))
 	status := run.Status()
 	if status.State != event.Failed || status.Error == nil || status.Error.Component != "avs" || !strings.Contains(status.Error.Message, "400") {
 		t.Errorf("the operation is %s: %+v", status.State, status.Error)
@@ -71,7 +70,7 @@ func TestDefect_FailedStep_IsNotSkippedAndShowsError(t *testing.T) {
 // restarted its clock.
 func TestDefect_Outage_FailsAfterStepBudget(t *testing.T) {
 	t.Parallel()
-	_, run := rehearsal.Play(t, scenario(t, "provision"), spoil("AVS_Create_External_Eval_Step", rehearsal.Fault{Status: http.StatusServiceUnavailable}))
+	_, run := Play(t, scenario(t, "provision"), spoil("AVS_Create_External_Eval_Step", Fault{Status: http.StatusServiceUnavailable}))
 	status := run.Status()
 	if status.State != event.Failed || status.Error == nil || status.Error.Reason != "err_keb_timeout" || !strings.Contains(status.Error.Message, "503") {
 		t.Fatalf("the operation is %s: %+v", status.State, status.Error)
@@ -101,9 +100,9 @@ func TestDefect_CrashAfterCreation_CreatesOnce(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel()
 			s := scenario(t, "provision")
-			plain, _ := rehearsal.Play(t, s, nil)
+			plain, _ := Play(t, s, nil)
 			killed := 0
-			w, run := rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+			w, run := Play(t, s, func(_ string, c event.StepExecute) (*Fault, bool) {
 				lose := c.Step == step && killed < 3
 				if lose {
 					killed++
@@ -129,15 +128,15 @@ func TestDefect_CrashAfterCreation_CreatesOnce(t *testing.T) {
 func TestDefect_MissingRuntime_IsDeprovisioned(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "deprovision")
-	_, run := rehearsal.Play(t, s, nil)
+	_, run := Play(t, s, nil)
 	// Repeat the deprovisioning with the saved details of the provisioning.
-	w := rehearsal.NewWorld(t)
-	set := rehearsal.Processes(t, false)
-	provisioned := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil)
+	w := NewWorld(t)
+	set := Processes(t, false)
+	provisioned := w.Do(set[event.Provision], s.Before[0], Left{}, Credentials(), nil)
 	left := provisioned.Left()
-	first := w.Do(set[event.Deprovision], s.Tested, left, rehearsal.Credentials(), nil)
-	again := w.Do(set[event.Deprovision], rehearsal.Operation(event.Deprovision), left, rehearsal.Credentials(), nil)
-	for _, r := range []*rehearsal.Run{run, first, again} {
+	first := w.Do(set[event.Deprovision], s.Tested, left, Credentials(), nil)
+	again := w.Do(set[event.Deprovision], Operation(event.Deprovision), left, Credentials(), nil)
+	for _, r := range []*Run{run, first, again} {
 		if status := r.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
 			t.Errorf("the deprovisioning is %s, not completed %v: %+v", status.State, status.NotCompleted, status.Error)
 		}
@@ -148,9 +147,9 @@ func TestDefect_MissingRuntime_IsDeprovisioned(t *testing.T) {
 func TestDefect_OneEvaluationFails_RemovesTheOther(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "deprovision")
-	w := rehearsal.NewWorld(t)
-	set := rehearsal.Processes(t, false)
-	provisioned := w.Do(set[event.Provision], s.Before[0], rehearsal.Left{}, rehearsal.Credentials(), nil)
+	w := NewWorld(t)
+	set := Processes(t, false)
+	provisioned := w.Do(set[event.Provision], s.Before[0], Left{}, Credentials(), nil)
 	var details struct {
 		AvS struct {
 			InternalID json.Number `json:"internalId"`
@@ -160,7 +159,7 @@ func TestDefect_OneEvaluationFails_RemovesTheOther(t *testing.T) {
 		t.Fatalf("%s: %v", provisioned.Status().Details, err)
 	}
 	w.Refuse("/avs/api/v2/evaluationmetadata/" + details.AvS.InternalID.String())
-	run := w.Do(set[event.Deprovision], s.Tested, provisioned.Left(), rehearsal.Credentials(), nil)
+	run := w.Do(set[event.Deprovision], s.Tested, provisioned.Left(), Credentials(), nil)
 	if !slices.Contains(run.Status().NotCompleted, "De-provision_AVS_Evaluations") {
 		t.Errorf("not completed %v, want De-provision_AVS_Evaluations", run.Status().NotCompleted)
 	}
@@ -173,7 +172,7 @@ func TestDefect_OneEvaluationFails_RemovesTheOther(t *testing.T) {
 func TestDefect_RepeatedStep_KeepsClusterID(t *testing.T) {
 	t.Parallel()
 	ids := map[string]bool{}
-	collect := func(run *rehearsal.Run) {
+	collect := func(run *Run) {
 		var details struct {
 			BTP struct {
 				ClusterID string `json:"smClusterId"`
@@ -182,11 +181,11 @@ func TestDefect_RepeatedStep_KeepsClusterID(t *testing.T) {
 		require.NoError(t, json.Unmarshal(run.Status().Details, &details))
 		ids[details.BTP.ClusterID] = true
 	}
-	w := rehearsal.NewWorld(t)
-	set := rehearsal.Processes(t, false)
+	w := NewWorld(t)
+	set := Processes(t, false)
 	lost := 0
-	run := w.Do(set[event.Provision], rehearsal.Operation(event.Provision), rehearsal.Left{}, rehearsal.Credentials(),
-		func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+	run := w.Do(set[event.Provision], Operation(event.Provision), Left{}, Credentials(),
+		func(_ string, c event.StepExecute) (*Fault, bool) {
 			lose := (c.Step == "BTPOperatorOverrides" || c.Step == "Inject_BTP_Operator_Credentials") && lost < 4
 			if lose {
 				lost++
@@ -194,7 +193,7 @@ func TestDefect_RepeatedStep_KeepsClusterID(t *testing.T) {
 			return nil, lose
 		})
 	collect(run)
-	collect(w.Do(set[event.Update], rehearsal.Operation(event.Update), run.Left(), rehearsal.Credentials(), nil))
+	collect(w.Do(set[event.Update], Operation(event.Update), run.Left(), Credentials(), nil))
 	if len(ids) != 1 || ids[""] {
 		t.Errorf("cluster ids: %v", ids)
 	}
@@ -205,15 +204,15 @@ func TestDefect_SubaccountCase_IsRegisteredAgain(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "provision")
 	s.Tested.Context.SubaccountID = "SA-Upper"
-	w := rehearsal.NewWorld(t)
-	set := rehearsal.Processes(t, false)
-	if run := w.Do(set[event.Provision], s.Tested, rehearsal.Left{}, rehearsal.Credentials(), nil); run.Status().State != event.Succeeded {
+	w := NewWorld(t)
+	set := Processes(t, false)
+	if run := w.Do(set[event.Provision], s.Tested, Left{}, Credentials(), nil); run.Status().State != event.Succeeded {
 		t.Fatalf("%+v", run.Status())
 	}
 	// Another instance of the account finds the registration of the first one.
 	second := s.Tested
 	second.InstanceID, second.Runtime.ShootName = "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a21", "c-9999999"
-	if run := w.Do(set[event.Provision], second, rehearsal.Left{}, rehearsal.Credentials(), nil); run.Status().State != event.Succeeded {
+	if run := w.Do(set[event.Provision], second, Left{}, Credentials(), nil); run.Status().State != event.Succeeded {
 		t.Errorf("%+v", run.Status().Error)
 	}
 	if n := w.Held()["edp/dataTenant"]; n != 1 {
@@ -224,7 +223,7 @@ func TestDefect_SubaccountCase_IsRegisteredAgain(t *testing.T) {
 // 7.
 func TestDefect_ExternalEvaluation_HasCleanURL(t *testing.T) {
 	t.Parallel()
-	w, run := rehearsal.Play(t, scenario(t, "provision"), nil)
+	w, run := Play(t, scenario(t, "provision"), nil)
 	found := false
 	for _, o := range w.Objects("avs") {
 		if url, _ := o["url"].(string); url != "" {
@@ -245,9 +244,9 @@ func TestDefect_ExternalEvaluation_HasCleanURL(t *testing.T) {
 // 8.
 func TestDefect_RestartDuringUpdate_Continues(t *testing.T) {
 	t.Parallel()
-	for _, f := range []rehearsal.Fault{{}, {KillAfter: 1}} {
+	for _, f := range []Fault{{}, {KillAfter: 1}} {
 		spoilt := false
-		_, run := rehearsal.Play(t, scenario(t, "update"), func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+		_, run := Play(t, scenario(t, "update"), func(_ string, c event.StepExecute) (*Fault, bool) {
 			if c.Step != "Upgrade_Shoot" || spoilt {
 				return nil, false
 			}
@@ -264,11 +263,11 @@ func TestDefect_RestartDuringUpdate_Continues(t *testing.T) {
 func TestDefect_ExpiredToken_RepeatsWholeCall(t *testing.T) {
 	t.Parallel()
 	s := scenario(t, "provision")
-	usual, _ := rehearsal.Play(t, s, nil)
+	usual, _ := Play(t, s, nil)
 	const creation = 1
-	w, run := rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+	w, run := Play(t, s, func(_ string, c event.StepExecute) (*Fault, bool) {
 		if c.Step == "AVS_Create_Internal_Eval_Step" {
-			return &rehearsal.Fault{Status: http.StatusUnauthorized, Only: creation}, false
+			return &Fault{Status: http.StatusUnauthorized, Only: creation}, false
 		}
 		return nil, false
 	})
@@ -277,7 +276,7 @@ func TestDefect_ExpiredToken_RepeatsWholeCall(t *testing.T) {
 			t.Errorf("attempt %d made the calls %v, want the creation twice in one attempt", x.Command.StepAttempt, x.Calls)
 		}
 	}
-	names := func(w *rehearsal.World) (names []string) {
+	names := func(w *World) (names []string) {
 		for _, o := range w.Objects("avs") {
 			name, _ := o["name"].(string)
 			names = append(names, name)
@@ -293,8 +292,8 @@ func TestDefect_ExpiredToken_RepeatsWholeCall(t *testing.T) {
 // 17: a route that exists only in a description is a call that no simulator serves.
 func TestDescribedCalls_Landscape_ServesAll(t *testing.T) {
 	t.Parallel()
-	for _, s := range rehearsal.Scenarios() {
-		w, _ := rehearsal.Play(t, s, nil)
+	for _, s := range Scenarios() {
+		w, _ := Play(t, s, nil)
 		for _, c := range w.NotServed() {
 			t.Errorf("%s: %s %q is not served", s.Name, c.System, c.Operation)
 		}
@@ -308,7 +307,7 @@ func TestOptionalSystem_RefusesOrIsDown_OrderSucceedsWithoutIt(t *testing.T) {
 		for _, status := range []int{http.StatusBadRequest, http.StatusServiceUnavailable} {
 			t.Run(fmt.Sprint(step, status), func(t *testing.T) {
 				t.Parallel()
-				_, run := rehearsal.Play(t, scenario(t, name), spoil(step, rehearsal.Fault{Status: status}))
+				_, run := Play(t, scenario(t, name), spoil(step, Fault{Status: status}))
 				got := run.Status()
 				if got.State != event.Succeeded || !slices.Equal(got.NotCompleted, []string{step}) {
 					t.Errorf("the order is %s, not completed %v: %+v", got.State, got.NotCompleted, got.Error)

@@ -12,7 +12,6 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
-	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
 //go:generate go test -count=1 -run ^TestStepsPage_Content_IsUpToDate$ . -update
@@ -38,7 +37,7 @@ type deeds struct {
 	details, memory  map[string]bool
 }
 
-func (r *record) look(w *rehearsal.World, run *rehearsal.Run) {
+func (r *record) look(w *World, run *Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.steps == nil {
@@ -76,17 +75,17 @@ func (r *record) look(w *rehearsal.World, run *rehearsal.Run) {
 
 // takeOtherPaths runs the variants.
 func takeOtherPaths(t *testing.T, seen *record) {
-	for _, s := range rehearsal.Variants() {
+	for _, s := range Variants() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
-			w, run := rehearsal.Play(t, s, nil)
+			w, run := Play(t, s, nil)
 			if status := run.Status(); status.State != event.Succeeded || !slices.Equal(status.NotCompleted, s.NotCompleted) {
 				t.Errorf("the operation is %s, not completed %v: %+v", status.State, status.NotCompleted, status.Error)
 			}
 			seen.look(w, run)
 			// Each first result is lost, so that the steps find their own objects.
 			lost := map[string]bool{}
-			w, run = rehearsal.Play(t, s, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+			w, run = Play(t, s, func(_ string, c event.StepExecute) (*Fault, bool) {
 				first := !lost[c.Step]
 				lost[c.Step] = true
 				return nil, first
@@ -136,13 +135,13 @@ func (r *record) compare(t *testing.T) {
 		}
 		described := slices.Collect(maps.Keys(did.described))
 		for c := range did.calls {
-			if !slices.ContainsFunc(described, func(described worker.Call) bool { return rehearsal.Matches(described, c) }) {
+			if !slices.ContainsFunc(described, func(described worker.Call) bool { return Matches(described, c) }) {
 				t.Errorf("%s calls %s %q, which is not described", key, c.System, c.Operation)
 			}
 		}
 		calls := slices.Collect(maps.Keys(did.calls))
 		for _, d := range described {
-			was := slices.ContainsFunc(calls, func(c worker.Call) bool { return rehearsal.Matches(d, c) })
+			was := slices.ContainsFunc(calls, func(c worker.Call) bool { return Matches(d, c) })
 			if excused := slices.Contains(unseen[key], d.Operation); was == excused {
 				t.Errorf("%s describes the call %s %q: seen %t, on the list of unseen ones %t", key, d.System, d.Operation, was, excused)
 			}

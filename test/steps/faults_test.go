@@ -14,7 +14,6 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
 // meaning is the effect of an answer on a step.
@@ -96,25 +95,25 @@ var orphans = map[string]struct {
 
 // clean is the result of a scenario without faults.
 type clean struct {
-	run *rehearsal.Run
+	run *Run
 	// before and after are the objects of the external systems.
 	before, after map[string]int64
 	process       *process.Process
 	seen          *record
 }
 
-func play(t *testing.T, s rehearsal.Scenario, seen *record) *clean {
+func play(t *testing.T, s Scenario, seen *record) *clean {
 	t.Helper()
-	c := &clean{seen: seen, process: rehearsal.Processes(t, s.Kyma1)[s.Tested.Type]}
+	c := &clean{seen: seen, process: Processes(t, s.Kyma1)[s.Tested.Type]}
 	prelude := s
 	if n := len(s.Before); n > 0 {
 		prelude.Before, prelude.Tested = s.Before[:n-1], s.Before[n-1]
-		w, _ := rehearsal.Play(t, prelude, nil)
+		w, _ := Play(t, prelude, nil)
 		c.before = w.Held()
 	} else {
-		c.before = rehearsal.NewWorld(t).Held()
+		c.before = NewWorld(t).Held()
 	}
-	w, run := rehearsal.Play(t, s, nil)
+	w, run := Play(t, s, nil)
 	c.run, c.after = run, w.Held()
 	seen.look(w, run)
 	if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
@@ -145,13 +144,13 @@ func TestFaults_EveryStep_IsTested(t *testing.T) {
 }
 
 func injectFaults(t *testing.T, seen *record) {
-	for _, s := range rehearsal.Scenarios() {
+	for _, s := range Scenarios() {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			c := play(t, s, seen)
 			calling := c.calling()
 			for _, step := range slices.Sorted(maps.Keys(calling)) {
-				if _, _, same := rehearsal.Processes(t, false)[s.Tested.Type].Find(step); s.Kyma1 && same {
+				if _, _, same := Processes(t, false)[s.Tested.Type].Find(step); s.Kyma1 && same {
 					continue // the scenario without Kyma 1 covers it
 				}
 				t.Run(step, func(t *testing.T) {
@@ -161,16 +160,16 @@ func injectFaults(t *testing.T, seen *record) {
 						t.Fatalf("the step %s has no row in the table of answers", step)
 					}
 					trials := []func(){
-						func() { c.once(t, s, step, "500", rehearsal.Fault{Status: http.StatusInternalServerError}, again) },
-						func() { c.once(t, s, step, "silence", rehearsal.Fault{Silent: true}, again) },
-						func() { c.once(t, s, step, "404", rehearsal.Fault{Status: http.StatusNotFound}, row.notFound) },
-						func() { c.once(t, s, step, "garbage", rehearsal.Fault{Garbage: true}, row.garbage) },
+						func() { c.once(t, s, step, "500", Fault{Status: http.StatusInternalServerError}, again) },
+						func() { c.once(t, s, step, "silence", Fault{Silent: true}, again) },
+						func() { c.once(t, s, step, "404", Fault{Status: http.StatusNotFound}, row.notFound) },
+						func() { c.once(t, s, step, "garbage", Fault{Garbage: true}, row.garbage) },
 						func() { c.lost(t, s, step) },
 						func() { c.forever(t, s, step) },
 					}
 					for n := range calling[step] {
 						trials = append(trials, func() {
-							c.once(t, s, step, fmt.Sprint("kill after call ", n+1), rehearsal.Fault{KillAfter: n + 1}, again)
+							c.once(t, s, step, fmt.Sprint("kill after call ", n+1), Fault{KillAfter: n + 1}, again)
 						})
 					}
 					for _, try := range trials {
@@ -183,10 +182,10 @@ func injectFaults(t *testing.T, seen *record) {
 }
 
 // once injects a fault into the first execution of a step.
-func (c *clean) once(t *testing.T, s rehearsal.Scenario, step, name string, f rehearsal.Fault, want meaning) {
+func (c *clean) once(t *testing.T, s Scenario, step, name string, f Fault, want meaning) {
 	t.Helper()
 	spoilt := false
-	w, run := rehearsal.Play(t, s, func(_ string, cmd event.StepExecute) (*rehearsal.Fault, bool) {
+	w, run := Play(t, s, func(_ string, cmd event.StepExecute) (*Fault, bool) {
 		if spoilt || cmd.Step != step {
 			return nil, false
 		}
@@ -197,10 +196,10 @@ func (c *clean) once(t *testing.T, s rehearsal.Scenario, step, name string, f re
 }
 
 // lost kills the worker after the first execution of a step, before it publishes its result.
-func (c *clean) lost(t *testing.T, s rehearsal.Scenario, step string) {
+func (c *clean) lost(t *testing.T, s Scenario, step string) {
 	t.Helper()
 	spoilt := false
-	w, run := rehearsal.Play(t, s, func(_ string, cmd event.StepExecute) (*rehearsal.Fault, bool) {
+	w, run := Play(t, s, func(_ string, cmd event.StepExecute) (*Fault, bool) {
 		lose := !spoilt && cmd.Step == step
 		spoilt = spoilt || lose
 		return nil, lose
@@ -209,17 +208,17 @@ func (c *clean) lost(t *testing.T, s rehearsal.Scenario, step string) {
 }
 
 // forever answers every call of a step with 500.
-func (c *clean) forever(t *testing.T, s rehearsal.Scenario, step string) {
+func (c *clean) forever(t *testing.T, s Scenario, step string) {
 	t.Helper()
 	var first time.Time
-	w, run := rehearsal.Play(t, s, func(_ string, cmd event.StepExecute) (*rehearsal.Fault, bool) {
+	w, run := Play(t, s, func(_ string, cmd event.StepExecute) (*Fault, bool) {
 		if cmd.Step != step {
 			return nil, false
 		}
 		if first.IsZero() {
 			first = cmd.FirstTriedAt
 		}
-		return &rehearsal.Fault{Status: http.StatusInternalServerError}, false
+		return &Fault{Status: http.StatusInternalServerError}, false
 	})
 	c.seen.look(w, run)
 	const name = "500 for ever"
@@ -246,7 +245,7 @@ func (c *clean) definition(t *testing.T, step string) process.Step {
 	return c.process.Stages[i].Steps[j]
 }
 
-func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step, name string, want meaning, killed bool) {
+func (c *clean) check(t *testing.T, w *World, run *Run, step, name string, want meaning, killed bool) {
 	t.Helper()
 	after := maps.Clone(c.after)
 	if orphan, ok := orphans[step]; ok && killed {
@@ -277,7 +276,7 @@ func (c *clean) check(t *testing.T, w *rehearsal.World, run *rehearsal.Run, step
 }
 
 // ended checks that the operation ended because of a step, in accordance with the step's policy.
-func (c *clean) ended(t *testing.T, run *rehearsal.Run, step, name string, policy process.Policy) {
+func (c *clean) ended(t *testing.T, run *Run, step, name string, policy process.Policy) {
 	t.Helper()
 	status := run.Status()
 	if policy == process.Skip {

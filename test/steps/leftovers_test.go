@@ -13,34 +13,33 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
-	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
 // story is a sequence of operations on one instance.
 type story struct {
 	t    *testing.T
-	w    *rehearsal.World
+	w    *World
 	set  process.Set
-	left rehearsal.Left
+	left Left
 	// kyma1 adds the overlay for Kyma 1 to the processes.
 	kyma1 bool
 }
 
 func begin(t *testing.T, kyma1 bool) *story {
 	t.Helper()
-	w := rehearsal.NewWorld(t)
+	w := NewWorld(t)
 	if kyma1 {
 		w.UseDirector()
 	}
-	return &story{t: t, w: w, set: rehearsal.Processes(t, kyma1), kyma1: kyma1}
+	return &story{t: t, w: w, set: Processes(t, kyma1), kyma1: kyma1}
 }
 
-func (s *story) do(op event.Operation, hook rehearsal.Hook) *rehearsal.Run {
+func (s *story) do(op event.Operation, hook Hook) *Run {
 	s.t.Helper()
-	credentials := rehearsal.Credentials()
+	credentials := Credentials()
 	credentials[event.CredentialsKubeconfig] = map[string]string{"kubeconfig": s.w.ControlPlane()}
 	spoilt := false
-	run := s.w.Do(s.set[op.Type], op, s.left, credentials, func(worker string, c event.StepExecute) (f *rehearsal.Fault, lose bool) {
+	run := s.w.Do(s.set[op.Type], op, s.left, credentials, func(worker string, c event.StepExecute) (f *Fault, lose bool) {
 		if hook != nil {
 			f, lose = hook(worker, c)
 		}
@@ -57,7 +56,7 @@ func (s *story) do(op event.Operation, hook rehearsal.Hook) *rehearsal.Run {
 }
 
 // succeed runs an operation that must succeed without skipped steps.
-func (s *story) succeed(op event.Operation) *rehearsal.Run {
+func (s *story) succeed(op event.Operation) *Run {
 	s.t.Helper()
 	run := s.do(op, nil)
 	if status := run.Status(); status.State != event.Succeeded || len(status.NotCompleted) > 0 {
@@ -83,7 +82,7 @@ func (s *story) holds(want map[string]int64) {
 
 // held returns the objects of the external systems, except those that are never removed: logs, the shared LMS tenant of an account, and the
 // ConfigMap cluster-info. An own cluster (here the control plane) gets that ConfigMap with its first new credentials.
-func held(w *rehearsal.World) map[string]int64 {
+func held(w *World) map[string]int64 {
 	h := w.Held()
 	for _, o := range w.Objects("control-plane") {
 		if metadata, _ := o["metadata"].(map[string]any); o["kind"] == "ConfigMap" && metadata["name"] == "cluster-info" {
@@ -97,41 +96,41 @@ func held(w *rehearsal.World) map[string]int64 {
 }
 
 // usual returns the objects after a provisioning without faults, those after its deprovisioning, and the number of calls.
-func usual(t *testing.T, plan rehearsal.Plan, kyma1 bool) (there, gone map[string]int64, calls map[string]int) {
+func usual(t *testing.T, plan Plan, kyma1 bool) (there, gone map[string]int64, calls map[string]int) {
 	t.Helper()
 	s := begin(t, kyma1)
-	run := s.succeed(rehearsal.On(event.Provision, plan))
+	run := s.succeed(On(event.Provision, plan))
 	there, calls = held(s.w), map[string]int{}
 	for _, x := range run.Executions {
 		calls[x.Command.Step] = max(calls[x.Command.Step], len(x.Calls))
 	}
-	s.succeed(rehearsal.On(event.Deprovision, plan))
+	s.succeed(On(event.Deprovision, plan))
 	return there, held(s.w), calls
 }
 
 // givenUp permits that many calls of a step, and then answers every call of it with 500.
-func givenUp(step string, calls int) rehearsal.Hook {
+func givenUp(step string, calls int) Hook {
 	killed := calls == 0
-	return func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+	return func(_ string, c event.StepExecute) (*Fault, bool) {
 		switch {
 		case c.Step != step:
 			return nil, false
 		case !killed:
 			killed = true
-			return &rehearsal.Fault{KillAfter: calls}, false
+			return &Fault{KillAfter: calls}, false
 		}
 		// The test does not wait for steps with a budget of hours: an operator cancels the operation.
-		return &rehearsal.Fault{Status: http.StatusInternalServerError, Cancel: strings.Contains(c.Step, "Runtime")}, false
+		return &Fault{Status: http.StatusInternalServerError, Cancel: strings.Contains(c.Step, "Runtime")}, false
 	}
 }
 
 // cancelled permits that many calls of a step, and then cancels the operation.
-func cancelled(step string, calls int) rehearsal.Hook {
-	return func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+func cancelled(step string, calls int) Hook {
+	return func(_ string, c event.StepExecute) (*Fault, bool) {
 		if c.Step != step {
 			return nil, false
 		}
-		f := rehearsal.Fault{KillAfter: calls, Cancel: true}
+		f := Fault{KillAfter: calls, Cancel: true}
 		if calls == 0 {
 			f.Status = http.StatusInternalServerError
 		}
@@ -142,7 +141,7 @@ func cancelled(step string, calls int) rehearsal.Hook {
 func TestDeprovision_UnfinishedProvisioning_RemovesAll(t *testing.T) {
 	t.Parallel()
 	for _, kyma1 := range []bool{false, true} {
-		for _, plan := range rehearsal.Plans() {
+		for _, plan := range Plans() {
 			if kyma1 && plan.Name != "azure" && plan.Name != "trial" {
 				continue
 			}
@@ -157,11 +156,11 @@ func TestDeprovision_UnfinishedProvisioning_RemovesAll(t *testing.T) {
 					for k := range n + 1 {
 						t.Run(fmt.Sprint(step, " after call ", k), func(t *testing.T) {
 							s := begin(t, kyma1)
-							run := s.do(rehearsal.On(event.Provision, plan), cancelled(step, k))
+							run := s.do(On(event.Provision, plan), cancelled(step, k))
 							if state := run.Status().State; state != event.Cancelled {
 								t.Fatalf("the provisioning is %s", state)
 							}
-							s.succeed(rehearsal.On(event.Deprovision, plan))
+							s.succeed(On(event.Deprovision, plan))
 							want := maps.Clone(gone)
 							if orphan, ok := orphans[step]; ok && k > 0 {
 								want[orphan.kind] += orphan.n
@@ -176,12 +175,12 @@ func TestDeprovision_UnfinishedProvisioning_RemovesAll(t *testing.T) {
 }
 
 // removing returns the steps of a deprovisioning that call external systems.
-func removing(t *testing.T, plan rehearsal.Plan, kyma1 bool) []string {
+func removing(t *testing.T, plan Plan, kyma1 bool) []string {
 	t.Helper()
 	s := begin(t, kyma1)
-	s.succeed(rehearsal.On(event.Provision, plan))
+	s.succeed(On(event.Provision, plan))
 	var steps []string
-	for _, x := range s.succeed(rehearsal.On(event.Deprovision, plan)).Executions {
+	for _, x := range s.succeed(On(event.Deprovision, plan)).Executions {
 		if len(x.Calls) > 0 && !slices.Contains(steps, x.Command.Step) {
 			steps = append(steps, x.Command.Step)
 		}
@@ -192,20 +191,20 @@ func removing(t *testing.T, plan rehearsal.Plan, kyma1 bool) []string {
 func TestDeprovision_Repeated_RunsOnlyOpenSteps(t *testing.T) {
 	t.Parallel()
 	for _, kyma1 := range []bool{false, true} {
-		plan := rehearsal.Plans()[0]
+		plan := Plans()[0]
 		_, gone, _ := usual(t, plan, kyma1)
 		for _, step := range removing(t, plan, kyma1) {
 			for k := range 4 {
 				t.Run(fmt.Sprintf("%s after call %d Kyma 1 %t", step, k, kyma1), func(t *testing.T) {
 					t.Parallel()
 					s := begin(t, kyma1)
-					s.succeed(rehearsal.On(event.Provision, plan))
-					first := s.do(rehearsal.On(event.Deprovision, plan), givenUp(step, k))
+					s.succeed(On(event.Provision, plan))
+					first := s.do(On(event.Deprovision, plan), givenUp(step, k))
 					done := first.Completed()
 					if status := first.Status(); status.State == event.Succeeded && len(status.NotCompleted) == 0 {
 						return // the step ended after fewer calls
 					}
-					second := s.succeed(rehearsal.On(event.Deprovision, plan))
+					second := s.succeed(On(event.Deprovision, plan))
 					for _, x := range second.Executions {
 						if slices.Contains(done, x.Command.Step) {
 							t.Errorf("%s ran again", x.Command.Step)
@@ -221,7 +220,7 @@ func TestDeprovision_Repeated_RunsOnlyOpenSteps(t *testing.T) {
 func TestUnsuspend_IncompleteSuspension_Succeeds(t *testing.T) {
 	t.Parallel()
 	for _, kyma1 := range []bool{false, true} {
-		for _, plan := range rehearsal.Plans() {
+		for _, plan := range Plans() {
 			if plan.Name != "azure" && plan.Name != "trial" {
 				continue
 			}
@@ -231,23 +230,17 @@ func TestUnsuspend_IncompleteSuspension_Succeeds(t *testing.T) {
 					t.Run(fmt.Sprintf("%s %s after call %d Kyma 1 %t", plan.Name, step, k, kyma1), func(t *testing.T) {
 						t.Parallel()
 						s := begin(t, kyma1)
-						s.succeed(rehearsal.On(event.Provision, plan))
-						suspend := rehearsal.On(event.Deprovision, plan)
+						s.succeed(On(event.Provision, plan))
+						suspend := On(event.Deprovision, plan)
 						suspend.Temporary = true
 						s.do(suspend, givenUp(step, k))
-						s.succeed(rehearsal.On(event.Provision, plan))
+						s.succeed(On(event.Provision, plan))
 						s.holds(there)
-						s.working(plan)
-						s.succeed(rehearsal.On(event.Deprovision, plan))
+						s.succeed(On(event.Deprovision, plan))
 						s.holds(gone)
 					})
 				}
 			}
 		}
 	}
-}
-
-// working checks that every saved id is that of an existing object.
-func (s *story) working(rehearsal.Plan) {
-	s.t.Helper()
 }

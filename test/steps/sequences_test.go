@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/test/internal/rehearsal"
 )
 
 // act is an operation of a sequence.
@@ -69,7 +68,7 @@ func TestPlans_AllOperations_Succeed(t *testing.T) {
 			{kind: event.UpgradeCluster},
 		},
 	}
-	for _, plan := range rehearsal.Plans() {
+	for _, plan := range Plans() {
 		for _, kyma1 := range []bool{false, true} {
 			if kyma1 && !plan.Kyma1() {
 				continue
@@ -83,10 +82,10 @@ func TestPlans_AllOperations_Succeed(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %s Kyma 1 %t", plan.Name, name, kyma1), func(t *testing.T) {
 					t.Parallel()
 					s := begin(t, kyma1)
-					s.succeed(rehearsal.On(event.Provision, plan))
+					s.succeed(On(event.Provision, plan))
 					suspended := false
 					for i, a := range sequence {
-						op := rehearsal.On(a.kind, plan)
+						op := On(a.kind, plan)
 						if a.change != nil {
 							a.change(&op)
 						}
@@ -105,7 +104,7 @@ func TestPlans_AllOperations_Succeed(t *testing.T) {
 							}
 						}
 					}
-					s.succeed(rehearsal.On(event.Deprovision, plan))
+					s.succeed(On(event.Deprovision, plan))
 					s.holds(gone)
 				})
 			}
@@ -116,12 +115,12 @@ func TestPlans_AllOperations_Succeed(t *testing.T) {
 func (s *story) play(i int, op event.Operation, a act) {
 	s.t.Helper()
 	hit := false
-	run := s.do(op, func(_ string, c event.StepExecute) (*rehearsal.Fault, bool) {
+	run := s.do(op, func(_ string, c event.StepExecute) (*Fault, bool) {
 		if c.Step != a.fails {
 			return nil, false
 		}
 		hit = true
-		return &rehearsal.Fault{Status: http.StatusInternalServerError}, false
+		return &Fault{Status: http.StatusInternalServerError}, false
 	})
 	status := run.Status()
 	if a.fails == "" && (status.State != event.Succeeded || len(status.NotCompleted) > 0) || a.fails == "" && hit {

@@ -1,4 +1,4 @@
-package rehearsal
+package steps_test
 
 import (
 	"bytes"
@@ -21,32 +21,32 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 )
 
-// Scenario is an operation and what has to be there before it.
+// Scenario is an operation with the state before it.
 type Scenario struct {
 	Name string
-	// Kyma1 tells whether the processes have the overlay of the older documents' systems.
+	// Kyma1 adds the overlay with the systems of the older documents.
 	Kyma1 bool
 	// ReconcileTime is how long the Reconciler and the Lifecycle Manager take for an installation; a removal takes half of it. Zero
 	// means four minutes.
 	ReconcileTime time.Duration
 	// Before are run first, without faults, and must succeed.
 	Before []event.Operation
-	// GivenUp is a step of the last operation before it that is answered with 500 only, so that the operation does not succeed.
+	// GivenUp is a step of the last operation before it. Its calls get 500, so that the operation does not succeed.
 	GivenUp string
 	// Prepare changes the world before the tested operation; optional.
 	Prepare func(w *World, left Left)
 	// Forget lets the tested operation start without what earlier ones have saved.
 	Forget bool
 	Tested event.Operation
-	// NotCompleted are the steps that the tested operation goes on without.
+	// NotCompleted are the steps that the tested operation does not complete.
 	NotCompleted []string
-	// Credentials are what the tested operation may claim, if not Credentials.
+	// Credentials are the credentials that the tested operation may claim; nil means those of Credentials.
 	Credentials map[string]any
 }
 
 const canary = "CANARY-7f3b9c"
 
-// Credentials are what the workers may claim.
+// Credentials returns the credentials that the workers may claim.
 func Credentials() map[string]any {
 	return map[string]any{
 		event.CredentialsServiceManager: map[string]any{
@@ -73,7 +73,7 @@ var (
 	})
 )
 
-// Processes are the built-in processes, with the overlay of the older documents' systems or without it.
+// Processes returns the built-in processes, with or without the overlay of the older documents' systems.
 func Processes(t testing.TB, kyma1 bool) process.Set {
 	t.Helper()
 	load := builtIn
@@ -85,7 +85,7 @@ func Processes(t testing.TB, kyma1 bool) process.Set {
 	return set
 }
 
-// Operation is an operation of a type on the sample instance, which has plan azure and Service Manager credentials.
+// Operation returns an operation of a type on the sample instance, which has plan azure and Service Manager credentials.
 func Operation(kind event.OperationType) event.Operation {
 	op := event.Operation{
 		ID: uuid.NewString(), Type: kind, InstanceID: "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20",
@@ -122,7 +122,7 @@ type Plan struct {
 	Provider, Region string
 }
 
-// Plans are all plans, azure first.
+// Plans returns all plans, azure first.
 func Plans() []Plan {
 	return []Plan{
 		{event.Plan{ID: "4deee563-e5ec-4731-b9b1-53b42d855f0c", Name: "azure"}, "azure", "eastus"},
@@ -142,7 +142,7 @@ func (p Plan) Kyma1() bool {
 	return slices.Contains([]string{"azure", "azure_lite", "trial", "gcp"}, p.Name)
 }
 
-// On is Operation for an instance of a plan.
+// On returns an operation for an instance of a plan.
 func On(kind event.OperationType, p Plan) event.Operation {
 	op := Operation(kind)
 	op.Plan, op.Runtime.Provider, op.Runtime.Region = p.Plan, p.Provider, p.Region
@@ -153,7 +153,7 @@ func On(kind event.OperationType, p Plan) event.Operation {
 	return op
 }
 
-// Scenarios are the operations that together run every step.
+// Scenarios returns operations that together run every step.
 func Scenarios() []Scenario {
 	provision := Operation(event.Provision)
 	return []Scenario{

@@ -1,7 +1,7 @@
-// Package rehearsal runs operations through the real engine, the real process definitions, all steps of the step workers and the
-// simulated landscape in one goroutine: without a bus and a database, and with a clock that jumps to whatever is due next. A
-// provisioning with its hours of waiting takes milliseconds, and every call and every result can be spoilt.
-package rehearsal
+// Package steps_test tests the steps of all workers. A world runs operations through the engine, the process definitions, all steps and the
+// simulated landscape in one goroutine, without a bus and a database. Its clock jumps to the next due time, so a provisioning takes milliseconds.
+// Tests can make each call and each result fail.
+package steps_test
 
 import (
 	"bytes"
@@ -32,28 +32,28 @@ import (
 )
 
 const (
-	// takes is how long clusters and reconciliations take.
+	// takes is the duration of the creation of a cluster, and of a reconciliation.
 	takes = 4 * time.Minute
-	// poll is the time between two looks of a step.
+	// poll is the polling interval of the steps.
 	poll = time.Minute
-	// rounds bounds an operation that goes round and round.
+	// rounds limits the executions of an operation that does not end.
 	rounds = 20_000
 )
 
-// Execution is one execution of a step, as it was seen from outside.
+// Execution is one execution of a step as seen from outside.
 type Execution struct {
 	Worker  string
 	Command event.StepExecute
 	Calls   []worker.Call
-	// Details names the members that the step has saved, StageMemory what it has put into the stage memory.
+	// Details are the names of the saved members, StageMemory those of the values in the stage memory.
 	Details     []string
 	StageMemory []string
-	// Lost means that the result did not arrive.
+	// Lost reports that the result did not arrive.
 	Lost bool
 }
 
-// Hook decides before each execution what the external systems do; nil for nothing special. lose drops the result, as if the
-// process had been killed after the step was done.
+// Hook returns the fault of the external systems during an execution, or nil. lose drops the result, as if the process had been killed
+// after the step.
 type Hook func(worker string, c event.StepExecute) (f *Fault, lose bool)
 
 // World is the landscape, all workers and a clock.
@@ -65,9 +65,9 @@ type World struct {
 	clock *testkit.Clock
 	// environment holds the variables of the workers.
 	environment map[string]string
-	// questions are what the workers answer, by subject.
+	// questions are the questions that workers answer, by subject.
 	questions map[string]func(context.Context, []byte) (any, error)
-	// kept is what the broker keeps, by instance and worker.
+	// kept contains the values that the broker keeps, by instance and worker.
 	kept map[string]json.RawMessage
 }
 
@@ -77,7 +77,7 @@ func NewWorld(t testing.TB) *World {
 	return newWorld(t, takes)
 }
 
-// newWorld starts a landscape whose Reconciler and Lifecycle Manager take a time for an installation, and half of it for a removal.
+// newWorld starts a landscape with this duration of installations, and half of it for removals.
 func newWorld(t testing.TB, reconcile time.Duration) *World {
 	t.Helper()
 	w := &World{
@@ -111,7 +111,7 @@ func (w *World) UseDirector() {
 	w.Restart()
 }
 
-// Restart replaces all workers by new ones. Those before may have paused their calls to a system, by a clock that does not jump.
+// Restart replaces all workers. The old ones may have paused their calls to a system by the real clock.
 func (w *World) Restart() {
 	w.t.Helper()
 	services, err := stepworkers.All(w.url, stepworkers.Options{
@@ -141,7 +141,7 @@ func (w *World) advance(to time.Time) {
 	}
 }
 
-// Step is a step of a worker; nil if the worker is not one of ours, such as the broker.
+// Step returns a step of a worker, or nil for other workers, such as the broker.
 func (w *World) Step(workerName, step string) worker.Step { return w.steps[workerName][step] }
 
 // Run is one operation from its start to its end.
@@ -152,13 +152,13 @@ type Run struct {
 	Credential map[string]any
 }
 
-// Left is what an operation leaves to the next one on the instance.
+// Left is the state that an operation leaves to the next one of the instance.
 type Left struct {
 	Details   json.RawMessage
 	Completed []string
 }
 
-// Left is what the operation leaves to the next one.
+// Left returns the state for the next operation.
 func (r *Run) Left() Left {
 	s := r.Status()
 	left := Left{Details: s.Details}
@@ -174,7 +174,7 @@ func (r *Run) Left() Left {
 	return left
 }
 
-// announce tells of the orchestration of an upgrade, as the orchestrator does before any operation starts.
+// announce announces the orchestration of an upgrade, as the orchestrator does before its first operation.
 func (w *World) announce(op event.Operation) {
 	w.t.Helper()
 	if op.Upgrade == nil || !op.Upgrade.Notification || op.Upgrade.DryRun {
@@ -227,7 +227,7 @@ func (w *World) Do(p *process.Process, op event.Operation, before Left, credenti
 	return nil
 }
 
-// silence is how long a step waits for a system that does not answer.
+// silence is the time limit of a step whose system does not answer.
 const silence = 150 * time.Millisecond
 
 func (w *World) execute(run *Run, name string, c event.StepExecute, m *workertest.Memory, hook Hook) (result worker.Result, lost bool) {
@@ -283,7 +283,7 @@ func (w *World) execute(run *Run, name string, c event.StepExecute, m *workertes
 	return result, false
 }
 
-// done is a step that has nothing to do.
+// done is a step that does nothing.
 type done string
 
 // Name implements worker.Step.
@@ -304,7 +304,7 @@ func saved(t testing.TB, details json.RawMessage) []string {
 	return slices.Sorted(maps.Keys(members))
 }
 
-// Held is what the external systems hold, by "system/kind".
+// Held counts the objects of the external systems, by "system/kind".
 func (w *World) Held() map[string]int64 {
 	w.t.Helper()
 	var systems struct {
@@ -325,7 +325,7 @@ func (w *World) Held() map[string]int64 {
 	return held
 }
 
-// ControlPlane is a kubeconfig of the control plane, which also does as a customer's cluster.
+// ControlPlane returns a kubeconfig of the control plane, which can also be the cluster of a customer.
 func (w *World) ControlPlane() string {
 	return `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 		"clusters":[{"name":"c","cluster":{"server":"` + w.url + `/k8s/control-plane"}}],"users":[{"name":"u","user":{"token":"keb"}}]}`
@@ -334,7 +334,7 @@ func (w *World) ControlPlane() string {
 // Refuse answers every call of a path with 500 from now on.
 func (w *World) Refuse(path string) { w.door.refuse(path) }
 
-// NotServed are the calls that no simulated system knows.
+// NotServed returns the calls that no simulated system serves.
 func (w *World) NotServed() []worker.Call {
 	w.t.Helper()
 	var systems struct {
@@ -355,7 +355,7 @@ func (w *World) NotServed() []worker.Call {
 	return calls
 }
 
-// Objects are the objects that a system holds, with their members, "kind" and "id".
+// Objects returns the objects of a system with their members, "kind" and "id".
 func (w *World) Objects(system string) []map[string]any {
 	w.t.Helper()
 	var page struct {
@@ -365,10 +365,10 @@ func (w *World) Objects(system string) []map[string]any {
 	return page.Data
 }
 
-// client asks the landscape, past the workers.
+// client calls the landscape directly.
 var client = &http.Client{Timeout: time.Minute}
 
-// Admin asks the landscape's admin API.
+// Admin calls the admin API of the landscape.
 func (w *World) Admin(method, path string, body, into any) {
 	w.t.Helper()
 	var payload io.Reader
@@ -393,7 +393,7 @@ func (w *World) Admin(method, path string, body, into any) {
 	}
 }
 
-// added names what was not there before.
+// added returns the names of new and changed values.
 func added(m *workertest.Memory, before map[string][]byte) []string {
 	var names []string
 	for key, v := range m.Values() {
@@ -405,7 +405,7 @@ func added(m *workertest.Memory, before map[string][]byte) []string {
 	return slices.Compact(names)
 }
 
-// memoryName is an entry of the stage memory as the steps describe theirs.
+// memoryName returns the name of an entry of the stage memory as in the descriptions of the steps.
 func memoryName(key string, value []byte) string {
 	if name, ok := strings.CutPrefix(key, "value."); ok {
 		return name

@@ -1,4 +1,4 @@
-package rehearsal
+package steps_test
 
 import (
 	"bytes"
@@ -15,24 +15,23 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// Fault is what the external systems do while a step runs.
+// Fault is the behaviour of the external systems during a step.
 type Fault struct {
-	// Status answers every call with it, and an empty body.
+	// Status is the status of all answers, with an empty body.
 	Status int
-	// Garbage answers every call with 200 and a page that is no answer.
+	// Garbage answers every call with 200 and an HTML page.
 	Garbage bool
-	// Only spoils one call of the execution, counted from 1; 0 spoils all.
+	// Only selects one call of the execution, counted from 1; 0 selects all.
 	Only int
 	// Silent answers no call.
 	Silent bool
-	// KillAfter lets the systems do as many calls, and then the process of the worker is gone: the answer of the last one is
-	// not read, and the result is lost. 0 means never.
+	// KillAfter kills the worker after this number of calls: the last answer is not read, and the result is lost. 0 means never.
 	KillAfter int
-	// Cancel asks to end the operation before the result of the step arrives.
+	// Cancel cancels the operation before the result of the step arrives.
 	Cancel bool
 }
 
-// door stands in front of the landscape, between it and the workers: it notes their calls and can spoil them.
+// door is a proxy between the workers and the landscape. It records calls, and makes them fail.
 type door struct {
 	next http.Handler
 
@@ -40,11 +39,11 @@ type door struct {
 	fault *Fault
 	kill  context.CancelFunc
 	calls []worker.Call
-	// refused is a path that is answered with 500.
+	// refused is a path whose calls get 500.
 	refused string
 }
 
-// arm begins the execution of a step, disarm ends it and returns its calls.
+// arm begins the recording of a step, disarm ends it and returns the calls.
 func (d *door) arm(f *Fault, kill context.CancelFunc) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +57,7 @@ func (d *door) disarm() []worker.Call {
 	return d.calls
 }
 
-// note counts a call and returns what is to happen to it.
+// note records a call and returns its fault.
 func (d *door) note(c worker.Call) (f Fault, nth int, kill context.CancelFunc) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,7 +131,7 @@ var (
 // bases are the paths of the systems' APIs, relative to which their routes are described.
 var bases = map[string]string{"avs": "api/v2/evaluationmetadata", "reconciler": "v1"}
 
-// callOf names a call as the steps describe theirs; false for a request for a token.
+// callOf returns a call in the form of the descriptions of steps, and false for a request for a token.
 func callOf(r *http.Request, body []byte) (worker.Call, bool) {
 	system, rest, _ := strings.Cut(strings.Trim(r.URL.Path, "/"), "/")
 	switch {
@@ -194,7 +193,7 @@ func kubernetesCall(method string, parts []string) worker.Call {
 	return c
 }
 
-// Matches tells whether an observed call is of a described kind: "{...}" in the description stands for one word of the path.
+// Matches reports whether an observed call fits a description, in which "{...}" is any segment of the path.
 func Matches(described, observed worker.Call) bool {
 	if described.System != observed.System {
 		return false
