@@ -116,9 +116,7 @@ func (p *tab) accessible(axe, view string, buttons ...string) {
 }
 
 func TestAccessibility_EachView_Passes(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.runtimes(9)
 	s.script.set("Register", func(op worker.Operation) (worker.Operation, time.Duration, error) {
 		if op.Plan.Name == "gcp" {
@@ -226,9 +224,7 @@ func TestAccessibility_EachView_Passes(t *testing.T) {
 }
 
 func TestAccessibility_Login_Passes(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	viewer, _ := s.protect()
 	s.issuer()
 	s.start()
@@ -238,8 +234,7 @@ func TestAccessibility_Login_Passes(t *testing.T) {
 	p.accessible(axe, "/console/")
 	p.click("button", "Log in with the token")
 	p.shows(".refusal", "Paste a token first.")
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
+	p.logIn(viewer)
 	p.shows("h1", "Overview")
 	for _, view := range []string{"/console/holds", "/console/webhooks", "/console/orchestrations", "/console/operations"} { // what a viewer may not do is marked
 		p.accessible(axe, view)
@@ -247,9 +242,7 @@ func TestAccessibility_Login_Passes(t *testing.T) {
 }
 
 func TestAccessibility_PlantedErrors_AreFound(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.start()
 	p := openTab(t, s)
 	p.open("/console/actions")

@@ -7,9 +7,7 @@ import (
 )
 
 func TestConsole_Batch_RetriesAllThatMatch(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	viewer, operator := s.protect()
 	s.script.set("Register", fail("EDP is down"))
 	s.start()
@@ -27,15 +25,12 @@ func TestConsole_Batch_RetriesAllThatMatch(t *testing.T) {
 	p.forgive("401 (Unauthorized)")
 	p.forgive("400 (Bad Request)")
 	p.open("/console/operations?state=failed")
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
+	p.logIn(viewer)
 	p.shows("#main", "12 operations")
 	if eval[bool](p, `document.querySelector('#main').innerText.includes('Act on all')`) {
 		t.Error("a viewer can order a batch")
 	}
-	p.click("button", "Log out")
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.changeUser(operator)
 	p.click("button", "Act on all 12 that match…")
 	p.shows("dialog .preview", "12 operations match.", "Register (10)")
 	p.enter(`dialog input[name="typed"]`, "12")

@@ -178,6 +178,31 @@ func (p *tab) enter(selector, text string) {
 	p.do(chromedp.WaitVisible(chromedp.CSS(selector)), chromedp.SendKeys(chromedp.CSS(selector), text))
 }
 
+// logIn logs in with a token.
+func (p *tab) logIn(token string) {
+	p.t.Helper()
+	p.enter(`input[name="token"]`, token)
+	p.click("button", "Log in with the token")
+}
+
+// changeUser logs out and logs in with another token.
+func (p *tab) changeUser(token string) {
+	p.t.Helper()
+	p.click("button", "Log out")
+	p.logIn(token)
+}
+
+// choose sets the value of a field, as if the user had chosen it.
+func (p *tab) choose(selector, value string) {
+	p.t.Helper()
+	p.until("there is a "+selector, fmt.Sprintf(`document.querySelector(%q) !== null`, selector))
+	eval[any](p, fmt.Sprintf(`(() => {
+		const e = document.querySelector(%q);
+		e.value = %q;
+		for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind, { bubbles: true }));
+	})(); undefined`, selector, value))
+}
+
 // press presses keys, one after the other, wherever the focus is.
 func (p *tab) press(keys string) {
 	p.t.Helper()

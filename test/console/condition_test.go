@@ -24,9 +24,7 @@ stages:
 `)}}
 
 func TestConsole_Conditions_AreToldApart(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.Orchestrator.Processes = conditions
 	release := make(chan struct{})
 	s.script.set("Prepare", func(op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -69,9 +67,7 @@ func TestConsole_Conditions_AreToldApart(t *testing.T) {
 }
 
 func TestConsole_RetryLoop_IsShownAsOneLine(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Finish", func(op worker.Operation) (worker.Operation, time.Duration, error) {
 		return worker.Retry(op, 50*time.Millisecond, errors.New("the cluster does not answer"))
 	})

@@ -51,9 +51,7 @@ func TestConsole_StuckOperation_IsFollowedToEnd(t *testing.T) {
 }
 
 func TestConsole_RetryFromEarlierStage_ShowsTheSteps(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Finish", fail("the quota is spent"))
 	s.start()
 	op := provision("azure")
@@ -65,15 +63,7 @@ func TestConsole_RetryFromEarlierStage_ShowsTheSteps(t *testing.T) {
 	p.open("/console/operations/" + op.ID)
 	p.click("button", "Retry…")
 	p.shows("dialog", "Completed stages are not repeated", "1 step runs again")
-	choose := func(stage string) {
-		p.until("the stage can be chosen", `document.querySelector('dialog select') !== null`)
-		eval[bool](p, `(() => {
-			const stages = document.querySelector('dialog select');
-			stages.value = '`+stage+`';
-			return stages.dispatchEvent(new Event('change', { bubbles: true }));
-		})()`)
-	}
-	choose("create")
+	p.choose("dialog select", "create")
 	p.shows("dialog", "The stages from create on are repeated", "3 steps run again")
 	p.click("dialog summary", "3 steps run again")
 	p.shows("dialog", "Prepare runs again", "Register runs again", "Finish runs again")
@@ -83,9 +73,7 @@ func TestConsole_RetryFromEarlierStage_ShowsTheSteps(t *testing.T) {
 }
 
 func TestConsole_Operator_RetriesSkipsCancels(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Prepare", fail("the quota is spent"))
 	s.script.set("Finish", retry("not yet"))
 	s.start()
@@ -130,23 +118,15 @@ func TestConsole_Operator_RetriesSkipsCancels(t *testing.T) {
 }
 
 func TestConsole_RejectedAction_IsShown(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
-	s.script.set("Register", retry("beta is closed"))
-	s.start()
-	op := provision("azure")
-	s.request(op)
-	s.awaitWaiting(op, "", "failing")
+	s := thorough(t)
+	op := s.failing()
 	p := openTab(t, s)
 	p.forgive("409 (Conflict)")
 	p.open("/console/operations/" + op.ID)
 	p.click("button", "Skip step…")
 	p.enter(`dialog input`, "Register")
 	// Meanwhile another operator has done it.
-	if code := s.ask(http.MethodPost, "/operations/"+op.ID+"/cancel", "", "", nil); code != http.StatusNoContent {
-		t.Fatalf("cancel: %d", code)
-	}
+	s.act(op, "cancel")
 	p.click("dialog button", "Skip the step")
 	p.shows("dialog .refusal", "a step can be skipped only while it is in progress")
 	p.press(kb.Escape)
@@ -169,13 +149,10 @@ func TestConsole_Viewer_CannotAct(t *testing.T) {
 	p.forgive("401 (Unauthorized)")
 	p.open("/console/operations/" + op.ID)
 	p.shows("h1", "Log in")
-	p.enter(`input[name="token"]`, "wrong")
-	p.click("button", "Log in with the token")
+	p.logIn("wrong")
 	p.until("the refusal is shown", `document.querySelector('.refusal').innerText !== ''`)
 	eval[any](p, `document.querySelector('input[name="token"]').select()`)
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
-	// He gets where he wanted to go.
+	p.logIn(viewer)
 	p.shows(".callout", "beta is closed")
 	p.shows(".who", "victor viewer")
 	p.shows(".actions", "You are a viewer")
@@ -199,8 +176,7 @@ func TestConsole_Viewer_CannotAct(t *testing.T) {
 
 	p.click("button", "Log out")
 	p.shows("h1", "Log in")
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.logIn(operator)
 	p.shows(".who", "olga operator")
 	p.click("button", "Cancel…")
 	p.enter(`dialog input`, "Register")
@@ -210,10 +186,8 @@ func TestConsole_Viewer_CannotAct(t *testing.T) {
 }
 
 func TestConsole_ForeignTexts_AreNotExecuted(t *testing.T) {
-	t.Parallel()
-	thorough(t)
 	const evil = `"'><img src=x onerror="window.ran=1"><script>window.ran=1</script><svg onload=window.ran=1>`
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Register", retry(evil))
 	s.start()
 	op := provision("azure")
@@ -255,9 +229,7 @@ func TestConsole_ForeignTexts_AreNotExecuted(t *testing.T) {
 }
 
 func TestConsole_Keyboard_ReachesEverything(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Register", retry("beta is closed"))
 	s.start()
 	op := provision("azure")
@@ -317,9 +289,7 @@ func TestConsole_Keyboard_ReachesEverything(t *testing.T) {
 }
 
 func TestConsole_ServerRestarts_Reconnects(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Register", retry("beta is closed"))
 	stop := s.orchestrator()
 	s.worker("alpha")
@@ -341,9 +311,7 @@ func TestConsole_ServerRestarts_Reconnects(t *testing.T) {
 	s.orchestrator()
 	p.until("the banner is gone", `document.querySelector('#banner').innerText === ''`)
 	p.shows(".live", "Live")
-	if code := s.ask(http.MethodPost, "/operations/"+op.ID+"/cancel", "", "", nil); code != http.StatusNoContent {
-		t.Fatalf("cancel: %d", code)
-	}
+	s.act(op, "cancel")
 	p.shows(".state-line", "cancelled")
 	if !eval[bool](p, `window.samePage === true`) {
 		t.Error("the page was loaded again")
@@ -352,9 +320,7 @@ func TestConsole_ServerRestarts_Reconnects(t *testing.T) {
 
 // The list has no timer: that the stream ends is all it notices.
 func TestConsole_ServerOrSessionLost_IsShown(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	viewer, _ := s.protect()
 	stop := s.orchestrator()
 	s.worker("alpha")
@@ -365,8 +331,7 @@ func TestConsole_ServerOrSessionLost_IsShown(t *testing.T) {
 	p.forgive("401 (Unauthorized)")
 	p.open("/console/operations")
 	p.shows("h1", "Log in")
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
+	p.logIn(viewer)
 	p.shows(".live", "Live")
 	stop()
 	p.shows("#banner", "The orchestrator has not responded")
@@ -376,9 +341,7 @@ func TestConsole_ServerOrSessionLost_IsShown(t *testing.T) {
 }
 
 func TestConsole_LongList_HasStablePages(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Finish", retry("not yet"))
 	s.start()
 	var all []event.Operation
@@ -426,18 +389,14 @@ func TestConsole_LongList_HasStablePages(t *testing.T) {
 	if got := eval[string](p, ids); got != first {
 		t.Error("the rows have changed")
 	}
-	if code := s.ask(http.MethodPost, "/operations/"+last.ID+"/cancel", "", "", nil); code != http.StatusNoContent {
-		t.Fatalf("cancel: %d", code)
-	}
+	s.act(last, "cancel")
 	p.shows("tbody tr", "cancelled") // what is shown follows
 	p.click(".fresh button", "Show 2 new operations")
 	p.shows("main", "122 operations")
 }
 
 func TestConsole_AddressWithFilters_IsShareable(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Register", retry("beta is closed"))
 	s.start()
 	stuck, fine := provision("azure"), provision("trial")
@@ -468,9 +427,7 @@ func TestConsole_AddressWithFilters_IsShareable(t *testing.T) {
 
 // The figures of the overview come from the same API; here they are drawn.
 func TestConsole_Overview_DrawsEndedOperations(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.start()
 	op := provision("trial")
 	s.request(op)
@@ -485,9 +442,7 @@ func TestConsole_Overview_DrawsEndedOperations(t *testing.T) {
 }
 
 func TestConsole_Overview_ListsIncompleteOperations(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Remove", fail("cannot be removed"))
 	s.start()
 	op := provision("trial")

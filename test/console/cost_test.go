@@ -146,7 +146,7 @@ func (p *tab) load(path string) cost {
 }
 
 func TestCost_ManyOperations_PagesStaySmall(t *testing.T) {
-	thorough(t)
+	testkit.Suite(t, "console") // not parallel, because it measures CPU time
 	s := newSystem(t)
 	s.start()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: s.Orchestrator.Database.URL, MaxOpen: 2})

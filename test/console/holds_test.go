@@ -8,9 +8,7 @@ import (
 )
 
 func TestConsole_Holds_AreCreatedAndReleased(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	viewer, operator := s.protect()
 	s.script.set("Register", func(op worker.Operation) (worker.Operation, time.Duration, error) {
 		return op, 100 * time.Millisecond, nil
@@ -25,15 +23,12 @@ func TestConsole_Holds_AreCreatedAndReleased(t *testing.T) {
 	p.forgive("401 (Unauthorized)")
 	p.forgive("400 (Bad Request)")
 	p.open("/console/holds")
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
+	p.logIn(viewer)
 	p.shows("#main", "There are no holds.", "You are a viewer")
 	if !eval[bool](p, `[...document.querySelectorAll('#main .actions button')].every((b) => b.disabled)`) {
 		t.Error("a viewer can create a hold")
 	}
-	p.click("button", "Log out")
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.changeUser(operator)
 
 	p.click("button", "Create a hold…")
 	p.shows("dialog .preview", "The scope is empty.")
@@ -41,13 +36,13 @@ func TestConsole_Holds_AreCreatedAndReleased(t *testing.T) {
 	p.shows("dialog .preview", "1 unfinished operation in the scope now.")
 	p.enter(`dialog input[name="worker"]`, "alpha")
 	p.shows("dialog .preview", "0 unfinished operations at such a step now.")
-	eval[any](p, `(() => { const e = document.querySelector('dialog input[name="worker"]'); e.value = 'beta'; e.dispatchEvent(new Event('input', {bubbles: true})); })(); undefined`)
+	p.choose(`dialog input[name="worker"]`, "beta")
 	p.shows("dialog .preview", "1 unfinished operation at such a step now. Others are held when they reach one.")
 	p.enter(`dialog input[name="reason"]`, "beta is being migrated")
-	eval[any](p, `(() => { const e = document.querySelector('dialog select[name="orders"]'); e.value = 'reject'; e.dispatchEvent(new Event('change', {bubbles: true})); })(); undefined`)
+	p.choose(`dialog select[name="orders"]`, "reject")
 	p.click("dialog button", "Create the hold")
 	p.shows(".refusal", "orders reject: the scope may have only instance, globalAccount, plan, region and type")
-	eval[any](p, `(() => { const e = document.querySelector('dialog select[name="orders"]'); e.value = 'wait'; e.dispatchEvent(new Event('change', {bubbles: true})); })(); undefined`)
+	p.choose(`dialog select[name="orders"]`, "wait")
 	p.click("dialog button", "Create the hold")
 	p.shows(".notice", "The hold applies within a second.")
 	p.shows("tbody tr", "plan azure, worker beta", "beta is being migrated", "olga", "released")

@@ -13,9 +13,7 @@ import (
 )
 
 func TestConsole_Instance_IsHeldReleasedAndRetried(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	viewer, operator := s.protect()
 	s.script.set("Finish", fail("the quota is spent"))
 	s.start()
@@ -27,8 +25,7 @@ func TestConsole_Instance_IsHeldReleasedAndRetried(t *testing.T) {
 	p := openTab(t, s)
 	p.forgive("401 (Unauthorized)")
 	p.open("/console/instances/" + op.InstanceID)
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.logIn(operator)
 	p.shows("h1", "demo "+op.InstanceID)
 
 	p.click("button", "Hold this instance…")
@@ -50,14 +47,10 @@ func TestConsole_Instance_IsHeldReleasedAndRetried(t *testing.T) {
 	s.accessible(p, "/console/instances/"+op.InstanceID)
 
 	// A viewer sees the hold and cannot act on it.
-	p.click("button", "Log out")
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
+	p.changeUser(viewer)
 	p.shows(".callout", "the customer asked for a pause")
 	p.until("a viewer is offered no action", `document.querySelectorAll('#main .actions, #main .callout button').length === 0`)
-	p.click("button", "Log out")
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.changeUser(operator)
 
 	p.click(".callout button", "Release…")
 	p.shows("dialog", "Release this hold?", "1 operation will continue")
@@ -68,9 +61,7 @@ func TestConsole_Instance_IsHeldReleasedAndRetried(t *testing.T) {
 }
 
 func TestConsole_InstanceActions_AreFilteredAndSorted(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Finish", fail("the quota is spent"))
 	s.start()
 	first, second := provision("azure"), provision("aws")
@@ -87,9 +78,7 @@ func TestConsole_InstanceActions_AreFilteredAndSorted(t *testing.T) {
 		}
 	}
 	s.script.set("Finish", nil)
-	if code := s.ask(http.MethodPost, "/operations/"+second.ID+"/retry", "", "", nil); code != http.StatusNoContent {
-		t.Fatalf("retry: %d", code)
-	}
+	s.act(second, "retry")
 
 	p := openTab(t, s)
 	p.open("/console/actions")
@@ -97,14 +86,14 @@ func TestConsole_InstanceActions_AreFilteredAndSorted(t *testing.T) {
 	p.until("every time has its date", `[...document.querySelectorAll('tbody time')].some((e) => /^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d/.test(e.innerText))`)
 	p.enter(`input[name="target"]`, second.ID+kb.Enter)
 	p.shows(".head", "3 actions")
-	eval[any](p, `(() => { const e = document.querySelector('select[name="outcome"]'); e.value = 'refused'; e.dispatchEvent(new Event('change', {bubbles: true})); })(); undefined`)
+	p.choose(`select[name="outcome"]`, "refused")
 	p.shows(".head", "2 actions")
 	p.until("the filters are in the address", `new URL(location).searchParams.get('target') === '`+second.ID+`' && new URL(location).searchParams.get('outcome') === 'refused'`)
 	p.open(eval[string](p, `location.pathname + location.search`))
 	p.shows(".head", "2 actions")
 	p.until("the filters survive the reload", `document.querySelector('input[name="target"]').value === '`+second.ID+`' && document.querySelector('select[name="outcome"]').value === 'refused'`)
 	s.accessible(p, "/console/actions")
-	eval[any](p, `(() => { const e = document.querySelector('select[name="action"]'); e.value = 'retry'; e.dispatchEvent(new Event('change', {bubbles: true})); })(); undefined`)
+	p.choose(`select[name="action"]`, "retry")
 	p.shows(".empty", "No actions match these filters.")
 	p.click("button", "Clear all")
 	p.shows(".head", "5 actions")
@@ -120,14 +109,8 @@ func TestConsole_InstanceActions_AreFilteredAndSorted(t *testing.T) {
 }
 
 func TestConsole_InstanceOperation_PanesAreResized(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
-	s.script.set("Register", retry("beta is closed"))
-	s.start()
-	op := provision("azure")
-	s.request(op)
-	s.awaitWaiting(op, "", "failing")
+	s := thorough(t)
+	op := s.failing()
 
 	p := openTab(t, s)
 	view := "/console/operations/" + op.ID

@@ -86,9 +86,7 @@ func TestConsole_FindRuntime_ShowsInstance(t *testing.T) {
 }
 
 func TestConsole_Lists_KeepOrderViewsAndPosition(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	long := "create data tenant: " + strings.Repeat("call the system again: ", 20) + "connection refused"
 	s.script.set("Register", retry(long))
 	s.start()
@@ -171,9 +169,7 @@ func TestConsole_Lists_KeepOrderViewsAndPosition(t *testing.T) {
 }
 
 func TestConsole_FilterLanguage_FiltersViewsAndBatches(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.script.set("Register", fail("the system answered 503"))
 	s.start()
 	azure, aws, trial := provision("azure"), provision("aws"), provision("trial")
@@ -191,7 +187,7 @@ func TestConsole_FilterLanguage_FiltersViewsAndBatches(t *testing.T) {
 	p.click("dialog button", "Close")
 	p.enter("#condition", "stat = failed"+kb.Enter)
 	p.shows(".list", `filter: at character 1: unknown field "stat": allowed are attempts,`)
-	eval[any](p, `(() => { const e = document.querySelector('#condition'); e.value = ''; e.dispatchEvent(new Event('input', {bubbles: true})); })(); undefined`)
+	p.choose(`#condition`, "")
 	p.enter("#condition", `error.message:503 AND NOT plan:(aws OR gcp)`+kb.Enter)
 	p.until("only one is listed", fmt.Sprintf(`document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tbody th a').title === '%s'`, azure.ID))
 	p.until("the address has the condition", `new URL(location).searchParams.get('filter') === 'error.message:503 AND NOT plan:(aws OR gcp)'`)

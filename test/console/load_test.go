@@ -33,9 +33,7 @@ window.EventSource = class extends EventTarget {
 };`
 
 func TestLoad_ManyChanges_PageStaysSmall(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.start()
 	op := provision("trial")
 	s.request(op)

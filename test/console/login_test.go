@@ -28,9 +28,7 @@ func (s *system) issuer() *accesstest.Issuer {
 }
 
 func TestConsole_LoginByOIDC_GivesTheRoleOfTheUser(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	issuer := s.issuer()
 	s.script.set("Register", retry("beta is closed"))
 	s.start()

@@ -1,5 +1,4 @@
-// Package console holds the tests of the console: an orchestrator with its workers, on a real database and a real bus, and a real
-// browser in front of it.
+// Package console tests the console in a real browser, with an orchestrator, workers, Postgres and NATS.
 package console
 
 import (
@@ -14,13 +13,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
-// thorough skips a test that has no place in make test: together they keep two processors busy for a minute.
-func thorough(t *testing.T) {
+// thorough returns a system for a parallel test of the suite. Together these tests take a minute of two processors.
+func thorough(t *testing.T) *system {
 	t.Helper()
+	t.Parallel()
 	testkit.Suite(t, "console")
+	return newSystem(t)
 }
 
-// browser finds Chromium, or skips the test: it is the one thing that neither Go nor its module proxy can bring.
+// browser returns the path of Chromium, which the Go module proxy does not have. Without it the test is skipped.
 func browser(t *testing.T) string {
 	t.Helper()
 	path := findBrowser()

@@ -67,8 +67,7 @@ func TestConsole_RetryingOperation_IsCheapAndShowsTheCause(t *testing.T) {
 	p := openTab(t, s)
 	p.forgive("401 (Unauthorized)", "404 (Not Found)")
 	p.open("/console/operations/" + op.ID)
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
+	p.logIn(viewer)
 	p.shows("h1", "Provisioning of demo (c-1234567)")
 	p.shows(".state-line", "failing")
 	p.shows(".callout.edge-wait", "Waiting: failing for", long, "The operation fails if it has not succeeded by")
@@ -101,9 +100,7 @@ func TestConsole_RetryingOperation_IsCheapAndShowsTheCause(t *testing.T) {
 		t.Errorf("%.0f ms of the processor in a second, want at most %.0f", 1000*cpu, 2000*cpuPerSecond)
 	}
 
-	p.click("button", "Log out")
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.changeUser(operator)
 	p.click("button", "Cancel…")
 	step := eval[string](p, `document.querySelector('dialog label code').innerText`)
 	p.enter(`dialog input`, step)

@@ -72,9 +72,7 @@ stages:
 
 // An operator orders an upgrade with a canary, approves it, sees it pause after failures, repeats those and resumes.
 func TestConsole_Orchestration_CanaryApprovalAndFailures(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.runtimes(9)
 	viewer, operator := s.protect()
 	s.start()
@@ -82,8 +80,7 @@ func TestConsole_Orchestration_CanaryApprovalAndFailures(t *testing.T) {
 	p.forgive("401 (Unauthorized)")
 	p.forgive("400 (Bad Request)")
 	p.open("/console/orchestrations")
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.logIn(operator)
 	p.click("button", "Order an upgrade…")
 	p.enter(`dialog input[name="kymaVersion"]`, "2.20")
 	p.enter(`dialog input[name="version"]`, "2.21.0")
@@ -117,17 +114,13 @@ func TestConsole_Orchestration_CanaryApprovalAndFailures(t *testing.T) {
 	p.shows("tbody tr", "succeeded", "Kyma upgrade", "2.21.0", "9 / 9", "Kyma 2.20")
 	p.click("nav a", "Actions")
 	p.shows("tbody tr", "resume_orchestration")
-	p.click("button", "Log out")
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
+	p.changeUser(viewer)
 	p.open("/console/orchestrations")
 	p.until("a viewer cannot order", `[...document.querySelectorAll('button')].some((b) => b.innerText.startsWith('Order') && b.disabled)`)
 }
 
 func TestConsole_DryRun_IsMarked(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.runtimes(1)
 	s.start()
 	c, err := operator.New("http://"+s.addr, "")

@@ -37,9 +37,7 @@ func groupsOf(section string) string {
 }
 
 func TestConsole_Outage_IsGroupedByError(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	s.Orchestrator.Processes = outage
 	s.Orchestrator.AskWorkersEvery = 2 * time.Second // a short pause of the process must not make a worker appear missing
 	s.script.set("Register", func(op worker.Operation) (worker.Operation, time.Duration, error) {

@@ -190,7 +190,26 @@ func (s *system) ask(method, path, token, body string, into any) int {
 	return response.StatusCode
 }
 
-// state is where an operation stands.
+// act carries out an action on an operation, without access control.
+func (s *system) act(op event.Operation, action string) {
+	s.t.Helper()
+	if code := s.ask(http.MethodPost, "/operations/"+op.ID+"/"+action, "", "", nil); code != http.StatusNoContent {
+		s.t.Fatalf("%s: %d", action, code)
+	}
+}
+
+// failing starts everything, and returns an operation that fails at Register.
+func (s *system) failing() event.Operation {
+	s.t.Helper()
+	s.script.set("Register", retry("beta is closed"))
+	s.start()
+	op := provision("azure")
+	s.request(op)
+	s.awaitWaiting(op, "", "failing")
+	return op
+}
+
+// state is the state of an operation.
 type state struct {
 	State, Step  string
 	NotCompleted []string

@@ -64,7 +64,7 @@ func TestConsole_RetryFromStep_LeavesOutTheStepsBefore(t *testing.T) {
 	p.open("/console/operations/" + op.ID)
 	p.click("button", "Retry…")
 	p.shows("dialog", "steps run again")
-	p.choose("step", "Register")
+	p.choose(`dialog select[name="step"]`, "Register")
 	p.shows("dialog", "The steps before Register stay as they are.", "1 step runs again", "What the first of them is sent")
 	p.click("dialog button", "Retry")
 	p.shows(".state-line", "succeeded")

@@ -19,9 +19,7 @@ func (s *system) receiver(status func() int) string {
 }
 
 func TestConsole_Webhooks_AreCreatedAndChanged(t *testing.T) {
-	t.Parallel()
-	thorough(t)
-	s := newSystem(t)
+	s := thorough(t)
 	viewer, operator := s.protect()
 	var status atomic.Int64
 	status.Store(http.StatusNoContent)
@@ -32,8 +30,7 @@ func TestConsole_Webhooks_AreCreatedAndChanged(t *testing.T) {
 	p.forgive("401 (Unauthorized)")
 	p.forgive("400 (Bad Request)")
 	p.open("/console/webhooks")
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.logIn(operator)
 	p.shows("#main", "There are no webhooks.")
 	p.click("button", "Create a webhook…")
 	p.enter(`dialog input[name="name"]`, "On Call")
@@ -42,7 +39,7 @@ func TestConsole_Webhooks_AreCreatedAndChanged(t *testing.T) {
 	p.enter(`dialog input[name="plans"]`, "azure, aws")
 	p.click("dialog button", "Create the webhook")
 	p.shows("dialog .refusal", "name")
-	eval[any](p, `(() => { const e = document.querySelector('dialog input[name="name"]'); e.value = 'on-call'; e.dispatchEvent(new Event('input', {bubbles: true})); })(); undefined`)
+	p.choose(`dialog input[name="name"]`, "on-call")
 	p.click("dialog button", "Create the webhook")
 	p.shows(".notice", "on-call is created.")
 	p.shows("#main .callout", "The secret of on-call", "whsec_")
@@ -68,16 +65,12 @@ func TestConsole_Webhooks_AreCreatedAndChanged(t *testing.T) {
 	p.click("dialog button", "Enable")
 	p.shows("tbody tr", "active")
 
-	p.click("button", "Log out")
-	p.enter(`input[name="token"]`, viewer)
-	p.click("button", "Log in with the token")
+	p.changeUser(viewer)
 	p.shows("#main", "on-call", "You are a viewer")
 	if eval[bool](p, `document.querySelector('#main button') !== null`) {
 		t.Error("a viewer sees a button")
 	}
-	p.click("button", "Log out")
-	p.enter(`input[name="token"]`, operator)
-	p.click("button", "Log in with the token")
+	p.changeUser(operator)
 	p.click("tbody button", "Delete…")
 	p.enter(`dialog input[name="typed"]`, "on-call")
 	p.click("dialog button", "Delete")
