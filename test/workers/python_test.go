@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/libs/worker/contract"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -62,45 +60,53 @@ func TestPythonLibrary_UnitTests_Pass(t *testing.T) {
 func TestContract_PythonWorker_Passes(t *testing.T) {
 	t.Parallel()
 	interpreter, env := pythonBus(t)
-	cmd := exec.CommandContext(t.Context(), harness.Keb(t), "worker", "check", "-o", "json", "--worker", "python-check",
-		"--case", pythonLibrary+"/tests/cases.yaml", "--", interpreter, pythonLibrary+"/tests/check_worker.py")
-	cmd.Env = append(os.Environ(), env...)
-	var told strings.Builder
-	cmd.Stderr = &told
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, told.String())
-	}
-	var report contract.Report
-	require.NoError(t, json.Unmarshal(out, &report))
-	fmt.Println(report.Summary())
-	if n := report.Count(contract.Passed); n != len(contract.Names()) {
-		t.Errorf("%d checks passed, want %d", n, len(contract.Names()))
-	}
+	passes(t, env, "--worker", "python-check", "--case", pythonLibrary+"/tests/cases.yaml", "--", interpreter, pythonLibrary+"/tests/check_worker.py")
 }
 
-// TestPythonWorker_KilledInStep_NextOneFinishes kills the example while its step waits for the greeter.
 func TestPythonWorker_KilledInStep_NextOneFinishes(t *testing.T) {
 	t.Parallel()
 	interpreter, env := pythonBus(t)
+	killedInStep{
+		overlay: "../../examples/hello-world-worker/overlay", steps: []string{"Hello_World"},
+		program: interpreter, script: pythonLibrary + "/examples/hello_world/worker.py", env: env,
+		metrics: []string{
+			`keb_worker_steps_total{outcome="succeeded",step="Hello_World",worker="hello-world"} 1.0`,
+			`keb_worker_step_duration_seconds_count{step="Hello_World",worker="hello-world"} 1.0`,
+			`keb_worker_commands_ignored_total{reason="quarantined",worker="hello-world"} 0.0`,
+		},
+	}.run(t)
+}
+
+// killedInStep kills a worker while its step waits for the greeter. A second worker then finishes the operation.
+type killedInStep struct {
+	overlay         string
+	program, script string
+	env             []string
+	// steps are those of the worker, and metrics the lines of the second one.
+	steps, metrics []string
+}
+
+func (k killedInStep) run(t *testing.T) {
+	t.Helper()
 	asked, free := make(chan struct{}), make(chan struct{})
 	var requests atomic.Int32
-	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if requests.Add(1) == 1 {
 			close(asked)
 			<-free
 		}
-		fmt.Fprintln(w, `{"data": "hello from the greeter", "token": "a-token-that-is-secret"}`)
+		greet(w, r)
 	}))
 	t.Cleanup(greeter.Close)
-	sys := harness.Start(t, harness.Options{Overlays: []string{"../../examples/hello-world-worker/overlay"}})
-	metrics := testkit.Addr(t)
-	env = append(env, "KEB_NATS_URL="+sys.NATS(), "KEB_STAGE_KEYS_FILE="+filepath.Join(sys.DataDir, "keys"), "HELLO_URL="+greeter.URL+"/",
-		"KEB_METRICS_ADDR="+metrics)
-	script := pythonLibrary + "/examples/hello_world/worker.py"
-
-	first := harness.Spawn(t, interpreter, env, script)
+	sys := harness.Start(t, harness.Options{Overlays: []string{k.overlay}})
 	id := sys.Provision(harness.Azure())
+	sys.Await(id, limit, "a wait for a worker", func(op *harness.Operation) bool {
+		return strings.Contains(op.WaitingFor, "no live worker") && strings.Contains(op.WaitingFor, "for step "+k.steps[0])
+	})
+	metrics := testkit.Addr(t)
+	env := append(k.env, "KEB_NATS_URL="+sys.NATS(), "KEB_STAGE_KEYS_FILE="+filepath.Join(sys.DataDir, "keys"), "HELLO_URL="+greeter.URL+"/",
+		"KEB_METRICS_ADDR="+metrics)
+	first := harness.Spawn(t, k.program, env, k.script)
 	select {
 	case <-asked:
 	case <-t.Context().Done():
@@ -108,20 +114,25 @@ func TestPythonWorker_KilledInStep_NextOneFinishes(t *testing.T) {
 	}
 	first.Kill()
 	close(free)
-	second := harness.Spawn(t, interpreter, env, script)
+	second := harness.Spawn(t, k.program, env, k.script)
 	op := sys.AwaitEnd(id, "succeeded", limit)
-	if step := op.At(t, "Hello_World"); step.State != "succeeded" || requests.Load() < 2 {
-		t.Errorf("the step is %+v after %d requests", step, requests.Load())
+	for _, step := range k.steps {
+		if done := op.At(t, step); done.State != "succeeded" {
+			t.Errorf("%s is %+v", step, done)
+		}
 	}
-	checkMetrics(t, "http://"+metrics,
-		`keb_worker_steps_total{outcome="succeeded",step="Hello_World",worker="hello-world"} 1.0`,
-		`keb_worker_step_duration_seconds_count{step="Hello_World",worker="hello-world"} 1.0`,
-		`keb_worker_commands_ignored_total{reason="quarantined",worker="hello-world"} 0.0`)
+	if n := requests.Load(); n < 2 {
+		t.Errorf("the greeter was asked %d times, want at least 2", n)
+	}
+	checkMetrics(t, "http://"+metrics, k.metrics...)
 	second.Stop()
 	if code := second.ExitCode(limit); code != 0 {
 		t.Errorf("the worker ended with %d:\n%s", code, second.Output())
 	}
-	fmt.Printf("operation %s succeeded: the worker in Python was killed within Hello_World, and the next one finished it\n", id)
+	if strings.Contains(first.Output()+second.Output(), greeterToken) {
+		t.Error("the worker printed the token of the greeter")
+	}
+	fmt.Printf("%s: operation %s succeeded, although the worker was killed in %s\n", t.Name(), id, k.steps[0])
 }
 
 // checkMetrics lets promtool read the metrics of a worker, and looks for the wanted lines.

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,9 +38,11 @@ func noFailure(t *testing.T, report *contract.Report, skipped int) {
 	}
 }
 
+const greeterToken = "a-token-that-is-secret"
+
 // greet answers as the greeter that Hello_World calls.
 func greet(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprintln(w, `{"data": "hello", "token": "a-token-that-is-secret"}`)
+	fmt.Fprintf(w, `{"data": "hello", "token": %q}`, greeterToken)
 }
 
 func TestContract_ExampleWorker_Passes(t *testing.T) {
@@ -109,22 +110,8 @@ func TestContract_JavaScriptWorker_Passes(t *testing.T) {
 	greeter := httptest.NewServer(http.HandlerFunc(greet))
 	t.Cleanup(greeter.Close)
 	junit := filepath.Join(t.TempDir(), "report.xml")
-	cmd := exec.CommandContext(t.Context(), harness.Keb(t), "worker", "check", "-o", "json", "--junit", junit, "--worker", "node-greeter",
-		"--case", nodeWorker+"/cases.yaml", "--", "node", script)
-	cmd.Env = append(os.Environ(), "HELLO_URL="+greeter.URL+"/")
-	var told strings.Builder
-	cmd.Stderr = &told
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, told.String())
-	}
-	fmt.Print(told.String())
-	var report contract.Report
-	require.NoError(t, json.Unmarshal(out, &report))
-	fmt.Println(report.Summary())
-	if n := report.Count(contract.Passed); n != len(contract.Names()) {
-		t.Errorf("%d checks passed, want %d", n, len(contract.Names()))
-	}
+	report := passes(t, []string{"HELLO_URL=" + greeter.URL + "/"}, "--junit", junit, "--worker", "node-greeter", "--case", nodeWorker+"/cases.yaml",
+		"--", "node", script)
 	raw, err := os.ReadFile(junit)
 	require.NoError(t, err)
 	var suite struct {
@@ -150,60 +137,37 @@ func TestContract_JavaScriptSecrets_StayInside(t *testing.T) {
 	}
 }
 
-// The first worker is killed while its step waits for the greeter, and the next one runs the step again.
 func TestJavaScriptWorker_KilledInStep_NextOneFinishes(t *testing.T) {
 	t.Parallel()
 	script := node(t)
-	asked, free := make(chan struct{}), make(chan struct{})
-	var requests atomic.Int32
-	greeter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if requests.Add(1) == 1 {
-			close(asked)
-			<-free
-		}
-		greet(w, r)
-	}))
-	t.Cleanup(greeter.Close)
-	sys := harness.Start(t, harness.Options{Overlays: []string{nodeWorker + "/overlay"}})
-	id := sys.Provision(harness.Azure())
-	sys.Await(id, limit, "a wait for a worker", func(op *harness.Operation) bool {
-		return strings.Contains(op.WaitingFor, "no live worker node-greeter for step Node_Greeting")
-	})
 	path, err := exec.LookPath("node")
 	require.NoError(t, err)
-	metrics := testkit.Addr(t)
-	env := []string{
-		"KEB_NATS_URL=" + sys.NATS(), "KEB_STAGE_KEYS_FILE=" + filepath.Join(sys.DataDir, "keys"), "HELLO_URL=" + greeter.URL + "/",
-		"KEB_METRICS_ADDR=" + metrics,
+	killedInStep{
+		overlay: nodeWorker + "/overlay", steps: []string{"Node_Greeting", "Hello_World"}, program: path, script: script,
+		metrics: []string{
+			`keb_worker_steps_total{worker="node-greeter",step="Hello_World",outcome="succeeded"} 1`,
+			`keb_worker_step_duration_seconds_count{worker="node-greeter",step="Hello_World"} 1`,
+			`keb_worker_commands_ignored_total{worker="node-greeter",reason="quarantined"} 0`,
+		},
+	}.run(t)
+}
+
+// passes runs keb worker check, and wants every check to pass.
+func passes(t *testing.T, env []string, args ...string) *contract.Report {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), harness.Keb(t), append([]string{"worker", "check", "-o", "json"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	var printed strings.Builder
+	cmd.Stderr = &printed
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, printed.String())
 	}
-	first := harness.Spawn(t, path, env, script)
-	select {
-	case <-asked:
-	case <-t.Context().Done():
-		t.Fatalf("the step did not run:\n%s", first.Output())
+	var report contract.Report
+	require.NoError(t, json.Unmarshal(out, &report))
+	fmt.Println(report.Summary())
+	if n := report.Count(contract.Passed); n != len(contract.Names()) {
+		t.Errorf("%d checks passed, want %d", n, len(contract.Names()))
 	}
-	first.Kill()
-	close(free)
-	second := harness.Spawn(t, path, env, script)
-	op := sys.AwaitEnd(id, "succeeded", limit)
-	for _, step := range []string{"Node_Greeting", "Hello_World"} {
-		if done := op.At(t, step); done.State != "succeeded" {
-			t.Errorf("%s is %+v", step, done)
-		}
-	}
-	if n := requests.Load(); n < 2 {
-		t.Errorf("the greeter was asked %d times, want at least 2", n)
-	}
-	checkMetrics(t, "http://"+metrics,
-		`keb_worker_steps_total{worker="node-greeter",step="Hello_World",outcome="succeeded"} 1`,
-		`keb_worker_step_duration_seconds_count{worker="node-greeter",step="Hello_World"} 1`,
-		`keb_worker_commands_ignored_total{worker="node-greeter",reason="quarantined"} 0`)
-	second.Stop()
-	if code := second.ExitCode(limit); code != 0 {
-		t.Errorf("the worker ended with %d:\n%s", code, second.Output())
-	}
-	if leak := "a-token-that-is-secret"; strings.Contains(first.Output()+second.Output(), leak) {
-		t.Errorf("the worker printed the token of the greeter")
-	}
-	fmt.Printf("operation %s of keb up with examples/node-worker/overlay succeeded, although a worker in JavaScript was killed in Hello_World\n", id)
+	return &report
 }
