@@ -111,7 +111,7 @@ func TestUpgrade_UpdateWaitsAndDeletionCancels(t *testing.T) {
 			return op.State == "pending" && op.WaitingFor == "instance busy with operation "+waiting.upgrade
 		})
 	}
-	// The platform is not told of upgrades.
+	// The platform does not see upgrades.
 	if last, err := sys.Platform().LastOperation(t.Context(), updated.InstanceID, ""); err != nil || last.State != osb.StateInProgress {
 		t.Errorf("the newest operation is %+v, %v", last, err)
 	}

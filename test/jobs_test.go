@@ -38,7 +38,17 @@ func TestJobs_Retrigger_RemovesLeftovers(t *testing.T) {
 	sys.Fault("avs", outage)
 	first := sys.Deprovision(o)
 	sys.PollEnd(o, first, osb.StateSucceeded, limit)
-	sys.AwaitEnd(first, "succeeded", limit)
+	op := sys.AwaitEnd(first, "succeeded", limit)
+	// The instance is gone for the platform, and kept until the rest is done.
+	if diff := cmp.Diff([]string{step, "Remove_Instance"}, op.NotCompleted); diff != "" {
+		t.Errorf("not completed (-want +got):\n%s", diff)
+	}
+	if skipped := op.At(t, step); skipped.State != "not completed" || skipped.Attempts < 2 || skipped.Error == nil {
+		t.Errorf("the step is %+v, want it not completed after retries, with its error", skipped)
+	}
+	if _, err := sys.Platform().Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID); harness.StatusOf(err) != harness.Gone {
+		t.Errorf("a second deprovisioning is answered %v, want 410", err)
+	}
 
 	if dry := job(t, sys, "deprovision-retrigger", "--dry-run"); dry.Found != 1 || dry.Started != 1 {
 		t.Errorf("dry run: %+v, want one found", dry)

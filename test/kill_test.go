@@ -27,8 +27,7 @@ const (
 // the call and its answer leaves one behind: test/steps holds that to one.
 var lookUps = []string{"KEB_AVS_LOOK_UP=true", "KEB_LANDSCAPE_AVS_LOOK_UP=true"}
 
-// TestKill_FiveKillsAndLostBus_OperationsSucceed kills keb five times while many operations are in flight, and loses the bus while it is down
-// after the third.
+// The bus loses its data after the third of the five kills.
 func TestKill_FiveKillsAndLostBus_OperationsSucceed(t *testing.T) {
 	t.Parallel()
 	rnd := random(t)
@@ -110,7 +109,7 @@ func awaitMoment(t *testing.T, sys *harness.System, rnd *rand.Rand, n int, order
 	wait(t, pause)
 }
 
-// wait lets a random time pass: there is no condition to wait for, the moment shall be any.
+// wait waits for a random time, because any moment may be tested.
 func wait(t *testing.T, pause time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(pause)
@@ -118,8 +117,8 @@ func wait(t *testing.T, pause time.Duration) {
 	<-timer.C
 }
 
-// exceptEDP takes the registration at EDP out of what must have been created exactly once: after a conflict it is deleted and made anew, as
-// the contract of EDP wants.
+// exceptEDP excludes the registration at EDP from the objects that must have been created exactly once: after a conflict it is deleted and
+// created again, as the contract of EDP demands.
 func exceptEDP(t *testing.T, want, before, after map[string]int) {
 	t.Helper()
 	for _, key := range []string{"edp/dataTenant", "edp/metadata"} {
@@ -130,7 +129,7 @@ func exceptEDP(t *testing.T, want, before, after map[string]int) {
 	}
 }
 
-// checkOnce wants every external object exactly once, and no finished stage to have run again.
+// checkOnce checks that every external object was created exactly once, and that no finished stage ran again.
 func checkOnce(t *testing.T, sys *harness.System, orders []*harness.Order, ids []string, before map[string]int) {
 	t.Helper()
 	for i, footprint := range sys.Footprints(orders) {

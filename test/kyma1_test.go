@@ -7,7 +7,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/keb/libs/osb"
-	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -140,64 +139,4 @@ func checkKyma1(t *testing.T, sys *harness.System, o *harness.Order) {
 			}
 		}
 	}
-}
-
-func TestKyma1_TrialUnsuspended_IsComplete(t *testing.T) {
-	t.Parallel()
-	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1, "testdata/short-edp-budget"}})
-	o := harness.Trial()
-	there := sys.Holds()
-	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
-	// A trial has neither Event Hubs nor logging.
-	once := map[string]int{"ias/serviceProvider": 2}
-	if diff := cmp.Diff(once, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
-		t.Errorf("with the runtime (-want +got):\n%s", diff)
-	}
-	before := overrides(t, sys, o)
-	// What is left behind must not be taken for what is there.
-	sys.Fault("edp", outage)
-	suspension := sys.Update(o, active(false))
-	sys.PollEnd(o, suspension, osb.StateSucceeded, limit)
-	if left := sys.AwaitEnd(suspension, "succeeded", limit).NotCompleted; !cmp.Equal(left, []string{"EDP_Deregistration"}) {
-		t.Errorf("not completed: %v", left)
-	}
-	sys.Fault("edp", healthy)
-	sys.PollEnd(o, sys.Update(o, active(true)), osb.StateSucceeded, limit)
-	if diff := cmp.Diff(once, counts(sys.Holds(), there, kyma1Kinds, kyma2Kinds)); diff != "" {
-		t.Errorf("with the runtime that came back (-want +got):\n%s", diff)
-	}
-	after := overrides(t, sys, o)
-	for component, keys := range before {
-		for key := range keys {
-			if after[component][key] == "" {
-				t.Errorf("component %s has lost %s", component, key)
-			}
-		}
-	}
-	want := trialFootprint()
-	for _, kind := range append(kyma2Kinds, "avs/evaluation") {
-		delete(want, kind) // trials are not watched
-	}
-	checkFootprint(t, sys, o, want)
-}
-
-func TestKyma1_Runtime_IsNotReconciled(t *testing.T) {
-	t.Parallel()
-	sys := harness.Start(t, harness.Options{Overlays: []string{kyma1}})
-	o := harness.Azure()
-	there := sys.Holds()
-	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
-	o.ClientSecret = "another"
-	sys.PollEnd(o, sys.Update(o, osbclient.Change{
-		Context: o.Body().Context, Parameters: map[string]any{"machineType": "Standard_D8_v3"},
-	}), osb.StateSucceeded, limit)
-	if got := clusterOf(t, sys, o).GardenerConfig.MachineType; got != "Standard_D8_v3" {
-		t.Errorf("the cluster has %s", got)
-	}
-	id := upgrade(t, sys, "kyma", "--version", nextKyma)
-	awaitOrchestration(t, sys, id, "succeeded", map[string]int{"succeeded": 1})
-	if diff := cmp.Diff(map[string]int{}, counts(sys.Holds(), there, kyma2Kinds)); diff != "" {
-		t.Errorf("of Kyma 2 (-want +got):\n%s", diff)
-	}
-	checkActive(t, sys, []*harness.Order{o})
 }

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -119,51 +117,4 @@ func TestWaitBudget_Restart_IsNotGrantedAgain(t *testing.T) {
 		t.Errorf("a look after %s is followed by another: the budget of %s has started anew: %v", spent, budget, op.History)
 	}
 	sys.PollEnd(o, id, osb.StateFailed, limit)
-}
-
-func TestOutage_EndsWithinBudget_OnlyDelays(t *testing.T) {
-	t.Parallel()
-	sys := harness.Start(t, harness.Options{})
-	sys.Fault("edp", outage)
-	o := harness.Azure()
-	id := sys.Provision(o)
-	sys.Await(id, limit, "a retry of EDP_Registration", func(op *harness.Operation) bool {
-		return op.At(t, "EDP_Registration").Attempts >= 2
-	})
-	sys.Fault("edp", healthy)
-	sys.PollEnd(o, id, osb.StateSucceeded, limit)
-	if diff := cmp.Diff([]harness.Footprint{harness.Complete()}, sys.Footprints([]*harness.Order{o})); diff != "" {
-		t.Errorf("after the outage (-want +got):\n%s", diff)
-	}
-}
-
-func TestOutage_Deprovisioning_SkipsSystem(t *testing.T) {
-	t.Parallel()
-	const step = "De-provision_AVS_Evaluations"
-	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-budgets"}})
-	orders := []*harness.Order{harness.Azure()}
-	o := orders[0]
-	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
-	sys.Fault("avs", outage)
-
-	id := sys.Deprovision(o)
-	sys.PollEnd(o, id, osb.StateSucceeded, limit)
-	op := sys.AwaitEnd(id, "succeeded", limit)
-	// The instance itself is kept until the rest is done.
-	if diff := cmp.Diff([]string{step, "Remove_Instance"}, op.NotCompleted); diff != "" {
-		t.Errorf("not completed (-want +got):\n%s", diff)
-	}
-	if passed := op.At(t, step); passed.State != "not completed" || passed.Attempts < 2 || passed.Error == nil {
-		t.Errorf("the step is %+v, want it not completed after retries, with its error", passed)
-	}
-	if diff := cmp.Diff(harness.Footprint{"avs/evaluation": 2}, sys.Footprints(orders)[0].WithoutAccount()); diff != "" {
-		t.Errorf("left after the deprovisioning (-want +got):\n%s", diff)
-	}
-	// The instance is deleted for the platform; a clean-up job completes the rest.
-	if _, err := sys.Platform().Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID); harness.StatusOf(err) != harness.Gone {
-		t.Errorf("a second deprovisioning is answered %v, want 410", err)
-	}
-	if n := sys.OperationCount(); n != 2 {
-		t.Errorf("%d operations, want 2", n)
-	}
 }

@@ -20,7 +20,7 @@ import (
 // clients is how many ask at the same time in these tests.
 const clients = 50
 
-// Answers, as crowd tells them.
+// The answers that crowd returns.
 const (
 	accepted = "202"
 	busy     = "422 ConcurrencyError"
@@ -244,7 +244,7 @@ func TestParallel_SuspendAndResume_AreConsistent(t *testing.T) {
 			t.Errorf("answered %s: %v", answer, answers)
 		}
 	}
-	// Each of those that were told: the orchestrator takes them from the bus one after the other.
+	// The orchestrator reads the requests from the bus one after the other.
 	for _, id := range operations {
 		sys.Await(id, limit, "the end of operation "+id, (*harness.Operation).Final)
 	}

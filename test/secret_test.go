@@ -90,7 +90,7 @@ func kubeconfig(t *testing.T, token harness.Canary) string {
 	return base64.StdEncoding.EncodeToString(raw)
 }
 
-// told are the secrets that the simulated systems have made for a runtime, by what the Provisioner was given to bring them into it.
+// told returns the secrets that the simulated systems have created for a runtime, by the overrides of the order at the Provisioner.
 func told(t *testing.T, sys *harness.System) map[string]string {
 	t.Helper()
 	journal, err := os.ReadFile(filepath.Join(sys.DataDir, "landscape", "provisioner.jsonl"))
@@ -133,7 +133,7 @@ func scalar(t *testing.T, encoded string) string {
 	return body[from : from+40]
 }
 
-// findable tells whether a secret is found in the landscape.
+// findable reports whether a secret is found in the landscape.
 func findable(t *testing.T, sys *harness.System, name, text string) bool {
 	t.Helper()
 	canaries := harness.Canaries{}
@@ -174,7 +174,7 @@ func TestSecrets_FromOtherSystems_AreEncryptedAtRest(t *testing.T) {
 	binding, err := sys.Platform().Bind(t.Context(), o.InstanceID, "one", osbclient.Bind{ServiceID: harness.ServiceID, PlanID: o.PlanID})
 	require.NoError(t, err)
 	_, token := userOf(t, binding)
-	// What stands before says whose it is.
+	// The text before it names its owner.
 	canaries.Add("token of a binding", token[strings.LastIndex(token, ".")+1:])
 
 	// An update with new credentials is killed on its way.

@@ -138,35 +138,6 @@ func checkStatusOfPlatform(t *testing.T, sys *harness.System, o *harness.Order) 
 	return i.DashboardURL
 }
 
-func TestUnsuspension_Leftovers_AreNotDuplicated(t *testing.T) {
-	t.Parallel()
-	const step = "De-provision_AVS_Evaluations"
-	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-budgets"}})
-	o := harness.Trial()
-	sys.PollEnd(o, sys.Provision(o), osb.StateSucceeded, limit)
-	sys.Fault("avs", outage)
-	suspension := sys.Update(o, active(false))
-	sys.PollEnd(o, suspension, osb.StateSucceeded, limit)
-	if diff := cmp.Diff([]string{step}, sys.AwaitEnd(suspension, "succeeded", limit).NotCompleted); diff != "" {
-		t.Errorf("not completed (-want +got):\n%s", diff)
-	}
-	checkFootprint(t, sys, o, harness.Footprint{"avs/evaluation": 1})
-	checkStatus(t, sys, o, "suspended", "suspended")
-
-	sys.Fault("avs", healthy)
-	sys.PollEnd(o, sys.Update(o, active(true)), osb.StateSucceeded, limit)
-	checkFootprint(t, sys, o, trialFootprint())
-	shootOf(t, sys, o)
-	checkStatus(t, sys, o, "", "succeeded")
-	// And it can be taken away without leaving anything.
-	end := sys.Deprovision(o)
-	sys.PollEnd(o, end, osb.StateSucceeded, limit)
-	if left := sys.AwaitEnd(end, "succeeded", limit).NotCompleted; len(left) > 0 {
-		t.Errorf("not completed: %v", left)
-	}
-	checkFootprint(t, sys, o, harness.Footprint{})
-}
-
 // expire asks for the expiry of an instance, and returns the status of the answer.
 func expire(t *testing.T, sys *harness.System, o *harness.Order) (int, string) {
 	t.Helper()

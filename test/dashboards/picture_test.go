@@ -59,7 +59,7 @@ func TestPicture_Dashboards_AreDrawn(t *testing.T) {
 	}
 }
 
-// load is two minutes of an ordinary day with an outage, and of what stands still at its end.
+// load runs operations for two minutes, with an outage and operations that are stuck at the end.
 func load(t *testing.T, sys *harness.System) {
 	t.Helper()
 	var orders []*harness.Order

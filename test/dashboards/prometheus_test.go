@@ -161,7 +161,7 @@ func (s *server) variables(more map[string]string) map[string]string {
 	return all
 }
 
-// shows tells whether a panel has data, with one of the sets of variables: for each of its expressions some number.
+// shows reports whether a panel has data, with one of the sets of variables: for each of its expressions some number.
 func (s *server) shows(p panel, choices []map[string]string) (missing []string) {
 	for _, q := range p.Targets {
 		found := false

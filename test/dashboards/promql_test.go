@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// check says what is wrong with an expression: it must parse, ask for nothing that is not in the catalog, and treat counters as
-// counters, buckets as buckets, and what every replica knows as one value.
+// check reports the errors of an expression. It must parse, use metrics and labels of the catalog, take rates of counters and quantiles of
+// buckets, and not add up values that are equal on all replicas.
 func (c catalog) check(expr string) (problems []string) {
 	parsed, err := parser.ParseExpr(substitute(expr, nil))
 	if err != nil {
@@ -75,7 +75,7 @@ func (c catalog) check(expr string) (problems []string) {
 	return problems
 }
 
-// within tells whether one of the functions is called around a node.
+// within reports whether one of the functions is called around a node.
 func within(path []parser.Node, functions ...string) bool {
 	return slices.ContainsFunc(path, func(n parser.Node) bool {
 		call, ok := n.(*parser.Call)
@@ -83,7 +83,7 @@ func within(path []parser.Node, functions ...string) bool {
 	})
 }
 
-// addedUp tells whether the innermost aggregation around a node adds up.
+// addedUp reports whether the innermost aggregation around a node adds up.
 func addedUp(path []parser.Node) bool {
 	for _, n := range slices.Backward(path) {
 		if a, ok := n.(*parser.AggregateExpr); ok {

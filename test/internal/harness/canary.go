@@ -90,7 +90,7 @@ func (c Canaries) AddWhole(name, secret string) {
 	}
 }
 
-// encodings are the base64 texts, three of each alphabet, that a text can be in the middle of: what stands before decides how three
+// encodings are the base64 texts, three of each alphabet, that a text can be in the middle of: the text before it determines how three
 // bytes become four letters. The letters at both ends are left out, for they depend on what is beside.
 func encodings(text string) []string {
 	var all []string

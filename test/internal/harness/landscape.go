@@ -16,7 +16,7 @@ type Object struct {
 	Raw              string // JSON
 }
 
-// Has tells whether a text occurs in the object.
+// Has reports whether a text occurs in the object.
 func (o Object) Has(text string) bool { return strings.Contains(o.Raw, text) }
 
 // Into decodes the object.
@@ -103,7 +103,7 @@ func (s *System) Fail(system, instanceID string) {
 	}
 }
 
-// RealCluster lets the runtime of an order be a real cluster: the Provisioner hands out its kubeconfig. It must be told before the
+// RealCluster lets the runtime of an order be a real cluster: the Provisioner hands out its kubeconfig. Call it before the
 // order is placed.
 func (s *System) RealCluster(o *Order, kubeconfig []byte) {
 	s.t.Helper()

@@ -81,7 +81,7 @@ func (p *Process) Output() string {
 // PID is the id of the process.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Ended tells whether the process has ended.
+// Ended reports whether the process has ended.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.ended:
