@@ -68,28 +68,6 @@ func TestOperationsDo_HoldAndResume_UseHolds(t *testing.T) {
 	}
 }
 
-func TestOperationsDo_WrongUsage_IsRefused(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--yes"}, "keb: --reason, --rate, --from, --yes and --detach are only allowed with --do\n"},
-		{[]string{"--do", "redo", "--state", "failed"}, "keb: --do \"redo\" is not an action; allowed: retry, cancel, skip, hold, resume\n"},
-		{[]string{"--do", "retry", "--reason", "r"}, "keb: --do needs a filter, for example --state failed\n"},
-		{[]string{"--do", "retry", "--state", "failed"}, "keb: --do needs --reason\n"},
-		{[]string{"--do", "skip", "--state", "failed", "--reason", "r"}, "keb: --do skip needs --step with the name of the step\n"},
-		{[]string{"--do", "cancel", "--plan", "azure", "--reason", "r", "--from", "x"}, "keb: --from is only allowed with --do retry\n"},
-		{[]string{"--do", "hold", "--plan", "azure", "--reason", "r", "--rate", "1"}, "keb: --rate and --detach are not allowed with --do hold\n"},
-		{
-			[]string{"--do", "retry", "--plan", "azure", "--reason", "r", "--rate", "many"},
-			"keb: --rate \"many\": must be a number of operations per second, for example 20/s\n",
-		},
-	} {
-		expect(t, run(t, "", append([]string{"operations"}, tt.args...)...), 2, "", tt.want)
-	}
-}
-
 func TestBatch_ListShowChange(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{

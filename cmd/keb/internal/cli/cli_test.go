@@ -86,36 +86,6 @@ func expect(t *testing.T, got result, code int, out, errs string) {
 // unreachable is an address without a listener. A free port might be taken by another test.
 const unreachable = "127.0.0.1:1"
 
-func TestUsageErrors_Commands_OneLineAndExitTwo(t *testing.T) {
-	t.Parallel()
-	for name, tc := range map[string]struct {
-		args []string
-		want string
-	}{
-		"unknown command":    {[]string{"provison"}, `unknown command "provison" for "keb"`},
-		"unknown flag":       {[]string{"operations", "--sate", "failed"}, "unknown flag: --sate"},
-		"unknown format":     {[]string{"operations", "-o", "yaml"}, `--output "yaml" is not a format; allowed: text, json`},
-		"unknown state":      {[]string{"operations", "--state", "running"}, `--state "running" is not a state; allowed: pending, in progress, succeeded, incomplete, failed, cancelled`},
-		"unknown type":       {[]string{"operations", "--type", "delete"}, `--type "delete" is not an operation type; allowed: provision, deprovision, update, upgradeKyma, upgradeCluster`},
-		"page below 1":       {[]string{"operations", "--page", "0"}, "--page must be at least 1, not 0"},
-		"page size below 1":  {[]string{"operations", "--page-size", "0"}, "--page-size must be at least 1"},
-		"no id":              {[]string{"watch"}, "watch needs the id of an operation; see keb watch --help"},
-		"too many arguments": {[]string{"operation", "a", "skip", "b"}, `operation: unexpected argument "b"; see keb operation --help`},
-		"too many arguments for a nested command": {[]string{"process", "check", "a"}, `check: unexpected argument "a"; see keb process check --help`},
-		"no file":      {[]string{"provision"}, "provision needs -f FILE; see examples/requests"},
-		"too often":    {[]string{"watch", "a", "--every", "1ms"}, "--every must be at least 50ms"},
-		"bad duration": {[]string{"watch", "a", "--every", "soon"}, `invalid argument "soon" for "--every" flag: time: invalid duration "soon"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got := run(t, "", tc.args...)
-			if got.code != 2 || !strings.HasPrefix(got.err, "keb: "+tc.want) || strings.Count(got.err, "\n") != 1 {
-				t.Errorf("code %d, error %q; want 2 and one line %q", got.code, got.err, tc.want)
-			}
-		})
-	}
-}
-
 func TestCommands_ServerUnreachable_Fail(t *testing.T) {
 	t.Parallel()
 	const addr = unreachable

@@ -21,9 +21,3 @@ func TestFactsReplay_ManyFacts_AsksUntilThereAreNoMore(t *testing.T) {
 		t.Errorf("requests differ (-want +got):\n%s", diff)
 	}
 }
-
-func TestFactsReplay_WrongTime_IsRefused(t *testing.T) {
-	t.Parallel()
-	expect(t, run(t, "", "facts", "replay", "--since", "yesterday"), 2, "",
-		"keb: --since \"yesterday\": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h\n")
-}

@@ -31,20 +31,3 @@ func TestHold_CreateListRelease(t *testing.T) {
 		t.Errorf("request differs (-want +got):\n%s", diff)
 	}
 }
-
-func TestHoldCreate_WrongUsage_IsRefused(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"--reason", "x"}, "keb: hold create needs a scope, for example --worker; see keb hold create --help\n"},
-		{[]string{"--plan", "azure"}, "keb: hold create needs --reason\n"},
-		{
-			[]string{"--plan", "azure", "--reason", "x", "--until", "later"},
-			"keb: --until \"later\": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h\n",
-		},
-	} {
-		expect(t, run(t, "", append([]string{"hold", "create"}, tt.args...)...), 2, "", tt.want)
-	}
-}

@@ -53,51 +53,6 @@ func TestUpgrade_Flags_BuildOrder(t *testing.T) {
 	}
 }
 
-func TestOrchestrations_UsageErrors_OneLineAndExitTwo(t *testing.T) {
-	t.Parallel()
-	for args, want := range map[string]string{
-		"upgrade kyma":                                       "upgrade kyma needs -t TARGET, for example -t all",
-		"upgrade kyma all":                                   `kyma: unexpected argument "all"`,
-		"upgrade kyma -t plans=azure":                        `--target "plans=azure": unknown condition "plans=azure"; allowed: all, account=`,
-		"upgrade kyma -t azure":                              `--target "azure": unknown condition "azure"`,
-		"upgrade kyma -t plan=":                              `--target "plan=": plan has no value`,
-		"upgrade kyma -t plan=a,plan=b":                      `--target "plan=a,plan=b": plan is duplicated`,
-		"upgrade kyma -t account=(":                          `--target "account=(": account is not a valid regular expression`,
-		"upgrade kyma -t all -e all":                         "--target-exclude: the condition all is only allowed in --target",
-		"upgrade kyma -t all --parallel-workers":             "flag needs an argument: --parallel-workers",
-		"upgrade kyma -t all --parallel-workers 0":           "--parallel-workers 0 must be at least 1",
-		"upgrade kyma -t all --kubernetes-version 1.31.4":    "unknown flag: --kubernetes-version",
-		"upgrade cluster -t all --version 2.20.1":            "unknown flag: --version",
-		"orchestrations -s sleeping":                         `--state "sleeping" is not a state; allowed: pending, in progress, retrying, paused, canceling`,
-		"orchestrations o-1 operations -s canceling":         `--state "canceling" is not a state; allowed: pending, in progress, retrying, succeeded`,
-		"orchestrations o-1 -s failed":                       "--state is not allowed with orchestrations show",
-		"orchestrations o-1 stop":                            `orchestrations: unknown action "stop"; allowed: operations, pause, resume, approve, cancel, retry`,
-		"orchestrations o-1 pause --now":                     "--now is only allowed with retry",
-		"upgrade kyma -t all --canary -1":                    "--canary -1 must be at least 1",
-		"upgrade kyma -t all --canary 1 --canary-then hope":  `--canary-then "hope": allowed: approval, success`,
-		"upgrade kyma -t all --canary-then success":          "--canary-then needs --canary with the number of runtimes",
-		"upgrade kyma -t all --max-failures 5.5":             `--max-failures "5.5": must be a number from 0 to 1000000, or a percentage`,
-		"upgrade kyma -t kyma=2,kyma=3":                      `--target "kyma=2,kyma=3": kyma is duplicated`,
-		"orchestrations o-1 list":                            `orchestrations: unknown action "list"`,
-		"orchestrations o-1 retry now":                       `orchestrations: unexpected argument "now"`,
-		"orchestrations o-1 cancel --now":                    "--now is only allowed with retry",
-		"orchestrations o-1 cancel --operation x":            "--operation is only allowed with operations and retry",
-		"orchestrations o-1 ops --operation x --operation y": "--operation is only allowed once",
-		"orchestrations --page 0":                            "--page must be at least 1, not 0",
-		"orchestrations --page-size 0":                       "--page-size must be at least 1",
-	} {
-		t.Run(args, func(t *testing.T) {
-			t.Parallel()
-			got := run(t, "", strings.Fields(args)...)
-			if got.code != 2 || !strings.HasPrefix(got.err, "keb: "+want) || strings.Count(got.err, "\n") != 1 {
-				t.Errorf("code %d, error %q; want 2 and one line %q", got.code, got.err, want)
-			}
-		})
-	}
-	got := run(t, "", "upgrade", "kyma", "-t", " ")
-	expect(t, got, 2, "", "keb: --target \" \": has no condition\n")
-}
-
 func TestUpgrade_APIRejects_PrintsError(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"POST /upgrade/kyma": {`400 {"error":"strategy.schedule: \"soon\": must be"}`}})

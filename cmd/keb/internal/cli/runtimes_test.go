@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/cli"
 	"github.com/kyma-project/keb/libs/testkit"
@@ -313,48 +312,6 @@ func TestWorkers_List_IsATable(t *testing.T) {
 	want := "WORKER ALIVE REPLICAS VERSION PENDING STEPS/MIN RETRIED/MIN FAILED/MIN WAITING MISSING STEPS\navs no 0 7 0 0 0 9 A, B\nedp yes 2 1.0 (2), 1.1 (1) 0 12 6 0 0"
 	if diff := cmp.Diff(want, cells(got.out)); diff != "" || got.code != 0 {
 		t.Errorf("%+v (-want +got):\n%s", got, diff)
-	}
-}
-
-func TestUsageErrors_RuntimeCommands_ExitTwo(t *testing.T) {
-	t.Parallel()
-	empty := filepath.Join(t.TempDir(), "empty")
-	require.NoError(t, os.WriteFile(empty, nil, 0o600))
-	for name, c := range map[string]struct {
-		args []string
-		want string
-	}{
-		"since":           {[]string{"operations", "--since", "yesterday"}, `--since "yesterday": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h`},
-		"waiting":         {[]string{"operations", "--waiting", "failing,godot"}, `--waiting "godot" is not a waiting reason; allowed: executing, slow, polling, event, failing, no_answer, no_worker, held, limited, instance_busy, admission`},
-		"one of states":   {[]string{"operations", "--state", "failed,fine"}, `--state "fine" is not a state`},
-		"state":           {[]string{"runtimes", "-S", "fine"}, `--state "fine" is not a runtime state; allowed: succeeded, provisioning,`},
-		"events":          {[]string{"runtimes", "--events=some"}, `--events "some" is not allowed; allowed: all, info, error, none`},
-		"config in text":  {[]string{"runtimes", "--kyma-config"}, `--kyma-config and --cluster-config need -o json or -o custom`},
-		"columns":         {[]string{"runtimes", "-o", "custom=x"}, `--output custom: column "x": must be HEADER:JSONPATH`},
-		"no list":         {[]string{"operation", "x", "-o", "custom=A:b"}, `--output custom is only allowed for lists; keb operation supports text and json`},
-		"no list here":    {[]string{"orchestrations", "x", "-o", "custom=A:b"}, `--output custom is only allowed for lists, not with orchestrations show`},
-		"watch of a list": {[]string{"orchestrations", "-w"}, `--watch needs the id of an orchestration`},
-		"action":          {[]string{"operation", "x", "kill"}, `operation: unknown action "kill"; allowed: cancel, retry, skip`},
-		"skip what":       {[]string{"operation", "x", "skip"}, `skip needs --step with the name of the current step; keb operation x shows it`},
-		"retry a step":    {[]string{"operation", "x", "retry", "--step", "A"}, `--step is only allowed with skip`},
-		"cancel from":     {[]string{"operation", "x", "cancel", "--from", "s"}, `--from and --preview are only allowed with retry`},
-		"preview alone":   {[]string{"operation", "x", "--preview"}, `--from and --preview are only allowed with retry`},
-		"which runtime":   {[]string{"kubeconfig", "-g", "ga"}, `no runtime selected: give its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot`},
-		"both":            {[]string{"deprovision", "i", "-c", "c-1"}, `give either the instance or flags that select the runtime, not both`},
-		"cluster version": {[]string{"taskrun", "-t", "kubernetes=1.33", "true"}, `kubernetes= is only allowed with upgrade: the list of runtimes does not have the version of Kubernetes`},
-		"no target":       {[]string{"taskrun", "true"}, `taskrun needs -t TARGET, for example -t all`},
-		"bad target":      {[]string{"taskrun", "-t", "color=red", "true"}, `--target "color=red": unknown condition "color=red"`},
-		"no command":      {[]string{"taskrun", "-t", "all"}, `taskrun needs a command`},
-		"no token file":   {[]string{"runtimes", "--token-file", "/nowhere/token"}, `--token-file, KEB_TOKEN_FILE: open /nowhere/token: no such file`},
-		"empty token":     {[]string{"runtimes", "--token-file", empty}, `is empty`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			got := run(t, "", c.args...)
-			if got.code != 2 || strings.Count(got.err, "\n") != 1 || !strings.Contains(got.err, c.want) {
-				t.Errorf("code %d, error %q; want 2 and %q", got.code, got.err, c.want)
-			}
-		})
 	}
 }
 
