@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// reach is what a runtime answers to the user of a kubeconfig who lists its secrets.
+// reach returns the status with which a runtime answers the user of a kubeconfig who lists secrets.
 func reach(t *testing.T, sys *harness.System, server, token string) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+"/api/v1/secrets", http.NoBody)
@@ -38,7 +38,7 @@ func errorFree(t *testing.T, response *http.Response) int {
 	return response.StatusCode
 }
 
-// userConfig is as much of a kubeconfig as the tests look at.
+// userConfig is the tested part of a kubeconfig.
 type userConfig struct {
 	Clusters []struct {
 		Cluster struct{ Server string }
@@ -60,7 +60,7 @@ func readKubeconfig(t *testing.T, raw []byte) userConfig {
 	return k
 }
 
-// userOf is the server and the token in the kubeconfig of a binding.
+// userOf returns the server and the token in the kubeconfig of a binding.
 func userOf(t *testing.T, b *osbclient.Binding) (server, token string) {
 	t.Helper()
 	var credentials struct{ Kubeconfig string }
@@ -69,8 +69,8 @@ func userOf(t *testing.T, b *osbclient.Binding) (server, token string) {
 	return k.Clusters[0].Cluster.Server, k.Users[0].User.Token
 }
 
-// access is how many objects that give bindings access to the runtimes there are. The Runtime Provisioner makes a ClusterRoleBinding for
-// each administrator, and two for the groups of operators.
+// access counts the objects in runtimes that give bindings access. The Runtime Provisioner creates a ClusterRoleBinding for each
+// administrator, and two for the groups of operators.
 func access(sys *harness.System) int {
 	held := sys.Holds()
 	const operators = 3
@@ -105,7 +105,7 @@ func TestBinding_Lifecycle_GrantsAndRevokesAccess(t *testing.T) {
 		t.Errorf("after the unbinding the runtime answers %d, with %d objects", got, access(sys))
 	}
 
-	// A binding outlives a crash, and is revoked as soon as its runtime is to go.
+	// A binding survives a crash, and is revoked when a deprovisioning starts.
 	second := bind("second")
 	sys.Kill()
 	sys.Start()

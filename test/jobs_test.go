@@ -11,13 +11,13 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// report is what a job prints.
+// report is the output of a job.
 type report struct {
 	Found, Started, Completed, Skipped int
 	Failed                             []struct{ Instance, Reason string }
 }
 
-// job runs a job and wants it to end well.
+// job runs a job that must succeed.
 func job(t *testing.T, sys *harness.System, args ...string) report {
 	t.Helper()
 	process := sys.Run(append([]string{"job", "-o", "json"}, args...)...)
@@ -62,7 +62,7 @@ func TestJobs_Retrigger_RemovesLeftovers(t *testing.T) {
 	if len(second.NotCompleted) > 0 || second.State != "succeeded" {
 		t.Errorf("the new deprovisioning is %s, not completed %v", second.State, second.NotCompleted)
 	}
-	// What succeeded before is not run again.
+	// Succeeded steps do not run again.
 	ran := map[string]bool{}
 	for _, entry := range second.History {
 		if entry.Outcome == "succeeded" && entry.Step != "" {
@@ -77,7 +77,7 @@ func TestJobs_Retrigger_RemovesLeftovers(t *testing.T) {
 	}
 }
 
-// checkNothingLeft wants every object of an order gone. Its account at the hyperscaler may be clean and free again by now.
+// checkNothingLeft checks that all objects of an order are removed. Its account at the hyperscaler may be free again.
 func checkNothingLeft(t *testing.T, sys *harness.System, o *harness.Order) {
 	t.Helper()
 	if left := sys.Footprints([]*harness.Order{o})[0].WithoutAccount(); len(left) > 0 {
@@ -85,7 +85,7 @@ func checkNothingLeft(t *testing.T, sys *harness.System, o *harness.Order) {
 	}
 }
 
-// newestOf is the operation of an instance that is neither its provisioning nor the one that is named.
+// newestOf returns the deprovisioning of an instance that is not the named one.
 func newestOf(t *testing.T, sys *harness.System, o *harness.Order, other string) *harness.Operation {
 	t.Helper()
 	list := harness.Get[struct {

@@ -47,7 +47,7 @@ func TestRuntime_ProvisionDeprovision_LeavesNothing(t *testing.T) {
 	}
 }
 
-// checkEvaluations wants an internal evaluation and an external one, by default without tags.
+// checkEvaluations checks that there is an internal and an external evaluation, without tags by default.
 func checkEvaluations(t *testing.T, sys *harness.System, o *harness.Order) {
 	t.Helper()
 	checks := map[string]int{}
@@ -66,7 +66,7 @@ func checkEvaluations(t *testing.T, sys *harness.System, o *harness.Order) {
 	}
 }
 
-// checkCluster wants the cluster as it was ordered, and its Secret with all credentials.
+// checkCluster compares the cluster with the order, and checks its Secret.
 func checkCluster(t *testing.T, sys *harness.System, o *harness.Order) {
 	t.Helper()
 	type oidc struct{ ClientID, IssuerURL, GroupsClaim, UsernameClaim, UsernamePrefix string }

@@ -1,4 +1,4 @@
-// Package test holds the end to end tests of KEB: the built keb, run as a user would.
+// Package test contains the end to end tests of KEB with the built keb.
 package test
 
 import (
@@ -15,16 +15,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(harness.Tests{M: m}) }
 
-// limit is how long anything may take before a test gives up. It is generous: a busy machine must not fail a test.
+// limit is the time limit for one condition. It is generous for busy machines.
 const limit = 90 * time.Second
 
-// operations is how many operations are in flight in the tests that kill: 24, or KEB_E2E_OPERATIONS.
+// operations returns the number of operations in flight in the tests that kill: 24, or KEB_E2E_OPERATIONS.
 func operations(t *testing.T) int {
 	t.Helper()
 	return fromEnv(t, "KEB_E2E_OPERATIONS", 24)
 }
 
-// random is seeded by the clock, or by KEB_E2E_SEED to repeat a run as far as processes can be made to repeat one.
+// random is seeded by the clock, or by KEB_E2E_SEED to repeat a run as far as possible.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := fromEnv(t, "KEB_E2E_SEED", int(time.Now().UnixNano()%1_000_000))

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// The budgets that testdata/short-budgets gives to the steps.
+// The budget of testdata/short-budgets.
 const (
 	edpBudget = 8 * time.Second
 	outage    = `{"outage": true}`
@@ -29,7 +29,7 @@ func TestOutage_BudgetSpentAcrossRestart_Fails(t *testing.T) {
 	sys.Await(id, limit, "the operation", func(*harness.Operation) bool { return true })
 	watch := sys.Run("watch", id)
 
-	// A part of the budget is spent before the kill, and a good part is left on a busy machine.
+	// The kill comes after a quarter of the budget.
 	op := sys.Await(id, limit, "retries of "+step, func(op *harness.Operation) bool {
 		s := op.At(t, step)
 		return s.Attempts >= 3 && s.Error != nil && time.Since(*s.FirstTriedAt) > edpBudget/4
@@ -42,7 +42,6 @@ func TestOutage_BudgetSpentAcrossRestart_Fails(t *testing.T) {
 
 	op = sys.AwaitEnd(id, "failed", limit)
 	end := op.At(t, step)
-	// The API shows when the command was sent or when the worker began, which is a moment later.
 	if !end.FirstTriedAt.Before(killed) || end.Attempts <= tried.Attempts {
 		t.Errorf("after the restart the step was first tried at %s, %d times; before at %s, %d times",
 			end.FirstTriedAt, end.Attempts, tried.FirstTriedAt, tried.Attempts)
@@ -55,7 +54,7 @@ func TestOutage_BudgetSpentAcrossRestart_Fails(t *testing.T) {
 	if !slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool { return e.Step == step && e.StartedAt.After(restarted) }) {
 		t.Fatalf("the step was not tried after the restart: %v", op.History)
 	}
-	// However long the restart took: the first try that begins when the budget is spent is the last.
+	// The first try that begins after the budget is spent is the last, even if the restart took long.
 	spent := harness.FirstStart(op.History[first]).Add(edpBudget)
 	if slices.ContainsFunc(op.History, func(e operator.HistoryLine) bool {
 		return e.Step == step && e.Outcome == "retry" && e.StartedAt.After(spent)
@@ -86,7 +85,7 @@ func TestOutage_BudgetSpentAcrossRestart_Fails(t *testing.T) {
 	}
 }
 
-// Waiting for a runtime makes no errors, and has a budget of its own.
+// Waiting for a runtime has its own budget.
 func TestWaitBudget_Restart_IsNotGrantedAgain(t *testing.T) {
 	t.Parallel()
 	const step, budget = "Check_Runtime", 8 * time.Second

@@ -121,7 +121,7 @@ func TestParallel_Updates_GetOneOperation(t *testing.T) {
 		t.Errorf("%q is shown, the cluster is %+v", first, clusterOf(t, sys, o))
 	}
 
-	// All the same: all get it.
+	// Equal requests get the same operation.
 	sys.Fault("provisioner", hanging)
 	other := types[0]
 	if first == other {
@@ -136,7 +136,7 @@ func TestParallel_Updates_GetOneOperation(t *testing.T) {
 		t.Errorf("the cluster has %s, want %s", got, other)
 	}
 
-	// And who asks when it is done gets nothing to wait for.
+	// After its end the same request starts no operation.
 	wantAnswers(t, sys, 3, map[string]int{"200": clients}, func(int) (*osbclient.Answer, error) {
 		return platform.Update(t.Context(), o.InstanceID, machines(other))
 	})
@@ -160,7 +160,7 @@ func TestParallel_RequestsDuringProvisioning_AreConsistent(t *testing.T) {
 	sys := harness.Start(t, harness.Options{Race: true})
 	o := harness.Azure()
 	platform := sys.Platform()
-	// There is a cluster already, which must not stay.
+	// The cluster already exists, and must be removed.
 	sys.Fault("reconciler", hanging)
 	provision := wantAnswers(t, sys, 0, map[string]int{accepted: clients}, func(int) (*osbclient.Answer, error) {
 		return platform.Provision(t.Context(), o.InstanceID, o.Body())
@@ -172,7 +172,7 @@ func TestParallel_RequestsDuringProvisioning_AreConsistent(t *testing.T) {
 		return platform.Update(t.Context(), o.InstanceID, machines("Standard_D8_v3"))
 	})
 
-	// A deprovisioning does not wait.
+	// A deprovisioning is accepted at once.
 	deprovision := wantAnswers(t, sys, 1, map[string]int{accepted: clients}, func(int) (*osbclient.Answer, error) {
 		return platform.Deprovision(t.Context(), o.InstanceID, harness.ServiceID, o.PlanID)
 	})
@@ -204,7 +204,7 @@ func TestParallel_RequestsDuringProvisioning_AreConsistent(t *testing.T) {
 	})
 	sys.PollEnd(o, again, osb.StateSucceeded, limit)
 	if footprint := sys.Footprints([]*harness.Order{o})[0]; !cmp.Equal(footprint, harness.Complete()) {
-		// The account that was given back may still be there beside the new one.
+		// The released account may still exist beside the new one.
 		footprint["gardener/SecretBinding"] = 1
 		if diff := cmp.Diff(harness.Complete(), footprint); diff != "" {
 			t.Errorf("in the landscape (-want +got):\n%s", diff)
@@ -237,7 +237,7 @@ func TestParallel_SuspendAndResume_AreConsistent(t *testing.T) {
 	checkFootprint(t, sys, o, trialFootprint())
 	checkStatus(t, sys, o, "", "succeeded")
 
-	// When they do not agree, the last word counts.
+	// Of contradicting requests the last one applies.
 	answers, operations := crowd(t, ask(func(client int) bool { return client%2 == 0 }))
 	for answer := range answers {
 		if answer != accepted && answer != "200" {
@@ -266,7 +266,7 @@ func TestParallel_SuspendAndResume_AreConsistent(t *testing.T) {
 	checkFootprint(t, sys, o, harness.Footprint{})
 }
 
-// checkOrder wants operations of an instance, newest first, to have run one after the other in the order in which they came.
+// checkOrder checks that the operations of an instance, newest first, ran one after the other in the order of their requests.
 func checkOrder(t *testing.T, operations []harness.Operation) {
 	t.Helper()
 	var later *harness.Operation

@@ -22,16 +22,15 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// planned is how many instances there are besides those of the test, and bigTable from how many rows on a table is too big to be read
-// as a whole.
+// planned is the number of additional instances, and bigTable the number of rows from which sequential scans are forbidden.
 const (
 	planned  = 5000
 	bigTable = 1000
-	// countsEnded is in the one statement that may: it counts what has ended for the overview, up to a limit, once for all who ask.
+	// countsEnded is a part of the one allowed statement, which counts ended operations for the overview.
 	countsEnded = "LIMIT 200001"
 )
 
-// What a table can hold that has grown for years: three operations for each instance that there is or was.
+// The rows of tables after years, with three operations for each instance.
 var plannedRows = []string{
 	`INSERT INTO broker.instances (id, service_id, plan_id, plan_name, context, runtime, parameters, effective_parameters, dashboard_url,
 		request_hash, operation_id, created_at)
@@ -64,7 +63,7 @@ type plan struct {
 	Plans    []plan `json:"Plans"`
 }
 
-// whole are the tables that a plan reads as a whole.
+// whole returns the tables that a plan scans sequentially.
 func (p *plan) whole() []string {
 	var tables []string
 	if p.Type == "Seq Scan" {
@@ -82,12 +81,12 @@ type statement struct {
 	Plan plan   `json:"Plan"`
 }
 
-// executed are the statements in the log of a server with auto_explain, from an offset on.
+// executed returns the statements in the log of a server with auto_explain, from an offset.
 func executed(t *testing.T, file string, from int) []statement {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	// The server goes on writing: what is whole begins behind a line's end, and ends with one.
+	// The server is still writing, so only complete lines are read.
 	text = text[from:]
 	text = text[bytes.IndexByte(text, '\n')+1 : bytes.LastIndexByte(text, '\n')+1]
 	var all []statement
@@ -109,8 +108,7 @@ func executed(t *testing.T, file string, from int) []statement {
 	return all
 }
 
-// Every statement that KEB executes while a runtime is ordered, changed and removed, and while operators look on, is explained
-// by the server itself.
+// The server explains every statement during a provisioning, an update, a deprovisioning and requests of operators.
 func TestPlans_Statements_UseIndexes(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "postgres")

@@ -23,9 +23,7 @@ func TestRequest_Invalid_IsRejectedWithoutTraces(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t, nil)
 	sys := harness.Start(t, harness.Options{Env: []string{"KEB_DATABASE_URL=" + database}})
-	// There is something that could be changed.
 	good := harness.Azure()
-	// The last that happens because of it: the broker hears of its end.
 	sys.PollEnd(good, sys.Provision(good), osb.StateSucceeded, limit)
 	before := traces(t, sys, database)
 
@@ -84,7 +82,7 @@ func TestRequest_Invalid_IsRejectedWithoutTraces(t *testing.T) {
 	if _, err := sys.Platform().GetInstance(t.Context(), o.InstanceID); harness.StatusOf(err) != 404 {
 		t.Errorf("the instance is answered %v, want 404", err)
 	}
-	// The same request without a mistake is accepted, so nothing else was wrong with it.
+	// The valid request is accepted, so each rejection had the expected cause.
 	sys.AwaitEnd(sys.Provision(o), "succeeded", limit)
 	if cmp.Equal(before, traces(t, sys, database)) {
 		t.Error("a good request leaves no trace either: this test could not fail")
@@ -117,8 +115,8 @@ func put(t *testing.T, sys *harness.System, instance, body string, change func(*
 	return response.StatusCode, string(raw)
 }
 
-// traces counts what a request can leave: rows by table, messages ever published by stream, operations in the operator API,
-// objects in the landscape and requests to it.
+// traces counts the possible effects of a request: rows by table, published messages by stream, operations, objects in the landscape, and
+// requests to it.
 func traces(t *testing.T, sys *harness.System, database string) map[string]int {
 	t.Helper()
 	counts := map[string]int{"operations": sys.OperationCount()}

@@ -12,15 +12,15 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// The drill of docs/production.md: the database is taken back to a backup that was made while operations were in flight. What
-// they have done since then is found in the external systems, and done no second time.
+// The drill of docs/production.md: the database is restored from a backup with operations in flight. They find their later work in the
+// external systems, and do not repeat it.
 func TestRestore_Backup_ContinuesWithoutDuplicates(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{Overlays: []string{"testdata/short-executions"}, Env: lookUps})
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
 		sys.Fault(system, `{"latencyMs": 40}`)
 	}
-	// However late the test looks, no operation has ended at the backup.
+	// No operation ends before the backup.
 	sys.Fault("reconciler", hanging)
 	before := sys.Created()
 	orders := make([]*harness.Order, 12)

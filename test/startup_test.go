@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// refuse wants that keb up ends at once with one line in which all of the texts occur.
+// refuse checks that keb up ends at once with one line that contains all texts.
 func refuse(t *testing.T, sys *harness.System, texts ...string) {
 	t.Helper()
 	p := sys.Launch()

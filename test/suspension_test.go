@@ -94,7 +94,7 @@ func TestTrial_SuspendUnsuspend_KeepsName(t *testing.T) {
 	if hidden := sys.Runtimes(o, ""); len(hidden) != 0 {
 		t.Errorf("a suspended runtime is listed without being asked for: %+v", hidden)
 	}
-	// Suspended already: nothing to do. An update is kept for later.
+	// A second suspension does nothing, and an update applies after the unsuspension.
 	sys.UpdateAtOnce(o, active(false))
 	sys.UpdateAtOnce(o, parameters(map[string]any{"administrators": []string{"later@example.com"}}))
 	if calls, again := sys.OperationCount(), 2; calls != again {
@@ -127,7 +127,7 @@ func TestTrial_SuspendUnsuspend_KeepsName(t *testing.T) {
 	checkFootprint(t, sys, o, harness.Footprint{})
 }
 
-// checkStatusOfPlatform wants an instance with a runtime, and returns its dashboard.
+// checkStatusOfPlatform returns the dashboard of an instance with a runtime.
 func checkStatusOfPlatform(t *testing.T, sys *harness.System, o *harness.Order) string {
 	t.Helper()
 	i, err := sys.Platform().GetInstance(t.Context(), o.InstanceID)
@@ -162,7 +162,7 @@ func TestTrial_Expired_StaysSuspended(t *testing.T) {
 	if got := job(t, sys, "trial-expiry", "--wait"); got.Found != 1 || got.Completed != 1 {
 		t.Errorf("the job has done %+v, want one of two trials", got)
 	}
-	// The older way needs no age.
+	// The older request needs no age.
 	sys.PollEnd(declared, sys.Update(declared, osbclient.Change{
 		Context: map[string]any{"active": false}, Parameters: map[string]any{"expired": true},
 	}), osb.StateSucceeded, limit)
@@ -176,7 +176,7 @@ func TestTrial_Expired_StaysSuspended(t *testing.T) {
 		if _, changed := shown(t, sys, o)["administrators"]; changed {
 			t.Error("an expired instance was changed")
 		}
-		// Said once more it is still so.
+		// A second expiry changes nothing.
 		if status, answer := expire(t, sys, o); status != http.StatusAccepted {
 			t.Errorf("the second expiry is answered %d %s", status, answer)
 		}
@@ -195,7 +195,7 @@ func TestTrial_Expired_StaysSuspended(t *testing.T) {
 	}
 }
 
-// age makes an instance fifteen days old.
+// age makes an instance 15 days old.
 func age(t *testing.T, database string, o *harness.Order) {
 	t.Helper()
 	db, err := postgres.Open(t.Context(), postgres.Config{URL: database, MaxOpen: 1, ApplicationName: "test"})

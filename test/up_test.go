@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// cmd/keb/internal/up holds all variables against what is composed; this looks at the running system.
+// cmd/keb/internal/up tests all variables; this test checks some in a running system.
 func TestUp_VariablesOfTheServices_Count(t *testing.T) {
 	t.Parallel()
 	rate := filepath.Join(t.TempDir(), "rate")
@@ -37,7 +37,7 @@ func TestUp_VariablesOfTheServices_Count(t *testing.T) {
 	}
 }
 
-func TestUp_VariableItSetsItself_IsRefusedWithTheFlag(t *testing.T) {
+func TestUp_OwnVariable_IsRejectedWithFlag(t *testing.T) {
 	t.Parallel()
 	sys := harness.New(t, harness.Options{Env: []string{"KEB_NATS_USER=team", "KEB_LANDSCAPE_DATA_DIR=/elsewhere"}})
 	refuse(t, sys, "KEB_NATS_USER: is not used with keb up", "--nats-addr", "KEB_LANDSCAPE_DATA_DIR: is not used with keb up", "--data-dir")

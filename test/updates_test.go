@@ -95,7 +95,7 @@ func TestUpdate_Parameters_ReachCluster(t *testing.T) {
 	}
 	update(all)
 
-	// What is so already, and nothing at all, is no work for anybody.
+	// Updates without a change start no operation.
 	n := sys.OperationCount()
 	sys.UpdateAtOnce(o, parameters(all))
 	sys.UpdateAtOnce(o, osbclient.Change{})
@@ -118,7 +118,7 @@ func TestUpdate_Parameters_ReachCluster(t *testing.T) {
 	}
 }
 
-// managed is the Secret of the BTP manager in a runtime, as a user reads it who has bound the instance.
+// managed returns the Secret of the BTP manager in a runtime, read with a binding.
 func managed(t *testing.T, sys *harness.System, o *harness.Order, binding string) map[string]string {
 	t.Helper()
 	b, err := sys.Platform().Bind(t.Context(), o.InstanceID, binding, osbclient.Bind{ServiceID: harness.ServiceID, PlanID: o.PlanID})
@@ -187,7 +187,7 @@ type part struct {
 	Configuration                      []map[string]any
 }
 
-// configuration is what the Reconciler was given last for an instance; secrets are masked.
+// configuration returns the last configuration of an instance in the Reconciler, with masked secrets.
 func configuration(t *testing.T, sys *harness.System, o *harness.Order) (whole map[string]any, parts map[string]part) {
 	t.Helper()
 	clusters := sys.Objects("reconciler", "cluster", o.InstanceID)
@@ -209,7 +209,7 @@ func configuration(t *testing.T, sys *harness.System, o *harness.Order) (whole m
 }
 
 // The seed has overrides in Secrets and ConfigMaps, for all components and for some.
-func TestCredentialUpdate_KilledOnItsWay_ChangesTheBTPOperatorOnly(t *testing.T) {
+func TestCredentialUpdate_Killed_ChangesOnlyBTPOperator(t *testing.T) {
 	t.Parallel()
 	id, secret := harness.NewCanary(), harness.NewCanary()
 	sys := harness.Start(t, harness.Options{})
@@ -226,7 +226,7 @@ func TestCredentialUpdate_KilledOnItsWay_ChangesTheBTPOperatorOnly(t *testing.T)
 	sys.Await(update, limit, "a retry of Apply_Reconciler_Configuration", func(op *harness.Operation) bool {
 		return op.At(t, "Apply_Reconciler_Configuration").Attempts > 1
 	})
-	sys.Kill() // what is kept is marked, and the call has not worked
+	sys.Kill() // the values are marked, and the call has failed
 	sys.Start()
 	sys.Fault("reconciler", healthy)
 	sys.PollEnd(o, update, osb.StateSucceeded, limit)

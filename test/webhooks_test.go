@@ -42,7 +42,7 @@ func listen(t *testing.T, sys *harness.System, format string) *listener {
 	return l
 }
 
-// await waits for the end of an orchestration, and for as many failed operations.
+// await waits for the end of an orchestration and a number of failed operations.
 func (l *listener) await(t *testing.T, orchestration, state string, failed int) {
 	t.Helper()
 	testkit.Eventually(t, limit, "the webhook has everything", func() bool {

@@ -52,9 +52,9 @@ func TestWorker_OverlayAndBinary_AddStep(t *testing.T) {
 	}
 }
 
-// The operations that docs/step-author.md shows, each with the real worker. The greeter says something else each time, so what an operation has
-// saved is of its own run.
-func TestHelloWorld_EveryOperation_LeavesItsMark(t *testing.T) {
+// The operations of docs/step-author.md with the real worker. The greeter answers differently each time, so each operation must have saved its
+// own answer.
+func TestHelloWorld_EachOperation_RunsIt(t *testing.T) {
 	t.Parallel()
 	sys := harness.Start(t, harness.Options{Overlays: []string{"../examples/hello-world-worker/overlay-every-operation"}})
 	var asked atomic.Int32

@@ -23,7 +23,7 @@ stages:
       - {name: Finish, worker: alpha, retry: {every: 1s, timeout: 10m, scope: step}, wait: {every: 1s, timeout: 20m}}
 `)}}
 
-func TestConsole_Conditions_AreToldApart(t *testing.T) {
+func TestConsole_Conditions_AreDistinguished(t *testing.T) {
 	s := thorough(t)
 	s.Orchestrator.Processes = conditions
 	release := make(chan struct{})

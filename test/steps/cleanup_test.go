@@ -32,7 +32,7 @@ func took(run *Run, step string) time.Duration {
 
 // Deviation B1: the step waits half an hour for service instances and bindings in a runtime, unless the account was deleted. Only then it
 // removes their finalizers, and reports that.
-func TestDeprovisioning_RuntimeInUse_WaitsHalfAnHourForTheOperator(t *testing.T) {
+func TestDeprovisioning_RuntimeInUse_WaitsThirtyMinutes(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct {
 		notCompleted []string
@@ -84,7 +84,7 @@ func TestDeprovisioning_OriginalConditions_TouchNoServiceBinding(t *testing.T) {
 
 // Deviation T1: the Reconciler and the Lifecycle Manager work in the cluster, so the cluster is removed after they end. Both have more
 // time than the five-minute budget for errors.
-func TestDeprovisioning_SlowRemovals_EndBeforeTheRuntimeIsRemoved(t *testing.T) {
+func TestDeprovisioning_SlowRemovals_EndBeforeRuntimeRemoval(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		takes        time.Duration // each removal

@@ -63,7 +63,7 @@ func TestContract_PythonWorker_Passes(t *testing.T) {
 	passes(t, env, "--worker", "python-check", "--case", pythonLibrary+"/tests/cases.yaml", "--", interpreter, pythonLibrary+"/tests/check_worker.py")
 }
 
-func TestPythonWorker_KilledInStep_NextOneFinishes(t *testing.T) {
+func TestPythonWorker_KilledInStep_AnotherFinishes(t *testing.T) {
 	t.Parallel()
 	interpreter, env := pythonBus(t)
 	killedInStep{

@@ -137,7 +137,7 @@ func TestContract_JavaScriptSecrets_StayInside(t *testing.T) {
 	}
 }
 
-func TestJavaScriptWorker_KilledInStep_NextOneFinishes(t *testing.T) {
+func TestJavaScriptWorker_KilledInStep_AnotherFinishes(t *testing.T) {
 	t.Parallel()
 	script := node(t)
 	path, err := exec.LookPath("node")

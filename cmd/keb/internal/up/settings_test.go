@@ -68,7 +68,7 @@ func look(cfg Config) (seen, error) {
 }
 
 // Each variable of the services changes the composition of keb up, or is rejected with an alternative; none is ignored.
-func TestUp_EveryVariableOfTheServices_CountsOrIsRefused(t *testing.T) {
+func TestUp_EachServiceVariable_AppliesOrIsRejected(t *testing.T) {
 	t.Parallel()
 	cfg := Config{DataDir: t.TempDir(), Program: "keb"}
 	values := newValues(t)
@@ -241,7 +241,7 @@ func (v values) others(of variable) []string {
 }
 
 // keb up uses the retry intervals of the services; --fast shortens those that no variable sets.
-func TestUp_WithoutFast_WaitsAsTheServicesDo(t *testing.T) {
+func TestUp_WithoutFast_UsesServiceIntervals(t *testing.T) {
 	t.Parallel()
 	cfg := Config{DataDir: t.TempDir(), Program: "keb"}
 	plain, err := look(cfg)
