@@ -2,7 +2,6 @@ package test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,28 +27,6 @@ func refuse(t *testing.T, sys *harness.System, texts ...string) {
 		if !strings.Contains(out, text) {
 			t.Errorf("printed %q, which does not contain %q", out, text)
 		}
-	}
-}
-
-func TestStartup_AddressInUse_OneLineError(t *testing.T) {
-	t.Parallel()
-	for _, flag := range []string{"--osb-addr", "--operator-addr", "--landscape-addr", "--nats-addr"} {
-		t.Run(flag, func(t *testing.T) {
-			t.Parallel()
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = ln.Close() })
-			sys := harness.New(t, harness.Options{})
-			into := map[string]*string{
-				"--osb-addr": &sys.OSBAddr, "--operator-addr": &sys.OperatorAddr, "--landscape-addr": &sys.LandscapeAddr,
-				"--nats-addr": &sys.NATSAddr,
-			}[flag]
-			*into = ln.Addr().String()
-			refuse(t, sys, *into, "in use", flag)
-			if _, err := os.Stat(filepath.Join(sys.DataDir, "postgres")); err == nil {
-				t.Error("a database was made before the problem was found")
-			}
-		})
 	}
 }
 

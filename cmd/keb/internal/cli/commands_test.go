@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -350,7 +351,27 @@ func TestUp_InvalidSettings_AreRejected(t *testing.T) {
 
 func TestUp_PortInUse_IsNamed(t *testing.T) {
 	t.Parallel()
-	_, addr := newAPI(t, nil)
-	got := run(t, "", "up", "--data-dir", t.TempDir(), "--osb-addr", addr, "--operator-addr", "127.0.0.1:0", "--landscape-addr", "127.0.0.1:0")
-	expect(t, got, 1, "", "keb: listen on "+addr+": address already in use; stop the program that listens there, or choose another address: --osb-addr (KEB_OSB_ADDR)\n")
+	_, taken := newAPI(t, nil)
+	flags := []string{"--osb-addr", "--operator-addr", "--landscape-addr", "--nats-addr"}
+	for _, flag := range flags {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			data := t.TempDir()
+			args := []string{"up", "--data-dir", data}
+			for _, other := range flags {
+				addr := "127.0.0.1:0"
+				if other == flag {
+					addr = taken
+				}
+				args = append(args, other, addr)
+			}
+			got := run(t, "", args...)
+			if got.code != 1 || !strings.Contains(got.err, taken) || !strings.Contains(got.err, "in use") || !strings.Contains(got.err, flag) || strings.Count(got.err, "\n") != 1 {
+				t.Errorf("%+v", got)
+			}
+			if _, err := os.Stat(filepath.Join(data, "postgres")); err == nil {
+				t.Error("a database was created before the problem was found")
+			}
+		})
+	}
 }
