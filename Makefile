@@ -97,8 +97,7 @@ cluster = etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kwo
 servers_btpmanager = $(cluster)
 servers_charts = $(cluster)
 servers_dashboards = etcd kube-apiserver
-servers_kubernetes = etcd kube-apiserver
-packages_btpmanager = ./services/btp-manager/... ./test/kubernetes
+packages_btpmanager = ./services/btp-manager/...
 packages_containers = ./libs/postgres/pgtest
 packages_workers = ./libs/worker/contract/...
 

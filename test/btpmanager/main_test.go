@@ -1,5 +1,5 @@
-// Package btpmanager_test shows that KEB and the BTP manager fit together: a whole KEB brings the credentials into a runtime that is a
-// real kube-apiserver, and the built BTP manager works with them there.
+// Package btpmanager_test tests KEB against a real kube-apiserver. A complete KEB writes the credentials into a runtime, where the built BTP
+// manager uses them. The simulated control plane answers requests like the kube-apiserver.
 package btpmanager_test
 
 import (

@@ -1,5 +1,4 @@
-// Package kubernetes_test holds the simulated control plane against a real kube-apiserver: the same requests get the same answers.
-package kubernetes_test
+package btpmanager_test
 
 import (
 	"encoding/json"
@@ -20,12 +19,7 @@ import (
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
-
-var shared kubetest.Shared
-
-func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
 // server is one of the two.
 type server struct {
