@@ -26,7 +26,7 @@ func (s *system) in(t *testing.T) *system {
 	return &sub
 }
 
-// calls records BTP Manager's calls of the API server, and can make some of them fail.
+// calls records BTP Manager's calls of the API server.
 type calls struct {
 	client.Client
 	mu     sync.Mutex
@@ -34,8 +34,6 @@ type calls struct {
 	all    int
 	open   int // calls without an answer
 	writes []string
-	// failing returns the error for a call, or nil.
-	failing func(verb string, o any) error
 }
 
 // observe records the calls between BTP Manager and the API server, from the next start on.
@@ -46,13 +44,6 @@ func (s *system) observe() *calls {
 		return c
 	}
 	return c
-}
-
-// fail makes calls end with the error that failing returns for them.
-func (c *calls) fail(failing func(verb string, o any) error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failing = failing
 }
 
 // passes returns the number of BTP Manager's passes.
@@ -102,11 +93,9 @@ func (c *calls) more(t *testing.T, than int) {
 	testkit.Eventually(t, waitTimeout, "BTP Manager looks again", func() bool { return c.passes() > than })
 }
 
-// do makes a call, unless it must fail.
+// do makes a call and records it.
 func (c *calls) do(verb string, o any, call func() error) error {
-	if err := c.begin(verb, o); err != nil {
-		return err
-	}
+	c.begin(verb, o)
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -115,23 +104,14 @@ func (c *calls) do(verb string, o any, call func() error) error {
 	return call()
 }
 
-// begin records a call, and returns the error for it; without an error the call is open.
-func (c *calls) begin(verb string, o any) (err error) {
+func (c *calls) begin(verb string, o any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer func() {
-		if err == nil {
-			c.open++
-		}
-	}()
+	c.open++
 	c.all++
 	if named, ok := o.(client.Object); ok && verb != "get" && verb != "apply" {
 		c.writes = append(c.writes, fmt.Sprintf("%s %T %s", verb, o, client.ObjectKeyFromObject(named)))
 	}
-	if c.failing == nil {
-		return nil
-	}
-	return c.failing(verb, o)
 }
 
 func (c *calls) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {

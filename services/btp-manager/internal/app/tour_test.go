@@ -94,7 +94,9 @@ func (r *tour) ready(o *v1alpha1.BtpOperator) {
 
 func (r *tour) credentials() {
 	r.first = r.operator("btpoperator")
-	r.await(r.first, v1alpha1.StateError, v1alpha1.ReasonMissingSecret)
+	if m := r.await(r.first, v1alpha1.StateError, v1alpha1.ReasonMissingSecret); !strings.Contains(m, "kyma-system/sap-btp-manager") {
+		r.t.Errorf("message %q does not name the Secret", m)
+	}
 	r.create(secret("clientid", "-"))
 	r.await(r.first, v1alpha1.StateError, v1alpha1.ReasonInvalidSecret)
 	r.change("clientid", "a-client")
@@ -232,7 +234,7 @@ func (r *tour) networkPolicies() {
 		return len(list.Items)
 	}
 	all := policies()
-	r.annotate(r.first, v1alpha1.DisableNetworkPoliciesAnnotation, "true")
+	r.annotate(r.first, v1alpha1.DisableNetworkPoliciesAnnotation, "TRUE")
 	testkit.Eventually(r.t, waitTimeout, "the network policies go", func() bool { return policies() == 0 })
 	r.annotate(r.first, v1alpha1.DisableNetworkPoliciesAnnotation, "")
 	testkit.Eventually(r.t, waitTimeout, "the network policies come back", func() bool { return policies() == all })

@@ -8,21 +8,21 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// Leader returns the oldest BtpOperator, or nil. Timestamps have a resolution of a second: among equally old ones the namespace and then
+// leader returns the oldest BtpOperator, or nil. Timestamps have a resolution of a second: among equally old ones the namespace and then
 // the name decide, so that the result is always the same. It ignores one that is being deleted without anything left to clean
 // up.
-func Leader(all []v1alpha1.BtpOperator) *v1alpha1.BtpOperator {
-	var leader *v1alpha1.BtpOperator
+func leader(all []v1alpha1.BtpOperator) *v1alpha1.BtpOperator {
+	var first *v1alpha1.BtpOperator
 	for i := range all {
 		cr := &all[i]
 		if !cr.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(cr, v1alpha1.Finalizer) {
 			continue
 		}
-		if leader == nil || older(cr, leader) {
-			leader = cr
+		if first == nil || older(cr, first) {
+			first = cr
 		}
 	}
-	return leader
+	return first
 }
 
 func older(a, b *v1alpha1.BtpOperator) bool {

@@ -89,10 +89,10 @@ func standings() []standing {
 	return all
 }
 
-// bounded returns value if it is a known one, and otherwise the fallback.
-func bounded[S ~string](value S, known []S, otherwise S) string {
+// bounded returns value if it is a known one, and otherwise other.
+func bounded(value string, known []string) string {
 	if slices.Contains(known, value) {
-		return string(value)
+		return value
 	}
-	return string(otherwise)
+	return other
 }

@@ -31,7 +31,6 @@ func TestApply_SecondCall_WritesNothing(t *testing.T) {
 	equal(t, "resource versions", b.versions(), before)
 }
 
-// changes are possible changes by other clients.
 func TestApply_ChangedObject_IsCorrected(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")

@@ -87,14 +87,6 @@ func TestRemove_NoChart_UsesInventory(t *testing.T) {
 	equal(t, "objects", b.names(), []string{})
 }
 
-func TestRemove_NoInventory_UsesLabels(t *testing.T) {
-	b := setup(t)
-	b.apply(chart(t, "1"))
-	require.NoError(t, b.client.Delete(t.Context(), b.inventory()))
-	b.remove(nil)
-	equal(t, "objects", b.names(), []string{})
-}
-
 // The credentials may be in any namespace; without an inventory only their labels identify it.
 func TestRemove_NoInventory_FindsMovedCredentials(t *testing.T) {
 	b := setup(t)

@@ -69,8 +69,6 @@ func setup(t *testing.T) *bundle {
 // kinds are the kinds of the tests' objects.
 func kinds() []schema.GroupVersionKind {
 	return append(operand.Kinds(),
-		schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"},
-		schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"},
 		schema.GroupVersionKind{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 		schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
 	)
