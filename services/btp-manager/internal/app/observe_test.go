@@ -34,6 +34,8 @@ type calls struct {
 	all    int
 	open   int // calls without an answer
 	writes []string
+	// around, unless it is nil, makes the calls.
+	around func(verb string, o any, call func() error) error
 }
 
 // observe records the calls between BTP Manager and the API server, from the next start on.
@@ -101,6 +103,9 @@ func (c *calls) do(verb string, o any, call func() error) error {
 		defer c.mu.Unlock()
 		c.open--
 	}()
+	if c.around != nil {
+		return c.around(verb, o, call)
+	}
 	return call()
 }
 
@@ -141,6 +146,10 @@ func (c *calls) Patch(ctx context.Context, o client.Object, patch client.Patch, 
 
 func (c *calls) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	return c.do("delete", o, func() error { return c.Client.Delete(ctx, o, opts...) })
+}
+
+func (c *calls) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
+	return c.do("delete all", o, func() error { return c.Client.DeleteAllOf(ctx, o, opts...) })
 }
 
 func (c *calls) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {

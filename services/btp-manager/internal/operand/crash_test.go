@@ -70,7 +70,7 @@ func (m *mortal) client(c client.WithWatch) client.WithWatch {
 func (b *bundle) die(n int, call func(*operand.Operand) error) bool {
 	b.t.Helper()
 	m := &mortal{limit: n}
-	err := call(operand.New(operand.Config{}, operand.Deps{Client: m.client(b.client)}))
+	err := call(with(m.client(b.client)))
 	if m.writes < n {
 		if err != nil {
 			b.t.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
@@ -129,15 +128,13 @@ func TestApply_ObsoleteObjectUndeletable_IsRetried(t *testing.T) {
 	old, other, now := configMap(t, "1", "old", "one"), configMap(t, "1", "other", "one"), configMap(t, "2", "now", "one")
 	b.apply([]*unstructured.Unstructured{old, other})
 	refused := errors.New("refused")
-	c := interceptor.NewClient(b.client, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if o.GetName() == "old" {
-				return refused
-			}
-			return c.Delete(ctx, o, opts...)
-		},
+	o := b.beforeDelete(func(o client.Object) error {
+		if o.GetName() == "old" {
+			return refused
+		}
+		return nil
 	})
-	_, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Apply(t.Context(), []*unstructured.Unstructured{now})
+	_, err := o.Apply(t.Context(), []*unstructured.Unstructured{now})
 	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "ConfigMap kyma-system/old") {
 		t.Errorf("the error does not name the object and the cause: %v", err)
 	}

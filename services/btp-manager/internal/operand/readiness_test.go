@@ -112,7 +112,7 @@ func TestUnready_MissingAndError_ReportsBoth(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	}).Build()
-	got, err := New(Config{}, Deps{Client: c}).Unready(t.Context(), []*unstructured.Unstructured{ready, broken, missing, waiting})
+	got, err := New(Config{Namespace: "kyma-system"}, Deps{Client: c}).Unready(t.Context(), []*unstructured.Unstructured{ready, broken, missing, waiting})
 	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "ConfigMap kyma-system/broken") {
 		t.Errorf("the error does not name the object and the cause: %v", err)
 	}

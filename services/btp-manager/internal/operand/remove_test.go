@@ -139,23 +139,15 @@ func TestRemove_BtpOperatorDefinition_IsKept(t *testing.T) {
 	}
 }
 
-// watched is a client that records its deletions.
-func watched(b *bundle, deleted *[]string) *operand.Operand {
-	c := interceptor.NewClient(b.client, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			*deleted = append(*deleted, operand.RefOf(o).String())
-			return c.Delete(ctx, o, opts...)
-		},
-	})
-	return operand.New(operand.Config{}, operand.Deps{Client: c})
-}
-
 func TestRemove_Phases_AreOrdered(t *testing.T) {
 	b := setup(t)
 	b.apply(chart(t, "1"))
 	b.make(secret(t, "1", "ca-server-cert"))
 	var deleted []string
-	op := watched(b, &deleted)
+	op := b.beforeDelete(func(o client.Object) error {
+		deleted = append(deleted, operand.RefOf(o).String())
+		return nil
+	})
 	testkit.Eventually(t, within, "the removal", func() bool {
 		left, err := op.Remove(t.Context(), chart(t, "1"), nil)
 		return err == nil && len(left) == 0
@@ -232,15 +224,13 @@ func TestRemove_NewCustomResource_KeepsDefinition(t *testing.T) {
 	b.apply(objs)
 	b.make(thing(t, "Gadget", "probe"))
 	require.NoError(t, b.client.Delete(t.Context(), thing(t, "Gadget", "probe")))
-	c := interceptor.NewClient(b.client, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if o.GetObjectKind().GroupVersionKind().Kind == "Secret" {
-				b.make(thing(t, "Gadget", "late"))
-			}
-			return c.Delete(ctx, o, opts...)
-		},
+	o := b.beforeDelete(func(o client.Object) error {
+		if o.GetObjectKind().GroupVersionKind().Kind == "Secret" {
+			b.make(thing(t, "Gadget", "late"))
+		}
+		return nil
 	})
-	left, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil)
+	left, err := o.Remove(t.Context(), objs, nil)
 	if _, ok := errors.AsType[*operand.InUseError](err); !ok {
 		t.Errorf("not refused: %v", err)
 	}
@@ -262,15 +252,13 @@ func TestRemove_UndeletableObject_IsNamedAndRetried(t *testing.T) {
 	objs := chart(t, "1")
 	b.apply(objs)
 	refused := errors.New("refused")
-	c := interceptor.NewClient(b.client, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if o.GetName() == "hooks" {
-				return refused
-			}
-			return c.Delete(ctx, o, opts...)
-		},
+	o := b.beforeDelete(func(o client.Object) error {
+		if o.GetName() == "hooks" {
+			return refused
+		}
+		return nil
 	})
-	left, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil)
+	left, err := o.Remove(t.Context(), objs, nil)
 	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "Service kyma-system/hooks") {
 		t.Errorf("the error does not name the object and the cause: %v", err)
 	}
@@ -293,7 +281,7 @@ func TestRemove_ListFails_RemovesNothing(t *testing.T) {
 			return c.List(ctx, l, opts...)
 		},
 	})
-	if _, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil); !errors.Is(err, forbidden) {
+	if _, err := with(c).Remove(t.Context(), objs, nil); !errors.Is(err, forbidden) {
 		t.Errorf("the cause is missing: %v", err)
 	}
 	equal(t, "resource versions", b.versions(), before)
@@ -332,15 +320,13 @@ func TestRemoveWorkload_OneFails_RemovesOthers(t *testing.T) {
 	objs := chart(t, "1")
 	b.apply(objs)
 	refused := errors.New("refused")
-	c := interceptor.NewClient(b.client, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if o.GetObjectKind().GroupVersionKind().Kind == "Deployment" {
-				return refused
-			}
-			return c.Delete(ctx, o, opts...)
-		},
+	o := b.beforeDelete(func(o client.Object) error {
+		if o.GetObjectKind().GroupVersionKind().Kind == "Deployment" {
+			return refused
+		}
+		return nil
 	})
-	err := operand.New(operand.Config{}, operand.Deps{Client: c}).RemoveWorkload(t.Context())
+	err := o.RemoveWorkload(t.Context())
 	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "Deployment kyma-system/sap-btp-operator-controller-manager") {
 		t.Errorf("the error does not name the object and the cause: %v", err)
 	}

@@ -127,7 +127,7 @@ func TestApply_ConcurrentChange_IsReverted(t *testing.T) {
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	if _, err := operand.New(operand.Config{}, operand.Deps{Client: meddling}).Apply(t.Context(), objs); err != nil {
+	if _, err := with(meddling).Apply(t.Context(), objs); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "times", meddled, 2)
