@@ -258,7 +258,7 @@ func transitionBugs() []planted {
 			return e
 		}},
 		{name: "the next command keeps the extension", want: "a new command is extended", decided: func(t *spoiled) {
-			if t.before.Extended > 0 && t.next.InFlight() {
+			if _, ok := t.event.(engine.Result); ok && t.before.Extended > 0 && t.next.InFlight() {
 				t.next.Extended = t.before.Extended
 			}
 		}},
