@@ -494,7 +494,7 @@ func (w *world) begin(c choice) {
 	op := w.operations[int(c.b)%len(w.operations)]
 	var e engine.Event
 	switch n := c.c % 16; {
-	case n == 14 || n == 13: // its worker asks for more time
+	case n == 14: // its worker asks for more time
 		e = engine.Extend{Cursor: op.row.AwaitedCursor() - int64(c.c>>4%16/15), For: extensions[int(c.c>>8)%len(extensions)]}
 	case n == 15: // the bus cannot carry the current command
 		e = engine.Unsendable{Cursor: op.row.Cursor, Reason: "too large"}
