@@ -38,7 +38,7 @@ func newServer(t *testing.T, strict bool) *server {
 	}
 	dir := t.TempDir()
 	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
-		require.NoError(t, os.Chmod(at, 0o755)) //nolint:gosec // Postgres runs as another user
+		require.NoError(t, os.Chmod(at, 0o755)) // Postgres runs as another user
 	}
 	disk, err := lossyfs.Mount(lossyfs.Config{Dir: dir, AllowOther: os.Geteuid() == 0, Strict: strict, SyncTime: syncTime})
 	require.NoError(t, err)

@@ -28,8 +28,8 @@ const (
 	cutsVariable = "KEB_POWER_CUTS"
 	seedVariable = "KEB_POWER_SEED"
 	defaultCuts  = 90
-	// cutsOfPhase is the number of cuts until all accepted operations must have ended and the external systems are counted.
-	cutsOfPhase = 10
+	// maxCutsOfPhase is the highest number of cuts until all accepted operations must have ended and the external systems are counted.
+	maxCutsOfPhase = 20
 	// calm is the longest time between two cuts, after operations have moved again.
 	calm = 3 * time.Second
 	// moveLimit is the time limit for operations to move again after a cut.
@@ -124,6 +124,7 @@ func TestPower(t *testing.T) {
 		}
 	})
 	all := kinds()
+	cutsOfPhase := min(max(cuts/len(all), 1), maxCutsOfPhase)
 	for phase := 0; phase*cutsOfPhase < cuts; phase++ {
 		k, n := all[phase%len(all)], min(cuts-phase*cutsOfPhase, cutsOfPhase)
 		t.Run(fmt.Sprintf("%d %s", phase+1, k.name), func(t *testing.T) {

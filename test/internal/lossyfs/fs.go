@@ -28,7 +28,7 @@ type Config struct {
 	AllowOther bool
 	// Strict loses the name of a file that was synced in a folder that was not.
 	Strict bool
-	// SyncTime is how long each fsync and fdatasync takes. What is written during that time may be durable or not.
+	// SyncTime is how long an fsync or fdatasync with something to write takes. What is written during that time may be durable or not.
 	SyncTime time.Duration
 }
 
@@ -495,9 +495,14 @@ func (c *calls) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (ui
 	return uint32(len(data)), fuse.OK
 }
 
-// sync makes a node durable.
+// sync makes a node durable. That takes time only if there is something to write.
 func (c *calls) sync(n *node) fuse.Status {
-	if c.fs.cfg.SyncTime > 0 {
+	if !c.begin() {
+		return fuse.EIO
+	}
+	slow := c.fs.cfg.SyncTime > 0 && (n.unsynced() || slices.ContainsFunc(c.disk.journal, func(change change) bool { return change.touches(n) }))
+	c.end()
+	if slow {
 		timer := time.NewTimer(c.fs.cfg.SyncTime)
 		defer timer.Stop()
 		select {
