@@ -87,6 +87,8 @@ type Bus struct {
 	closed  chan struct{}
 
 	reconnects *signal
+	// connection is the current connection to a server.
+	connection connection
 	// refusals are the streams that reject publications.
 	refusals refusals
 	probing  sync.Mutex
@@ -139,6 +141,7 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
 	b.live.Store(b.nc)
+	b.connection.since(b.nc, time.Now())
 	b.nc.SetDisconnectErrHandler(func(_ *nats.Conn, err error) {
 		if err != nil {
 			b.log.Warn("bus disconnected", "err", err)

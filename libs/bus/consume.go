@@ -164,6 +164,7 @@ func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 	deliveries := make([]Delivery, n) // one allocation for the batch
 	batch := make([]*Delivery, 0, n)
 	a, redelivered := first, 0
+	connected := c.bus.connection.since(c.bus.nc, time.Now())
 	for i := range n {
 		if i > 0 {
 			select {
@@ -178,8 +179,8 @@ func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 		d := &deliveries[i]
 		*d = Delivery{
 			Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter, acks: c.acks, back: c.back,
-			delivered: numDelivered(a.msg),
 		}
+		d.delivered, d.older = history(a.msg, connected)
 		var err error
 		if d.Event, err = Decode(a.msg.Headers(), a.msg.Data()); err != nil {
 			c.unreadable(ctx, d, err)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -48,8 +49,9 @@ type Delivery struct {
 	meter   *consumerMetrics
 	acks    *acks
 	back    *deferredNaks
-	// delivered is the result of NumDelivered.
+	// delivered is the result of NumDelivered, older that of OlderThanConnection.
 	delivered uint64
+	older     bool
 }
 
 // Ack marks the message as handled. It does not wait for the server, and may be sent up to ackHold later. If it fails, the message is
@@ -91,12 +93,37 @@ func (d *Delivery) InProgress() error {
 // NumDelivered returns the number of deliveries of the message, from 1. It is 0 if the server's metadata is not readable.
 func (d *Delivery) NumDelivered() uint64 { return d.delivered }
 
-func numDelivered(m jetstream.Msg) uint64 {
+// OlderThanConnection reports whether the server stored the message before this process connected to it, or connected again. The message may
+// have been delivered before even if NumDelivered is 1, as a server loses its latest acknowledgements and counts in a power cut. A clock of
+// the server that is ahead hides messages from so long before the connection.
+func (d *Delivery) OlderThanConnection() bool { return d.older }
+
+// history returns the number of deliveries of a message, and whether it is older than the connection.
+func history(m jetstream.Msg, connected time.Time) (delivered uint64, older bool) {
 	meta, err := m.Metadata()
 	if err != nil {
-		return 0
+		return 0, false
 	}
-	return meta.NumDelivered
+	return meta.NumDelivered, meta.Timestamp.Before(connected)
+}
+
+// connection is the current connection to a server.
+type connection struct {
+	mu         sync.Mutex
+	reconnects uint64
+	noticed    time.Time
+}
+
+// since returns the time at which the current connection was noticed, which is now for a new one. It does not rely on the callback about
+// reconnections, because messages may arrive before that.
+func (c *connection) since(nc *nats.Conn, now time.Time) time.Time {
+	reconnects := nc.Stats().Reconnects
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.noticed.IsZero() || reconnects != c.reconnects {
+		c.reconnects, c.noticed = reconnects, now
+	}
+	return c.noticed
 }
 
 // Dead moves the message to the dead letters of its stream, and counts it. It truncates a message that would be too large with the

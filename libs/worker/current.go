@@ -116,8 +116,12 @@ func (p *pool) askCurrent(ctx context.Context, patience time.Duration, commands 
 	return all
 }
 
-// again reports whether the command was delivered before, to this or another process.
-func (t *taken) again() bool { return t.delivery.NumDelivered() > 1 }
+// redelivered reports whether the command was delivered before, to this or another process.
+func (t *taken) redelivered() bool { return t.delivery.NumDelivered() > 1 }
+
+// again reports whether the command was redelivered, or may have been: a server of the bus that lost its power has also lost its latest
+// acknowledgements and counts of deliveries.
+func (t *taken) again() bool { return t.redelivered() || t.delivery.OlderThanConnection() }
 
 func (t *taken) ref() event.CommandRef {
 	return event.CommandRef{OperationID: t.command.Operation.ID, Cursor: t.command.Cursor}

@@ -78,6 +78,27 @@ func TestRedelivery_Current_IsExecuted(t *testing.T) {
 	}
 }
 
+// A server that lost its power delivers answered commands as if for the first time. They are from before the connection.
+func TestRedelivery_CountLost_IsExecutedOnlyIfCurrent(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	current, outdated := command("Step"), command("Step")
+	o.say(func(context.Context, []event.CommandRef) ([]event.CommandRef, error) {
+		return []event.CommandRef{ref(current)}, nil
+	})
+	require.NoError(t, o.bus.EnsureConsumer(t.Context(), event.CommandsConsumer(workerName)))
+	o.send(current, outdated)
+	w := o.start([]worker.Step{noop("Step")})
+	if r := o.next(); (event.CommandRef{OperationID: r.OperationID, Cursor: r.Cursor}) != ref(current) {
+		t.Errorf("executed %+v, want the current command", r)
+	}
+	o.settled()
+	o.noResult()
+	if n := w.metric("keb_worker_commands_ignored_total", "reason=outdated"); n != 1 {
+		t.Errorf("%g commands are counted as outdated, want 1", n)
+	}
+}
+
 func TestRedelivery_NoAnswer_IsNotExecuted(t *testing.T) {
 	t.Parallel()
 	for name, silence := range map[string]func(o *orchestrator){

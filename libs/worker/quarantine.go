@@ -44,7 +44,7 @@ type trial struct {
 
 // try begins the execution of a command that comes again. The trial is nil for any other command, and without a stage memory.
 func (p *pool) try(t *taken) (*trial, fate) {
-	if p.w.deps.StageMemory == nil || !t.again() && t.command.Dispatch <= 1 {
+	if p.w.deps.StageMemory == nil || !t.redelivered() && t.command.Dispatch <= 1 {
 		return nil, executed
 	}
 	x := p.trialOf(t)
@@ -105,7 +105,7 @@ func (x *trial) abandoned() {
 
 // spare records that a command comes again because this process stops.
 func (p *pool) spare(t *taken) {
-	if p.w.deps.StageMemory != nil && !t.again() && t.command.Dispatch <= 1 {
+	if p.w.deps.StageMemory != nil && !t.redelivered() && t.command.Dispatch <= 1 {
 		p.trialOf(t).write(0)
 	}
 }
