@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/keb/services/btp-manager/kubetest"
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
+
+const managerChart = "../../../deploy/helm/btp-manager"
 
 // installation is the rendered chart of the manager, in Helm's order of application.
 type installation struct {
@@ -28,7 +30,7 @@ func renderManager(t *testing.T, values string) installation {
 	require.NoError(t, yaml.Unmarshal([]byte(values), &given))
 	all, err := yaml.Marshal(given)
 	require.NoError(t, err)
-	files, err := kubetest.RenderChart(t, chartDir, string(all), kubetest.ChartRelease{Name: "btp-manager", Namespace: kymaSystem})
+	files, err := charttest.Render(t, managerChart, string(all), charttest.Release{Name: "btp-manager", Namespace: kymaSystem})
 	require.NoError(t, err)
 	for name := range files {
 		if path.Base(name) == "NOTES.txt" {

@@ -13,17 +13,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 )
 
-func TestHelp_Flags_AreListed(t *testing.T) {
+func TestHelp_EachSetting_IsListed(t *testing.T) {
 	t.Parallel()
 	help, code := call(t, "--help")
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	for _, flag := range []string{"kubeconfig", "log-format", "log-level", "check-config", "ready-timeout"} {
-		if !strings.Contains(help, "\n  -"+flag) {
-			t.Errorf("--%s is not listed", flag)
+	// The description of a flag follows its name and precedes the next flag.
+	about := map[string]string{}
+	for _, part := range strings.Split(help, "\n  -")[1:] {
+		name, text, _ := strings.Cut(part, "\n")
+		name, _, _ = strings.Cut(name, " ")
+		about[name] = text
+	}
+	for _, s := range config.Settings() {
+		text, ok := about[s.Flag]
+		if !ok || !strings.Contains(text, strings.ReplaceAll(s.Meaning, "`", "")) {
+			t.Errorf("--%s: %q, want its meaning: %s", s.Flag, text, s.Meaning)
+		}
+		if s.Type == "duration" && !strings.Contains(text, "(default "+s.Default) {
+			t.Errorf("--%s: %q, want its default %s", s.Flag, text, s.Default)
+		}
+	}
+	for _, other := range []string{"kubeconfig", "log-format", "log-level", "check-config"} {
+		if about[other] == "" {
+			t.Errorf("--%s is not listed", other)
 		}
 	}
 }
@@ -140,6 +158,18 @@ func TestCommand_InvalidSettings_ChangeNothing(t *testing.T) {
 	s.awaitGone(o) // BlockDeletion is not in force
 	s.nothingLeft()
 
+	settings.Data = map[string]string{"BlockDeletion": "true"}
+	require.NoError(t, s.Update(t.Context(), settings))
+	testkit.Eventually(t, waitTimeout, "the ConfigMap is taken", func() bool {
+		return p.metric("btpmanager_config_rejected") == 0 && p.metric("btpmanager_custom_config_applied") == 1
+	})
+	o = s.operator()
+	s.await(o, v1alpha1.ReasonReconcileSucceeded)
+	instance := s.instance("")
+	s.delete(o)
+	s.await(o, v1alpha1.ReasonNotCleaned)
+	s.delete(instance)
+	s.awaitGone(o)
 	if strings.Contains(p.log.String(), "a-client-secret") {
 		t.Error("the log holds the client secret")
 	}

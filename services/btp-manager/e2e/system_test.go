@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,6 +74,17 @@ func (s *system) in(t *testing.T) *system {
 	sub := *s
 	sub.t, sub.inventory = t, s.inventory.in(t)
 	return &sub
+}
+
+// anew returns the system for an independent subtest.
+func (s *system) anew(t *testing.T) *system {
+	t.Helper()
+	sub := s.in(t)
+	t.Cleanup(func() {
+		sub.deployments.Release()
+		sub.clean()
+	})
+	return sub
 }
 
 // start starts a BTP Manager that leads immediately and has short intervals.
@@ -260,17 +272,23 @@ func (s *system) await(o *v1alpha1.BtpOperator, want v1alpha1.Reason) {
 	testkit.Eventually(s.t, waitTimeout, fmt.Sprintf("BtpOperator %s gets the reason %s", o.Name, want), func() bool { return s.reason(o) == want })
 }
 
-// awaitObject waits until there is an object that is not being deleted.
-func (s *system) awaitObject(o client.Object) {
-	s.t.Helper()
-	testkit.Eventually(s.t, waitTimeout, o.GetName()+" exists", func() bool { return s.exists(o) && o.GetDeletionTimestamp() == nil })
-}
-
 // awaitGone waits until an object does not exist.
 func (s *system) awaitGone(o client.Object) {
 	s.t.Helper()
 	testkit.Eventually(s.t, waitTimeout, fmt.Sprintf("%T %s goes", o, o.GetName()), func() bool {
 		err := s.Get(s.t.Context(), client.ObjectKeyFromObject(o), o)
 		return apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
+	})
+}
+
+// awaitEvent waits for an event with a reason about a BtpOperator.
+func (s *system) awaitEvent(o *v1alpha1.BtpOperator, reason v1alpha1.Reason) {
+	s.t.Helper()
+	testkit.Eventually(s.t, waitTimeout, "an event "+string(reason), func() bool {
+		var events corev1.EventList
+		if err := s.List(s.t.Context(), &events, client.InNamespace(o.Namespace)); err != nil {
+			s.t.Fatal(err)
+		}
+		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.InvolvedObject.UID == o.UID && e.Reason == string(reason) })
 	})
 }

@@ -24,8 +24,10 @@ type Deployments struct {
 	client    client.WithWatch
 	namespace string
 	// mu is held during a pass, so that Hold and Release take effect before they return.
-	mu   sync.Mutex
-	held bool
+	mu sync.Mutex
+	// all reports whether Deployments are held; except contains the names with the opposite state.
+	all    bool
+	except map[string]bool
 }
 
 // Deployments starts marking the Deployments of a namespace until the test ends.
@@ -35,7 +37,7 @@ func (c *Cluster) Deployments(t testing.TB, namespace string) *Deployments {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Deployments{t: t, client: cl, namespace: namespace}
+	d := &Deployments{t: t, client: cl, namespace: namespace, except: map[string]bool{}}
 	// The test's context ends before its cleanups run, which may still wait for a Deployment.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan struct{})
@@ -50,24 +52,31 @@ func (c *Cluster) Deployments(t testing.TB, namespace string) *Deployments {
 	return d
 }
 
-// Hold marks the Deployments not ready until Release, including future ones. When it returns, the existing ones are marked.
-func (d *Deployments) Hold() {
+// Hold marks these Deployments not ready until Release. Without names it holds all, including future ones. When it returns, the existing
+// ones are marked.
+func (d *Deployments) Hold(names ...string) {
 	d.t.Helper()
-	d.change(true)
+	d.change(true, names)
 }
 
-// Release marks the Deployments ready again. When it returns, the existing ones are marked.
-func (d *Deployments) Release() {
+// Release marks these Deployments ready again. Without names it releases all. When it returns, the existing ones are marked.
+func (d *Deployments) Release(names ...string) {
 	d.t.Helper()
-	d.change(false)
+	d.change(false, names)
 }
 
-// change holds or releases the Deployments and marks them immediately.
-func (d *Deployments) change(hold bool) {
+// change sets the held Deployments and marks them immediately.
+func (d *Deployments) change(hold bool, names []string) {
 	d.t.Helper()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.held = hold
+	if len(names) == 0 {
+		d.all = hold
+		clear(d.except)
+	}
+	for _, n := range names {
+		d.except[n] = hold != d.all
+	}
 	// Another client may write to a Deployment concurrently.
 	for range 10 {
 		err := d.mark(context.WithoutCancel(d.t.Context()))
@@ -126,7 +135,7 @@ func (d *Deployments) mark(ctx context.Context) error {
 	var errs []error
 	for i := range list.Items {
 		dep := &list.Items[i]
-		status := statusOf(dep, !d.held)
+		status := statusOf(dep, d.all == d.except[dep.Name])
 		if equality.Semantic.DeepEqual(dep.Status, status) {
 			continue
 		}

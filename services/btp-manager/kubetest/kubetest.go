@@ -1,4 +1,4 @@
-// Package kubetest provides a real kube-apiserver with etcd for tests, and renders Helm charts without one. `make envtest` builds both servers.
+// Package kubetest provides a real kube-apiserver with etcd for tests. `make envtest` builds both.
 package kubetest
 
 import (

@@ -18,6 +18,11 @@ var shared = kubetest.Shared{Options: []kubetest.Option{kubetest.Audit(watched)}
 
 func TestMain(m *testing.M) { os.Exit(shared.Main(m)) }
 
+func TestStart_Namespaces_Exist(t *testing.T) {
+	c := shared.Cluster(t).Client(t, client.Options{})
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "default"}, new(corev1.Namespace)))
+}
+
 // namespace creates a namespace for this test.
 func namespace(t *testing.T, c client.Client) string {
 	t.Helper()

@@ -43,12 +43,14 @@ const (
 
 // Config configures BTP Manager.
 type Config struct {
-	// Settings are the valid flags. A ConfigMap can change some of them.
+	// Settings are the flags. A ConfigMap can change some of them.
 	Settings config.Config
 	// Version is the version of BTP Manager.
 	Version string
 	// Image is the operand's image; empty means that of the chart.
 	Image string
+	// LeaseDuration, RenewDeadline and RetryPeriod configure the leader election; zero means 15 s, 10 s and 2 s.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
 // Deps are the dependencies of BTP Manager.
@@ -75,6 +77,9 @@ type App struct {
 
 // New creates a BTP Manager. It reads the required data from the API server, and changes nothing there.
 func New(cfg Config, deps Deps) (*App, error) {
+	if err := cfg.Settings.Validate(); err != nil {
+		return nil, fmt.Errorf("settings: %w", err)
+	}
 	if deps.Now == nil {
 		deps.Now = time.Now
 	}
@@ -82,7 +87,10 @@ func New(cfg Config, deps Deps) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the operand's chart: %w", err)
 	}
-	metrics := metric.New(metric.Config{Version: cfg.Version, ChartVersion: operandChart.Version()}, deps.Metrics)
+	metrics, err := metric.New(metric.Config{Version: cfg.Version, ChartVersion: operandChart.Version()}, deps.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -114,7 +122,9 @@ func New(cfg Config, deps Deps) (*App, error) {
 	}
 	reconciler := controller.New(controller.Deps{
 		Client: uncached, Chart: operandChart, Settings: settings, Recorder: recorder, Metrics: metrics, Image: cfg.Image, Now: deps.Now,
-		Objects:  operand.New(operand.Config{Namespace: cfg.Settings.ChartNamespace}, operand.Deps{Client: uncached}),
+		Objects: operand.New(operand.Config{
+			Namespace: cfg.Settings.ChartNamespace, FieldOwner: name,
+		}, operand.Deps{Client: uncached}),
 		Services: func(s config.Config) controller.Services { return found(s) },
 		Certificates: func(s config.Config) controller.Certificates {
 			return certs.New(certs.Config{
@@ -142,6 +152,9 @@ func newManager(cfg Config, deps Deps, scheme *runtime.Scheme, made []kind) (man
 		LeaderElectionID:              lease,
 		LeaderElectionNamespace:       cfg.Settings.ChartNamespace,
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 duration(cfg.LeaseDuration),
+		RenewDeadline:                 duration(cfg.RenewDeadline),
+		RetryPeriod:                   duration(cfg.RetryPeriod),
 		GracefulShutdownTimeout:       &wait,
 	})
 	if err != nil {
@@ -179,4 +192,11 @@ func (a *App) Run(ctx context.Context) error {
 		return fmt.Errorf("run the manager: %w", err)
 	}
 	return nil
+}
+
+func duration(d time.Duration) *time.Duration {
+	if d == 0 {
+		return nil
+	}
+	return &d
 }

@@ -2,15 +2,24 @@ package app_test
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
+	"fmt"
+	"math/big"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
@@ -52,6 +61,17 @@ func certificate(t *testing.T, text []byte) *x509.Certificate {
 	return c
 }
 
+// another is an unknown CA.
+func another(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
 // trusted waits until every webhook trusts the CA in the Secret, and that CA has signed the serving certificate.
 func (s *system) trusted() (authority, serving *x509.Certificate) {
 	s.t.Helper()
@@ -71,6 +91,22 @@ func (s *system) trusted() (authority, serving *x509.Certificate) {
 		authority, serving = certificate(s.t, ca.Data["ca.crt"]), certificate(s.t, served.Data["tls.crt"])
 		return serving.CheckSignatureFrom(authority) == nil
 	})
+	for _, b := range s.bundles() {
+		if bytes.Contains(b, []byte("PRIVATE")) {
+			s.t.Errorf("a caBundle holds a key:\n%s", b)
+		}
+		for rest := b; len(bytes.TrimSpace(rest)) > 0; {
+			var block *pem.Block
+			if block, rest = pem.Decode(rest); block == nil || block.Type != "CERTIFICATE" {
+				s.t.Fatalf("a caBundle contains more than certificates:\n%s", b)
+			}
+		}
+	}
+	for _, name := range []string{"sap-btp-operator-webhook-service.kyma-system", "sap-btp-operator-webhook-service.kyma-system.svc"} {
+		if err := serving.VerifyHostname(name); err != nil {
+			s.t.Error(err)
+		}
+	}
 	return authority, serving
 }
 
@@ -97,10 +133,23 @@ func TestWebhooks_CAChanges_TrustCurrentCA(t *testing.T) {
 		// These report whether the CA and the serving certificate are replaced.
 		newCA, newServing bool
 	}{
+		{"a caBundle of another CA", func(s *system) { s.setBundles(another(s.t)) }, false, false},
+		{"a caBundle that is text", func(s *system) { s.setBundles([]byte("no certificate")) }, false, false},
+		{"no caBundle", func(s *system) { s.setBundles(nil) }, false, false},
 		{"the serving certificate deleted", func(s *system) { s.delete(certificateSecret("webhook-server-cert")) }, false, true},
 		{"the CA deleted", func(s *system) { s.delete(certificateSecret("ca-server-cert")) }, true, true},
+		{"both deleted", func(s *system) {
+			s.delete(certificateSecret("ca-server-cert"))
+			s.delete(certificateSecret("webhook-server-cert"))
+		}, true, true},
 		{"the CA replaced by text", func(s *system) {
 			s.patch(certificateSecret("ca-server-cert"), `{"data":{"ca.crt":"dGV4dA==","ca.key":"dGV4dA=="}}`)
+		}, true, true},
+		{"the serving certificate replaced by text", func(s *system) {
+			s.patch(certificateSecret("webhook-server-cert"), `{"data":{"tls.crt":"dGV4dA=="}}`)
+		}, false, true},
+		{"the CA without its labels", func(s *system) {
+			s.patch(certificateSecret("ca-server-cert"), `{"metadata":{"labels":null},"data":{"ca.crt":"dGV4dA=="}}`)
 		}, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -118,6 +167,26 @@ func TestWebhooks_CAChanges_TrustCurrentCA(t *testing.T) {
 			})
 			s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 		})
+	}
+}
+
+// setBundles replaces the CA bundle of all webhooks, like a user with kubectl.
+func (s *system) setBundles(bundle []byte) {
+	s.t.Helper()
+	for _, o := range []client.Object{new(admissionv1.MutatingWebhookConfiguration), new(admissionv1.ValidatingWebhookConfiguration)} {
+		kind := "mutating"
+		if _, ok := o.(*admissionv1.ValidatingWebhookConfiguration); ok {
+			kind = "validating"
+		}
+		o.SetName("sap-btp-operator-" + kind + "-webhook-configuration")
+		var edits []string
+		for i := range 2 {
+			edits = append(edits, fmt.Sprintf(`{"op":"add","path":"/webhooks/%d/clientConfig/caBundle","value":%q}`, i, base64.StdEncoding.EncodeToString(bundle)))
+		}
+		patch := client.RawPatch(types.JSONPatchType, []byte("["+strings.Join(edits, ",")+"]"))
+		if err := s.Patch(s.t.Context(), o, patch, client.FieldOwner("kubectl-edit")); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 }
 

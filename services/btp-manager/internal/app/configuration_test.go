@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/app"
 )
 
 // settingsMap returns the ConfigMap with settings.
@@ -144,4 +146,13 @@ func TestOperand_LimitedCache_IsDefault(t *testing.T) {
 	s.settings.EnableLimitedCache = false
 	s.start()
 	testkit.Eventually(t, waitTimeout, "the cache is not limited", func() bool { return s.operandConfig()["ENABLE_LIMITED_CACHE"] == "false" })
+}
+
+func TestSettings_Invalid_PreventStart(t *testing.T) {
+	s := newSystem(t)
+	s.settings.ReadyTimeout = -time.Second
+	_, err := app.New(app.Config{Settings: s.settings}, app.Deps{REST: s.rest, Chart: s.chart, Metrics: prometheus.NewRegistry()})
+	if err == nil || !strings.Contains(err.Error(), "ReadyTimeout") {
+		t.Errorf("got %v, want an error about ReadyTimeout", err)
+	}
 }

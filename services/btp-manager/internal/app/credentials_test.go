@@ -107,6 +107,7 @@ func TestOperand_SecretChanges_IsUpdated(t *testing.T) {
 		// These objects change. New credentials reach the operand's pods only at their start.
 		altered []string
 	}{
+		{"the client ID", []string{"clientid", "another-client"}, map[string]string{"clientid": "another-client"}, []string{operandDeployment, credentialsSecret}},
 		{
 			"all credentials",
 			[]string{"clientid", "c", "clientsecret", "s", "sm_url", "https://sm2.example.com", "tokenurl", "https://auth2.example.com"},
@@ -137,6 +138,26 @@ func TestOperand_SecretChanges_IsUpdated(t *testing.T) {
 			s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 		})
 	}
+	t.Run("the cluster ID", func(t *testing.T) {
+		s := s.in(t)
+		s.change("cluster_id", "another-cluster")
+		s.awaitEvent(o, "Normal", string(v1alpha1.ReasonClusterIDChanged))
+		s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+		if got := s.operandConfig()["CLUSTER_ID"]; got != "another-cluster" {
+			t.Errorf("CLUSTER_ID is %q", got)
+		}
+	})
+	t.Run("a Secret that says the same changes nothing", func(t *testing.T) {
+		s := s.in(t)
+		seen.settle(t)
+		before, passes := s.revisions(), seen.passes()
+		s.annotate(secret(), "example.com/note", "the same")
+		seen.more(t, passes)
+		seen.settle(t)
+		if got := s.altered(before); len(got) > 0 {
+			t.Errorf("changed: %q", got)
+		}
+	})
 }
 
 func TestCredentials_NewNamespace_AreMoved(t *testing.T) {
@@ -193,6 +214,19 @@ func TestCredentials_NewNamespace_AreMoved(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestCredentials_MissingNamespace_IsNamed(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.create(secret("credentials_namespace", "nowhere"))
+	o := s.operator("btpoperator")
+	message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed)
+	if !containsAll(message, "nowhere", "Secret nowhere/sap-btp-service-operator") {
+		t.Errorf("message %q does not name the namespace", message)
+	}
+	s.change("credentials_namespace", "-")
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 }
 
 func TestOperand_ClusterIDOfEarlierStart_IsRemoved(t *testing.T) {

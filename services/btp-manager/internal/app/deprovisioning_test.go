@@ -109,7 +109,21 @@ func (s *system) wantHistory(of func() []string, want ...string) {
 const (
 	ready = "Ready/ReconcileSucceeded"
 	hard  = "Deleting/HardDeleting"
+	soft  = "Deleting/SoftDeleting"
 )
+
+func TestHardDelete_AllDeleted_LeavesNothing(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	o := s.provisioned()
+	s.namespace("users")
+	s.serviceInstance("users", "an-instance")
+	s.serviceBinding("users", "a-binding")
+	states := s.history(o)
+	s.delete(o)
+	s.wantHistory(states, ready, hard)
+	s.nothingLeft()
+}
 
 func TestHardDelete_Operand_KeepsRunning(t *testing.T) {
 	s := newSystem(t)
@@ -148,6 +162,24 @@ func (s *system) unstick(o client.Object) {
 	}
 }
 
+func TestHardDelete_Deadline_StartsSoftDelete(t *testing.T) {
+	s := newSystem(t)
+	s.settings.HardDeleteTimeout = time.Second
+	s.start()
+	o := s.provisioned()
+	s.namespace("users")
+	s.serviceInstance("users", "an-instance", foreign)
+	binding := s.serviceBinding("users", "a-binding", foreign)
+	made := s.bindingSecret("users", "a-binding", binding)
+	states := s.history(o)
+	s.delete(o)
+	s.wantHistory(states, ready, hard, soft)
+	s.nothingLeft()
+	if s.exists(made) {
+		t.Error("the binding's Secret is left")
+	}
+}
+
 func TestDeletion_ServiceInstancesExist_IsBlocked(t *testing.T) {
 	for name, end := range map[string]func(s *system, o *v1alpha1.BtpOperator, instance, binding client.Object){
 		"until the user sets the label force-delete": func(s *system, o *v1alpha1.BtpOperator, _, _ client.Object) {
@@ -159,6 +191,10 @@ func TestDeletion_ServiceInstancesExist_IsBlocked(t *testing.T) {
 		"until the last one is gone": func(s *system, _ *v1alpha1.BtpOperator, instance, binding client.Object) {
 			s.delete(binding)
 			s.delete(instance)
+		},
+		"until the last binding is gone": func(s *system, _ *v1alpha1.BtpOperator, instance, binding client.Object) {
+			s.delete(instance)
+			s.delete(binding)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

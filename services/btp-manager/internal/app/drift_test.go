@@ -109,5 +109,38 @@ func TestDrift_ChangedObject_IsCorrected(t *testing.T) {
 			s.awaitMetric(corrected+1, "drift_corrections_total", "kind", kind)
 		})
 	}
+
+	for _, tt := range []struct {
+		name string
+		do   func(s *system, o *unstructured.Unstructured)
+	}{
+		{"a foreign label", func(s *system, o *unstructured.Unstructured) {
+			s.patch(o, `{"metadata":{"labels":{"example.com/foreign":"yes"}}}`)
+		}},
+		{"a foreign annotation", func(s *system, o *unstructured.Unstructured) { s.annotate(o, "example.com/foreign", "yes") }},
+		{"a label of ours with another value", func(s *system, o *unstructured.Unstructured) {
+			s.patch(o, `{"metadata":{"labels":{"chart-version":"another","kyma-project.io/module":null}}}`)
+		}},
+		{"a label of ours taken away", func(s *system, o *unstructured.Unstructured) {
+			s.patch(o, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null}}}`)
+		}},
+		{"another field", func(s *system, o *unstructured.Unstructured) {
+			edit, ok := edits[o.GetKind()]
+			if !ok {
+				s.t.Fatalf("no edit of a %s", o.GetKind())
+			}
+			s.patch(o, edit)
+		}},
+		{"a deletion", func(s *system, o *unstructured.Unstructured) { s.delete(o) }},
+	} {
+		t.Run(tt.name+" on every object", func(t *testing.T) {
+			s := s.in(t)
+			for _, o := range before {
+				tt.do(s, o.DeepCopy())
+			}
+			s.restored(before)
+			s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+		})
+	}
 	s.awaitEvent(o, "Normal", "DriftCorrected")
 }

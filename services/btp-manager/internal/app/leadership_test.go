@@ -80,6 +80,38 @@ func TestLeader_OldestIsDeleted_NextLeads(t *testing.T) {
 	})
 }
 
+func TestLeader_EqualAge_FirstByNamespaceAndName(t *testing.T) {
+	s := newSystem(t)
+	s.create(secret())
+	s.namespace("a-namespace")
+	var all []*v1alpha1.BtpOperator
+	testkit.Eventually(t, waitTimeout, "three BtpOperators are made within a second", func() bool {
+		all = nil
+		for _, name := range []string{"kyma-system/b", "kyma-system/a", "a-namespace/z"} {
+			o := new(v1alpha1.BtpOperator)
+			o.Namespace, o.Name, _ = strings.Cut(name, "/")
+			s.create(o)
+			all = append(all, o)
+		}
+		if all[0].CreationTimestamp.Equal(&all[2].CreationTimestamp) {
+			return true
+		}
+		for _, o := range all {
+			s.delete(o)
+		}
+		return false
+	})
+	s.start()
+	b, a, z := all[0], all[1], all[2]
+	s.await(z, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	s.follows(a, z)
+	s.follows(b, z)
+	s.delete(z)
+	s.awaitGone(z)
+	s.await(a, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	s.follows(b, a)
+}
+
 func TestLeader_FinalizerRemovedByHand_NextLeads(t *testing.T) {
 	s := newSystem(t)
 	s.settings.BlockDeletion = true
@@ -100,4 +132,28 @@ func TestLeader_FinalizerRemovedByHand_NextLeads(t *testing.T) {
 	if !s.exists(instance) || !s.exists(binding) || instance.GetDeletionTimestamp() != nil || binding.GetDeletionTimestamp() != nil {
 		t.Error("the service instance or the service binding is gone")
 	}
+}
+
+func TestLeaderElection_LeaderStops_OtherTakesOver(t *testing.T) {
+	s := newSystem(t)
+	s.settings.LeaderElect = true
+	s.start()
+	s.awaitMetric(1, "leader")
+	other := *s
+	other.halt, other.log = nil, new(testkit.Log)
+	other.start()
+	o := s.provisioned()
+	if acted := other.metric("reconciles_total", "outcome", "done"); acted > 0 || other.metric("leader") > 0 {
+		t.Errorf("the one that does not lead made %v passes", acted)
+	}
+	s.stop()
+	other.awaitMetric(1, "leader")
+	before := deployment()
+	s.exists(before)
+	s.delete(deployment())
+	testkit.Eventually(t, waitTimeout, "the Deployment comes back", func() bool {
+		d := deployment()
+		return s.exists(d) && d.UID != before.UID
+	})
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 }

@@ -26,7 +26,7 @@ func (s *system) in(t *testing.T) *system {
 	return &sub
 }
 
-// calls records BTP Manager's calls of the API server.
+// calls records BTP Manager's calls of the API server, and can make some of them fail.
 type calls struct {
 	client.Client
 	mu     sync.Mutex
@@ -34,8 +34,8 @@ type calls struct {
 	all    int
 	open   int // calls without an answer
 	writes []string
-	// around, unless it is nil, makes the calls.
-	around func(verb string, o any, call func() error) error
+	// failing returns the error for a call, or nil.
+	failing func(verb string, o any) error
 }
 
 // observe records the calls between BTP Manager and the API server, from the next start on.
@@ -46,6 +46,13 @@ func (s *system) observe() *calls {
 		return c
 	}
 	return c
+}
+
+// fail makes calls end with the error that failing returns for them.
+func (c *calls) fail(failing func(verb string, o any) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failing = failing
 }
 
 // passes returns the number of BTP Manager's passes.
@@ -95,28 +102,36 @@ func (c *calls) more(t *testing.T, than int) {
 	testkit.Eventually(t, waitTimeout, "BTP Manager looks again", func() bool { return c.passes() > than })
 }
 
-// do makes a call and records it.
+// do makes a call, unless it must fail.
 func (c *calls) do(verb string, o any, call func() error) error {
-	c.begin(verb, o)
+	if err := c.begin(verb, o); err != nil {
+		return err
+	}
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.open--
 	}()
-	if c.around != nil {
-		return c.around(verb, o, call)
-	}
 	return call()
 }
 
-func (c *calls) begin(verb string, o any) {
+// begin records a call, and returns the error for it; without an error the call is open.
+func (c *calls) begin(verb string, o any) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.open++
+	defer func() {
+		if err == nil {
+			c.open++
+		}
+	}()
 	c.all++
 	if named, ok := o.(client.Object); ok && verb != "get" && verb != "apply" {
 		c.writes = append(c.writes, fmt.Sprintf("%s %T %s", verb, o, client.ObjectKeyFromObject(named)))
 	}
+	if c.failing == nil {
+		return nil
+	}
+	return c.failing(verb, o)
 }
 
 func (c *calls) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
@@ -146,10 +161,6 @@ func (c *calls) Patch(ctx context.Context, o client.Object, patch client.Patch, 
 
 func (c *calls) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	return c.do("delete", o, func() error { return c.Client.Delete(ctx, o, opts...) })
-}
-
-func (c *calls) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
-	return c.do("delete all", o, func() error { return c.Client.DeleteAllOf(ctx, o, opts...) })
 }
 
 func (c *calls) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {

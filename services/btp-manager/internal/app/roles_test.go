@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -15,8 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
-	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 const (
@@ -31,17 +33,40 @@ type roles []client.Object
 // chartRoles renders the roles.
 func chartRoles(t *testing.T) roles {
 	t.Helper()
-	files, err := kubetest.RenderChart(t, managerDir, "", kubetest.ChartRelease{Name: "release", Namespace: kymaSystem})
+	files, err := charttest.Render(t, managerDir, "", charttest.Release{Name: "release", Namespace: kymaSystem})
 	require.NoError(t, err)
+	var all roles
 	for file, content := range files {
 		if name := path.Base(file); name != "rbac.yaml" && name != "serviceaccount.yaml" {
 			if strings.Contains(content, "apiVersion: rbac.authorization.k8s.io/") {
 				t.Errorf("%s has roles that this test does not check", name)
 			}
-			delete(files, file)
+			continue
+		}
+		for document := range strings.SplitSeq(content, "\n---\n") {
+			o, _, err := clientgoscheme.Codecs.UniversalDeserializer().Decode([]byte(document), nil, nil)
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", file, err, document)
+			}
+			all = append(all, o.(client.Object))
 		}
 	}
-	return kubetest.Objects(t, clientgoscheme.Scheme, files)
+	return all
+}
+
+// find returns the ServiceAccount's only object of a type.
+func find[T client.Object](t *testing.T, all roles) T {
+	t.Helper()
+	var found []T
+	for _, o := range all {
+		if is, ok := o.(T); ok && o.GetName() == account {
+			found = append(found, is)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("the chart has %d objects of type %T named %s, want 1", len(found), *new(T), account)
+	}
+	return found[0]
 }
 
 // rights returns the rights that bindings grant to the ServiceAccount.
@@ -68,9 +93,9 @@ func (all roles) rights(t *testing.T) []right {
 			continue
 		}
 		if ref.Kind == "Role" {
-			out = append(out, rightsOf(kubetest.One[*rbacv1.Role](t, all, account).Rules, o.GetNamespace())...)
+			out = append(out, rightsOf(find[*rbacv1.Role](t, all).Rules, o.GetNamespace())...)
 		} else {
-			out = append(out, rightsOf(kubetest.One[*rbacv1.ClusterRole](t, all, account).Rules, o.GetNamespace())...)
+			out = append(out, rightsOf(find[*rbacv1.ClusterRole](t, all).Rules, o.GetNamespace())...)
 		}
 	}
 	return out
@@ -83,7 +108,7 @@ func (s *system) operandNeeds() []need {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem})
+	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem}, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -118,13 +143,13 @@ func (s *system) installRoles(all roles) {
 		})
 	}
 	for _, r := range all.rights(s.t) {
-		s.inForce(r)
+		s.inForce(r, true)
 	}
 	s.rest = s.cluster.ServiceAccountConfig(s.t, kymaSystem, account)
 }
 
-// inForce waits until the API server grants a right.
-func (s *system) inForce(r right) {
+// inForce waits until the API server grants, or no longer grants, a right.
+func (s *system) inForce(r right, want bool) {
 	s.t.Helper()
 	resource, subresource, _ := strings.Cut(r.resource, "/")
 	testkit.Eventually(s.t, waitTimeout, "the API server knows about "+r.String(), func() bool {
@@ -136,8 +161,25 @@ func (s *system) inForce(r right) {
 		if err := s.Create(s.background(), review); err != nil {
 			s.t.Fatal(err)
 		}
-		return review.Status.Allowed
+		return review.Status.Allowed == want
 	})
+}
+
+// rulesOf combines rights to rules.
+func rulesOf(rights []right) []rbacv1.PolicyRule {
+	var out []rbacv1.PolicyRule
+	for _, r := range rights {
+		rule := rbacv1.PolicyRule{APIGroups: []string{r.group}, Resources: []string{r.resource}, Verbs: []string{r.verb}}
+		if r.name != "" {
+			rule.ResourceNames = []string{r.name}
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+func without(rights []right, one right) []right {
+	return slices.DeleteFunc(slices.Clone(rights), func(r right) bool { return r == one })
 }
 
 // TestPermissions_Roles_AllowOnlyNeededCalls makes Kubernetes authorize every request of a BTP Manager that performs all its functions, and
@@ -163,7 +205,77 @@ func TestPermissions_Roles_AllowOnlyNeededCalls(t *testing.T) {
 		t.Errorf("forbidden:\n%s", strings.Join(forbidden, "\n"))
 	}
 	needs = append(needs, s.operandNeeds()...)
-	if wrong := judge(all.rights(t), needs); len(wrong) > 0 {
-		t.Errorf("the roles:\n%s", strings.Join(wrong, "\n"))
+	rights := all.rights(t)
+	if wrong := judge(rights, needs); len(wrong) > 0 {
+		t.Fatalf("the roles:\n%s", strings.Join(wrong, "\n"))
 	}
+
+	for _, tt := range []struct {
+		more right
+		want string
+	}{
+		{right{"get", "", "pods", "", ""}, "not needed: get pods everywhere"},
+		{right{"update", "apps", "deployments", kymaSystem, ""}, "not needed: update deployments.apps in kyma-system"},
+		{right{"delete", "rbac.authorization.k8s.io", "clusterroles", "", "cluster-admin"}, "not needed: delete clusterroles.rbac.authorization.k8s.io cluster-admin everywhere"},
+		{right{"create", "services.cloud.sap.com", "serviceinstances/status", "", ""}, "not needed: create serviceinstances/status.services.cloud.sap.com everywhere"},
+	} {
+		t.Run("a right more is noticed: "+tt.more.String(), func(t *testing.T) {
+			if diff := cmp.Diff([]string{tt.want}, judge(append(slices.Clone(rights), tt.more), needs)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("each right less is noticed", func(t *testing.T) {
+		for _, one := range rights {
+			if wrong := judge(without(rights, one), needs); !slices.ContainsFunc(wrong, func(w string) bool { return strings.HasPrefix(w, "not allowed: "+one.verb+" ") }) {
+				t.Errorf("without %s: %v", one, wrong)
+			}
+		}
+	})
+	for _, one := range []right{
+		{"create", "networking.k8s.io", "networkpolicies", kymaSystem, ""},
+		{"patch", "rbac.authorization.k8s.io", "clusterroles", "", "kyma-btp-operator-edit"},
+		{"update", "services.cloud.sap.com", "servicebindings/finalizers", "", ""}, // only granted to the operand
+	} {
+		t.Run("Kubernetes notices a right less: "+one.String(), func(t *testing.T) {
+			s := s.in(t)
+			s.withhold(all, one)
+			before := len(s.cluster.Audit(t))
+			s.start()
+			s.create(secret())
+			o := s.operator("btpoperator")
+			message := s.await(o, v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed)
+			if !strings.Contains(message, "forbidden") {
+				t.Errorf("message %q", message)
+			}
+			s.stop()
+			if _, forbidden := done(s.cluster.Audit(t)[before:]); len(forbidden) == 0 {
+				t.Error("nothing was forbidden")
+			}
+		})
+	}
+}
+
+// withhold removes a right of the ServiceAccount until the test ends.
+func (s *system) withhold(all roles, one right) {
+	s.t.Helper()
+	role := client.Object(find[*rbacv1.ClusterRole](s.t, all))
+	rules := &find[*rbacv1.ClusterRole](s.t, all).Rules
+	if one.namespace != "" {
+		role, rules = find[*rbacv1.Role](s.t, all), &find[*rbacv1.Role](s.t, all).Rules
+	}
+	whole := *rules
+	update := func(to []rbacv1.PolicyRule, allowed bool) {
+		*rules = to
+		if err := s.Update(s.background(), role); err != nil {
+			s.t.Fatal(err)
+		}
+		s.inForce(one, allowed)
+	}
+	s.clean()
+	s.t.Cleanup(func() {
+		s.clean()
+		update(whole, true)
+	})
+	update(rulesOf(without(rightsOf(whole, one.namespace), one)), false)
 }

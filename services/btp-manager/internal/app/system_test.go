@@ -215,7 +215,7 @@ var chartKinds = sync.OnceValues(func() ([]schema.GroupVersionKind, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem})
+	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func (s *system) wanted() []string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem})
+	objects, err := c.Render(render.Release{Name: "x", Namespace: kymaSystem}, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -178,6 +178,16 @@ func TestUpgrade_DeletionBlocked_IsApplied(t *testing.T) {
 	testkit.Eventually(t, waitTimeout, "the Deployment is that of the new chart", func() bool {
 		d := deployment()
 		return s.exists(d) && d.Labels["chart-version"] == "2.0.0" && d.Spec.Template.Spec.Containers[0].Image == s.image
+	})
+	t.Run("and a deleted object is restored", func(t *testing.T) {
+		s := s.in(t)
+		old := deployment()
+		s.exists(old)
+		s.delete(deployment())
+		testkit.Eventually(t, waitTimeout, "the Deployment comes back", func() bool {
+			d := deployment()
+			return s.exists(d) && d.UID != old.UID
+		})
 	})
 	s.await(o, v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned)
 }

@@ -50,7 +50,7 @@ type kind struct {
 
 // kinds lists the kinds of the objects in the chart.
 func kinds(c *render.Chart, namespace string) ([]kind, error) {
-	objects, err := c.Render(render.Release{Name: name, Namespace: namespace})
+	objects, err := c.Render(render.Release{Name: name, Namespace: namespace}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("the operand's chart: %w", err)
 	}

@@ -51,18 +51,29 @@ type Config struct {
 	Service string
 	// CALifetime and ServingLifetime are the lifetimes of new certificates. A serving certificate expires no later than its CA.
 	CALifetime, ServingLifetime time.Duration
-	// RenewBefore is the time before its expiry at which a certificate is renewed, and how long a previous CA stays trusted. It must be positive
-	// and at most half of the lifetimes: otherwise each pass would renew a certificate.
+	// RenewBefore is the time before its expiry at which a certificate is renewed, and how long a previous CA stays trusted. It is at most
+	// half of the lifetimes.
 	RenewBefore time.Duration
 	// Labels are the required labels of the Secrets. Other labels stay.
 	Labels map[string]string
+}
+
+// validate rejects a configuration that would renew a certificate in every pass.
+func (c Config) validate() error {
+	if c.Namespace == "" || c.Service == "" {
+		return errors.New("no namespace or service")
+	}
+	if c.RenewBefore <= 0 || c.RenewBefore > c.CALifetime/2 || c.RenewBefore > c.ServingLifetime/2 {
+		return fmt.Errorf("renewal %s before the end of certificates that are valid for %s and %s", c.RenewBefore, c.CALifetime, c.ServingLifetime)
+	}
+	return nil
 }
 
 // Deps are the dependencies of Certs.
 type Deps struct {
 	// Client must read without a cache, because Ensure reads what it has just written.
 	Client client.Client
-	// Now is the clock.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -74,6 +85,9 @@ type Certs struct {
 
 // New creates a Certs. It has no state: create another one after a change of the settings.
 func New(cfg Config, deps Deps) *Certs {
+	if deps.Now == nil {
+		deps.Now = time.Now
+	}
 	return &Certs{cfg: cfg, deps: deps}
 }
 
@@ -94,6 +108,9 @@ type Result struct {
 // missing, invalid, for another service or about to expire. If other managers keep writing, the error is a conflict of the API
 // (apierrors.IsConflict, IsAlreadyExists).
 func (c *Certs) Ensure(ctx context.Context) (Result, error) {
+	if err := c.cfg.validate(); err != nil {
+		return Result{}, fmt.Errorf("certificates of the webhooks: %w", err)
+	}
 	made := make(map[string]bool)
 	var last error
 	for range passes {

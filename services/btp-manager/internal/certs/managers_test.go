@@ -3,7 +3,9 @@ package certs_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -140,6 +142,40 @@ func TestEnsure_TwoManagers_CreateOnePair(t *testing.T) {
 				require.NoError(t, err)
 				w.consistent(got)
 				w.ensure()
+			}
+		})
+	}
+}
+
+func TestEnsure_ManyManagers_CreateOnePair(t *testing.T) {
+	for name := range states(setup(t)) {
+		t.Run(name, func(t *testing.T) {
+			w := setup(t)
+			states(w)[name]()
+			var managers sync.WaitGroup
+			results := make([]certs.Result, 4)
+			errs := make([]error, len(results))
+			for i := range results {
+				managers.Go(func() { results[i], errs[i] = w.certs().Ensure(t.Context()) })
+			}
+			managers.Wait()
+			last := w.ensure()
+			seen := 0
+			for i, err := range errs {
+				if err != nil {
+					t.Errorf("manager %d: %v", i, err)
+				} else if slices.Equal(results[i].CABundle, last.CABundle) {
+					seen++
+				}
+			}
+			want := len(results)
+			if name == foreign || name == noCA {
+				// Two Secrets cannot be written atomically: a manager that has read the new CA with the certificate of another one may still replace both after
+				// another manager has returned them. The watch then notifies that manager. The manager that writes last has seen the current state.
+				want = 1
+			}
+			if seen < want {
+				t.Errorf("%d managers returned what is there in the end, want %d", seen, want)
 			}
 		})
 	}

@@ -97,3 +97,25 @@ func TestEnsure_SwappedCA_IsNotTrusted(t *testing.T) {
 		t.Error("the bundle trusts an unused CA, without a serving certificate")
 	}
 }
+
+func TestConfig_PermanentRenewal_IsRejected(t *testing.T) {
+	w := setup(t)
+	w.ensure("ca", "serving")
+	before := w.versions()
+	good := w.cfg
+	for name, change := range map[string]func(*certs.Config){
+		"margin longer than half of the CA":          func(c *certs.Config) { c.CALifetime = 13 * day },
+		"margin longer than half of the certificate": func(c *certs.Config) { c.ServingLifetime = 13 * day },
+		"no margin":  func(c *certs.Config) { c.RenewBefore = 0 },
+		"no service": func(c *certs.Config) { c.Service = "" },
+	} {
+		w.cfg = good
+		change(&w.cfg)
+		if _, err := w.certs().Ensure(t.Context()); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if after := w.versions(); after != before {
+		t.Error("the Secrets were written")
+	}
+}

@@ -43,6 +43,17 @@ func call(t *testing.T, cert tls.Certificate, bundle []byte, now time.Time) erro
 	}).HandshakeContext(t.Context())
 }
 
+func TestEnsure_Serving_IsTrustedWithBundle(t *testing.T) {
+	w := setup(t)
+	first := w.ensure("ca", "serving")
+	if err := call(t, w.served(), first.CABundle, w.now); err != nil {
+		t.Error(err)
+	}
+	if call(t, w.served(), issue(t, caTemplate(w), nil).crt(), w.now) == nil {
+		t.Error("trusted with the bundle of another CA")
+	}
+}
+
 // The operand may still have the old certificate when the API server has the new bundle, and vice versa.
 func TestWebhooks_ServingRenewal_KeepWorking(t *testing.T) {
 	w := setup(t)

@@ -3,6 +3,7 @@ package config_test
 import (
 	"errors"
 	"flag"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -55,12 +56,26 @@ func TestSettings_Each_HasAFlag(t *testing.T) {
 		if got := config.Diff(config.Default(), c); !slices.Equal(got, []string{s.Key}) {
 			t.Errorf("flag %s changes %v", s.Flag, got)
 		}
-		if usage := fs.Lookup(s.Flag).Usage; !strings.HasPrefix(usage, strings.ReplaceAll(s.Meaning, "`", "")) {
-			t.Errorf("flag %s has the usage %q, want its meaning: %s", s.Flag, usage, s.Meaning)
-		}
 		if s.Flag != strings.ToLower(s.Flag) || strings.ReplaceAll(s.Flag, "-", "") != strings.ToLower(s.Key) {
 			t.Errorf("flag %s of %s", s.Flag, s.Key)
 		}
+	}
+}
+
+func TestFlags_Unset_KeepDefaults(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	c.Flags(fs)
+	require.NoError(t, fs.Parse([]string{"--ready-timeout", "90s", "--leader-elect=false"}))
+	want := config.Default()
+	want.ReadyTimeout, want.LeaderElect = 90*time.Second, false
+	if diff := cmp.Diff(want, c); diff != "" {
+		t.Error(diff)
+	}
+	if fs.Lookup("hard-delete-timeout").DefValue != "20m0s" {
+		t.Error("the usage does not show the default")
 	}
 }
 

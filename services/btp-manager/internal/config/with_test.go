@@ -24,6 +24,20 @@ func TestWith_ConfigMap_OverridesFlags(t *testing.T) {
 	}
 }
 
+func TestWith_NoConfigMap_RestoresFlags(t *testing.T) {
+	t.Parallel()
+	flags := config.Default()
+	flags.ReadyTimeout = 3 * time.Minute
+	if _, err := flags.With(map[string]string{"ReadyTimeout": "10s"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := flags.With(nil)
+	require.NoError(t, err)
+	if diff := cmp.Diff(flags, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestSettings_Each_IsConfigMapKeyOrFlagOnly(t *testing.T) {
 	t.Parallel()
 	for _, s := range config.Settings() {

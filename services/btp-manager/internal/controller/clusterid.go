@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
+	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
@@ -28,7 +30,7 @@ const (
 
 // followCredentials reports a Secret with another credentials namespace or cluster ID than the operand's. It deletes the operand's records in
 // a namespace that the operand leaves.
-func (p *pass) followCredentials(ctx context.Context, given credentials) error {
+func (p *pass) followCredentials(ctx context.Context, given credentials.Credentials) error {
 	var has corev1.ConfigMap
 	err := p.deps.Client.Get(ctx, client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: operandConfig}, &has)
 	if client.IgnoreNotFound(err) != nil {
@@ -45,11 +47,11 @@ func (p *pass) followCredentials(ctx context.Context, given credentials) error {
 			return err
 		}
 		if ready {
-			return p.move(ctx, credentialsMoved, fmt.Sprintf("the credentials move from namespace %q to %q", old, namespace), p.restartClock)
+			return p.move(ctx, machine.CredentialsMoved, fmt.Sprintf("the credentials move from namespace %q to %q", old, namespace), p.restartClock)
 		}
 	}
 	if old := has.Data[clusterIDKey]; ready && old != "" && old != given.ClusterID {
-		return p.move(ctx, clusterIDChanged, fmt.Sprintf("the cluster ID changes from %q to %q", old, given.ClusterID), p.restartClock)
+		return p.move(ctx, machine.ClusterIDChanged, fmt.Sprintf("the cluster ID changes from %q to %q", old, given.ClusterID), p.restartClock)
 	}
 	return nil
 }
@@ -57,7 +59,7 @@ func (p *pass) followCredentials(ctx context.Context, given credentials) error {
 // unblock helps an operand that does not start because of another cluster ID: the operand exits if its ID differs from the one recorded at
 // its first start (docs/contracts/btp-manager.md#credentials-and-cluster-id). It records the ID beside its credentials, and reads it in
 // its own namespace. unblock ignores a running operand.
-func (p *pass) unblock(ctx context.Context, given credentials, unready []operand.NotReady) error {
+func (p *pass) unblock(ctx context.Context, given credentials.Credentials, unready []operand.NotReady) error {
 	for _, n := range unready {
 		if n.Kind != "Deployment" {
 			continue

@@ -1,9 +1,10 @@
-// Package controller reconciles the BtpOperators in a cluster. It determines the events, looks up their transitions in the table of machine.go,
-// which does no I/O and has no clock, and performs the actions with other packages.
+// Package controller reconciles the BtpOperators in a cluster. It determines the events, looks up their transitions in package machine,
+// and performs the actions with other packages.
 package controller
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
@@ -23,7 +25,7 @@ import (
 // Chart renders the objects of the operand.
 type Chart interface {
 	Version() string
-	Render(release render.Release, values ...map[string]any) ([]*unstructured.Unstructured, error)
+	Render(release render.Release, values map[string]any) ([]*unstructured.Unstructured, error)
 }
 
 // Objects applies and removes the objects of the operand.
@@ -74,7 +76,7 @@ type Reconciler struct {
 func New(deps Deps) *Reconciler { return &Reconciler{deps: deps} }
 
 // render renders the objects of the operand with credentials and the CA bundle of its webhooks.
-func (p *pass) render(given credentials, caBundle []byte) ([]*unstructured.Unstructured, error) {
+func (p *pass) render(given credentials.Credentials, caBundle []byte) ([]*unstructured.Unstructured, error) {
 	values := map[string]any{
 		"manager": map[string]any{
 			"enable_limited_cache": p.cfg.EnableLimitedCache,
@@ -84,19 +86,33 @@ func (p *pass) render(given credentials, caBundle []byte) ([]*unstructured.Unstr
 			"enabled": !strings.EqualFold(p.cr.Annotations[v1alpha1.DisableNetworkPoliciesAnnotation], "true"),
 		},
 	}
-	all := []map[string]any{values}
 	if p.deps.Image != "" {
-		all = append(all, map[string]any{"manager": map[string]any{"image": image(p.deps.Image)}})
+		merge(values, map[string]any{"manager": map[string]any{"image": image(p.deps.Image)}})
 	}
 	if given.ClusterID != "" {
-		all = append(all, given.Values())
+		merge(values, given.Values())
 	}
-	return p.deps.Chart.Render(render.Release{Name: releaseName, Namespace: p.cfg.ChartNamespace}, all...)
+	return p.deps.Chart.Render(render.Release{Name: releaseName, Namespace: p.cfg.ChartNamespace}, values)
 }
 
 // releaseName is the name of the chart's release. It does not depend on the leading BtpOperator, so that another leader can take over the
 // objects.
 const releaseName = "sap-btp-operator"
+
+// merge merges the values of b into a, at any depth.
+func merge(a, b map[string]any) {
+	for key, value := range b {
+		under, ok := value.(map[string]any)
+		if over, both := a[key].(map[string]any); ok && both {
+			merge(over, under)
+			continue
+		}
+		if ok {
+			value = maps.Clone(under)
+		}
+		a[key] = value
+	}
+}
 
 // image splits a reference into the chart's values. It sets all of them, because the chart's tag does not apply to another image.
 func image(reference string) map[string]any {

@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
+	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
@@ -20,7 +22,7 @@ import (
 
 // deprovision performs the next part of a deprovisioning. The status records the progress, so that a restart has no effect.
 func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
-	if p.cr.Status.Deprovisioning == nil || p.at() == (position{}) {
+	if p.cr.Status.Deprovisioning == nil || p.at() == (machine.At{}) {
 		if wait, err := p.begin(ctx); wait != 0 || err != nil {
 			return wait, err
 		}
@@ -49,10 +51,10 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 			// Users need a working operand to delete them.
 			p.keepOperand(ctx)
 			message := fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
-			return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, deletionBlocked, message, nil)
+			return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
 		}
 	}
-	return 0, p.move(ctx, deletionStarted, "service bindings and service instances are being deleted", func(s *v1alpha1.BtpOperatorStatus) {
+	return 0, p.move(ctx, machine.DeletionStarted, "service bindings and service instances are being deleted", func(s *v1alpha1.BtpOperatorStatus) {
 		now := p.deps.Now()
 		s.ReadyDeadline = nil
 		if s.Deprovisioning == nil {
@@ -80,23 +82,23 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 		// The soft delete abandons the remote side, so a temporary API error must not cause it. Do not return an error either, because the pauses
 		// after errors could exceed the deadline.
 		log.FromContext(ctx).Info("the hard delete is delayed", "err", err.Error())
-		return p.before(until), p.move(ctx, deletionStarted, goesOn+", though it does not get through: "+err.Error(), nil)
+		return p.before(until), p.move(ctx, machine.DeletionStarted, goesOn+", though it does not get through: "+err.Error(), nil)
 	}
 	if err != nil {
-		return p.giveUp(ctx, failure(err), hardDeleteFailed, "the hard delete failed: "+err.Error(), left)
+		return p.giveUp(ctx, failure(err), machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
 	}
 	p.deps.Metrics.Left(left.Instances, left.Bindings)
 	if left.None() {
-		if err := p.enter(ctx, v1alpha1.PhaseRemoval, deletionStarted, "the operand is being removed", left); err != nil {
+		if err := p.enter(ctx, v1alpha1.PhaseRemoval, machine.DeletionStarted, "the operand is being removed", left); err != nil {
 			return 0, err
 		}
 		p.deps.Metrics.Deleted(metric.Hard, metric.Done)
 		return p.remove(ctx)
 	}
 	if late {
-		return p.giveUp(ctx, metric.TimedOut, hardDeleteTimedOut, "the hard delete ran out of time: "+remaining(left), left)
+		return p.giveUp(ctx, metric.TimedOut, machine.HardDeleteTimedOut, "the hard delete ran out of time: "+remaining(left), left)
 	}
-	return p.before(until), p.enter(ctx, v1alpha1.PhaseHardDelete, deletionStarted, remaining(left)+"; "+goesOn, left)
+	return p.before(until), p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, remaining(left)+"; "+goesOn, left)
 }
 
 // before returns the wait until the next check, at most until the deadline. If the deadline passed during this pass, it returns a short
@@ -106,8 +108,8 @@ func (p *pass) before(deadline metav1.Time) time.Duration {
 }
 
 // giveUp switches from the hard delete to the soft delete.
-func (p *pass) giveUp(ctx context.Context, how metric.End, by event, message string, left services.Left) (time.Duration, error) {
-	if err := p.enter(ctx, v1alpha1.PhaseSoftDelete, by, message, left); err != nil {
+func (p *pass) giveUp(ctx context.Context, how metric.End, event machine.Event, message string, left services.Left) (time.Duration, error) {
+	if err := p.enter(ctx, v1alpha1.PhaseSoftDelete, event, message, left); err != nil {
 		return 0, err
 	}
 	p.deps.Metrics.Deleted(metric.Hard, how) // only after the status is written: otherwise the next pass would count it again
@@ -149,9 +151,9 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 			return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left, "")
 		}
 		message := "made while the operand was being removed: " + remaining(left)
-		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, hardDeleteFailed, message, left)
+		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteFailed, message, left)
 	}
-	objects, err := p.render(credentials{}, nil)
+	objects, err := p.render(credentials.Credentials{}, nil)
 	if err != nil {
 		return p.removalFailed(ctx, err)
 	}
@@ -188,14 +190,14 @@ func (p *pass) removalFailed(ctx context.Context, cause error) (time.Duration, e
 	if passing(cause) {
 		return 0, errors.Join(cause, p.writeMessage(ctx, "tried again: "+cause.Error()))
 	}
-	return 0, errors.Join(cause, p.move(ctx, removalFailed, cause.Error(), nil))
+	return 0, errors.Join(cause, p.move(ctx, machine.RemovalFailed, cause.Error(), nil))
 }
 
 // enter writes the phase and the remaining objects together with the transition.
 func (p *pass) enter(
-	ctx context.Context, phase v1alpha1.DeprovisioningPhase, by event, message string, left services.Left,
+	ctx context.Context, phase v1alpha1.DeprovisioningPhase, event machine.Event, message string, left services.Left,
 ) error {
-	return p.move(ctx, by, message, func(s *v1alpha1.BtpOperatorStatus) { s.Deprovisioning = at(s.Deprovisioning, phase, left) })
+	return p.move(ctx, event, message, func(s *v1alpha1.BtpOperatorStatus) { s.Deprovisioning = at(s.Deprovisioning, phase, left) })
 }
 
 // setPhase writes the phase, the remaining objects and, unless it is empty, the message. The state stays.
@@ -229,8 +231,8 @@ func at(d *v1alpha1.Deprovisioning, phase v1alpha1.DeprovisioningPhase, left ser
 // keepOperand keeps the operand in line with its chart while users or the hard delete need it. A failure does not stop the
 // deprovisioning.
 func (p *pass) keepOperand(ctx context.Context) {
-	given, _, err := p.credentials(ctx)
-	if err == nil {
+	given, event, err := p.credentials(ctx)
+	if err == nil && event == "" {
 		objects, _, operandErr := p.operand(ctx, given)
 		if err = operandErr; err == nil {
 			_, err = p.deps.Objects.Apply(ctx, objects)

@@ -75,7 +75,8 @@ func newSystem(t *testing.T) *system {
 		"tokenurl": []byte("https://auth.example.com"), "cluster_id": []byte("a-cluster"),
 	}}
 	s.Client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(s.cr).WithObjects(s.cr, credentials).Build()
-	metrics := metric.New(metric.Config{}, s.registry)
+	metrics, err := metric.New(metric.Config{}, s.registry)
+	require.NoError(t, err)
 	reading := interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			if _, secret := o.(*corev1.Secret); secret {
@@ -142,7 +143,7 @@ type emptyChart struct{ *system }
 
 func (c emptyChart) Version() string { return c.chartVersion }
 
-func (emptyChart) Render(render.Release, ...map[string]any) ([]*unstructured.Unstructured, error) {
+func (emptyChart) Render(render.Release, map[string]any) ([]*unstructured.Unstructured, error) {
 	return nil, nil
 }
 

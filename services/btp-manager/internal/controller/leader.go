@@ -8,21 +8,21 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 )
 
-// leader returns the oldest BtpOperator, or nil. Timestamps have a resolution of a second: among equally old ones the namespace and then
+// Leader returns the oldest BtpOperator, or nil. Timestamps have a resolution of a second: among equally old ones the namespace and then
 // the name decide, so that the result is always the same. It ignores one that is being deleted without anything left to clean
 // up.
-func leader(all []v1alpha1.BtpOperator) *v1alpha1.BtpOperator {
-	var first *v1alpha1.BtpOperator
+func Leader(all []v1alpha1.BtpOperator) *v1alpha1.BtpOperator {
+	var leader *v1alpha1.BtpOperator
 	for i := range all {
 		cr := &all[i]
 		if !cr.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(cr, v1alpha1.Finalizer) {
 			continue
 		}
-		if first == nil || older(cr, first) {
-			first = cr
+		if leader == nil || older(cr, leader) {
+			leader = cr
 		}
 	}
-	return first
+	return leader
 }
 
 func older(a, b *v1alpha1.BtpOperator) bool {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/certs"
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
+	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
@@ -26,21 +28,21 @@ func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 	if err := p.finalize(ctx, controllerutil.AddFinalizer); err != nil {
 		return 0, err
 	}
-	if at := p.at(); at == (position{}) || at.Reason == v1alpha1.ReasonOlderCRExists {
-		if err := p.move(ctx, leads, "provisioning started", p.restartClock); err != nil {
+	if at := p.at(); at == (machine.At{}) || at.Reason == v1alpha1.ReasonOlderCRExists {
+		if err := p.move(ctx, machine.Leads, "provisioning started", p.restartClock); err != nil {
 			return 0, err
 		}
 	}
-	given, unusable, err := p.credentials(ctx)
-	if unusable != "" {
+	given, event, err := p.credentials(ctx)
+	if event != "" {
 		p.deps.Metrics.NotReady()
-		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, unusable, err.Error(), nil)
+		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, event, err.Error(), nil)
 	}
 	if err != nil {
 		return p.chartFailed(ctx, err)
 	}
 	if r := p.at().Reason; r == v1alpha1.ReasonMissingSecret || r == v1alpha1.ReasonInvalidSecret {
-		if err := p.move(ctx, secretUsable, "the credentials are there", p.restartClock); err != nil {
+		if err := p.move(ctx, machine.SecretUsable, "the credentials are there", p.restartClock); err != nil {
 			return 0, err
 		}
 	}
@@ -85,25 +87,25 @@ func (p *pass) inTime() bool {
 }
 
 // credentials reads the Secret. If it is unusable, it returns an event, and an error for the user.
-func (p *pass) credentials(ctx context.Context) (credentials, event, error) {
+func (p *pass) credentials(ctx context.Context) (credentials.Credentials, machine.Event, error) {
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: p.cfg.SecretName}
 	err := p.deps.Client.Get(ctx, key, &secret)
 	if apierrors.IsNotFound(err) {
-		return credentials{}, secretMissing, fmt.Errorf("the Secret %s with the credentials does not exist", key)
+		return credentials.Credentials{}, machine.SecretMissing, fmt.Errorf("the Secret %s with the credentials does not exist", key)
 	}
 	if err != nil {
-		return credentials{}, "", fmt.Errorf("read the Secret %s: %w", key, err)
+		return credentials.Credentials{}, "", fmt.Errorf("read the Secret %s: %w", key, err)
 	}
-	given, err := parseCredentials(&secret)
+	given, err := credentials.Parse(&secret)
 	if err != nil {
-		return credentials{}, secretInvalid, fmt.Errorf("the Secret %s cannot be used: %w", key, err)
+		return credentials.Credentials{}, machine.SecretInvalid, fmt.Errorf("the Secret %s cannot be used: %w", key, err)
 	}
 	return given, "", nil
 }
 
 // operand renders the objects of the chart. It also renews the certificates of their webhooks.
-func (p *pass) operand(ctx context.Context, given credentials) ([]*unstructured.Unstructured, certs.Result, error) {
+func (p *pass) operand(ctx context.Context, given credentials.Credentials) ([]*unstructured.Unstructured, certs.Result, error) {
 	certificates, err := p.deps.Certificates(p.cfg).Ensure(ctx)
 	for _, name := range certificates.Regenerated {
 		p.deps.Metrics.Regenerated(name)
@@ -154,7 +156,7 @@ func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, err
 	if passing(cause) && (apierrors.IsConflict(cause) || p.inTime() || p.isBrief()) {
 		return 0, cause
 	}
-	return 0, errors.Join(cause, p.move(ctx, chartFailed, cause.Error(), nil))
+	return 0, errors.Join(cause, p.move(ctx, machine.ChartFailed, cause.Error(), nil))
 }
 
 // isBrief reports whether a temporary problem has lasted less than the time that objects have to get ready. A Ready BtpOperator has no
@@ -174,13 +176,13 @@ func (p *pass) notReady(ctx context.Context, unready []operand.NotReady) (time.D
 	message := describe(unready)
 	switch {
 	case p.at().State == v1alpha1.StateReady:
-		return p.cfg.ReadyCheckInterval, p.move(ctx, objectsNotReady, message, p.restartClock)
+		return p.cfg.ReadyCheckInterval, p.move(ctx, machine.ObjectsNotReady, message, p.restartClock)
 	case p.inTime():
 		left := p.cr.Status.ReadyDeadline.Sub(p.deps.Now())
-		return min(p.cfg.ReadyCheckInterval, max(left, time.Millisecond)), p.move(ctx, objectsNotReady, message, nil)
+		return min(p.cfg.ReadyCheckInterval, max(left, time.Millisecond)), p.move(ctx, machine.ObjectsNotReady, message, nil)
 	default:
 		message = fmt.Sprintf("not ready within %s: %s", p.cfg.ReadyTimeout, message)
-		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, readyTimedOut, message, nil)
+		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.ReadyTimedOut, message, nil)
 	}
 }
 
@@ -193,14 +195,14 @@ func (p *pass) ready(ctx context.Context, certificates certs.Result, kept []*ope
 	message := strings.Join(all, "; ")
 	switch p.at().State {
 	case v1alpha1.StateError:
-		if err := p.move(ctx, objectsReady, message, p.restartClock); err != nil {
+		if err := p.move(ctx, machine.ObjectsReady, message, p.restartClock); err != nil {
 			return 0, err
 		}
 	case v1alpha1.StateProcessing:
 		started := p.cr.Status.ReadyDeadline.Add(-p.cfg.ReadyTimeout)
 		p.deps.Metrics.Provisioned(max(0, p.deps.Now().Sub(started)))
 	}
-	err := p.move(ctx, objectsReady, message, func(s *v1alpha1.BtpOperatorStatus) {
+	err := p.move(ctx, machine.ObjectsReady, message, func(s *v1alpha1.BtpOperatorStatus) {
 		s.ReadyDeadline, s.ChartVersion = nil, p.deps.Chart.Version()
 	})
 	return min(p.cfg.ReadyStateRequeueInterval, max(certificates.RenewAt.Sub(p.deps.Now()), soon)), err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 )
 
 // soon is the wait for the end of a short action, such as the removal of an object.
@@ -67,8 +68,8 @@ func (p *pass) run(ctx context.Context, all []v1alpha1.BtpOperator) (time.Durati
 	if deleting && !ours {
 		return 0, nil
 	}
-	if first := leader(all); first.UID != p.cr.UID {
-		return p.follow(ctx, first, deleting, ours)
+	if leader := Leader(all); leader.UID != p.cr.UID {
+		return p.follow(ctx, leader, deleting, ours)
 	}
 	if deleting {
 		return p.deprovision(ctx)
@@ -88,7 +89,7 @@ func (p *pass) follow(ctx context.Context, leader *v1alpha1.BtpOperator, deletin
 		return 0, nil
 	}
 	message := fmt.Sprintf("BtpOperator %q in namespace %q is older and leads", leader.Name, leader.Namespace)
-	return p.cfg.ReadyStateRequeueInterval, p.move(ctx, olderExists, message, func(s *v1alpha1.BtpOperatorStatus) {
+	return p.cfg.ReadyStateRequeueInterval, p.move(ctx, machine.OlderExists, message, func(s *v1alpha1.BtpOperatorStatus) {
 		s.ReadyDeadline, s.ChartVersion = nil, ""
 	})
 }
@@ -108,14 +109,14 @@ func (p *pass) finalize(ctx context.Context, change func(client.Object, string) 
 
 // at returns the position of the BtpOperator. A status that this version does not write, or not for this BtpOperator, counts as none: users
 // can edit it, and backups restore it.
-func (p *pass) at() position {
+func (p *pass) at() machine.At {
 	c := meta.FindStatusCondition(p.cr.Status.Conditions, v1alpha1.ConditionReady)
 	if c == nil {
-		return position{}
+		return machine.At{}
 	}
 	m, ok := v1alpha1.Reason(c.Reason).Meaning()
 	if !ok || m.State != p.cr.Status.State {
-		return position{}
+		return machine.At{}
 	}
 	deleting, begun := !p.cr.DeletionTimestamp.IsZero(), p.cr.Status.Deprovisioning != nil
 	possible := true
@@ -132,16 +133,16 @@ func (p *pass) at() position {
 		possible = deleting && begun
 	}
 	if !possible {
-		return position{}
+		return machine.At{}
 	}
-	return position{State: m.State, Reason: m.Reason}
+	return machine.At{State: m.State, Reason: m.Reason}
 }
 
 // move performs the transition of an event and writes the status, unless it is unchanged. message is for the user and must contain no
 // secret.
-func (p *pass) move(ctx context.Context, by event, message string, change func(*v1alpha1.BtpOperatorStatus)) error {
+func (p *pass) move(ctx context.Context, event machine.Event, message string, change func(*v1alpha1.BtpOperatorStatus)) error {
 	from := p.at()
-	to, err := next(from, by)
+	to, err := machine.Next(from, event)
 	if err != nil {
 		return reconcile.TerminalError(err)
 	}
@@ -170,8 +171,8 @@ func (p *pass) move(ctx context.Context, by event, message string, change func(*
 		return err
 	}
 	if from != to {
-		log.FromContext(ctx).Info("state changed", "from", from.String(), "to", to.String(), "event", string(by), "message", condition.Message)
-		p.announce(to, string(by), condition.Message)
+		log.FromContext(ctx).Info("state changed", "from", from.String(), "to", to.String(), "event", string(event), "message", condition.Message)
+		p.announce(to, string(event), condition.Message)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 )
 
 // longest is the maximum length of a message of a condition or an event in bytes. The API server accepts 32 KiB, but people read them.
@@ -31,7 +32,7 @@ func clip(message string) string {
 func statusEqual(a, b *v1alpha1.BtpOperatorStatus) bool { return equality.Semantic.DeepEqual(a, b) }
 
 // announce writes an event about a new state.
-func (p *pass) announce(to position, action, message string) {
+func (p *pass) announce(to machine.At, action, message string) {
 	kind := corev1.EventTypeNormal
 	if to.State == v1alpha1.StateError || to.State == v1alpha1.StateWarning || to.Reason == v1alpha1.ReasonSoftDeleting {
 		kind = corev1.EventTypeWarning

@@ -89,10 +89,10 @@ func standings() []standing {
 	return all
 }
 
-// bounded returns value if it is a known one, and otherwise other.
-func bounded(value string, known []string) string {
+// bounded returns value if it is a known one, and otherwise the fallback.
+func bounded[S ~string](value S, known []S, otherwise S) string {
 	if slices.Contains(known, value) {
-		return value
+		return string(value)
 	}
-	return other
+	return string(otherwise)
 }

@@ -3,18 +3,19 @@
 package metric
 
 import (
+	"errors"
+	"fmt"
 	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // Config contains the labels of build_info.
 type Config struct {
-	// Version is the version of BTP Manager.
+	// Version is the version of BTP Manager; empty counts as "unknown".
 	Version string
-	// ChartVersion is the version of the operand's chart in BTP Manager.
+	// ChartVersion is the version of the operand's chart in BTP Manager; empty counts as "unknown".
 	ChartVersion string
 }
 
@@ -39,45 +40,74 @@ type Metrics struct {
 
 const namespace = "btpmanager"
 
-// New registers the metrics at r. It panics if another metric has one of their names.
-func New(cfg Config, r prometheus.Registerer) *Metrics {
-	f := promauto.With(r)
+// New registers the metrics at r, which may be nil. A second Metrics at the same registerer shares those of the first.
+func New(cfg Config, r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
-		leader: gauge(f, "leader", "1 while this replica leads and reconciles, 0 while it waits."),
-		btpOperators: gauges(f, "btpoperators",
+		leader: gauge("leader", "1 while this replica leads and reconciles, 0 while it waits."),
+		btpOperators: gauges("btpoperators",
 			"BtpOperators by state and reason, as the leading replica sees them.", "state", "reason"),
-		since: gauges(f, "btpoperator_since_timestamp_seconds",
+		since: gauges("btpoperator_since_timestamp_seconds",
 			"Start of the deprovisioning, of the deletion request or of the readiness of the BtpOperator that waits longest; 0 without one.",
 			"state", "reason"),
-		reconciles: counters(f, "reconciles_total", "Passes over a BtpOperator, by outcome; a conflict means that another client changed an object first.", "outcome"),
-		reconcileDuration: histograms(f, "reconcile_duration_seconds",
+		reconciles: counters("reconciles_total", "Passes over a BtpOperator, by outcome; a conflict means that another client changed an object first.", "outcome"),
+		reconcileDuration: histograms("reconcile_duration_seconds",
 			"Duration of a pass over a BtpOperator, by its state at the start.",
 			prometheus.ExponentialBuckets(0.005, 2.5, 11), // 5 ms to 48 s: a pass never waits for changes of the cluster
 			"state"),
-		deletes: counters(f, "deletes_total", "Hard and soft deletes of service instances and bindings, by result.", "mode", "outcome"),
-		deprovisioning: histograms(f, "deprovisioning_duration_seconds",
+		deletes: counters("deletes_total", "Hard and soft deletes of service instances and bindings, by result.", "mode", "outcome"),
+		deprovisioning: histograms("deprovisioning_duration_seconds",
 			"Time from the start of a deprovisioning to the end of the BtpOperator, by the mode of its last delete.", longBuckets(), "mode"),
-		instances: gauge(f, "service_instances_left", "Service instances left when a deprovisioning last counted them."),
-		bindings:  gauge(f, "service_bindings_left", "Service bindings left when a deprovisioning last counted them."),
-		provisioning: f.NewHistogram(prometheus.HistogramOpts{
+		instances: gauge("service_instances_left", "Service instances left when a deprovisioning last counted them."),
+		bindings:  gauge("service_bindings_left", "Service bindings left when a deprovisioning last counted them."),
+		provisioning: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "provisioning_duration_seconds",
 			Help: "Time from the start of a provisioning until everything was ready.", Buckets: longBuckets(),
 		}),
-		notReady: gauges(f, "resources_not_ready", "Objects of the operand's chart that were not ready at the last check, by kind.", "kind"),
-		drift: counters(f, "drift_corrections_total",
+		notReady: gauges("resources_not_ready", "Objects of the operand's chart that were not ready at the last check, by kind.", "kind"),
+		drift: counters("drift_corrections_total",
 			"Objects of the operand's chart that were corrected after another client had changed or deleted them, by kind.", "kind"),
-		removed: f.NewCounter(prometheus.CounterOpts{
+		removed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: namespace, Name: "objects_removed_total", Help: "Objects deleted because the operand's chart no longer contains them.",
 		}),
-		regenerations: counters(f, "certs_regenerations_total", "New certificates of the webhooks.", "certificate"),
-		expiry: gauges(f, "certificate_expiry_timestamp_seconds",
+		regenerations: counters("certs_regenerations_total", "New certificates of the webhooks.", "certificate"),
+		expiry: gauges("certificate_expiry_timestamp_seconds",
 			"Expiry of a certificate of the webhooks; 0 until it is known.", "certificate"),
-		customConfig: gauge(f, "custom_config_applied", "1 while the settings of the ConfigMap are in force, 0 with those of the flags alone."),
-		refused:      gauge(f, "config_rejected", "1 while the ConfigMap contains rejected settings, so that the previous ones stay in force."),
-		build:        gauges(f, "build_info", "1, with the running versions as labels.", "version", "chart_version", "go_version"),
+		customConfig: gauge("custom_config_applied", "1 while the settings of the ConfigMap are in force, 0 with those of the flags alone."),
+		refused:      gauge("config_rejected", "1 while the ConfigMap contains rejected settings, so that the previous ones stay in force."),
+		build:        gauges("build_info", "1, with the running versions as labels.", "version", "chart_version", "go_version"),
+	}
+	if err := m.register(r); err != nil {
+		return nil, err
 	}
 	m.create(cfg)
-	return m
+	return m, nil
+}
+
+func (m *Metrics) register(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	return errors.Join(
+		register(r, &m.leader), register(r, &m.btpOperators), register(r, &m.since), register(r, &m.reconciles),
+		register(r, &m.reconcileDuration), register(r, &m.deletes), register(r, &m.deprovisioning), register(r, &m.instances),
+		register(r, &m.bindings), register(r, &m.provisioning), register(r, &m.notReady), register(r, &m.drift),
+		register(r, &m.removed), register(r, &m.regenerations), register(r, &m.expiry), register(r, &m.customConfig),
+		register(r, &m.refused), register(r, &m.build),
+	)
+}
+
+func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
+	err := r.Register(*c)
+	if err == nil {
+		return nil
+	}
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if existing, ok := already.ExistingCollector.(C); ok {
+			*c = existing
+			return nil
+		}
+	}
+	return fmt.Errorf("register metric: %w", err)
 }
 
 // create creates every combination of labels.
@@ -106,7 +136,13 @@ func (m *Metrics) create(cfg Config) {
 		m.regenerations.WithLabelValues(c)
 		m.expiry.WithLabelValues(c)
 	}
-	m.build.WithLabelValues(cfg.Version, cfg.ChartVersion, runtime.Version()).Set(1)
+	unless := func(s string) string {
+		if s == "" {
+			return "unknown"
+		}
+		return s
+	}
+	m.build.WithLabelValues(unless(cfg.Version), unless(cfg.ChartVersion), runtime.Version()).Set(1)
 }
 
 // longBuckets are for operations of the cluster: from a second to an hour and a half, including the hard delete's 20 minutes.
@@ -114,20 +150,20 @@ func longBuckets() []float64 {
 	return []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 5400}
 }
 
-func gauge(f promauto.Factory, name, help string) prometheus.Gauge {
-	return f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
 }
 
-func gauges(f promauto.Factory, name, help string, labels ...string) *prometheus.GaugeVec {
-	return f.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
+func gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
-func counters(f promauto.Factory, name, help string, labels ...string) *prometheus.CounterVec {
-	return f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
 
-func histograms(f promauto.Factory, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return f.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
+func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace, Name: name, Help: help, Buckets: buckets}, labels)
 }
 
 func seconds(t time.Time) float64 {

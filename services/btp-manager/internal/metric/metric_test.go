@@ -24,7 +24,9 @@ import (
 func setup(t *testing.T) (*metric.Metrics, *prometheus.Registry) {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	return metric.New(metric.Config{Version: "1.2.3", ChartVersion: "0.1.0"}, r), r
+	m, err := metric.New(metric.Config{Version: "1.2.3", ChartVersion: "0.1.0"}, r)
+	require.NoError(t, err)
+	return m, r
 }
 
 // values returns the content of a registry as "name{label values}"; for a histogram the number of observations.
@@ -158,11 +160,11 @@ func TestMetrics_Events_AreRecorded(t *testing.T) {
 			"drift_corrections_total{kind=Deployment}": 1, "drift_corrections_total{kind=other}": 1,
 		}},
 		{"removed", func() { m.Removed(4); m.Removed(0) }, map[string]float64{"objects_removed_total{}": 4}},
-		{"regenerated", func() { m.Regenerated(metric.CertificateCA) }, map[string]float64{
+		{"regenerated", func() { m.Regenerated(metric.CertificateCA); m.Regenerated("odd") }, map[string]float64{
 			"certs_regenerations_total{certificate=ca}": 1,
 		}},
 		{
-			"a certificate with an end", func() { m.Expires(metric.CertificateServing, time.Unix(900, 0)) },
+			"a certificate with an end", func() { m.Expires(metric.CertificateServing, time.Unix(900, 0)); m.Expires("odd", time.Unix(1, 0)) },
 			map[string]float64{"certificate_expiry_timestamp_seconds{certificate=serving}": 900},
 		},
 		{
@@ -190,9 +192,9 @@ func TestNew_EachCombination_Exists(t *testing.T) {
 			}
 		}
 		m.BtpOperators(nil)
-		for _, mode := range []metric.Mode{metric.Hard, metric.Soft} {
+		for _, mode := range []metric.Mode{metric.Hard, metric.Soft, "odd"} {
 			m.Deprovisioned(mode, 0)
-			for _, end := range []metric.End{metric.Done, metric.Refused, metric.TimedOut, metric.Broken} {
+			for _, end := range []metric.End{metric.Done, metric.Refused, metric.TimedOut, metric.Broken, "odd"} {
 				m.Deleted(mode, end)
 			}
 		}
@@ -224,5 +226,39 @@ func TestMetrics_Lint_Passes(t *testing.T) {
 		if !strings.HasSuffix(f.GetHelp(), ".") {
 			t.Errorf("the help of %s is no sentence: %s", f.GetName(), f.GetHelp())
 		}
+	}
+}
+
+func TestNew_SharedRegisterer_SharesMetrics(t *testing.T) {
+	t.Parallel()
+	first, r := setup(t)
+	second, err := metric.New(metric.Config{Version: "1.2.3", ChartVersion: "0.1.0"}, r)
+	require.NoError(t, err)
+	first.Removed(1)
+	second.Removed(2)
+	if got := values(t, r)["objects_removed_total{}"]; got != 3 {
+		t.Errorf("%v objects removed, want 3", got)
+	}
+	taken := prometheus.NewRegistry()
+	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "btpmanager_build_info", Help: "Not ours."}))
+	if _, err := metric.New(metric.Config{}, taken); err == nil {
+		t.Error("no error though another metric has the name")
+	}
+	if _, err := metric.New(metric.Config{}, nil); err != nil {
+		t.Errorf("without a registerer: %v", err)
+	}
+}
+
+func TestBuildInfo_Versions_AreLabels(t *testing.T) {
+	t.Parallel()
+	_, r := setup(t)
+	found := false
+	for name, v := range values(t, r) {
+		if strings.HasPrefix(name, "build_info{chart_version=0.1.0,go_version=go1.") && strings.HasSuffix(name, ",version=1.2.3}") {
+			found = v == 1
+		}
+	}
+	if !found {
+		t.Errorf("no build_info with the versions in %v", slices.Sorted(maps.Keys(values(t, r))))
 	}
 }

@@ -67,7 +67,7 @@ func (m *Metrics) Reconciled(state v1alpha1.State, took time.Duration, err error
 		how = outcomeFailed
 	}
 	m.reconciles.WithLabelValues(how).Inc()
-	m.reconcileDuration.WithLabelValues(bounded(s, states())).Observe(took.Seconds())
+	m.reconcileDuration.WithLabelValues(bounded(s, states(), other)).Observe(took.Seconds())
 }
 
 // Provisioned records the duration of a successful provisioning.
@@ -75,12 +75,12 @@ func (m *Metrics) Provisioned(took time.Duration) { m.provisioning.Observe(took.
 
 // Deleted records the end of a hard or a soft delete, not of one of its passes.
 func (m *Metrics) Deleted(mode Mode, how End) {
-	m.deletes.WithLabelValues(string(mode), string(how)).Inc()
+	m.deletes.WithLabelValues(bounded(mode, modes(), Soft), bounded(how, ends(), Broken)).Inc()
 }
 
 // Deprovisioned records the end and the duration of a deprovisioning, with the mode of its last delete.
 func (m *Metrics) Deprovisioned(last Mode, took time.Duration) {
-	m.deprovisioning.WithLabelValues(string(last)).Observe(took.Seconds())
+	m.deprovisioning.WithLabelValues(bounded(last, modes(), Soft)).Observe(took.Seconds())
 	m.Left(0, 0)
 }
 
@@ -94,7 +94,7 @@ func (m *Metrics) Left(instances, bindings int) {
 func (m *Metrics) NotReady(kind ...string) {
 	count := map[string]int{}
 	for _, k := range kind {
-		count[bounded(k, kinds())]++
+		count[bounded(k, kinds(), other)]++
 	}
 	for _, k := range kinds() {
 		m.notReady.WithLabelValues(k).Set(float64(count[k]))
@@ -102,7 +102,7 @@ func (m *Metrics) NotReady(kind ...string) {
 }
 
 // Drift counts an object of a kind that was corrected after another client had changed or deleted it.
-func (m *Metrics) Drift(kind string) { m.drift.WithLabelValues(bounded(kind, kinds())).Inc() }
+func (m *Metrics) Drift(kind string) { m.drift.WithLabelValues(bounded(kind, kinds(), other)).Inc() }
 
 // Removed counts objects that were deleted because the chart no longer contains them.
 func (m *Metrics) Removed(objects int) {
@@ -113,12 +113,16 @@ func (m *Metrics) Removed(objects int) {
 
 // Regenerated counts a new certificate, CertificateCA or CertificateServing.
 func (m *Metrics) Regenerated(certificate string) {
-	m.regenerations.WithLabelValues(certificate).Inc()
+	if slices.Contains(certificates(), certificate) {
+		m.regenerations.WithLabelValues(certificate).Inc()
+	}
 }
 
 // Expires records when a certificate expires. The zero time means unknown.
 func (m *Metrics) Expires(certificate string, at time.Time) {
-	m.expiry.WithLabelValues(certificate).Set(seconds(at))
+	if slices.Contains(certificates(), certificate) {
+		m.expiry.WithLabelValues(certificate).Set(seconds(at))
+	}
 }
 
 // CustomConfig records whether the settings of the ConfigMap are in force.

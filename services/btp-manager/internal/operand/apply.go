@@ -42,8 +42,8 @@ type Applied struct {
 	Changed []Change
 	// Removed are the objects of an earlier chart whose deletion this call requested.
 	Removed []Ref
-	// Held are the objects that could not be applied yet, because an object with their name is still being deleted. The next call applies them.
-	// Unready lists them too.
+	// Held are the objects that could not be applied yet: their kind is not served yet, or an object with their name is still being deleted.
+	// The next call applies them. Unready lists them too.
 	Held []NotReady
 	// Kept are the definitions of an earlier chart that stay, because custom resources of their kind exist.
 	Kept []*InUseError
@@ -75,8 +75,20 @@ func (o *Operand) Apply(ctx context.Context, objs []*unstructured.Unstructured) 
 	var done Applied
 	var errs []error
 	uids := map[types.UID]bool{}
+	defined := definedKinds(objs)
 	for _, obj := range objs {
 		ref := RefOf(obj)
+		if crd, ok := defined[ref.GroupVersionKind().GroupKind()]; ok {
+			established, err := o.established(ctx, crd)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if !established {
+				done.Held = append(done.Held, NotReady{ref, "its kind is not established yet"})
+				continue
+			}
+		}
 		got, err := o.applyOne(ctx, obj)
 		switch {
 		case err == nil:
@@ -150,7 +162,7 @@ func (o *Operand) serverSideApply(ctx context.Context, want *unstructured.Unstru
 	// An applied configuration must not contain managed fields.
 	got.SetManagedFields(nil)
 	got.SetResourceVersion("")
-	err := o.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(got), client.ForceOwnership, fieldOwner)
+	err := o.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(got), client.ForceOwnership, client.FieldOwner(o.cfg.FieldOwner))
 	return got, err
 }
 

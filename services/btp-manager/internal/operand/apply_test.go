@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
@@ -30,6 +31,7 @@ func TestApply_SecondCall_WritesNothing(t *testing.T) {
 	equal(t, "resource versions", b.versions(), before)
 }
 
+// changes are possible changes by other clients.
 func TestApply_ChangedObject_IsCorrected(t *testing.T) {
 	b := setup(t)
 	objs := chart(t, "1")
@@ -106,6 +108,25 @@ func TestApply_ChangedObject_IsCorrected(t *testing.T) {
 			equal(t, "resource versions", b.versions(), before)
 		})
 	}
+}
+
+func TestApply_NewKind_WaitsUntilServed(t *testing.T) {
+	b := setup(t)
+	gadget, mine := definition(t, "1", "Gadget"), thing(t, "Gadget", "mine")
+	objs := []*unstructured.Unstructured{gadget, mine}
+	sawHeld := false
+	testkit.Eventually(t, within, "the custom resource", func() bool {
+		done := b.apply(objs)
+		sawHeld = sawHeld || len(done.Held) > 0
+		return len(done.Held) == 0
+	})
+	if !sawHeld {
+		t.Log("the kind was served at once")
+	}
+	if !b.exists(mine) {
+		t.Error("the custom resource is not there")
+	}
+	equal(t, "applied again", b.apply(objs), operand.Applied{})
 }
 
 func TestApply_ObjectWithoutLabel_IsRejected(t *testing.T) {

@@ -70,7 +70,7 @@ func (m *mortal) client(c client.WithWatch) client.WithWatch {
 func (b *bundle) die(n int, call func(*operand.Operand) error) bool {
 	b.t.Helper()
 	m := &mortal{limit: n}
-	err := call(with(m.client(b.client)))
+	err := call(operand.New(operand.Config{}, operand.Deps{Client: m.client(b.client)}))
 	if m.writes < n {
 		if err != nil {
 			b.t.Fatal(err)
@@ -152,5 +152,58 @@ func TestUpgrade_KilledAfterEachWrite_NextCompletes(t *testing.T) {
 	// The writes are: two of the inventory, seven objects, a taken over field, a replaced Deployment, five obsolete objects.
 	if n < 15 {
 		t.Errorf("the upgrade had only %d writes", n-1)
+	}
+}
+
+func TestApply_KilledAfterEachWrite_NextCompletes(t *testing.T) {
+	b := setup(t)
+	old, _ := upgrade(t)
+	b.settle(old)
+	want := b.contents()
+	for n := 1; ; n += stride() {
+		install := func() bool {
+			b.empty(t.Context())
+			return b.die(n, func(o *operand.Operand) error { _, err := o.Apply(t.Context(), old); return err })
+		}
+		killed := install()
+		b.settle(old)
+		equal(t, fmt.Sprintf("objects after a death at write %d", n), b.contents(), want)
+		install()
+		b.remove(nil)
+		equal(t, fmt.Sprintf("objects after a death at write %d, and removal", n), len(b.all(t.Context())), 0)
+		if !killed {
+			break
+		}
+	}
+}
+
+func TestRemove_KilledAfterEachWrite_NextCompletes(t *testing.T) {
+	b := setup(t)
+	objs, _ := upgrade(t)
+	odd := object(t, "1", "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: operand}, value: 1}")
+	begin := func() {
+		b.empty(t.Context())
+		b.settle(append(objs, odd))
+		b.make(bare(secret(t, "1", "sap-btp-operator-clusterid")))
+	}
+	for n := 1; ; n += stride() {
+		begin()
+		killed := b.die(n, func(o *operand.Operand) error {
+			// Only the inventory contains the PriorityClass.
+			for {
+				left, err := o.Remove(t.Context(), objs, nil)
+				if err != nil || len(left) == 0 {
+					return err
+				}
+			}
+		})
+		b.remove(objs)
+		equal(t, fmt.Sprintf("objects after a death at write %d", n), len(b.all(t.Context())), 0)
+		if !killed {
+			if want := len(objs) + 4; n < want || n >= want+stride() {
+				t.Errorf("the removal had less than %d writes, want %d", n, want-1)
+			}
+			break
+		}
 	}
 }

@@ -80,15 +80,40 @@ func (o *Operand) unused(ctx context.Context, ref Ref) error {
 
 // servedKind returns the kind of a CustomResourceDefinition in its first served version, or false if none is served.
 func servedKind(crd *unstructured.Unstructured) (schema.GroupVersionKind, bool) {
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
-	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	kind := definedKind(crd)
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, v := range versions {
 		m, _ := v.(map[string]any)
 		if served, _, _ := unstructured.NestedBool(m, "served"); served {
 			name, _, _ := unstructured.NestedString(m, "name")
-			return schema.GroupVersionKind{Group: group, Version: name, Kind: kind}, true
+			return kind.WithVersion(name), true
 		}
 	}
 	return schema.GroupVersionKind{}, false
+}
+
+func definedKind(crd *unstructured.Unstructured) schema.GroupKind {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	return schema.GroupKind{Group: group, Kind: kind}
+}
+
+// definedKinds returns the kinds that objs define, with their definitions.
+func definedKinds(objs []*unstructured.Unstructured) map[schema.GroupKind]Ref {
+	out := map[schema.GroupKind]Ref{}
+	for _, obj := range objs {
+		if ref := RefOf(obj); ref.isCRD() {
+			out[definedKind(obj)] = ref
+		}
+	}
+	return out
+}
+
+// established reports whether the API server serves the kind of a CustomResourceDefinition.
+func (o *Operand) established(ctx context.Context, crd Ref) (bool, error) {
+	live, err := o.get(ctx, crd)
+	if err != nil || live == nil {
+		return false, err
+	}
+	return unready(live) == "", nil
 }

@@ -11,10 +11,90 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
+
+// renamed returns obj with another name.
+func renamed(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	obj = obj.DeepCopy()
+	if group, _, _ := unstructured.NestedString(obj.Object, "spec", "group"); group != "" {
+		kind, _, _ := unstructured.NestedString(obj.Object, "spec", "names", "kind")
+		_ = unstructured.SetNestedField(obj.Object, "new"+strings.ToLower(kind)+"s", "spec", "names", "plural")
+		_ = unstructured.SetNestedField(obj.Object, "new"+strings.ToLower(kind), "spec", "names", "singular")
+		_ = unstructured.SetNestedField(obj.Object, "New"+kind, "spec", "names", "kind")
+		_ = unstructured.SetNestedField(obj.Object, "New"+kind+"List", "spec", "names", "listKind")
+	}
+	obj.SetName("new" + obj.GetName())
+	return obj
+}
+
+func names(objs []*unstructured.Unstructured) map[string]bool {
+	out := map[string]bool{}
+	for _, obj := range objs {
+		out[operand.RefOf(obj).String()] = true
+	}
+	return out
+}
+
+func TestApply_NewChart_RemovesObsoleteObjects(t *testing.T) {
+	b := setup(t)
+	for _, c := range []struct {
+		name string
+		next func() []*unstructured.Unstructured
+		// removed is the number of removed objects.
+		removed int
+	}{
+		{"every object has another name", func() []*unstructured.Unstructured {
+			objs := chart(t, "2")
+			for i, obj := range objs {
+				objs[i] = renamed(obj)
+			}
+			return objs
+		}, 13},
+		{"some objects have another name", func() []*unstructured.Unstructured {
+			objs := chart(t, "2")
+			for i := range 5 {
+				objs[2*i] = renamed(objs[2*i])
+			}
+			return objs
+		}, 5},
+		{"objects are gone", func() []*unstructured.Unstructured { return append(chart(t, "2")[1:6], chart(t, "2")[10]) }, 7},
+		{"only the version is another", func() []*unstructured.Unstructured { return chart(t, "2") }, 0},
+		{"names change and the version does not", func() []*unstructured.Unstructured {
+			objs := chart(t, "1")
+			objs[2], objs[6] = renamed(objs[2]), renamed(objs[6])
+			return objs
+		}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := *b
+			b.t = t
+			b.empty(t.Context())
+			b.apply(chart(t, "1"))
+			next := c.next()
+			done := b.apply(next)
+			equal(t, "removed", len(done.Removed), c.removed)
+			// A definition is removed shortly after its deletion.
+			testkit.Eventually(t, within, "only the new objects", func() bool {
+				b.apply(next)
+				return len(b.names()) == len(next)
+			})
+			got := map[string]bool{}
+			for _, item := range b.all(t.Context()) {
+				if item.GetName() != operand.InventoryName {
+					got[operand.RefOf(&item).String()] = true
+				}
+				equal(t, "version of "+item.GetName(), item.GetLabels()["chart-version"], next[0].GetLabels()["chart-version"])
+			}
+			equal(t, "objects", got, names(next))
+			equal(t, "applied again", b.apply(next), operand.Applied{})
+			equal(t, "inventory", strings.Count(b.inventory().Data["objects"], "\n"), len(next))
+		})
+	}
+}
 
 func TestApply_ObsoleteWithoutLabel_IsKept(t *testing.T) {
 	b := setup(t)
@@ -128,13 +208,15 @@ func TestApply_ObsoleteObjectUndeletable_IsRetried(t *testing.T) {
 	old, other, now := configMap(t, "1", "old", "one"), configMap(t, "1", "other", "one"), configMap(t, "2", "now", "one")
 	b.apply([]*unstructured.Unstructured{old, other})
 	refused := errors.New("refused")
-	o := b.beforeDelete(func(o client.Object) error {
-		if o.GetName() == "old" {
-			return refused
-		}
-		return nil
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetName() == "old" {
+				return refused
+			}
+			return c.Delete(ctx, o, opts...)
+		},
 	})
-	_, err := o.Apply(t.Context(), []*unstructured.Unstructured{now})
+	_, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Apply(t.Context(), []*unstructured.Unstructured{now})
 	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "ConfigMap kyma-system/old") {
 		t.Errorf("the error does not name the object and the cause: %v", err)
 	}

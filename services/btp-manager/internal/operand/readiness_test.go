@@ -34,6 +34,7 @@ func TestUnready_EachKind_IsChecked(t *testing.T) {
 		rolledOut = "{type: Progressing, status: 'True', reason: NewReplicaSetAvailable, message: m}"
 		counts    = "replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1, observedGeneration: 2"
 		spec      = "metadata: {name: x, generation: 2}\nspec: {replicas: 1, progressDeadlineSeconds: 600}\n"
+		rbac      = "apiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: x}\nkind: "
 		admission = "apiVersion: admissionregistration.k8s.io/v1\nmetadata: {name: x}\nkind: "
 		crd       = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: x}\n"
 	)
@@ -43,6 +44,16 @@ func TestUnready_EachKind_IsChecked(t *testing.T) {
 		want string
 	}{
 		{"ConfigMap", "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", ""},
+		{"Secret", "{apiVersion: v1, kind: Secret, metadata: {name: x}}", ""},
+		{"ServiceAccount", "{apiVersion: v1, kind: ServiceAccount, metadata: {name: x}}", ""},
+		{"Service", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {type: ClusterIP, clusterIP: 10.0.0.1}}", ""},
+		{"Service without an address of its load balancer", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {type: LoadBalancer}}", "IP"},
+		{"NetworkPolicy", "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: x}}", ""},
+		{"PriorityClass", "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: x}}", ""},
+		{"Role", rbac + "Role", ""},
+		{"RoleBinding", rbac + "RoleBinding", ""},
+		{"ClusterRole", rbac + "ClusterRole", ""},
+		{"ClusterRoleBinding", rbac + "ClusterRoleBinding", ""},
 
 		{"Deployment", apps + spec + "status: {" + counts + ", conditions: [" + available + ", " + rolledOut + "]}", ""},
 		{"Deployment of an older generation", apps + spec + "status: {" + strings.Replace(counts, "observedGeneration: 2", "observedGeneration: 1", 1) +
@@ -63,6 +74,13 @@ func TestUnready_EachKind_IsChecked(t *testing.T) {
 			"ReplicaFailure is True: FailedCreate: exceeded quota",
 		},
 
+		{"StatefulSet", "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: x}, spec: {replicas: 1}, status: {replicas: 1, readyReplicas: 1, currentReplicas: 1}}", ""},
+		{"StatefulSet without pods", "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: x}, spec: {replicas: 1}}", "Replicas: 0/1"},
+		{"Job that runs", "{apiVersion: batch/v1, kind: Job, metadata: {name: x}}", "Job"},
+		{"Job that failed", "{apiVersion: batch/v1, kind: Job, metadata: {name: x}, status: {startTime: '2026-11-21T10:00:00Z', conditions: [{type: Failed, status: 'True', reason: R, message: m}]}}", "Job Failed"},
+		{"PodDisruptionBudget", "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: x}}", ""},
+		{"PersistentVolumeClaim", "{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: x}, status: {phase: Pending}}", "PVC is not Bound"},
+
 		{"definition", crd + "status: {conditions: [{type: NamesAccepted, status: 'True'}, {type: Established, status: 'True'}]}", ""},
 		{"definition that is not established", crd + "status: {conditions: [{type: Established, status: 'False', reason: Installing}]}", "Install in progress"},
 		{"definition without a status", crd, "Install in progress"},
@@ -82,6 +100,9 @@ func TestUnready_EachKind_IsChecked(t *testing.T) {
 			"validating webhook with an empty caBundle", admission + "ValidatingWebhookConfiguration\nwebhooks: [{name: a, clientConfig: {caBundle: ''}}]",
 			"webhook a has no caBundle",
 		},
+
+		{"custom resource", "{apiVersion: x.test/v1, kind: X, metadata: {name: x}, status: {conditions: [{type: Ready, status: 'True'}]}}", ""},
+		{"custom resource that is not ready", "{apiVersion: x.test/v1, kind: X, metadata: {name: x}, status: {conditions: [{type: Ready, status: 'False', reason: R, message: still busy}]}}", "still busy"},
 
 		{"object that is being deleted", "{apiVersion: v1, kind: ConfigMap, metadata: {name: x, deletionTimestamp: '2026-11-21T10:00:00Z'}}", "is being deleted"},
 		{
@@ -112,7 +133,7 @@ func TestUnready_MissingAndError_ReportsBoth(t *testing.T) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	}).Build()
-	got, err := New(Config{Namespace: "kyma-system"}, Deps{Client: c}).Unready(t.Context(), []*unstructured.Unstructured{ready, broken, missing, waiting})
+	got, err := New(Config{}, Deps{Client: c}).Unready(t.Context(), []*unstructured.Unstructured{ready, broken, missing, waiting})
 	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "ConfigMap kyma-system/broken") {
 		t.Errorf("the error does not name the object and the cause: %v", err)
 	}

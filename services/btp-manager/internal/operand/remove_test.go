@@ -87,6 +87,14 @@ func TestRemove_NoChart_UsesInventory(t *testing.T) {
 	equal(t, "objects", b.names(), []string{})
 }
 
+func TestRemove_NoInventory_UsesLabels(t *testing.T) {
+	b := setup(t)
+	b.apply(chart(t, "1"))
+	require.NoError(t, b.client.Delete(t.Context(), b.inventory()))
+	b.remove(nil)
+	equal(t, "objects", b.names(), []string{})
+}
+
 // The credentials may be in any namespace; without an inventory only their labels identify it.
 func TestRemove_NoInventory_FindsMovedCredentials(t *testing.T) {
 	b := setup(t)
@@ -139,15 +147,23 @@ func TestRemove_BtpOperatorDefinition_IsKept(t *testing.T) {
 	}
 }
 
+// watched is a client that records its deletions.
+func watched(b *bundle, deleted *[]string) *operand.Operand {
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			*deleted = append(*deleted, operand.RefOf(o).String())
+			return c.Delete(ctx, o, opts...)
+		},
+	})
+	return operand.New(operand.Config{}, operand.Deps{Client: c})
+}
+
 func TestRemove_Phases_AreOrdered(t *testing.T) {
 	b := setup(t)
 	b.apply(chart(t, "1"))
 	b.make(secret(t, "1", "ca-server-cert"))
 	var deleted []string
-	op := b.beforeDelete(func(o client.Object) error {
-		deleted = append(deleted, operand.RefOf(o).String())
-		return nil
-	})
+	op := watched(b, &deleted)
 	testkit.Eventually(t, within, "the removal", func() bool {
 		left, err := op.Remove(t.Context(), chart(t, "1"), nil)
 		return err == nil && len(left) == 0
@@ -224,13 +240,15 @@ func TestRemove_NewCustomResource_KeepsDefinition(t *testing.T) {
 	b.apply(objs)
 	b.make(thing(t, "Gadget", "probe"))
 	require.NoError(t, b.client.Delete(t.Context(), thing(t, "Gadget", "probe")))
-	o := b.beforeDelete(func(o client.Object) error {
-		if o.GetObjectKind().GroupVersionKind().Kind == "Secret" {
-			b.make(thing(t, "Gadget", "late"))
-		}
-		return nil
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetObjectKind().GroupVersionKind().Kind == "Secret" {
+				b.make(thing(t, "Gadget", "late"))
+			}
+			return c.Delete(ctx, o, opts...)
+		},
 	})
-	left, err := o.Remove(t.Context(), objs, nil)
+	left, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil)
 	if _, ok := errors.AsType[*operand.InUseError](err); !ok {
 		t.Errorf("not refused: %v", err)
 	}
@@ -252,13 +270,15 @@ func TestRemove_UndeletableObject_IsNamedAndRetried(t *testing.T) {
 	objs := chart(t, "1")
 	b.apply(objs)
 	refused := errors.New("refused")
-	o := b.beforeDelete(func(o client.Object) error {
-		if o.GetName() == "hooks" {
-			return refused
-		}
-		return nil
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetName() == "hooks" {
+				return refused
+			}
+			return c.Delete(ctx, o, opts...)
+		},
 	})
-	left, err := o.Remove(t.Context(), objs, nil)
+	left, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil)
 	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "Service kyma-system/hooks") {
 		t.Errorf("the error does not name the object and the cause: %v", err)
 	}
@@ -281,7 +301,7 @@ func TestRemove_ListFails_RemovesNothing(t *testing.T) {
 			return c.List(ctx, l, opts...)
 		},
 	})
-	if _, err := with(c).Remove(t.Context(), objs, nil); !errors.Is(err, forbidden) {
+	if _, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), objs, nil); !errors.Is(err, forbidden) {
 		t.Errorf("the cause is missing: %v", err)
 	}
 	equal(t, "resource versions", b.versions(), before)
@@ -320,13 +340,15 @@ func TestRemoveWorkload_OneFails_RemovesOthers(t *testing.T) {
 	objs := chart(t, "1")
 	b.apply(objs)
 	refused := errors.New("refused")
-	o := b.beforeDelete(func(o client.Object) error {
-		if o.GetObjectKind().GroupVersionKind().Kind == "Deployment" {
-			return refused
-		}
-		return nil
+	c := interceptor.NewClient(b.client, interceptor.Funcs{
+		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if o.GetObjectKind().GroupVersionKind().Kind == "Deployment" {
+				return refused
+			}
+			return c.Delete(ctx, o, opts...)
+		},
 	})
-	err := o.RemoveWorkload(t.Context())
+	err := operand.New(operand.Config{}, operand.Deps{Client: c}).RemoveWorkload(t.Context())
 	if !errors.Is(err, refused) || !strings.Contains(err.Error(), "Deployment kyma-system/sap-btp-operator-controller-manager") {
 		t.Errorf("the error does not name the object and the cause: %v", err)
 	}

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
@@ -52,7 +51,7 @@ func setup(t *testing.T) *bundle {
 	cluster := shared.Cluster(t)
 	c, err := client.NewWithWatch(cluster.Config, client.Options{})
 	require.NoError(t, err)
-	b := &bundle{t: t, cluster: cluster, client: c, operand: with(c)}
+	b := &bundle{t: t, cluster: cluster, client: c, operand: operand.New(operand.Config{}, operand.Deps{Client: c})}
 	for _, ns := range []string{namespace, "elsewhere"} {
 		err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 		if client.IgnoreAlreadyExists(err) != nil {
@@ -67,26 +66,11 @@ func setup(t *testing.T) *bundle {
 	return b
 }
 
-// with returns an Operand that uses another client.
-func with(c client.Client) *operand.Operand {
-	return operand.New(operand.Config{Namespace: namespace}, operand.Deps{Client: c})
-}
-
-// beforeDelete returns an Operand that calls a function before each deletion, and fails with its error.
-func (b *bundle) beforeDelete(do func(o client.Object) error) *operand.Operand {
-	return with(interceptor.NewClient(b.client, interceptor.Funcs{
-		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
-			if err := do(o); err != nil {
-				return err
-			}
-			return c.Delete(ctx, o, opts...)
-		},
-	}))
-}
-
 // kinds are the kinds of the tests' objects.
 func kinds() []schema.GroupVersionKind {
 	return append(operand.Kinds(),
+		schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"},
+		schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"},
 		schema.GroupVersionKind{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
 		schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
 	)

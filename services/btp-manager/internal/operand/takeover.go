@@ -28,7 +28,7 @@ const (
 // takeOver makes us the owner of fields that other clients set in an object. Server-side apply then removes those that the chart does not
 // contain; otherwise it would keep additions of other clients (docs/contracts/btp-manager.md#operand).
 func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured) error {
-	entries, changed, err := takenOver(live.GetManagedFields(), live.GetAPIVersion())
+	entries, changed, err := takenOver(live.GetManagedFields(), o.cfg.FieldOwner, live.GetAPIVersion())
 	if err != nil {
 		return fmt.Errorf("take the fields of other managers over: %w", err)
 	}
@@ -47,18 +47,18 @@ func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured)
 	target.SetGroupVersionKind(live.GroupVersionKind())
 	target.SetNamespace(live.GetNamespace())
 	target.SetName(live.GetName())
-	if err := o.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, patch), fieldOwner); err != nil {
+	if err := o.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(o.cfg.FieldOwner)); err != nil {
 		return fmt.Errorf("take the fields of other managers over: %w", err)
 	}
 	return nil
 }
 
-// takenOver moves the fields of other managers into our entry. It returns false if there are none to move. Fields that were set in
+// takenOver moves the fields of other managers into the entry of owner. It returns false if there are none to move. Fields that were set in
 // another version of the API are matched by their path; a field with another path there is not found (no kind of the chart is served in
 // two versions).
-func takenOver(entries []metav1.ManagedFieldsEntry, apiVersion string) ([]metav1.ManagedFieldsEntry, bool, error) {
+func takenOver(entries []metav1.ManagedFieldsEntry, owner, apiVersion string) ([]metav1.ManagedFieldsEntry, bool, error) {
 	own := metav1.ManagedFieldsEntry{
-		Manager: string(fieldOwner), Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, FieldsType: "FieldsV1",
+		Manager: owner, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, FieldsType: "FieldsV1",
 	}
 	fields := fieldpath.NewSet()
 	var rest []metav1.ManagedFieldsEntry
@@ -68,7 +68,7 @@ func takenOver(entries []metav1.ManagedFieldsEntry, apiVersion string) ([]metav1
 		if err != nil {
 			return nil, false, fmt.Errorf("fields of %s: %w", e.Manager, err)
 		}
-		if e.Manager == string(fieldOwner) && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" {
+		if e.Manager == owner && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" {
 			own, fields = e, fields.Union(set)
 			continue
 		}

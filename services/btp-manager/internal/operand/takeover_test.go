@@ -127,13 +127,14 @@ func TestApply_ConcurrentChange_IsReverted(t *testing.T) {
 			return c.Patch(ctx, o, p, opts...)
 		},
 	})
-	if _, err := with(meddling).Apply(t.Context(), objs); err != nil {
+	if _, err := operand.New(operand.Config{}, operand.Deps{Client: meddling}).Apply(t.Context(), objs); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "times", meddled, 2)
 	equal(t, "objects", b.contents(), want)
 }
 
+// replacements are changes that the API server rejects, by kind.
 func TestApply_ImmutableField_ReplacesObject(t *testing.T) {
 	b := setup(t)
 	const rbac = "apiVersion: rbac.authorization.k8s.io/v1\n"
@@ -152,6 +153,16 @@ func TestApply_ImmutableField_ReplacesObject(t *testing.T) {
 		obj.Object["type"] = kind
 		return obj
 	}
+	job := func(image string) *unstructured.Unstructured {
+		return object(t, "1", "{apiVersion: batch/v1, kind: Job, metadata: {name: job}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: "+image+"}]}}}}")
+	}
+	set := func(svc string) *unstructured.Unstructured {
+		return object(t, "1", "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: set}, spec: {serviceName: "+svc+
+			", selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: x}]}}}}")
+	}
+	priority := func(value int) *unstructured.Unstructured {
+		return object(t, "1", fmt.Sprintf("{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: operand}, value: %d}", value))
+	}
 	wide := definition(t, "1", "Gadget")
 	_ = unstructured.SetNestedField(wide.Object, "Cluster", "spec", "scope")
 
@@ -165,6 +176,9 @@ func TestApply_ImmutableField_ReplacesObject(t *testing.T) {
 		{"role of a ClusterRoleBinding", binding("ClusterRoleBinding", "one"), binding("ClusterRoleBinding", "two")},
 		{"type of a Secret", typed("Opaque"), typed("keb.test/other")},
 		{"data of a fixed ConfigMap", fixed("one"), fixed("two")},
+		{"template of a Job", job("one"), job("two")},
+		{"service of a StatefulSet", set("one"), set("two")},
+		{"value of a PriorityClass", priority(1), priority(2)},
 		{"scope of a definition", definition(t, "1", "Gadget"), wide},
 	} {
 		t.Run(c.name, func(t *testing.T) {

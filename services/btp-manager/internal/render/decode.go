@@ -6,9 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"path"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,22 +15,6 @@ import (
 
 // hook is the annotation of an object that Helm would create at a specific time.
 const hook = "helm.sh/hook"
-
-// decodeAll decodes the results of the templates, in the order of their names.
-func decodeAll(rendered map[string]string) ([]*unstructured.Unstructured, error) {
-	var objs []*unstructured.Unstructured
-	for _, name := range slices.Sorted(maps.Keys(rendered)) {
-		if path.Base(name) == notes {
-			continue
-		}
-		found, err := decode(name, rendered[name])
-		if err != nil {
-			return nil, err
-		}
-		objs = append(objs, found...)
-	}
-	return objs, nil
-}
 
 // decode parses the YAML documents of a rendered file. Errors contain the file and the number of the document, but no part of it, because it
 // may be a Secret.

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/services/btp-manager/chart"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
@@ -70,5 +71,16 @@ func TestRender_Values_AreNotChanged(t *testing.T) {
 	}
 	if diff := cmp.Diff(values{"a": values{"b": "mine"}, "list": []any{"x"}}, v); diff != "" {
 		t.Errorf("Render changed the values of its caller (-before +after):\n%s", diff)
+	}
+}
+
+func TestVersion_Chart_IsReturned(t *testing.T) {
+	c, err := render.Load(tiny(nil))
+	require.NoError(t, err)
+	if c.Version() != "1.2.3" {
+		t.Errorf("the version is %q", c.Version())
+	}
+	if _, err := render.Load(chart.FS()); err != nil {
+		t.Error(err)
 	}
 }

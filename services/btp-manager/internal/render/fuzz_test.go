@@ -20,7 +20,7 @@ func FuzzCredentials(f *testing.F) {
 		f.Add(s, s)
 	}
 	c := operand(f)
-	plain, err := c.Render(release())
+	plain, err := c.Render(release(), nil)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, id, secret string) {
 		objs, err := c.Render(release(), values{"cluster": values{"id": id}, "manager": values{"secret": values{"clientsecret": secret}}})

@@ -27,12 +27,23 @@ func Labels(version string) map[string]string {
 	return map[string]string{ManagedByLabel: ManagedBy, ModuleLabel: Module, ChartVersionLabel: version}
 }
 
+// podTemplate returns the path of the pod template in a kind.
+func podTemplate(kind string) []string {
+	switch kind {
+	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job":
+		return []string{"spec", "template"}
+	case "CronJob":
+		return []string{"spec", "jobTemplate", "spec", "template"}
+	}
+	return nil
+}
+
 func label(o *unstructured.Unstructured, version string) error {
 	if err := addLabels(o.Object, version, "metadata", "labels"); err != nil {
 		return err
 	}
-	if o.GetKind() == "Deployment" {
-		return addLabels(o.Object, version, "spec", "template", "metadata", "labels")
+	if template := podTemplate(o.GetKind()); template != nil {
+		return addLabels(o.Object, version, append(template, "metadata", "labels")...)
 	}
 	return nil
 }

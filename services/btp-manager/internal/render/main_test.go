@@ -58,37 +58,48 @@ func usual() values {
 	}
 }
 
+// namespaced limits the operand to two namespaces, with its credentials in a third.
+func namespaced() values {
+	return values{
+		"cluster": values{"id": "c"},
+		"manager": values{
+			"allow_cluster_access": false, "allowed_namespaces": []string{"apps", "data"}, "management_namespace": "credentials",
+			"certificates": values{"caBundle": bundle},
+		},
+		"networkPolicies": values{"enabled": false},
+	}
+}
+
 // tuned sets every possible value.
 func tuned() values {
 	return values{
 		"cluster": values{"id": "true"}, // a string that YAML would interpret as another type
 		"manager": values{
-			"image":                values{"repository": "registry.local:5000/operand", "tag": "v1.2.3", "sha": strings.Repeat("ab", 32)},
-			"imagePullSecrets":     []any{values{"name": "registry"}},
-			"allow_cluster_access": false, "allowed_namespaces": []any{"apps", "data"}, "management_namespace": "credentials",
-			"replica_count": int64(2), "enable_leader_election": false, "priorityClassName": "",
+			"image":            values{"repository": "registry.local:5000/operand", "tag": "v1.2.3", "sha": strings.Repeat("ab", 32)},
+			"imagePullSecrets": []any{values{"name": "registry"}},
+			"replica_count":    2, "enable_leader_election": false, "priorityClassName": "",
 			"cpu_limit": "1", "memory_limit": "2Gi", "req_cpu_limit": "100m", "req_memory_limit": "128Mi",
 			"enable_limited_cache": false,
 			"secret": values{
-				"b64encoded": true, "annotations": values{"note": "yes"},
+				"b64encoded": true, "annotations": map[string]string{"note": "yes"},
 				"clientid": "Y2xpZW50", "clientsecret": "", "sm_url": "aHR0cHM6Ly9zbQ==", "tokenurl": "aHR0cHM6Ly90", "tokenurlsuffix": "/token",
 				"tls":   values{"crt": "Y3J0", "key": "a2V5"},
-				"extra": values{"region": "ZXUxMA==", "a.b-c": ""},
+				"extra": map[string]string{"region": "ZXUxMA==", "a.b-c": ""},
 			},
 			"certificates": values{"caBundle": bundle + bundle}, "customCACerts": values{"configMap": "company-ca"},
 			"health_service":     values{"enabled": true},
-			"podSecurityContext": values{"fsGroup": int64(1000)}, "securityContext": values{"runAsUser": int64(1000)},
-			"annotations": values{"team": "btp"}, "nodeSelector": values{"kubernetes.io/arch": "arm64"},
+			"podSecurityContext": values{"fsGroup": 1000}, "securityContext": values{"runAsUser": 1000},
+			"annotations": map[string]string{"team": "btp"}, "nodeSelector": map[string]string{"kubernetes.io/arch": "arm64"},
 			"tolerations":               []any{values{"key": "dedicated", "operator": "Exists"}},
 			"affinity":                  values{"nodeAffinity": values{}},
-			"topologySpreadConstraints": []any{values{"maxSkew": int64(1), "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
+			"topologySpreadConstraints": []any{values{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
 		},
-		"networkPolicies": values{"egressPorts": []any{int64(8443)}},
+		"networkPolicies": values{"egressPorts": []any{8443}},
 	}
 }
 
 func sets() map[string]values {
-	return map[string]values{"usual": usual(), "tuned": tuned()}
+	return map[string]values{"defaults": nil, "usual": usual(), "namespaced": namespaced(), "tuned": tuned()}
 }
 
 // tiny is a chart with these templates and files only.

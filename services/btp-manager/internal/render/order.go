@@ -11,9 +11,11 @@ import (
 // change of an instance or a binding until the operand answers.
 func rank(kind string) int {
 	switch kind {
+	case "Namespace", "PriorityClass":
+		return 0
 	case crdKind:
 		return 1
-	case "ServiceAccount", "ConfigMap", "Secret":
+	case "ServiceAccount", "ConfigMap", "Secret", "ResourceQuota", "LimitRange":
 		return 2
 	case "NetworkPolicy": // before the pods that they select
 		return 3
@@ -25,7 +27,7 @@ func rank(kind string) int {
 		return 6
 	case "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration":
 		return 9
-	case "Deployment":
+	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Pod", "Job", "CronJob":
 		return 8
 	}
 	return 7

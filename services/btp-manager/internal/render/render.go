@@ -1,5 +1,5 @@
-// Package render renders a Helm chart and values to Kubernetes objects, in process and without a cluster. Equal input gives equal objects: a
-// test rejects templates of the operand's chart whose result could vary.
+// Package render renders a Helm chart and values to Kubernetes objects, in process and without a cluster. Equal input always gives equal
+// objects: Load rejects a chart whose result could vary.
 package render
 
 import (
@@ -24,6 +24,7 @@ type Chart struct {
 	chart  *chart.Chart
 	schema *valuesSchema
 	crds   []*unstructured.Unstructured
+	last   *memory
 }
 
 // Release describes a release of the chart.
@@ -34,8 +35,9 @@ type Release struct {
 	Namespace string
 }
 
-// Load reads the chart in fsys, whose root contains Chart.yaml. It rejects a chart with subcharts, a version that is not a valid label value,
-// and a values.schema.json that is not a self-contained JSON schema.
+// Load reads the chart in fsys, whose root contains Chart.yaml. It returns a *FunctionError for a template that calls a function which is
+// random, reads a clock or accesses external data. It also rejects a chart with subcharts, a library chart, a version that is not a valid
+// label value, and a values.schema.json that is not a self-contained JSON schema.
 func Load(fsys fs.FS) (*Chart, error) {
 	files, err := read(fsys)
 	if err != nil {
@@ -56,13 +58,13 @@ func Load(fsys fs.FS) (*Chart, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load the chart %s: %w", c.Name(), err)
 	}
-	return &Chart{chart: c, schema: s, crds: crds}, nil
+	return &Chart{chart: c, schema: s, crds: crds, last: &memory{files: map[string]file{}}}, nil
 }
 
 // Version returns the chart's version, which each object has in ChartVersionLabel.
 func (c *Chart) Version() string { return c.chart.Metadata.Version }
 
-// Render renders the chart with values, which override the chart's defaults. Later values override earlier ones. Each object
+// Render renders the chart with values, which override the chart's defaults. Each object
 //
 //   - has a namespace if its kind is namespaced, by default that of the release,
 //   - has the labels of BTP Manager, and so have its pods,
@@ -70,8 +72,8 @@ func (c *Chart) Version() string { return c.chart.Metadata.Version }
 //
 // Hooks are omitted, because nothing would run them. Values that the chart's schema rejects result in a *ValuesError. Errors contain no
 // values. Render changes neither the chart nor values.
-func (c *Chart) Render(release Release, values ...map[string]any) ([]*unstructured.Unstructured, error) {
-	merged, err := merge(c.chart.Values, values...)
+func (c *Chart) Render(release Release, values map[string]any) ([]*unstructured.Unstructured, error) {
+	merged, err := merge(c.chart.Values, values)
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
 	}
@@ -82,7 +84,7 @@ func (c *Chart) Render(release Release, values ...map[string]any) ([]*unstructur
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
 	}
-	objs, err := decodeAll(rendered)
+	objs, err := c.last.decodeAll(rendered)
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", c.chart.Name(), err)
 	}
@@ -110,9 +112,10 @@ func top(release Release, values map[string]any) chartutil.Values {
 // finish sets the namespace and the labels of every object, and sorts objs.
 func finish(objs []*unstructured.Unstructured, release Release, version string) error {
 	var errs []error
+	scopes := definedScopes(objs)
 	seen := map[string]bool{}
 	for _, o := range objs {
-		if err := place(o, release.Namespace); err != nil {
+		if err := place(o, release.Namespace, scopes); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -132,10 +135,17 @@ func check(c *chart.Chart) error {
 	if len(c.Dependencies()) > 0 || len(c.Metadata.Dependencies) > 0 {
 		return errors.New("it has subcharts, which are not rendered")
 	}
+	if strings.EqualFold(c.Metadata.Type, "library") {
+		return errors.New("it is a library, which renders nothing")
+	}
 	if problems := validation.IsValidLabelValue(c.Metadata.Version); len(problems) > 0 {
 		return fmt.Errorf("its version %q cannot be the value of a label: %s", c.Metadata.Version, strings.Join(problems, "; "))
 	}
-	return nil
+	var errs []error
+	for _, t := range c.Templates {
+		errs = append(errs, checkFunctions(t.Name, string(t.Data)))
+	}
+	return errors.Join(errs...)
 }
 
 // definitions decodes the folder crds, whose files Helm does not render.

@@ -24,13 +24,13 @@ func TestRender_InvalidValue_IsNamed(t *testing.T) {
 		"unknown, deep":    {secret("client_id", "a"), []render.Problem{{Field: "manager.secret.client_id", Text: "the chart has no such value"}}},
 		"taken away":       {values{"cluster": values{"id": nil}}, []render.Problem{{Field: "cluster.id", Text: "is missing"}}},
 		"all taken away":   {values{"manager": nil}, []render.Problem{{Field: "manager", Text: "is missing"}}},
-		"number":           {values{"cluster": values{"id": int64(7)}}, []render.Problem{{Field: "cluster.id", Text: "is a number, must be string"}}},
+		"number":           {values{"cluster": values{"id": 7}}, []render.Problem{{Field: "cluster.id", Text: "is a number, must be string"}}},
 		"no map":           {values{"cluster": "x"}, []render.Problem{{Field: "cluster", Text: "is a string, must be object"}}},
 		"no fraction":      {manager("replica_count", 1.5), []render.Problem{{Field: "manager.replica_count", Text: "is a number, must be integer"}}},
-		"too many":         {manager("replica_count", int64(11)), []render.Problem{{Field: "manager.replica_count", Text: "is 11, must be at most 10"}}},
-		"too few":          {manager("replica_count", int64(-1)), []render.Problem{{Field: "manager.replica_count", Text: "is -1, must be at least 0"}}},
-		"port":             {values{"networkPolicies": values{"egressPorts": []any{int64(0)}}}, []render.Problem{{Field: "networkPolicies.egressPorts.0", Text: "is 0, must be at least 1"}}},
-		"same port":        {values{"networkPolicies": values{"egressPorts": []any{int64(1), int64(1)}}}, []render.Problem{{Field: "networkPolicies.egressPorts", Text: "has the same item twice"}}},
+		"too many":         {manager("replica_count", 11), []render.Problem{{Field: "manager.replica_count", Text: "is 11, must be at most 10"}}},
+		"too few":          {manager("replica_count", -1), []render.Problem{{Field: "manager.replica_count", Text: "is -1, must be at least 0"}}},
+		"port":             {values{"networkPolicies": values{"egressPorts": []any{0}}}, []render.Problem{{Field: "networkPolicies.egressPorts.0", Text: "is 0, must be at least 1"}}},
+		"same port":        {values{"networkPolicies": values{"egressPorts": []any{1, 1}}}, []render.Problem{{Field: "networkPolicies.egressPorts", Text: "has the same item twice"}}},
 		"no port":          {values{"networkPolicies": values{"egressPorts": []any{}}}, []render.Problem{{Field: "networkPolicies.egressPorts", Text: "does not fit the schema: minItems"}}},
 		"namespace":        {manager("management_namespace", "Not_A_Label"), []render.Problem{{Field: "manager.management_namespace", Text: "must match ^([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)?$"}}},
 		"long id":          {values{"cluster": values{"id": strings.Repeat("x", 1025)}}, []render.Problem{{Field: "cluster.id", Text: "is 1025 characters long, must be at most 1024"}}},
@@ -41,7 +41,7 @@ func TestRender_InvalidValue_IsNamed(t *testing.T) {
 		"memory":           {manager("memory_limit", "much"), []render.Problem{{Field: "manager.memory_limit", Text: "must match ^[0-9]+(\\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"}}},
 		"digest":           {manager("image", values{"sha": "sha256:1"}), []render.Problem{{Field: "manager.image.sha", Text: "must match ^([0-9a-f]{64})?$"}}},
 		"annotation":       {manager("annotations", values{"a": true}), []render.Problem{{Field: "manager.annotations.a", Text: "is a boolean, must be string"}}},
-		"two, by the name": {values{"cluster": values{"x": int64(1)}, "a": int64(1)}, []render.Problem{{Field: "a", Text: "the chart has no such value"}, {Field: "cluster.x", Text: "the chart has no such value"}}},
+		"two, by the name": {values{"cluster": values{"x": 1}, "a": 1}, []render.Problem{{Field: "a", Text: "the chart has no such value"}, {Field: "cluster.x", Text: "the chart has no such value"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := operand(t).Render(release(), c.values)
@@ -59,10 +59,22 @@ func TestRender_InvalidValue_IsNamed(t *testing.T) {
 	}
 }
 
-func TestRender_InvalidUTF8_IsNamed(t *testing.T) {
-	_, err := operand(t).Render(release(), values{"manager": values{"secret": values{"clientsecret": "a\xffb"}}})
-	if want := "values: manager.secret.clientsecret: no valid UTF-8"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("the error is %v, must have %q", err, want)
+func TestRender_InvalidType_IsNamed(t *testing.T) {
+	for name, c := range map[string]struct {
+		values values
+		want   string
+	}{
+		"bytes":         {values{"manager": values{"secret": values{"clientid": []byte("x")}}}, "values: manager.secret.clientid: a value cannot be a []uint8"},
+		"no UTF-8":      {values{"manager": values{"secret": values{"clientsecret": "a\xffb"}}}, "values: manager.secret.clientsecret: no valid UTF-8"},
+		"in a list":     {values{"manager": values{"allowed_namespaces": []any{"a", struct{}{}}}}, "values: manager.allowed_namespaces[1]: a value cannot be a struct {}"},
+		"name no UTF-8": {values{"a\xff": "x"}, `values: the name "a\xff" is no valid UTF-8`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := operand(t).Render(release(), c.values)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v, must have %q", err, c.want)
+			}
+		})
 	}
 }
 
@@ -74,6 +86,7 @@ func TestRender_Errors_ContainNoCredential(t *testing.T) {
 		"no map":          {"manager": values{"secret": secret}},
 		"no text":         {"manager": values{"secret": values{"clientsecret": []any{secret}}}},
 		"map":             {"manager": values{"secret": values{"clientsecret": values{"a": secret}}}},
+		"bytes":           {"manager": values{"secret": values{"clientsecret": []byte(secret)}}},
 		"no UTF-8":        {"manager": values{"secret": values{"clientsecret": secret + "\xff"}}},
 		"extra":           {"manager": values{"secret": values{"extra": values{"a": secret}}}},
 		"wrong namespace": {"manager": values{"management_namespace": secret + "_"}},
@@ -94,5 +107,15 @@ func TestRender_Errors_ContainNoCredential(t *testing.T) {
 	_, err = c.Render(release(), values{"a": secret})
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a document that is no object gives %v", err)
+	}
+}
+
+func TestRender_NoSchema_AcceptsAllValues(t *testing.T) {
+	c, err := render.Load(tiny(map[string]string{"templates/a.yaml": configMap("{{ .Values.a.b }}-{{ .Values.n }}-{{ len .Values.m }}")}))
+	require.NoError(t, err)
+	objs, err := c.Render(release(), values{"a": values{"b": "y"}, "n": int32(3), "m": values{"i64": int64(1), "f": 1.5, "b": true, "s": []string{"x"}}})
+	require.NoError(t, err)
+	if got := objs[0].Object["data"].(map[string]any)["x"]; got != "y-3-4" {
+		t.Errorf("the values are %v", got)
 	}
 }

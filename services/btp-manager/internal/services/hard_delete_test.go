@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,6 +17,20 @@ import (
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
+
+func TestHardDelete_NoFinalizers_NeedsOnePass(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db")
+	s := b.secret(ns, "access", b.order(binding, ns, "access"))
+
+	left, err := b.services.HardDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+	if b.exists(s) {
+		t.Error("the Secret of the binding is still there")
+	}
+}
 
 func TestHardDelete_BindingLeft_KeepsInstances(t *testing.T) {
 	b := setup(t, instance, binding)
@@ -68,6 +83,17 @@ func TestHardDelete_AlreadyDeleting_IsLeftToOperand(t *testing.T) {
 	}
 	if !b.exists(s) {
 		t.Error("the Secret of a binding that the operand holds is gone")
+	}
+}
+
+func TestHardDelete_NewObjects_AreDeleted(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	for range 2 {
+		b.order(instance, ns, "db")
+		b.order(binding, ns, "access")
+		left, err := b.services.HardDelete(t.Context())
+		want(t, left, err, 0, 0)
 	}
 }
 
@@ -255,4 +281,39 @@ func TestHardDelete_ContextEnds_Returns(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestHardDelete_ManyInstances_NeedsFewRequests(t *testing.T) {
+	b := setup(t, instance, binding)
+	const namespaces, each = 30, 50
+	var creators sync.WaitGroup
+	for range namespaces {
+		ns := b.namespace()
+		creators.Go(func() {
+			for i := range each {
+				if err := b.admin.Create(t.Context(), object(instance, ns, numbered("db", i))); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	creators.Wait()
+	if t.Failed() {
+		return
+	}
+	b.requests.reset(nil)
+
+	left, err := b.services.HardDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+	counts := b.requests.count()
+	if counts[http.MethodDelete] != namespaces {
+		t.Errorf("%d requests to delete, want one for each of %d namespaces", counts[http.MethodDelete], namespaces)
+	}
+	// The requests are: bindings once, three pages of instances, instances again, and possibly the discovery of the API.
+	if counts[http.MethodGet] > 12 {
+		t.Errorf("%d requests to read, want a few pages", counts[http.MethodGet])
+	}
+	t.Logf("requests: %v", counts)
 }

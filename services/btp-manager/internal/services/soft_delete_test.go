@@ -32,6 +32,19 @@ func TestSoftDelete_ForeignFinalizers_AreRemoved(t *testing.T) {
 	}
 }
 
+func TestSoftDelete_AfterHardDelete_RemovesRest(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	b.order(instance, ns, "db", "example.com/backup")
+	b.order(binding, ns, "access", "example.com/backup")
+	left, err := b.services.HardDelete(t.Context())
+	want(t, left, err, 1, 1)
+
+	left, err = b.services.SoftDelete(t.Context())
+
+	want(t, left, err, 0, 0)
+}
+
 func TestDelete_BindingSecret_IsDeleted(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -1,4 +1,5 @@
-package e2e_test
+// Package deploy tests the deployment of BTP Manager: its chart, its alerts and its dashboard.
+package deploy_test
 
 import (
 	"strings"
@@ -12,11 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
-	"github.com/kyma-project/keb/services/btp-manager/kubetest"
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 )
 
 const (
-	repository = "../../../"
+	repository = "../../../../"
 	chartDir   = repository + "deploy/helm/btp-manager/"
 	// everything enables all objects of the chart.
 	everything = `
@@ -61,11 +62,11 @@ func valueSets() map[string]string {
 // render renders the chart like Helm, for a cluster with additional kinds.
 func render(t *testing.T, values string, known ...string) ([]client.Object, error) {
 	t.Helper()
-	files, err := kubetest.RenderChart(t, chartDir, values, kubetest.ChartRelease{Name: "release", Namespace: "default", APIVersions: known})
+	files, err := charttest.Render(t, chartDir, values, charttest.Release{Name: "release", Namespace: "default", APIVersions: known})
 	if err != nil {
 		return nil, err
 	}
-	return kubetest.Objects(t, knownTypes(t), files), nil
+	return charttest.Objects(t, knownTypes(t), files), nil
 }
 
 // rendered is render for valid values.
@@ -94,5 +95,5 @@ func describe(o client.Object) string {
 
 func configMapData(t *testing.T, objects []client.Object, name string) map[string]string {
 	t.Helper()
-	return kubetest.One[*corev1.ConfigMap](t, objects, name).Data
+	return charttest.One[*corev1.ConfigMap](t, objects, name).Data
 }

@@ -1,4 +1,6 @@
-package controller
+// Package credentials reads the Secret sap-btp-manager, which the broker writes into the cluster. It contains the credentials of the
+// Service Manager and the ID of the cluster (docs/contracts/btp-manager.md#secret).
+package credentials
 
 import (
 	"encoding/base64"
@@ -8,14 +10,17 @@ import (
 	"slices"
 )
 
-// The keys of the Secret. All but keyNamespace require a value (docs/contracts/btp-manager.md#secret).
+// SecretName is the default name of the Secret.
+const SecretName = "sap-btp-manager" //nolint:gosec // the name of a Secret is no secret
+
+// The keys of the Secret. All but KeyNamespace require a value (docs/contracts/btp-manager.md#secret).
 const (
-	keyClientID     = "clientid"
-	keyClientSecret = "clientsecret"
-	keySMURL        = "sm_url"
-	keyTokenURL     = "tokenurl"
-	keyClusterID    = "cluster_id"
-	keyNamespace    = "credentials_namespace"
+	KeyClientID     = "clientid"
+	KeyClientSecret = "clientsecret"
+	KeySMURL        = "sm_url"
+	KeyTokenURL     = "tokenurl"
+	KeyClusterID    = "cluster_id"
+	KeyNamespace    = "credentials_namespace"
 )
 
 // Other keys for which the operand's chart has a value.
@@ -25,9 +30,9 @@ const (
 	keyTLSKey         = "tls.key"
 )
 
-// credentials is the content of the Secret sap-btp-manager, which the broker writes into the cluster. In every printed, logged or marshalled
-// form it shows only the cluster's ID and the namespace.
-type credentials struct {
+// Credentials is the content of the Secret. In every printed, logged or marshalled form it shows only the cluster's ID and the
+// namespace.
+type Credentials struct {
 	// ClientID and ClientSecret are the credentials of the Service Manager's client.
 	ClientID, ClientSecret string
 	// SMURL is the address of the Service Manager.
@@ -49,12 +54,12 @@ type credentials struct {
 //	manager.secret.{clientid,clientsecret,sm_url,tokenurl}
 //	manager.secret.tokenurlsuffix, manager.secret.tls.{crt,key}  only when the Secret has them
 //	manager.secret.extra                                  the other keys, each with its value in base64; only with any
-func (c credentials) Values() map[string]any {
+func (c Credentials) Values() map[string]any {
 	secret := map[string]any{
-		keyClientID:     c.ClientID,
-		keyClientSecret: c.ClientSecret,
-		keySMURL:        c.SMURL,
-		keyTokenURL:     c.TokenURL,
+		KeyClientID:     c.ClientID,
+		KeyClientSecret: c.ClientSecret,
+		KeySMURL:        c.SMURL,
+		KeyTokenURL:     c.TokenURL,
 	}
 	tls, extra := map[string]any{}, map[string]any{}
 	for key, value := range c.Extra {
@@ -86,21 +91,21 @@ func (c credentials) Values() map[string]any {
 }
 
 // String returns the cluster, the namespace and the extra keys, and no credential.
-func (c credentials) String() string {
+func (c Credentials) String() string {
 	return fmt.Sprintf("credentials of cluster %q (namespace %q, extra keys %q)", c.ClusterID, c.Namespace, slices.Sorted(maps.Keys(c.Extra)))
 }
 
 // GoString returns String.
-func (c credentials) GoString() string { return c.String() }
+func (c Credentials) GoString() string { return c.String() }
 
 // Format writes String for every verb: some verbs print the fields of a struct that has only String.
-func (c credentials) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(c.String())) }
+func (c Credentials) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(c.String())) }
 
 // LogValue implements slog.LogValuer with String.
-func (c credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
+func (c Credentials) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // MarshalLog implements logr.Marshaler with String.
-func (c credentials) MarshalLog() any { return c.String() }
+func (c Credentials) MarshalLog() any { return c.String() }
 
 // MarshalText implements encoding.TextMarshaler with String, for JSON and YAML.
-func (c credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+func (c Credentials) MarshalText() ([]byte, error) { return []byte(c.String()), nil }

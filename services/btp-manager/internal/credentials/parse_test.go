@@ -1,6 +1,7 @@
-package controller
+package credentials_test
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"testing"
@@ -8,7 +9,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
 )
 
 // secret returns a complete Secret with changes: an empty string removes a key.
@@ -27,14 +31,14 @@ func secret(change map[string]string) *corev1.Secret {
 		}
 		data[key] = []byte(value)
 	}
-	return &corev1.Secret{Data: data}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: credentials.SecretName}, Data: data}
 }
 
 func TestParse_CompleteSecret_ReturnsCredentials(t *testing.T) {
 	t.Parallel()
-	got, err := parseCredentials(secret(map[string]string{"credentials_namespace": "team-a", "tokenurlsuffix": "/token", "note": "x"}))
+	got, err := credentials.Parse(secret(map[string]string{"credentials_namespace": "team-a", "tokenurlsuffix": "/token", "note": "x"}))
 	require.NoError(t, err)
-	want := credentials{
+	want := credentials.Credentials{
 		ClientID:     "sb-1!b2|service-manager",
 		ClientSecret: "s3cr3t==",
 		SMURL:        "https://service-manager.cfapps.example.com",
@@ -49,7 +53,7 @@ func TestParse_CompleteSecret_ReturnsCredentials(t *testing.T) {
 }
 
 // fields converts credentials for cmp, which would otherwise print them with String.
-func fields(c credentials) map[string]any {
+func fields(c credentials.Credentials) map[string]any {
 	return map[string]any{
 		"ClientID": c.ClientID, "ClientSecret": c.ClientSecret, "SMURL": c.SMURL, "TokenURL": c.TokenURL,
 		"ClusterID": c.ClusterID, "Namespace": c.Namespace, "Extra": c.Extra,
@@ -60,7 +64,7 @@ func TestParse_EmptyNamespace_IsNone(t *testing.T) {
 	t.Parallel()
 	s := secret(nil)
 	s.Data["credentials_namespace"] = []byte{}
-	got, err := parseCredentials(s)
+	got, err := credentials.Parse(s)
 	if err != nil || got.Namespace != "" || got.Extra != nil {
 		t.Errorf("namespace %q, extra %v, error %v", got.Namespace, got.Extra, err)
 	}
@@ -68,17 +72,57 @@ func TestParse_EmptyNamespace_IsNone(t *testing.T) {
 
 func TestParse_IncompleteSecret_NamesMissingKeys(t *testing.T) {
 	t.Parallel()
-	for want, data := range map[string]map[string][]byte{
-		"missing keys: clientid, clientsecret, cluster_id, sm_url, tokenurl": nil,
-		"missing keys: clientsecret, cluster_id":                             secret(map[string]string{"cluster_id": "", "clientsecret": ""}).Data,
-		"keys without a value: clientsecret, cluster_id":                     with(secret(nil).Data, map[string]string{"cluster_id": "", "clientsecret": ""}),
-		"keys without a value: cluster_id, sm_url":                           with(secret(nil).Data, map[string]string{"sm_url": "", "cluster_id": ""}),
-		"keys without a value: tokenurl":                                     with(secret(nil).Data, map[string]string{"tokenurl": " \n"}),
-		"missing keys: sm_url; keys without a value: clientid":               with(secret(map[string]string{"sm_url": ""}).Data, map[string]string{"clientid": ""}),
-	} {
-		if _, err := parseCredentials(&corev1.Secret{Data: data}); err == nil || err.Error() != want {
-			t.Errorf("error %v, want %q", err, want)
-		}
+	tests := map[string]struct {
+		data map[string][]byte
+		want credentials.IncompleteError
+		text string
+	}{
+		"no data": {
+			data: nil,
+			want: credentials.IncompleteError{Missing: []string{"clientid", "clientsecret", "cluster_id", "sm_url", "tokenurl"}},
+			text: "missing keys: clientid, clientsecret, cluster_id, sm_url, tokenurl",
+		},
+		"two keys missing": {
+			data: secret(map[string]string{"cluster_id": "", "clientsecret": ""}).Data,
+			want: credentials.IncompleteError{Missing: []string{"clientsecret", "cluster_id"}},
+			text: "missing keys: clientsecret, cluster_id",
+		},
+		"two values empty": {
+			data: with(secret(nil).Data, map[string]string{"cluster_id": "", "clientsecret": ""}),
+			want: credentials.IncompleteError{Empty: []string{"clientsecret", "cluster_id"}},
+			text: "keys without a value: clientsecret, cluster_id",
+		},
+		"values empty that are not read in order": {
+			data: with(secret(nil).Data, map[string]string{"sm_url": "", "cluster_id": ""}),
+			want: credentials.IncompleteError{Empty: []string{"cluster_id", "sm_url"}},
+			text: "keys without a value: cluster_id, sm_url",
+		},
+		"a value of white space": {
+			data: with(secret(nil).Data, map[string]string{"tokenurl": " \n"}),
+			want: credentials.IncompleteError{Empty: []string{"tokenurl"}},
+			text: "keys without a value: tokenurl",
+		},
+		"both": {
+			data: with(secret(map[string]string{"sm_url": ""}).Data, map[string]string{"clientid": ""}),
+			want: credentials.IncompleteError{Missing: []string{"sm_url"}, Empty: []string{"clientid"}},
+			text: "missing keys: sm_url; keys without a value: clientid",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := credentials.Parse(&corev1.Secret{Data: tt.data})
+			got, ok := errors.AsType[*credentials.IncompleteError](err)
+			if !ok {
+				t.Fatalf("error %v, want an IncompleteError", err)
+			}
+			if diff := cmp.Diff(tt.want, *got); diff != "" {
+				t.Error(diff)
+			}
+			if err.Error() != tt.text {
+				t.Errorf("error %q, want %q", err, tt.text)
+			}
+		})
 	}
 }
 
@@ -115,14 +159,21 @@ func TestParse_InvalidValue_IsNotInError(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := parseCredentials(secret(map[string]string{tt.key: tt.value}))
-			if want := tt.key + " " + tt.problem + ": want "; err == nil || !strings.HasPrefix(err.Error(), want) || err.Error() == want {
-				t.Fatalf("error %v, want %q and the valid values", err, want)
+			got, err := credentials.Parse(secret(map[string]string{tt.key: tt.value}))
+			invalid, ok := errors.AsType[*credentials.InvalidError](err)
+			if !ok {
+				t.Fatalf("error %v, want an InvalidError", err)
+			}
+			if invalid.Key != tt.key || invalid.Problem != tt.problem || invalid.Allowed == "" {
+				t.Errorf("got %+v", invalid)
+			}
+			if want := tt.key + " " + tt.problem + ": want " + invalid.Allowed; err.Error() != want {
+				t.Errorf("error %q, want %q", err, want)
 			}
 			if strings.Contains(err.Error(), "ush-hush") {
 				t.Errorf("error %q repeats the value", err)
 			}
-			if diff := cmp.Diff(fields(credentials{}), fields(got)); diff != "" {
+			if diff := cmp.Diff(fields(credentials.Credentials{}), fields(got)); diff != "" {
 				t.Errorf("credentials beside the error: %s", diff)
 			}
 		})
@@ -131,7 +182,13 @@ func TestParse_InvalidValue_IsNotInError(t *testing.T) {
 
 func TestParse_SeveralErrors_ReportsAll(t *testing.T) {
 	t.Parallel()
-	_, err := parseCredentials(secret(map[string]string{"clientid": "", "sm_url": "example.com", "credentials_namespace": "A"}))
+	_, err := credentials.Parse(secret(map[string]string{"clientid": "", "sm_url": "example.com", "credentials_namespace": "A"}))
+	if _, ok := errors.AsType[*credentials.IncompleteError](err); !ok {
+		t.Errorf("error %v holds no IncompleteError", err)
+	}
+	if _, ok := errors.AsType[*credentials.InvalidError](err); !ok {
+		t.Errorf("error %v holds no InvalidError", err)
+	}
 	for _, want := range []string{"missing keys: clientid; ", "sm_url has neither", "; credentials_namespace is not"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q lacks %q", err, want)
@@ -145,7 +202,7 @@ func TestParse_SeveralErrors_ReportsAll(t *testing.T) {
 func TestParse_Result_SharesNoMemory(t *testing.T) {
 	t.Parallel()
 	s := secret(map[string]string{"note": "abc"})
-	c, err := parseCredentials(s)
+	c, err := credentials.Parse(s)
 	require.NoError(t, err)
 	s.Data["note"][0] = 'z'
 	if got := string(c.Extra["note"]); got != "abc" {
@@ -162,8 +219,13 @@ func FuzzParse(f *testing.F) {
 			extra: []byte("more"), "clientid": []byte(id), "clientsecret": []byte(pass), "sm_url": []byte(sm), "tokenurl": []byte(token),
 			"cluster_id": []byte(cluster), "credentials_namespace": []byte(namespace),
 		}
-		c, err := parseCredentials(&corev1.Secret{Data: data})
+		c, err := credentials.Parse(&corev1.Secret{Data: data})
 		if err != nil {
+			_, incomplete := errors.AsType[*credentials.IncompleteError](err)
+			_, invalid := errors.AsType[*credentials.InvalidError](err)
+			if !incomplete && !invalid {
+				t.Fatalf("an error of no kind: %v", err)
+			}
 			return
 		}
 		for key, value := range map[string]string{

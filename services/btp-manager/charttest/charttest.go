@@ -1,4 +1,5 @@
-package kubetest
+// Package charttest renders Helm charts in tests without a cluster, and finds objects in the result.
+package charttest
 
 import (
 	"bufio"
@@ -24,8 +25,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// ChartRelease describes the first installation of a chart with this name.
-type ChartRelease struct {
+// Release describes the first installation of a chart with this name.
+type Release struct {
 	Name, Namespace string
 	// APIVersions are the additional API versions of the cluster.
 	APIVersions []string
@@ -34,8 +35,8 @@ type ChartRelease struct {
 // loaded caches charts by their folder. Tests do not change them.
 var loaded sync.Map
 
-// loadChart reads the chart in a folder once for all tests. Tests must not change it.
-func loadChart(t testing.TB, dir string) *chart.Chart {
+// Load reads the chart in a folder once for all tests. Tests must not change it.
+func Load(t testing.TB, dir string) *chart.Chart {
 	t.Helper()
 	if c, ok := loaded.Load(dir); ok {
 		return c.(*chart.Chart)
@@ -48,15 +49,15 @@ func loadChart(t testing.TB, dir string) *chart.Chart {
 	return c
 }
 
-// RenderChart renders the chart in a folder, and returns the files by path, as Helm does. values is YAML. It returns an error if the chart
+// Render renders the chart in a folder, and returns the files by path, as Helm does. values is YAML. It returns an error if the chart
 // rejects the values.
-func RenderChart(t testing.TB, dir, values string, r ChartRelease) (map[string]string, error) {
+func Render(t testing.TB, dir, values string, r Release) (map[string]string, error) {
 	t.Helper()
 	var given map[string]any
 	if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
 		t.Fatal(err)
 	}
-	c := loadChart(t, dir)
+	c := Load(t, dir)
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), r.APIVersions...)
 	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, IsInstall: true}, capabilities)

@@ -1,4 +1,4 @@
-package controller
+package credentials_test
 
 import (
 	"bytes"
@@ -10,9 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
 )
 
-var full = credentials{
+var full = credentials.Credentials{
 	ClientID: "hush-id", ClientSecret: "hush-secret", SMURL: "https://hush-sm", TokenURL: "https://hush-token",
 	ClusterID: "c-1", Namespace: "team-a", Extra: map[string][]byte{"note": []byte("hush-note")},
 }
@@ -48,7 +50,7 @@ func TestValues_OptionalKeys_AreOmitted(t *testing.T) {
 			"secret": map[string]any{"clientid": "i", "clientsecret": "s", "sm_url": "u", "tokenurl": "t"},
 		},
 	}
-	got := credentials{ClientID: "i", ClientSecret: "s", SMURL: "u", TokenURL: "t", ClusterID: "c"}.Values()
+	got := credentials.Credentials{ClientID: "i", ClientSecret: "s", SMURL: "u", TokenURL: "t", ClusterID: "c"}.Values()
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -57,8 +59,8 @@ func TestValues_OptionalKeys_AreOmitted(t *testing.T) {
 func TestCredentials_Printed_ShowNoSecrets(t *testing.T) {
 	t.Parallel()
 	holder := struct {
-		C credentials
-		P *credentials
+		C credentials.Credentials
+		P *credentials.Credentials
 	}{full, &full}
 	printed := map[string]string{
 		"String": full.String(), "GoString": full.GoString(), "MarshalLog": fmt.Sprint(full.MarshalLog()), "LogValue": full.LogValue().String(),

@@ -1,8 +1,7 @@
-package controller
+package credentials
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -14,48 +13,94 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// parseCredentials parses the Secret. Its error lists all missing keys, keys without a value and invalid values on one line, for a condition's
-// message. It never contains a value, because any key can contain a credential by mistake.
-func parseCredentials(s *corev1.Secret) (credentials, error) {
+// IncompleteError lists the missing values of the Secret. Both lists are sorted.
+type IncompleteError struct {
+	// Missing are the required keys that do not exist.
+	Missing []string
+	// Empty are the required keys whose value is empty or only white space.
+	Empty []string
+}
+
+// Error contains both lists.
+func (e *IncompleteError) Error() string {
+	var groups []string
+	if len(e.Missing) > 0 {
+		groups = append(groups, "missing keys: "+strings.Join(e.Missing, ", "))
+	}
+	if len(e.Empty) > 0 {
+		groups = append(groups, "keys without a value: "+strings.Join(e.Empty, ", "))
+	}
+	return strings.Join(groups, "; ")
+}
+
+// InvalidError is an invalid value of the Secret. It never contains the value, because any key can contain a credential by
+// mistake.
+type InvalidError struct {
+	Key string
+	// Problem describes what is wrong with the value.
+	Problem string
+	// Allowed describes the valid values.
+	Allowed string
+}
+
+// Error returns the key, the problem, and the valid values.
+func (e *InvalidError) Error() string { return e.Key + " " + e.Problem + ": want " + e.Allowed }
+
+// problems joins errors on one line, for a condition's message.
+type problems []error
+
+func (p problems) Error() string {
+	texts := make([]string, len(p))
+	for i, err := range p {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (p problems) Unwrap() []error { return p }
+
+// Parse parses the Secret. Its error contains all problems: an IncompleteError, an InvalidError for each invalid value, or both. No error
+// contains a value.
+func Parse(s *corev1.Secret) (Credentials, error) {
 	r := reader{data: s.Data}
-	c := credentials{
-		ClientID:     r.required(keyClientID),
-		ClientSecret: r.required(keyClientSecret),
-		SMURL:        r.address(keySMURL),
-		TokenURL:     r.address(keyTokenURL),
-		ClusterID:    r.required(keyClusterID),
+	c := Credentials{
+		ClientID:     r.required(KeyClientID),
+		ClientSecret: r.required(KeyClientSecret),
+		SMURL:        r.address(KeySMURL),
+		TokenURL:     r.address(KeyTokenURL),
+		ClusterID:    r.required(KeyClusterID),
 		Namespace:    r.namespace(),
 		Extra:        r.extra(),
 	}
 	if err := r.err(); err != nil {
-		return credentials{}, err
+		return Credentials{}, err
 	}
 	return c, nil
 }
 
 // reader collects the problems.
 type reader struct {
-	data                    map[string][]byte
-	missing, empty, invalid []string
+	data       map[string][]byte
+	incomplete IncompleteError
+	invalid    []error
 }
 
 func (r *reader) err() error {
-	var all []string
-	if len(r.missing) > 0 {
-		all = append(all, "missing keys: "+strings.Join(slices.Sorted(slices.Values(r.missing)), ", "))
-	}
-	if len(r.empty) > 0 {
-		all = append(all, "keys without a value: "+strings.Join(slices.Sorted(slices.Values(r.empty)), ", "))
+	var all problems
+	if len(r.incomplete.Missing)+len(r.incomplete.Empty) > 0 {
+		slices.Sort(r.incomplete.Missing)
+		slices.Sort(r.incomplete.Empty)
+		all = append(all, &r.incomplete)
 	}
 	all = append(all, r.invalid...)
 	if len(all) == 0 {
 		return nil
 	}
-	return errors.New(strings.Join(all, "; "))
+	return all
 }
 
 func (r *reader) refuse(key, problem, allowed string) string {
-	r.invalid = append(r.invalid, key+" "+problem+": want "+allowed)
+	r.invalid = append(r.invalid, &InvalidError{Key: key, Problem: problem, Allowed: allowed})
 	return ""
 }
 
@@ -63,11 +108,11 @@ func (r *reader) refuse(key, problem, allowed string) string {
 func (r *reader) required(key string) string {
 	value, ok := r.data[key]
 	if !ok {
-		r.missing = append(r.missing, key)
+		r.incomplete.Missing = append(r.incomplete.Missing, key)
 		return ""
 	}
 	if len(bytes.TrimSpace(value)) == 0 {
-		r.empty = append(r.empty, key)
+		r.incomplete.Empty = append(r.incomplete.Empty, key)
 		return ""
 	}
 	return r.text(key, value)
@@ -114,20 +159,20 @@ func (r *reader) address(key string) string {
 
 // namespace is optional. An empty value means none.
 func (r *reader) namespace() string {
-	value := string(r.data[keyNamespace])
+	value := string(r.data[KeyNamespace])
 	if value == "" {
 		return ""
 	}
 	if len(validation.IsDNS1123Label(value)) > 0 {
 		allowed := fmt.Sprintf("a namespace: at most %d lower-case letters, digits or hyphens, no hyphen at its ends", validation.DNS1123LabelMaxLength)
-		return r.refuse(keyNamespace, "is not the name of a namespace", allowed)
+		return r.refuse(KeyNamespace, "is not the name of a namespace", allowed)
 	}
 	return value
 }
 
 // extra copies the additional values for the operand's Secret.
 func (r *reader) extra() map[string][]byte {
-	known := []string{keyClientID, keyClientSecret, keySMURL, keyTokenURL, keyClusterID, keyNamespace}
+	known := []string{KeyClientID, KeyClientSecret, KeySMURL, KeyTokenURL, KeyClusterID, KeyNamespace}
 	var extra map[string][]byte
 	for key, value := range r.data {
 		if slices.Contains(known, key) {

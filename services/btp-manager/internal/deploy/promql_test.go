@@ -1,4 +1,4 @@
-package e2e_test
+package deploy_test
 
 import (
 	"encoding/json"
@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
-	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 const (
@@ -35,7 +35,9 @@ type series map[string]map[string][]string
 func exported(t *testing.T) series {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	metric.New(metric.Config{}, r)
+	if _, err := metric.New(metric.Config{}, r); err != nil {
+		t.Fatal(err)
+	}
 	families, err := r.Gather()
 	require.NoError(t, err)
 	known := series{}
@@ -208,11 +210,11 @@ func TestChart_Alerts_AreIncluded(t *testing.T) {
 	for i := range want {
 		want[i].Annotations["runbook_url"] = "https://github.com/kyma-project/keb/blob/main/" + want[i].Annotations["runbook_url"]
 	}
-	got := kubetest.One[*prometheusRule](t, rendered(t, everything), "btp-manager")
+	got := charttest.One[*prometheusRule](t, rendered(t, everything), "btp-manager")
 	if diff := cmp.Diff(want, got.Spec.Groups[0].Rules); diff != "" {
 		t.Errorf("diff (-file +chart)\n%s", diff)
 	}
-	fewer := kubetest.One[*prometheusRule](t, rendered(t, "prometheusRule: {enabled: true, disabled: [BtpOperatorWaitsForUser], runbookBase: 'https://wiki/'}"), "btp-manager")
+	fewer := charttest.One[*prometheusRule](t, rendered(t, "prometheusRule: {enabled: true, disabled: [BtpOperatorWaitsForUser], runbookBase: 'https://wiki/'}"), "btp-manager")
 	names := func(rules []alertRule) (names []string) {
 		for _, r := range rules {
 			names = append(names, r.Alert)
