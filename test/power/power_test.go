@@ -29,7 +29,7 @@ const (
 	seedVariable = "KEB_POWER_SEED"
 	defaultCuts  = 90
 	// maxCutsOfPhase is the highest number of cuts until all accepted operations must have ended and the external systems are counted.
-	maxCutsOfPhase = 20
+	maxCutsOfPhase = 10
 	// calm is the longest time between two cuts, after operations have moved again.
 	calm = 3 * time.Second
 	// moveLimit is the time limit for operations to move again after a cut.
@@ -99,7 +99,9 @@ func TestPower(t *testing.T) {
 	m.World = installation.New(t, installation.Config{
 		Name: "power",
 		Disk: func(name, dir string) bool {
-			disk, err := lossyfs.Mount(lossyfs.Config{Dir: dir, AllowOther: os.Geteuid() == 0, Strict: true, SyncTime: syncTime})
+			// Postgres never syncs the folder of a new table: it relies on ext4 and XFS, which keep the name of a file that is synced.
+			strict := name != installation.DiskPostgres
+			disk, err := lossyfs.Mount(lossyfs.Config{Dir: dir, AllowOther: os.Geteuid() == 0, Strict: strict, SyncTime: syncTime})
 			require.NoError(t, err)
 			m.disks[name] = disk
 			return true
