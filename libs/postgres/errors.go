@@ -28,6 +28,8 @@ const (
 	classSystem = "58"
 	// classOperator is 57P01 to 57P05: the server is stopping or starting, has crashed, or has ended the session.
 	classOperator = "57P"
+	// codeReadOnly is a write on a standby, or on a server that was made read-only.
+	codeReadOnly = "25006"
 )
 
 // IsUniqueViolation reports whether err means that a row with the same key exists. An empty constraint matches every
@@ -50,8 +52,8 @@ func IsRetryable(err error) bool {
 // IsRefused reports whether err means that the server rejects a value; a retry cannot succeed.
 func IsRefused(err error) bool { return strings.HasPrefix(code(err), classData) }
 
-// IsConnection reports whether err is an error of the connection or the server: the server is unreachable, starting or stopping, has no
-// free connection, rejects the session, or has no space on its disk or in its memory. Every other statement would fail, too. The
+// IsConnection reports whether err is an error of the connection or the server: the server is unreachable, starting or stopping, read-only, has
+// no free connection, rejects the session, or has no space on its disk or in its memory. Every other statement would fail, too. The
 // result of a transaction in progress is then unknown.
 func IsConnection(err error) bool {
 	if err == nil {
@@ -72,14 +74,17 @@ func (e *sessionError) Error() string { return e.cause.Error() }
 // Unwrap returns the cause.
 func (e *sessionError) Unwrap() error { return e.cause }
 
+// errNotPrimary means that a server does not accept writes, or no longer is the primary.
+var errNotPrimary = errors.New("the server is not the primary")
+
 // passes reports whether err is temporary.
 func passes(err error) bool {
 	if c := code(err); c != "" {
 		return strings.HasPrefix(c, classConnection) || strings.HasPrefix(c, classOperator) || strings.HasPrefix(c, classResources) ||
-			strings.HasPrefix(c, classSystem)
+			strings.HasPrefix(c, classSystem) || c == codeReadOnly
 	}
 	for _, target := range []error{
-		driver.ErrBadConn, sql.ErrConnDone, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+		errNotPrimary, driver.ErrBadConn, sql.ErrConnDone, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
 		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE,
 	} {
 		if errors.Is(err, target) {

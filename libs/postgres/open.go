@@ -28,6 +28,10 @@ const (
 type Config struct {
 	// URL is "postgres://user:password@host:port/database?...". Without sslmode, connections to a loopback address or a socket folder are
 	// unencrypted ("disable"), and those to any other host use TLS and verify the certificate's name ("verify-full"). Required.
+	//
+	// It may list a primary and its standbys, "host1:port1,host2:port2": sessions are opened on the one that accepts writes
+	// (target_session_attrs=read-write). With several hosts, or with target_session_attrs, the sessions follow a promoted standby: as soon
+	// as one is found, those on the old primary are closed, also if it is silent or still accepts writes.
 	URL string
 	// TLS holds the files for TLS, which replace sslrootcert, sslcert and sslkey in the URL. With any of them, the only valid sslmode is
 	// "verify-full". The files are read for each session. Errors contain the names of the variables, for example KEB_DATABASE_CA_FILE.
@@ -49,19 +53,19 @@ type Config struct {
 // errors that a retry cannot resolve (a wrong password, a missing database, an invalid URL) immediately. No error contains the
 // password. A call on the pool returns within a second after its context has ended, even if the server does not answer.
 func Open(ctx context.Context, cfg Config) (*sqlx.DB, error) {
-	dsn, err := cfg.dsn()
+	dsn, standby, err := cfg.dsn()
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
 	if err := register(cfg.TLS); err != nil {
 		return nil, fmt.Errorf("open postgres: %w", err)
 	}
-	driverConnector, err := pq.NewConnector(dsn)
+	driverConfig, err := pq.NewConfig(dsn)
 	if err != nil {
 		// The driver's parse errors can contain the connection string.
 		return nil, errors.New("open postgres: the database URL is not understood by the driver")
 	}
-	db := sqlx.NewDb(sql.OpenDB(connector{driverConnector, cfg.TLS}), "postgres")
+	db := sqlx.NewDb(sql.OpenDB(newConnector(ctx, driverConfig, cfg.TLS, standby)), "postgres")
 	maxOpen := cfg.MaxOpen
 	if maxOpen == 0 {
 		maxOpen = defaultMaxOpen
@@ -107,18 +111,17 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.Canceled) || (errors.As(err, &timeout) && timeout.Timeout())
 }
 
-// dsn adds the parameters that the rest of the code relies on to the URL.
-func (c Config) dsn() (string, error) {
+// dsn adds the parameters that the rest of the code relies on to the URL. It reports whether the URL describes a server with a standby.
+func (c Config) dsn() (_ string, standby bool, _ error) {
 	if c.URL == "" {
-		return "", errors.New("the database URL is empty; want postgres://user:password@host:port/database")
+		return "", false, errors.New("the database URL is empty; " + wantURL)
 	}
-	u, err := url.Parse(c.URL)
+	u, err := parseURL(c.URL)
 	if err != nil {
-		// The errors of url.Parse contain its input, including the password.
-		return "", errors.New("the database URL cannot be parsed; want postgres://user:password@host:port/database")
+		return "", false, err
 	}
 	if u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return "", fmt.Errorf("the database URL has scheme %q; want postgres", u.Scheme)
+		return "", false, fmt.Errorf("the database URL has scheme %q; want postgres", u.Scheme)
 	}
 	q := u.Query()
 	setDefault := func(key, value string) {
@@ -128,12 +131,15 @@ func (c Config) dsn() (string, error) {
 	}
 	// This saves a round trip per statement with parameters (docs/contracts/nats.md#postgres), and bytes arrive unchanged.
 	if v := q.Get("binary_parameters"); v != "" && v != "yes" {
-		return "", fmt.Errorf("the database URL has binary_parameters=%s; leave it out, only yes works", v)
+		return "", false, fmt.Errorf("the database URL has binary_parameters=%s; leave it out, only yes works", v)
 	}
 	setDefault("binary_parameters", "yes")
 	setDefault("connect_timeout", strconv.Itoa(int(defaultConnectTimeout/time.Second)))
 	if err := c.checkFiles(q); err != nil {
-		return "", err
+		return "", false, err
+	}
+	if standby, err = setSessionAttrs(u, q); err != nil {
+		return "", false, err
 	}
 	setDefault("sslmode", defaultSSLMode(u))
 	if c.TLS.Enabled() {
@@ -152,30 +158,35 @@ func (c Config) dsn() (string, error) {
 		q.Set("jit", "off")
 	}
 	u.RawQuery = q.Encode()
-	return u.String(), nil
+	return u.String(), standby, nil
 }
 
 func defaultSSLMode(u *url.URL) string {
-	host := u.Hostname()
-	if h := u.Query().Get("host"); h != "" {
-		host = h
+	for _, host := range hostNames(u) {
+		ip := net.ParseIP(host)
+		if host != "" && host != "localhost" && !strings.HasPrefix(host, "/") && (ip == nil || !ip.IsLoopback()) {
+			return verifyFull
+		}
 	}
-	ip := net.ParseIP(host)
-	if host == "" || host == "localhost" || strings.HasPrefix(host, "/") || (ip != nil && ip.IsLoopback()) {
-		return "disable"
-	}
-	return verifyFull
+	return "disable"
 }
 
 // address returns the part of a database URL that an error may contain.
 func address(rawURL string) string {
-	u, err := url.Parse(rawURL)
+	u, err := parseURL(rawURL)
 	if err != nil {
 		return "(unreadable URL)"
 	}
+	query := u.Query()
 	host := u.Host
-	if h := u.Query().Get("host"); h != "" {
+	if h := query.Get("host"); h != "" {
 		host = h
+	}
+	if hosts, ports := strings.Split(host, ","), strings.Split(query.Get("port"), ","); len(hosts) == len(ports) && ports[0] != "" {
+		for i := range hosts {
+			hosts[i] = net.JoinHostPort(hosts[i], ports[i])
+		}
+		host = strings.Join(hosts, ",")
 	}
 	return host + u.Path
 }

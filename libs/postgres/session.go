@@ -4,66 +4,14 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/lib/pq"
-
-	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
-// grace is the time after the end of a statement's context in which the session must report that the server has cancelled the statement.
-// After that, the session is closed.
+// grace is the time limit of a cancel request.
 const grace = 500 * time.Millisecond
-
-// connector creates sessions that a server without an answer cannot block beyond the context of a call. The driver reads an answer without
-// a deadline. When the context ends, it only sends a cancel request to the server, on a separate connection. That request triggers the
-// limit of the session, so a statement that ends normally has no additional cost.
-type connector struct {
-	pq    *pq.Connector
-	files tlsfiles.Client
-}
-
-// Driver returns the driver of the sessions.
-func (c connector) Driver() driver.Driver { return c.pq.Driver() }
-
-// Connect opens a session. Unlike the driver's Connect, it returns when ctx ends.
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
-	s, err := c.connect(ctx)
-	if err != nil {
-		return nil, &sessionError{cause: err}
-	}
-	return s, nil
-}
-
-func (c connector) connect(ctx context.Context) (driver.Conn, error) {
-	if err := register(c.files); err != nil {
-		return nil, err
-	}
-	line := &line{}
-	perSession := *c.pq
-	perSession.Dialer(line)
-	stop := context.AfterFunc(ctx, line.hangUp)
-	made, err := perSession.Connect(ctx)
-	if !stop() {
-		if err == nil {
-			err = made.Close()
-		}
-		return nil, errors.Join(ctx.Err(), err)
-	}
-	if err != nil {
-		return nil, explain(c.files, err)
-	}
-	s, ok := made.(session)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("open postgres session: the driver's connection %T lacks a method", made), made.Close())
-	}
-	line.established.Store(true)
-	return &limitedSession{session: s, line: line}, nil
-}
 
 // session lists the methods of the driver's connection that database/sql uses.
 type session interface {
@@ -104,28 +52,73 @@ func (s *limitedSession) ResetSession(ctx context.Context) error {
 // line is the dialer and the network connection of one session.
 type line struct {
 	established, limited atomic.Bool
+	// timeline is the server's when the session was opened; it grows with each promotion. Zero if it is unknown.
+	timeline int64
+	// closed is called once the connection is closed.
+	closed func()
 
 	mu     sync.Mutex
-	conn   net.Conn
+	conn   *conn
 	hungUp bool
 }
 
-// hangUp closes the connection of a session that is being opened.
+// hangUp closes the connection: of a session that is being opened, or on an old primary.
 func (l *line) hangUp() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.hungUp = true
-	if l.conn != nil {
-		_ = l.conn.Close()
+	open := l.conn
+	l.mu.Unlock()
+	if open != nil {
+		_ = open.Close()
 	}
 }
 
-// limit sets the final deadline of the session.
+// limit ends the session: it reads nothing more. A commit that waits for a synchronous standby when a cancel request arrives is reported as
+// successful by the server, although the standby lacks it. That answer must never be read, so limit precedes the cancel request.
 func (l *line) limit() {
 	l.limited.Store(true)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.conn.SetDeadline(time.Now().Add(grace))
+	_ = l.conn.SetDeadline(time.Now())
+}
+
+// waits returns how long the session has waited for an answer.
+func (l *line) waits() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == nil {
+		return 0
+	}
+	since := l.conn.asked.Load()
+	if since == 0 {
+		return 0
+	}
+	return time.Duration(time.Now().UnixNano() - since)
+}
+
+// conn records since when the server owes an answer.
+type conn struct {
+	net.Conn
+	asked  atomic.Int64 // in nanoseconds since 1970; zero if nothing is owed
+	closed func()
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	c.asked.CompareAndSwap(0, time.Now().UnixNano())
+	return c.Conn.Write(p)
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.asked.Store(0)
+	}
+	return n, err
+}
+
+func (c *conn) Close() error {
+	c.closed()
+	return c.Conn.Close()
 }
 
 // DialContext first connects the session; later calls are for the driver's cancel requests.
@@ -135,17 +128,17 @@ func (l *line) DialContext(ctx context.Context, network, address string) (net.Co
 		return dialBriefly(ctx, network, address)
 	}
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, network, address)
+	raw, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.hungUp {
-		return nil, errors.Join(net.ErrClosed, conn.Close())
+		return nil, errors.Join(net.ErrClosed, raw.Close())
 	}
-	l.conn = conn
-	return conn, nil
+	l.conn = &conn{Conn: raw, closed: l.closed}
+	return l.conn, nil
 }
 
 // Dial and DialTimeout complete the driver's interface. The driver prefers DialContext.
