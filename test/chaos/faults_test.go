@@ -65,8 +65,8 @@ func faults(w *world) []fault {
 		}},
 		{name: "NATS killed", do: func(w *world) { w.Killed(0, installation.ToNATS) }},
 		{name: "NATS away", do: func(w *world) { w.Killed(outage, installation.ToNATS) }},
-		{name: "Postgres killed", do: func(w *world) { w.killPostgres(0) }},
-		{name: "Postgres away", do: func(w *world) { w.killPostgres(outage) }},
+		{name: "Postgres killed", do: func(w *world) { w.KillPostgres(0) }},
+		{name: "Postgres away", do: func(w *world) { w.KillPostgres(outage) }},
 		{name: "an orchestrator frozen", do: func(w *world) { w.frozen("orchestrator-0") }},
 		{name: "all orchestrators frozen", do: func(w *world) { w.frozen("orchestrator-") }},
 		{name: "a replica of each worker frozen", do: func(w *world) { w.frozen(w.replicasOf("worker-", 0)...) }},
@@ -81,7 +81,7 @@ func faults(w *world) []fault {
 	for _, way := range [][2]string{
 		{"broker", installation.ToNATS}, {"broker", installation.ToPostgres}, {"orchestrator", installation.ToNATS}, {"orchestrator", installation.ToPostgres}, {"worker", installation.ToNATS}, {"worker", installation.ToLandscape},
 	} {
-		all = append(all, fault{name: way[0] + " cut from " + way[1], do: func(w *world) { w.cut(outage, way[0], way[1]) }})
+		all = append(all, fault{name: way[0] + " cut from " + way[1], do: func(w *world) { w.Cut(outage, way[0], way[1]) }})
 	}
 	all = append(all,
 		fault{name: "slow network everywhere", do: func(w *world) {
@@ -164,25 +164,6 @@ func (w *world) frozen(prefix ...string) {
 	for _, name := range w.Names(prefix...) {
 		w.Programs[name].Thaw()
 	}
-}
-
-func (w *world) killPostgres(away time.Duration) {
-	w.SignalPostgres(syscall.SIGKILL)
-	w.Pass(away)
-	w.RestartPostgres()
-}
-
-// cut closes the connections of all replicas, and rejects new ones.
-func (w *world) cut(away time.Duration, who, to string) {
-	for name, p := range w.Proxies {
-		if strings.HasPrefix(name, who) && strings.HasSuffix(name, to) {
-			p.Stop()
-			defer func() {
-				require.NoErrorf(w.T, p.Start(), "proxy %s", name)
-			}()
-		}
-	}
-	w.Pass(away)
 }
 
 // toxic adds a toxic to the proxies whose name contains a text, for a time.

@@ -79,15 +79,20 @@ type customer struct {
 	gone []*harness.Order
 }
 
+// Client returns a client of the OSB API that sends each request to the next broker.
+func (w *World) Client(transport http.RoundTripper) *osbclient.Client {
+	w.T.Helper()
+	client, err := osbclient.New(osbclient.Config{
+		BaseURL: "http://" + w.brokers[0] + "/oauth/cf-eu10", User: "keb", Password: w.password, Timeout: 20 * time.Second,
+	}, &http.Client{Transport: &alternate{brokers: w.brokers, inner: transport}})
+	require.NoError(w.T, err)
+	return client
+}
+
 // NewLoad returns the load of an installation; nothing runs yet.
 func NewLoad(w *World, rnd *rand.Rand) *Load {
 	l := &Load{codes: map[string]int{}, builds: map[string]int{}}
-	transport := &alternate{brokers: w.brokers, inner: &http.Transport{MaxIdleConnsPerHost: 2 * Customers}}
-	var err error
-	l.client, err = osbclient.New(osbclient.Config{
-		BaseURL: "http://" + w.brokers[0] + "/oauth/cf-eu10", User: "keb", Password: w.password, Timeout: 20 * time.Second,
-	}, &http.Client{Transport: transport})
-	require.NoError(w.T, err)
+	l.client = w.Client(&http.Transport{MaxIdleConnsPerHost: 2 * Customers})
 	for i := range Customers {
 		l.customers = append(l.customers, &customer{load: l, trial: i%4 == 3, rnd: rand.New(rand.NewPCG(rnd.Uint64(), uint64(i)))})
 	}

@@ -66,7 +66,7 @@ func (w *World) Phase(t *testing.T, l *Load, f Fault) Row {
 	for calm := false; !calm; {
 		select {
 		case <-ended:
-			calm = w.orchestrationsEnded()
+			calm = w.OperationsEnded()
 		default:
 		}
 		if time.Now().After(limit) {
@@ -113,7 +113,7 @@ func (w *World) judge(r *Row, l *Load, created map[string]int, before dead) {
 		case c.exists && c.suspended:
 			orders, wants = append(orders, c.order), append(wants, harness.Footprint{})
 		case c.exists:
-			orders, wants = append(orders, c.order), append(wants, footprint(c.plan()))
+			orders, wants = append(orders, c.order), append(wants, Footprint(c.plan()))
 		}
 		for _, o := range c.gone {
 			orders, wants = append(orders, o), append(wants, harness.Footprint{})
@@ -126,11 +126,11 @@ func (w *World) judge(r *Row, l *Load, created map[string]int, before dead) {
 	// Objects that were created twice and then removed appear in the number of creations.
 	after, want, made := w.Sys.Created(), harness.Footprint{}, harness.Footprint{}
 	for plan, n := range got.builds {
-		for key, count := range footprint(plan).Created(n) {
+		for key, count := range Footprint(plan).Created(n) {
 			want[key] += count
 		}
 	}
-	for key := range footprint("azure") {
+	for key := range Footprint("azure") {
 		made[key] = after[key] - created[key]
 	}
 	for key, n := range made {
@@ -165,8 +165,8 @@ func (w *World) compare(r *Row, instance string, want, got harness.Footprint) {
 	}
 }
 
-// footprint returns the objects of a runtime of a plan in the landscape, without the account.
-func footprint(plan string) harness.Footprint {
+// Footprint returns the objects of a runtime of a plan in the landscape, without the account.
+func Footprint(plan string) harness.Footprint {
 	f := harness.Complete().WithoutAccount()
 	if plan == "trial" {
 		f["avs/evaluation"] = 1 // a trial has no external evaluation
@@ -212,8 +212,8 @@ func (w *World) upgrade() {
 	}
 }
 
-// orchestrationsEnded reports whether every orchestration has ended.
-func (w *World) orchestrationsEnded() bool {
+// OperationsEnded reports whether every operation and every orchestration has ended.
+func (w *World) OperationsEnded() bool {
 	var running int
 	ctx, cancel := context.WithTimeout(w.T.Context(), 5*time.Second)
 	defer cancel()

@@ -211,6 +211,26 @@ func (w *World) SignalPostgres(s syscall.Signal) {
 	}
 }
 
+// KillPostgres kills all processes of Postgres, and starts it again after a time.
+func (w *World) KillPostgres(away time.Duration) {
+	w.SignalPostgres(syscall.SIGKILL)
+	w.Pass(away)
+	w.RestartPostgres()
+}
+
+// Cut closes the connections of all replicas, and rejects new ones.
+func (w *World) Cut(away time.Duration, who, to string) {
+	for name, p := range w.Proxies {
+		if strings.HasPrefix(name, who) && strings.HasSuffix(name, to) {
+			p.Stop()
+			defer func() {
+				require.NoErrorf(w.T, p.Start(), "proxy %s", name)
+			}()
+		}
+	}
+	w.Pass(away)
+}
+
 // addNATS starts the server with the users that are generated for a deployment, and one more for the test.
 func (w *World) addNATS(binary string) {
 	conf := w.secrets.Read("nats/nats.conf")
