@@ -68,7 +68,7 @@ func TestStores_PlantedDifference_IsFound(t *testing.T) {
 func answers(t *testing.T, s fullStore) []string {
 	t.Helper()
 	c := &caller{t: t, s: s, p: (&pools{}).set(1, 5)[event.Update], rng: rand.New(rand.NewPCG(1, 2)), now: epoch}
-	for range 1200 {
+	for range 1800 {
 		c.do()
 	}
 	return c.answers
@@ -293,7 +293,7 @@ func (c *caller) move() {
 			e = engine.Park{Queue: queues[c.rng.IntN(2)], Cursor: row.Cursor, Dispatch: row.Dispatch}
 		case row.AwaitsEvent() && c.rng.IntN(3) == 0:
 			e = engine.Signal{Signal: event.Signal{Key: row.EventKey, Source: "/s", ID: "1", ReceivedAt: c.now, Data: json.RawMessage(`[1]`)}}
-		case row.InFlight() && c.rng.IntN(5) == 0:
+		case row.InFlight() && c.rng.IntN(10) == 0:
 			e = engine.Extend{Cursor: row.AwaitedCursor(), For: 10 * time.Minute}
 		case row.Waiting() && row.Cursor%3 == 0:
 			e = engine.SkipStep{Step: at.Step, By: "me"}
