@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -83,6 +84,9 @@ func (c Config) load(at places) (settings, error) {
 	s.Jobs.BrokerURL = at.osb
 	s.Orchestrator.Encrypted = s.API.TLS.Enabled()
 	s.Landscape.DataDir, s.Landscape.ExternalURL = filepath.Join(c.DataDir, "landscape"), at.landscape
+	if c.Fast {
+		s.Landscape.CleanTime = time.Second
+	}
 	var err error
 	s.Services, err = stepworkers.All(at.landscape, stepworkers.Options{Environment: environment, Fast: c.Fast, Registerer: at.registry})
 	return s, errors.Join(c.checkOwned(at), err)
@@ -133,7 +137,7 @@ func (c Config) defaults(at places) func(name, byTag string) string {
 		"KEB_CIS_CLIENT_ID": credential, "KEB_CIS_CLIENT_SECRET": credential,
 	}
 	if c.Fast {
-		values["KEB_LANDSCAPE_CLUSTER_TIME"], values["KEB_LANDSCAPE_RECONCILE_TIME"], values["KEB_LANDSCAPE_CLEAN_TIME"] = "0s", "0s", "1s"
+		values["KEB_LANDSCAPE_CLUSTER_TIME"], values["KEB_LANDSCAPE_RECONCILE_TIME"] = "0s", "0s"
 		// A runtime then takes about a second, so platforms may poll more often.
 		values["KEB_OSB_RETRY_AFTER"] = "1s"
 	}
