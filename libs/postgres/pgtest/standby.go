@@ -35,17 +35,6 @@ func Promote(ctx context.Context, dir string) error {
 	return runAsOwner(ctx, dir, "pg_ctl", "promote", "-D", dir, "-W")
 }
 
-// Rewind makes the stopped former primary in dir a standby of the new primary, which runs in primaryDir. It removes what the new primary
-// lacks.
-func Rewind(ctx context.Context, dir string, primary *pglocal.Server, primaryDir string) error {
-	for _, folder := range []string{dir, primaryDir} {
-		if _, err := giveFiles(folder); err != nil {
-			return fmt.Errorf("rewind: %w", err)
-		}
-	}
-	return runAsOwner(ctx, dir, "pg_rewind", "-D", dir, "--source-server", primary.URL("postgres"), "-R")
-}
-
 // giveFiles gives the files that pglocal has written as root, such as the log, to the owner of the folder, who copies them. It returns
 // that owner.
 func giveFiles(dir string) (*syscall.Stat_t, error) {
