@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
@@ -113,9 +112,8 @@ func (d *Dispatcher) decide(ctx context.Context, operationID string, e engine.Ev
 		return decision{}, store.ErrNotFound
 	}
 	var one []decision
-	var err error
-	for range maxRounds {
-		err = d.runToCompletion(ctx, func(ctx context.Context) (err error) {
+	err := retryConflicts(ctx, func() error {
+		return d.runToCompletion(ctx, func(ctx context.Context) (err error) {
 			one, err = d.decideAll(ctx, []string{operationID}, e, func(_ Tx, results map[string]error) error {
 				problem, ok := results[operationID]
 				if !ok {
@@ -125,10 +123,7 @@ func (d *Dispatcher) decide(ctx context.Context, operationID string, e engine.Ev
 			})
 			return err
 		})
-		if !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
-			break
-		}
-	}
+	})
 	if err != nil {
 		return decision{}, err
 	}

@@ -1,10 +1,12 @@
 package dispatch
 
 import (
+	"context"
 	"errors"
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
@@ -68,4 +70,35 @@ func TestAct_InstanceCreatedMeanwhile_IsRetried(t *testing.T) {
 		t.Errorf("the operation is at step %d after %d rounds, want 1 after 2", row.Step, rounds)
 	}
 	b.published(id, b.row(id).Cursor, 1)
+}
+
+// countingStore calls after with the number of transactions that have ended.
+type countingStore struct {
+	Store
+	ended int
+	after func(ended int)
+}
+
+func (s *countingStore) InTx(ctx context.Context, f func(tx Tx) error) error {
+	err := s.Store.InTx(ctx, f)
+	s.ended++
+	s.after(s.ended)
+	return err
+}
+
+// A transition of the operation holds its row for as long as a commit takes.
+func TestAct_RowIsLocked_WaitsForTheTransaction(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.request(o, "i-1")[0]
+	tx, err := b.db.BeginTxx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = tx.Exec(`SELECT FROM orchestrator.operations WHERE id = $1 FOR UPDATE`, id)
+	require.NoError(t, err)
+	o.deps.Store = &countingStore{Store: o.deps.Store, after: func(ended int) {
+		if ended == conflictAttempts-1 {
+			require.NoError(t, tx.Rollback())
+		}
+	}}
+	require.NoError(t, o.Act(t.Context(), id, engine.Cancel{Reason: "me"}))
 }

@@ -76,7 +76,8 @@ func (d *Dispatcher) Requests(ctx context.Context, batch []Delivery) error {
 			d.log.Warn("batch of requests failed; each request is handled alone", "requests", len(wave), "err", err)
 		}
 		for i := range wave {
-			if err := d.acceptWithRetry(ctx, wave[i:i+1]); err != nil {
+			// Later requests would overtake one that is redelivered.
+			if err := retryConflicts(ctx, func() error { return d.accept(ctx, wave[i:i+1]) }); err != nil {
 				blocked[wave[i].request.Operation.InstanceID] = isTransient(ctx, err)
 				d.rejectRequest(ctx, &wave[i], err)
 			}
@@ -94,31 +95,28 @@ func message(delivery Delivery) cloudevents.Event {
 var errOutOfOrder = fmt.Errorf("an earlier request for the instance is redelivered first: %w", store.ErrConflict)
 
 const (
-	// acceptAttempts is the number of attempts after conflicts; the pause between them starts with firstPause and doubles.
-	acceptAttempts = 7
-	firstPause     = 5 * time.Millisecond
+	// conflictAttempts is the number of attempts after conflicts; the pause between them starts with firstPause and doubles: 315 ms in all.
+	conflictAttempts = 7
+	firstPause       = 5 * time.Millisecond
 )
 
-// acceptWithRetry retries after lock conflicts, because later requests would overtake a request that is redelivered.
-func (d *Dispatcher) acceptWithRetry(ctx context.Context, requests []incoming) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+// retryConflicts calls f again after conflicts with other transactions, which end soon.
+func retryConflicts(ctx context.Context, f func() error) error {
 	pause := firstPause
-	var err error
-	for range acceptAttempts {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-timer.C:
-		}
-		err = d.accept(ctx, requests)
-		if !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
+	for attempt := 1; ; attempt++ {
+		err := f()
+		if attempt == conflictAttempts || !postgres.IsRetryable(err) && !errors.Is(err, store.ErrConflict) {
 			return err
 		}
-		timer.Reset(pause)
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		case <-timer.C:
+		}
 		pause *= 2
 	}
-	return err
 }
 
 // firstPerInstance returns the first request of each instance, and the others. One transaction accepts one request per instance.
