@@ -9,7 +9,7 @@ PACKAGES = $(addsuffix /...,$(MODULES))
 # The race detector needs a C compiler; without one the tests still run.
 RACE = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 TESTFLAGS ?=
-TEST_TIMEOUT ?= 15m
+TEST_TIMEOUT ?= 30m
 # A file for the events of the tests. With it failed tests run again, alone, up to twice; .ci/run says what was flaky. More failures than ten, a
 # data race and a panic are no flaky tests. -count=1, as a test that runs again must not be answered from the cache.
 TEST_EVENTS ?=
