@@ -417,7 +417,7 @@ func limitBugs() []planted {
 		{name: "commands in flight do not count in a new limit", want: "commands are in flight in the limit", bug: bugNoReview},
 		{name: "the sweep does not find the queues of limits", want: "although its limits have room", bug: bugQueuesNotFound},
 		{name: "upgrades do not wait behind customers", want: "an upgrade is sent before", bug: bugUpgradesNotBehind},
-		{name: "the newest command of a queue is first", want: "is overtaken", bug: bugNewestFirst},
+		{name: "the newest command of a queue is first", first: 390, want: "is overtaken", bug: bugNewestFirst},
 		{name: "the deadline stops while a command waits", want: "the deadline is", decided: granted(func(t *spoiled) {
 			t.next.Deadline = t.next.Deadline.Add(max(time.Second, t.now.Sub(t.before.LimitedSince)))
 		})},
