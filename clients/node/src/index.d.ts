@@ -3,12 +3,7 @@
 /** A time: milliseconds, or a text such as "500ms", "10s", "1.5m" or "1h30m". */
 export type Time = number | string;
 
-export interface Log {
-  debug(message: string, attributes?: Record<string, unknown>): void;
-  info(message: string, attributes?: Record<string, unknown>): void;
-  warn(message: string, attributes?: Record<string, unknown>): void;
-  error(message: string, attributes?: Record<string, unknown>): void;
-}
+export type Log = Record<"debug" | "info" | "warn" | "error", (message: string, attributes?: Record<string, unknown>) => void>;
 
 /** One setting of a component. The consumer must keep the value of a secret one in a Secret. */
 export interface Override { key: string; value: string; secret?: boolean }
@@ -108,20 +103,23 @@ export class StepEnded extends Error {
   readonly why: "cancelled" | "time limit" | "stopping";
 }
 
+/** What went wrong. */
+export type Cause = Error | StepErrorOptions | string;
+
 /** Runs the stage again after a time, and shows the error. 0 means retry.every of the process file. */
-export function retry(after: Time, cause: Error | StepErrorOptions | string): Outcome;
+export function retry(after: Time, cause: Cause): Outcome;
 /** Runs the stage again after a time, without an error. 0 means wait.every of the process file. */
 export function wait(after: Time, message: string): Outcome;
 /** Waits until the event with the key comes, and for fallback at most. */
 export function waitForEvent(key: string, fallback: Time, message: string): Outcome;
 /** Fails the step. */
-export function fail(error: Error | StepErrorOptions | string): Outcome;
+export function fail(error: Cause): Outcome;
 /** Ends the step successfully without work. */
 export function skip(message: string): Outcome;
 /** Continues the operation without the step, and records it. */
-export function notCompleted(cause: Error | StepErrorOptions | string): Outcome;
+export function notCompleted(cause: Cause): Outcome;
 /** Is a retry until the budget has passed since op.firstTriedAt, and then notCompleted. */
-export function retryWithoutFail(op: Operation, after: Time, budget: Time, cause?: Error | StepErrorOptions | string): Outcome;
+export function retryWithoutFail(op: Operation, after: Time, budget: Time, cause?: Cause): Outcome;
 
 export interface WorkerOptions {
   version?: string;

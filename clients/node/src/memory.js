@@ -1,24 +1,66 @@
 // The stage memory: sealed values that the steps of a stage share in a key-value bucket of NATS (libs/stagemem).
+import { createCipheriv, createDecipheriv, randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { jetstream } from "@nats-io/jetstream";
-import { Kvm } from "@nats-io/kv";
-import { createInbox } from "@nats-io/transport-node";
+import { jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { chain } from "./outcome.js";
 import { encodeBytes } from "./wire.js";
 
-const BUCKET = "keb_stage";
-const SUBJECTS = `$KV.${BUCKET}.`;
+const BUCKET = "KV_keb_stage";
+const SUBJECTS = "$KV.keb_stage.";
 const MARKER = "="; // marks a scope as used; no encoded name is equal to it
 const EXISTS = [10071, 10164]; // the codes of a marker that is there, on one server and in a cluster
 const ANSWER = 2000; // for one request, in milliseconds
 const MISSING = 10_000; // how long to wait for the bucket, which the orchestrator creates again after a restart of NATS
 const MAX_KNOWN = 10_000;
+const NONCE = 12;
+const TAG = 16;
+
+/** The keys that seal values: "v1.<key id>.<base64url of nonce, ciphertext and tag>", AES-256-GCM. */
+export class Keyring {
+  #keys = new Map();
+
+  /** Parses "id1:base64key,id2:base64key". The first key seals, all keys open. Errors contain no key. */
+  constructor(text) {
+    text.trim().split(",").forEach((entry, i) => {
+      const [, id, encoded = ""] = /^([A-Za-z0-9_-]{1,64}):([A-Za-z0-9+/]*|[A-Za-z0-9_-]*)=*$/.exec(entry.trim()) ?? [];
+      const key = Buffer.from(encoded, "base64");
+      if (key.length !== 32) throw new Error(`key ${i + 1}: want "<id>:<base64 of 32 bytes>", with an id of letters, digits, - and _`);
+      if (this.#keys.has(id)) throw new Error(`key ${i + 1}: the id ${JSON.stringify(id)} is duplicated`);
+      this.#keys.set(id, key);
+    });
+  }
+
+  get ids() {
+    return [...this.#keys.keys()];
+  }
+
+  /** Encrypts a value and binds it to the text associated. */
+  seal(plain, associated, nonce = randomBytes(NONCE)) {
+    const prefix = `v1.${this.ids[0]}.`;
+    const cipher = createCipheriv("aes-256-gcm", this.#keys.get(this.ids[0]), nonce).setAAD(Buffer.from(prefix + associated));
+    return prefix + Buffer.concat([nonce, cipher.update(plain), cipher.final(), cipher.getAuthTag()]).toString("base64url");
+  }
+
+  /** Decrypts a sealed value. */
+  open(sealed, associated) {
+    const [, id, encoded = ""] = /^v1\.([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]*)$/.exec(sealed) ?? [];
+    if (id && !this.#keys.has(id)) throw new Error(`open: key id ${JSON.stringify(id)}: sealed with an unknown key`);
+    const raw = Buffer.from(encoded, "base64url");
+    try {
+      if (raw.toString("base64url") !== encoded) throw new Error("another text of the same bytes");
+      const decipher = createDecipheriv("aes-256-gcm", this.#keys.get(id), raw.subarray(0, NONCE), { authTagLength: TAG });
+      decipher.setAAD(Buffer.from(`v1.${id}.${associated}`)).setAuthTag(raw.subarray(-TAG));
+      return Buffer.concat([decipher.update(raw.subarray(NONCE, -TAG)), decipher.final()]);
+    } catch {
+      throw new Error("open: sealed value is damaged or belongs to another owner");
+    }
+  }
+}
 
 export const valueName = (key) => `value.${key}`;
 export const OVERRIDES = "override.";
 export const overrideName = (step, component) => `${OVERRIDES}${step}.${component}`;
 
-// A name as one token of a key.
 const encodeToken = (text) => encodeBytes(text, /[^A-Za-z0-9_-]/g, "=");
 const decodeToken = (token) => decodeURIComponent(token.replaceAll("=", "%"));
 
@@ -26,76 +68,63 @@ const decodeToken = (token) => decodeURIComponent(token.replaceAll("=", "%"));
 export const stageKey = (operationId, stage, attempt, name) =>
   `${encodeToken(operationId)}.${encodeToken(stage)}.${attempt}.${name === undefined ? MARKER : encodeToken(name)}`;
 
-/** Returns a function that opens the memory of the stage attempt of a command. It never creates the bucket, and waits for it. */
+/** Repeats a request without an answer, and waits for a missing bucket. */
+async function withRetry(request) {
+  for (const until = Date.now() + MISSING; ; await sleep(250)) {
+    try {
+      return await request();
+    } catch (error) {
+      const isMissing = chain(error).some((e) => /^(NoResponders|Timeout)Error$/.test(e.name) || /^503|no responders/.test(e.message));
+      if (!isMissing || Date.now() > until) throw error;
+    }
+  }
+}
+
+/** Returns a function that opens the memory of the stage attempt of a command. It never creates the bucket. */
 export function stageMemory(nc, keyring) {
   const marked = new Set(); // scopes whose marker this process has seen: to write one again would hide a loss
-  const bucket = new Kvm(jetstream(nc, { timeout: ANSWER, checkAPI: false })).open(BUCKET, { allow_direct: true });
-
-  // Waits for a missing bucket, and repeats a request without an answer once.
-  async function withRetry(request) {
-    const until = Date.now() + MISSING;
-    for (let timeouts = 0; ; ) {
-      try {
-        return await request(await bucket);
-      } catch (error) {
-        const isMissing = chain(error).some((e) => e.name === "NoRespondersError" || /^503|no responders/.test(e.message));
-        const isSilent = error.name === "TimeoutError" && timeouts++ === 0;
-        if (!isSilent && !(isMissing && Date.now() < until)) throw error;
-        if (isMissing) await sleep(250);
-      }
-    }
-  }
-
-  function know(scope) {
-    if (marked.size > MAX_KNOWN) marked.clear();
-    marked.add(scope);
-  }
-
-  // Requests the last message of each subject at once: a watch would need the right to create a consumer.
-  async function readAll(scope) {
-    const inbox = createInbox(nc.options.inboxPrefix);
-    const answers = nc.subscribe(inbox, { timeout: ANSWER });
-    nc.publish(`$JS.API.DIRECT.GET.KV_${BUCKET}`, JSON.stringify({ multi_last: [`${SUBJECTS}${scope}*`] }), { reply: inbox });
-    const values = new Map();
-    try {
-      for await (const m of answers) {
-        const { code, description } = m.headers;
-        const isComplete = code === 204 && m.headers.get("Nats-Num-Pending") === "0";
-        if (isComplete || (code === 404 && description === "No Results")) return values;
-        if (code !== 0) throw new Error(`the server answers ${code} ${description}`);
-        const key = m.headers.get("Nats-Subject").slice(SUBJECTS.length);
-        const isValue = !key.endsWith(MARKER) && !m.headers.has("KV-Operation");
-        if (isValue) values.set(decodeToken(key.slice(scope.length)), keyring.open(m.string(), key));
-      }
-      throw new Error("the connection was closed");
-    } finally {
-      answers.unsubscribe();
-    }
-  }
+  const js = jetstream(nc, { timeout: ANSWER });
+  const manager = jetstreamManager(nc, { timeout: ANSWER, checkAPI: false });
 
   return ({ operation, stage, stageAttempt }) => {
     const keyOf = (name) => stageKey(operation.id, stage, stageAttempt, name);
     const scope = keyOf("");
-    const create = (kv) => kv.create(keyOf(), "").catch((error) => {
-      if (!EXISTS.includes(error.code)) throw error;
-    });
+    const open = (m, key) => (m.header.has("KV-Operation") ? undefined : keyring.open(m.string(), key));
+    const find = (key) => withRetry(async () => (await manager).direct.getMessage(BUCKET, { last_by_subj: SUBJECTS + key }));
+    const know = () => {
+      if (marked.size > MAX_KNOWN) marked.clear();
+      marked.add(scope);
+    };
+    // Requests the last message of each subject at once: a watch would need the right to create a consumer.
+    const readAll = async () => {
+      const values = new Map();
+      let pending = 0;
+      for await (const m of await (await manager).direct.getLastMessagesFor(BUCKET, { multi_last: [`${SUBJECTS}${scope}*`] })) {
+        const key = m.subject.slice(SUBJECTS.length);
+        const value = key.endsWith(MARKER) ? undefined : open(m, key);
+        if (value) values.set(decodeToken(key.slice(scope.length)), value);
+        pending = m.pending;
+      }
+      if (pending) throw new Error(`${pending} values are missing`);
+      return values;
+    };
     return {
       async put(name, value) {
-        if (!marked.has(scope)) await withRetry(create);
-        know(scope);
-        await withRetry((kv) => kv.put(keyOf(name), keyring.seal(value, keyOf(name))));
+        const mark = () => js.publish(SUBJECTS + keyOf(), "", { expect: { lastSubjectSequence: 0 } }).catch((error) => {
+          if (!EXISTS.includes(error.code)) throw error;
+        });
+        if (!marked.has(scope)) await withRetry(mark);
+        know();
+        await withRetry(() => js.publish(SUBJECTS + keyOf(name), keyring.seal(value, keyOf(name))));
       },
       async get(name) {
-        const entry = await withRetry((kv) => kv.get(keyOf(name)));
-        return entry?.operation === "PUT" ? keyring.open(entry.string(), keyOf(name)) : undefined;
+        const m = await find(keyOf(name));
+        return m ? open(m, keyOf(name)) : undefined;
       },
-      async list(prefix) {
-        const all = await withRetry(() => readAll(scope));
-        return new Map([...all].filter(([name]) => name.startsWith(prefix)));
-      },
+      list: async (prefix) => new Map([...await withRetry(readAll)].filter(([name]) => name.startsWith(prefix))),
       async isLost() {
-        const marker = await withRetry((kv) => kv.get(keyOf()));
-        if (marker) know(scope);
+        const marker = await find(keyOf());
+        if (marker) know();
         return !marker;
       },
     };

@@ -1,7 +1,8 @@
-// Logs, metrics and health, with the names and labels of the workers in Go.
+// Logs, metrics, spans and health, with the names and labels of the workers in Go.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createTLSServer } from "node:https";
+import { context, propagation, ROOT_CONTEXT, SpanStatusCode, trace } from "@opentelemetry/api";
 import { Counter, Gauge, Histogram } from "prom-client";
 import { OUTCOMES, STREAM } from "./wire.js";
 
@@ -11,15 +12,15 @@ const REASONS = ["late", "duplicate", "unknown_step", "unreadable", "outdated", 
 
 /** Returns a log that writes lines of JSON or text to standard error. */
 export function logger(format, level, attributes = {}) {
-  const write = (severity, msg, more) => {
-    const line = Object.entries({ time: new Date().toISOString(), level: severity.toUpperCase(), msg, ...attributes, ...more })
-      .filter(([, v]) => v !== undefined).map(([name, v]) => [name, v instanceof Error ? v.message : v]);
-    const text = line.map(([name, v]) => `${name}=${/^[^\s"=]+$/.test(v) ? v : JSON.stringify(v)}`).join(" ");
-    process.stderr.write(`${format === "json" ? JSON.stringify(Object.fromEntries(line)) : text}\n`);
+  const textOf = (value) => JSON.stringify(value, (_, v) => (v instanceof Error ? v.message : v));
+  const write = (severity) => (msg, more) => {
+    if (LEVELS.indexOf(severity) < LEVELS.indexOf(level)) return;
+    const [time, name] = [new Date().toISOString(), severity.toUpperCase()];
+    const text = `${time} ${name} ${msg} ${textOf({ ...attributes, ...more })}`;
+    process.stderr.write(`${format === "json" ? textOf({ time, level: name, msg, ...attributes, ...more }) : text}\n`);
   };
-  const isOff = (name) => LEVELS.indexOf(name) < LEVELS.indexOf(level);
-  const methods = LEVELS.map((name) => [name, isOff(name) ? () => {} : (msg, more) => write(name, msg, more)]);
-  return { ...Object.fromEntries(methods), with: (more) => logger(format, level, { ...attributes, ...more }) };
+  /** @type {any} */ const methods = Object.fromEntries(LEVELS.map((severity) => [severity, write(severity)]));
+  return { ...methods, with: (more) => logger(format, level, { ...attributes, ...more }) };
 }
 
 /**
@@ -27,21 +28,24 @@ export function logger(format, level, attributes = {}) {
  * now has functions that return the current values of the gauges.
  */
 export function createMetrics(registry, worker, steps, now) {
-  const make = (Kind, name, help, labelNames, more) => new Kind({ name, help, labelNames, registers: [registry], ...more });
-  const gauge = (name, help, labels, value) => make(Gauge, name, help, Object.keys(labels), { collect() { this.set(labels, value()); } });
+  const registers = [registry];
+  const gauge = (name, help, labels, value) =>
+    new Gauge({ name, help, registers, labelNames: Object.keys(labels), collect() { this.set(labels, value()); } });
   const counter = (name, help, labels, series = [{}]) => {
-    const metric = make(Counter, name, help, Object.keys({ ...labels, ...series[0] }));
+    const metric = new Counter({ name, help, registers, labelNames: Object.keys({ ...labels, ...series[0] }) });
     for (const more of series) metric.inc({ ...labels, ...more }, 0);
     return (more) => metric.inc({ ...labels, ...more });
   };
-  const outcomes = steps.flatMap((step) => OUTCOMES.map((outcome) => ({ step, outcome })));
-  const seconds = make(Histogram, "keb_worker_step_duration_seconds", "Time of one execution.", ["worker", "step"], { buckets: BUCKETS });
+  const seconds = new Histogram({ name: "keb_worker_step_duration_seconds", help: "Time of one execution.", registers,
+    labelNames: ["worker", "step"], buckets: BUCKETS });
   for (const step of steps) seconds.zero({ worker, step });
   gauge("keb_worker_steps_running", "Steps that run now.", { worker }, now.running);
   gauge("keb_worker_steps_abandoned", "Steps that have not returned after their time limit.", { worker }, now.abandoned);
   gauge("keb_worker_concurrency", "The most steps that run at once.", { worker }, now.concurrency);
   gauge("keb_bus_connected", "1 while the process is connected to NATS.", {}, now.connected);
   const consumer = { stream: STREAM, consumer: worker };
+  const results = { stream: "KEB_RESULTS" };
+  const outcomes = steps.flatMap((step) => OUTCOMES.map((outcome) => ({ step, outcome })));
   const reasons = REASONS.map((reason) => ({ reason }));
   return {
     ended: counter("keb_worker_steps_total", "Executions of a step, by how they ended.", { worker }, outcomes),
@@ -49,34 +53,59 @@ export function createMetrics(registry, worker, steps, now) {
     panicked: counter("keb_worker_panics_total", "Executions of a step that ended in a panic.", { worker }),
     unpublished: counter("keb_worker_results_unpublished_total", "Results that could not be published.", { worker }),
     ignored: counter("keb_worker_commands_ignored_total", "Commands that were not executed.", { worker }, reasons),
-    published: counter("keb_bus_published_total", "Messages that a stream has taken.", { stream: "KEB_RESULTS" }),
-    failed: counter("keb_bus_publish_failures_total", "Messages that could not be published.", { stream: "KEB_RESULTS" }),
+    published: counter("keb_bus_published_total", "Messages that a stream has taken.", results),
+    failed: counter("keb_bus_publish_failures_total", "Messages that could not be published.", results),
     consumed: counter("keb_bus_consumed_total", "Received messages.", consumer),
     redelivered: counter("keb_bus_redelivered_total", "Received messages that were delivered before.", consumer),
     dead: counter("keb_bus_dead_letters_total", "Messages moved to the dead letters.", { stream: STREAM }),
   };
 }
 
+/**
+ * Runs f in a span with options, below the remote parent, or below the current span. f gets the span and its W3C header.
+ * Without an OpenTelemetry SDK that the team installs there is no span, and the header is that of the parent.
+ */
+export function traced(name, parent, options, f) {
+  const remote = parent ? propagation.extract(ROOT_CONTEXT, { traceparent: parent }) : context.active();
+  return trace.getTracer("@kyma-project/keb-worker").startActiveSpan(name, options, remote, async (span) => {
+    const carrier = { traceparent: parent };
+    propagation.inject(trace.setSpan(remote, span), carrier);
+    try {
+      return await f(span, carrier.traceparent);
+    } finally {
+      span.end();
+    }
+  });
+}
+
+/** Adds a result, or that there is none, to the span of its execution. */
+export function note(span, /** @type {any} */ { outcome, interrupted, retryAfter, error } = { outcome: "abandoned" }) {
+  span.setAttributes({ "keb.outcome": interrupted ? "interrupted" : outcome, ...(retryAfter && { "keb.retry_after": retryAfter }) });
+  if (!error) return;
+  span.setAttributes({ "error.type": error.reason, "keb.component": error.component });
+  span.setStatus({ code: SpanStatusCode.ERROR, message: error.message });
+}
+
 /** Serves /metrics, /healthz and /readyz. bus knows whether it is connected, and why the last result was not stored. */
-export async function serve({ host, port }, tlsFiles, registry, bus) {
-  const [cert, key, ca] = tlsFiles.map((file) => file && readFileSync(file));
-  const health = (why, checks) => [why ? 503 : 200, JSON.stringify({ status: why ? "unavailable" : "ok", checks }), "application/json"];
-  const problem = () => (bus.isConnected ? bus.refusal : "not connected");
+export async function serve({ address, ...tls }, registry, bus) {
+  const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(address);
+  const [cert, key, ca] = [tls.serverCert, tls.serverKey, tls.clientCA].map((file) => file && readFileSync(file));
+  const health = (problem, checks) =>
+    [problem ? 503 : 200, JSON.stringify({ status: problem ? "unavailable" : "ok", checks }), "application/json"];
   const routes = {
     "/healthz": () => health(""),
-    "/readyz": () => health(problem(), { nats: problem() || "ok" }),
-    "/metrics": async ({ socket }) => {
-      if (ca && !socket.authorized) return [401, "a client certificate is needed"];
-      return [200, await registry.metrics(), registry.contentType];
-    },
+    "/readyz": (problem) => health(problem, { nats: problem || "ok" }),
+    "/metrics": async (_, { socket }) =>
+      (ca && !socket.authorized ? [401, "a client certificate is needed"] : [200, await registry.metrics(), registry.contentType]),
   };
   const answer = async (request, response) => {
     const route = request.method === "GET" && routes[request.url.split("?")[0]];
-    const [status, body, type = "text/plain"] = route ? await route(request) : [404, "not found"];
+    const problem = bus.since < Infinity ? bus.refusal : "not connected";
+    const [status, body, type = "text/plain"] = route ? await route(problem, request) : [404, "not found"];
     response.writeHead(status, { "Content-Type": type, "Cache-Control": "no-store" }).end(body);
   };
-  const tls = { cert, key, ca, requestCert: Boolean(ca), rejectUnauthorized: false };
-  const server = cert ? createTLSServer(tls, answer) : createServer(answer);
-  await new Promise((resolve, reject) => server.once("error", reject).listen(port, host, () => resolve(undefined)));
+  const options = { cert, key, ca, requestCert: Boolean(ca), rejectUnauthorized: false };
+  const server = cert ? createTLSServer(options, answer) : createServer(answer);
+  await new Promise((resolve, reject) => server.once("error", reject).listen(Number(port), host || undefined, () => resolve(undefined)));
   return server;
 }

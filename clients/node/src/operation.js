@@ -1,5 +1,5 @@
 // One execution of a step, without a bus: the operation that the step receives (index.d.ts), and the result that becomes of it.
-import { createSecrets } from "./mask.js";
+import { Secrets } from "./mask.js";
 import { OVERRIDES, overrideName, valueName } from "./memory.js";
 import { chain, classified, isBug, Outcome, report, StepEnded, StepError } from "./outcome.js";
 import { duration } from "./settings.js";
@@ -8,14 +8,14 @@ import { cleanText, encodeJSON, isEventKey } from "./wire.js";
 const MAX_VALUE = 256 << 10; // details and kept values, in bytes of JSON
 const MAX_STORED = 512 << 10; // details as the database writes them, and a remembered value
 const MAX_PROGRESS = 200;
+const MAX_TIMER = 2 ** 31 - 1; // of Node
 
-export const timeUntil = (time) => Math.min(time - Date.now(), 2 ** 31 - 1); // the most of a timer of Node
 const invalid = (message) => new StepError({ message: `invalid result: ${message}`, reason: "err_step_result" });
-const internal = (message, cause) => new StepError({ message, cause, component: "keb", reason: "err_keb_internal", temporary: true });
 
-// How much larger JSON becomes in Postgres, which stores numbers without exponents.
-const expansion = (json) =>
-  [...json.matchAll(/"(?:\\.|[^"\\])*"|e([+-]?\d+)/g)].reduce((sum, [, exponent = 0]) => sum + Math.abs(Number(exponent)), 0);
+/** Throws an error of the broker or the stage memory, which leads to a retry. */
+function throwInternal(message, cause) {
+  throw new StepError({ message, cause, component: "keb", reason: "err_keb_internal", temporary: true });
+}
 
 /** Returns the details of a worker with a patch. */
 export const applyPatch = (saved, patch) =>
@@ -25,10 +25,12 @@ export const applyPatch = (saved, patch) =>
 function addToPatch(patch, members) {
   const json = encodeJSON({ ...patch, ...members });
   const size = Buffer.byteLength(json);
+  const exponents = [...json.matchAll(/"(?:\\.|[^"\\])*"|e([+-]?\d+)/g)].map(([, exponent = 0]) => Math.abs(Number(exponent)));
+  const stored = exponents.reduce((sum, digits) => sum + digits, size); // the database writes numbers without exponents
   if (typeof members !== "object" || Array.isArray(members)) throw new Error("want an object");
   if (/(?<!\\)(?:\\\\)*\\u0000/.test(json)) throw new Error("a text holds a NUL character, which cannot be stored");
   if (size > MAX_VALUE) throw new Error(`${size} bytes, at most ${MAX_VALUE} are allowed`);
-  if (size + expansion(json) > MAX_STORED) throw new Error(`at most ${MAX_STORED} bytes are allowed as the database writes them`);
+  if (stored > MAX_STORED) throw new Error(`at most ${MAX_STORED} bytes are allowed as the database writes them`);
   return JSON.parse(json);
 }
 
@@ -41,21 +43,21 @@ function mergeOverrides(sets) {
 }
 
 /**
- * Creates the operation of a step, and execute, which runs the step once. x has the command, the worker, the stage memory if there is one,
- * the log, the functions ask (a question), report (progress) and onExtended (a new time limit), and end, which aborts the signal of the step.
+ * Creates the operation of a step, and execute, which runs the step once. x has the command, its deadline, the name and version of the
+ * worker, the stage memory if there is one, the log, the functions ask (a question) and report (progress), and end, which aborts the signal
+ * of the step. The step may extend the deadline.
  */
-export function createOperation({ command, worker, memory, log, ask, report: reportProgress, onExtended = (_deadline) => {}, end }) {
-  const { operation, details, cursor, dispatch, ...position } = structuredClone(command);
-  const { id, instanceId, credentials = [], parameters } = operation;
-  const secrets = createSecrets();
-  const values = new Map();
-  const components = new Map();
+export function createOperation(x) {
+  const { worker, memory, log, ask, end } = x;
+  const { operation, details, cursor, dispatch, stageMemory, ...position } = structuredClone(x.command);
+  const { id, instanceId, credentials = [] } = operation;
+  const secrets = new Secrets();
+  const values = new Map(); // by their names in the stage memory
   let patch = {};
   let problem; // the first thing that a result cannot contain
   let unreadable; // why the stage memory could not be read
   let isLost = false; // the stage memory
   let isClosed = false;
-  let deadline = Date.parse(command.executeBefore);
 
   // Returns an error that fails the step, even if the step catches it.
   function reject(what) {
@@ -63,41 +65,43 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
     return new Error(what);
   }
 
-  function requireMemory(what) {
+  // Stores a value for the time when the step is done.
+  function store(what, isValid, name, value) {
+    if (!isValid) throw reject(what);
     if (!memory) throw reject(`${what}: this worker has no stage memory: set KEB_STAGE_KEYS`);
+    values.set(name, value);
+    return op;
   }
 
   async function read(what, request) {
-    requireMemory(what);
+    if (!memory) throw reject(`${what}: this worker has no stage memory: set KEB_STAGE_KEYS`);
     try {
       const found = await request();
       if (found === undefined || found.size === 0) await checkLost();
       return found;
     } catch (error) {
       if (!isLost) unreadable = error;
-      throw internal(what, error);
+      return throwInternal(what, error);
     }
   }
 
   async function checkLost() {
-    isLost = Boolean(command.stageMemory) && (await memory.isLost());
+    isLost = Boolean(stageMemory) && (await memory.isLost());
     if (isLost) throw new Error("the stage memory is lost");
   }
 
-  const askBroker = (kind, what, more) => ask(kind, { instanceId, operationId: id, ...more }).catch((error) => {
-    throw internal(what, error);
-  });
+  const askBroker = (kind, what, more) =>
+    ask(kind, { instanceId, operationId: id, ...more }).catch((error) => throwInternal(what, error));
 
   async function claim(name) {
     const what = `claim credentials ${JSON.stringify(name)}`;
-    const answer = await askBroker("credentials", what, { name });
-    if (answer.credentials === undefined) throw internal(`${what}: the broker's answer holds no credentials`);
-    return answer.credentials;
+    const { credentials: claimed } = await askBroker("credentials", what, { name });
+    return claimed ?? throwInternal(`${what}: the broker's answer holds no credentials`);
   }
 
   const op = Object.freeze({
-    ...operation, ...position, credentials, parameters: parameters ?? {},
-    firstTriedAt: new Date(position.firstTriedAt), executeBefore: new Date(position.executeBefore),
+    ...operation, ...position, credentials, parameters: operation.parameters ?? {},
+    firstTriedAt: new Date(position.firstTriedAt), executeBefore: new Date(x.deadline),
 
     details: (name = worker.name) => applyPatch(details?.[name], name === worker.name ? patch : {}),
 
@@ -111,37 +115,29 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
       return op;
     },
 
-    remember(key, value) {
-      const what = `remember ${JSON.stringify(key)}`;
-      if (!key || value.length > MAX_STORED) throw reject(`${what}: want a key, and at most ${MAX_STORED} bytes`);
-      requireMemory(what);
-      values.set(key, Buffer.from(value));
-      return op;
-    },
+    remember: (key, value) => store(`remember ${JSON.stringify(key)}: want a key, and at most ${MAX_STORED} bytes`,
+      key && value.length <= MAX_STORED, valueName(key), Buffer.from(value)),
 
-    setOverrides(component, entries) {
-      const what = `overrides of component ${JSON.stringify(component)}`;
-      const isSetting = (e) => e.key && typeof e.value === "string";
-      if (!entries.every(isSetting)) throw reject(`${what}: want entries with a key and a text`);
-      requireMemory(what);
-      components.set(component, structuredClone(entries));
-      return op;
-    },
+    setOverrides: (component, entries) => store(
+      `overrides of component ${JSON.stringify(component)}: want entries with a key and a text`,
+      entries.every((e) => e.key && typeof e.value === "string"), overrideName(op.step, component),
+      Buffer.from(encodeJSON({ component, cursor, entries }))),
 
     async recall(key) {
-      if (values.has(key)) return Buffer.from(values.get(key));
-      const value = await read(`recall ${JSON.stringify(key)}`, () => memory.get(valueName(key)));
+      const name = valueName(key);
+      if (values.has(name)) return Buffer.from(values.get(name));
+      const value = await read(`recall ${JSON.stringify(key)}`, () => memory.get(name));
       if (value) secrets.learn(value.toString());
       return value;
     },
 
     async overrides() {
       const stored = await read("overrides", () => memory.list(OVERRIDES));
-      const own = [...components].map(([component, entries]) => ({ component, entries }));
-      for (const { component } of own) stored.delete(overrideName(op.step, component));
+      const own = [...values].filter(([name]) => name.startsWith(OVERRIDES));
+      for (const [name] of own) stored.delete(name);
       const others = [...stored.values()].map((value) => JSON.parse(value)).sort((a, b) => a.cursor - b.cursor);
       secrets.learn(others.flatMap(({ entries }) => entries.filter((e) => e.secret).map((e) => e.value)));
-      return mergeOverrides([...others, ...own]);
+      return mergeOverrides([...others, ...own.map(([, value]) => JSON.parse(value))]);
     },
 
     async claimCredentials(name) {
@@ -164,15 +160,12 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
 
     async extend(time) {
       const seconds = duration(time, "more time: ") / 1000;
-      const { executeBefore } = await ask("extend", { operationId: id, cursor, seconds }).catch((error) => {
-        throw internal("ask for more time", error);
-      });
-      deadline = Math.max(deadline, Date.parse(executeBefore));
-      onExtended(deadline);
-      return new Date(deadline);
+      const answer = await ask("extend", { operationId: id, cursor, seconds }).catch((e) => throwInternal("ask for more time", e));
+      x.deadline = Math.max(x.deadline, Date.parse(answer.executeBefore));
+      return new Date(x.deadline);
     },
 
-    progress: (message, percent) => reportProgress({
+    progress: (message, percent) => x.report({
       operationId: id, cursor, message: cleanText(secrets.redact(message), MAX_PROGRESS),
       percent: percent === undefined ? undefined : Math.min(Math.max(Math.round(percent), 0), 100),
     }),
@@ -181,13 +174,12 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
   /** Runs the step, and returns its result; nothing if isWanted, which is called when the step has returned, denies it. */
   async function execute(step, isWanted = async () => true) {
     const startedAt = new Date().toISOString();
-    let timer;
+    let timer, returned, error;
     const endAtLimit = () => {
-      if (Date.now() >= deadline) end.abort(new StepEnded("time limit", "the time limit of the step has passed"));
-      else timer = setTimeout(endAtLimit, timeUntil(deadline)); // again, if the step got more time meanwhile
+      if (Date.now() >= x.deadline) end.abort(new StepEnded("time limit", "the time limit of the step has passed"));
+      else timer = setTimeout(endAtLimit, Math.min(x.deadline - Date.now(), MAX_TIMER)); // again, if the step gets more time meanwhile
     };
     endAtLimit();
-    let returned, error;
     try {
       returned = await step(op, { signal: end.signal, log });
     } catch (thrown) {
@@ -207,7 +199,7 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
   }
 
   function withError(outcome, error) {
-    const [component, reason, message] = report(error, worker.name).map(secrets.redact);
+    const [component, reason, message] = report(error, worker.name).map((text) => secrets.redact(text));
     return { outcome, error: { component, reason, message }, ...(outcome === "retry" && { retryAfter: 0 }) };
   }
 
@@ -216,21 +208,19 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
     const errors = chain(error ?? returned?.cause);
     const isAbort = errors.some((e) => e === ended || e.name === "AbortError" || e.name === "TimeoutError");
     if (problem) return withError("failed", invalid(problem));
-    if (ended && (isAbort || (error && !classified(error)))) return cutShort(ended, isAbort ? "" : `: ${error.message}`, saved);
+    if (ended && (isAbort || (error && !classified(error)))) { // the step has not decided
+      const reason = ended.why === "cancelled" ? "err_keb_cancelled" : "err_keb_timeout";
+      const message = isAbort ? ended.message : `${ended.message}: ${error.message}`;
+      const result = withError("retry", new StepError({ component: "keb", reason, message }));
+      return { ...result, interrupted: ended.why === "stopping" && !saved };
+    }
     if (error) return { ...withError(errors.some((e) => e.temporary) ? "retry" : "failed", error), panicked: isBug(error) };
     if (returned === undefined || returned === op) return { outcome: "succeeded" };
     if (returned instanceof Outcome) return chosen(returned);
     return withError("failed", invalid(`the step returned ${typeof returned}: return nothing, op, or an outcome such as retry(...)`));
   }
 
-  // Returns the outcome of a step whose signal was aborted before it had decided.
-  function cutShort({ why, message }, more, saved) {
-    const reason = why === "cancelled" ? "err_keb_cancelled" : "err_keb_timeout";
-    const result = withError("retry", new StepError({ component: "keb", reason, message: message + more }));
-    return { ...result, interrupted: why === "stopping" && !saved };
-  }
-
-  function chosen({ outcome, message, cause, after, event }) {
+  function chosen(/** @type {any} */ { outcome, message, cause, after, event }) {
     const isBad = event !== undefined && !isEventKey(event);
     if (isBad) return withError("failed", invalid("event.key: want letters, digits, hyphens and underscores, with dots between them"));
     const result = { outcome, message: message && secrets.redact(cleanText(message)), ...(cause && withError(outcome, cause)) };
@@ -241,23 +231,16 @@ export function createOperation({ command, worker, memory, log, ask, report: rep
   async function settle(result) {
     let failure = ["failed", "not completed"].includes(result.outcome) ? unreadable : undefined;
     try {
-      if (["succeeded", "skipped"].includes(result.outcome)) result.stageMemory = await flush();
+      if (!isLost && values.size && ["succeeded", "skipped"].includes(result.outcome)) {
+        await checkLost(); // or this write would make a lost memory look complete
+        for (const [name, value] of values) await memory.put(name, value);
+        result.stageMemory = true;
+      }
     } catch (error) {
-      failure = error;
+      failure = new StepError({ message: "stage memory", cause: error, component: "keb", reason: "err_keb_internal" });
     }
     if (isLost) return { outcome: "stage lost", message: "the stage memory is lost" };
-    return failure ? withError("retry", internal("stage memory", failure)) : result;
-  }
-
-  // Writes what the step remembers. It returns true if it has written anything.
-  async function flush() {
-    if (isLost || values.size + components.size === 0) return undefined;
-    await checkLost(); // or this write would make a lost memory look complete
-    for (const [key, value] of values) await memory.put(valueName(key), value);
-    for (const [component, entries] of components) {
-      await memory.put(overrideName(op.step, component), Buffer.from(encodeJSON({ component, cursor, entries })));
-    }
-    return true;
+    return failure ? withError("retry", failure) : result;
   }
 
   return { op, execute };

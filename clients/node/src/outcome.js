@@ -6,7 +6,7 @@ export class StepError extends Error {
   component; reason; temporary;
 
   constructor(/** @type {import("./index.js").StepErrorOptions} */ { component, reason, message = "", cause, temporary = false }) {
-    super(message, cause === undefined ? undefined : { cause });
+    super(message, { cause });
     Object.assign(this, { name: "StepError", component, reason, temporary });
   }
 }
@@ -25,12 +25,9 @@ const asError = (e) => (typeof e === "string" ? new Error(e) : e instanceof Erro
 
 /** The outcome of a step that is not simply done. */
 export class Outcome {
-  outcome; message; cause; after; event;
-
   constructor(outcome, /** @type {any} */ { message, cause, after = 0, event }) {
     const time = duration(after, `the retry delay ${after}: `);
-    Object.assign(this, { outcome, message, cause: asError(cause), after: time, event });
-    Object.freeze(this);
+    Object.freeze(Object.assign(this, { outcome, message, cause: asError(cause), after: time, event }));
   }
 }
 
@@ -52,27 +49,22 @@ export function chain(error) {
 
 export const classified = (error) => chain(error).find((e) => e instanceof StepError);
 
-const NETWORK = Object.entries({
+const NETWORK = {
   err_connection_refused: /^ECONNREFUSED$/,
   err_unknown_host: /^(ENOTFOUND|EAI_AGAIN)$/,
   err_network_timeout: /^(ETIMEDOUT|TimeoutError|UND_ERR_(CONNECT|HEADERS|BODY)_TIMEOUT)$/,
   err_network: /^(ECONNRESET|EPIPE|EHOSTUNREACH|ENETUNREACH|UND_ERR_SOCKET)$/,
-});
+};
 
 // Reports whether an error is a mistake in the program. The errors of fetch are TypeErrors with a cause.
 export const isBug = (error) => [TypeError, ReferenceError, RangeError].some((kind) => error instanceof kind) && !error.cause;
 
-/** Returns the reason of an error that has none: how the network failed, or that the step has a bug. */
-function reasonOf(errors) {
-  if (isBug(errors[0])) return "err_step_panicked";
-  const isCaused = ([, pattern]) => errors.some((e) => pattern.test(e.code ?? e.name));
-  return NETWORK.find(isCaused)?.[0] ?? "err_step_failed";
-}
-
 /** Returns component, reason and message of an error, with the texts of all causes. The worker is the component by default. */
 export function report(error, worker) {
   const errors = chain(error);
-  const reason = errors.find((e) => e instanceof StepError && e.reason)?.reason ?? reasonOf(errors);
+  const network = Object.keys(NETWORK).find((reason) => errors.some((e) => NETWORK[reason].test(e.code ?? e.name)));
+  const found = errors.find((e) => e instanceof StepError && e.reason)?.reason;
+  const reason = found ?? (isBug(error) ? "err_step_panicked" : network ?? "err_step_failed");
   const message = errors.map((e) => e.message || e.code).filter(Boolean).join(": ") || reason;
   return [classified(error)?.component || worker, reason, message].map((text) => cleanText(text));
 }

@@ -4,41 +4,26 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { jetstream } from "@nats-io/jetstream";
 import { SpanKind } from "@opentelemetry/api";
 import { maskText } from "./mask.js";
-import { createOperation, timeUntil } from "./operation.js";
+import { note, traced } from "./monitoring.js";
+import { createOperation } from "./operation.js";
 import { StepEnded } from "./outcome.js";
-import { note, traced, traceparent } from "./tracing.js";
 import { deadLetter, decodeCommand, encodeJSON, encodeResult, names, STREAM } from "./wire.js";
 
-const PULL = 1000; // how long one pull waits: also how long a worker without commands takes to stop
-const AGAIN = 1000; // until a command comes again that this process must not execute now
-const UNPUBLISHED = 5000; // until a command comes again whose result could not be published
-const MAX_UNPUBLISHED = 300_000;
-const ANSWER = 1000; // for the question whether a command is still current
-const OVERDUE = 3000; // for a step to return after its time limit
-const STOPPED = 2000; // for steps to return after their signal was aborted because the worker stops
-const EXTENDED = 600_000; // for which a late command is kept without an answer whether it was extended
-const PROGRESS = 1000; // between two reports of the progress of a step
+const SECOND = 1000;
+const UNPUBLISHED = 5 * SECOND; // until a command comes again whose result could not be published
+const ABANDONED = 3 * SECOND; // for a step to return after its time limit
+const STOPPED = 2 * SECOND; // for steps to return after their signal was aborted because the worker stops
+const EXTENDED = 600 * SECOND; // for which a late command is kept without an answer whether it was extended
+const BEAT = 3; // seconds until the ack wait of 10 seconds begins again
 
-/** Returns the state of a command between its delivery and its acknowledgement. */
-function take(m) {
-  const { command, traceparent } = decodeCommand(m);
-  const { operation: o, cursor, dispatch, stage, step, stepAttempt } = command;
-  const dispatchId = names.dispatchId(o.id, cursor, dispatch);
-  return {
-    m, command, traceparent, id: names.commandId(o.id, cursor), dispatchId, deadline: Date.parse(command.executeBefore), since: new Date(),
-    end: new AbortController(), isRunning: false, isAbandoned: false, progress: undefined,
-    attributes: { operation_id: o.id, instance_id: o.instanceId, stage, step, attempt: stepAttempt, event_id: dispatchId },
-  };
-}
+/** An error that says why a command must not be executed here and now. settle settles its message. */
+const ignored = (reason, settle) => Object.assign(new Error(`ignored: ${reason}`), { reason, settle });
 
-/** Why a command must not be executed here and now, and what settles its message. */
-class Ignored {
-  constructor(reason, settle) {
-    Object.assign(this, { reason, settle });
-  }
-}
+const isOverdue = (t, ms = 0) => Date.now() >= t.deadline + ms;
 
-const isOverdue = (t) => Date.now() >= t.deadline;
+// Reports whether a command may have been delivered before. A server that has lost its power counts the deliveries of what it stored before
+// the connection from 1 again.
+export const isAgain = (m, connectedAt) => m.info.deliveryCount > 1 || m.time.getTime() < connectedAt;
 
 const spanAttributes = (worker, { m, command: c, dispatchId }) => ({
   "messaging.system": "nats", "messaging.operation.type": "process", "messaging.operation.name": "process",
@@ -48,34 +33,24 @@ const spanAttributes = (worker, { m, command: c, dispatchId }) => ({
   "keb.step.attempt": c.stepAttempt, "keb.dispatch": c.dispatch, "keb.deliveries": m.info.deliveryCount, "keb.worker": worker,
 });
 
-/** Creates the pool of a worker on a connection. ask sends a question, and bus knows whether it is connected. */
-export function createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc }) {
-  const js = jetstream(nc, { timeout: 5000 });
-  const taken = new Map(); // by id
+/** Creates the pool of a worker, which stops with the signal. ask sends a question, and bus knows since when it is connected. */
+export function createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc, signal }) {
+  const js = jetstream(nc, { timeout: 5 * SECOND });
+  const worker = { name, version: version || undefined };
+  const taken = new Map(); // commands between their delivery and their acknowledgement, by id
   const kept = []; // messages to give back when the pulls have ended: earlier, they would come back to this process
   const changes = new EventEmitter();
-  const stopping = new AbortController();
   let isClosed = false;
-  let ackWait = 10_000;
   let nextStart = 0;
+  signal.addEventListener("abort", () => changes.emit("change"));
 
-  const all = () => [...taken.values()];
-  const slots = () => all().filter((t) => !t.isAbandoned);
-  const running = (isAbandoned) => all().filter((t) => t.isRunning && t.isAbandoned === isAbandoned);
+  const slots = () => [...taken.values()].filter((t) => !t.isAbandoned);
+  const running = (isAbandoned) => [...taken.values()].filter((t) => t.isRunning && t.isAbandoned === isAbandoned);
 
-  // Settles a message. One that cannot be settled comes again after the ack wait.
-  function settle(f) {
-    try {
-      f();
-    } catch (error) {
-      log.warn("command not settled", { err: error });
-    }
-  }
-
-  /** Pulls commands, as many as can run now, until stop is called. */
+  /** Pulls commands, as many as can run now, until the worker stops. */
   async function consume() {
     let consumer;
-    for (let failures = 0; !stopping.signal.aborted; ) {
+    while (!signal.aborted) {
       const free = settings.concurrency - slots().length;
       if (free <= 0) {
         await once(changes, "change");
@@ -83,18 +58,16 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
       }
       try {
         consumer ??= await js.consumers.get(STREAM, name); // the orchestrator creates it
-        ackWait = (await consumer.info(true)).config.ack_wait / 1e6;
         let received = 0;
-        for await (const m of await consumer.fetch({ max_messages: free, expires: PULL })) {
+        for await (const m of await consumer.fetch({ max_messages: free, expires: SECOND })) {
           received++;
           handle(m);
         }
         if (!received) consumer = undefined; // it may be gone
-        failures = 0;
       } catch (error) {
+        log[consumer ? "warn" : "debug"]("consumer is not available", { stream: STREAM, consumer: name, err: error });
         consumer = undefined;
-        log[failures++ ? "debug" : "warn"]("consumer is not available", { stream: STREAM, consumer: name, err: error });
-        await sleep(500, undefined, { signal: stopping.signal }).catch(() => {});
+        await sleep(500, undefined, { signal }).catch(() => {});
       }
     }
     for (const m of kept) settle(() => m.nak());
@@ -102,61 +75,110 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
 
   /** Executes a command, or settles one that must not be executed here and now. */
   async function handle(m) {
-    let t, beat;
+    /** @type {any} */ let t;
     metrics.consumed();
     if (m.info.deliveryCount > 1) metrics.redelivered();
     try {
       t = admit(m);
-      beat = setInterval(() => isOverdue(t) || settle(() => m.working()), ackWait / 3);
-      await process(t);
+      await check(t);
+      await execute(t);
     } catch (error) {
-      if (!(error instanceof Ignored)) log.error("command is given back", { ...t?.attributes, err: error });
       if (error.reason) metrics.ignored({ reason: error.reason });
+      if (!error.settle) log.error("command is given back", { ...t?.attributes, err: error });
       settle(error.settle ?? (() => m.nak(UNPUBLISHED)));
     } finally {
-      clearInterval(beat);
+      clearInterval(t?.ticking);
       if (t) taken.delete(t.id);
       changes.emit("change");
     }
   }
 
-  function admit(m) {
-    let t;
+  // A message that cannot be settled comes again after the ack wait.
+  async function settle(f) {
     try {
-      t = take(m);
+      await f();
     } catch (error) {
-      throw new Ignored("unreadable", () => bury(m, maskText(error.message)));
+      log.warn("command not settled", { err: error });
     }
+  }
+
+  function admit(m) {
+    let decoded;
+    try {
+      decoded = decodeCommand(m);
+    } catch (error) {
+      throw ignored("unreadable", () => bury(m, maskText(error.message)));
+    }
+    const { operation: o, cursor, dispatch, stage, step, stepAttempt: attempt, executeBefore } = decoded.command;
+    const dispatchId = names.dispatchId(o.id, cursor, dispatch);
+    const t = {
+      ...decoded, m, id: names.commandId(o.id, cursor), dispatchId, deadline: Date.parse(executeBefore), ticks: 0,
+      end: new AbortController(), isAbandoned: false,
+      attributes: { operation_id: o.id, instance_id: o.instanceId, stage, step, attempt, event_id: dispatchId },
+    };
     const other = taken.get(t.id);
-    if (!Object.hasOwn(steps, t.command.step)) throw new Ignored("unknown_step", () => m.nak(AGAIN)); // another version may have it
+    if (!Object.hasOwn(steps, step)) throw ignored("unknown_step", () => m.nak(SECOND)); // another version may have it
     // The orchestrator sends a late command again if it still needs the result. One that was delivered before may have been extended.
-    if (isOverdue(t) && m.info.deliveryCount === 1) throw new Ignored("late", () => m.ack());
-    if (other && isOverdue(other)) throw new Ignored("overdue", () => m.nak(AGAIN)); // another replica may execute it
+    if (isOverdue(t) && !isAgain(t.m, bus.since)) throw ignored("late", () => m.ack());
+    if (other && isOverdue(other)) throw ignored("overdue", () => m.nak(SECOND)); // another replica may execute it
     // The running execution answers for both. A redelivery of the same message stays open until then.
-    if (other) throw new Ignored("duplicate", () => other.command.dispatch !== t.command.dispatch && m.ack());
-    if (stopping.signal.aborted) throw new Ignored("", () => kept.push(m));
-    taken.set(t.id, t);
+    if (other) throw ignored("duplicate", () => other.command.dispatch !== dispatch && m.ack());
+    if (signal.aborted) throw ignored("", () => kept.push(m));
+    taken.set(t.id, Object.assign(t, { ticking: setInterval(() => settle(() => tick(t)), SECOND) }));
     return t;
   }
 
-  async function process(t) {
+  // Sends what the step has reported last, and keeps the command from being delivered again. A step that ignores its signal cannot be
+  // ended, but it must not keep its slot.
+  function tick(t) {
+    if (t.progress) nc.publish(names.workerSubject(name, "progress"), encodeJSON(t.progress));
+    t.progress = undefined;
+    if (!isOverdue(t) && ++t.ticks % BEAT === 0) t.m.working();
+    if (!t.isRunning || t.isAbandoned || !isOverdue(t, ABANDONED)) return;
+    t.isAbandoned = true;
+    log.error("step did not return after its time limit and is abandoned", t.attributes);
+    changes.emit("change");
+  }
+
+  /** Ignores a command whose result is published, or not wanted in time. It waits until the rate limit allows a start. */
+  async function check(t) {
+    const isWanted = !isAgain(t.m, bus.since) || (await isCurrent(t));
+    if (isWanted === undefined && !isOverdue(t, EXTENDED)) throw ignored("unchecked", () => t.m.nak(SECOND));
+    if (isWanted === false) throw ignored("outdated", () => t.m.ack());
+    const wait = Math.max(nextStart - Date.now(), 0);
+    if (settings.rateLimit) nextStart = Date.now() + wait + SECOND / settings.rateLimit;
+    if (wait) await sleep(wait, undefined, { signal }).catch(() => {});
+    if (signal.aborted) throw ignored("", () => t.m.nak());
+    if (isOverdue(t)) throw ignored("late", () => t.m.ack());
+  }
+
+  /** Reports whether the orchestrator still waits for the result of a command, and extends it; undefined without an answer. */
+  async function isCurrent(t) {
+    const wanted = { operationId: t.command.operation.id, cursor: t.command.cursor };
+    const isWanted = (ref) => names.commandId(ref.operationId, ref.cursor) === t.id;
+    try {
+      const { current, extended = [] } = await ask("current", { commands: [wanted] }, SECOND);
+      const more = extended.find((e) => isWanted(e) && e.dispatch === t.command.dispatch);
+      if (more) t.deadline = Date.parse(more.executeBefore);
+      return current.some(isWanted);
+    } catch (error) {
+      log.warn("no answer whether a command is current", { err: error });
+    }
+  }
+
+  async function execute(t) {
     const { m, command: c } = t;
-    // The result of a command that was delivered before may be published, or its time limit extended.
-    const isWanted = m.info.deliveryCount === 1 || (await isCurrent(t));
-    const isOver = Date.now() >= t.deadline + EXTENDED;
-    if (isWanted === undefined && !isOver) throw new Ignored("unchecked", () => m.nak(AGAIN));
-    if (isWanted === false) throw new Ignored("outdated", () => m.ack());
-    await turn();
-    if (stopping.signal.aborted) throw new Ignored("", () => m.nak());
-    if (isOverdue(t)) throw new Ignored("late", () => m.ack());
     const options = { kind: SpanKind.CONSUMER, attributes: spanAttributes(name, t) };
-    const [result, parent] = await traced(`process ${m.subject}`, t.traceparent, options, async (span) => {
-      const r = await execute(t, span);
+    const [result, parent] = await traced(`process ${m.subject}`, t.traceparent, options, async (span, traceparent) => {
+      const trace_id = span.isRecording() ? span.spanContext().traceId : undefined;
+      const report = (notice) => (t.progress = notice);
+      Object.assign(t, { worker, memory: memory?.(c), log: log.with({ ...t.attributes, trace_id }), ask, report, isRunning: true });
+      const r = await createOperation(t).execute(steps[c.step], () => hasReturned(t));
       note(span, r);
-      return [r, traceparent(span) ?? t.traceparent];
+      return [r, traceparent];
     });
     if (!result) return;
-    if (result.interrupted) throw new Ignored("", () => m.nak());
+    if (result.interrupted) throw ignored("", () => m.nak());
     metrics.ended({ step: c.step, outcome: result.outcome });
     metrics.took(c.step, Date.parse(result.finishedAt) - Date.parse(result.startedAt));
     if (result.panicked) metrics.panicked();
@@ -165,90 +187,32 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     await publish(t, encodeResult(result, c.dispatch, parent));
   }
 
-  /** Reports whether the orchestrator still waits for the result of a command, and extends it; undefined without an answer. */
-  async function isCurrent(t) {
-    const wanted = { operationId: t.command.operation.id, cursor: t.command.cursor };
-    const isWanted = (ref) => names.commandId(ref.operationId, ref.cursor) === t.id;
-    try {
-      const { current, extended = [] } = await ask("current", { commands: [wanted] }, ANSWER);
-      const more = extended.find((e) => isWanted(e) && e.dispatch === t.command.dispatch);
-      if (more) t.deadline = Date.parse(more.executeBefore);
-      return current.some(isWanted);
-    } catch (error) {
-      log.warn("no answer whether a command is current", { err: error });
-      return undefined;
+  /** Reports whether the result of a step that has returned is still wanted. */
+  async function hasReturned(t) {
+    t.isRunning = false;
+    let isWanted = t.isAbandoned ? undefined : true;
+    while (isWanted === undefined && !isClosed) {
+      isWanted = await isCurrent(t);
+      if (isWanted === undefined) await sleep(SECOND);
     }
-  }
-
-  /** Waits until the rate limit allows another start, or the worker stops. */
-  async function turn() {
-    const wait = Math.max(nextStart - Date.now(), 0);
-    if (settings.rateLimit) nextStart = Date.now() + wait + 1000 / settings.rateLimit;
-    if (wait) await sleep(wait, undefined, { signal: stopping.signal }).catch(() => {});
-  }
-
-  async function execute(t, span) {
-    const command = { ...t.command, executeBefore: new Date(t.deadline).toISOString() };
-    let abandoning = setTimeout(() => abandon(t), timeUntil(t.deadline + OVERDUE));
-    const onExtended = (deadline) => {
-      clearTimeout(abandoning);
-      t.deadline = deadline;
-      abandoning = setTimeout(() => abandon(t), timeUntil(deadline + OVERDUE));
-    };
-    const reporting = setInterval(() => sendProgress(t), PROGRESS);
-    const trace_id = span.isRecording() ? span.spanContext().traceId : undefined;
-    const operation = createOperation({
-      command, worker: { name, version: version || undefined }, memory: memory?.(command), log: log.with({ ...t.attributes, trace_id }),
-      ask, end: t.end, report: (notice) => (t.progress = notice), onExtended,
-    });
-    t.isRunning = true;
-    return operation.execute(steps[command.step], async () => {
-      t.isRunning = false;
-      clearTimeout(abandoning);
-      clearInterval(reporting);
-      return !t.isAbandoned || isStillWanted(t);
-    });
-  }
-
-  // Sends what the step has reported last. It may be lost.
-  function sendProgress(t) {
-    if (t.progress) settle(() => nc.publish(names.workerSubject(name, "progress"), encodeJSON(t.progress)));
-    t.progress = undefined;
-  }
-
-  // A step that ignores its signal cannot be ended, but it must not keep its slot.
-  function abandon(t) {
-    t.isAbandoned = true;
-    log.error("step did not return after its time limit and is abandoned", { ...t.attributes, worker: name, running_since: t.since });
-    changes.emit("change");
-  }
-
-  async function isStillWanted(t) {
-    let answer;
-    while ((answer = await isCurrent(t)) === undefined && !isClosed) await sleep(AGAIN);
-    log.warn("abandoned step returned", { ...t.attributes, running_since: t.since, result_counts: Boolean(answer) });
-    return Boolean(answer);
+    return isWanted;
   }
 
   /** Publishes a result, and acknowledges the command when the stream has stored it. */
-  async function publish(t, { subject, id, headers, body }) {
-    for (;;) {
-      try {
-        await js.publish(subject, body, { msgID: id, headers });
-        metrics.published();
-        bus.refusal = "";
-        return settle(() => t.m.ack());
-      } catch (error) {
-        if (bus.isConnected || isClosed) {
-          bus.refusal = "the last result was not stored";
-          metrics.unpublished();
-          metrics.failed();
-          log.error("result not published, the step will be executed again", { ...t.attributes, err: error });
-          return settle(() => t.m.nak(UNPUBLISHED));
-        }
-        await sleep(500); // until the connection is back
-      }
+  async function publish(t, message) {
+    try {
+      await js.publish(message.subject, message.body, { msgID: message.id, headers: message.headers });
+    } catch (error) {
+      if (bus.since === Infinity && !isClosed) return sleep(500).then(() => publish(t, message)); // until the connection is back
+      bus.refusal = "the last result was not stored";
+      metrics.unpublished();
+      metrics.failed();
+      log.error("result not published, the step will be executed again", { ...t.attributes, err: error });
+      throw ignored("", () => t.m.nak(UNPUBLISHED));
     }
+    metrics.published();
+    bus.refusal = "";
+    t.m.ack();
   }
 
   /** Copies an unreadable message to the dead letters. */
@@ -256,46 +220,34 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     const { subject, headers, body } = deadLetter(m, name, reason, nc.info.max_payload);
     try {
       await js.publish(subject, body, { headers });
-      metrics.dead();
-      m.term("moved to dead letters");
-      log.warn("message moved to dead letters", { subject: m.subject, reason });
     } catch (error) {
       log.error("unreadable message not moved to the dead letters", { subject: m.subject, err: error });
-      settle(() => m.nak(Math.min(UNPUBLISHED * 2 ** (m.info.deliveryCount - 1), MAX_UNPUBLISHED)));
+      return m.nak(Math.min(UNPUBLISHED * 2 ** (m.info.deliveryCount - 1), 300 * SECOND));
     }
+    metrics.dead();
+    m.term("moved to dead letters");
+    log.warn("message moved to dead letters", { subject: m.subject, reason });
   }
 
   /** Ends the step that a notice names. */
   function cancel(notice) {
-    try {
-      const { operationId, cursor, reason } = notice.json();
-      const t = taken.get(names.commandId(operationId, cursor));
-      if (!t?.isRunning) return;
-      log.info("step cancelled", { ...t.attributes, text: reason });
-      t.end.abort(new StepEnded("cancelled", `the command was cancelled: ${reason}`));
-    } catch (error) {
-      log.warn("notice of a cancelled command is unreadable", { err: error });
-    }
-  }
-
-  function stop() {
-    stopping.abort();
-    changes.emit("change");
-  }
-
-  async function waitUntilIdle(ms) {
-    const signal = AbortSignal.timeout(ms);
-    while (slots().length && !signal.aborted) await once(changes, "change", { signal }).catch(() => {});
+    const { operationId, cursor, reason } = notice.json();
+    const t = taken.get(names.commandId(operationId, cursor));
+    if (t?.isRunning) t.end.abort(new StepEnded("cancelled", `the command was cancelled: ${reason}`));
   }
 
   /** Waits for running steps, aborts their signals after a time, and returns the names of the steps that still run. */
   async function drain() {
+    const waitUntilIdle = async (/** @type {number} */ ms) => {
+      const timeout = AbortSignal.timeout(ms);
+      while (slots().length && !timeout.aborted) await once(changes, "change", { signal: timeout }).catch(() => {});
+    };
     await waitUntilIdle(settings.drainTimeout);
-    for (const t of all()) t.end.abort(new StepEnded("stopping", "the worker stops"));
+    for (const t of taken.values()) t.end.abort(new StepEnded("stopping", "the worker stops"));
     await waitUntilIdle(STOPPED);
     isClosed = true;
     return [...running(false), ...running(true)].map((t) => t.command.step);
   }
 
-  return { consume, cancel, stop, drain, running, commands: () => slots().map(({ id }) => id) };
+  return { consume, cancel: (notice) => settle(() => cancel(notice)), drain, running, commands: () => slots().map(({ id }) => id) };
 }

@@ -9,61 +9,53 @@ const DEFAULTS = {
 };
 const VALUE = valueName("");
 
-const mapMemory = (values) => ({
-  put: async (key, value) => void values.set(key, Buffer.from(value)),
-  get: async (key) => values.get(key),
-  list: async (prefix) => new Map([...values].filter(([key]) => key.startsWith(prefix))),
-  isLost: async () => values.size === 0,
-});
-
-/** Returns the stage memory that earlier steps have left. */
-function remembered(op) {
-  if (op.lostMemory) return new Map();
-  const values = Object.entries(op.remembered ?? {}).map(([key, value]) => [valueName(key), Buffer.from(value)]);
-  const stored = (set) => Buffer.from(JSON.stringify({ ...set, cursor: 0 }));
-  const sets = (op.overrides ?? []).map((set) => [overrideName("other-steps", set.component), stored(set)]);
-  return new Map([...(op.carried ?? []), ...values, ...sets]);
-}
-
 /** Runs a step once and returns its result. */
 export async function run(step, given = {}) {
-  /** @type {any} */ const op = { kept: {}, ...DEFAULTS, ...given };
-  const { id, type, instanceId, plan, context, runtime, parameters, temporary, userAgent, update, upgrade } = op;
-  const { stage, stageAttempt, stepAttempt, event, cursor, details, worker } = op;
-  const values = remembered(op);
-  const now = Date.now();
-  const credentials = Object.keys(op.credentials ?? {}).sort();
-  const command = {
-    operation: { id, type, instanceId, plan, context, runtime, parameters, temporary, userAgent, update, upgrade, credentials },
-    details, stage, step: op.step ?? step.name, cursor, dispatch: 1, stageAttempt, stepAttempt, event,
-    stageMemory: values.size > 0 || Boolean(op.lostMemory),
-    firstTriedAt: new Date(now - op.firstTried).toISOString(), executeBefore: new Date(now + op.limit).toISOString(),
+  /** @type {any} */ const all = { kept: {}, ...DEFAULTS, ...given };
+  const {
+    worker, details, credentials = {}, neighbours = 0, kept, remembered = {}, overrides = [], carried = [], lostMemory, firstTried, limit,
+    extension, log, end = new AbortController(), stage, step: name = step.name, stageAttempt, stepAttempt, cursor, event, ...order
+  } = all;
+  const values = new Map(lostMemory ? [] : carried);
+  for (const [key, value] of Object.entries(lostMemory ? {} : remembered)) values.set(valueName(key), Buffer.from(value));
+  for (const set of lostMemory ? [] : overrides) {
+    values.set(overrideName("other-steps", set.component), Buffer.from(JSON.stringify({ ...set, cursor: 0 })));
+  }
+  const memory = {
+    put: async (key, value) => void values.set(key, Buffer.from(value)),
+    get: async (key) => values.get(key),
+    list: async (prefix) => new Map([...values].filter(([key]) => key.startsWith(prefix))),
+    isLost: async () => values.size === 0,
   };
   const answers = {
-    keep: ({ value }) => void (op.kept[worker] = structuredClone(value)),
-    kept: () => ({ value: op.kept[worker] }),
-    extend: ({ seconds }) => ({ executeBefore: new Date(Date.now() + Math.min(seconds * 1000, op.extension)).toISOString() }),
-    credentials: ({ name }) => ({ credentials: name === "neighbours" ? { count: op.neighbours ?? 0 } : op.credentials[name] }),
+    keep: ({ value }) => void (kept[worker] = structuredClone(value)),
+    kept: () => ({ value: kept[worker] }),
+    extend: ({ seconds }) => ({ executeBefore: new Date(Date.now() + Math.min(seconds * 1000, extension)).toISOString() }),
+    credentials: (request) => ({ credentials: request.name === "neighbours" ? { count: neighbours } : credentials[request.name] }),
+  };
+  const command = {
+    operation: { ...order, credentials: Object.keys(credentials).sort() }, details, stage, step: name, cursor, dispatch: 1, stageAttempt,
+    stepAttempt, event, stageMemory: values.size > 0 || Boolean(lostMemory), firstTriedAt: new Date(Date.now() - firstTried).toISOString(),
   };
   const progress = [];
   const x = {
-    command, worker: { name: worker, version: "test" }, memory: mapMemory(values), log: op.log, end: op.end ?? new AbortController(),
+    command, deadline: Date.now() + limit, worker: { name: worker, version: "test" }, memory, log, end,
     ask: async (kind, request) => answers[kind](request), report: ({ message, percent }) => progress.push({ message, percent }),
   };
   const r = await createOperation(x).execute(step);
-  const isRepeated = r.outcome === "retry" || r.outcome === "stage lost";
+  const repeats = Number(r.outcome === "retry" || r.outcome === "stage lost");
   const next = (more = {}) => ({
-    ...op, details: { ...details, [worker]: applyPatch(details?.[worker], r.details) }, cursor: cursor + 1,
-    lostMemory: false, remembered: undefined, overrides: undefined, carried: isRepeated ? undefined : values,
-    event: isRepeated && !r.event ? event : undefined, stageAttempt: stageAttempt + Number(isRepeated),
-    stepAttempt: stepAttempt + Number(isRepeated), firstTried: op.firstTried + (r.retryAfter ?? 0) * 1000, ...more,
+    ...all, details: { ...details, [worker]: applyPatch(details?.[worker], r.details) }, cursor: cursor + 1,
+    lostMemory: false, remembered: undefined, overrides: undefined, carried: repeats ? undefined : values,
+    event: repeats && !r.event ? event : undefined, stageAttempt: stageAttempt + repeats, stepAttempt: stepAttempt + repeats,
+    firstTried: firstTried + (r.retryAfter ?? 0) * 1000, ...more,
   });
+  const isValue = (/** @type {any} */ [key]) => key.startsWith(VALUE);
   const { op: later } = createOperation({ ...x, command: { ...command, step: "later", stageMemory: false } });
-  const kept = [...values].filter(([key]) => key.startsWith(VALUE));
   return {
     outcome: r.outcome, retryAfter: r.retryAfter && r.retryAfter * 1000, message: r.message, error: r.error, details: r.details,
     eventKey: r.event?.key, progress, overrides: await later.overrides(),
-    remembered: Object.fromEntries(kept.map(([key, value]) => [key.slice(VALUE.length), value])),
+    remembered: Object.fromEntries([...values].filter(isValue).map(([key, value]) => [key.slice(VALUE.length), value])),
     next,
     nextWithEvent: (data) => next({ event: { key: r.event?.key, source: "/test", id: "1", receivedAt: new Date().toISOString(), data } }),
   };

@@ -117,33 +117,36 @@ export const encodeBytes = (text, pattern, sign) => Buffer.from(text).toString("
 /** Percent-encodes the value of a header. */
 export const escape = (text) => encodeBytes(text, /[^!#$&-~]/g, "%");
 
+/** Returns headers with the names and their values. */
+function headersOf(members) {
+  const h = headers();
+  for (const [name, values] of members) for (const value of values) h.append(name, value);
+  return h;
+}
+
 /** Returns the message of a result. */
 export function encodeResult({ outcome, interrupted, panicked, ...result }, dispatch, traceparent) {
   const { operationId, cursor, worker, step, finishedAt } = result;
   const id = names.dispatchId(operationId, cursor, dispatch);
   const attributes = { specversion: "1.0", id, type: `${TYPE}${RESULTS[outcome]}.v1`, source: names.source(worker.name),
     subject: operationId, time: finishedAt, datacontenttype: "application/json", traceparent };
-  const h = headers();
-  for (const [name, value] of Object.entries(attributes)) if (value) h.set(`ce-${name}`, escape(value));
+  const set = Object.entries(attributes).filter(([, value]) => value).map(([name, value]) => [`ce-${name}`, [escape(value)]]);
   const body = encodeJSON({ ...result, notCompleted: outcome === "not completed" || undefined });
-  return { subject: names.resultSubject(worker.name, step), id, headers: h, body };
+  return { subject: names.resultSubject(worker.name, step), id, headers: headersOf(set), body };
 }
 
 /** Returns the copy of an unreadable message for the dead letters, cut to the maximum payload of the server. */
 export function deadLetter(m, worker, reason, maxPayload) {
-  const size = (h) => Buffer.byteLength(String(h));
-  const own = { "Keb-Dead-Reason": escape(start(Buffer.from(reason), MAX_REASON)), "Keb-Dead-Subject": m.subject, "Keb-Dead-Consumer": worker,
-    "Nats-Msg-Id": `dead/${worker}/${m.info.streamSequence}/${m.timestampNanos}` };
-  const copy = (original) => {
-    const h = headers();
-    for (const [name, values] of original) for (const value of values) if (!name.startsWith("Nats-")) h.append(name, value);
-    for (const [name, value] of Object.entries(own)) h.set(name, value);
-    return h;
+  const own = {
+    "Keb-Dead-Reason": escape(start(Buffer.from(reason), MAX_REASON)), "Keb-Dead-Subject": m.subject, "Keb-Dead-Consumer": worker,
+    "Nats-Msg-Id": `dead/${worker}/${m.info.streamSequence}/${m.timestampNanos}`,
   };
-  let h = copy(m.headers ?? []);
-  const full = size(h) + m.data.length;
-  const isLong = size(h) > MAX_HEADERS - 100;
-  if (isLong) h = copy([]);
-  if (isLong || full > maxPayload) h.set("Keb-Dead-Size", String(full));
+  const copied = [...m.headers ?? []].filter(([name]) => !name.startsWith("Nats-"));
+  const make = (members) => headersOf([...members, ...Object.entries(own).map(([name, value]) => [name, [value]])]);
+  const size = (h) => Buffer.byteLength(String(h));
+  const full = make(copied);
+  const isLong = size(full) > MAX_HEADERS - 100;
+  const h = isLong ? make([]) : full;
+  if (isLong || size(full) + m.data.length > maxPayload) h.set("Keb-Dead-Size", String(size(full) + m.data.length));
   return { subject: names.deadSubject(), headers: h, body: m.data.subarray(0, Math.max(maxPayload - size(h), 0)) };
 }

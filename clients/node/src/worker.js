@@ -5,10 +5,9 @@ import { connect, headers, nuid } from "@nats-io/transport-node";
 import { SpanKind } from "@opentelemetry/api";
 import { Registry } from "prom-client";
 import { stageMemory } from "./memory.js";
-import { logger, createMetrics, serve } from "./monitoring.js";
+import { createMetrics, logger, serve, traced } from "./monitoring.js";
 import { createPool } from "./pool.js";
 import { readSettings } from "./settings.js";
-import { traced, traceparent } from "./tracing.js";
 import { encodeJSON, isStepName, isWorkerName, names, serviceVersion } from "./wire.js";
 
 const ANSWER = 10_000; // for a question to another service
@@ -16,15 +15,14 @@ const ANSWER = 10_000; // for a question to another service
 /** Creates a worker. See index.d.ts. */
 export function worker(name, steps, /** @type {any} */ { version = "", questions = {}, registry = new Registry() } = {}) {
   const stepNames = Object.keys(steps).sort();
-  const subjects = Object.keys(questions);
-  const problems = [
-    !isWorkerName(name) && `worker name ${JSON.stringify(name)}: use lower-case letters, digits and "-", at most 32 of them`,
-    stepNames.length + subjects.length === 0 && "it has no steps",
-    ...stepNames.map((step) => !isStepName(step) && `step name ${JSON.stringify(step)}: use letters, digits, "_" and "-", at most 64 of them`),
-    ...stepNames.map((step) => typeof steps[step] !== "function" && `step ${step}: want a function`),
-    ...subjects.map((subject) => !subject.startsWith("keb.ask.") && `question ${JSON.stringify(subject)}: the subject must begin with keb.ask`),
-  ].filter(Boolean);
-  if (problems.length) throw new Error(`new worker: ${problems.join("; ")}`);
+  const isStep = (step) => isStepName(step) && typeof steps[step] === "function";
+  const wrongStep = stepNames.find((step) => !isStep(step));
+  const wrongQuestion = Object.keys(questions).find((subject) => !subject.startsWith("keb.ask."));
+  const problem = !isWorkerName(name) ? `worker name ${JSON.stringify(name)}: use lower-case letters, digits and "-", at most 32 of them`
+    : stepNames.length + Object.keys(questions).length === 0 ? "it has no steps"
+    : wrongStep !== undefined ? `step ${JSON.stringify(wrongStep)}: want a function, and a name of at most 64 letters, digits, "_" and "-"`
+    : wrongQuestion !== undefined ? `question ${JSON.stringify(wrongQuestion)}: the subject must begin with keb.ask` : "";
+  if (problem) throw new Error(`new worker: ${problem}`);
   const given = { name, version, steps, stepNames, questions, registry };
   return { run: (how) => (how ? serveUntil(given, how.env ?? process.env, how.signal) : main(given)) };
 }
@@ -45,27 +43,26 @@ async function main(given) {
 async function serveUntil({ name, version, steps, stepNames, questions, registry }, env, signal) {
   const settings = readSettings(env);
   const log = logger(settings.logFormat, settings.logLevel);
-  const bus = { isConnected: false, refusal: "" };
+  const bus = { since: Infinity, refusal: "" }; // since when it is connected, and why the last result was not stored
   let pool;
   const metrics = createMetrics(registry, name, stepNames, {
     running: () => pool?.running(false).length ?? 0, abandoned: () => pool?.running(true).length ?? 0,
-    concurrency: () => settings.concurrency, connected: () => Number(bus.isConnected),
+    concurrency: () => settings.concurrency, connected: () => Number(bus.since < Infinity),
   });
-  const monitoring = settings.address && (await serve(settings.address, settings.addressTLS, registry, bus));
+  const monitoring = settings.address ? await serve(settings, registry, bus) : undefined;
   const nc = await connectBus(name, settings, log, bus, signal);
   try {
     const ask = (kind, request, wait = ANSWER) => question(nc, names.askSubject(name, kind), request, wait);
     const memory = settings.keyring && stageMemory(nc, settings.keyring);
-    pool = createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc });
+    pool = createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc, signal });
     nc.subscribe(names.workerSubject(name, "cancel"), { callback: (_, m) => pool.cancel(m) });
     for (const [subject, answer] of Object.entries(questions)) {
       nc.subscribe(subject, { queue: names.service(name), callback: (_, m) => void answerQuestion(nc, name, m, answer) });
     }
     const withdraw = announce(nc, name, version, stepNames, pool.commands);
     log.info("worker started", { worker: name, version, steps: stepNames.join(",") });
-    const stopped = signal.aborted ? Promise.resolve() : once(signal, "abort");
-    stopped.then(pool.stop);
-    await (stepNames.length ? pool.consume() : stopped);
+    if (stepNames.length) await pool.consume();
+    else if (!signal.aborted) await once(signal, "abort");
     withdraw(); // a draining worker must not be discovered
     const stuck = await pool.drain();
     await Promise.race([nc.drain(), nc.closed()]);
@@ -78,13 +75,15 @@ async function serveUntil({ name, version, steps, stepNames, questions, registry
 }
 
 /** Connects to the bus. It waits for the server, and reconnects for ever. */
-async function connectBus(worker, { servers, user, password, tls }, log, bus, signal) {
+async function connectBus(worker, { servers, user, password, ...settings }, log, bus, signal) {
+  const { caFile, certFile, keyFile, handshakeFirst } = settings;
+  const tls = caFile || certFile || keyFile || handshakeFirst ? { caFile, certFile, keyFile, handshakeFirst } : undefined;
   const login = user && { user, pass: password, inboxPrefix: names.inboxPrefix(user) };
   const forEver = { maxReconnectAttempts: -1, reconnectTimeWait: 200, ignoreAuthErrorAbort: true };
   for (let level = "warn"; ; level = "debug") {
     try {
       const nc = await connect({ servers, name: names.service(worker), tls, ...login, ...forEver });
-      bus.isConnected = true;
+      bus.since = Date.now();
       watch(nc, log, bus);
       return nc;
     } catch (error) {
@@ -99,7 +98,7 @@ async function connectBus(worker, { servers, user, password, tls }, log, bus, si
 async function watch(nc, log, bus) {
   for await (const { type } of nc.status()) {
     if (type !== "disconnect" && type !== "reconnect") continue;
-    bus.isConnected = type === "reconnect";
+    bus.since = type === "reconnect" ? Date.now() : Infinity;
     log.warn(`bus: ${type}`);
   }
 }
@@ -108,10 +107,11 @@ const busAttributes = (subject) => ({ "messaging.system": "nats", "messaging.des
 
 /** Asks another service. An answer with the member error is an error. */
 function question(nc, subject, request, timeout) {
-  return traced(`request ${subject}`, undefined, { kind: SpanKind.CLIENT, attributes: busAttributes(subject) }, async () => {
+  const span = { kind: SpanKind.CLIENT, attributes: busAttributes(subject) };
+  return traced(`request ${subject}`, undefined, span, async (_, traceparent) => {
     const h = headers();
     h.set("Keb-Wait", String(timeout));
-    h.set("traceparent", traceparent() ?? "");
+    h.set("traceparent", traceparent ?? "");
     const answer = await nc.request(subject, encodeJSON(request), { timeout, headers: h }).catch((cause) => {
       throw new Error(`ask ${subject}: no answer`, { cause });
     });
@@ -122,11 +122,11 @@ function question(nc, subject, request, timeout) {
 }
 
 async function answerQuestion(nc, worker, m, answer) {
-  const options = { kind: SpanKind.SERVER, attributes: { ...busAttributes(m.subject), "keb.worker": worker } };
+  const span = { kind: SpanKind.SERVER, attributes: { ...busAttributes(m.subject), "keb.worker": worker } };
   const signal = AbortSignal.timeout(Math.min(Number(m.headers?.get("Keb-Wait")) || ANSWER, 60_000));
   let body;
   try {
-    body = encodeJSON(await traced(`answer ${m.subject}`, m.headers?.get("traceparent"), options, () => answer(m.json(), { signal })));
+    body = encodeJSON(await traced(`answer ${m.subject}`, m.headers?.get("traceparent"), span, () => answer(m.json(), { signal })));
     if (body?.length > nc.info.max_payload) throw new Error("the answer is too large");
   } catch (error) {
     body = encodeJSON({ error: error.message });

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { test } from "node:test";
 import { fail, notCompleted, retry, retryWithoutFail, skip, StepEnded, StepError, wait, waitForEvent } from "../src/index.js";
+import { isAgain } from "../src/pool.js";
 import { run } from "../src/testing.js";
 
 const CANARY = "canary-4711-secret";
@@ -117,4 +118,10 @@ test("details, kept values and events come with the next operation", async () =>
   const second = await run(async (op) => op.saveDetails({ ...op.event.data, kept: await op.kept(), id: op.details().id + 1, gone: null }), first.nextWithEvent({ approved: true }));
   assert.deepEqual(second.details, { approved: true, kept: { a: 1 }, id: 8, gone: null });
   assert.deepEqual(second.next().details, { test: { approved: true, kept: { a: 1 }, id: 8 } });
+});
+
+test("a command that is older than the connection may have been delivered before", () => {
+  const message = (deliveryCount, time) => ({ info: { deliveryCount }, time: new Date(time) });
+  assert.deepEqual([isAgain(message(1, 1001), 1000), isAgain(message(2, 1001), 1000), isAgain(message(1, 999), 1000)], [false, true, true]);
+  assert.equal(isAgain(message(1, 1001), Infinity), true); // the connection is lost
 });

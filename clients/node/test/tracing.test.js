@@ -1,26 +1,28 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { context, SpanKind, trace } from "@opentelemetry/api";
+import { context, propagation, SpanKind, trace } from "@opentelemetry/api";
 import { AsyncLocalStorageContextManager } from "@opentelemetry/context-async-hooks";
+import { W3CTraceContextPropagator } from "@opentelemetry/core";
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-base";
-import { note, traced, traceparent } from "../src/tracing.js";
+import { note, traced } from "../src/monitoring.js";
 
 const PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 test("without an SDK the trace of the command goes on", async () => {
-  assert.equal(await traced("process", PARENT, { kind: SpanKind.CONSUMER }, async (span) => traceparent(span)), PARENT);
-  assert.equal(await traced("process", undefined, { kind: SpanKind.CONSUMER }, async (span) => traceparent(span)), undefined);
+  assert.equal(await traced("process", PARENT, { kind: SpanKind.CONSUMER }, async (_, traceparent) => traceparent), PARENT);
+  assert.equal(await traced("process", undefined, { kind: SpanKind.CONSUMER }, async (_, traceparent) => traceparent), undefined);
 });
 
 test("with an SDK an execution is a span below the command, and calls are below the execution", async () => {
   const exporter = new InMemorySpanExporter();
   trace.setGlobalTracerProvider(new BasicTracerProvider({ spanProcessors: [new SimpleSpanProcessor(exporter)] }));
+  propagation.setGlobalPropagator(new W3CTraceContextPropagator());
   context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable());
   const error = { component: "avs", reason: "err_x", message: "down" };
-  const own = await traced("process", PARENT, { kind: SpanKind.CONSUMER, attributes: { "keb.step": "S" } }, async (span) => {
+  const own = await traced("process", PARENT, { kind: SpanKind.CONSUMER, attributes: { "keb.step": "S" } }, async (span, traceparent) => {
     await traced("request", undefined, { kind: SpanKind.CLIENT }, async () => {});
     note(span, { outcome: "retry", retryAfter: 5, error });
-    return traceparent(span);
+    return traceparent;
   });
   const [request, execution] = exporter.getFinishedSpans();
   assert.equal(execution.parentSpanContext?.spanId, "b7ad6b7169203331");

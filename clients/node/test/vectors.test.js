@@ -5,9 +5,8 @@ import { test } from "node:test";
 import { Empty, headers } from "@nats-io/transport-node";
 import { fail, StepError } from "../src/index.js";
 import { maskText } from "../src/mask.js";
-import { stageKey, valueName, overrideName } from "../src/memory.js";
+import { Keyring, overrideName, stageKey, valueName } from "../src/memory.js";
 import { createOperation } from "../src/operation.js";
-import { Keyring } from "../src/seal.js";
 import { readSettings } from "../src/settings.js";
 import {
   deadLetter, decodeCommand, encodeJSON, encodeResult, escape, isEventKey, isStepName, isWorkerName, names, serviceVersion, unescape,
