@@ -75,6 +75,9 @@ help: ## show this list
 run: ## start the whole system in one process and provision a sample runtime (DEMO=0: without the sample)
 	@go run ./cmd/keb up --fast
 
+# Nearly all of the time goes into compiling and into tests under the race detector, both of which collect garbage a lot.
+test gosec: export GOGC ?= 400
+
 # Without -pgo=off, everything that cmd/keb imports, the standard library too, is compiled a second time for its profile.
 .PHONY: test
 test: ## run all tests with the race detector, against real PostgreSQL and NATS; those of BTP manager too after make envtest

@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"net/http"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,19 +10,25 @@ import (
 	"github.com/kyma-project/keb/libs/testkit/openapi"
 )
 
+// The pages of the two APIs.
+var (
+	runtimesPage  = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Read("../../api/broker.yaml") })
+	platformsPage = sync.OnceValues(func() (*openapi.Document, error) { return openapi.Read("../../api/osb.yaml") })
+)
+
 // documented compares every answer of a broker with the pages of its APIs.
 func documented(t testing.TB, broker http.Handler) http.Handler {
 	t.Helper()
-	runtimes, err := openapi.Read("../../api/broker.yaml")
+	runtimes, err := runtimesPage()
 	require.NoError(t, err)
-	platforms, err := openapi.Read("../../api/osb.yaml")
+	platforms, err := platformsPage()
 	require.NoError(t, err)
 	return platforms.Checked(t, runtimes.Checked(t, broker, func(r *http.Request) bool { return !runtimes.Has(r) }), runtimes.Has)
 }
 
 func TestOSBPage_Examples_AreServed(t *testing.T) {
 	t.Parallel()
-	document, err := openapi.Read("../../api/osb.yaml")
+	document, err := platformsPage()
 	require.NoError(t, err)
 	if n := document.Examples(t); n < 6 {
 		t.Errorf("%d examples are found", n)
