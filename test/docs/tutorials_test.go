@@ -112,7 +112,7 @@ func script(t *testing.T, language string) string {
 // TestTutorials_FromEmptyFolder_Succeed runs the commands of the pages in a folder outside of the repository.
 func TestTutorials_FromEmptyFolder_Succeed(t *testing.T) {
 	for language, needed := range map[string]string{
-		"go": "go version", "node": "npm --version", "python": "python3 -c 'import sys, nats, cryptography, prometheus_client; assert sys.version_info >= (3, 11)'",
+		"go": "go version", "node": "npm --version", "python": "python3 -c 'import sys, nats, cryptography, prometheus_client, aiohttp; assert sys.version_info >= (3, 11)'",
 	} {
 		t.Run(language, func(t *testing.T) {
 			if language != "go" { // the others install packages

@@ -41,7 +41,7 @@ func python(t *testing.T, modules ...string) (interpreter string, env []string) 
 func pythonBus(t *testing.T) (interpreter string, env []string) {
 	t.Helper()
 	testkit.Suite(t, "workers")
-	return python(t, "nats", "cryptography", "prometheus_client")
+	return python(t, "nats", "cryptography", "prometheus_client", "aiohttp")
 }
 
 func TestPythonLibrary_UnitTests_Pass(t *testing.T) {

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 REDACTED = "[redacted]"
 MIN_SECRET = 8  # bytes; shorter texts occur in ordinary words
 MIN_WORD = 24  # bytes of a secret word in a longer text, such as a token in a kubeconfig
 
-_FLAGS = re.ASCII
-_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", _FLAGS)
-# A password may contain an unescaped @.
-_USER_INFO = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^\t\n\f\r /?#\"'\\]+@", _FLAGS)
-_SCHEME = re.compile(r"\b(bearer|basic)[\t\n\f\r ]+([A-Za-z0-9._~+/=-]+)", _FLAGS | re.I)
+_SPACE = r"[\t\n\f\r ]"
 # A name of a secret, and its value, for example client_secret=x and "password": "x".
-_NAMED = re.compile(
-    r"((?:\b|[a-z0-9_-])(pass(?:word|wd|phrase)|\bpass|pwd|secret|token|authorization|api[_-]?key|access[_-]?key|"
-    r"private[_-]?key|kubeconfig|signature|\bsig)\\?[\"']?[\t\n\f\r ]*[:=][\t\n\f\r ]*)"
-    r"(\[redacted\]|\"[^\"]*\"?|'[^']*'?|[^\t\n\f\r ]+)", _FLAGS | re.I)
-_JWT = re.compile(r"\beyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){1,4}", _FLAGS)
-_LONG_RUN = re.compile(r"[A-Za-z0-9+/_-]{40,}={0,2}", _FLAGS)
-_DIGEST = re.compile(r"sha(?:256|512):\Z", _FLAGS)  # before a checksum, which is no secret
-_RANDOM = re.compile(r"[^-_]{40,}|(?=.*[A-Z])(?=.*[a-z])(?=.*[0-9]).{20,}", _FLAGS)
-_WORDS = re.compile(r" +[\"'(\[`]*[^\W\d_]")  # what follows such a word
+_NAMED = (
+    r"(?i)((?:\b|[a-z0-9_-])(pass(?:word|wd|phrase)|\bpass|pwd|secret|token|authorization|api[_-]?key|access[_-]?key|"
+    rf"private[_-]?key|kubeconfig|signature|\bsig)\\?[\"']?{_SPACE}*[:=]{_SPACE}*)"
+    r"(\[redacted\]|\"[^\"]*\"?|'[^']*'?|[^\t\n\f\r ]+)")
+_RANDOM = re.compile(r"[^-_]{40,}|(?=.*[A-Z])(?=.*[a-z])(?=.*[0-9]).{20,}", re.ASCII)
 # A word as in "fetch the token: uaa: status 401", and the name of a step.
-_PROSE = re.compile(r"(?:[A-Z]?[a-z]{1,15}[:,]?|[A-Z][A-Za-z]{0,20}(?:_[A-Z][A-Za-z]{0,20}){1,5})", _FLAGS)
-_NO_CREDENTIAL = frozenset(
-    ["auth", "authentication", "authorization", "token", "tokens", "credentials", "realm", "is", "was", "of", "and", "or"])
-
-
-def mask_text(text: str) -> str:
-    """Returns a text without passwords and tokens with their usual names, authorization headers, keys and long random texts."""
-    text = _PRIVATE_KEY.sub(REDACTED, text)
-    text = _USER_INFO.sub(rf"\1{REDACTED}@", text)
-    text = _SCHEME.sub(lambda m: m[0] if m[2].rstrip(".=").lower() in _NO_CREDENTIAL else f"{m[1]} {REDACTED}", text)
-    text = _NAMED.sub(lambda m: m[0] if _describes(m) else m[1] + REDACTED, text)
-    text = _JWT.sub(REDACTED, text)
-    return _LONG_RUN.sub(lambda m: REDACTED if _is_random(m[0]) and not _DIGEST.search(m.string[:m.start()]) else m[0], text)
+_PROSE = re.compile(r"(?:[A-Z]?[a-z]{1,15}[:,]?|[A-Z][A-Za-z]{0,20}(?:_[A-Z][A-Za-z]{0,20}){1,5})", re.ASCII)
+_WORDS = re.compile(r" +[\"'(\[`]*[^\W\d_]")  # what follows such a word
+_NO_CREDENTIAL = re.compile(r"(?i)(?:auth|authentication|authorization|tokens?|credentials|realm|is|was|of|and|or)[.=]*")
 
 
 def _describes(m: re.Match[str]) -> bool:
@@ -48,9 +31,28 @@ def _describes(m: re.Match[str]) -> bool:
     return bool(is_prose and not is_password and _WORDS.match(m.string, m.end()))
 
 
-def _is_random(run: str) -> bool:
-    """Reports whether a part of a long run looks random. Paths and names consist of short or simple parts."""
-    return any(_RANDOM.fullmatch(part) for part in run.rstrip("=").split("/"))
+def _is_random(m: re.Match[str]) -> bool:
+    """Reports whether a part of a long run looks random. Paths and names consist of short or simple parts, and a checksum is no secret."""
+    is_digest = re.search(r"sha(?:256|512):\Z", m.string[:m.start()])
+    return not is_digest and any(_RANDOM.fullmatch(part) for part in m[0].rstrip("=").split("/"))
+
+
+# What looks like a credential, and by what it is replaced. A password in an address may contain an unescaped @.
+_RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [(re.compile(pattern, re.ASCII), by) for pattern, by in (
+    (r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", lambda m: REDACTED),
+    (r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^\t\n\f\r /?#\"'\\]+@", lambda m: f"{m[1]}{REDACTED}@"),
+    (rf"(?i)\b(bearer|basic){_SPACE}+([A-Za-z0-9._~+/=-]+)", lambda m: m[0] if _NO_CREDENTIAL.fullmatch(m[2]) else f"{m[1]} {REDACTED}"),
+    (_NAMED, lambda m: m[0] if _describes(m) else m[1] + REDACTED),
+    (r"\beyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){1,4}", lambda m: REDACTED),
+    (r"[A-Za-z0-9+/_-]{40,}={0,2}", lambda m: REDACTED if _is_random(m) else m[0]),
+)]
+
+
+def mask_text(text: str) -> str:
+    """Returns a text without passwords and tokens with their usual names, authorization headers, keys and long random texts."""
+    for pattern, by in _RULES:
+        text = pattern.sub(by, text)
+    return text
 
 
 class Secrets:
@@ -61,7 +63,11 @@ class Secrets:
 
     def learn(self, value: Any) -> None:
         """Records the secrets in a JSON value, or in a text that may be JSON."""
-        for text in _texts(_decoded(value) if isinstance(value, str) else value):
+        try:
+            value = json.loads(value) if isinstance(value, str) else value
+        except ValueError:
+            pass  # the text itself is the secret
+        for text in _texts(value):
             words = [word for word in re.split(r"[ \t\r\n\"',]+", text) if word != text and len(word.encode()) >= MIN_WORD]
             for secret in [text.strip(), *words]:
                 is_address = "://" in secret and "@" not in secret  # errors need addresses
@@ -73,9 +79,9 @@ class Secrets:
         """Removes secrets and credentials from a text, also the beginning of a secret where the text was cut."""
         for secret in self._known:
             text = text.replace(secret, REDACTED)
-            if text.endswith("..."):
-                cut = next((n for n in range(len(secret), MIN_SECRET - 1, -1) if text[:-3].endswith(secret[:n])), 0)
-                text = text[:-3 - cut] + REDACTED if cut else text
+            for n in range(len(secret), MIN_SECRET - 1, -1):
+                if text.endswith(secret[:n] + "..."):
+                    text = text[:-3 - n] + REDACTED
         return mask_text(text)
 
     def are_in(self, value: Any) -> bool:
@@ -88,10 +94,3 @@ def _texts(value: Any) -> list[str]:
         return [value]
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [text for part in parts for text in _texts(part)]
-
-
-def _decoded(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

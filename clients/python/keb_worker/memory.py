@@ -1,25 +1,78 @@
-"""The stage memory on the bus: sealed values in the bucket keb_stage (docs/wire-contract.md#stage-memory)."""
+"""The stage memory: sealed values in the bucket keb_stage of the bus (docs/wire-contract.md#stage-memory)."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
 import re
 from typing import Any
 
-from nats.aio.client import Client
-from nats.errors import NoRespondersError
-from nats.errors import TimeoutError as NoAnswer
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from .seal import Keyring
-from .wire import Command
-
+_NONCE = 12
 _SUBJECTS = "$KV.keb_stage."
 _READ = "$JS.API.DIRECT.GET.KV_keb_stage"
 _MARKER = "="  # marks an attempt as used; no encoded name is equal to it
 _EXISTS = (10071, 10164)  # the error codes of a marker that is there, on one server and in a cluster
+_MISSING = 10.0  # seconds to wait for the bucket, which the orchestrator creates again after a restart of the bus
 _MAX_KNOWN = 10_000
 _marked: set[str] = set()  # attempts whose marker this process has seen: to write one again would hide a loss
+
+
+class SealError(ValueError):
+    """A sealed value that cannot be opened: its key is unknown, it is damaged, or it belongs to another owner."""
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    """Decodes base64 of either alphabet, without padding; empty if it is none."""
+    try:
+        return base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4))
+    except ValueError:
+        return b""
+
+
+class Keyring:
+    """The keys "id1:base64key,id2:base64key" for AES-256-GCM. The first one seals, and all open. Neither errors nor repr contain a key."""
+
+    def __init__(self, text: str) -> None:
+        self._keys: dict[str, AESGCM] = {}
+        for number, entry in enumerate(text.split(","), 1):
+            match = re.fullmatch(r"([A-Za-z0-9_-]{1,64}):([A-Za-z0-9+/]*|[A-Za-z0-9_-]*)=*", entry.strip())
+            if not match or len(key := _decode(match[2])) != 32:
+                raise ValueError(f'key {number}: want "<id>:<base64 of 32 bytes>", with an id of letters, digits, hyphens and underscores')
+            if match[1] in self._keys:
+                raise ValueError(f"key {number}: the id {match[1]!r} is duplicated")
+            self._keys[match[1]] = AESGCM(key)
+
+    @property
+    def ids(self) -> list[str]:
+        return list(self._keys)
+
+    def seal(self, plain: bytes, associated: str, nonce: bytes = b"") -> str:
+        """Encrypts a value and binds it to associated. A nonce is only for tests."""
+        prefix, nonce = f"v1.{self.ids[0]}.", nonce or os.urandom(_NONCE)
+        return prefix + _encode(nonce + self._keys[self.ids[0]].encrypt(nonce, plain, (prefix + associated).encode()))
+
+    def open(self, sealed: str, associated: str) -> bytes:
+        """Decrypts a sealed value, or raises SealError."""
+        match = re.fullmatch(r"v1\.([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]*)", sealed)
+        key_id, text = match.groups() if match else ("", "")
+        if match and key_id not in self._keys:
+            raise SealError(f"the value is sealed with the unknown key {key_id!r}")
+        raw = _decode(text)
+        try:
+            if _encode(raw) != text or len(raw) < _NONCE:
+                raise ValueError("another text of the same bytes")
+            return self._keys[key_id].decrypt(raw[:_NONCE], raw[_NONCE:], f"v1.{key_id}.{associated}".encode())
+        except (ValueError, InvalidTag):
+            raise SealError("the sealed value is damaged or belongs to another owner") from None
 
 
 def encode_key(name: str) -> str:
@@ -38,54 +91,50 @@ def stage_prefix(operation_id: str, stage: str, attempt: int) -> str:
 class StageMemory:
     """The memory of the stage attempt of one command. It never creates the bucket, and waits for it."""
 
-    def __init__(self, nc: Client, keys: Keyring, command: Command) -> None:
+    def __init__(self, nc: Any, keys: Keyring, command: dict[str, Any]) -> None:
         self._nc, self._keys = nc, keys
-        self._prefix = stage_prefix(command.operation["id"], command.stage, command.stage_attempt)
+        self._prefix = stage_prefix(command["operation"]["id"], command["stage"], command["stageAttempt"])
 
     async def put(self, name: str, value: bytes) -> None:
         if self._prefix not in _marked:
             await self._store(self._prefix + _MARKER, b"", {"Nats-Expected-Last-Subject-Sequence": "0"})
             self._know()
         key = self._prefix + encode_key(name)
-        await self._store(key, self._keys.seal(value, key).encode(), None)
+        await self._store(key, self._keys.seal(value, key).encode(), {})
 
     def _know(self) -> None:
         if len(_marked) > _MAX_KNOWN:
             _marked.clear()
         _marked.add(self._prefix)
 
-    async def _store(self, key: str, data: bytes, headers: dict[str, str] | None) -> None:
+    async def _store(self, key: str, data: bytes, headers: dict[str, str]) -> None:
         error = json.loads((await self._request(_SUBJECTS + key, data, headers)).data).get("error")
         if error and error.get("err_code") not in _EXISTS:
             raise OSError(f"the bus refuses a value: {error.get('description')}")
 
     async def read(self, name: str) -> bytes | None:
         key = self._prefix + encode_key(name)
-        found = await self._last(key)
-        return None if found is None else self._keys.open(found.decode(), key)
+        return self._open(await self._request(f"{_READ}.{_SUBJECTS}{key}"), key)
 
     async def is_lost(self) -> bool:
-        if await self._last(self._prefix + _MARKER) is None:
-            return True
-        self._know()
-        return False
+        marker = await self._request(f"{_READ}.{_SUBJECTS}{self._prefix}{_MARKER}")
+        if is_there := (marker.headers or {}).get("Status") is None:
+            self._know()
+        return not is_there
 
-    async def _last(self, key: str) -> bytes | None:
-        answer = await self._request(f"{_READ}.{_SUBJECTS}{key}", b"", None)
-        headers = answer.headers or {}
+    def _open(self, msg: Any, key: str) -> bytes | None:
+        headers = msg.headers or {}
         if (status := headers.get("Status")) not in (None, "404"):
             raise OSError(f"the bus answers {status} {headers.get('Description', '')}")
-        return None if status or "KV-Operation" in headers else bytes(answer.data)
+        return None if status or "KV-Operation" in headers or key.endswith(_MARKER) else self._keys.open(msg.data.decode(), key)
 
     async def list(self, prefix: str) -> dict[str, bytes]:
-        if (found := await self._list()) is None:
-            found = await self._list()
-        if found is None:
+        """Reads all values with one request, and the ones whose names have the prefix count. It repeats an incomplete list once."""
+        if (found := await self._list()) is None and (found := await self._list()) is None:
             raise OSError("the stage memory could not be read completely")
         return {name: value for name, value in found.items() if name.startswith(prefix)}
 
     async def _list(self) -> dict[str, bytes] | None:
-        """Reads all values with one request; None if they are incomplete."""
         inbox, values = self._nc.new_inbox(), dict[str, bytes]()
         sub = await self._nc.subscribe(inbox)
         try:
@@ -93,33 +142,22 @@ class StageMemory:
             while True:
                 answer = await sub.next_msg(timeout=5)
                 headers = answer.headers or {}
+                if headers.get("Status") in ("204", "404"):
+                    is_complete = headers.get("Nats-Num-Pending") == "0" or headers.get("Description") == "No Results"
+                    return values if is_complete else None
                 key = headers.get("Nats-Subject", "").removeprefix(_SUBJECTS)
-                match headers.get("Status"), headers.get("Description"):
-                    case ("204", _) if headers.get("Nats-Num-Pending") == "0":
-                        return values
-                    case ("404", "No Results"):
-                        return values
-                    case (None, _) if key:
-                        if not key.endswith(_MARKER) and "KV-Operation" not in headers:
-                            values[decode_key(key.removeprefix(self._prefix))] = self._keys.open(answer.data.decode(), key)
-                    case ("204" | "404", _):
-                        return None
-                    case (status, text):
-                        raise OSError(f"the bus answers {status} {text}")
+                if (value := self._open(answer, key)) is not None:
+                    values[decode_key(key.removeprefix(self._prefix))] = value
         finally:
             await sub.unsubscribe()
 
-    async def _request(self, subject: str, data: bytes, headers: dict[str, str] | None) -> Any:
-        """Sends a request. It waits for a missing bucket, and repeats a request without an answer once."""
-        loop = asyncio.get_running_loop()
-        end, silent = loop.time() + 10, 0
+    async def _request(self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None) -> Any:
+        """Sends a request. It waits for a missing bucket, and repeats a request without an answer."""
+        end = asyncio.get_running_loop().time() + _MISSING
         while True:
             try:
-                return await self._nc.request(subject, data, timeout=2, headers=headers)
-            except NoRespondersError:
-                if loop.time() > end:
-                    raise OSError("the stage memory does not exist") from None
+                return await self._nc.request(subject, data, timeout=2, headers=headers or None)
+            except Exception as e:
+                if asyncio.get_running_loop().time() > end:
+                    raise OSError(f"the stage memory is not available: {e}") from None
                 await asyncio.sleep(0.2)
-            except NoAnswer:
-                if (silent := silent + 1) > 1:
-                    raise OSError("the stage memory does not answer") from None

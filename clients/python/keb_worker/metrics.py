@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from .wire import OUTCOMES, STREAM, Command, Result
+from .wire import OUTCOMES, STREAM, Command, dispatch_id
 
 try:
     from opentelemetry import trace
@@ -23,75 +23,66 @@ _BUCKETS = (.001, .005, .025, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 class Metrics:
     """The metrics of one worker. All series exist from the start, so that a rate includes the first event."""
 
-    def __init__(self, worker: str, steps: Iterable[str], gauges: dict[str, tuple[str, Callable[[], float]]],
-                 registry: CollectorRegistry = REGISTRY) -> None:
-        def counter(name: str, text: str, **labels: str) -> Any:
-            return Counter(name, text, list(labels), registry=registry).labels(**labels)
+    def __init__(self, worker: str, steps: Iterable[str], registry: CollectorRegistry = REGISTRY) -> None:
+        def make(kind: Any, name: str, text: str, *more: str, **labels: str) -> Any:
+            """Returns a metric with labels; with the names of more, a function from their values to the series."""
+            metric = kind(name, text, [*labels, *more], registry=registry, **({"buckets": _BUCKETS} if kind is Histogram else {}))
+            return (lambda *values: metric.labels(*labels.values(), *values)) if more else metric.labels(**labels) if labels else metric
 
-        names, consumer = list(steps), {"stream": STREAM, "consumer": worker}
-        total = Counter("keb_worker_steps_total", "Executions of a step, by how they ended.", ["worker", "step", "outcome"], registry=registry)
-        duration = Histogram("keb_worker_step_duration_seconds", "Time that one execution of a step took.", ["worker", "step"],
-                             buckets=_BUCKETS, registry=registry)
-        ignored = Counter("keb_worker_commands_ignored_total", "Commands that were not executed, by reason.", ["worker", "reason"],
-                          registry=registry)
-        self.total = {(step, outcome): total.labels(worker, step, outcome) for step in names for outcome in OUTCOMES}
-        self.duration = {step: duration.labels(worker, step) for step in names}
-        self.ignored = {reason: ignored.labels(worker, reason) for reason in _REASONS}
-        for name, (text, value) in gauges.items():
-            Gauge(name, text, ["worker"], registry=registry).labels(worker).set_function(value)
-        self.connected = Gauge("keb_bus_connected", "1 while the process is connected to NATS.", registry=registry)
-        self.panics = counter("keb_worker_panics_total", "Executions of a step that ended in an exception.", worker=worker)
-        self.unpublished = counter("keb_worker_results_unpublished_total", "Results that could not be published.", worker=worker)
-        self.published = counter("keb_bus_published_total", "Messages that a stream has taken.", stream="KEB_RESULTS")
-        self.failures = counter("keb_bus_publish_failures_total", "Messages that could not be published.", stream="KEB_RESULTS")
-        self.consumed = counter("keb_bus_consumed_total", "Received messages.", **consumer)
-        self.redelivered = counter("keb_bus_redelivered_total", "Received messages that were delivered before.", **consumer)
-        self.dead = counter("keb_bus_dead_letters_total", "Messages moved to the dead letters.", stream=STREAM)
-
-    def executed(self, step: str, r: Result) -> None:
-        self.total[step, r.outcome].inc()
-        self.duration[step].observe((r.finished_at - r.started_at).total_seconds())
-        self.panics.inc(int(r.panicked))
-
-
-class Span:
-    """A span. Without OpenTelemetry it only passes the trace on."""
-
-    def __init__(self, span: Any, traceparent: str) -> None:
-        self._span, self.traceparent = span, traceparent
-        self.trace_id = f"{span.get_span_context().trace_id:032x}" if span is not None and span.is_recording() else ""
-
-    def end(self, r: Result, outcome: str) -> None:
-        """Adds a result to the span of its execution."""
-        if self._span is None:
-            return
-        self._span.set_attributes({"keb.outcome": outcome} | ({"keb.retry_after": float(r.retry_after)} if r.retry_after else {}))
-        if r.error:
-            self._span.set_attributes({"error.type": r.error["reason"], "keb.component": r.error["component"]})
-            self._span.set_status(trace.Status(trace.StatusCode.ERROR, r.error["message"]))
+        total = make(Counter, "keb_worker_steps_total", "Executions of a step, by how they ended.", "step", "outcome", worker=worker)
+        duration = make(Histogram, "keb_worker_step_duration_seconds", "Time of one execution.", "step", worker=worker)
+        ignored = make(Counter, "keb_worker_commands_ignored_total", "Commands that were not executed.", "reason", worker=worker)
+        self.total = {(step, outcome): total(step, outcome) for step in steps for outcome in OUTCOMES}
+        self.duration = {step: duration(step) for step in steps}
+        self.ignored = {reason: ignored(reason) for reason in _REASONS}
+        self.running = make(Gauge, "keb_worker_steps_running", "Steps that run now.", worker=worker)
+        self.abandoned = make(Gauge, "keb_worker_steps_abandoned", "Steps that have not returned after their time limit.", worker=worker)
+        self.concurrency = make(Gauge, "keb_worker_concurrency", "The most steps that run at once.", worker=worker)
+        self.connected = make(Gauge, "keb_bus_connected", "1 while the process is connected to NATS.")
+        self.panics = make(Counter, "keb_worker_panics_total", "Executions of a step that ended in an exception.", worker=worker)
+        self.unpublished = make(Counter, "keb_worker_results_unpublished_total", "Results that could not be published.", worker=worker)
+        self.published = make(Counter, "keb_bus_published_total", "Messages that a stream has taken.", stream="KEB_RESULTS")
+        self.failures = make(Counter, "keb_bus_publish_failures_total", "Messages that could not be published.", stream="KEB_RESULTS")
+        consumer = {"stream": STREAM, "consumer": worker}
+        self.consumed = make(Counter, "keb_bus_consumed_total", "Received messages.", **consumer)
+        self.redelivered = make(Counter, "keb_bus_redelivered_total", "Received messages that were delivered before.", **consumer)
+        self.dead = make(Counter, "keb_bus_dead_letters_total", "Messages moved to the dead letters.", stream=STREAM)
 
 
 @contextmanager
-def span_of(name: str, kind: str, attributes: dict[str, Any], parent: str = "") -> Iterator[Span]:
-    """Begins a span below the trace context parent, or below the current span."""
+def span_of(name: str, kind: str, attributes: dict[str, Any], parent: str = "") -> Iterator[tuple[Any, str]]:
+    """Begins a span below the trace context parent, or below the current span. It yields the span, which is None without OpenTelemetry,
+    and the trace context to pass on."""
     if trace is None:
-        yield Span(None, parent)
+        yield None, parent
         return
-    carrier: dict[str, str] = {}
-    propagator = TraceContextTextMapPropagator()
-    context = propagator.extract({"traceparent": parent}) if parent else None
+    carrier, propagator = {"traceparent": parent}, TraceContextTextMapPropagator()
     options = {"kind": trace.SpanKind[kind], "attributes": {"messaging.system": "nats", **attributes}}
+    context = propagator.extract(carrier) if parent else None
     with trace.get_tracer("keb_worker").start_as_current_span(name, context, **options) as span:
         propagator.inject(carrier)
-        yield Span(span, carrier.get("traceparent", parent))
+        yield span, carrier["traceparent"]
 
 
-def execution_span(worker: str, subject: str, c: Command, deliveries: int) -> Any:
-    """Begins the span of an execution as a child of the step's span in the command."""
-    o = c.operation
-    return span_of(f"process {subject}", "CONSUMER", {
+def execution_attributes(worker: str, subject: str, c: Command, deliveries: int) -> dict[str, Any]:
+    """Returns the attributes of the span of an execution."""
+    o = c["operation"]
+    return {
         "messaging.operation.type": "process", "messaging.operation.name": "process", "messaging.destination.name": subject,
-        "messaging.consumer.group.name": worker, "messaging.message.id": c.dispatch_id, "keb.operation.id": o["id"],
+        "messaging.consumer.group.name": worker, "messaging.message.id": dispatch_id(c), "keb.operation.id": o["id"],
         "keb.operation.type": o["type"], "keb.instance.id": o["instanceId"], "keb.plan": (o.get("plan") or {}).get("name", ""),
-        "keb.stage": c.stage, "keb.step": c.step, "keb.stage.attempt": c.stage_attempt, "keb.step.attempt": c.step_attempt,
-        "keb.dispatch": c.dispatch, "keb.deliveries": deliveries, "keb.worker": worker}, c.traceparent)
+        "keb.stage": c["stage"], "keb.step": c["step"], "keb.stage.attempt": c["stageAttempt"], "keb.step.attempt": c["stepAttempt"],
+        "keb.dispatch": c["dispatch"], "keb.deliveries": deliveries, "keb.worker": worker}
+
+
+def note(span: Any, result: dict[str, Any] | None) -> None:
+    """Adds the result of an execution, or that there is none, to its span."""
+    if span is None:
+        return
+    r = result or {"outcome": "abandoned"}
+    span.set_attribute("keb.outcome", "interrupted" if r.get("interrupted") else r["outcome"])
+    if r.get("retryAfter"):
+        span.set_attribute("keb.retry_after", float(r["retryAfter"]))
+    if error := r.get("error"):
+        span.set_attributes({"error.type": error["reason"], "keb.component": error["component"]})
+        span.set_status(trace.Status(trace.StatusCode.ERROR, error["message"]))

@@ -1,9 +1,12 @@
-"""What a step receives, and what it returns or raises."""
+"""One execution of a step, without a bus: what the step receives, what it returns or raises, and the result that becomes of it."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
+import socket
+import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,27 +18,26 @@ from .mask import Secrets
 MAX_VALUE = 256 << 10  # of saved details and kept values, in bytes of JSON
 MAX_STORED = 512 << 10  # of details as the database writes them, and of a remembered value
 MAX_PROGRESS = 200
+FLUSH_TIMEOUT = 5.0
+DAY = 86_400
 KEPT_BROKEN = "the kept value cannot be opened: see the broker's log"
+_NETWORK = ((ConnectionRefusedError, "err_connection_refused"), (socket.gaierror, "err_unknown_host"), (ConnectionError, "err_network"),
+            (TimeoutError, "err_keb_timeout"))
 
 
 class StepError(Exception):
     """A classified error. It fails the step, or, if it is temporary, retries it. Operators see its texts, so they must hold no secret."""
 
-    temporary = False
-
-    def __init__(self, message: str, *, component: str = "", reason: str = "", temporary: bool | None = None) -> None:
+    def __init__(self, message: str, *, component: str = "", reason: str = "", temporary: bool = False) -> None:
         super().__init__(message)
-        self.component, self.reason = component, reason
-        self.temporary = type(self).temporary if temporary is None else temporary
+        self.component, self.reason, self.temporary = component, reason, temporary
 
 
 class Unavailable(StepError):
     """The broker or the stage memory did not answer, or refused. It is temporary."""
 
-    temporary = True
-
     def __init__(self, message: str) -> None:
-        super().__init__(message, component="keb", reason="err_keb_internal")
+        super().__init__(message, component="keb", reason="err_keb_internal", temporary=True)
 
 
 class StageLost(StepError):
@@ -115,9 +117,9 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 class Operation:
     """The order, the position of the operation, and access to its details, stage memory and credentials."""
 
-    def __init__(self, command: wire.Command, worker: str, memory: Memory | None, ask: Ask, log: logging.LoggerAdapter[Any],
-                 report: Callable[[dict[str, Any]], None] = lambda notice: None) -> None:
-        o: dict[str, Any] = command.operation
+    def __init__(self, command: wire.Command, worker: str, memory: Memory | None, ask: Ask,
+                 log: logging.LoggerAdapter[Any]) -> None:
+        o: dict[str, Any] = command["operation"]
         self.id: str = o["id"]
         self.type: str = o["type"]
         self.instance_id: str = o["instanceId"]
@@ -132,26 +134,33 @@ class Operation:
         self.temporary: bool = o.get("temporary") is True
         self.purpose: str = o.get("purpose") or ""
         self.user_agent: str = o.get("userAgent") or ""
-        self.stage, self.step = command.stage, command.step
-        self.stage_attempt, self.step_attempt = command.stage_attempt, command.step_attempt
-        self.first_tried_at, self.execute_before = command.first_tried_at, command.execute_before
+        self.stage: str = command["stage"]
+        self.step: str = command["step"]
+        self.stage_attempt: int = command["stageAttempt"]
+        self.step_attempt: int = command["stepAttempt"]
+        self.first_tried_at = datetime.fromisoformat(command.get("firstTriedAt") or "0001-01-01T00:00:00Z")
+        self.execute_before = datetime.fromisoformat(command["executeBefore"])
         #: The event that the step has waited for: key, source, id, receivedAt and data; None if none has come.
-        self.event: dict[str, Any] | None = command.event
+        self.event: dict[str, Any] | None = command.get("event")
         self.log, self.worker = log, worker
-        self._command, self._memory, self._ask_service, self._report = command, memory, ask, report
+        self._command, self._memory, self._ask_service = command, memory, ask
         # What the step has said so far, and what it has learned.
         self.patch: dict[str, Any] = {}
+        self.notices: list[dict[str, Any]] = []  # of progress, not yet sent
         self.secrets = Secrets()
         self.invalid = ""
         self.lost = self.closed = False
         self.unreadable: Exception | None = None
-        self._values: dict[str, bytes] = {}
-        self._components: dict[str, list[Override]] = {}
+        self._values: dict[str, bytes] = {}  # by their names in the stage memory
+
+    def is_overdue(self, seconds: float = 0) -> bool:
+        """Reports whether so much time has passed since the time limit, which the step may have extended."""
+        return datetime.now(UTC) >= self.execute_before + timedelta(seconds=seconds)
 
     def details(self, worker: str = "") -> dict[str, Any]:
         """Returns what a worker has saved in this or an earlier operation of the instance; by default this worker."""
-        saved = self._command.details.get(worker or self.worker) or {}
-        return saved if worker not in ("", self.worker) else merge_details(saved, self.patch)
+        saved = (self._command.get("details") or {}).get(worker or self.worker) or {}
+        return merge_details(saved, self.patch if worker in ("", self.worker) else {})
 
     def save_details(self, members: Mapping[str, Any]) -> None:
         """Saves members of the worker's own details; None removes one. They are stored in the clear, so they must hold no secret."""
@@ -172,14 +181,16 @@ class Operation:
         if not key or len(value) > MAX_STORED:
             raise self._reject(f"remember {key!r}: want a key, and at most {MAX_STORED} bytes")
         self._need_memory(f"remember {key!r}")
-        self._values[key] = bytes(value)
+        self._values[f"value.{key}"] = bytes(value)
 
     def set_overrides(self, component: str, entries: Sequence[Override]) -> None:
         """Stores settings of a component (empty: of all) for the stage. They replace those of an earlier run of this step."""
         if not all(e.key and isinstance(e.value, str) for e in entries):
             raise self._reject(f"overrides of component {component!r}: want entries with a key and a text")
         self._need_memory(f"overrides of component {component!r}")
-        self._components[component] = list(entries)
+        content = [{name: v for name, v in asdict(e).items() if v is not False} for e in entries]
+        stored = {"component": component, "cursor": self._command["cursor"], "entries": content}
+        self._values[f"override.{self.step}.{component}"] = wire.encode_json(stored)
 
     def _need_memory(self, what: str) -> Memory:
         if self._memory is None:
@@ -188,30 +199,29 @@ class Operation:
 
     async def recall(self, key: str) -> bytes | None:
         """Returns what a step of this stage has remembered, or None."""
-        if key in self._values:
-            return self._values[key]
-        value: bytes | None = await self._read(f"recall {key!r}", lambda memory: memory.read(f"value.{key}"))
+        if (name := f"value.{key}") in self._values:
+            return self._values[name]
+        value: bytes | None = await self._read(f"recall {key!r}", lambda memory: memory.read(name))
         self.secrets.learn((value or b"").decode(errors="replace"))
         return value
 
     async def overrides(self) -> dict[str, list[Override]]:
         """Returns the overrides of this stage by component, each ordered by key. A later step wins."""
         stored = await self._read("overrides", lambda memory: memory.list("override."))
-        own = {f"override.{self.step}.{component}" for component in self._components}
-        others = [wire.decode_json(value) for name, value in stored.items() if name not in own]
-        sets = [(s["component"], [Override(e["key"], e["value"], e.get("secret", False)) for e in s["entries"]])
-                for s in sorted(others, key=lambda s: int(s["cursor"]))]
-        self.secrets.learn([e.value for _, entries in sets for e in entries if e.secret])
+        others = [wire.decode_json(value) for name, value in stored.items() if name not in self._values]
+        self.secrets.learn([e["value"] for s in others for e in s["entries"] if e.get("secret")])
+        own = [wire.decode_json(value) for name, value in self._values.items() if name.startswith("override.")]
         found: dict[str, dict[str, Override]] = {}
-        for component, entries in sets + list(self._components.items()):
-            found.setdefault(component, {}).update({e.key: e for e in entries})
+        for s in sorted(others, key=lambda s: int(s["cursor"])) + own:
+            merged = {e["key"]: Override(e["key"], e["value"], e.get("secret", False)) for e in s["entries"]}
+            found.setdefault(s["component"], {}).update(merged)
         return {component: [e for _, e in sorted(found[component].items())] for component in sorted(found)}
 
     async def _read(self, what: str, read: Callable[[Memory], Awaitable[Any]]) -> Any:
         memory = self._need_memory(what)
         try:
             if not (found := await read(memory)):
-                await self._check_lost()
+                await self._check_lost(memory)
             return found
         except StageLost:
             raise
@@ -219,34 +229,30 @@ class Operation:
             self.unreadable = Unavailable(f"{what}: {e}")
             raise self.unreadable from e
 
-    async def _check_lost(self) -> None:
-        if self._command.stage_memory and self._memory is not None and await self._memory.is_lost():
+    async def _check_lost(self, memory: Memory) -> None:
+        if self._command.get("stageMemory") is True and await memory.is_lost():
             self.lost = True
             raise StageLost("the stage memory is lost")
 
     async def flush(self) -> bool:
         """Writes what the step remembers, and reports whether it wrote anything. The worker calls it after the step."""
-        if not self._values and not self._components:
+        if not self._values:
             return False
-        await self._check_lost()  # or this write would make a lost memory look complete
         memory = self._need_memory("flush")
-        for key, value in self._values.items():
-            await memory.put(f"value.{key}", value)
-        for component, entries in self._components.items():
-            content = [{k: v for k, v in asdict(e).items() if v is not False} for e in entries]
-            value = wire.encode_json({"component": component, "cursor": self._command.cursor, "entries": content})
-            await memory.put(f"override.{self.step}.{component}", value)
+        await self._check_lost(memory)  # or this write would make a lost memory look complete
+        for name, value in self._values.items():
+            await memory.put(name, value)
         return True
 
-    async def _ask(self, kind: str, what: str, **members: Any) -> Any:
+    async def _ask(self, kind: str, what: str, **members: Any) -> dict[str, Any]:
         try:
-            return await self._ask_service(kind, {"instanceId": self.instance_id, "operationId": self.id, **members})
+            return await self._ask_service(kind, {"operationId": self.id, **members})
         except Exception as e:
             raise (StepError if str(e) == KEPT_BROKEN else Unavailable)(f"{what}: {e}") from None
 
     async def _claim(self, name: str) -> Any:
-        claimed = (await self._ask("credentials", f"claim credentials {name!r}", name=name)).get("credentials")
-        if claimed is None:
+        answer = await self._ask("credentials", f"claim credentials {name!r}", instanceId=self.instance_id, name=name)
+        if (claimed := answer.get("credentials")) is None:
             raise Unavailable(f"claim credentials {name!r}: the broker's answer holds no credentials")
         return claimed
 
@@ -266,26 +272,23 @@ class Operation:
         """Lets the broker keep a sealed value of the instance for this worker, at once and whatever the outcome."""
         if len(wire.encode_json(value)) > MAX_VALUE:
             raise StepError(f"keep a value: at most {MAX_VALUE} bytes of JSON are allowed")
-        await self._ask("keep", "keep a value", value=value)
+        await self._ask("keep", "keep a value", instanceId=self.instance_id, value=value)
 
     async def kept(self) -> Any:
         """Returns the value that this worker has kept of the instance, or None."""
-        return (await self._ask("kept", "read what is kept")).get("value")
+        return (await self._ask("kept", "read what is kept", instanceId=self.instance_id)).get("value")
 
     async def extend(self, seconds: float) -> datetime:
         """Asks the orchestrator for so much time from now on, and returns the granted limit. After an error the old limit stays."""
-        try:
-            answer = await self._ask_service("extend", {"operationId": self.id, "cursor": self._command.cursor, "seconds": seconds})
-        except Exception as e:
-            raise Unavailable(f"ask for more time: {e}") from None
+        answer = await self._ask("extend", "ask for more time", cursor=self._command["cursor"], seconds=seconds)
         self.execute_before = max(self.execute_before, datetime.fromisoformat(answer["executeBefore"]))
         return self.execute_before
 
     def progress(self, message: str, percent: int | None = None) -> None:
         """Shows operators how far the step is, for example "3 of 7 nodes". The last report of each second is sent, and may be lost."""
-        notice = {"operationId": self.id, "cursor": self._command.cursor,
+        notice = {"operationId": self.id, "cursor": self._command["cursor"],
                   "message": wire.clean_text(self.secrets.redact(message), MAX_PROGRESS)}
-        self._report(notice if percent is None else notice | {"percent": min(max(percent, 0), 100)})
+        self.notices.append(notice if percent is None else notice | {"percent": min(max(percent, 0), 100)})
 
 
 def merge_details(saved: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,3 +305,129 @@ def _storable(members: dict[str, Any]) -> bytes:
     if len(raw) > MAX_VALUE or len(raw) + sum(abs(int(e or 0)) for e in exponents) > MAX_STORED:
         raise ValueError(f"{len(raw)} bytes, at most {MAX_VALUE} are allowed, and {MAX_STORED} as the database writes them")
     return raw
+
+
+Run = Callable[[Operation], Awaitable[Outcome | None]]
+Wanted = Callable[[], Awaitable[bool]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a process. component is the system in errors that name none."""
+
+    name: str
+    run: Run
+    component: str = ""
+
+    def __post_init__(self) -> None:
+        if not wire.is_step(self.name):
+            raise ValueError(f'step name {self.name!r}: use letters, digits, "_" and "-", at most 64 of them')
+
+
+def step(name: str, component: str = "") -> Callable[[Run], Step]:
+    """Makes a step of a coroutine function."""
+    return lambda run: Step(name, run, component)
+
+
+async def _always() -> bool:
+    return True
+
+
+class Execution:
+    """An execution of a step. ended is why its task was cancelled (time limit, cancelled or stopping), and a text for the error."""
+
+    def __init__(self, step: Step, op: Operation) -> None:
+        self.step, self.op = step, op
+        self.ended = ("", "")
+        self._task: asyncio.Task[Outcome | None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def end(self, why: str, text: str) -> None:
+        """Cancels the task of the step, once for each cause."""
+        if self._task and not self._task.done():
+            self.ended = (why, text)
+            self._task.cancel(text)
+
+    async def run(self, wanted: Wanted = _always) -> dict[str, Any] | None:
+        """Runs the step once, and ends it at execute_before. It returns the outcome and the members of the result: interrupted if nothing
+        is to be published because the worker stops, and None if the result is not wanted after the step has returned."""
+        op, started = self.op, datetime.now(UTC)
+        self._task = task = asyncio.ensure_future(self.step.run(op))
+        while not task.done() and not op.is_overdue():  # the step may get more time meanwhile
+            await asyncio.wait({task}, timeout=max((op.execute_before - datetime.now(UTC)).total_seconds(), 0))
+        self.end("time limit", "the time limit of the step has passed")
+        await asyncio.wait({task})
+        if not await wanted():
+            return None
+        op.closed = True
+        leaking = next((name for name, value in op.patch.items() if op.secrets.are_in(value)), None)
+        if leaking is not None:
+            op.invalid = op.invalid or f"details member {leaking!r} holds a secret; keep secrets in the stage memory"
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        result = await self._settle(self._judge(error, None if error else task.result()))
+        times = {"startedAt": wire.format_time(started), "finishedAt": wire.format_time(datetime.now(UTC))}
+        return result | {"details": None if op.invalid else op.patch or None} | times
+
+    def _judge(self, error: BaseException | None, returned: Any) -> dict[str, Any]:
+        """Returns the outcome from what the step raised or returned."""
+        op, (why, text) = self.op, self.ended
+        if op.invalid:
+            return self._invalid(op.invalid)
+        if error is not None and why and (isinstance(error, Unavailable) or not isinstance(error, StepError)):
+            reason = "err_keb_cancelled" if why == "cancelled" else "err_keb_timeout"
+            message = f"{text}: {error}" if str(error) not in ("", text) else text
+            interrupted = why == "stopping" and not op.patch
+            return self._result("retry", StepError(message, component="keb", reason=reason)) | {"interrupted": interrupted}
+        if isinstance(error, (StepError, TimeoutError)):
+            return self._result("retry" if getattr(error, "temporary", True) else "failed", error)
+        if error is not None:
+            op.log.error("step raised an exception: %s", op.secrets.redact("".join(traceback.format_exception(error))))
+            message = f"the step raised {type(error).__name__}: {error}"
+            return self._result("failed", StepError(message, component=op.worker, reason="err_step_panicked")) | {"panicked": True}
+        out = Outcome("succeeded") if returned is None else returned
+        if not isinstance(out, Outcome) or out.outcome not in wire.OUTCOMES:
+            return self._invalid(f"the step returned {type(out).__name__}, want None or an outcome")
+        if not 0 <= out.after <= DAY:
+            return self._invalid(f"the retry delay is {out.after}: want 0 to {DAY} seconds")
+        if out.event_key and not wire.is_event_key(out.event_key):
+            return self._invalid("event.key: want letters, digits, hyphens and underscores, with dots between")
+        message, event = op.secrets.redact(wire.clean_text(out.message)), {"key": out.event_key} if out.event_key else None
+        return self._result(out.outcome, out.error) | {"message": message, "retryAfter": out.after, "event": event}
+
+    def _invalid(self, problem: str) -> dict[str, Any]:
+        return self._result("failed", StepError(f"invalid result: {problem}", component=self.op.worker, reason="err_step_result"))
+
+    def _result(self, outcome: str, error: BaseException | None) -> dict[str, Any]:
+        """Returns an outcome, and an error with the texts of all causes and without secrets."""
+        if error is None:
+            return {"outcome": outcome}
+        texts, cause = [str(error) or type(error).__name__], error.__cause__
+        while cause is not None and len(texts) < 10:
+            if str(cause) and str(cause) not in texts[-1]:
+                texts.append(str(cause))
+            cause = cause.__cause__
+        # urllib has its cause as the reason.
+        root = next((e for e in (getattr(error, "reason", None), error.__cause__) if isinstance(e, OSError)), error)
+        network = next((reason for kind, reason in _NETWORK if isinstance(root, kind)), "err_step_failed")
+        component = getattr(error, "component", "") or self.step.component or self.op.worker
+        reason = isinstance(error, StepError) and error.reason or network
+        members = {"component": component, "reason": reason, "message": ": ".join(texts)}
+        cleaned = {name: self.op.secrets.redact(wire.clean_text(text)) for name, text in members.items()}
+        return {"outcome": outcome, "error": cleaned, "retryAfter": 0}
+
+    async def _settle(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Writes the stage memory of a step that is done. A lost memory overrides every other outcome."""
+        op = self.op
+        problem = op.unreadable if result["outcome"] in ("failed", "not completed") else None
+        try:
+            if not op.lost and result["outcome"] in ("succeeded", "skipped"):
+                async with asyncio.timeout(FLUSH_TIMEOUT):
+                    result["stageMemory"] = await op.flush()
+        except Exception as e:
+            problem = Unavailable(f"stage memory: {e}")
+        if op.lost:
+            return {"outcome": "stage lost", "message": "the stage memory is lost"}
+        return self._result("retry", problem) if problem else result

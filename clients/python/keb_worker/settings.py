@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .seal import Keyring
+    from .memory import Keyring
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)"
@@ -24,19 +24,20 @@ class Settings:
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self._env = env
-        self.urls = self.text("KEB_NATS_URL", "nats://127.0.0.1:4222").split(",")
-        self.user, self.password = self.text("KEB_NATS_USER"), self.text("KEB_NATS_PASSWORD")
+        self.urls = self._text("KEB_NATS_URL", "nats://127.0.0.1:4222").split(",")
+        self.user, self.password = self._text("KEB_NATS_USER"), self._text("KEB_NATS_PASSWORD")
         self.ca, self.cert, self.key = (env.get(f"KEB_NATS_{name}_FILE", "") for name in ("CA", "CERT", "KEY"))
-        self.tls_first = self.text("KEB_NATS_TLS_FIRST", "false", "true|false", "true or false") == "true"
-        self.concurrency = int(self.text("KEB_WORKER_CONCURRENCY", "0", r"\d{1,4}|10000", "a whole number up to 10000")) or 32
-        self.rate_limit = float(self.text("KEB_WORKER_RATE_LIMIT", "0", r"\d{1,9}(\.\d+)?", "a number of steps per second"))
-        self.drain_timeout = self._seconds("KEB_WORKER_DRAIN_TIMEOUT") or 20.0
-        self.metrics_address = self.text("KEB_METRICS_ADDR", "", r"(.*:\d{1,5})?", "an address such as :9090")
+        self.tls_first = self._text("KEB_NATS_TLS_FIRST", "false", "true|false", "true or false") == "true"
+        self.concurrency = int(self._text("KEB_WORKER_CONCURRENCY", "0", r"\d{1,4}|10000", "a whole number up to 10000")) or 32
+        self.rate_limit = float(self._text("KEB_WORKER_RATE_LIMIT", "0", r"\d{1,9}(\.\d+)?", "a number of steps per second"))
+        drain = self._text("KEB_WORKER_DRAIN_TIMEOUT", "0", rf"\+?({_PART})+|0", "a time such as 20s, 1.5s or 1m30s")
+        self.drain_timeout = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, drain)) or 20.0
+        self.metrics_address = self._text("KEB_METRICS_ADDR", "", r"(.*:\d{1,5})?", "an address such as :9090")
         self.metrics_tls = [env.get(f"KEB_METRICS_TLS_{name}_FILE", "") for name in ("CERT", "KEY", "CLIENT_CA")]
-        self.log_level = self.text("KEB_LOG_LEVEL", "info", "debug|info|warn|error", "debug, info, warn or error")
-        self.log_format = self.text("KEB_LOG_FORMAT", "text" if sys.stderr.isatty() else "json", "json|text", "json or text")
+        self.log_level = self._text("KEB_LOG_LEVEL", "info", "debug|info|warn|error", "debug, info, warn or error")
+        self.log_format = self._text("KEB_LOG_FORMAT", "text" if sys.stderr.isatty() else "json", "json|text", "json or text")
 
-    def text(self, name: str, default: str = "", form: str = "(?s).*", wanted: str = "") -> str:
+    def _text(self, name: str, default: str = "", form: str = "(?s).*", wanted: str = "") -> str:
         value, file = self._env.get(name, ""), self._env.get(f"{name}_FILE", "")
         if value and file:
             raise SettingError(f"{name} and {name}_FILE are both set: want one of them")
@@ -50,15 +51,11 @@ class Settings:
             raise SettingError(f"{name}: want {wanted}")
         return value or default
 
-    def _seconds(self, name: str) -> float:
-        text = self.text(name, "0", rf"\+?({_PART})+|0", "a time such as 20s, 1.5s or 1m30s")
-        return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
-
     def keys(self) -> Keyring | None:
         """Returns the key ring of the stage memory, or None without one."""
-        from .seal import Keyring
+        from .memory import Keyring
 
         try:
-            return Keyring(text) if (text := self.text("KEB_STAGE_KEYS").strip()) else None
+            return Keyring(text) if (text := self._text("KEB_STAGE_KEYS").strip()) else None
         except ValueError as e:
             raise SettingError(f"KEB_STAGE_KEYS: {e}") from None

@@ -9,8 +9,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from . import wire
-from .execution import Execution, Step
-from .operation import Operation, Override, merge_details
+from .operation import Execution, Operation, Override, Step, merge_details
+
+
+def _now(seconds: float = 0) -> str:
+    return wire.format_time(datetime.now(UTC) + timedelta(seconds=seconds))
 
 
 @dataclass
@@ -43,26 +46,27 @@ class Given:
     instance_id: str = "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a20"
 
     def command(self, step: str) -> wire.Command:
-        now = datetime.now(UTC)
-        operation = {
-            "id": self.id, "type": self.type, "instanceId": self.instance_id, "plan": dict(self.plan), "context": dict(self.context),
-            "runtime": dict(self.runtime), "parameters": dict(self.parameters), "credentials": sorted(self.credentials), **self.more}
-        return wire.Command(
-            operation, self.stage, step, self.step_attempt, now + timedelta(seconds=self.limit), stage_attempt=self.stage_attempt,
-            step_attempt=self.step_attempt, first_tried_at=now - timedelta(seconds=self.first_tried), event=self.event,
-            details={w: dict(d) for w, d in self.details.items()},
-            stage_memory=bool(self.lost_memory or self.remembered or self.overrides))
+        operation = {"id": self.id, "type": self.type, "instanceId": self.instance_id, "plan": self.plan, "context": self.context,
+                     "runtime": self.runtime, "parameters": self.parameters, "credentials": sorted(self.credentials), **self.more}
+        command = {"operation": operation, "details": self.details, "stage": self.stage, "step": step, "cursor": self.step_attempt,
+                   "dispatch": 1, "stageAttempt": self.stage_attempt, "stepAttempt": self.step_attempt, "event": self.event,
+                   "stageMemory": bool(self.lost_memory or self.remembered or self.overrides),
+                   "firstTriedAt": _now(-self.first_tried), "executeBefore": _now(self.limit), "traceparent": ""}
+        return wire.Command(wire.decode_json(wire.encode_json(command)))
 
     async def ask(self, kind: str, members: dict[str, Any]) -> dict[str, Any]:
         """Answers like the broker and the orchestrator."""
-        if kind == "extend":
-            granted = datetime.now(UTC) + timedelta(seconds=min(members["seconds"], self.extension))
-            return {"executeBefore": wire.format_time(granted)}
-        if kind == "keep":
-            self.kept[self.worker] = members["value"]
-        if kind != "credentials":
-            return {"value": self.kept[self.worker]} if kind == "kept" and self.worker in self.kept else {}
-        return {"credentials": {"count": self.neighbours} if members["name"] == "neighbours" else self.credentials[members["name"]]}
+        match kind:
+            case "extend":
+                return {"executeBefore": _now(min(members["seconds"], self.extension))}
+            case "keep":
+                self.kept[self.worker] = members["value"]
+            case "kept" if self.worker in self.kept:
+                return {"value": self.kept[self.worker]}
+            case "credentials":
+                name = members["name"]
+                return {"credentials": {"count": self.neighbours} if name == "neighbours" else self.credentials[name]}
+        return {}
 
 
 class DictMemory(dict[str, bytes]):
@@ -82,32 +86,37 @@ class DictMemory(dict[str, bytes]):
 
 
 @dataclass
-class Got(wire.Result):
+class Got:
     """The result of the step, and what the stage memory holds after it."""
 
-    given: Given = field(default_factory=Given)
-    remembered: dict[str, bytes] = field(default_factory=dict)
-    overrides: dict[str, list[Override]] = field(default_factory=dict)
-    progress: list[tuple[str, int | None]] = field(default_factory=list)  # what the step has reported
+    given: Given
+    outcome: str
+    message: str
+    retry_after: float  # seconds; 0 is the time in the process file
+    event_key: str  # of the event that the step waits for
+    error: dict[str, str] | None  # component, reason and message
+    details: dict[str, Any] | None  # the members of the worker's own details that change
+    panicked: bool  # the step raised an exception that is no StepError
+    stage_memory: bool  # the step has written into it
+    remembered: dict[str, bytes]
+    overrides: dict[str, list[Override]]
+    progress: list[tuple[str, int | None]]  # what the step has reported
 
     def next(self, **changes: Any) -> Given:
         """Returns the operation for the next step of the stage, or after a retry or a lost memory for the repeated stage."""
-        g, details = self.given, dict(self.given.details)
-        if self.details:
-            details[g.worker] = merge_details(details.get(g.worker, {}), self.details)
-        g = replace(g, details=details, lost_memory=False, event=g.event if self.outcome == "retry" and not self.event_key else None)
-        if self.outcome in ("retry", "stage lost"):
-            g = replace(g, stage_attempt=g.stage_attempt + 1, step_attempt=g.step_attempt + 1, remembered={}, overrides={},
-                        first_tried=g.first_tried + self.retry_after)
-        else:
-            g = replace(g, remembered=self.remembered, overrides=self.overrides)
-        return replace(g, **changes)
+        g, repeats = self.given, int(self.outcome in ("retry", "stage lost"))
+        saved = merge_details(g.details.get(g.worker, {}), self.details or {})
+        given = replace(
+            g, details={**g.details, g.worker: saved} if self.details else g.details, lost_memory=False,
+            event=g.event if self.outcome == "retry" and not self.event_key else None,
+            stage_attempt=g.stage_attempt + repeats, step_attempt=g.step_attempt + repeats, first_tried=g.first_tried + self.retry_after,
+            remembered={} if repeats else self.remembered, overrides={} if repeats else self.overrides)
+        return replace(given, **changes)
 
     def next_with_event(self, data: Any = None) -> Given:
         """Returns the operation after the event that the step waits for has come."""
         assert self.event_key, "the step does not wait for an event"
-        now = wire.format_time(datetime.now(UTC))
-        return self.next(event={"key": self.event_key, "source": "/test", "id": "1", "receivedAt": now, "data": data})
+        return self.next(event={"key": self.event_key, "source": "/test", "id": "1", "receivedAt": _now(), "data": data})
 
 
 async def run(step: Step, given: Given | None = None) -> Got:
@@ -117,14 +126,14 @@ async def run(step: Step, given: Given | None = None) -> Got:
     if not given.lost_memory:
         memory.update({f"value.{key}": value for key, value in given.remembered.items()})
         for component, entries in given.overrides.items():
-            memory[f"override.other-steps.{component}"] = wire.encode_json(
-                {"component": component, "cursor": 0, "entries": [asdict(e) for e in entries]})
-    progress: list[dict[str, Any]] = []
-    op = Operation(given.command(step.name), given.worker, memory, given.ask, log, progress.append)
-    result = await Execution(step, op).run()
-    assert result
+            stored = {"component": component, "cursor": 0, "entries": [asdict(e) for e in entries]}
+            memory[f"override.other-steps.{component}"] = wire.encode_json(stored)
+    op = Operation(given.command(step.name), given.worker, memory, given.ask, log)
+    r = await Execution(step, op).run() or {}
     after = Operation(given.command("later-step"), given.worker, memory, given.ask, log)
-    values = {name.removeprefix("value."): value for name, value in memory.items() if name.startswith("value.")}
-    overrides = await after.overrides() if memory else {}
-    reports = [(notice["message"], notice.get("percent")) for notice in progress]
-    return Got(**vars(result), given=given, remembered=values, overrides=overrides, progress=reports)
+    return Got(
+        given, r["outcome"], r.get("message", ""), r.get("retryAfter", 0), (r.get("event") or {}).get("key", ""), r.get("error"),
+        r["details"], r.get("panicked", False), r.get("stageMemory", False),
+        remembered={name.removeprefix("value."): value for name, value in memory.items() if name.startswith("value.")},
+        overrides=await after.overrides() if memory else {},
+        progress=[(notice["message"], notice.get("percent")) for notice in op.notices])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -23,6 +22,8 @@ _KINDS = {"succeeded": "step.succeeded", "retry": "step.retry", "failed": "step.
 OUTCOMES = tuple(_KINDS)
 _OPERATIONS = ("provision", "deprovision", "update", "upgradeKyma", "upgradeCluster")
 
+NOT_SENT = ("outcome", "retryAfter", "interrupted", "panicked")  # members of the result of an execution
+Command = dict[str, Any]  # a command with the members of the contract, and its traceparent
 Test = Callable[[Any], Any]
 
 
@@ -61,7 +62,7 @@ _MEMBERS: list[tuple[str, Test, str]] = [
     ("cursor dispatch stageAttempt stepAttempt", lambda v: type(v) is int and v > 0, "a number of 1 or more"),
     ("executeBefore", _is_time, "a time as in RFC 3339"),
     ("firstTriedAt", _optional(_is_time), "a time as in RFC 3339"),
-    ("event", _optional(lambda v: _is_object(v) and is_event_key(v.get("key"))), "a key of letters, digits, hyphens and underscores, with dots"),
+    ("event", _optional(lambda v: _is_object(v) and is_event_key(v.get("key"))), "a key of letters, digits, - and _, with dots"),
 ]
 
 
@@ -129,32 +130,13 @@ def clean_text(text: str, longest: int = MAX_TEXT) -> str:
     return raw.decode() if len(raw) <= longest else raw[: longest - 3].decode(errors="ignore") + "..."
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command to execute a step."""
+def command_id(c: Command) -> str:
+    """Returns the id that all dispatches of a command share."""
+    return f"{c['operation']['id']}/{c['cursor']}"
 
-    operation: dict[str, Any]
-    stage: str
-    step: str
-    cursor: int
-    execute_before: datetime
-    dispatch: int = 1
-    stage_attempt: int = 1
-    step_attempt: int = 1
-    first_tried_at: datetime = datetime.min.replace(tzinfo=UTC)
-    details: dict[str, Any] = field(default_factory=dict)
-    stage_memory: bool = False
-    event: dict[str, Any] | None = None
-    traceparent: str = ""
 
-    @property
-    def id(self) -> str:
-        """The id that all dispatches of the command share."""
-        return f"{self.operation['id']}/{self.cursor}"
-
-    @property
-    def dispatch_id(self) -> str:
-        return f"{self.id}/{self.dispatch}"
+def dispatch_id(c: Command) -> str:
+    return f"{command_id(c)}/{c['dispatch']}"
 
 
 def read_command(headers: Mapping[str, str | list[str]] | None, data: bytes) -> Command:
@@ -174,53 +156,23 @@ def read_command(headers: Mapping[str, str | list[str]] | None, data: bytes) -> 
             raise ValueError(f"content type {media!r}: want application/cloudevents+json")
         attributes = decode_json(data)
     _check(attributes, _ATTRIBUTES)
-    c = attributes.get("data") if is_structured else decode_json(data)
-    _check(c, _MEMBERS)
-    return Command(
-        c["operation"], c["stage"], c["step"], c["cursor"], datetime.fromisoformat(c["executeBefore"]), c["dispatch"], c["stageAttempt"],
-        c["stepAttempt"], datetime.fromisoformat(c.get("firstTriedAt") or "0001-01-01T00:00:00Z"), c.get("details") or {},
-        c.get("stageMemory") is True, c.get("event"), attributes.get("traceparent", ""))
+    command = attributes.get("data") if is_structured else decode_json(data)
+    _check(command, _MEMBERS)
+    return Command(command | {"traceparent": attributes.get("traceparent", "")})
 
 
-@dataclass
-class Result:
-    """The outcome of one execution of a step."""
-
-    outcome: str = "succeeded"
-    message: str = ""
-    #: Seconds of a retry; 0 is the time in the process file.
-    retry_after: float = 0
-    #: The key of the event that the step waits for; empty for none.
-    event_key: str = ""
-    #: component, reason and message; None without an error.
-    error: dict[str, str] | None = None
-    #: The members of the worker's own details that change; None for none.
-    details: dict[str, Any] | None = None
-    stage_memory: bool = False
-    started_at: datetime = datetime.min.replace(tzinfo=UTC)
-    finished_at: datetime = datetime.min.replace(tzinfo=UTC)
-    #: The worker stops, and nothing is to be published.
-    interrupted: bool = False
-    #: The step raised an exception that is no StepError.
-    panicked: bool = False
-
-
-def result_message(worker: str, version: str, command: Command, r: Result, traceparent: str) -> tuple[str, dict[str, str], bytes]:
-    """Returns the subject, the headers and the body of a result."""
-    body: dict[str, Any] = {
-        "operationId": command.operation["id"], "cursor": command.cursor, "stage": command.stage, "step": command.step,
-        "worker": {"name": worker, "version": version} if version else {"name": worker},
-        "startedAt": format_time(r.started_at), "finishedAt": format_time(r.finished_at)}
-    optional = {"message": r.message, "details": r.details, "stageMemory": r.stage_memory, "error": r.error,
-                "notCompleted": r.outcome == "not completed", "event": r.event_key and {"key": r.event_key}}
-    body |= {name: value for name, value in optional.items() if value}
-    if r.outcome == "retry":
-        body["retryAfter"] = r.retry_after
+def result_message(worker: str, version: str, c: Command, result: dict[str, Any], traceparent: str) -> tuple[str, dict[str, str], bytes]:
+    """Returns the subject, the headers and the body of a result, which has an outcome and the members of the body."""
+    outcome = result["outcome"]
+    body = {"operationId": c["operation"]["id"], "cursor": c["cursor"], "stage": c["stage"], "step": c["step"],
+            "worker": {"name": worker, "version": version} if version else {"name": worker}}
+    body |= {name: value for name, value in result.items() if value and name not in NOT_SENT}
+    body |= {"notCompleted": True} if outcome == "not completed" else {"retryAfter": result["retryAfter"]} if outcome == "retry" else {}
     headers = {
-        "ce-specversion": "1.0", "ce-id": escape(command.dispatch_id), "ce-type": f"{TYPE}{_KINDS[r.outcome]}.v1",
-        "ce-source": f"/keb/worker/{worker}", "ce-subject": escape(command.operation["id"]), "ce-time": body["finishedAt"],
-        "ce-datacontenttype": "application/json", "ce-traceparent": traceparent, "Nats-Msg-Id": command.dispatch_id}
-    return result_subject(worker, command.step), {name: value for name, value in headers.items() if value}, encode_json(body)
+        "ce-specversion": "1.0", "ce-id": escape(dispatch_id(c)), "ce-type": f"{TYPE}{_KINDS[outcome]}.v1",
+        "ce-source": f"/keb/worker/{worker}", "ce-subject": escape(c["operation"]["id"]), "ce-time": result["finishedAt"],
+        "ce-datacontenttype": "application/json", "ce-traceparent": traceparent, "Nats-Msg-Id": dispatch_id(c)}
+    return result_subject(worker, c["step"]), {name: value for name, value in headers.items() if value}, encode_json(body)
 
 
 def dead_letter(worker: str, reason: str, subject: str, sequence: str, nanoseconds: str, headers: Mapping[str, Any] | None, data: bytes,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from nats.aio.client import Client
@@ -15,21 +16,21 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NATSError
 
 from . import wire
-from .execution import Execution, Step
 from .mask import mask_text
 from .memory import StageMemory
-from .metrics import Metrics, execution_span, span_of
-from .operation import Operation
+from .metrics import Metrics, execution_attributes, note, span_of
+from .operation import Execution, Operation, Step
 from .settings import Settings
 
 log = logging.getLogger("keb_worker")
 
-ACK_WAIT = 10.0
-PULL_EXPIRY = 2.0
+BEAT = 3  # seconds until the ack wait of 10 seconds begins again
+PULL_EXPIRY = 1.0
 PAUSE = 0.25  # until the worker looks for the consumer again
 BUSY = 1.0  # seconds until a command that is given back comes again
 UNPUBLISHED = 5.0
-EXTENDED = timedelta(minutes=10)  # for which a late command is kept without an answer whether it was extended
+ABANDONED = 3.0  # for a step to return after its time limit
+EXTENDED = 600.0  # for which a late command is kept without an answer whether it was extended
 STOP_GRACE = 2.0
 REQUEST_TIMEOUT = 5.0
 
@@ -37,25 +38,14 @@ REQUEST_TIMEOUT = 5.0
 Question = Callable[[Any], Awaitable[Any]]
 
 
-@dataclass(eq=False)
-class _Taken:
+class _Taken(Execution):
     """A command between its delivery and its acknowledgement."""
 
-    msg: Msg
-    command: wire.Command
-    execution: Execution | None = None
-    abandoned: bool = False
-    progress: dict[str, Any] | None = None  # reported and not yet sent
-
-    @property
-    def again(self) -> bool:
-        return int(self.msg.metadata.num_delivered) > 1
-
-    @property
-    def overdue(self) -> bool:
-        """Reports whether the time limit has passed, which the step or an earlier delivery may have extended."""
-        limit = self.execution.op.execute_before if self.execution else self.command.execute_before
-        return datetime.now(UTC) >= limit
+    def __init__(self, msg: Msg, command: wire.Command, step: Step, op: Operation) -> None:
+        super().__init__(step, op)
+        self.msg, self.command, self.id = msg, command, wire.command_id(command)
+        self.abandoned = False
+        self.ticking: asyncio.Task[None] | None = None
 
 
 class _Ignored(Exception):
@@ -63,6 +53,14 @@ class _Ignored(Exception):
 
     def __init__(self, reason: str, settle: Awaitable[Any] | None) -> None:
         self.reason, self.settle = reason, settle
+
+
+async def settle(what: Awaitable[Any]) -> None:
+    """Sends an acknowledgement or an answer. If an acknowledgement is lost, the command is delivered again."""
+    try:
+        await what
+    except NATSError as e:
+        log.warning("message not settled: %s", e)
 
 
 class Worker:
@@ -80,55 +78,53 @@ class Worker:
         if wrong := [subject for subject in questions if not subject.startswith("keb.ask.")]:
             raise ValueError(f"question {wrong[0]!r}: the subject must begin with keb.ask")
         self.keys = settings.keys()
-        self.metrics = Metrics(name, self.steps, {
-            "keb_worker_steps_running": ("Steps that run now.", lambda: len(self._running(False))),
-            "keb_worker_steps_abandoned": ("Steps that have not returned after their time limit.", lambda: len(self._running(True))),
-            "keb_worker_concurrency": ("The most steps that run at once.", lambda: settings.concurrency)})
+        self.metrics = Metrics(name, self.steps)
+        self.metrics.running.set_function(lambda: len(self._running(False)))
+        self.metrics.abandoned.set_function(lambda: len(self._running(True)))
+        self.metrics.concurrency.set(settings.concurrency)
         self.metrics.connected.set_function(lambda: int(nc.is_connected))
         self.is_running = False
+        self._connected_at = datetime.now(UTC).timestamp()
         self._refused = ""  # why the last result was not stored
         self._taken: dict[str, _Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._arrivals: asyncio.Queue[Msg | None] = asyncio.Queue()
-        self._freed = asyncio.Event()
-        self._used = 0  # slots
-        self._stopping = self._draining = False
-        self._kept_back: list[Msg] = []
-        self._connections = 0
+        self._changed = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._draining = False
+        self._kept_back: list[Msg] = []  # to give back when no pull is open: earlier, they would come back
         self._next_start = 0.0
 
     def _running(self, abandoned: bool) -> list[str]:
-        return [t.command.step for t in self._taken.values() if t.execution and t.abandoned == abandoned]
+        return [t.step.name for t in list(self._taken.values()) if t.is_running and t.abandoned == abandoned]
+
+    def _slots(self) -> list[str]:
+        return [t.id for t in self._taken.values() if not t.abandoned]
 
     @property
     def problem(self) -> str:
         """Why the worker is not ready; empty if it is."""
         return self._refused if self.nc.is_connected else "not connected"
 
-    async def reconnected(self) -> None:
-        """Tells the worker that the connection was replaced: requests in flight are lost."""
-        self._connections += 1
-        self._arrivals.put_nowait(None)
+    async def connected(self) -> None:
+        """Tells the worker that it has a new connection. What the bus stored before that may have been delivered before."""
+        self._connected_at = datetime.now(UTC).timestamp()
 
     async def run(self, stop: asyncio.Event) -> list[str]:
         """Executes steps until stop is set, then drains. It returns the steps that did not end."""
-        self.is_running = True
+        self.is_running, self._stop = True, stop
         served = await self._serve()
         log.info("worker %s %s started, steps %s", self.name, self.version, ",".join(sorted(self.steps)))
-        pulling = asyncio.create_task(self._pull(stop)) if self.steps else None
+        pulling = asyncio.create_task(self._pull())
         await stop.wait()
-        self._stopping = True
-        self._freed.set()
+        self._changed.set()
         for sub in served:
-            await self._settle(sub.unsubscribe())
-        if pulling:
-            await pulling
-        for msg in sorted(self._kept_back, key=lambda m: int(m.metadata.sequence.stream)):
-            await self._settle(msg.nak())
+            await settle(sub.unsubscribe())
+        await pulling
+        for msg in self._kept_back:
+            await settle(msg.nak())
         await self._idle(self.settings.drain_timeout)
         for t in self._taken.values():
-            if t.execution:
-                t.execution.end("stopping", "the worker stops")
+            t.end("stopping", "the worker stops")
         self._draining = True
         await self._idle(STOP_GRACE)
         log.info("worker %s stopped", self.name)
@@ -136,38 +132,38 @@ class Worker:
 
     async def _idle(self, within: float) -> None:
         """Waits until no slot is used. Abandoned steps use none."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(within):
-                while self._used:
-                    self._freed.clear()
-                    await self._freed.wait()
-        except TimeoutError:
-            pass
+                while self._slots():
+                    await self._change()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
     async def _serve(self) -> list[Any]:
         """Registers the micro service, and subscribes to pings, questions and notices."""
-        service = f"keb-worker-{self.name}"
+        service, steps = f"keb-worker-{self.name}", sorted(self.steps)
         identity = {"name": service, "id": secrets.token_hex(11), "version": wire.service_version(self.version),
-                    "metadata": {"worker": self.name, "version": self.version, "steps": ",".join(sorted(self.steps))}}
+                    "metadata": {"worker": self.name, "version": self.version, "steps": ",".join(steps)}}
         ping = {"name": "ping", "subject": wire.worker_subject(self.name, "ping"), "queue_group": "q"}
         idle = {"num_requests": 0, "num_errors": 0, "last_error": "", "processing_time": 0, "average_processing_time": 0}
         started = wire.format_time(datetime.now(UTC))
 
-        def stats() -> dict[str, Any]:
-            commands = [t.command.id for t in self._taken.values() if not t.abandoned]
-            return {"type": "io.nats.micro.v1.stats_response", "started": started, "endpoints": [ping | idle | {"data": {"commands": commands}}]}
-
         async def answer(subject: str, body: Callable[[], dict[str, Any]], queue: str = "") -> Any:
             async def respond(msg: Msg) -> None:
-                await self._settle(self.nc.publish(msg.reply, wire.encode_json(body())))
+                await settle(self.nc.publish(msg.reply, wire.encode_json(body())))
             return await self.nc.subscribe(subject, queue=queue, cb=respond)
 
-        subs = [await answer(ping["subject"], lambda: {"worker": self.name, "version": self.version, "steps": sorted(self.steps)}, "q")]
-        for of in ("", f".{service}", f".{service}.{identity['id']}"):
-            subs += [await answer(f"$SRV.PING{of}", lambda: identity | {"type": "io.nats.micro.v1.ping_response"}),
-                     await answer(f"$SRV.INFO{of}", lambda: identity | {
-                         "type": "io.nats.micro.v1.info_response", "description": f"KEB step worker {self.name}", "endpoints": [ping]}),
-                     await answer(f"$SRV.STATS{of}", lambda: identity | stats())]
+        answers: dict[str, Callable[[], dict[str, Any]]] = {
+            "ping": dict,
+            "info": lambda: {"description": f"KEB step worker {self.name}", "endpoints": [ping]},
+            "stats": lambda: {"started": started, "endpoints": [ping | idle | {"data": {"commands": self._slots()}}]}}
+        subs = [await answer(ping["subject"], lambda: {"worker": self.name, "version": self.version, "steps": steps}, "q")]
+        for verb, scope in itertools.product(answers, ("", f".{service}", f".{service}.{identity['id']}")):
+            def reply(verb: str = verb) -> dict[str, Any]:
+                return identity | {"type": f"io.nats.micro.v1.{verb}_response"} | answers[verb]()
+            subs.append(await answer(f"$SRV.{verb.upper()}{scope}", reply))
         for subject, ask in self.questions.items():
             async def question(msg: Msg, ask: Question = ask) -> None:
                 self._spawn(self._answer(msg, ask))
@@ -179,13 +175,13 @@ class Worker:
         headers = msg.headers or {}
         with span_of(f"answer {msg.subject}", "SERVER", {"messaging.destination.name": msg.subject}, headers.get("traceparent", "")):
             try:
-                wait = min(float(headers.get("Keb-Wait", 5000)) / 1000, 60)
-                body = wire.encode_json(await asyncio.wait_for(ask(wire.decode_json(msg.data)), wait))
+                async with asyncio.timeout(min(float(headers.get("Keb-Wait", 5000)) / 1000, 60)):
+                    body = wire.encode_json(await ask(wire.decode_json(msg.data)))
+                if len(body) > self.nc.max_payload:
+                    raise ValueError(f"the answer has {len(body)} bytes, at most {self.nc.max_payload} are possible: ask for less")
             except Exception as e:
                 body = wire.encode_json({"error": mask_text(str(e) or type(e).__name__)})
-        if len(body) > self.nc.max_payload:
-            body = wire.encode_json({"error": f"the answer has {len(body)} bytes, at most {self.nc.max_payload} are possible: ask for less"})
-        await self._settle(self.nc.publish(msg.reply, body))
+        await settle(self.nc.publish(msg.reply, body))
 
     async def _cancel(self, msg: Msg) -> None:
         try:
@@ -193,78 +189,44 @@ class Worker:
             t = self._taken.get(f"{notice['operationId']}/{notice['cursor']}")
         except (ValueError, TypeError, KeyError) as e:
             return log.warning("notice of a cancelled command is unreadable: %s", type(e).__name__)
-        if t and t.execution:
-            log.info("step %s of operation %s cancelled: %s", t.command.step, t.command.operation["id"], notice.get("reason"))
-            t.execution.end("cancelled", f"the command was cancelled: {notice.get('reason', '')}")
+        if t:
+            t.end("cancelled", f"the command was cancelled: {notice.get('reason', '')}")
 
-    async def _pull(self, stop: asyncio.Event) -> None:
+    async def _pull(self) -> None:
         """Asks for as many commands as there are free slots, again and again."""
-        inbox, number = self.nc.new_inbox(), 0
-
-        async def arrive(msg: Msg) -> None:
-            self._arrivals.put_nowait(msg)
-
-        sub = await self.nc.subscribe(f"{inbox}.*", cb=arrive)
-        while not stop.is_set():
-            if (free := self.settings.concurrency - self._used) <= 0:
-                self._freed.clear()
-                await self._freed.wait()
+        while not self._stop.is_set():
+            if (free := self.settings.concurrency - len(self._slots())) <= 0 or not self.steps:
+                await self._change()
                 continue
-            number += 1
             try:
-                if not self.nc.is_connected or not await self._pull_once(f"{inbox}.{number}", free):
+                if not self.nc.is_connected or not await self._pull_once(free):
                     await asyncio.sleep(PAUSE)
-            except NATSError as e:
-                log.warning("no commands: %s", e)
+            except (NATSError, TimeoutError) as e:  # the request or its answer was lost
+                log.debug("no commands: %s", e)
                 await asyncio.sleep(PAUSE)
-        if self.nc.is_connected:
-            await self._settle(sub.drain())  # type: ignore[no-untyped-call]  # the server has sent everything, and arrive has it
-        while not self._arrivals.empty():
-            if (msg := self._arrivals.get_nowait()) and msg.reply.startswith("$JS.ACK."):
-                self._arrive(msg)
 
-    async def _pull_once(self, reply: str, batch: int) -> bool:
+    async def _pull_once(self, batch: int) -> bool:
         """Reports whether the consumer exists."""
-        request = {"batch": batch, "expires": int(PULL_EXPIRY * 1e9)}
-        await self.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{wire.STREAM}.{self.name}", wire.encode_json(request), reply=reply)
-        got = 0
+        inbox = self.nc.new_inbox()
+        sub = await self.nc.subscribe(inbox)
         try:
-            async with asyncio.timeout(PULL_EXPIRY + 3):  # without an answer by then, the request was lost
-                while got < batch and (msg := await self._arrivals.get()):  # None: the connection was replaced, and the request is lost
-                    status = (msg.headers or {}).get("Status")
-                    if msg.reply.startswith("$JS.ACK."):
-                        got += 1
-                        self._arrive(msg)
-                    elif msg.subject == reply and status != "100":
-                        return status == "408"  # otherwise the consumer is missing or was deleted, or its server stops
-        except TimeoutError:
-            pass
-        return True
-
-    def _arrive(self, msg: Msg) -> None:
-        if self._stopping:
-            self._kept_back.append(msg)  # the open pull would get it again
-        elif self._used >= self.settings.concurrency:  # of a pull before the connection was replaced
-            self._spawn(self._settle(msg.nak(delay=BUSY)))
-        else:
-            self._used += 1
-            self._spawn(self._handle(msg))
+            request = wire.encode_json({"batch": batch, "expires": int(PULL_EXPIRY * 1e9)})
+            await self.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{wire.STREAM}.{self.name}", request, reply=inbox)
+            while batch:
+                msg = await sub.next_msg(timeout=PULL_EXPIRY + 1)
+                if msg.reply.startswith("$JS.ACK."):
+                    batch -= 1
+                    self._spawn(self._handle(msg))
+                elif (status := (msg.headers or {}).get("Status")) != "100":
+                    return bool(status == "408")  # otherwise the consumer is missing or was deleted, or its server stops
+            return True
+        finally:
+            await sub.unsubscribe()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _free(self) -> None:
-        self._used -= 1
-        self._freed.set()
-
-    async def _settle(self, what: Awaitable[Any]) -> None:
-        """Sends an acknowledgement. If it is lost, the command is delivered again."""
-        try:
-            await what
-        except NATSError as e:
-            log.warning("command not settled: %s", e)
 
     async def _handle(self, msg: Msg) -> None:
         """Executes a command, or settles one that must not be executed here and now."""
@@ -273,62 +235,91 @@ class Worker:
         self.metrics.redelivered.inc(int(msg.metadata.num_delivered > 1))
         try:
             t = self._take(msg)
+            await self._check(t)
             await self._execute(t)
         except _Ignored as e:
             if e.reason:
                 self.metrics.ignored[e.reason].inc()
             if e.settle:
-                await self._settle(e.settle)
+                await settle(e.settle)
         except Exception:
             log.exception("command not executed, it comes again")
         finally:
-            if t:
-                self._taken.pop(t.command.id, None)
-            if not t or not t.abandoned:
-                self._free()
+            if t and t.ticking:
+                t.ticking.cancel()
+                self._taken.pop(t.id, None)
+            self._changed.set()
+
+    def _is_again(self, msg: Msg) -> bool:
+        """Reports whether a command may have been delivered before. A server that lost its power counts from 1 again."""
+        return int(msg.metadata.num_delivered) > 1 or msg.metadata.timestamp.timestamp() < self._connected_at
 
     def _take(self, msg: Msg) -> _Taken:
         try:
-            t = _Taken(msg, c := wire.read_command(msg.headers, msg.data))
+            c = wire.read_command(msg.headers, msg.data)
         except (ValueError, RecursionError) as e:
-            raise _Ignored("unreadable", self._dead(msg, str(e))) from None
-        other = self._taken.get(c.id)
-        if c.step not in self.steps:
+            raise _Ignored("unreadable", self._dead(msg, mask_text(str(e)))) from None
+        if c["step"] not in self.steps:
             raise _Ignored("unknown_step", msg.nak(delay=BUSY))  # another version may have it
-        if t.overdue and not t.again:  # one that was delivered before may have got more time
+        memory = StageMemory(self.nc, self.keys, c) if self.keys else None
+        fields = {"operation_id": c["operation"]["id"], "instance_id": c["operation"]["instanceId"], "stage": c["stage"], "step": c["step"],
+                  "attempt": c["stepAttempt"], "event_id": wire.dispatch_id(c)}
+        op = Operation(c, self.name, memory, self._ask, logging.LoggerAdapter(logging.getLogger("keb_worker.step"), fields))
+        t = _Taken(msg, c, self.steps[c["step"]], op)
+        other = self._taken.get(t.id)
+        if op.is_overdue() and not self._is_again(msg):  # one that was delivered before may have got more time
             raise _Ignored("late", msg.ack())  # the orchestrator sends it again if it needs it
-        if other and other.overdue:
+        if other and other.op.is_overdue():
             raise _Ignored("overdue", msg.nak(delay=BUSY))
         if other:  # the running execution answers for both
-            raise _Ignored("duplicate", msg.ack() if other.command.dispatch != c.dispatch else None)
-        self._taken[c.id] = t
+            raise _Ignored("duplicate", msg.ack() if other.command["dispatch"] != c["dispatch"] else None)
+        if self._stop.is_set():
+            self._kept_back.append(msg)
+            raise _Ignored("", None)
+        self._taken[t.id] = t
+        t.ticking = asyncio.create_task(self._tick(t))
         return t
 
-    async def _execute(self, t: _Taken) -> None:
-        beats = asyncio.create_task(self._beat(t))
-        try:
-            current = await self._is_current(t, 1.0) if t.again else True
-            if current is None and datetime.now(UTC) < t.command.execute_before + EXTENDED:
-                raise _Ignored("unchecked", t.msg.nak(delay=BUSY))
-            if current is False:
-                raise _Ignored("outdated", t.msg.ack())
-            await self._pace()
-            if self._stopping:
-                raise _Ignored("", t.msg.nak())
-            if t.overdue:
-                raise _Ignored("late", t.msg.ack())
-            await self._run(t)
-        finally:
-            beats.cancel()
+    async def _tick(self, t: _Taken) -> None:
+        """Sends the progress that a step has reported, keeps its command from being delivered again, and frees the slot of a step that does
+        not return after its time limit."""
+        for second in itertools.count(1):
+            await asyncio.sleep(1)
+            if t.op.notices:
+                await settle(self.nc.publish(wire.worker_subject(self.name, "progress"), wire.encode_json(t.op.notices[-1])))
+                t.op.notices.clear()
+            if second % BEAT == 0 and not t.op.is_overdue():
+                await settle(t.msg.in_progress())
+            if t.is_running and not t.abandoned and t.op.is_overdue(ABANDONED):
+                t.abandoned = True
+                self._changed.set()
+                t.op.log.error("step did not return after its time limit and is abandoned")
+
+    async def _check(self, t: _Taken) -> None:
+        """Ignores a command whose result is published, or not wanted in time. It waits until the rate limit allows a start."""
+        current = await self._is_current(t, 1.0) if self._is_again(t.msg) else True
+        if current is None and not t.op.is_overdue(EXTENDED):
+            raise _Ignored("unchecked", t.msg.nak(delay=BUSY))
+        if current is False:
+            raise _Ignored("outdated", t.msg.ack())
+        if self.settings.rate_limit:
+            now = asyncio.get_running_loop().time()
+            self._next_start = max(self._next_start + 1 / self.settings.rate_limit, now)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), self._next_start - now)
+        if self._stop.is_set():
+            raise _Ignored("", t.msg.nak())
+        if t.op.is_overdue():
+            raise _Ignored("late", t.msg.ack())
 
     async def _is_current(self, t: _Taken, timeout: float) -> bool | None:
         """Asks whether the orchestrator still waits for a command, and until when it was extended; None without an answer."""
-        ref = {"operationId": t.command.operation["id"], "cursor": t.command.cursor}
+        ref = {"operationId": t.op.id, "cursor": t.command["cursor"]}
         try:
             answer = await self._ask("current", {"commands": [ref]}, timeout)
             for e in answer.get("extended") or []:
-                if ref.items() <= e.items() and e["dispatch"] == t.command.dispatch:
-                    t.command = replace(t.command, execute_before=datetime.fromisoformat(e["executeBefore"]))
+                if ref.items() <= e.items() and e["dispatch"] == t.command["dispatch"]:
+                    t.op.execute_before = datetime.fromisoformat(e["executeBefore"])
             return any(ref.items() <= c.items() for c in answer["current"])
         except Exception as e:
             log.warning("no answer whether a command is current, it is delayed: %s", mask_text(str(e)))
@@ -336,94 +327,60 @@ class Worker:
 
     async def _ask(self, kind: str, members: dict[str, Any], timeout: float = 10.0) -> dict[str, Any]:
         subject = wire.ask_subject(self.name, kind)
-        with span_of(f"request {subject}", "CLIENT", {"messaging.destination.name": subject}) as span:
-            headers = {"Keb-Wait": str(int(timeout * 1000)), "traceparent": span.traceparent}
+        with span_of(f"request {subject}", "CLIENT", {"messaging.destination.name": subject}) as (_, traceparent):
+            headers = {"Keb-Wait": str(int(timeout * 1000)), "traceparent": traceparent}
             answer = wire.decode_json((await self.nc.request(subject, wire.encode_json(members), timeout=timeout, headers=headers)).data)
         if answer.get("error"):
             raise OSError(answer["error"])
         return dict(answer)
 
-    async def _run(self, t: _Taken) -> None:
-        c, o = t.command, t.command.operation
-        memory = StageMemory(self.nc, self.keys, c) if self.keys else None
-        fields = {"operation_id": o["id"], "instance_id": o["instanceId"], "stage": c.stage, "step": c.step, "attempt": c.step_attempt,
-                  "event_id": c.dispatch_id}
-
-        def report(notice: dict[str, Any]) -> None:
-            t.progress = notice
-
-        with execution_span(self.name, t.msg.subject, c, t.msg.metadata.num_delivered) as span:
-            if span.trace_id:
-                fields["trace_id"] = span.trace_id
-            op = Operation(c, self.name, memory, self._ask, logging.LoggerAdapter(logging.getLogger("keb_worker.step"), fields), report)
-            t.execution = Execution(self.steps[c.step], op)
-            r = await t.execution.run(lambda: self._abandon(t), lambda: self._is_wanted(t))
-            span.end(r or wire.Result(), "abandoned" if not r else "interrupted" if r.interrupted else r.outcome)
+    async def _execute(self, t: _Taken) -> None:
+        c, subject = t.command, t.msg.subject
+        attributes = execution_attributes(self.name, subject, c, t.msg.metadata.num_delivered)
+        with span_of(f"process {subject}", "CONSUMER", attributes, c["traceparent"]) as (span, traceparent):
+            if span and span.is_recording():
+                t.op.log.extra = {**(t.op.log.extra or {}), "trace_id": f"{span.get_span_context().trace_id:032x}"}
+            r = await t.run(lambda: self._is_wanted(t))
+            note(span, r)
         if not r:
             return
-        if r.interrupted:
-            return await self._settle(t.msg.nak())
-        self.metrics.executed(c.step, r)
-        level = logging.ERROR if r.outcome == "failed" else logging.WARNING if r.error else logging.DEBUG
-        op.log.log(level, "step ended: %s %s", r.outcome, r.error or r.message)
-        await self._publish(t, wire.result_message(self.name, self.version, c, r, span.traceparent))
-
-    async def _pace(self) -> None:
-        """Waits for the rate limit, or until the worker stops."""
-        if self.settings.rate_limit:
-            loop = asyncio.get_running_loop()
-            self._next_start = max(self._next_start + 1 / self.settings.rate_limit, loop.time())
-            while (left := self._next_start - loop.time()) > 0 and not self._stopping:
-                await asyncio.sleep(min(left, 0.5))
-
-    async def _beat(self, t: _Taken) -> None:
-        """Keeps a command from being delivered again, and each second sends the progress that its step has reported last."""
-        loop = asyncio.get_running_loop()
-        due = loop.time() + ACK_WAIT / 3
-        while not t.overdue:
-            await asyncio.sleep(min(1.0, due - loop.time()))
-            if t.progress:
-                await self._settle(self.nc.publish(wire.worker_subject(self.name, "progress"), wire.encode_json(t.progress)))
-                t.progress = None
-            if loop.time() >= due and not t.overdue:
-                due += ACK_WAIT / 3
-                await self._settle(t.msg.in_progress())
-
-    def _abandon(self, t: _Taken) -> None:
-        t.abandoned = True
-        self._free()
-        log.error("step %s of operation %s did not return after its time limit and is abandoned", t.command.step, t.command.operation["id"])
+        if r.get("interrupted"):
+            raise _Ignored("", t.msg.nak())
+        took = datetime.fromisoformat(r["finishedAt"]) - datetime.fromisoformat(r["startedAt"])
+        self.metrics.total[c["step"], r["outcome"]].inc()
+        self.metrics.duration[c["step"]].observe(took.total_seconds())
+        self.metrics.panics.inc(int(r.get("panicked", False)))
+        level = logging.ERROR if r["outcome"] == "failed" else logging.WARNING if r.get("error") else logging.DEBUG
+        t.op.log.log(level, "step ended: %s %s", r["outcome"], r.get("error") or r.get("message", ""))
+        await self._publish(t, *wire.result_message(self.name, self.version, c, r, traceparent))
 
     async def _is_wanted(self, t: _Taken) -> bool:
         """Reports whether the result of a step that has returned is still wanted."""
-        t.execution = None
         current: bool | None = None if t.abandoned else True
         while current is None and not self._draining:
             if (current := await self._is_current(t, REQUEST_TIMEOUT)) is None:
                 await asyncio.sleep(BUSY)
         return current is True
 
-    async def _publish(self, t: _Taken, message: tuple[str, dict[str, str], bytes]) -> None:
+    async def _publish(self, t: _Taken, subject: str, headers: dict[str, str], body: bytes) -> None:
         """Publishes a result until the stream has stored it, and then acknowledges the command."""
-        subject, headers, body = message
         while True:
-            connection = self._connections
+            connected_at = self._connected_at
             try:
                 await self._stored(subject, body, headers)
                 break
             except (NATSError, OSError, TimeoutError) as e:
-                problem = str(e)
-            lost = not self.nc.is_connected or connection != self._connections
-            if not lost or self._draining:
-                self._refused = "the last result was not stored"
-                self.metrics.unpublished.inc()
-                self.metrics.failures.inc()
-                log.error("result of %s not published, the step will be executed again: %s", t.command.dispatch_id, problem)
-                return await self._settle(t.msg.nak(delay=UNPUBLISHED))
+                lost = not self.nc.is_connected or connected_at != self._connected_at
+                if not lost or self._draining:
+                    self._refused = "the last result was not stored"
+                    self.metrics.unpublished.inc()
+                    self.metrics.failures.inc()
+                    t.op.log.error("result not published, the step will be executed again: %s", e)
+                    raise _Ignored("", t.msg.nak(delay=UNPUBLISHED)) from None
             await asyncio.sleep(0.1)
         self._refused = ""
         self.metrics.published.inc()
-        await self._settle(t.msg.ack())
+        await settle(t.msg.ack())
 
     async def _stored(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
         answer = wire.decode_json((await self.nc.request(subject, body, timeout=REQUEST_TIMEOUT, headers=headers)).data)
@@ -439,8 +396,8 @@ class Worker:
         try:
             await self._stored(f"keb.dead.{wire.STREAM}", data, headers)
             self.metrics.dead.inc()
-            await self._settle(msg.term())
-            log.warning("message moved to dead letters: %s", mask_text(reason))
+            await msg.term()
+            log.warning("message moved to dead letters: %s", reason)
         except (NATSError, OSError, TimeoutError) as e:
             log.error("dead letter not published: %s", e)
-            await self._settle(msg.nak(delay=min(UNPUBLISHED * 2 ** min(msg.metadata.num_delivered - 1, 10), 300)))
+            await msg.nak(delay=min(UNPUBLISHED * 2 ** min(msg.metadata.num_delivered - 1, 10), 300))

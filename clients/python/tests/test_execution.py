@@ -10,7 +10,7 @@ from urllib.error import URLError
 
 from keb_worker import (
     Operation, Outcome, Override, Step, StepError, not_completed, retry, retry_without_fail, skip, step, wait, wait_for_event)
-from keb_worker.execution import Execution
+from keb_worker.operation import Execution
 from keb_worker.testing import DictMemory, Given, run
 
 SECRET = "a-password-that-was-claimed"
@@ -171,8 +171,8 @@ class TestMemory(unittest.IsolatedAsyncioTestCase):
         op = Operation(given.command("Reads"), "test", Broken(), given.ask, None)  # type: ignore[arg-type]
         got = await Execution(Step("Reads", reads), op).run()
         assert got
-        self.assertEqual(got.outcome, "retry")
-        self.assertIn("unknown key", str(got.error))
+        self.assertEqual(got["outcome"], "retry")
+        self.assertIn("unknown key", str(got["error"]))
 
     async def test_kept_value_is_there_in_the_next_operation(self) -> None:
         @step("Keeps")
@@ -205,14 +205,14 @@ class TestEnd(unittest.IsolatedAsyncioTestCase):
 
     async def test_cancelled_step_is_a_retry_with_its_details(self) -> None:
         got = await self.ended("cancelled", saves=True)
-        self.assertEqual((got.outcome, got.error["reason"], got.details), ("retry", "err_keb_cancelled", {"id": 1}))
+        self.assertEqual((got["outcome"], got["error"]["reason"], got["details"]), ("retry", "err_keb_cancelled", {"id": 1}))
 
     async def test_stopping_worker_gives_the_command_back(self) -> None:
-        self.assertTrue((await self.ended("stopping")).interrupted)
+        self.assertTrue((await self.ended("stopping"))["interrupted"])
 
     async def test_stopping_worker_publishes_saved_details(self) -> None:
         got = await self.ended("stopping", saves=True)
-        self.assertEqual((got.interrupted, got.outcome, got.error["reason"]), (False, "retry", "err_keb_timeout"))
+        self.assertEqual((got["interrupted"], got["outcome"], got["error"]["reason"]), (False, "retry", "err_keb_timeout"))
 
     async def test_time_limit_ends_the_step(self) -> None:
         @step("Sleeps")
@@ -231,23 +231,23 @@ class TestEnd(unittest.IsolatedAsyncioTestCase):
         got = await run(sleeps, Given(limit=0.05, extension=0.01))
         self.assertEqual((got.outcome, (got.error or {})["reason"]), ("retry", "err_keb_timeout"))
 
-    async def test_step_that_ignores_its_end_is_abandoned(self) -> None:
-        release, abandoned = asyncio.Event(), asyncio.Event()
+    async def test_step_that_ignores_its_end_is_overdue(self) -> None:
+        release, ended = asyncio.Event(), asyncio.Event()
 
         async def ignores(op: Operation) -> None:
             while not release.is_set():
                 try:
                     await release.wait()
                 except asyncio.CancelledError:
-                    pass
+                    ended.set()
         given = Given(limit=0.01)
-        execution = Execution(Step("Ignores", ignores), Operation(given.command("Ignores"), "test", None, given.ask, None),  # type: ignore[arg-type]
-                              grace=0.01)
-        running = asyncio.create_task(execution.run(abandoned.set))
-        await abandoned.wait()
+        op = Operation(given.command("Ignores"), "test", None, given.ask, None)  # type: ignore[arg-type]
+        execution = Execution(Step("Ignores", ignores), op)
+        running = asyncio.create_task(execution.run())
+        await ended.wait()
+        self.assertTrue(execution.is_running and execution.op.is_overdue() and not execution.op.is_overdue(60))
         release.set()
-        got = await running
-        self.assertEqual(got and got.outcome, "succeeded")
+        self.assertEqual((await running or {})["outcome"], "succeeded")
 
     async def test_unwanted_result_writes_nothing(self) -> None:
         @step("Writes")

@@ -5,11 +5,9 @@ from __future__ import annotations
 import types
 import unittest
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from keb_worker import wire
 from keb_worker.testing import Given
 
 try:
@@ -40,6 +38,9 @@ class Recorder:
     def get_span_context(self) -> Any:
         return types.SimpleNamespace(trace_id=int(SPAN.split("-")[1], 16))
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        self.attributes[name] = value
+
     def set_attributes(self, values: dict[str, Any]) -> None:
         self.attributes |= values
 
@@ -55,13 +56,10 @@ class Recorder:
 
 @unittest.skipUnless(metrics, "prometheus_client is not installed")
 class TestSpan(unittest.TestCase):
-    def setUp(self) -> None:
-        self.command = replace(Given().command("Hello_World"), traceparent=COMMAND)
-
     def test_without_opentelemetry_the_trace_is_passed_on(self) -> None:
-        with mock.patch.object(metrics, "trace", None), metrics.execution_span("w", "subject", self.command, 1) as span:
-            span.end(wire.Result(), "succeeded")
-        self.assertEqual(span.traceparent, COMMAND)
+        with mock.patch.object(metrics, "trace", None), metrics.span_of("process", "CONSUMER", {}, COMMAND) as (span, traceparent):
+            metrics.note(span, {"outcome": "succeeded"})
+        self.assertEqual((span, traceparent), (None, COMMAND))
 
     def test_execution_is_a_child_of_the_command(self) -> None:
         r = Recorder()
@@ -70,12 +68,13 @@ class TestSpan(unittest.TestCase):
             Status=lambda code, text: (code, text))
         error = {"component": "avs", "reason": "err_x", "message": "no"}
         with mock.patch.object(metrics, "trace", trace), mock.patch.object(metrics, "TraceContextTextMapPropagator", lambda: r, create=True):
-            with metrics.execution_span("w", "keb.command.w.Hello_World", self.command, 2) as span:
-                span.end(wire.Result("retry", retry_after=5, error=error), "retry")
+            attributes = metrics.execution_attributes("w", "keb.command.w.Hello_World", Given().command("Hello_World"), 2)
+            with metrics.span_of("process keb.command.w.Hello_World", "CONSUMER", attributes, COMMAND) as (span, traceparent):
+                metrics.note(span, {"outcome": "retry", "retryAfter": 5, "error": error})
         self.assertEqual((r.started["name"], r.started["context"]), ("process keb.command.w.Hello_World", COMMAND))
         self.assertTrue(all(isinstance(v, (str, int)) for v in r.started["attributes"].values()))
         self.assertEqual(r.attributes, {"keb.outcome": "retry", "keb.retry_after": 5.0, "error.type": "err_x", "keb.component": "avs"})
-        self.assertEqual((r.status, span.traceparent), (("error", "no"), SPAN))
+        self.assertEqual((r.status, span, traceparent), (("error", "no"), r, SPAN))
 
 
 if __name__ == "__main__":
