@@ -52,7 +52,7 @@ type connector struct {
 	mu       sync.Mutex
 	lines    map[*line]struct{}
 	timeline int64 // the highest one seen
-	primary  int   // the index of the server with that timeline; -1 if none is known
+	primary  int   // the index of the server with that timeline; -1 if none is known, or a session was lost since
 }
 
 func newConnector(ctx context.Context, cfg pq.Config, files tlsfiles.Client, standby bool) *connector {
@@ -184,6 +184,7 @@ func (c *connector) race(ctx context.Context, first int) (*limitedSession, error
 	}
 	tried.Wait()
 	if best == nil {
+		c.doubt()
 		return nil, c.explainAll(errs)
 	}
 	c.follow(best)
@@ -222,6 +223,13 @@ func (c *connector) outdated(a *attempt) error {
 	return nil
 }
 
+// doubt forgets the primary: the next session tries all servers. A pool without a session during a promotion would otherwise trust the old primary.
+func (c *connector) doubt() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.primary = -1
+}
+
 // follow remembers the primary of a session, and closes the sessions of lower timelines.
 func (c *connector) follow(a *attempt) {
 	var old []*line
@@ -246,6 +254,7 @@ func (c *connector) open(ctx context.Context, server int) (*limitedSession, erro
 		defer c.mu.Unlock()
 		delete(c.lines, l)
 	}
+	l.lost = c.doubt
 	perSession := *c.servers[server]
 	perSession.Dialer(l)
 	stop := context.AfterFunc(ctx, l.hangUp)

@@ -54,8 +54,8 @@ type line struct {
 	established, limited atomic.Bool
 	// timeline is the server's when the session was opened; it grows with each promotion. Zero if it is unknown.
 	timeline int64
-	// closed is called once the connection is closed.
-	closed func()
+	// closed is called once the connection is closed, and lost if it ends otherwise.
+	closed, lost func()
 
 	mu     sync.Mutex
 	conn   *conn
@@ -99,13 +99,15 @@ func (l *line) waits() time.Duration {
 // conn records since when the server owes an answer.
 type conn struct {
 	net.Conn
-	asked  atomic.Int64 // in nanoseconds since 1970; zero if nothing is owed
-	closed func()
+	asked        atomic.Int64 // in nanoseconds since 1970; zero if nothing is owed
+	closed, lost func()
 }
 
 func (c *conn) Write(p []byte) (int, error) {
 	c.asked.CompareAndSwap(0, time.Now().UnixNano())
-	return c.Conn.Write(p)
+	n, err := c.Conn.Write(p)
+	c.check(err)
+	return n, err
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -113,7 +115,14 @@ func (c *conn) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.asked.Store(0)
 	}
+	c.check(err)
 	return n, err
+}
+
+func (c *conn) check(err error) {
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		c.lost()
+	}
 }
 
 func (c *conn) Close() error {
@@ -137,7 +146,7 @@ func (l *line) DialContext(ctx context.Context, network, address string) (net.Co
 	if l.hungUp {
 		return nil, errors.Join(net.ErrClosed, raw.Close())
 	}
-	l.conn = &conn{Conn: raw, closed: l.closed}
+	l.conn = &conn{Conn: raw, closed: l.closed, lost: l.lost}
 	return l.conn, nil
 }
 

@@ -184,3 +184,21 @@ func TestPool_StandbyIsPromoted_Follows(t *testing.T) {
 		}
 	}
 }
+
+// A pool that is not used between the loss of its sessions and the return of the old primary must not trust that server.
+func TestPool_UnusedDuringPromotion_Follows(t *testing.T) {
+	t.Parallel()
+	primary, standby, promote := pair(t)
+	proxy := testkit.Proxy(t, host(t, primary.URL("postgres")))
+	db := open(t, postgres.Config{URL: strings.Replace(primary.URL("postgres"), host(t, primary.URL("postgres")), proxy.Addr()+","+host(t, standby.URL("postgres")), 1)})
+	const port = `SELECT current_setting('port')::int`
+	if got := count(t, db, port); got != primary.Port() {
+		t.Fatalf("connected to port %d, want the primary at %d", got, primary.Port())
+	}
+	proxy.Cut()
+	promote()
+	proxy.Restore()
+	if got := count(t, db, port); got != standby.Port() {
+		t.Errorf("connected to port %d, want the promoted standby at %d", got, standby.Port())
+	}
+}
