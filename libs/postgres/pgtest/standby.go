@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 )
 
@@ -33,6 +34,28 @@ func MakeStandby(ctx context.Context, primary *pglocal.Server, primaryDir, dir s
 // Promote makes the standby in dir a primary. It returns before the standby accepts writes.
 func Promote(ctx context.Context, dir string) error {
 	return runAsOwner(ctx, dir, "pg_ctl", "promote", "-D", dir, "-W")
+}
+
+// Rewind makes the stopped former primary in dir a standby of the new primary, which runs in primaryDir. It removes what the new primary
+// lacks.
+func Rewind(ctx context.Context, dir string, primary *pglocal.Server, primaryDir string) error {
+	for _, folder := range []string{dir, primaryDir} {
+		if _, err := giveFiles(folder); err != nil {
+			return fmt.Errorf("rewind: %w", err)
+		}
+	}
+	// Until its first checkpoint, the control file of a promoted server names the old timeline, and pg_rewind does nothing.
+	db, err := postgres.Open(ctx, postgres.Config{URL: primary.URL("postgres"), MaxOpen: 1})
+	if err != nil {
+		return fmt.Errorf("rewind: %w", err)
+	}
+	if _, err := db.ExecContext(ctx, `CHECKPOINT`); err != nil {
+		return errors.Join(fmt.Errorf("rewind: %w", err), db.Close())
+	}
+	if err := db.Close(); err != nil {
+		return fmt.Errorf("rewind: %w", err)
+	}
+	return runAsOwner(ctx, dir, "pg_rewind", "-D", dir, "--source-server", primary.URL("postgres"), "-R")
 }
 
 // giveFiles gives the files that pglocal has written as root, such as the log, to the owner of the folder, who copies them. It returns

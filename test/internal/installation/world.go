@@ -26,7 +26,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pglocal"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -64,14 +63,17 @@ type Config struct {
 	// Replaced are the objects, "system/kind", that a step replaces when it runs again. Creations that exceed the orders count as replacements, and
 	// not as doubled objects. Optional; for a fault that makes the bus lose results.
 	Replaced []string
+	// Standby starts a synchronous standby of Postgres, whose address the services know. Its settings must allow pg_rewind (wal_log_hints).
+	Standby bool
 	// Env are further variables by service: "landscape", "worker-avs". Optional.
 	Env map[string]map[string]string
 }
 
-// The three dependencies of the services.
+// The dependencies of the services.
 const (
 	ToNATS      = "nats"
 	ToPostgres  = "postgres"
+	ToStandby   = "standby"
 	ToLandscape = "landscape"
 )
 
@@ -87,6 +89,9 @@ type World struct {
 	server  *toxiproxy.ApiServer
 
 	Postgres *pglocal.Server
+	// Primary and Standby are the current roles of the servers of an installation with a standby, else nil.
+	Primary, Standby *Node
+
 	DB       *sqlx.DB // without a proxy, for queries of the test
 	JS       jetstream.JetStream
 	pgConfig pglocal.Config
@@ -135,7 +140,7 @@ func New(t *testing.T, cfg Config) *World {
 	delete(services, "landscape") // it has other times
 	keb := harness.Keb(t)
 
-	for _, name := range []string{"nats", "nats-http", "landscape", "postgres"} {
+	for _, name := range []string{"nats", "nats-http", "landscape", ToPostgres, ToStandby} {
 		w.Addr[name] = testkit.Addr(t)
 	}
 	w.secrets = harness.MakeSecrets(t, filepath.Join(dir, "secrets"))
@@ -187,9 +192,11 @@ func (w *World) startPostgres(cfg Config) {
 	}
 	w.RestartPostgres()
 	require.NoError(w.T, w.Postgres.EnsureDatabase(w.T.Context(), "keb"))
-	var err error
-	w.DB, err = postgres.Open(w.T.Context(), postgres.Config{URL: w.Postgres.URL("keb"), MaxOpen: 4, ApplicationName: "keb-" + cfg.Name, StatementTimeout: 5 * time.Second})
-	require.NoError(w.T, err)
+	if cfg.Standby {
+		w.startStandby(cfg)
+		return
+	}
+	w.DB = w.Open(w.Postgres.URL("keb"), cfg.Name)
 }
 
 // RestartPostgres cleans up after the previous Postgres and starts a new one.
@@ -293,7 +300,12 @@ func (w *World) addService(name string, replica int, s harness.Service) {
 	own := map[string]string{"KEB_METRICS_ADDR": w.Addr[full]}
 	if role != "worker" {
 		door := testkit.Addr(w.T)
-		own["KEB_DATABASE_URL"] = strings.Replace(w.secrets.Read(name+"/database-url"), "postgres:5432", w.proxy(who, ToPostgres), 1)
+		own["KEB_DATABASE_URL"] = w.secrets.Read(name + "/database-url")
+		hosts := w.proxy(who, ToPostgres)
+		if w.Standby != nil {
+			hosts += "," + w.proxy(who, ToStandby)
+		}
+		own["KEB_DATABASE_URL"] = strings.Replace(own["KEB_DATABASE_URL"], "postgres:5432", hosts, 1)
 		delete(s.Environment, "KEB_DATABASE_URL_FILE")
 		if role == "broker" {
 			own["KEB_OSB_ADDR"], w.brokers = door, append(w.brokers, door)
@@ -448,7 +460,8 @@ func (w *World) remove() {
 	for _, p := range w.Proxies {
 		p.Stop()
 	}
-	if w.Postgres != nil {
+	w.removeNodes()
+	if w.Postgres != nil && w.Primary == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		w.SignalPostgres(syscall.SIGCONT)
