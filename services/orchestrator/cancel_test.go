@@ -15,22 +15,16 @@ import (
 	"github.com/kyma-project/keb/libs/worker"
 )
 
-// heard is the cause of the end of a step's context, and its time.
-type heard struct {
-	cause error
-	at    time.Time
-}
-
-// blocking returns a step that saves an id, reports its start and waits until its context ends.
-func blocking() (step behaviour, started chan struct{}, ended chan heard) {
-	started, ended = make(chan struct{}, 100), make(chan heard, 100)
+// blocking returns a step that saves an id, reports its start, waits until its context ends, and reports the cause.
+func blocking() (step behaviour, started chan struct{}, ended chan error) {
+	started, ended = make(chan struct{}, 100), make(chan error, 100)
 	return func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		if err := op.SaveDetails(map[string]string{"id": "made"}); err != nil {
 			return op, 0, err
 		}
 		started <- struct{}{}
 		<-ctx.Done()
-		ended <- heard{context.Cause(ctx), time.Now()}
+		ended <- context.Cause(ctx)
 		return op, 0, ctx.Err()
 	}, started, ended
 }
@@ -46,20 +40,17 @@ func receive[T any](t *testing.T, what string, from <-chan T) T {
 	panic("unreachable")
 }
 
-func (s *system) heardWithinASecond(asked time.Time, reason string, ended <-chan heard) {
+// checkCancelled checks that a step is cancelled. Without the notice, its context would end with its execution limit, and with that cause.
+func (s *system) checkCancelled(asked time.Time, reason string, ended <-chan error) {
 	s.t.Helper()
-	h := receive(s.t, "the context of the step ends", ended)
-	took := h.at.Sub(asked)
-	s.t.Logf("the step heard of the cancel after %s", took)
-	if took > time.Second {
-		s.t.Errorf("the step heard of the cancel after %s, want a second at most", took)
-	}
-	if !errors.Is(h.cause, worker.ErrCancelled) || !strings.Contains(h.cause.Error(), reason) {
-		s.t.Errorf("cause %v, want worker.ErrCancelled because of %q", h.cause, reason)
+	cause := receive(s.t, "the context of the step ends", ended)
+	s.t.Logf("the context ended %s after the cancel", time.Since(asked))
+	if !errors.Is(cause, worker.ErrCancelled) || !strings.Contains(cause.Error(), reason) {
+		s.t.Errorf("cause %v, want worker.ErrCancelled because of %q", cause, reason)
 	}
 }
 
-func TestCancel_BlockingStep_EndsWithinASecond(t *testing.T) {
+func TestCancel_BlockingStep_EndsItsContext(t *testing.T) {
 	for name, c := range map[string]struct {
 		cancel func(s *system, op event.Operation)
 		reason string
@@ -89,7 +80,7 @@ func TestCancel_BlockingStep_EndsWithinASecond(t *testing.T) {
 			receive(t, "the step starts", started)
 			asked := time.Now()
 			c.cancel(s, op)
-			s.heardWithinASecond(asked, c.reason, ended)
+			s.checkCancelled(asked, c.reason, ended)
 			s.await(op, c.want)
 			if c.want == event.Cancelled {
 				if details := s.details(op.ID); details["alpha"]["id"] != "made" {

@@ -37,7 +37,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Run(m)) }
 
-const patience = 20 * time.Second
+// patience ends a test that hangs. No test measures with it, so it only has to be long enough for a busy machine.
+const patience = 2 * time.Minute
 
 // testProcesses are small processes with every relevant feature.
 var testProcesses = fstest.MapFS{
