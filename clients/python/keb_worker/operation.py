@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from . import wire
 from .mask import Secrets
@@ -98,27 +98,15 @@ class Override:
     secret: bool = False
 
 
-class Memory(Protocol):
-    """The stage memory of one attempt of one stage."""
-
-    async def put(self, name: str, value: bytes) -> None: ...
-
-    async def read(self, name: str) -> bytes | None: ...
-
-    async def list(self, prefix: str) -> dict[str, bytes]: ...
-
-    async def is_lost(self) -> bool: ...
-
-
 #: Sends a request to the broker or the orchestrator: kind (credentials, keep, kept or extend) and members, to the members of the answer.
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Operation:
-    """The order, the position of the operation, and access to its details, stage memory and credentials."""
+    """The order, the position of the operation, and access to its details, stage memory and credentials. memory is None, a StageMemory
+    or one of the test kit."""
 
-    def __init__(self, command: wire.Command, worker: str, memory: Memory | None, ask: Ask,
-                 log: logging.LoggerAdapter[Any]) -> None:
+    def __init__(self, command: wire.Command, worker: str, memory: Any, ask: Ask, log: logging.LoggerAdapter[Any]) -> None:
         o: dict[str, Any] = command["operation"]
         self.id: str = o["id"]
         self.type: str = o["type"]
@@ -143,7 +131,7 @@ class Operation:
         #: The event that the step has waited for: key, source, id, receivedAt and data; None if none has come.
         self.event: dict[str, Any] | None = command.get("event")
         self.log, self.worker = log, worker
-        self._command, self._memory, self._ask_service = command, memory, ask
+        self._command, self.memory, self._ask_service = command, memory, ask
         # What the step has said so far, and what it has learned.
         self.patch: dict[str, Any] = {}
         self.notices: list[dict[str, Any]] = []  # of progress, not yet sent
@@ -151,7 +139,7 @@ class Operation:
         self.invalid = ""
         self.lost = self.closed = False
         self.unreadable: Exception | None = None
-        self._values: dict[str, bytes] = {}  # by their names in the stage memory
+        self.values: dict[str, bytes] = {}  # by their names in the stage memory
 
     def is_overdue(self, seconds: float = 0) -> bool:
         """Reports whether so much time has passed since the time limit, which the step may have extended."""
@@ -181,7 +169,7 @@ class Operation:
         if not key or len(value) > MAX_STORED:
             raise self._reject(f"remember {key!r}: want a key, and at most {MAX_STORED} bytes")
         self._need_memory(f"remember {key!r}")
-        self._values[f"value.{key}"] = bytes(value)
+        self.values[f"value.{key}"] = bytes(value)
 
     def set_overrides(self, component: str, entries: Sequence[Override]) -> None:
         """Stores settings of a component (empty: of all) for the stage. They replace those of an earlier run of this step."""
@@ -190,38 +178,37 @@ class Operation:
         self._need_memory(f"overrides of component {component!r}")
         content = [{name: v for name, v in asdict(e).items() if v is not False} for e in entries]
         stored = {"component": component, "cursor": self._command["cursor"], "entries": content}
-        self._values[f"override.{self.step}.{component}"] = wire.encode_json(stored)
+        self.values[f"override.{self.step}.{component}"] = wire.encode_json(stored)
 
-    def _need_memory(self, what: str) -> Memory:
-        if self._memory is None:
+    def _need_memory(self, what: str) -> None:
+        if self.memory is None:
             raise self._reject(f"{what}: this worker has no stage memory: set KEB_STAGE_KEYS")
-        return self._memory
 
     async def recall(self, key: str) -> bytes | None:
         """Returns what a step of this stage has remembered, or None."""
-        if (name := f"value.{key}") in self._values:
-            return self._values[name]
-        value: bytes | None = await self._read(f"recall {key!r}", lambda memory: memory.read(name))
+        if (name := f"value.{key}") in self.values:
+            return self.values[name]
+        value: bytes | None = await self._read(f"recall {key!r}", lambda: self.memory.read(name))
         self.secrets.learn((value or b"").decode(errors="replace"))
         return value
 
     async def overrides(self) -> dict[str, list[Override]]:
         """Returns the overrides of this stage by component, each ordered by key. A later step wins."""
-        stored = await self._read("overrides", lambda memory: memory.list("override."))
-        others = [wire.decode_json(value) for name, value in stored.items() if name not in self._values]
+        stored = await self._read("overrides", lambda: self.memory.list("override."))
+        others = [wire.decode_json(value) for name, value in stored.items() if name not in self.values]
         self.secrets.learn([e["value"] for s in others for e in s["entries"] if e.get("secret")])
-        own = [wire.decode_json(value) for name, value in self._values.items() if name.startswith("override.")]
+        own = [wire.decode_json(value) for name, value in self.values.items() if name.startswith("override.")]
         found: dict[str, dict[str, Override]] = {}
         for s in sorted(others, key=lambda s: int(s["cursor"])) + own:
             merged = {e["key"]: Override(e["key"], e["value"], e.get("secret", False)) for e in s["entries"]}
             found.setdefault(s["component"], {}).update(merged)
         return {component: [e for _, e in sorted(found[component].items())] for component in sorted(found)}
 
-    async def _read(self, what: str, read: Callable[[Memory], Awaitable[Any]]) -> Any:
-        memory = self._need_memory(what)
+    async def _read(self, what: str, read: Callable[[], Any]) -> Any:
+        self._need_memory(what)
         try:
-            if not (found := await read(memory)):
-                await self._check_lost(memory)
+            if not (found := await read()):
+                await self.check_lost()
             return found
         except StageLost:
             raise
@@ -229,20 +216,10 @@ class Operation:
             self.unreadable = Unavailable(f"{what}: {e}")
             raise self.unreadable from e
 
-    async def _check_lost(self, memory: Memory) -> None:
-        if self._command.get("stageMemory") is True and await memory.is_lost():
+    async def check_lost(self) -> None:
+        if self._command.get("stageMemory") is True and await self.memory.is_lost():
             self.lost = True
             raise StageLost("the stage memory is lost")
-
-    async def flush(self) -> bool:
-        """Writes what the step remembers, and reports whether it wrote anything. The worker calls it after the step."""
-        if not self._values:
-            return False
-        memory = self._need_memory("flush")
-        await self._check_lost(memory)  # or this write would make a lost memory look complete
-        for name, value in self._values.items():
-            await memory.put(name, value)
-        return True
 
     async def _ask(self, kind: str, what: str, **members: Any) -> dict[str, Any]:
         try:
@@ -356,8 +333,10 @@ class Execution:
         is to be published because the worker stops, and None if the result is not wanted after the step has returned."""
         op, started = self.op, datetime.now(UTC)
         self._task = task = asyncio.ensure_future(self.step.run(op))
-        while not task.done() and not op.is_overdue():  # the step may get more time meanwhile
-            await asyncio.wait({task}, timeout=max((op.execute_before - datetime.now(UTC)).total_seconds(), 0))
+        left = 1.0
+        while not task.done() and left > 0:  # the step begins even if it is late, and may get more time meanwhile
+            left = (op.execute_before - datetime.now(UTC)).total_seconds()
+            await asyncio.wait({task}, timeout=max(left, 0))
         self.end("time limit", "the time limit of the step has passed")
         await asyncio.wait({task})
         if not await wanted():
@@ -423,9 +402,12 @@ class Execution:
         op = self.op
         problem = op.unreadable if result["outcome"] in ("failed", "not completed") else None
         try:
-            if not op.lost and result["outcome"] in ("succeeded", "skipped"):
+            if op.values and not op.lost and result["outcome"] in ("succeeded", "skipped"):
                 async with asyncio.timeout(FLUSH_TIMEOUT):
-                    result["stageMemory"] = await op.flush()
+                    await op.check_lost()  # or this write would make a lost memory look complete
+                    for name, value in op.values.items():
+                        await op.memory.put(name, value)
+                result["stageMemory"] = True
         except Exception as e:
             problem = Unavailable(f"stage memory: {e}")
         if op.lost:

@@ -221,6 +221,14 @@ class TestEnd(unittest.IsolatedAsyncioTestCase):
         got = await run(sleeps, Given(limit=0.01))
         self.assertEqual((got.outcome, (got.error or {})["reason"]), ("retry", "err_keb_timeout"))
 
+    async def test_late_step_begins_before_it_is_ended(self) -> None:
+        @step("Begins")
+        async def begins(op: Operation) -> None:
+            op.save_details({"begun": True})
+            await asyncio.Event().wait()
+        got = await run(begins, Given(limit=-1))
+        self.assertEqual((got.outcome, got.details), ("retry", {"begun": True}))
+
     async def test_step_that_asks_for_more_time_has_it(self) -> None:
         @step("Sleeps")
         async def sleeps(op: Operation) -> None:
