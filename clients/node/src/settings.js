@@ -25,8 +25,8 @@ const SETTINGS = {
   certFile: ["KEB_NATS_CERT_FILE"],
   keyFile: ["KEB_NATS_KEY_FILE"],
   handshakeFirst: ["KEB_NATS_TLS_FIRST", "false", /^(true|false)$/, "true or false", (text) => text === "true"],
-  keyring: ["KEB_STAGE_KEYS", "", undefined, "", (keys) => keys && new Keyring(keys)],
-  address: ["KEB_METRICS_ADDR", "", /^(.*:\d{1,5})?$/, "an address such as :9090"],
+  keyring: ["KEB_STAGE_KEYS", "", undefined, "", (keys) => new Keyring(keys)],
+  address: ["KEB_METRICS_ADDR", "", /:\d{1,5}$/, "an address such as :9090"],
   serverCert: ["KEB_METRICS_TLS_CERT_FILE"],
   serverKey: ["KEB_METRICS_TLS_KEY_FILE"],
   clientCA: ["KEB_METRICS_TLS_CLIENT_CA_FILE"],
@@ -47,8 +47,8 @@ export function readSettings(env) {
       const file = env[`${name}_FILE`];
       if (env[name] && file) throw new Error(`set it or ${name}_FILE, not both`);
       const text = (file ? readFileSync(file, "utf8").trim() : env[name]) || byDefault;
-      if (!form.test(text)) throw new Error(`use ${wanted}`);
-      found[setting] = convert(text);
+      if (text && !form.test(text)) throw new Error(`use ${wanted}`);
+      if (text) found[setting] = convert(text);
     } catch (error) {
       problems.push(`${name}: ${error.message}`);
     }

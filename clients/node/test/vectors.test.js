@@ -133,3 +133,8 @@ vectors("settings", (given, want) => {
   });
   assert.deepEqual(got, want);
 });
+
+test("settings without a value are undefined", () => {
+  const { user, keyring, address, caFile, serverCert } = readSettings({ KEB_STAGE_KEYS: "" });
+  assert.deepEqual([user, keyring, address, caFile, serverCert], Array(5).fill(undefined));
+});
