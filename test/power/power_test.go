@@ -108,11 +108,9 @@ func TestPower(t *testing.T) {
 		},
 		// So many pages are written before they are synced, and the log is short.
 		Settings: map[string]string{"checkpoint_timeout": "30s", "max_wal_size": "128MB"},
-		// A step whose result the bus has lost runs again. The one of EDP then replaces the data tenant, as the original does
-		// (docs/contracts/edp.md#conflict-and-failure). The known contract of AvS has no call that finds the evaluation of the first
-		// execution (docs/contracts/avs.md#calls), so that a second one would be created.
-		Replaced: []string{"edp/dataTenant", "edp/metadata"},
-		Env:      map[string]map[string]string{"worker-avs": {"KEB_AVS_LOOK_UP": "true"}, "landscape": {"KEB_LANDSCAPE_AVS_LOOK_UP": "true"}},
+		// A step whose result the bus has lost runs again. The known contract of AvS has no call that finds the evaluation of the first execution
+		// (docs/contracts/avs.md#calls), so that a second one would be created.
+		Env: map[string]map[string]string{"worker-avs": {"KEB_AVS_LOOK_UP": "true"}, "landscape": {"KEB_LANDSCAPE_AVS_LOOK_UP": "true"}},
 	})
 	m.checkSettings()
 	l := installation.NewLoad(m.World, m.rnd)

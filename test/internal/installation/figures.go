@@ -27,7 +27,7 @@ type Row struct {
 	Fault                         string
 	Accepted, Succeeded, Failed   int
 	Lost, Doubled, Missing        int
-	Replaced                      int // not in the table
+	Replaced                      int // objects that a repeated step has removed and created anew
 	Refusals                      string
 	Stall, Progress, Slowest      time.Duration
 	SentAgain, Dead, Exits, Binds int
@@ -36,13 +36,13 @@ type Row struct {
 // Table prints the rows.
 func Table(out io.Writer, rows []Row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tLONGEST STALL\tFIRST PROGRESS\tSLOWEST\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
+	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tREPLACED\tLONGEST STALL\tFIRST PROGRESS\tSLOWEST\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
 	if len(rows) > 1 {
 		rows = append(slices.Clone(rows), sum(rows))
 	}
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.Fault, r.Accepted, r.Succeeded, r.Failed, r.Lost, r.Doubled,
-			r.Missing, r.Stall.Seconds(), r.Progress.Seconds(), r.Slowest.Seconds(), r.SentAgain, r.Dead, r.Exits, r.Binds, r.Refusals)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.Fault, r.Accepted, r.Succeeded, r.Failed, r.Lost, r.Doubled,
+			r.Missing, r.Replaced, r.Stall.Seconds(), r.Progress.Seconds(), r.Slowest.Seconds(), r.SentAgain, r.Dead, r.Exits, r.Binds, r.Refusals)
 	}
 	_ = w.Flush() // to a terminal or a file
 }

@@ -60,9 +60,6 @@ type Config struct {
 	Disk func(name, dir string) (mounted bool)
 	// Settings are settings of Postgres by name, in addition to those of a durable server. Optional.
 	Settings map[string]string
-	// Replaced are the objects, "system/kind", that a step replaces when it runs again. Creations that exceed the orders count as replacements, and
-	// not as doubled objects. Optional; for a fault that makes the bus lose results.
-	Replaced []string
 	// Standby starts a synchronous standby of Postgres, whose address the services know. Its settings must allow pg_rewind (wal_log_hints).
 	Standby bool
 	// Env are further variables by service: "landscape", "worker-avs". Optional.
@@ -98,7 +95,6 @@ type World struct {
 	admin    *nats.Conn
 	natsConf string
 	mounts   []string // folders
-	replaced []string
 
 	Sys           *harness.System
 	secrets       harness.Secrets
@@ -119,7 +115,7 @@ func New(t *testing.T, cfg Config) *World {
 	dir, err := os.MkdirTemp("", "keb-"+cfg.Name+"-") //nolint:usetesting // it contains mounts, and is also removed after an interruption
 	require.NoError(t, err)
 	w := &World{
-		T: t, Dir: dir, Programs: map[string]*Program{}, Proxies: map[string]*toxiproxy.Proxy{}, Addr: map[string]string{}, Down: map[string]bool{}, replaced: cfg.Replaced,
+		T: t, Dir: dir, Programs: map[string]*Program{}, Proxies: map[string]*toxiproxy.Proxy{}, Addr: map[string]string{}, Down: map[string]bool{},
 		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
 	}
 	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics log through the library's own logger
