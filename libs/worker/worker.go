@@ -39,8 +39,6 @@ type Config struct {
 	RateLimit float64
 	// DrainTimeout is the time limit for running steps after the worker begins to stop; 0 means 20 s.
 	DrainTimeout time.Duration
-	// Ramped makes this process execute only the commands that a ramp sends to its version.
-	Ramped bool
 	// Questions are the questions that the worker answers. A worker with questions may have no steps.
 	Questions []Question
 }
@@ -110,7 +108,7 @@ type Worker struct {
 func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, tracer: tracing.TracerOf(deps.TracerProvider, "libs/worker"), steps: make(map[string]Step, len(steps)),
-		spec: consumerOf(cfg), slotPatience: slotPatience, overdueGrace: overdueGrace,
+		spec: event.CommandsConsumer(cfg.Name), slotPatience: slotPatience, overdueGrace: overdueGrace,
 	}
 	if err := check(cfg, steps); err != nil {
 		return nil, fmt.Errorf("new worker: %w", err)
@@ -140,13 +138,6 @@ func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 		w.metrics.concurrency.Set(float64(w.cfg.Concurrency))
 	}
 	return w, nil
-}
-
-func consumerOf(cfg Config) event.ConsumerSpec {
-	if cfg.Ramped {
-		return event.CommandsConsumer(event.Ramped(cfg.Name))
-	}
-	return event.CommandsConsumer(cfg.Name)
 }
 
 // CheckName validates the name of a worker.

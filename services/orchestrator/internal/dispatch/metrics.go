@@ -25,7 +25,6 @@ type Metrics struct {
 	created, started      *prometheus.CounterVec
 	finished, steps       *prometheus.CounterVec
 	sentAgain             prometheus.Counter
-	ramped                *prometheus.CounterVec
 	stale, conflicts      prometheus.Counter
 	unknown, factsLost    prometheus.Counter
 	foreign               prometheus.Counter
@@ -99,7 +98,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		finished: vector("keb_operations_finished_total", "Operations that have ended.", "type", "plan", "state"),
 		steps: vector("keb_steps_finished_total", "Executions of steps that have ended, by outcome and reason of the error.",
 			"type", "step", "worker", "outcome", "reason"),
-		ramped:    vector("keb_commands_ramped_total", "Commands for the ramped replicas of a worker.", "worker"),
 		sentAgain: counter("keb_commands_sent_again_total", "Commands sent again because they were not answered."),
 		stale:     counter("keb_results_stale_total", "Results that belonged to an older command and changed nothing."),
 		conflicts: counter("keb_write_conflicts_total", "States that another orchestrator had changed first."),

@@ -134,41 +134,6 @@ type Held = func(worker, commandID string) bool
 // repeatedly: a command that was sent after that time is not sent again. After an error some commands may be in the outbox; call AfterLoss
 // again for the rest.
 func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held Held) (sent, unserved int, err error) {
-	return d.resend(ctx, before, resultsOnly, func(w *work, worker string, command *event.StepExecute) (skip, left bool) {
-		return held(worker, event.CommandID(w.row.Operation.ID, command.Cursor)), false
-	})
-}
-
-// AfterRamp sends the commands of operations in flight again that were sent before a time to the ramped replicas of a worker. The caller has
-// deleted them from the bus. ramped reports whether an operation went to those replicas, and held whether one of them has a command. It
-// returns the number of sent commands, and of commands that were not sent because a ramped replica has them or no other replica lives. Several
-// orchestrators may call it concurrently and repeatedly. A command that went to another replica shortly before that time, and that no replica has
-// fetched yet, gets a second copy.
-func (d *Dispatcher) AfterRamp(ctx context.Context, name string, before time.Time, ramped func(op *event.Operation, startedAt time.Time) bool,
-	held func(commandID string) bool,
-) (sent, left int, err error) {
-	return d.resend(ctx, before, true, func(w *work, worker string, command *event.StepExecute) (skip, left bool) {
-		if worker != name || !w.lastSent().Before(before) || !ramped(&w.row.Operation, w.row.StartedAt) {
-			return true, false
-		}
-		has := held(event.CommandID(w.row.Operation.ID, command.Cursor))
-		return has, has
-	})
-}
-
-// lastSent returns the time at which the command in flight was last sent.
-func (w *work) lastSent() time.Time {
-	step := w.process.At(w.row.Stage, w.row.Step)
-	if again := w.row.ExecuteBefore.Add(-w.row.Extended - step.Execution); again.After(w.row.SentAt) {
-		return again
-	}
-	return w.row.SentAt
-}
-
-// resend sends commands in flight again that were sent before a time. choose reports whether to skip a command, and whether it counts as left.
-func (d *Dispatcher) resend(ctx context.Context, before time.Time, resultsOnly bool, choose func(w *work, worker string, command *event.StepExecute) (skip, left bool)) (
-	sent, left int, err error,
-) {
 	until := before.Add(maxExecution)
 	// After the start of an orchestrator there is almost always nothing to do.
 	if found, err := d.deps.Store.AnyInFlight(ctx, until); err != nil || !found {
@@ -179,41 +144,36 @@ func (d *Dispatcher) resend(ctx context.Context, before time.Time, resultsOnly b
 	}
 	after := minID
 	for {
-		last, again, kept := "", 0, 0
+		last, again, noWorker := "", 0, 0
 		_, err := d.wakeBatch(ctx, func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
 			ids, err := tx.InFlight(ctx, until, after, limit)
-			last, again, kept = "", 0, 0
+			last, again, noWorker = "", 0, 0
 			if len(ids) > 0 {
 				last = ids[len(ids)-1]
 			}
 			return ids, err
 		}, func(w *work, now time.Time) error {
 			worker, command := engine.Command(w.process, &w.row.State)
-			skip, left := choose(w, worker, &command)
-			if left {
-				kept++
-			}
-			if skip {
+			if held(worker, event.CommandID(w.row.Operation.ID, command.Cursor)) {
 				return engine.ErrNotPossible
 			}
-			alive, _ := d.serves(&w.row.Operation, w.row.StartedAt, worker, command.Step)
 			err := w.wakeWith(engine.Due{
-				WorkerAlive: alive, LostBefore: before, ResultsOnly: resultsOnly,
+				WorkerAlive: d.deps.Workers.Serves(worker, command.Step), LostBefore: before, ResultsOnly: resultsOnly,
 			}, now)
 			switch {
 			case errors.Is(err, engine.ErrNoWorker):
-				kept++
+				noWorker++
 			case err == nil && w.effects.Dispatch:
 				again++
 			}
 			return err
 		})
 		if err != nil {
-			return sent, left, fmt.Errorf("send lost commands again: %w", err)
+			return sent, unserved, fmt.Errorf("send lost commands again: %w", err)
 		}
-		sent, left = sent+again, left+kept
+		sent, unserved = sent+again, unserved+noWorker
 		if last == "" {
-			return sent, left, nil
+			return sent, unserved, nil
 		}
 		after = last
 	}

@@ -97,7 +97,7 @@ func (m *machine) repeat() {
 func (m *machine) unanswered(e Due) {
 	_, step := m.s.current(m.p)
 	if !e.WorkerAlive {
-		m.awaitWorker(step, e.Version)
+		m.awaitWorker(step)
 		return
 	}
 	r := Result{
@@ -122,10 +122,7 @@ func (m *machine) unanswered(e Due) {
 
 // awaitWorker handles an unanswered command of a step without a live worker. The command is not sent again, because it would be too
 // late when a worker returns. The retry budget runs, unless the step waits for its worker.
-func (m *machine) awaitWorker(step *process.Step, version string) {
-	if version != "" {
-		version = " of version " + version
-	}
+func (m *machine) awaitWorker(step *process.Step) {
 	m.out.Changed = true
 	if step.NoWorker == process.NoWorkerWait {
 		if m.s.StepAttempt == 1 {
@@ -133,7 +130,7 @@ func (m *machine) awaitWorker(step *process.Step, version string) {
 		}
 	} else {
 		r := Result{
-			Error:     &event.Error{Component: component, Reason: reasonNoWorker, Message: fmt.Sprintf("no live worker %s%s serves the step", step.Worker, version)},
+			Error:     &event.Error{Component: component, Reason: reasonNoWorker, Message: fmt.Sprintf("no live worker %s serves the step", step.Worker)},
 			StartedAt: m.s.SentAt, FinishedAt: m.now,
 		}
 		if b := m.budgetOf(&r, step, m.s.SentAt); b.spent(m.now) {

@@ -23,8 +23,7 @@ SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL
     EXISTS (` + signalledKeysSQL + `),
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE queue IS NOT NULL),
     (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds),
-    COALESCE((SELECT version FROM orchestrator.limits), 0), COALESCE((SELECT max(version) FROM orchestrator.overlay_versions), 0),
-    (SELECT count(*) FROM orchestrator.ramps), (SELECT COALESCE((extract(epoch FROM max(GREATEST(created_at, removed_at))) * 1000000)::bigint, 0) FROM orchestrator.ramps)`
+    COALESCE((SELECT version FROM orchestrator.limits), 0), COALESCE((SELECT max(version) FROM orchestrator.overlay_versions), 0)`
 	dueSQL = `
 SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`
 	unansweredSQL = `
@@ -65,8 +64,6 @@ type SweepStatus struct {
 	Limits int64
 	// Overlays is the version of the applied overlays.
 	Overlays int64
-	// Ramps is the version of the ramps.
-	Ramps hold.Version
 }
 
 // SweepStatus reads the work of the next sweep with one statement.
@@ -75,7 +72,7 @@ func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	var status SweepStatus
 	err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(
 		&due, &unanswered, &status.Pending, &status.Held, &status.Signalled, &status.Limited, &status.Holds.Count, &status.Holds.Newest,
-		&status.Limits, &status.Overlays, &status.Ramps.Count, &status.Ramps.Newest)
+		&status.Limits, &status.Overlays)
 	if err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}
