@@ -197,6 +197,10 @@ func TestPool_UnusedDuringPromotion_Follows(t *testing.T) {
 	}
 	proxy.Cut()
 	promote()
+	testkit.Eventually(t, time.Minute, "the standby to accept sessions that write", func() bool {
+		promoted, err := postgres.Open(within(t, 5*time.Second), postgres.Config{URL: standby.URL("postgres")})
+		return err == nil && promoted.Close() == nil
+	})
 	proxy.Restore()
 	if got := count(t, db, port); got != standby.Port() {
 		t.Errorf("connected to port %d, want the promoted standby at %d", got, standby.Port())
