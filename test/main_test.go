@@ -3,13 +3,12 @@ package test
 
 import (
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -21,26 +20,13 @@ const limit = 90 * time.Second
 // operations returns the number of operations in flight in the tests that kill: 24, or KEB_E2E_OPERATIONS.
 func operations(t *testing.T) int {
 	t.Helper()
-	return fromEnv(t, "KEB_E2E_OPERATIONS", 24)
+	return int(testkit.Number(t, "KEB_E2E_OPERATIONS", 24, 1))
 }
 
 // random is seeded by the clock, or by KEB_E2E_SEED to repeat a run as far as possible.
 func random(t *testing.T) *rand.Rand {
 	t.Helper()
-	seed := fromEnv(t, "KEB_E2E_SEED", int(time.Now().UnixNano()%1_000_000))
+	seed := testkit.Number(t, "KEB_E2E_SEED", uint64(time.Now().UnixNano()%1_000_000), 0)
 	t.Logf("KEB_E2E_SEED=%d", seed)
-	return rand.New(rand.NewPCG(uint64(seed), 0))
-}
-
-func fromEnv(t *testing.T, name string, fallback int) int {
-	t.Helper()
-	value := os.Getenv(name)
-	if value == "" {
-		return fallback
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%q is not a number from 1", name, value)
-	}
-	return n
+	return rand.New(rand.NewPCG(seed, 0))
 }

@@ -184,7 +184,7 @@ func (c *connector) race(ctx context.Context, first int) (*limitedSession, error
 	}
 	tried.Wait()
 	if best == nil {
-		c.doubt()
+		c.forgetPrimary()
 		return nil, c.explainAll(errs)
 	}
 	c.follow(best)
@@ -223,8 +223,8 @@ func (c *connector) outdated(a *attempt) error {
 	return nil
 }
 
-// doubt forgets the primary: the next session tries all servers. A pool without a session during a promotion would otherwise trust the old primary.
-func (c *connector) doubt() {
+// forgetPrimary makes the next session try all servers. Otherwise a pool that had no session during a promotion would trust the old primary.
+func (c *connector) forgetPrimary() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.primary = -1
@@ -254,7 +254,7 @@ func (c *connector) open(ctx context.Context, server int) (*limitedSession, erro
 		defer c.mu.Unlock()
 		delete(c.lines, l)
 	}
-	l.lost = c.doubt
+	l.lost = c.forgetPrimary
 	perSession := *c.servers[server]
 	perSession.Dialer(l)
 	stop := context.AfterFunc(ctx, l.hangUp)

@@ -2,6 +2,7 @@ package testkit
 
 import (
 	"os"
+	"strconv"
 	"testing"
 )
 
@@ -17,4 +18,19 @@ func Suite(t testing.TB, name string) {
 	if !InSuite(name) {
 		t.Skipf("make e2e SUITE=%s runs this test", name)
 	}
+}
+
+// Number returns the number in an environment variable, or otherwise if it is not set. It fails the test unless the value is a whole number from
+// least on.
+func Number(t testing.TB, variable string, otherwise, least uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil || n < least {
+		t.Fatalf("%s=%q: want a whole number from %d on", variable, text, least)
+	}
+	return n
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -31,13 +30,7 @@ type world struct {
 
 func TestChaos(t *testing.T) {
 	testkit.Suite(t, "chaos")
-	seed := uint64(time.Now().UnixNano() % 1_000_000)
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s=%q is not a number", seedVariable, text)
-		}
-	}
+	seed := testkit.Number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000), 0)
 	t.Logf("%s=%d", seedVariable, seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	full := map[string]bool{}

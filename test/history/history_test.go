@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,13 +73,7 @@ func TestHistory(t *testing.T) {
 		judge(t, path, records)
 		return
 	}
-	seed := uint64(time.Now().UnixNano() % 1_000_000)
-	if text := os.Getenv(seedVariable); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("%s=%q is not a number", seedVariable, text)
-		}
-	}
+	seed := testkit.Number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000), 0)
 	t.Logf("%s=%d", seedVariable, seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	w := installation.New(t, installation.Config{Name: "history"})

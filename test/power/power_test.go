@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,7 +84,7 @@ type machine struct {
 
 func TestPower(t *testing.T) {
 	testkit.Suite(t, "power")
-	seed, cuts := number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000)), int(number(t, cutsVariable, defaultCuts))
+	seed, cuts := testkit.Number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000), 0), int(testkit.Number(t, cutsVariable, defaultCuts, 1))
 	t.Logf("%s=%d %s=%d", seedVariable, seed, cutsVariable, cuts)
 	m := &machine{rnd: rand.New(rand.NewPCG(seed, 0)), disks: map[string]*lossyfs.FS{}}
 	// This runs after the installation is removed, and its disks are unmounted.
@@ -142,19 +141,6 @@ func TestPower(t *testing.T) {
 		})
 	}
 	t.Run("history", m.CheckHistory)
-}
-
-func number(t *testing.T, variable string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	if err != nil {
-		t.Fatalf("%s=%q is not a number", variable, text)
-	}
-	return n
 }
 
 // checkSettings checks that Postgres keeps what it acknowledges, and that NATS is configured as it is deployed.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,7 +64,7 @@ func losses() []loss {
 type result struct {
 	installation.Row
 	writable, moved, ready time.Duration // since the promotion
-	kept                   bool          // the old primary kept a commit that nobody was told of, until it was rewound
+	kept                   bool          // the old primary kept a commit that it had not acknowledged
 }
 
 // world is an installation with a standby.
@@ -78,7 +77,7 @@ type world struct {
 
 func TestStandby(t *testing.T) {
 	testkit.Suite(t, "standby")
-	seed, rounds := number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000)), int(number(t, roundsVariable, defaultRounds))
+	seed, rounds := testkit.Number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000), 0), int(testkit.Number(t, roundsVariable, defaultRounds, 1))
 	t.Logf("%s=%d %s=%d", seedVariable, seed, roundsVariable, rounds)
 	w := &world{rnd: rand.New(rand.NewPCG(seed, 0))}
 	w.World = installation.New(t, installation.Config{
@@ -110,17 +109,6 @@ func TestStandby(t *testing.T) {
 		})
 	}
 	t.Run("history", w.CheckHistory)
-}
-
-func number(t *testing.T, variable string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	require.NoErrorf(t, err, "%s=%q is not a number", variable, text)
-	return n
 }
 
 // failOver loses the primary, promotes the standby, lets the old primary come back as a second one, and then makes it the new standby.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -190,22 +189,10 @@ func runAll(first, schedules uint64, until time.Time) (total counts, took time.D
 	return total, time.Since(start), problem
 }
 
-// number returns the value of an environment variable, or otherwise if it is not set.
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	require.NoErrorf(t, err, "%s", name)
-	return n
-}
-
 func TestSimulation_EverySchedule_KeepsInvariants(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(envSeed) != "" {
-		seed := number(t, envSeed, 0)
+		seed := testkit.Number(t, envSeed, 0, 0)
 		s, r := newSchedule(seed), newRunner(&pools{})
 		defer r.threads.close()
 		if v := r.run(s, nil); v != nil {
@@ -214,7 +201,7 @@ func TestSimulation_EverySchedule_KeepsInvariants(t *testing.T) {
 		t.Logf("seed %d breaks no invariant", seed)
 		return
 	}
-	schedules := number(t, envSchedules, many)
+	schedules := testkit.Number(t, envSchedules, many, 1)
 	if testing.Short() {
 		schedules = few
 	}
@@ -236,7 +223,7 @@ func TestSoak(t *testing.T) {
 	}
 	long, err := time.ParseDuration(text)
 	require.NoErrorf(t, err, "%s", envFor)
-	first := number(t, envSeed, uint64(time.Now().UnixNano()))
+	first := testkit.Number(t, envSeed, uint64(time.Now().UnixNano()), 0)
 	fmt.Printf("simulation: seeds from %d on, for %s\n", first, long)
 	start := time.Now()
 	end := start.Add(long)
