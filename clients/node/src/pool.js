@@ -129,11 +129,16 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
   }
 
   // Sends what the step has reported last, and keeps the command from being delivered again. A step that ignores its signal cannot be
-  // ended, but it must not keep its slot.
+  // ended, but it must not keep its slot: it is abandoned.
   function tick(t) {
     if (t.progress) nc.publish(names.workerSubject(name, "progress"), encodeJSON(t.progress));
     t.progress = undefined;
     if (!isOverdue(t) && ++t.ticks % BEAT === 0) t.m.working();
+    const left = t.deadline + ABANDONED - Date.now();
+    if (left < SECOND) setTimeout(abandon, left + 1, t).unref();
+  }
+
+  function abandon(t) {
     if (!t.isRunning || t.isAbandoned || !isOverdue(t, ABANDONED)) return;
     t.isAbandoned = true;
     log.error("step did not return after its time limit and is abandoned", t.attributes);

@@ -143,7 +143,11 @@ class Operation:
 
     def is_overdue(self, seconds: float = 0) -> bool:
         """Reports whether so much time has passed since the time limit, which the step may have extended."""
-        return datetime.now(UTC) >= self.execute_before + timedelta(seconds=seconds)
+        return self.seconds_left() + seconds <= 0
+
+    def seconds_left(self) -> float:
+        """Returns the time until the time limit; negative after it."""
+        return (self.execute_before - datetime.now(UTC)).total_seconds()
 
     def details(self, worker: str = "") -> dict[str, Any]:
         """Returns what a worker has saved in this or an earlier operation of the instance; by default this worker."""
@@ -335,7 +339,7 @@ class Execution:
         self._task = task = asyncio.ensure_future(self.step.run(op))
         left = 1.0
         while not task.done() and left > 0:  # the step begins even if it is late, and may get more time meanwhile
-            left = (op.execute_before - datetime.now(UTC)).total_seconds()
+            left = op.seconds_left()
             await asyncio.wait({task}, timeout=max(left, 0))
         self.end("time limit", "the time limit of the step has passed")
         await asyncio.wait({task})

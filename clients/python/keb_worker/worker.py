@@ -284,7 +284,8 @@ class Worker:
         """Sends the progress that a step has reported, keeps its command from being delivered again, and frees the slot of a step that does
         not return after its time limit."""
         for second in itertools.count(1):
-            await asyncio.sleep(1)
+            left = t.op.seconds_left() + ABANDONED
+            await asyncio.sleep(left if 0 < left < 1 else 1)
             if t.op.notices:
                 await settle(self.nc.publish(wire.worker_subject(self.name, "progress"), wire.encode_json(t.op.notices[-1])))
                 t.op.notices.clear()
