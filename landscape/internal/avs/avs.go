@@ -13,7 +13,6 @@ import (
 
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -94,14 +93,14 @@ type System struct {
 	*journal.Store
 	cfg         Config
 	now         func() time.Time
-	tokens      *token.Issuer
+	tokens      *contract.Issuer
 	evaluations *journal.Table[Evaluation]
 	byName      journal.Index
 }
 
 // New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
-	s := &System{cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Password, now), evaluations: journal.NewTable[Evaluation]("evaluation")}
+	s := &System{cfg: cfg, now: now, tokens: contract.NewIssuer(Name, cfg.Password, now), evaluations: journal.NewTable[Evaluation]("evaluation")}
 	s.evaluations.Index(&s.byName, func(e Evaluation) string { return e.Name })
 	store, err := journal.Open(path, s.evaluations)
 	if err != nil {
@@ -129,22 +128,22 @@ func (s *System) Handler() http.Handler {
 }
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, secret, ok := token.Request(w, r, "password", "username", "password")
+	client, secret, ok := contract.TokenRequest(w, r, "password", "username", "password")
 	if !ok {
 		return
 	}
 	if secret != "" {
 		contract.Violation(r, "header Authorization: the client secret must be empty")
-		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "the client secret must be empty")
+		contract.RefuseToken(w, http.StatusUnauthorized, "invalid_client", "the client secret must be empty")
 		return
 	}
 	if client != s.cfg.ClientID {
-		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "unknown client id")
+		contract.RefuseToken(w, http.StatusUnauthorized, "invalid_client", "unknown client id")
 		return
 	}
 	user := r.PostFormValue("username")
-	if user != s.cfg.Username || !token.Equal(r.PostFormValue("password"), s.cfg.Password) {
-		token.Refuse(w, http.StatusUnauthorized, "invalid_grant", "wrong username or password")
+	if user != s.cfg.Username || !contract.SameSecret(r.PostFormValue("password"), s.cfg.Password) {
+		contract.RefuseToken(w, http.StatusUnauthorized, "invalid_grant", "wrong username or password")
 		return
 	}
 	s.tokens.Write(w, user, "")

@@ -16,7 +16,6 @@ import (
 
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -56,7 +55,7 @@ type System struct {
 	*journal.Store
 	cfg        Config
 	now        func() time.Time
-	tokens     *token.Issuer
+	tokens     *contract.Issuer
 	groups     *journal.Table[Group]
 	namespaces *journal.Table[Namespace]
 	byGroup    journal.Index // of namespaces
@@ -66,7 +65,7 @@ type System struct {
 // New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
-		cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Secret, now),
+		cfg: cfg, now: now, tokens: contract.NewIssuer(Name, cfg.Secret, now),
 		groups: journal.NewTable[Group]("resourceGroup"), namespaces: journal.NewTable[Namespace]("namespace"),
 	}
 	s.groups.OnChange(func(id string, g Group, gone bool) {
@@ -174,19 +173,19 @@ func fail(w http.ResponseWriter, err error) {
 }
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, secret, _ := token.Client(r)
+	client, secret, _ := contract.ClientCredentials(r)
 	switch {
 	case r.PostFormValue("grant_type") != "client_credentials":
 		contract.Violation(r, "form: grant_type must be client_credentials")
-		token.Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
+		contract.RefuseToken(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be client_credentials")
 	case r.URL.Query().Get("api-version") != "1.0":
 		contract.Violation(r, "query parameter api-version: must be 1.0")
-		token.Refuse(w, http.StatusBadRequest, "invalid_request", "api-version must be 1.0")
+		contract.RefuseToken(w, http.StatusBadRequest, "invalid_request", "api-version must be 1.0")
 	case r.PostFormValue("resource") != "https://management.azure.com/":
 		contract.Violation(r, "form member resource: must be https://management.azure.com/")
-		token.Refuse(w, http.StatusBadRequest, "invalid_resource", "resource must be https://management.azure.com/")
-	case client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret):
-		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "unknown client or wrong secret")
+		contract.RefuseToken(w, http.StatusBadRequest, "invalid_resource", "resource must be https://management.azure.com/")
+	case client != s.cfg.ClientID || !contract.SameSecret(secret, s.cfg.Secret):
+		contract.RefuseToken(w, http.StatusUnauthorized, "invalid_client", "unknown client or wrong secret")
 	default:
 		s.tokens.Write(w, client, "")
 	}

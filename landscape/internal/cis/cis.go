@@ -16,7 +16,6 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -52,13 +51,13 @@ type System struct {
 	*journal.Store
 	cfg    Config
 	now    func() time.Time
-	tokens *token.Issuer
+	tokens *contract.Issuer
 	events *journal.Table[Event]
 }
 
 // New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
-	s := &System{cfg: cfg, now: now, tokens: token.NewIssuer(Name, cfg.Secret, now), events: journal.NewTable[Event]("event")}
+	s := &System{cfg: cfg, now: now, tokens: contract.NewIssuer(Name, cfg.Secret, now), events: journal.NewTable[Event]("event")}
 	store, err := journal.Open(path, s.events)
 	if err != nil {
 		return nil, err
@@ -77,12 +76,12 @@ func (s *System) Handler() http.Handler {
 }
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, secret, ok := token.Request(w, r, "client_credentials")
+	client, secret, ok := contract.TokenRequest(w, r, "client_credentials")
 	if !ok {
 		return
 	}
-	if client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret) {
-		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "wrong client id or secret")
+	if client != s.cfg.ClientID || !contract.SameSecret(secret, s.cfg.Secret) {
+		contract.RefuseToken(w, http.StatusUnauthorized, "invalid_client", "wrong client id or secret")
 		return
 	}
 	s.tokens.Write(w, client, "")

@@ -13,7 +13,6 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/graphql"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -43,7 +42,7 @@ type Runtime struct {
 type System struct {
 	*journal.Store
 	cfg      Config
-	tokens   *token.Issuer
+	tokens   *contract.Issuer
 	runtimes *journal.Table[Runtime]
 	byLabel  journal.Index // by "key=JSON value"
 	graph    *graphql.Server
@@ -52,7 +51,7 @@ type System struct {
 // New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
-		cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now), runtimes: journal.NewTable[Runtime]("runtime"),
+		cfg: cfg, tokens: contract.NewIssuer(Name, cfg.Secret, now), runtimes: journal.NewTable[Runtime]("runtime"),
 	}
 	s.runtimes.OnChange(s.index)
 	var err error
@@ -90,7 +89,7 @@ func (s *System) Handler() http.Handler {
 	mux.HandleFunc("POST /director/oauth2/token", s.token)
 	mux.HandleFunc("/director/graphql", func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := s.tokens.Subject(r); !ok {
-			token.Refuse(w, http.StatusUnauthorized, "invalid_token", "missing, wrong or expired token")
+			contract.RefuseToken(w, http.StatusUnauthorized, "invalid_token", "missing, wrong or expired token")
 			return
 		}
 		s.graph.ServeHTTP(w, r)
@@ -102,17 +101,17 @@ func (s *System) Handler() http.Handler {
 const scope = "runtime:read runtime:write"
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, secret, ok := token.Request(w, r, "client_credentials", "scope")
+	client, secret, ok := contract.TokenRequest(w, r, "client_credentials", "scope")
 	if !ok {
 		return
 	}
 	if r.PostFormValue("scope") != scope {
 		contract.Violation(r, "form: scope must be %s", scope)
-		token.Refuse(w, http.StatusBadRequest, "invalid_scope", "scope must be "+scope)
+		contract.RefuseToken(w, http.StatusBadRequest, "invalid_scope", "scope must be "+scope)
 		return
 	}
-	if client != s.cfg.ClientID || !token.Equal(secret, s.cfg.Secret) {
-		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "wrong client id or secret")
+	if client != s.cfg.ClientID || !contract.SameSecret(secret, s.cfg.Secret) {
+		contract.RefuseToken(w, http.StatusUnauthorized, "invalid_client", "wrong client id or secret")
 		return
 	}
 	s.tokens.Write(w, client, scope)

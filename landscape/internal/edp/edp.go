@@ -10,7 +10,6 @@ import (
 
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -58,7 +57,7 @@ var (
 type System struct {
 	*journal.Store
 	cfg      Config
-	tokens   *token.Issuer
+	tokens   *contract.Issuer
 	tenants  *journal.Table[Tenant]
 	metadata *journal.Table[Metadata]
 	byTenant journal.Index // of metadata
@@ -67,7 +66,7 @@ type System struct {
 // New opens the simulator's journal at path ("" keeps all data in memory).
 func New(cfg Config, path string, now func() time.Time) (*System, error) {
 	s := &System{
-		cfg: cfg, tokens: token.NewIssuer(Name, cfg.Secret, now),
+		cfg: cfg, tokens: contract.NewIssuer(Name, cfg.Secret, now),
 		tenants: journal.NewTable[Tenant]("dataTenant"), metadata: journal.NewTable[Metadata]("metadata"),
 	}
 	s.metadata.Index(&s.byTenant, func(m Metadata) string { return m.Namespace + "/" + m.Name + "/" + m.Environment })
@@ -97,18 +96,18 @@ const (
 )
 
 func (s *System) token(w http.ResponseWriter, r *http.Request) {
-	client, secret, ok := token.Request(w, r, "client_credentials", "scope")
+	client, secret, ok := contract.TokenRequest(w, r, "client_credentials", "scope")
 	if !ok {
 		return
 	}
 	if r.PostFormValue("scope") != scope {
 		contract.Violation(r, "form: scope must be %s", scope)
-		token.Refuse(w, http.StatusBadRequest, "invalid_scope", "scope must be "+scope)
+		contract.RefuseToken(w, http.StatusBadRequest, "invalid_scope", "scope must be "+scope)
 		return
 	}
 	namespace, isNamespace := strings.CutPrefix(client, clientPrefix)
-	if !isNamespace || namespace == "" || !token.Equal(secret, s.cfg.Secret) {
-		token.Refuse(w, http.StatusUnauthorized, "invalid_client", "the client must be edp-namespace;<namespace> with its secret")
+	if !isNamespace || namespace == "" || !contract.SameSecret(secret, s.cfg.Secret) {
+		contract.RefuseToken(w, http.StatusUnauthorized, "invalid_client", "the client must be edp-namespace;<namespace> with its secret")
 		return
 	}
 	s.tokens.Write(w, namespace, scope)

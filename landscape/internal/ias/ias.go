@@ -13,7 +13,6 @@ import (
 
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -92,7 +91,7 @@ func (s *System) Handler() http.Handler {
 func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		user, password, ok := r.BasicAuth()
-		if !ok || user != s.cfg.Username || !token.Equal(password, s.cfg.Password) {
+		if !ok || user != s.cfg.Username || !contract.SameSecret(password, s.cfg.Password) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="ias"`)
 			contract.Error(w, http.StatusUnauthorized, "missing or wrong user and password")
 			return

@@ -18,7 +18,6 @@ import (
 
 	"github.com/kyma-project/keb/landscape/internal/contract"
 	"github.com/kyma-project/keb/landscape/internal/journal"
-	"github.com/kyma-project/keb/landscape/internal/token"
 )
 
 // Name is the name of the system and the first part of its paths.
@@ -119,7 +118,7 @@ func fail(w http.ResponseWriter, status int, message string) {
 
 func (s *System) authorized(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !token.Equal(r.Header.Get("X-LMS-Token"), s.cfg.Token) {
+		if !contract.SameSecret(r.Header.Get("X-LMS-Token"), s.cfg.Token) {
 			contract.Violation(r, "header X-LMS-Token: missing or wrong")
 			fail(w, http.StatusUnauthorized, "missing or wrong X-LMS-Token")
 			return

@@ -1,6 +1,4 @@
-// Package token issues and verifies OAuth2 access tokens of the simulated systems. A token is signed, so it stays valid after a restart
-// without being stored.
-package token
+package contract
 
 import (
 	"crypto/hmac"
@@ -13,14 +11,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/kyma-project/keb/landscape/internal/contract"
 )
 
-// Lifetime is the lifetime of a token.
-const Lifetime = time.Hour
+// TokenLifetime is the lifetime of an access token.
+const TokenLifetime = time.Hour
 
-// Issuer issues the tokens of one system. It rejects tokens of other systems.
+// Issuer issues and verifies the OAuth2 access tokens of one system. It rejects tokens of other systems. A token is signed, so it stays
+// valid after a restart without being stored.
 type Issuer struct {
 	key []byte
 	now func() time.Time
@@ -34,13 +31,13 @@ func NewIssuer(system, secret string, now func() time.Time) *Issuer {
 
 // Issue returns a token for a subject (a user or client id).
 func (i *Issuer) Issue(subject string) string {
-	body := base64.RawURLEncoding.EncodeToString([]byte(subject)) + "." + strconv.FormatInt(i.now().Add(Lifetime).Unix(), 10)
+	body := base64.RawURLEncoding.EncodeToString([]byte(subject)) + "." + strconv.FormatInt(i.now().Add(TokenLifetime).Unix(), 10)
 	return body + "." + i.sign(body)
 }
 
 // Subject returns the subject of the request's bearer token, and false if the token is missing, foreign, changed or expired.
 func (i *Issuer) Subject(r *http.Request) (string, bool) {
-	parts := strings.Split(contract.Bearer(r), ".")
+	parts := strings.Split(Bearer(r), ".")
 	if len(parts) != 3 || !hmac.Equal([]byte(i.sign(parts[0]+"."+parts[1])), []byte(parts[2])) {
 		return "", false
 	}
@@ -58,18 +55,18 @@ func (i *Issuer) sign(body string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Request validates a token request of a grant: basic authentication with the client's id and secret, form-encoded as RFC 6749 section 2.3.1
+// TokenRequest validates a token request of a grant: basic authentication with the client's id and secret, form-encoded as RFC 6749 section 2.3.1
 // requires, and a form with the grant type and exactly the given members, each once. Otherwise it records a violation, answers the request
 // and returns false.
-func Request(w http.ResponseWriter, r *http.Request, grant string, members ...string) (id, secret string, ok bool) {
+func TokenRequest(w http.ResponseWriter, r *http.Request, grant string, members ...string) (id, secret string, ok bool) {
 	problem := ""
 	user, password, hasBasic := r.BasicAuth()
-	if err := contract.ContentType(r, "application/x-www-form-urlencoded"); err != nil {
-		Refuse(w, http.StatusBadRequest, "invalid_request", err.Error())
+	if err := ContentType(r, "application/x-www-form-urlencoded"); err != nil {
+		RefuseToken(w, http.StatusBadRequest, "invalid_request", err.Error())
 		return "", "", false
 	}
-	if err := contract.Query(r); err != nil {
-		Refuse(w, http.StatusBadRequest, "invalid_request", err.Error())
+	if err := Query(r); err != nil {
+		RefuseToken(w, http.StatusBadRequest, "invalid_request", err.Error())
 		return "", "", false
 	}
 	id, errID := url.QueryUnescape(user)
@@ -93,20 +90,20 @@ func Request(w http.ResponseWriter, r *http.Request, grant string, members ...st
 		}
 	}
 	if r.PostForm.Get("grant_type") != grant {
-		contract.Violation(r, "form: grant_type must be %s", grant)
-		Refuse(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be "+grant)
+		Violation(r, "form: grant_type must be %s", grant)
+		RefuseToken(w, http.StatusBadRequest, "unsupported_grant_type", "grant_type must be "+grant)
 		return "", "", false
 	}
 	if problem != "" {
-		contract.Violation(r, "%s", problem)
-		Refuse(w, http.StatusBadRequest, "invalid_request", problem)
+		Violation(r, "%s", problem)
+		RefuseToken(w, http.StatusBadRequest, "invalid_request", problem)
 		return "", "", false
 	}
 	return id, secret, true
 }
 
-// Client returns the id and secret of a token request, from basic authentication or from the form (RFC 6749 section 2.3.1).
-func Client(r *http.Request) (id, secret string, ok bool) {
+// ClientCredentials returns the id and secret of a token request, from basic authentication or from the form (RFC 6749 section 2.3.1).
+func ClientCredentials(r *http.Request) (id, secret string, ok bool) {
 	if id, secret, ok = r.BasicAuth(); ok {
 		return unescape(id), unescape(secret), true
 	}
@@ -123,23 +120,23 @@ func unescape(s string) string {
 	return plain
 }
 
-// Equal compares two secrets in constant time.
-func Equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+// SameSecret compares two secrets in constant time.
+func SameSecret(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // Write answers with the token in the format of RFC 6749 section 5.1.
 func (i *Issuer) Write(w http.ResponseWriter, subject, scope string) {
 	w.Header().Set("Cache-Control", "no-store")
-	body := map[string]any{"access_token": i.Issue(subject), "token_type": "bearer", "expires_in": int(Lifetime.Seconds())}
+	body := map[string]any{"access_token": i.Issue(subject), "token_type": "bearer", "expires_in": int(TokenLifetime.Seconds())}
 	if scope != "" {
 		body["scope"] = scope
 	}
-	contract.JSON(w, http.StatusOK, body)
+	JSON(w, http.StatusOK, body)
 }
 
-// Refuse answers with an error in the format of RFC 6749 section 5.2.
-func Refuse(w http.ResponseWriter, status int, code, description string) {
+// RefuseToken answers with an error in the format of RFC 6749 section 5.2.
+func RefuseToken(w http.ResponseWriter, status int, code, description string) {
 	if status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Basic realm="landscape"`)
 	}
-	contract.JSON(w, status, map[string]any{"error": code, "error_description": description})
+	JSON(w, status, map[string]any{"error": code, "error_description": description})
 }
