@@ -15,7 +15,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kyma-project/keb/landscape/internal/admin"
 	"github.com/kyma-project/keb/landscape/internal/avs"
 	"github.com/kyma-project/keb/landscape/internal/azure"
 	"github.com/kyma-project/keb/landscape/internal/cis"
@@ -24,6 +23,7 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/edp"
 	"github.com/kyma-project/keb/landscape/internal/fault"
 	"github.com/kyma-project/keb/landscape/internal/ias"
+	"github.com/kyma-project/keb/landscape/internal/journal"
 	"github.com/kyma-project/keb/landscape/internal/kubernetes"
 	"github.com/kyma-project/keb/landscape/internal/lms"
 	"github.com/kyma-project/keb/landscape/internal/provisioner"
@@ -41,7 +41,7 @@ type Deps struct {
 type Landscape struct {
 	log     *slog.Logger
 	handler http.Handler
-	entries []admin.Entry
+	entries []entry
 	closers []io.Closer
 	closing sync.Once
 	closed  error // of Close
@@ -49,7 +49,8 @@ type Landscape struct {
 
 // system is the landscape's view of a simulator.
 type system interface {
-	admin.System
+	Objects() ([]journal.Object, error)
+	Created() map[string]int64
 	io.Closer
 }
 
@@ -81,29 +82,29 @@ func (l *Landscape) build(cfg Config, deps Deps) error {
 		defer func() { l.closers = append(l.closers, held) }() // closed last
 	}
 	mux := http.NewServeMux()
-	var entries []admin.Entry
+	var entries []entry
 	add := func(name, path string, s system, h http.Handler) {
 		book := contract.NewBook(deps.Now)
 		gate := fault.NewGate(book)
 		mux.Handle(path+"/", gate.Wrap(h))
-		entries = append(entries, admin.Entry{Name: name, URL: path, System: s, Gate: gate, Book: book})
+		entries = append(entries, entry{Name: name, URL: path, System: s, Gate: gate, Book: book})
 		l.closers = append(l.closers, s)
 	}
-	journal := func(name string) string {
+	file := func(name string) string {
 		if cfg.DataDir == "" {
 			return ""
 		}
 		return filepath.Join(cfg.DataDir, name+".jsonl")
 	}
 
-	if err := buildSystems(cfg, deps.Now, journal, add); err != nil {
+	if err := buildSystems(cfg, deps.Now, file, add); err != nil {
 		return err
 	}
-	if err := l.buildClusters(cfg, deps, journal, add); err != nil {
+	if err := l.buildClusters(cfg, deps, file, add); err != nil {
 		return err
 	}
 
-	api, err := admin.New(journal("admin"), entries, l.log)
+	api, err := newAdmin(file("admin"), entries, l.log)
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ type simulator interface {
 }
 
 // buildSystems adds the systems that do not depend on others.
-func buildSystems(cfg Config, now func() time.Time, journal func(string) string, add func(string, string, system, http.Handler)) error {
+func buildSystems(cfg Config, now func() time.Time, file func(string) string, add func(string, string, system, http.Handler)) error {
 	for _, s := range []struct {
 		name string
 		open func(path string) (simulator, error)
@@ -157,7 +158,7 @@ func buildSystems(cfg Config, now func() time.Time, journal func(string) string,
 			}, path, now)
 		}},
 	} {
-		made, err := s.open(journal(s.name))
+		made, err := s.open(file(s.name))
 		if err != nil {
 			return err
 		}
@@ -167,8 +168,8 @@ func buildSystems(cfg Config, now func() time.Time, journal func(string) string,
 }
 
 // buildClusters adds the Provisioner and the systems that show its clusters: those update their data from the Provisioner before they answer.
-func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) string, add func(string, string, system, http.Handler)) error {
-	directorSystem, err := director.New(director.Config{ClientID: cfg.DirectorClientID, Secret: cfg.DirectorSecret, LookUp: cfg.DirectorLookUp}, journal(director.Name), deps.Now)
+func (l *Landscape) buildClusters(cfg Config, deps Deps, file func(string) string, add func(string, string, system, http.Handler)) error {
+	directorSystem, err := director.New(director.Config{ClientID: cfg.DirectorClientID, Secret: cfg.DirectorSecret, LookUp: cfg.DirectorLookUp}, file(director.Name), deps.Now)
 	if err != nil {
 		return err
 	}
@@ -176,7 +177,7 @@ func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) st
 	configs := kubernetesConfigs(cfg)
 	apis := map[string]*kubernetes.System{}
 	for _, k := range configs {
-		s, err := kubernetes.New(k, journal(k.Name), deps.Now)
+		s, err := kubernetes.New(k, file(k.Name), deps.Now)
 		if err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func (l *Landscape) buildClusters(cfg Config, deps Deps, journal func(string) st
 	p, err := provisioner.New(
 		provisioner.Config{ClusterTime: cfg.ClusterTime, ExternalURL: cfg.ExternalURL},
 		provisioner.Deps{Director: registry{directorSystem}, Gardener: shoots{apis[gardener]}, Clusters: clusters{apis[runtimes]}, Now: deps.Now},
-		journal(provisioner.Name))
+		file(provisioner.Name))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package admin
+package landscape
 
 import "github.com/kyma-project/keb/libs/mask"
 

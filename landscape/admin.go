@@ -1,5 +1,4 @@
-// Package admin serves the landscape's own API: the data and the requests of each system, and its faults.
-package admin
+package landscape
 
 import (
 	"encoding/json"
@@ -15,51 +14,45 @@ import (
 	"github.com/kyma-project/keb/landscape/internal/journal"
 )
 
-// System is the API's view of a simulated system.
-type System interface {
-	Objects() ([]journal.Object, error)
-	Created() map[string]int64
-}
-
-// Failing is a system that can simulate failures of asynchronous work for single instances.
-type Failing interface {
+// withFailures is a system that can simulate failures of asynchronous work for single instances.
+type withFailures interface {
 	// Failures serves GET (list), PUT (set one) and DELETE (remove all).
 	Failures(w http.ResponseWriter, r *http.Request)
 }
 
-// Lending is a system with configurable kubeconfigs of instances' runtimes.
-type Lending interface {
+// withKubeconfigs is a system with configurable kubeconfigs of instances' runtimes.
+type withKubeconfigs interface {
 	// Kubeconfigs serves GET (list), PUT (set one) and DELETE (remove all).
 	Kubeconfigs(w http.ResponseWriter, r *http.Request)
 }
 
-// Telling is a system whose events must be created with the admin API.
-type Telling interface {
+// withEvents is a system whose events must be created with the admin API.
+type withEvents interface {
 	// Events serves GET (list), POST (add one) and DELETE (remove all).
 	Events(w http.ResponseWriter, r *http.Request)
 }
 
-// Entry is a system with its gate.
-type Entry struct {
+// entry is a system with its gate.
+type entry struct {
 	Name   string
 	URL    string // path under the landscape's base URL
-	System System
+	System system
 	Gate   *fault.Gate
 	Book   *contract.Book
 }
 
-// API is the admin API. Settings and violations are kept after a restart.
-type API struct {
+// adminAPI serves the data and the requests of each system, and its faults. Settings and violations are kept after a restart.
+type adminAPI struct {
 	store      *journal.Store
 	settings   *journal.Table[fault.Settings]
 	violations *journal.Table[contract.Record]
-	entries    []Entry
+	entries    []entry
 	log        *slog.Logger
 }
 
-// New opens the journal of settings and violations at path ("" keeps all data in memory), and restores the saved settings and violations.
-func New(path string, entries []Entry, log *slog.Logger) (*API, error) {
-	a := &API{
+// newAdmin opens the journal of settings and violations at path ("" keeps all data in memory), and restores the saved settings and violations.
+func newAdmin(path string, entries []entry, log *slog.Logger) (*adminAPI, error) {
+	a := &adminAPI{
 		settings: journal.NewTable[fault.Settings]("settings"), violations: journal.NewTable[contract.Record]("violations"),
 		entries: entries, log: log,
 	}
@@ -77,7 +70,7 @@ func New(path string, entries []Entry, log *slog.Logger) (*API, error) {
 	return a, nil
 }
 
-func (a *API) save(system string, r contract.Record) {
+func (a *adminAPI) save(system string, r contract.Record) {
 	if len(r.Last) > 0 {
 		last := r.Last[len(r.Last)-1]
 		a.log.Warn("contract violated", "system", system, "request", last.Request, "problem", last.Problem)
@@ -89,10 +82,10 @@ func (a *API) save(system string, r contract.Record) {
 }
 
 // Close closes the journal.
-func (a *API) Close() error { return a.store.Close() }
+func (a *adminAPI) Close() error { return a.store.Close() }
 
 // Handler serves the paths under /admin.
-func (a *API) Handler() http.Handler {
+func (a *adminAPI) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/systems", a.list)
 	mux.HandleFunc("GET /admin/systems/{name}", a.named(a.get))
@@ -110,7 +103,7 @@ func (a *API) Handler() http.Handler {
 	return mux
 }
 
-func (a *API) named(next func(http.ResponseWriter, *http.Request, Entry)) http.HandlerFunc {
+func (a *adminAPI) named(next func(http.ResponseWriter, *http.Request, entry)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		names := make([]string, 0, len(a.entries))
 		for _, e := range a.entries {
@@ -135,7 +128,7 @@ type systemView struct {
 	Violations contract.Record `json:"violations"`
 }
 
-func view(e Entry) (systemView, error) {
+func view(e entry) (systemView, error) {
 	objects, err := e.System.Objects()
 	if err != nil {
 		return systemView{}, err
@@ -147,7 +140,7 @@ func view(e Entry) (systemView, error) {
 	return v, nil
 }
 
-func (a *API) list(w http.ResponseWriter, _ *http.Request) {
+func (a *adminAPI) list(w http.ResponseWriter, _ *http.Request) {
 	views := []systemView{}
 	for _, e := range a.entries {
 		v, err := view(e)
@@ -164,12 +157,12 @@ func page[T any](data []T, total int) map[string]any {
 	return map[string]any{"data": data, "count": len(data), "totalCount": total}
 }
 
-func (a *API) get(w http.ResponseWriter, _ *http.Request, e Entry) {
+func (a *adminAPI) get(w http.ResponseWriter, _ *http.Request, e entry) {
 	v, err := view(e)
 	contract.Reply(w, err, http.StatusOK, v)
 }
 
-func (a *API) set(w http.ResponseWriter, r *http.Request, e Entry) {
+func (a *adminAPI) set(w http.ResponseWriter, r *http.Request, e entry) {
 	var s fault.Settings
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, contract.MaxBody))
 	dec.DisallowUnknownFields()
@@ -185,16 +178,16 @@ func (a *API) set(w http.ResponseWriter, r *http.Request, e Entry) {
 	a.put(w, r, e, s)
 }
 
-func (a *API) reset(w http.ResponseWriter, r *http.Request, e Entry) {
+func (a *adminAPI) reset(w http.ResponseWriter, r *http.Request, e entry) {
 	a.put(w, r, e, fault.Settings{})
 }
 
-func (a *API) clear(w http.ResponseWriter, r *http.Request, e Entry) {
+func (a *adminAPI) clear(w http.ResponseWriter, r *http.Request, e entry) {
 	e.Book.Clear()
 	a.get(w, r, e)
 }
 
-func (a *API) put(w http.ResponseWriter, r *http.Request, e Entry, s fault.Settings) {
+func (a *adminAPI) put(w http.ResponseWriter, r *http.Request, e entry, s fault.Settings) {
 	err := a.store.Update(func(tx *journal.Tx) error { return a.settings.Put(tx, e.Name, s) })
 	if err != nil {
 		contract.Error(w, http.StatusInternalServerError, "%v", err)
@@ -204,12 +197,12 @@ func (a *API) put(w http.ResponseWriter, r *http.Request, e Entry, s fault.Setti
 	a.get(w, r, e)
 }
 
-func (a *API) failures(w http.ResponseWriter, r *http.Request, e Entry) {
-	failing, ok := e.System.(Failing)
+func (a *adminAPI) failures(w http.ResponseWriter, r *http.Request, e entry) {
+	failing, ok := e.System.(withFailures)
 	if !ok {
 		var names []string
 		for _, e := range a.entries {
-			if _, ok := e.System.(Failing); ok {
+			if _, ok := e.System.(withFailures); ok {
 				names = append(names, e.Name)
 			}
 		}
@@ -219,8 +212,8 @@ func (a *API) failures(w http.ResponseWriter, r *http.Request, e Entry) {
 	failing.Failures(w, r)
 }
 
-func (a *API) kubeconfigs(w http.ResponseWriter, r *http.Request, e Entry) {
-	lending, ok := e.System.(Lending)
+func (a *adminAPI) kubeconfigs(w http.ResponseWriter, r *http.Request, e entry) {
+	lending, ok := e.System.(withKubeconfigs)
 	if !ok {
 		contract.Error(w, http.StatusBadRequest, "system %s has no kubeconfigs, use provisioner", e.Name)
 		return
@@ -228,8 +221,8 @@ func (a *API) kubeconfigs(w http.ResponseWriter, r *http.Request, e Entry) {
 	lending.Kubeconfigs(w, r)
 }
 
-func (a *API) events(w http.ResponseWriter, r *http.Request, e Entry) {
-	telling, ok := e.System.(Telling)
+func (a *adminAPI) events(w http.ResponseWriter, r *http.Request, e entry) {
+	telling, ok := e.System.(withEvents)
 	if !ok {
 		contract.Error(w, http.StatusBadRequest, "system %s tells no events, use cis", e.Name)
 		return
@@ -238,7 +231,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request, e Entry) {
 }
 
 // objects lists the data of a system, filtered by kind and by a contained text, in pages by limit and offset.
-func (a *API) objects(w http.ResponseWriter, r *http.Request, e Entry) {
+func (a *adminAPI) objects(w http.ResponseWriter, r *http.Request, e entry) {
 	q := r.URL.Query()
 	bounds := map[string]int{"limit": 0, "offset": 0}
 	for key := range q {
