@@ -1,6 +1,6 @@
 //go:build linux
 
-package history
+package history_test
 
 import (
 	"context"
@@ -19,8 +19,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
+	"github.com/kyma-project/keb/test/history"
 	"github.com/kyma-project/keb/test/internal/harness"
-	"github.com/kyma-project/keb/test/internal/history"
 )
 
 const (

@@ -1,6 +1,6 @@
 //go:build linux
 
-package history
+package history_test
 
 import (
 	"bytes"
@@ -26,8 +26,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/test/history"
 	"github.com/kyma-project/keb/test/internal/harness"
-	"github.com/kyma-project/keb/test/internal/history"
 	"github.com/kyma-project/keb/test/internal/installation"
 )
 

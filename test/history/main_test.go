@@ -1,6 +1,6 @@
 //go:build linux
 
-package history
+package history_test
 
 import (
 	"os"

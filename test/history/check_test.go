@@ -10,11 +10,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/test/internal/history"
+	"github.com/kyma-project/keb/test/history"
 )
 
-// limit is the time for the search of one instance.
-const limit = 20 * time.Second
+// shortLimit is the time for the search of one instance.
+const shortLimit = 20 * time.Second
 
 // answer is an invocation of one instance; its outcome follows from the status, and 0 is no answer.
 func answer(kind history.Kind, status int, operation, value string) *history.Record {
@@ -106,11 +106,11 @@ func deleted() []*history.Record {
 }
 
 // ledger is that of a provisioned instance, without facts.
-func ledger(holds, created int) []*history.Record {
+func counts(holds, created int) []*history.Record {
 	return append(transitions("A"), objects(history.Complete, 2), objects(history.Holds, holds), objects(history.Created, created))
 }
 
-func facts() []*history.Record {
+func allFacts() []*history.Record {
 	return []*history.Record{fact("A", 1, "started"), fact("A", 2, "step-finished"), fact("A", 3, "succeeded")}
 }
 
@@ -147,15 +147,15 @@ func TestCheck_CorrectHistory_IsAccepted(t *testing.T) {
 			binding(history.Bind, 200, "k"), binding(history.Unbind, 200, ""), binding(history.GetBinding, 404, "")),
 		"binding ends with its instance": sequence(provisioned(), binding(history.Bind, 201, "k"), deleted(), binding(history.GetBinding, 404, "")),
 		"binding refused while busy":     sequence(provision("1", 202, "A"), binding(history.Bind, 422, ""), poll("A", "succeeded")),
-		"ledger":                         sequence(provisioned(), get(200, "1"), ledger(2, 2), facts(), fact("A", 3, "succeeded")),
+		"ledger":                         sequence(provisioned(), get(200, "1"), counts(2, 2), allFacts(), fact("A", 3, "succeeded")),
 		"ledger of a removed instance": sequence(provision("1", 202, "A"), remove(202, "B"), poll("A", "failed"), poll("B", "succeeded"), get(404, ""),
-			ledger(0, 1), fact("A", 1, "started"), fact("A", 2, "step-finished"), fact("A", 3, "cancelled"),
+			counts(0, 1), fact("A", 1, "started"), fact("A", 2, "step-finished"), fact("A", 3, "cancelled"),
 			&history.Record{Kind: history.Transition, Instance: "i", Operation: "B", Cursor: 1}, fact("B", 1, "started"), fact("B", 2, "succeeded")),
 		"instances are independent": sequence(provisioned(), of("j", provision("9", 202, "J")), of("j", poll("J", "succeeded")), of("j", get(200, "9")), get(200, "1")),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, v := range history.Check(h, limit).Violations {
+			for _, v := range history.Check(h, shortLimit).Violations {
 				t.Error(v)
 			}
 		})
@@ -296,32 +296,32 @@ var planted = []struct {
 			binding(history.GetBinding, 200, "k")),
 		only(history.Exists), "was removed", 5,
 	},
-	{"doubled object", sequence(provisioned(), get(200, "1"), ledger(3, 2), facts()), only(history.NotDoubled), "3 of avs/evaluation, want 2", 8},
-	{"missing object", sequence(provisioned(), get(200, "1"), ledger(1, 2), facts()), only(history.NotMissing), "1 of avs/evaluation, want 2", 8},
+	{"doubled object", sequence(provisioned(), get(200, "1"), counts(3, 2), allFacts()), only(history.NotDoubled), "3 of avs/evaluation, want 2", 8},
+	{"missing object", sequence(provisioned(), get(200, "1"), counts(1, 2), allFacts()), only(history.NotMissing), "1 of avs/evaluation, want 2", 8},
 	{
-		"object of a deleted instance", sequence(provision("1", 202, "A"), remove(0, ""), poll("A", "failed"), get(404, ""), ledger(1, 1),
+		"object of a deleted instance", sequence(provision("1", 202, "A"), remove(0, ""), poll("A", "failed"), get(404, ""), counts(1, 1),
 			fact("A", 1, "started"), fact("A", 2, "step-finished"), fact("A", 3, "cancelled")),
 		only(history.NotDoubled), "1 of avs/evaluation, want 0", 8,
 	},
 	{
-		"object created twice and removed once", sequence(provisioned(), get(200, "1"), ledger(2, 4), facts()),
+		"object created twice and removed once", sequence(provisioned(), get(200, "1"), counts(2, 4), allFacts()),
 		only(history.NotDoubled), "4 of avs/evaluation, want 2", 9,
 	},
-	{"object never created", sequence(provisioned(), get(200, "1"), ledger(2, 1), facts()), only(history.NotMissing), "1 of avs/evaluation, want 2", 9},
-	{"objects without a last read", sequence(get(404, ""), provisioned(), ledger(2, 2), facts()), only(history.WellFormed), "no get", -1},
+	{"object never created", sequence(provisioned(), get(200, "1"), counts(2, 1), allFacts()), only(history.NotMissing), "1 of avs/evaluation, want 2", 9},
+	{"objects without a last read", sequence(get(404, ""), provisioned(), counts(2, 2), allFacts()), only(history.WellFormed), "no get", -1},
 	{
 		"gap in the facts", sequence(provisioned(), transitions("A"), fact("A", 1, "started"), fact("A", 3, "succeeded")),
 		only(history.Gapless), "no fact for cursor 2", 4,
 	},
-	{"facts without a start", sequence(provisioned(), transitions("A")[1:], facts()[1:]), only(history.Gapless), "about its start", 5},
-	{"facts without an end", sequence(provisioned(), transitions("A")[:2], facts()[:2]), only(history.Gapless), "about its end", 6},
-	{"fact after the end", sequence(provisioned(), transitions("A"), facts(), fact("A", 4, "step-finished")), only(history.Gapless), "after its end", 9},
-	{"two ends in the facts", sequence(provisioned(), transitions("A"), facts(), fact("A", 3, "failed")), only(history.Gapless), "after its end", 9},
-	{"start after another fact", sequence(provisioned(), transitions("A"), facts(), fact("A", 2, "started")), only(history.Gapless), "started after", 9},
-	{"other end in the facts", sequence(provisioned(), transitions("A"), facts()[:2], fact("A", 3, "failed")), only(history.Gapless), "another end", 8},
+	{"facts without a start", sequence(provisioned(), transitions("A")[1:], allFacts()[1:]), only(history.Gapless), "about its start", 5},
+	{"facts without an end", sequence(provisioned(), transitions("A")[:2], allFacts()[:2]), only(history.Gapless), "about its end", 6},
+	{"fact after the end", sequence(provisioned(), transitions("A"), allFacts(), fact("A", 4, "step-finished")), only(history.Gapless), "after its end", 9},
+	{"two ends in the facts", sequence(provisioned(), transitions("A"), allFacts(), fact("A", 3, "failed")), only(history.Gapless), "after its end", 9},
+	{"start after another fact", sequence(provisioned(), transitions("A"), allFacts(), fact("A", 2, "started")), only(history.Gapless), "started after", 9},
+	{"other end in the facts", sequence(provisioned(), transitions("A"), allFacts()[:2], fact("A", 3, "failed")), only(history.Gapless), "another end", 8},
 	{
 		"accepted operation without transitions", sequence(provisioned(), update("2", 202, "B"), poll("B", "succeeded"), transitions("A"),
-			facts()),
+			allFacts()),
 		only(history.Gapless), "no transition", 3,
 	},
 	{"return before the call", sequence(during(-3, provision("1", 409, ""))), only(history.WellFormed), "before the call", 0},
@@ -334,7 +334,7 @@ func TestCheck_PlantedHistory_IsRejected(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			var rules []history.Rule
-			for _, v := range history.Check(p.history, limit).Violations {
+			for _, v := range history.Check(p.history, shortLimit).Violations {
 				if !slices.Contains(rules, v.Rule) {
 					rules = append(rules, v.Rule)
 				}
