@@ -22,7 +22,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 const (
@@ -136,7 +136,7 @@ func valueSets(t *testing.T) map[string]string {
 // renderChart renders a chart as Helm does.
 func renderChart(t *testing.T, dir, values string) (map[string]string, error) {
 	t.Helper()
-	return charttest.Render(t, dir, values, charttest.Release{Name: releaseName, Namespace: namespace})
+	return kubetest.RenderChart(t, dir, values, kubetest.Release{Name: releaseName, Namespace: namespace})
 }
 
 // rendered are the objects that the chart keb makes of values that must be fine.
@@ -161,7 +161,7 @@ func renderedOf(t *testing.T, dir, values string) []client.Object {
 	if r.objects == nil {
 		files, err := renderChart(t, dir, values)
 		require.NoError(t, err)
-		r.objects = charttest.Objects(t, knownTypes(t), files)
+		r.objects = kubetest.ChartObjects(t, knownTypes(t), files)
 	}
 	objects := make([]client.Object, len(r.objects))
 	for i, o := range r.objects {

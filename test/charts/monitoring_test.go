@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 func TestMonitoring_Alerts_AreShipped(t *testing.T) {
@@ -40,11 +40,11 @@ func TestMonitoring_Alerts_AreShipped(t *testing.T) {
 			g.Rules[i].Annotations["runbook_url"] = "https://github.com/kyma-project/keb/blob/main/" + g.Rules[i].Annotations["runbook_url"]
 		}
 	}
-	got := charttest.One[*prometheusRule](t, rendered(t, everything), "keb").Spec
+	got := kubetest.One[*prometheusRule](t, rendered(t, everything), "keb").Spec
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("diff (-files +chart)\n%s", diff)
 	}
-	fewer := charttest.One[*prometheusRule](t, rendered(t, merged(t, everything, "prometheusRule: {disabled: ["+first+"], runbookBase: 'https://wiki/'}")), "keb").Spec
+	fewer := kubetest.One[*prometheusRule](t, rendered(t, merged(t, everything, "prometheusRule: {disabled: ["+first+"], runbookBase: 'https://wiki/'}")), "keb").Spec
 	text, err := yaml.Marshal(fewer)
 	require.NoError(t, err)
 	if strings.Contains(string(text), "alert: "+first+"\n") || !strings.Contains(string(text), "runbook_url: https://wiki/docs/runbooks/") {
@@ -58,7 +58,7 @@ func TestMonitoring_Rules_AreValid(t *testing.T) {
 	if err != nil {
 		t.Skip("no promtool: install Prometheus, for example with `apt-get install prometheus`")
 	}
-	text, err := yaml.Marshal(charttest.One[*prometheusRule](t, rendered(t, everything), "keb").Spec)
+	text, err := yaml.Marshal(kubetest.One[*prometheusRule](t, rendered(t, everything), "keb").Spec)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
@@ -74,7 +74,7 @@ func TestMonitoring_Dashboards_AreShipped(t *testing.T) {
 		t.Fatalf("%d dashboards, %v", len(files), err)
 	}
 	shipped := map[string]string{}
-	for _, c := range charttest.All[*corev1.ConfigMap](rendered(t, everything)) {
+	for _, c := range kubetest.All[*corev1.ConfigMap](rendered(t, everything)) {
 		if c.Labels["grafana_dashboard"] != "1" {
 			continue
 		}

@@ -20,7 +20,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 //go:generate go test -count=1 -run ^TestNATS_Users_MatchContract$ . -update
@@ -95,8 +95,8 @@ func TestNATS_Users_MatchContract(t *testing.T) {
 // The configuration is read by the server itself, whose users then are held against the contract.
 func TestNATS_Bundled_HasUsers(t *testing.T) { //nolint:paralleltest // it sets the environment
 	objects := rendered(t, everything)
-	set := charttest.One[*appsv1.StatefulSet](t, objects, "keb-nats")
-	secret := charttest.One[*corev1.Secret](t, objects, "keb-nats")
+	set := kubetest.One[*appsv1.StatefulSet](t, objects, "keb-nats")
+	secret := kubetest.One[*corev1.Secret](t, objects, "keb-nats")
 	var workers []string
 	for _, e := range set.Spec.Template.Spec.Containers[0].Env {
 		ref := e.ValueFrom.SecretKeyRef
@@ -113,7 +113,7 @@ func TestNATS_Bundled_HasUsers(t *testing.T) { //nolint:paralleltest // it sets 
 	ca := testkit.NewCA(t, "chart")
 	pair := ca.Issue(t, testkit.Leaf{Hosts: []string{"keb-nats"}})
 	text := strings.NewReplacer("/etc/nats-tls/tls.crt", pair.CertFile, "/etc/nats-tls/tls.key", pair.KeyFile, "/etc/nats-tls/ca.crt", ca.File).
-		Replace(charttest.One[*corev1.ConfigMap](t, objects, "keb-nats").Data["nats.conf"])
+		Replace(kubetest.One[*corev1.ConfigMap](t, objects, "keb-nats").Data["nats.conf"])
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	opts, err := server.ProcessConfigFile(file)
 	require.NoError(t, err)
@@ -226,7 +226,7 @@ func TestAutoscaling_NATSAccount_HasStreams(t *testing.T) {
 	t.Parallel()
 	keda := merged(t, production, "workers: {edp: {autoscaling: {mode: keda, monitoringEndpoint: \"nats:8222\"}}}")
 	account := func(objects []client.Object, name string) string {
-		return charttest.One[*scaledObject](t, objects, name).Spec.Triggers[0].Metadata["account"]
+		return kubetest.One[*scaledObject](t, objects, name).Spec.Triggers[0].Metadata["account"]
 	}
 	for values, want := range map[string]string{
 		everything: event.AccountBus,

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 func readFile(t *testing.T, name string) string {
@@ -57,7 +57,7 @@ func TestSelectors_Pods_Match(t *testing.T) {
 		count := func(what client.Object, selector *metav1.LabelSelector) int {
 			n := 0
 			for _, w := range pods {
-				if charttest.Selects(t, selector, w.pod.Labels) {
+				if kubetest.Selects(t, selector, w.pod.Labels) {
 					n++
 				}
 			}
@@ -65,21 +65,21 @@ func TestSelectors_Pods_Match(t *testing.T) {
 			return n
 		}
 		for _, w := range pods {
-			if w.selector != nil && (!charttest.Selects(t, w.selector, w.pod.Labels) || count(w.object, w.selector) != 1) {
+			if w.selector != nil && (!kubetest.Selects(t, w.selector, w.pod.Labels) || count(w.object, w.selector) != 1) {
 				t.Errorf("%s: %s selects %d kinds of pods, want its own only", name, describe(w.object), counts[describe(w.object)])
 			}
 			for _, c := range w.pod.Spec.TopologySpreadConstraints {
-				if !charttest.Selects(t, c.LabelSelector, w.pod.Labels) {
+				if !kubetest.Selects(t, c.LabelSelector, w.pod.Labels) {
 					t.Errorf("%s: %s spreads other pods", name, describe(w.object))
 				}
 			}
 		}
-		for _, s := range charttest.All[*corev1.Service](objects) {
+		for _, s := range kubetest.All[*corev1.Service](objects) {
 			if n := count(s, &metav1.LabelSelector{MatchLabels: s.Spec.Selector}); n != 1 {
 				t.Errorf("%s: %s selects %d kinds of pods, want one", name, describe(s), n)
 			}
 			for _, w := range pods {
-				if !charttest.Selects(t, &metav1.LabelSelector{MatchLabels: s.Spec.Selector}, w.pod.Labels) {
+				if !kubetest.Selects(t, &metav1.LabelSelector{MatchLabels: s.Spec.Selector}, w.pod.Labels) {
 					continue
 				}
 				for _, p := range s.Spec.Ports {
@@ -91,12 +91,12 @@ func TestSelectors_Pods_Match(t *testing.T) {
 				}
 			}
 		}
-		for _, b := range charttest.All[*policyv1.PodDisruptionBudget](objects) {
+		for _, b := range kubetest.All[*policyv1.PodDisruptionBudget](objects) {
 			if n := count(b, b.Spec.Selector); n != 1 {
 				t.Errorf("%s: %s is for %d kinds of pods, want one", name, describe(b), n)
 			}
 		}
-		for _, m := range charttest.All[*podMonitor](objects) {
+		for _, m := range kubetest.All[*podMonitor](objects) {
 			if count(m, &m.Spec.Selector) < 3 || m.Spec.PodMetricsEndpoints[0].Port != "metrics" {
 				t.Errorf("%s: %s finds %d kinds of pods", name, describe(m), counts[describe(m)])
 			}
@@ -109,7 +109,7 @@ func TestNetworkPolicies_Pods_Exist(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets(t) {
 		objects := rendered(t, values)
-		policies := charttest.All[*networkingv1.NetworkPolicy](objects)
+		policies := kubetest.All[*networkingv1.NetworkPolicy](objects)
 		if name == "small" {
 			if len(policies) > 0 {
 				t.Errorf("%s: %d policies, want none", name, len(policies))
@@ -118,7 +118,7 @@ func TestNetworkPolicies_Pods_Exist(t *testing.T) {
 		}
 		pods := workloads(objects)
 		exists := func(s *metav1.LabelSelector) bool {
-			return slices.ContainsFunc(pods, func(w workload) bool { return charttest.Selects(t, s, w.pod.Labels) })
+			return slices.ContainsFunc(pods, func(w workload) bool { return kubetest.Selects(t, s, w.pod.Labels) })
 		}
 		covered := map[string]bool{}
 		for _, p := range policies {
@@ -126,7 +126,7 @@ func TestNetworkPolicies_Pods_Exist(t *testing.T) {
 				t.Errorf("%s: %s selects no pods", name, describe(p))
 			}
 			for _, w := range pods {
-				if charttest.Selects(t, &p.Spec.PodSelector, w.pod.Labels) {
+				if kubetest.Selects(t, &p.Spec.PodSelector, w.pod.Labels) {
 					covered[w.component()] = true
 				}
 			}
@@ -164,8 +164,8 @@ func TestNetworkPolicies_Postgres_IsRestricted(t *testing.T) {
 	for name, values := range map[string]string{"production": production, "everything": everything} {
 		objects := rendered(t, values)
 		for _, w := range workloads(objects) {
-			for _, p := range charttest.All[*networkingv1.NetworkPolicy](objects) {
-				if !charttest.Selects(t, &p.Spec.PodSelector, w.pod.Labels) {
+			for _, p := range kubetest.All[*networkingv1.NetworkPolicy](objects) {
+				if !kubetest.Selects(t, &p.Spec.PodSelector, w.pod.Labels) {
 					continue
 				}
 				out := slices.ContainsFunc(p.Spec.Egress, func(e networkingv1.NetworkPolicyEgressRule) bool {
@@ -176,12 +176,12 @@ func TestNetworkPolicies_Postgres_IsRestricted(t *testing.T) {
 				}
 			}
 		}
-		for _, p := range charttest.All[*networkingv1.NetworkPolicy](objects) {
+		for _, p := range kubetest.All[*networkingv1.NetworkPolicy](objects) {
 			if p.Name != "keb-postgres" {
 				continue
 			}
 			for _, w := range workloads(objects) {
-				in := charttest.Selects(t, p.Spec.Ingress[0].From[0].PodSelector, w.pod.Labels)
+				in := kubetest.Selects(t, p.Spec.Ingress[0].From[0].PodSelector, w.pod.Labels)
 				if in != slices.Contains(allowed, w.component()) {
 					t.Errorf("%s: Postgres lets %s in: %v", name, describe(w.object), in)
 				}
@@ -194,7 +194,7 @@ func TestPods_SecurityContext_IsRestricted(t *testing.T) {
 	t.Parallel()
 	check := func(name string, objects []client.Object) {
 		accounts := map[string]bool{"default": true}
-		for _, a := range charttest.All[*corev1.ServiceAccount](objects) {
+		for _, a := range kubetest.All[*corev1.ServiceAccount](objects) {
 			accounts[a.Name] = true
 			if a.AutomountServiceAccountToken == nil || *a.AutomountServiceAccountToken {
 				t.Errorf("%s: %s mounts its token", name, describe(a))
@@ -267,13 +267,13 @@ func TestPods_ProbesAndGracePeriod_AreSet(t *testing.T) {
 func TestAutoscaling_Lag_IsTrigger(t *testing.T) {
 	t.Parallel()
 	objects := rendered(t, everything)
-	hpa := charttest.One[*autoscalingv2.HorizontalPodAutoscaler](t, objects, "keb-worker-avs")
+	hpa := kubetest.One[*autoscalingv2.HorizontalPodAutoscaler](t, objects, "keb-worker-avs")
 	metric := hpa.Spec.Metrics[0].External
 	if metric.Metric.Name != "keb_bus_consumer_pending" || metric.Metric.Selector.MatchLabels["consumer"] != "avs" || *hpa.Spec.MinReplicas != 2 ||
 		hpa.Spec.MaxReplicas != 20 || metric.Target.AverageValue.String() != "100" {
 		t.Errorf("%+v", hpa.Spec)
 	}
-	so := charttest.One[*scaledObject](t, objects, "keb-worker-edp")
+	so := kubetest.One[*scaledObject](t, objects, "keb-worker-edp")
 	if diff := cmp.Diff(map[string]string{
 		"natsServerMonitoringEndpoint": "keb-nats.kcp-system:8222", "account": "KEB", "stream": "KEB_COMMANDS", "consumer": "edp",
 		"lagThreshold": "50", "activationLagThreshold": "0",
@@ -281,11 +281,11 @@ func TestAutoscaling_Lag_IsTrigger(t *testing.T) {
 		t.Errorf("diff (-want +got)\n%s", diff)
 	}
 	for _, name := range []string{"keb-worker-avs", "keb-worker-edp"} {
-		if d := charttest.One[*appsv1.Deployment](t, objects, name); d.Spec.Replicas != nil {
+		if d := kubetest.One[*appsv1.Deployment](t, objects, name); d.Spec.Replicas != nil {
 			t.Errorf("%s: an upgrade would set the replicas that the autoscaler has chosen", name)
 		}
 	}
-	if d := charttest.One[*appsv1.Deployment](t, objects, "keb-worker-btp"); *d.Spec.Replicas != 1 {
+	if d := kubetest.One[*appsv1.Deployment](t, objects, "keb-worker-btp"); *d.Spec.Replicas != 1 {
 		t.Error("a worker without autoscaling has no replicas")
 	}
 }
@@ -293,7 +293,7 @@ func TestAutoscaling_Lag_IsTrigger(t *testing.T) {
 func TestMigrations_Hooks_RunBeforeUpgrade(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]string{production: "pre-install,pre-upgrade", everything: "post-install,pre-upgrade", small: ""} {
-		jobs := charttest.All[*batchv1.Job](rendered(t, values))
+		jobs := kubetest.All[*batchv1.Job](rendered(t, values))
 		if want == "" {
 			if len(jobs) > 0 {
 				t.Errorf("%d Jobs although migrations are off", len(jobs))
@@ -344,13 +344,13 @@ func TestSecretsAndConfigMaps_References_Exist(t *testing.T) {
 	for name, values := range valueSets(t) {
 		objects := rendered(t, values)
 		keys := map[string]map[string]bool{}
-		for _, s := range charttest.All[*corev1.Secret](objects) {
+		for _, s := range kubetest.All[*corev1.Secret](objects) {
 			keys["secret "+s.Name] = map[string]bool{}
 			for k, v := range s.StringData {
 				keys["secret "+s.Name][k] = v != ""
 			}
 		}
-		for _, c := range charttest.All[*corev1.ConfigMap](objects) {
+		for _, c := range kubetest.All[*corev1.ConfigMap](objects) {
 			keys["configmap "+c.Name] = map[string]bool{}
 			for k := range c.Data {
 				keys["configmap "+c.Name][k] = true
@@ -404,7 +404,7 @@ func TestSecretsAndConfigMaps_References_Exist(t *testing.T) {
 
 func TestSecrets_Default_AreNotCreated(t *testing.T) {
 	t.Parallel()
-	if made := charttest.All[*corev1.Secret](rendered(t, production)); len(made) > 0 {
+	if made := kubetest.All[*corev1.Secret](rendered(t, production)); len(made) > 0 {
 		t.Errorf("%d Secrets, want those of the values only", len(made))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/kyma-project/keb/libs/event"
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 // team is what a team sets that runs its own worker.
@@ -30,7 +30,7 @@ podMonitor: {enabled: true}
 func TestStepWorker_ImageAndName_AreRequired(t *testing.T) {
 	t.Parallel()
 	objects := renderedOf(t, workerDir, team)
-	d := charttest.One[*appsv1.Deployment](t, objects, "keb-hello-world")
+	d := kubetest.One[*appsv1.Deployment](t, objects, "keb-hello-world")
 	c := d.Spec.Template.Spec.Containers[0]
 	env := environment(c)
 	if c.Image != "registry.example/team/hello-world:1.0.0" || env["KEB_NATS_USER"] != event.WorkerUserName("hello-world") {
@@ -54,20 +54,20 @@ func TestStepWorker_ImageAndName_AreRequired(t *testing.T) {
 			t.Errorf("%s comes from %v, which no release of the chart keb has", e.Name, e.ValueFrom.SecretKeyRef)
 		}
 	}
-	if url := environment(charttest.One[*appsv1.Deployment](t, keb, "keb-worker-avs").Spec.Template.Spec.Containers[0])["KEB_NATS_URL"]; strings.TrimPrefix(env["KEB_NATS_URL"], "nats") != strings.TrimPrefix(url, "tls") {
+	if url := environment(kubetest.One[*appsv1.Deployment](t, keb, "keb-worker-avs").Spec.Template.Spec.Containers[0])["KEB_NATS_URL"]; strings.TrimPrefix(env["KEB_NATS_URL"], "nats") != strings.TrimPrefix(url, "tls") {
 		t.Errorf("it looks for NATS at %s, which is at %s", env["KEB_NATS_URL"], url)
 	}
 	// The bundled NATS lets it in.
-	nats := charttest.One[*networkingv1.NetworkPolicy](t, keb, "keb-nats")
+	nats := kubetest.One[*networkingv1.NetworkPolicy](t, keb, "keb-nats")
 	letIn := false
 	for _, peer := range nats.Spec.Ingress[0].From {
-		letIn = letIn || peer.PodSelector != nil && charttest.Selects(t, peer.PodSelector, d.Spec.Template.Labels)
+		letIn = letIn || peer.PodSelector != nil && kubetest.Selects(t, peer.PodSelector, d.Spec.Template.Labels)
 	}
 	if !letIn {
 		t.Error("the bundled NATS keeps its pods out")
 	}
-	for _, p := range charttest.All[*networkingv1.NetworkPolicy](objects) {
-		if !charttest.Selects(t, &p.Spec.PodSelector, d.Spec.Template.Labels) {
+	for _, p := range kubetest.All[*networkingv1.NetworkPolicy](objects) {
+		if !kubetest.Selects(t, &p.Spec.PodSelector, d.Spec.Template.Labels) {
 			t.Errorf("%s is for other pods", describe(p))
 		}
 	}
@@ -100,7 +100,7 @@ func TestStepWorker_Probes_FollowValues(t *testing.T) {
 		"probes: {enabled: false}\n":                                "",
 		"probes: {enabled: false, port: 8080}\n":                    "",
 	} {
-		c := charttest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, team+values), "keb-hello-world").Spec.Template.Spec.Containers[0]
+		c := kubetest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, team+values), "keb-hello-world").Spec.Template.Spec.Containers[0]
 		ports := map[string]int32{}
 		for _, port := range c.Ports {
 			ports[port.Name] = port.ContainerPort
@@ -131,7 +131,7 @@ const initFolder = repository + "cmd/keb/internal/scaffold/"
 func TestStepWorker_ValuesOfInit_AreValid(t *testing.T) {
 	t.Parallel()
 	values := readFile(t, initFolder+"common/values.yaml")
-	d := charttest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, values), "keb-my-worker")
+	d := kubetest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, values), "keb-my-worker")
 	c := d.Spec.Template.Spec.Containers[0]
 	if c.Image != "registry.example/team/my-worker:0.1.0" || len(c.Command) > 0 || len(c.Args) > 0 {
 		t.Errorf("it runs %s %v %v", c.Image, c.Command, c.Args)

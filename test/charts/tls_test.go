@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 func TestTLS_EachPod_HasItsFiles(t *testing.T) {
@@ -68,16 +68,16 @@ postgres: {tls: {secretName: postgres-client, mutual: true}}
 			}
 		}
 	}
-	monitor := charttest.One[*podMonitor](t, rendered(t, everything), "keb").Spec.PodMetricsEndpoints[0]
+	monitor := kubetest.One[*podMonitor](t, rendered(t, everything), "keb").Spec.PodMetricsEndpoints[0]
 	if monitor.Scheme != "https" || monitor.TLS == nil || monitor.TLS.ServerName != "metrics.keb" || monitor.TLS.CA.Secret != (secretReference{Name: "tls-services", Key: "ca.crt"}) ||
 		monitor.TLS.Cert.Secret.Key != "tls.crt" || monitor.TLS.Key != (secretReference{Name: "tls-services", Key: "tls.key"}) {
 		t.Errorf("Prometheus asks with %+v", monitor)
 	}
-	conf := charttest.One[*corev1.ConfigMap](t, rendered(t, everything), "keb-nats").Data["nats.conf"]
+	conf := kubetest.One[*corev1.ConfigMap](t, rendered(t, everything), "keb-nats").Data["nats.conf"]
 	if !strings.Contains(conf, `cert_file: "/etc/nats-tls/tls.crt"`) || !strings.Contains(conf, "verify: true") || !strings.Contains(conf, "handshake_first: true") {
 		t.Errorf("the bundled NATS: %s", conf)
 	}
-	if got := environment(charttest.One[*appsv1.Deployment](t, rendered(t, everything), "keb-worker-avs").Spec.Template.Spec.Containers[0]); got["KEB_NATS_URL"] != "tls://keb-nats:4222" || got["KEB_NATS_TLS_FIRST"] != "true" {
+	if got := environment(kubetest.One[*appsv1.Deployment](t, rendered(t, everything), "keb-worker-avs").Spec.Template.Spec.Containers[0]); got["KEB_NATS_URL"] != "tls://keb-nats:4222" || got["KEB_NATS_TLS_FIRST"] != "true" {
 		t.Errorf("the bundled NATS is reached with %v", slices.Sorted(maps.Keys(got)))
 	}
 }
@@ -90,7 +90,7 @@ func TestTLS_ServicesAndNotes_UseIt(t *testing.T) {
 	} {
 		objects := rendered(t, values)
 		for _, name := range []string{"keb-broker", "keb-orchestrator"} {
-			for _, port := range charttest.One[*corev1.Service](t, objects, name).Spec.Ports {
+			for _, port := range kubetest.One[*corev1.Service](t, objects, name).Spec.Ports {
 				if got := ptr.Deref(port.AppProtocol, ""); got != want.protocol {
 					t.Errorf("the port %s of %s has the protocol %q, want %q", port.Name, name, got, want.protocol)
 				}
@@ -109,7 +109,7 @@ func TestTLS_ServicesAndNotes_UseIt(t *testing.T) {
 
 func TestStepWorkerTLS_NATS_HasClientCertificate(t *testing.T) {
 	t.Parallel()
-	d := charttest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, team+"nats: {url: \"tls://nats:4222\", tls: {secretName: client, mutual: true, handshakeFirst: true}}\n"), "keb-hello-world")
+	d := kubetest.One[*appsv1.Deployment](t, renderedOf(t, workerDir, team+"nats: {url: \"tls://nats:4222\", tls: {secretName: client, mutual: true, handshakeFirst: true}}\n"), "keb-hello-world")
 	c := d.Spec.Template.Spec.Containers[0]
 	env := environment(c)
 	if env["KEB_NATS_CA_FILE"] != "/etc/keb/nats-tls/ca.crt" || env["KEB_NATS_CERT_FILE"] != "/etc/keb/nats-tls/tls.crt" ||
@@ -139,7 +139,7 @@ func TestStepWorkerTLS_Metrics_UseIt(t *testing.T) {
 		},
 	} {
 		objects := renderedOf(t, workerDir, team+"nats: {tls: {secretName: client}}\n"+tt.values)
-		pod := charttest.One[*appsv1.Deployment](t, objects, "keb-hello-world").Spec.Template.Spec
+		pod := kubetest.One[*appsv1.Deployment](t, objects, "keb-hello-world").Spec.Template.Spec
 		c := pod.Containers[0]
 		files := map[string]string{}
 		for variable, value := range environment(c) {
@@ -170,7 +170,7 @@ func TestStepWorkerTLS_Metrics_UseIt(t *testing.T) {
 				t.Errorf("%s: the kubelet asks by %s, want %s", name, probe.HTTPGet.Scheme, tt.probed)
 			}
 		}
-		monitor := charttest.One[*podMonitor](t, objects, "keb-hello-world").Spec.PodMetricsEndpoints[0]
+		monitor := kubetest.One[*podMonitor](t, objects, "keb-hello-world").Spec.PodMetricsEndpoints[0]
 		if monitor.Scheme != tt.scheme || (monitor.TLS != nil) != (tt.scheme != "") {
 			t.Errorf("%s: Prometheus asks with %+v", name, monitor)
 		}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 const managerChart = "../../../deploy/helm/btp-manager"
@@ -30,7 +30,7 @@ func renderManager(t *testing.T, values string) installation {
 	require.NoError(t, yaml.Unmarshal([]byte(values), &given))
 	all, err := yaml.Marshal(given)
 	require.NoError(t, err)
-	files, err := charttest.Render(t, managerChart, string(all), charttest.Release{Name: "btp-manager", Namespace: kymaSystem})
+	files, err := kubetest.RenderChart(t, managerChart, string(all), kubetest.Release{Name: "btp-manager", Namespace: kymaSystem})
 	require.NoError(t, err)
 	for name := range files {
 		if path.Base(name) == "NOTES.txt" {

@@ -1,4 +1,4 @@
-// Package kubetest provides a real kube-apiserver with etcd for tests. `make envtest` builds both.
+// Package kubetest provides a real kube-apiserver with etcd for tests (`make envtest` builds both), and renders Helm charts without one.
 package kubetest
 
 import (

@@ -17,8 +17,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 const (
@@ -33,7 +33,7 @@ type roles []client.Object
 // chartRoles renders the roles.
 func chartRoles(t *testing.T) roles {
 	t.Helper()
-	files, err := charttest.Render(t, managerDir, "", charttest.Release{Name: "release", Namespace: kymaSystem})
+	files, err := kubetest.RenderChart(t, managerDir, "", kubetest.Release{Name: "release", Namespace: kymaSystem})
 	require.NoError(t, err)
 	var all roles
 	for file, content := range files {

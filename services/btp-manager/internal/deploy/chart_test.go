@@ -24,9 +24,9 @@ import (
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	operandchart "github.com/kyma-project/keb/services/btp-manager/chart"
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
 	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 func TestChart_Values_AreRendered(t *testing.T) {
@@ -63,11 +63,11 @@ func TestChart_Selectors_MatchLabels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			objects := rendered(t, values)
-			d := charttest.One[*appsv1.Deployment](t, objects, "btp-manager")
+			d := kubetest.One[*appsv1.Deployment](t, objects, "btp-manager")
 			pods := d.Spec.Template
 			check := func(what string, s *metav1.LabelSelector, labels map[string]string) {
 				t.Helper()
-				if !charttest.Selects(t, s, labels) {
+				if !kubetest.Selects(t, s, labels) {
 					t.Errorf("%s: the selector %v does not select %v", what, s, labels)
 				}
 			}
@@ -75,15 +75,15 @@ func TestChart_Selectors_MatchLabels(t *testing.T) {
 			for _, c := range pods.Spec.TopologySpreadConstraints {
 				check("topology spread", c.LabelSelector, pods.Labels)
 			}
-			for _, p := range charttest.All[*networkingv1.NetworkPolicy](objects) {
+			for _, p := range kubetest.All[*networkingv1.NetworkPolicy](objects) {
 				check(describe(p), &p.Spec.PodSelector, pods.Labels)
 			}
-			for _, p := range charttest.All[*policyv1.PodDisruptionBudget](objects) {
+			for _, p := range kubetest.All[*policyv1.PodDisruptionBudget](objects) {
 				check(describe(p), p.Spec.Selector, pods.Labels)
 			}
-			s := charttest.One[*corev1.Service](t, objects, "btp-manager-metrics")
+			s := kubetest.One[*corev1.Service](t, objects, "btp-manager-metrics")
 			check(describe(s), &metav1.LabelSelector{MatchLabels: s.Spec.Selector}, pods.Labels)
-			for _, m := range charttest.All[*serviceMonitor](objects) {
+			for _, m := range kubetest.All[*serviceMonitor](objects) {
 				check(describe(m), &m.Spec.Selector, s.Labels)
 				if m.Spec.Endpoints[0].Port != s.Spec.Ports[0].Name || m.Spec.NamespaceSelector.MatchNames[0] != s.Namespace {
 					t.Errorf("the ServiceMonitor looks at %+v, the Service is %s with the port %s", m.Spec, describe(s), s.Spec.Ports[0].Name)
@@ -109,10 +109,10 @@ func checkPorts(t *testing.T, objects []client.Object, c corev1.Container) {
 			t.Errorf("a probe asks %s at %s, want %s at health", probe.HTTPGet.Path, probe.HTTPGet.Port.String(), path)
 		}
 	}
-	if to := charttest.One[*corev1.Service](t, objects, "btp-manager-metrics").Spec.Ports[0].TargetPort.String(); to != "metrics" {
+	if to := kubetest.One[*corev1.Service](t, objects, "btp-manager-metrics").Spec.Ports[0].TargetPort.String(); to != "metrics" {
 		t.Errorf("the Service leads to the port %s, want metrics", to)
 	}
-	for _, p := range charttest.All[*networkingv1.NetworkPolicy](objects) {
+	for _, p := range kubetest.All[*networkingv1.NetworkPolicy](objects) {
 		for _, in := range p.Spec.Ingress {
 			if len(in.From) == 0 || in.Ports[0].Port.String() != "metrics" {
 				t.Errorf("the policy lets %v in to %v, want named peers to metrics only", in.From, in.Ports)
@@ -134,13 +134,13 @@ settings: {ConfigName: %[1]q}
 configMap: {create: true}
 serviceMonitor: {enabled: true}
 `, name))
-		d := charttest.One[*appsv1.Deployment](t, objects, "btp-manager")
+		d := kubetest.One[*appsv1.Deployment](t, objects, "btp-manager")
 		if d.Namespace != name || d.Spec.Template.Spec.PriorityClassName != name {
 			t.Errorf("the Deployment is in %q with the priority %q, both must be %q", d.Namespace, d.Spec.Template.Spec.PriorityClassName, name)
 		}
-		charttest.One[*v1alpha1.BtpOperator](t, objects, name)
-		charttest.One[*corev1.ConfigMap](t, objects, name)
-		charttest.One[*corev1.Namespace](t, objects, name)
+		kubetest.One[*v1alpha1.BtpOperator](t, objects, name)
+		kubetest.One[*corev1.ConfigMap](t, objects, name)
+		kubetest.One[*corev1.Namespace](t, objects, name)
 		checkAccounts(t, objects, d.Spec.Template.Spec.ServiceAccountName)
 	}
 }
@@ -158,7 +158,7 @@ func TestRoles_MetricsReader_ReadsManagerMetrics(t *testing.T) {
 			require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &want))
 		}
 	}
-	got := charttest.One[*networkingv1.NetworkPolicy](t, rendered(t, ""), "btp-manager")
+	got := kubetest.One[*networkingv1.NetworkPolicy](t, rendered(t, ""), "btp-manager")
 	if diff := cmp.Diff(want.Spec.Ingress[0].From, got.Spec.Ingress[0].From); diff != "" {
 		t.Errorf("diff (-operand +manager)\n%s", diff)
 	}
@@ -166,12 +166,12 @@ func TestRoles_MetricsReader_ReadsManagerMetrics(t *testing.T) {
 
 func checkAccounts(t *testing.T, objects []client.Object, account string) {
 	t.Helper()
-	in := charttest.One[*corev1.ServiceAccount](t, objects, account).Namespace
+	in := kubetest.One[*corev1.ServiceAccount](t, objects, account).Namespace
 	roles := map[string]bool{}
-	for _, r := range charttest.All[*rbacv1.ClusterRole](objects) {
+	for _, r := range kubetest.All[*rbacv1.ClusterRole](objects) {
 		roles["ClusterRole "+r.Name] = true
 	}
-	for _, r := range charttest.All[*rbacv1.Role](objects) {
+	for _, r := range kubetest.All[*rbacv1.Role](objects) {
 		roles["Role "+r.Name] = true
 	}
 	want := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: in, Name: account}}
@@ -184,10 +184,10 @@ func checkAccounts(t *testing.T, objects []client.Object, account string) {
 			t.Errorf("%s: diff (-want +got)\n%s", describe(o), diff)
 		}
 	}
-	for _, b := range charttest.All[*rbacv1.ClusterRoleBinding](objects) {
+	for _, b := range kubetest.All[*rbacv1.ClusterRoleBinding](objects) {
 		verify(b, b.RoleRef, b.Subjects)
 	}
-	for _, b := range charttest.All[*rbacv1.RoleBinding](objects) {
+	for _, b := range kubetest.All[*rbacv1.RoleBinding](objects) {
 		verify(b, b.RoleRef, b.Subjects)
 	}
 }
@@ -195,7 +195,7 @@ func checkAccounts(t *testing.T, objects []client.Object, account string) {
 func TestChart_Pod_IsRestricted(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets() {
-		pod := charttest.One[*appsv1.Deployment](t, rendered(t, values), "btp-manager").Spec.Template.Spec
+		pod := kubetest.One[*appsv1.Deployment](t, rendered(t, values), "btp-manager").Spec.Template.Spec
 		c := pod.Containers[0]
 		yes, no, user := true, false, int64(65532)
 		want := corev1.PodSecurityContext{
@@ -232,7 +232,7 @@ func TestChart_Args_AreValidFlags(t *testing.T) {
 		fs.SetOutput(io.Discard)
 		got.Flags(fs)
 		format, level := fs.String("log-format", "", ""), fs.String("log-level", "", "")
-		if err := fs.Parse(charttest.One[*appsv1.Deployment](t, objects, "btp-manager").Spec.Template.Spec.Containers[0].Args); err != nil || fs.NArg() > 0 {
+		if err := fs.Parse(kubetest.One[*appsv1.Deployment](t, objects, "btp-manager").Spec.Template.Spec.Containers[0].Args); err != nil || fs.NArg() > 0 {
 			t.Errorf("%s: %v, left over: %v", name, err, fs.Args())
 		}
 		expected.LeaderElect = true
@@ -243,7 +243,7 @@ func TestChart_Args_AreValidFlags(t *testing.T) {
 		if err := got.Validate(); err != nil || *format == "" || *level == "" {
 			t.Errorf("%s: %v, log format %q and level %q", name, err, *format, *level)
 		}
-		for _, m := range charttest.All[*corev1.ConfigMap](objects) {
+		for _, m := range kubetest.All[*corev1.ConfigMap](objects) {
 			if m.Name != got.ConfigName {
 				continue
 			}
@@ -273,10 +273,10 @@ func TestChart_Uninstall_KeepsSharedObjects(t *testing.T) {
 	t.Parallel()
 	objects := rendered(t, everything)
 	for _, o := range []client.Object{
-		charttest.One[*corev1.Namespace](t, objects, "kyma-system"),
-		charttest.One[*schedulingv1.PriorityClass](t, objects, "kyma-system"),
-		charttest.One[*v1alpha1.BtpOperator](t, objects, "btpoperator"),
-		charttest.One[*apiextensionsv1.CustomResourceDefinition](t, objects, "btpoperators.operator.kyma-project.io"),
+		kubetest.One[*corev1.Namespace](t, objects, "kyma-system"),
+		kubetest.One[*schedulingv1.PriorityClass](t, objects, "kyma-system"),
+		kubetest.One[*v1alpha1.BtpOperator](t, objects, "btpoperator"),
+		kubetest.One[*apiextensionsv1.CustomResourceDefinition](t, objects, "btpoperators.operator.kyma-project.io"),
 	} {
 		if o.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
 			t.Errorf("%s is removed with the release", describe(o))
@@ -287,11 +287,11 @@ func TestChart_Uninstall_KeepsSharedObjects(t *testing.T) {
 func TestChart_BtpOperator_IsHookWithoutDefinition(t *testing.T) {
 	t.Parallel()
 	// Helm deletes the object of a hook before it creates it again. If the kind exists, that may deprovision an operand.
-	known := charttest.One[*v1alpha1.BtpOperator](t, rendered(t, everything, "operator.kyma-project.io/v1alpha1/BtpOperator"), "btpoperator")
+	known := kubetest.One[*v1alpha1.BtpOperator](t, rendered(t, everything, "operator.kyma-project.io/v1alpha1/BtpOperator"), "btpoperator")
 	if diff := cmp.Diff([]string{"helm.sh/resource-policy"}, slices.Sorted(maps.Keys(known.Annotations))); diff != "" {
 		t.Errorf("kind known: diff (-want +got)\n%s", diff)
 	}
-	unknown := charttest.One[*v1alpha1.BtpOperator](t, rendered(t, everything), "btpoperator")
+	unknown := kubetest.One[*v1alpha1.BtpOperator](t, rendered(t, everything), "btpoperator")
 	if diff := cmp.Diff(map[string]string{
 		"helm.sh/resource-policy": "keep", "helm.sh/hook": "post-install,post-upgrade",
 		"meta.helm.sh/release-name": "release", "meta.helm.sh/release-namespace": "default",

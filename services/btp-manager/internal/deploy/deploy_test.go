@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 const (
@@ -62,11 +62,11 @@ func valueSets() map[string]string {
 // render renders the chart like Helm, for a cluster with additional kinds.
 func render(t *testing.T, values string, known ...string) ([]client.Object, error) {
 	t.Helper()
-	files, err := charttest.Render(t, chartDir, values, charttest.Release{Name: "release", Namespace: "default", APIVersions: known})
+	files, err := kubetest.RenderChart(t, chartDir, values, kubetest.Release{Name: "release", Namespace: "default", APIVersions: known})
 	if err != nil {
 		return nil, err
 	}
-	return charttest.Objects(t, knownTypes(t), files), nil
+	return kubetest.ChartObjects(t, knownTypes(t), files), nil
 }
 
 // rendered is render for valid values.
@@ -95,5 +95,5 @@ func describe(o client.Object) string {
 
 func configMapData(t *testing.T, objects []client.Object, name string) map[string]string {
 	t.Helper()
-	return charttest.One[*corev1.ConfigMap](t, objects, name).Data
+	return kubetest.One[*corev1.ConfigMap](t, objects, name).Data
 }

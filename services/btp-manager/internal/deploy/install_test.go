@@ -17,7 +17,6 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	operandchart "github.com/kyma-project/keb/services/btp-manager/chart"
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
@@ -34,7 +33,7 @@ func install(t *testing.T, values string) {
 	objects := rendered(t, values)
 	// In a cluster without controllers a namespace is never removed, so the tests share them.
 	namespace := &corev1.Namespace{}
-	namespace.Name = charttest.All[*appsv1.Deployment](objects)[0].Namespace
+	namespace.Name = kubetest.All[*appsv1.Deployment](objects)[0].Namespace
 	if err := admin.Create(t.Context(), namespace); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 const (
@@ -210,11 +210,11 @@ func TestChart_Alerts_AreIncluded(t *testing.T) {
 	for i := range want {
 		want[i].Annotations["runbook_url"] = "https://github.com/kyma-project/keb/blob/main/" + want[i].Annotations["runbook_url"]
 	}
-	got := charttest.One[*prometheusRule](t, rendered(t, everything), "btp-manager")
+	got := kubetest.One[*prometheusRule](t, rendered(t, everything), "btp-manager")
 	if diff := cmp.Diff(want, got.Spec.Groups[0].Rules); diff != "" {
 		t.Errorf("diff (-file +chart)\n%s", diff)
 	}
-	fewer := charttest.One[*prometheusRule](t, rendered(t, "prometheusRule: {enabled: true, disabled: [BtpOperatorWaitsForUser], runbookBase: 'https://wiki/'}"), "btp-manager")
+	fewer := kubetest.One[*prometheusRule](t, rendered(t, "prometheusRule: {enabled: true, disabled: [BtpOperatorWaitsForUser], runbookBase: 'https://wiki/'}"), "btp-manager")
 	names := func(rules []alertRule) (names []string) {
 		for _, r := range rules {
 			names = append(names, r.Alert)

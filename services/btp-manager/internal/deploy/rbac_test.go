@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	operandchart "github.com/kyma-project/keb/services/btp-manager/chart"
-	"github.com/kyma-project/keb/services/btp-manager/charttest"
 	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
 // everShipped are the cluster-scoped objects of all releases of the operand's chart. No line may be removed: an object may still have to be
@@ -37,8 +37,8 @@ func managerAccess(t *testing.T) access {
 	t.Helper()
 	objects := rendered(t, "")
 	return access{
-		cluster:   charttest.One[*rbacv1.ClusterRole](t, objects, "btp-manager").Rules,
-		namespace: charttest.One[*rbacv1.Role](t, objects, "btp-manager").Rules,
+		cluster:   kubetest.One[*rbacv1.ClusterRole](t, objects, "btp-manager").Rules,
+		namespace: kubetest.One[*rbacv1.Role](t, objects, "btp-manager").Rules,
 	}
 }
 
@@ -52,7 +52,7 @@ func may(rules []rbacv1.PolicyRule, verb, group, resource, name string) bool {
 
 func TestRoles_Rules_HaveNoWildcard(t *testing.T) {
 	t.Parallel()
-	for _, role := range charttest.All[*rbacv1.ClusterRole](rendered(t, everything)) {
+	for _, role := range kubetest.All[*rbacv1.ClusterRole](rendered(t, everything)) {
 		for _, r := range role.Rules {
 			for _, part := range [][]string{r.APIGroups, r.Resources, r.Verbs, r.ResourceNames, r.NonResourceURLs} {
 				if slices.ContainsFunc(part, func(s string) bool { return strings.Contains(s, "*") }) {

@@ -1,5 +1,4 @@
-// Package charttest renders Helm charts in tests without a cluster, and finds objects in the result.
-package charttest
+package kubetest
 
 import (
 	"bufio"
@@ -35,8 +34,8 @@ type Release struct {
 // loaded caches charts by their folder. Tests do not change them.
 var loaded sync.Map
 
-// Load reads the chart in a folder once for all tests. Tests must not change it.
-func Load(t testing.TB, dir string) *chart.Chart {
+// LoadChart reads the chart in a folder once for all tests. Tests must not change it.
+func LoadChart(t testing.TB, dir string) *chart.Chart {
 	t.Helper()
 	if c, ok := loaded.Load(dir); ok {
 		return c.(*chart.Chart)
@@ -49,15 +48,15 @@ func Load(t testing.TB, dir string) *chart.Chart {
 	return c
 }
 
-// Render renders the chart in a folder, and returns the files by path, as Helm does. values is YAML. It returns an error if the chart
+// RenderChart renders the chart in a folder, and returns the files by path, as Helm does. values is YAML. It returns an error if the chart
 // rejects the values.
-func Render(t testing.TB, dir, values string, r Release) (map[string]string, error) {
+func RenderChart(t testing.TB, dir, values string, r Release) (map[string]string, error) {
 	t.Helper()
 	var given map[string]any
 	if err := yaml.UnmarshalStrict([]byte(values), &given); err != nil {
 		t.Fatal(err)
 	}
-	c := Load(t, dir)
+	c := LoadChart(t, dir)
 	capabilities := chartutil.DefaultCapabilities.Copy()
 	capabilities.APIVersions = append(slices.Clone(capabilities.APIVersions), r.APIVersions...)
 	all, err := chartutil.ToRenderValues(c, given, chartutil.ReleaseOptions{Name: r.Name, Namespace: r.Namespace, IsInstall: true}, capabilities)
@@ -67,9 +66,9 @@ func Render(t testing.TB, dir, values string, r Release) (map[string]string, err
 	return engine.Render(c, all)
 }
 
-// Objects decodes the objects in rendered YAML files, in the order of the files' paths, to the Go types of the scheme. An unknown field
+// ChartObjects decodes the objects in rendered YAML files, in the order of the files' paths, to the Go types of the scheme. An unknown field
 // fails the test.
-func Objects(t testing.TB, scheme *runtime.Scheme, files map[string]string) []client.Object {
+func ChartObjects(t testing.TB, scheme *runtime.Scheme, files map[string]string) []client.Object {
 	t.Helper()
 	strict := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	var objects []client.Object
