@@ -95,6 +95,18 @@ func (b *Bus) Created(ctx context.Context, name event.Stream) (time.Time, error)
 	return s.CachedInfo().Created, nil
 }
 
+// PurgeConsumer deletes all messages from a stream that match the filter of a consumer, including those that are out to it.
+func (b *Bus) PurgeConsumer(ctx context.Context, spec event.ConsumerSpec) error {
+	s, err := b.js.Stream(ctx, string(spec.Stream))
+	if err != nil {
+		return fmt.Errorf("read stream %s: %w", spec.Stream, err)
+	}
+	if err := s.Purge(ctx, jetstream.WithPurgeSubject(spec.Filter)); err != nil {
+		return fmt.Errorf("purge %s from stream %s: %w", spec.Filter, spec.Stream, err)
+	}
+	return nil
+}
+
 // StreamRange is the range of messages that a stream holds.
 type StreamRange struct {
 	// Created changes if the stream was lost and created again.

@@ -75,6 +75,7 @@ func WorkerUser(name string) User {
 		WorkerUserName(name), true,
 		slices.Concat(
 			consumeSubjects(CommandsConsumer(name)),
+			consumeSubjects(CommandsConsumer(Ramped(name))),
 			[]string{
 				ResultSubject(name, "*"), AskCredentialsAs(name), AskKeepAs(name), AskKeptAs(name), AskCurrentAs(name), AskExtendAs(name), ProgressSubject(name),
 				stageValues, stageReadMany, stageReadOne, stageInfo,
@@ -98,7 +99,7 @@ func brokerUser() User {
 }
 
 // orchestratorUser returns the user of the orchestrator. It creates the streams, all consumers and the bucket. It does not read the
-// messages of other consumers, and only purges the bucket. It reads and deletes dead letters, and publishes them again on their subjects.
+// messages of other consumers, and only purges the bucket and the commands of removed ramps. It reads and deletes dead letters, and publishes them again on their subjects.
 func orchestratorUser() User {
 	publish := slices.Concat(
 		consumeSubjects(RequestsConsumer()),
@@ -107,7 +108,7 @@ func orchestratorUser() User {
 		consumeSubjects(WebhooksConsumer(nil, time.Time{})),
 		[]string{
 			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, NoticeOverlays, CancelSubject("*"), AskInstances, AskInstance, AskFind, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
-			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream,
+			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream, "$JS.API.STREAM.PURGE." + string(StreamCommands),
 			"$JS.API.STREAM.MSG.GET." + string(StreamDead), "$JS.API.STREAM.MSG.DELETE." + string(StreamDead),
 			"$JS.API.CONSUMER.MSG.NEXT." + string(StreamDead) + ".*", "keb.request.*", "keb.result.*.*", SignalSubject(">"),
 		},

@@ -142,6 +142,10 @@ func CommandsConsumer(worker string) ConsumerSpec {
 	}
 }
 
+// Ramped returns the name that replaces the name of a worker in the subjects of commands for its ramped replicas, and in their consumer:
+// CommandsConsumer(Ramped(worker)). No worker can have it, because names of workers have no underscore.
+func Ramped(worker string) string { return worker + "_ramped" }
+
 // FactsConsumer is the consumer of one reader of facts. Each reader has a unique name.
 func FactsConsumer(reader string) ConsumerSpec {
 	return ConsumerSpec{Stream: StreamFacts, Name: reader, AckWait: ackWait, MaxAckPending: maxAckPending}
@@ -197,7 +201,7 @@ func WorkerOfProgress(subject string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(subject, "keb.worker."), ".progress")
 }
 
-// NoticeHolds is the subject on which orchestrators notify each other, outside of any stream, that the holds have changed. It has no
+// NoticeHolds is the subject on which orchestrators notify each other, outside of any stream, that the holds or the ramps have changed. It has no
 // payload. A notice may be lost, so listeners also poll the database.
 const NoticeHolds = "keb.notice.holds"
 

@@ -19,6 +19,8 @@ const (
 	MetadataVersion = "version"
 	// MetadataSteps is the comma-separated list of steps.
 	MetadataSteps = "steps"
+	// MetadataRamped is "true" for a replica that executes only the commands that a ramp sends to its version.
+	MetadataRamped = "ramped"
 )
 
 // PingSubject returns the subject on which a worker answers with a Pong.
@@ -50,6 +52,14 @@ func serviceVersion(version string) string {
 	return version
 }
 
+func (w *Worker) metadata() map[string]string {
+	m := map[string]string{MetadataWorker: w.cfg.Name, MetadataVersion: w.cfg.Version, MetadataSteps: strings.Join(w.names, ",")}
+	if w.cfg.Ramped {
+		m[MetadataRamped] = "true"
+	}
+	return m
+}
+
 // announce registers the worker as a NATS micro service, so that the orchestrator discovers its steps.
 // taken returns the commands in progress. stop is idempotent.
 func (w *Worker) announce(taken func() []string) (stop func(), err error) {
@@ -59,9 +69,7 @@ func (w *Worker) announce(taken func() []string) (stop func(), err error) {
 	}
 	service, err := micro.AddService(w.deps.Bus.NATS(), micro.Config{
 		Name: ServicePrefix + w.cfg.Name, Version: serviceVersion(w.cfg.Version), Description: "KEB step worker " + w.cfg.Name,
-		Metadata: map[string]string{
-			MetadataWorker: w.cfg.Name, MetadataVersion: w.cfg.Version, MetadataSteps: strings.Join(w.names, ","),
-		},
+		Metadata:     w.metadata(),
 		StatsHandler: func(*micro.Endpoint) any { return Taken{Commands: taken()} },
 		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
 			w.log.Warn("micro service error", "worker", w.cfg.Name, "subject", e.Subject, "err", e.Description)

@@ -16,7 +16,7 @@ func TestDiscovery_ContractDocument_Agrees(t *testing.T) {
 	require.NoError(t, err)
 	document := strings.Join(strings.Fields(string(raw)), " ")
 	for _, want := range []string{
-		`"` + ServicePrefix + `{worker}"`, PingSubject("{worker}"), `"` + MetadataWorker + `"`, `"` + MetadataVersion + `"`, `"` + MetadataSteps + `"`,
+		`"` + ServicePrefix + `{worker}"`, PingSubject("{worker}"), `"` + MetadataWorker + `"`, `"` + MetadataVersion + `"`, `"` + MetadataSteps + `"`, `"` + MetadataRamped + `"`,
 	} {
 		if !strings.Contains(document, want) {
 			t.Errorf("api/asyncapi.yaml does not name %s", want)

@@ -2,11 +2,17 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -115,4 +121,45 @@ func TestDrain_StepIgnoresContext_IsNamed(t *testing.T) {
 		t.Errorf("stop: %v, want an error that names the step", err)
 	}
 	close(g.release)
+}
+
+// After the removal of a ramp, the orchestrator has commands executed elsewhere that no ramped replica reports.
+func TestDrain_RampedWorker_ReportsItsCommand(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	g := newGate("Step")
+	w := o.start([]worker.Step{g.step()}, config(func(c *worker.Config) { c.Ramped = true }))
+	others, ramped := command("Step"), command("Step")
+	o.send(others)
+	m := o.message(ramped)
+	m.Subject = event.CommandSubject(event.Ramped(workerName), ramped.Step)
+	require.NoError(t, o.bus.Publish(t.Context(), m))
+	if op := receive(t, "the step starts", g.started); op.ID != ramped.Operation.ID {
+		t.Errorf("the ramped worker executes a command of the other replicas")
+	}
+	w.cancel()
+	var stats micro.Stats
+	reports := func() bool {
+		answer, err := o.bus.NATS().Request("$SRV.STATS."+worker.ServicePrefix+workerName, nil, soon)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(answer.Data, &stats))
+		return slices.ContainsFunc(stats.Endpoints, func(e *micro.EndpointStats) bool {
+			return string(e.Data) == `{"commands":["`+event.CommandID(ramped.Operation.ID, ramped.Cursor)+`"]}`
+		})
+	}
+	testkit.Eventually(t, soon, "it pulls no more", func() bool {
+		c, err := o.bus.JetStream().Consumer(t.Context(), string(event.StreamCommands), event.Ramped(workerName))
+		return err == nil && c.CachedInfo().NumWaiting == 0
+	})
+	if !reports() {
+		t.Errorf("the draining worker reports %+v", stats)
+	}
+	close(g.release)
+	if r := o.next(); r.Type != event.TypeStepSucceeded || r.Subject != event.ResultSubject(workerName, "Step") {
+		t.Errorf("result %s on %s", r.Type, r.Subject)
+	}
+	require.NoError(t, w.stop())
+	if n := g.runs.Load(); n != 1 {
+		t.Errorf("the ramped worker has executed %d commands, want its own", n)
+	}
 }

@@ -45,13 +45,15 @@ type Limits struct {
 	RateLimit float64 `env:"KEB_WORKER_RATE_LIMIT" envDefault:"0"`
 	// DrainTimeout is how long running steps may go on after the process was told to stop.
 	DrainTimeout time.Duration `env:"KEB_WORKER_DRAIN_TIMEOUT" envDefault:"20s"`
+	// Ramped makes the workers of this process execute only the commands that a ramp sends to their version.
+	Ramped bool `env:"KEB_WORKER_RAMPED" envDefault:"false"`
 }
 
 // Config is the configuration of a worker within the limits.
 func (l Limits) Config(name, version string) Config {
 	return Config{
 		Name: name, Version: version,
-		Concurrency: l.Concurrency, RateLimit: l.RateLimit, DrainTimeout: l.DrainTimeout,
+		Concurrency: l.Concurrency, RateLimit: l.RateLimit, DrainTimeout: l.DrainTimeout, Ramped: l.Ramped,
 	}
 }
 
@@ -125,6 +127,7 @@ func (e Env) Answer(questions ...Question) {
 //	KEB_WORKER_CONCURRENCY    maximum number of steps in parallel; default 32
 //	KEB_WORKER_RATE_LIMIT     maximum number of started steps per second; default no limit
 //	KEB_WORKER_DRAIN_TIMEOUT  time limit for running steps after the signal; default 20s
+//	KEB_WORKER_RAMPED         true: execute only the commands that a ramp sends to this version; default false
 //	KEB_LOG_FORMAT            json or text
 //	KEB_LOG_LEVEL             debug, info, warn or error
 //	OTEL_*                    destination of traces, see package tracing; default off; requires Program.Traces

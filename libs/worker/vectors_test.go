@@ -280,6 +280,7 @@ func TestVectors_Settings_AreRead(t *testing.T) {
 		Concurrency       *int     `json:"concurrency,omitempty"`
 		RateLimit         *float64 `json:"rateLimit,omitempty"`
 		DrainMilliseconds *int64   `json:"drainMilliseconds,omitempty"`
+		Ramped            *bool    `json:"ramped,omitempty"`
 		Error             bool     `json:"error,omitempty"`
 	}
 	testkit.Vectors(t, "settings.json", func(in map[string]string) out {
@@ -289,6 +290,6 @@ func TestVectors_Settings_AreRead(t *testing.T) {
 		}
 		c := worker.WithDefaults(limits.Config(workerName, ""))
 		drain := c.DrainTimeout.Milliseconds()
-		return out{Concurrency: &c.Concurrency, RateLimit: &c.RateLimit, DrainMilliseconds: &drain}
+		return out{Concurrency: &c.Concurrency, RateLimit: &c.RateLimit, DrainMilliseconds: &drain, Ramped: &c.Ramped}
 	})
 }

@@ -39,6 +39,8 @@ type Config struct {
 	RateLimit float64
 	// DrainTimeout is the time limit for running steps after the worker begins to stop; 0 means 20 s.
 	DrainTimeout time.Duration
+	// Ramped makes this process execute only the commands that a ramp sends to its version.
+	Ramped bool
 	// Questions are the questions that the worker answers. A worker with questions may have no steps.
 	Questions []Question
 }
@@ -108,7 +110,7 @@ type Worker struct {
 func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 	w := &Worker{
 		cfg: cfg.withDefaults(), deps: deps, log: deps.Log, now: deps.Now, tracer: tracing.TracerOf(deps.TracerProvider, "libs/worker"), steps: make(map[string]Step, len(steps)),
-		spec: event.CommandsConsumer(cfg.Name), slotPatience: slotPatience, overdueGrace: overdueGrace,
+		spec: consumerOf(cfg), slotPatience: slotPatience, overdueGrace: overdueGrace,
 	}
 	if err := check(cfg, steps); err != nil {
 		return nil, fmt.Errorf("new worker: %w", err)
@@ -138,6 +140,13 @@ func New(cfg Config, deps Deps, steps ...Step) (*Worker, error) {
 		w.metrics.concurrency.Set(float64(w.cfg.Concurrency))
 	}
 	return w, nil
+}
+
+func consumerOf(cfg Config) event.ConsumerSpec {
+	if cfg.Ramped {
+		return event.CommandsConsumer(event.Ramped(cfg.Name))
+	}
+	return event.CommandsConsumer(cfg.Name)
 }
 
 // CheckName validates the name of a worker.
@@ -214,8 +223,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	if consumeErr != nil {
 		consumeErr = fmt.Errorf("worker %s: %w", w.cfg.Name, consumeErr)
 	}
-	// The draining worker must receive no new requests and must not be discovered.
-	stop()
+	// The draining worker must receive no new requests and must not be discovered. A ramped one still reports its commands: after the removal of
+	// its ramp they would be executed elsewhere.
+	if !w.cfg.Ramped {
+		stop()
+	}
 	drainErr := p.drain(w.cfg.DrainTimeout)
 	w.log.Info("worker stopped", "worker", w.cfg.Name)
 	return errors.Join(consumeErr, drainErr)

@@ -34,6 +34,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/operatorapi"
 	"github.com/kyma-project/keb/services/orchestrator/internal/orchestration"
 	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
+	"github.com/kyma-project/keb/services/orchestrator/internal/ramp"
 	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
@@ -98,6 +99,7 @@ type Orchestrator struct {
 	progress       *liveness.Progress
 	holds          *hold.Cache
 	limits         *limit.Cache
+	ramps          *ramp.Cache
 	orchestrations *orchestration.Controller
 	batches        *batch.Controller
 	webhooks       *webhook.Service
@@ -159,7 +161,8 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.timer = timer.New(timer.Config{Every: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, looker, o.deps.Now, o.deps.Log)
 	o.holds = hold.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), o.deps.Now, o.timer.Wake, o.deps.Log)
 	o.limits = limit.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), func() { o.dispatch.WakeGrants() }, o.deps.Log)
-	looker.holds, looker.limits, looker.processes = o.holds, o.limits, o.processes
+	o.ramps = ramp.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), o.deps.Log)
+	looker.holds, looker.limits, looker.processes, looker.ramps = o.holds, o.limits, o.processes, o.ramps
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
 	o.changes = operatorapi.NewHub(operatorapi.HubConfig{
@@ -168,7 +171,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.progress = liveness.NewProgress(o.deps.Bus.NATS(), o.changes.Refresh, o.deps.Now, o.deps.Log)
 	o.dispatch, err = dispatch.New(dispatch.Config{BatchTimeout: o.cfg.BatchTimeout}, dispatch.Deps{
 		Store: dispatch.Postgres{Store: o.store}, Publisher: o.deps.Bus, Definitions: definitions, Workers: o.workers, Purger: o.purger,
-		Holds: o.holds, Limits: o.limits, Backlog: o.deps.Bus, Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
+		Holds: o.holds, Limits: o.limits, Ramps: o.ramps, Backlog: o.deps.Bus, Metrics: dispatch.NewMetrics(o.deps.Registerer), Log: o.deps.Log, Now: o.deps.Now, Wake: o.timer.Wake,
 		TracerProvider: o.deps.TracerProvider, Watcher: dispatch.Watchers{o.tally, o.changes}, Notifier: o.deps.Bus,
 	})
 	if err != nil {
@@ -215,7 +218,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 		Operations: o.store, Troubles: o.store, Census: standing, Definitions: definitions, Workers: o.workers, Progress: o.progress, Actor: o.dispatch, Facts: o.dispatch,
 		Orchestrations: orchestrations, FailedSteps: o.store, Memberships: orchestrations, Asker: o.deps.Bus, Wake: o.orchestrations.Wake,
 		Plans: func(ctx context.Context) ([]string, error) { return orchestration.KnownPlans(ctx, o.deps.Bus) }, Now: o.deps.Now, Log: o.deps.Log,
-		Holds: o.store, HoldsChanged: o.holds.Changed, Limits: o.store, LimitsChanged: o.limits.Changed, CurrentLimits: o.currentLimits,
+		Holds: o.store, HoldsChanged: o.holds.Changed, Ramps: o.store, RampsChanged: o.ramps.Changed, CurrentRamps: o.ramps.All, VersionOf: o.ramps.Version, Limits: o.store, LimitsChanged: o.limits.Changed, CurrentLimits: o.currentLimits,
 		Batches: batches, WakeBatches: o.batches.Wake, Webhooks: store.NewWebhooks(write, read), WebhookService: o.webhooks,
 		LocalWebhooks: o.cfg.LocalWebhooks,
 		Signals:       o.dispatch, DeadLetters: o.deps.Bus, Commands: o.dispatch, Actions: o.gate.actions, Registerer: o.deps.Registerer,
@@ -418,8 +421,8 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return err
 	}
 	defer unsubscribe()
-	// Holds and limits apply from the first command on.
-	if !o.holds.Load(ctx) || !o.limits.Load(ctx) {
+	// Holds, limits and ramps apply from the first command on.
+	if !o.holds.Load(ctx) || !o.limits.Load(ctx) || !o.ramps.Load(ctx) {
 		return nil // stopped
 	}
 	// Discover live workers before checking for unanswered commands.
@@ -463,6 +466,13 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("progress", o.progress.Run)
 	group.Add("holds", o.holds.Run)
 	group.Add("limits", o.limits.Run)
+	group.Add("ramps", o.ramps.Run)
+	group.Add("removal of ramps", ramp.NewRemoval(o.cfg.SweepEvery, ramp.RemovalDeps{
+		Removed: o.ramps.Removed, Workers: o.workers, Dispatcher: o.dispatch, Drop: o.store.DropRamps, Now: o.deps.Now, Log: o.deps.Log,
+		Purge: func(ctx context.Context, worker string) error {
+			return o.deps.Bus.PurgeConsumer(ctx, event.CommandsConsumer(event.Ramped(worker)))
+		},
+	}).Run)
 	group.Add("overlays", o.processes.Run)
 	group.Add("overlay folders", o.processes.Watch)
 	group.Add("admission", o.dispatch.RunAdmission)
@@ -493,6 +503,9 @@ func (o *Orchestrator) consumers() []event.ConsumerSpec {
 	}
 	visitors := 0
 	for _, w := range o.workers.Workers() {
+		if len(w.Ramped) > 0 && slices.Contains(named, w.Name) {
+			specs = append(specs, event.CommandsConsumer(event.Ramped(w.Name)))
+		}
 		if visitors < maxVisitors && len(w.Steps) > 0 && !slices.Contains(named, w.Name) && worker.CheckName(w.Name) == nil {
 			specs = append(specs, event.CommandsConsumer(w.Name))
 			visitors++
@@ -523,6 +536,7 @@ type cacheLooker struct {
 	holds     *hold.Cache
 	limits    *limit.Cache
 	processes *overlay.Cache
+	ramps     *ramp.Cache
 }
 
 // SweepStatus implements timer.Store.
@@ -532,6 +546,7 @@ func (l *cacheLooker) SweepStatus(ctx context.Context) (store.SweepStatus, error
 		l.holds.Seen(status.Holds)
 		l.limits.Seen(status.Limits)
 		l.processes.Seen(status.Overlays)
+		l.ramps.Seen(status.Ramps)
 	}
 	return status, err
 }

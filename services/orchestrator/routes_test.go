@@ -59,6 +59,8 @@ func routes(op string) []route {
 		{pattern: "DELETE /overlays/{id}", target: "/overlays/hello", role: access.Operator, want: 404},
 		{pattern: "POST /overlays/rollback", body: `{"version":7}`, contentType: jsonBody, role: access.Operator, want: 404},
 		{pattern: "GET /workers", role: access.Viewer, want: 200},
+		{pattern: "POST /workers/{id}/ramps", target: "/workers/alpha/ramps", body: `{"version":""}`, contentType: jsonBody, role: access.Operator, want: 400},
+		{pattern: "DELETE /workers/{id}/ramps", target: "/workers/alpha/ramps", role: access.Operator, want: 404},
 		{pattern: "GET /me", role: access.Viewer, want: 200},
 		{pattern: "GET /actions", role: access.Viewer, want: 200},
 		{pattern: "GET /overview", role: access.Viewer, want: 200},

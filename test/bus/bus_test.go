@@ -131,7 +131,7 @@ func needs(user string) (publish, subscribe []string) {
 		publish = slices.Concat(consume("KEB_REQUESTS", "orchestrator"), consume("KEB_RESULTS", "orchestrator"), consume("KEB_SIGNALS", "orchestrator"), consume("KEB_FACTS", "webhooks"), []string{
 			"keb.command.*.*", "keb.fact.*.*", "keb.notice.operations", "keb.notice.holds", "keb.notice.limits", "keb.notice.overlays", "keb.ask.broker.instances", "keb.ask.broker.instance", "keb.ask.broker.find", "keb.ask.broker.upgrade", "keb.ask.hyperscaler.*", "keb.ask.spc.*",
 			"keb.worker.*.cancel",
-			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage",
+			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage", "$JS.API.STREAM.PURGE.KEB_COMMANDS",
 			// dead letters, and their messages again
 			"$JS.API.STREAM.MSG.GET.KEB_DEAD", "$JS.API.STREAM.MSG.DELETE.KEB_DEAD", "$JS.API.CONSUMER.MSG.NEXT.KEB_DEAD.*",
 			"keb.request.*", "keb.result.*.*", "keb.signal.>",
@@ -158,7 +158,7 @@ func needs(user string) (publish, subscribe []string) {
 		publish = []string{"keb.signal.>"}
 	default:
 		name := strings.TrimPrefix(user, "worker-")
-		publish = append(consume("KEB_COMMANDS", name), "keb.result."+name+".*", "keb.ask.broker.credentials."+name,
+		publish = append(slices.Concat(consume("KEB_COMMANDS", name), consume("KEB_COMMANDS", name+"_ramped")), "keb.result."+name+".*", "keb.ask.broker.credentials."+name,
 			"keb.ask.broker.keep."+name, "keb.ask.broker.kept."+name, "keb.ask.orchestrator.current."+name, "keb.ask.orchestrator.extend."+name,
 			"$KV.keb_stage.>", "$JS.API.DIRECT.GET.KV_keb_stage", "$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.>", "$JS.API.STREAM.INFO.KV_keb_stage")
 		subscribe = append(subscribe, serve(name)...)
@@ -204,7 +204,7 @@ func (in *installation) universe(user string) (publish, subscribe []string) {
 		} {
 			publish = append(publish, "$JS.API.STREAM."+verb+"."+s)
 		}
-		for _, c := range append(served, "new") {
+		for _, c := range append(served, "new", "edp_ramped") {
 			for _, verb := range []string{"CREATE", "DURABLE.CREATE", "DELETE", "INFO", "MSG.NEXT", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"} {
 				publish = append(publish, "$JS.API.CONSUMER."+verb+"."+s+"."+c)
 			}

@@ -37,6 +37,7 @@ const spanAttributes = (worker, { m, command: c, dispatchId }) => ({
 export function createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc, signal }) {
   const js = jetstream(nc, { timeout: 5 * SECOND });
   const worker = { name, version: version || undefined };
+  const consumerName = settings.ramped ? `${name}_ramped` : name;
   const taken = new Map(); // commands between their delivery and their acknowledgement, by id
   const kept = []; // messages to give back when the pulls have ended: earlier, they would come back to this process
   const changes = new EventEmitter();
@@ -57,7 +58,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
         continue;
       }
       try {
-        consumer ??= await js.consumers.get(STREAM, name); // the orchestrator creates it
+        consumer ??= await js.consumers.get(STREAM, consumerName); // the orchestrator creates it
         let received = 0;
         for await (const m of await consumer.fetch({ max_messages: free, expires: SECOND })) {
           received++;
@@ -65,7 +66,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
         }
         if (!received) consumer = undefined; // it may be gone
       } catch (error) {
-        log[consumer ? "warn" : "debug"]("consumer is not available", { stream: STREAM, consumer: name, err: error });
+        log[consumer ? "warn" : "debug"]("consumer is not available", { stream: STREAM, consumer: consumerName, err: error });
         consumer = undefined;
         await sleep(500, undefined, { signal }).catch(() => {});
       }

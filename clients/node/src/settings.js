@@ -32,6 +32,7 @@ const SETTINGS = {
   clientCA: ["KEB_METRICS_TLS_CLIENT_CA_FILE"],
   concurrency: ["KEB_WORKER_CONCURRENCY", "0", /^(\d{1,4}|10000)$/, "a whole number from 0 to 10000", (n) => Number(n) || 32],
   rateLimit: ["KEB_WORKER_RATE_LIMIT", "0", /^\d{1,6}(\.\d+)?$/, "a number of steps per second, or 0 for no limit", Number],
+  ramped: ["KEB_WORKER_RAMPED", "false", /^(true|false)$/, "true or false", (text) => text === "true"],
   drainTimeout: ["KEB_WORKER_DRAIN_TIMEOUT", "0", undefined, "", (time) => duration(time) || 20_000],
   logFormat: ["KEB_LOG_FORMAT", process.stderr.isTTY ? "text" : "json", /^(json|text)$/, "json or text"],
   logLevel: ["KEB_LOG_LEVEL", "info", /^(debug|info|warn|error)$/, "debug, info, warn or error"],

@@ -59,11 +59,11 @@ async function serveUntil({ name, version, steps, stepNames, questions, registry
     for (const [subject, answer] of Object.entries(questions)) {
       nc.subscribe(subject, { queue: names.service(name), callback: (_, m) => void answerQuestion(nc, name, m, answer) });
     }
-    const withdraw = announce(nc, name, version, stepNames, pool.commands);
+    const withdraw = announce(nc, name, version, stepNames, settings.ramped, pool.commands);
     log.info("worker started", { worker: name, version, steps: stepNames.join(",") });
     if (stepNames.length) await pool.consume();
     else if (!signal.aborted) await once(signal, "abort");
-    withdraw(); // a draining worker must not be discovered
+    if (!settings.ramped) withdraw(); // a draining worker must not be discovered, but a ramped one reports its commands
     const stuck = await pool.drain();
     await Promise.race([nc.drain(), nc.closed()]);
     log.info("worker stopped", { worker: name });
@@ -135,9 +135,9 @@ async function answerQuestion(nc, worker, m, answer) {
 }
 
 /** Registers the worker as a NATS micro service, by which the orchestrator discovers its steps. Returns a function that ends it. */
-function announce(nc, worker, version, steps, commands) {
+function announce(nc, worker, version, steps, isRamped, commands) {
   const service = { name: names.service(worker), id: nuid.next(), version: serviceVersion(version),
-    metadata: { worker, version, steps: steps.join(",") } };
+    metadata: { worker, version, steps: steps.join(","), ...(isRamped && { ramped: "true" }) } };
   const ping = { name: "ping", subject: names.workerSubject(worker, "ping"), queue_group: "q" };
   const idle = { num_requests: 0, num_errors: 0, last_error: "", processing_time: 0, average_processing_time: 0 };
   const started = new Date().toISOString();

@@ -128,8 +128,8 @@ vectors("masking", ({ text }, want) => assert.equal(maskText(text), want.text));
 
 vectors("settings", (given, want) => {
   const got = attempt(() => {
-    const { concurrency, rateLimit, drainTimeout } = readSettings(given);
-    return { concurrency, rateLimit, drainMilliseconds: drainTimeout };
+    const { concurrency, rateLimit, drainTimeout, ramped } = readSettings(given);
+    return { concurrency, rateLimit, drainMilliseconds: drainTimeout, ramped };
   });
   assert.deepEqual(got, want);
 });

@@ -30,6 +30,7 @@ class Settings:
         self.tls_first = self._text("KEB_NATS_TLS_FIRST", "false", "true|false", "true or false") == "true"
         self.concurrency = int(self._text("KEB_WORKER_CONCURRENCY", "0", r"\d{1,4}|10000", "a whole number up to 10000")) or 32
         self.rate_limit = float(self._text("KEB_WORKER_RATE_LIMIT", "0", r"\d{1,9}(\.\d+)?", "a number of steps per second"))
+        self.ramped = self._text("KEB_WORKER_RAMPED", "false", "true|false", "true or false") == "true"
         drain = self._text("KEB_WORKER_DRAIN_TIMEOUT", "0", rf"\+?({_PART})+|0", "a time such as 20s, 1.5s or 1m30s")
         self.drain_timeout = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, drain)) or 20.0
         self.metrics_address = self._text("KEB_METRICS_ADDR", "", r"(.*:\d{1,5})?", "an address such as :9090")

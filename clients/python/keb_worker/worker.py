@@ -117,7 +117,7 @@ class Worker:
         pulling = asyncio.create_task(self._pull())
         await stop.wait()
         self._changed.set()
-        for sub in served:
+        for sub in served if not self.settings.ramped else ():  # a ramped worker reports its commands while it drains
             await settle(sub.unsubscribe())
         await pulling
         for msg in self._kept_back:
@@ -145,7 +145,8 @@ class Worker:
         """Registers the micro service, and subscribes to pings, questions and notices."""
         service, steps = f"keb-worker-{self.name}", sorted(self.steps)
         identity = {"name": service, "id": secrets.token_hex(11), "version": wire.service_version(self.version),
-                    "metadata": {"worker": self.name, "version": self.version, "steps": ",".join(steps)}}
+                    "metadata": {"worker": self.name, "version": self.version, "steps": ",".join(steps)}
+                    | ({"ramped": "true"} if self.settings.ramped else {})}
         ping = {"name": "ping", "subject": wire.worker_subject(self.name, "ping"), "queue_group": "q"}
         idle = {"num_requests": 0, "num_errors": 0, "last_error": "", "processing_time": 0, "average_processing_time": 0}
         started = wire.format_time(datetime.now(UTC))
@@ -210,8 +211,9 @@ class Worker:
         inbox = self.nc.new_inbox()
         sub = await self.nc.subscribe(inbox)
         try:
+            consumer = f"{self.name}_ramped" if self.settings.ramped else self.name
             request = wire.encode_json({"batch": batch, "expires": int(PULL_EXPIRY * 1e9)})
-            await self.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{wire.STREAM}.{self.name}", request, reply=inbox)
+            await self.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{wire.STREAM}.{consumer}", request, reply=inbox)
             while batch:
                 msg = await sub.next_msg(timeout=PULL_EXPIRY + 1)
                 if msg.reply.startswith("$JS.ACK."):

@@ -200,7 +200,8 @@ class TestVectors(unittest.IsolatedAsyncioTestCase):
             with self.subTest(str(given)):
                 try:
                     s = Settings(given)
-                    got = {"concurrency": s.concurrency, "rateLimit": s.rate_limit, "drainMilliseconds": s.drain_timeout * 1000}
+                    got = {"concurrency": s.concurrency, "rateLimit": s.rate_limit, "drainMilliseconds": s.drain_timeout * 1000,
+                           "ramped": s.ramped}
                 except SettingError as e:
                     got = {"error": str(e).startswith(next(iter(given)))}
                 self.assertEqual(got, want)

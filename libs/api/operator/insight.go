@@ -93,6 +93,8 @@ type Stuck struct {
 	Worker string `json:"worker,omitempty"`
 	Step   string `json:"step,omitempty"`
 	Stage  string `json:"stage,omitempty"`
+	// Version is the version that the worker must have because of a ramp (no_worker); absent for any.
+	Version string `json:"version,omitempty"`
 	// Since is when the first operation of the group began to wait, as in the object waiting.
 	Since time.Time `json:"since"`
 	Count int       `json:"count"`
@@ -137,12 +139,16 @@ type LiveWorker struct {
 	Steps []string `json:"steps"`
 	// MissingSteps lists the steps that the processes use and that no live replica serves.
 	MissingSteps []string `json:"missingSteps"`
+	// Ramps are the ramps of the worker, oldest first.
+	Ramps []Ramp `json:"ramps,omitempty"`
 }
 
 // VersionReplicas is the number of live replicas of a version.
 type VersionReplicas struct {
 	Version  string `json:"version"`
 	Replicas int    `json:"replicas"`
+	// Ramped is the number of these replicas that execute only the commands that a ramp sends to their version.
+	Ramped int `json:"ramped,omitempty"`
 }
 
 // LiveWorkers is the data of the stream event workers.
@@ -194,7 +200,7 @@ type Action struct {
 	Role           string `json:"role" jsonschema:"enum=viewer,enum=operator,enum="`
 	Authentication string `json:"authentication" jsonschema:"enum=none,enum=token,enum=oidc"`
 	// Action is cancel, retry, skip, upgrade_kyma, upgrade_cluster, cancel_orchestration, pause_orchestration, resume_orchestration,
-	// approve_orchestration, retry_orchestration, replay_facts, create_hold, release_hold, apply_limits, order_batch, pause_batch, resume_batch,
+	// approve_orchestration, retry_orchestration, replay_facts, create_hold, release_hold, create_ramp, remove_ramps, apply_limits, order_batch, pause_batch, resume_batch,
 	// cancel_batch, apply_overlay, remove_overlay, roll_back_overlays, redrive_dead_letter or drop_dead_letter.
 	Action string `json:"action"`
 	// Target is the ID of the operation or orchestration, the name of the overlay, or the version of the overlays that was restored.

@@ -153,6 +153,8 @@ type Waiting struct {
 	// Step is the step that the reason belongs to, and Worker its worker. While a stage is repeated, the current step may be an earlier one.
 	Worker string `json:"worker,omitempty"`
 	Step   string `json:"step,omitempty"`
+	// Version is the version that the worker must have because of a ramp (no_worker); absent for any.
+	Version string `json:"version,omitempty"`
 	// Until is when the next try starts, or, while a try runs, when its execution limit ends. It is absent for no_worker and held.
 	Until *time.Time `json:"until,omitempty"`
 	// ExtendedSeconds is by how much until is later because the worker asked for more time for the running try; absent if it did not.
@@ -206,7 +208,11 @@ func (w *Waiting) String() string {
 	case NoAnswer:
 		return fmt.Sprintf("worker %s, which has not answered for step %s since %s", w.Worker, w.Step, since)
 	case NoWorker:
-		return fmt.Sprintf("no live worker %s for step %s since %s", w.Worker, w.Step, since)
+		worker := w.Worker
+		if w.Version != "" {
+			worker += " of version " + w.Version
+		}
+		return fmt.Sprintf("no live worker %s for step %s since %s", worker, w.Step, since)
 	default:
 		return ""
 	}

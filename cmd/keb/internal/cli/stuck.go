@@ -46,8 +46,12 @@ func stuckRows(groups []*operator.Stuck, now time.Time) [][]string {
 		if len(g.Operations) > 0 {
 			first = g.Operations[0]
 		}
+		worker := g.Worker
+		if g.Version != "" {
+			worker += " " + flat(g.Version)
+		}
 		rows[i] = []string{
-			string(g.Reason), strconv.Itoa(g.Count), string(g.Type), g.Step, g.Worker, view.Time(g.Since), view.Duration(now.Sub(g.Since)),
+			string(g.Reason), strconv.Itoa(g.Count), string(g.Type), g.Step, worker, view.Time(g.Since), view.Duration(now.Sub(g.Since)),
 			first, strings.Join(g.BlockedBy, ", "), told,
 		}
 	}
@@ -90,12 +94,16 @@ func perMinute(rate float64) string { return strconv.FormatFloat(rate, 'f', 0, 6
 
 // versionText returns the versions of a worker; during a rollout, with the replicas of each.
 func versionText(w *operator.Worker) string {
-	if len(w.VersionReplicas) < 2 {
-		return w.Version
+	var parts []string
+	for _, v := range w.VersionReplicas {
+		part := fmt.Sprintf("%s (%d)", v.Version, v.Replicas)
+		if len(w.VersionReplicas) < 2 {
+			part = v.Version
+		}
+		parts = append(parts, part)
 	}
-	parts := make([]string, len(w.VersionReplicas))
-	for i, v := range w.VersionReplicas {
-		parts[i] = fmt.Sprintf("%s (%d)", v.Version, v.Replicas)
+	for i := range w.Ramps {
+		parts = append(parts, "ramp "+flat(w.Ramps[i].String()))
 	}
 	return strings.Join(parts, ", ")
 }

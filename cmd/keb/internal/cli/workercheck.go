@@ -16,8 +16,8 @@ import (
 )
 
 func newWorker(o *options) *cobra.Command {
-	cmd := &cobra.Command{Use: "worker", Short: "Create and test step workers"}
-	cmd.AddCommand(newWorkerInit(o), newWorkerCheck(o))
+	cmd := &cobra.Command{Use: "worker", Short: "Create and test step workers, and ramp their versions"}
+	cmd.AddCommand(newWorkerInit(o), newWorkerCheck(o), newWorkerRamp(o), newWorkerPin(o))
 	return cmd
 }
 

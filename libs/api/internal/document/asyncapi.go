@@ -91,8 +91,8 @@ func asyncAPI() ([]byte, error) {
 
 // registration describes how a worker registers. The steps of a worker that does not register count as steps without a worker.
 const registration = "A worker announces itself as a NATS micro service (ADR-32 of NATS) named \"keb-worker-{worker}\", which answers " +
-	"$SRV.PING and $SRV.INFO. The metadata of the service are the strings \"worker\" (its name, as in the subjects), \"version\" (any text) and " +
-	"\"steps\" (the names of the steps that it executes, separated by commas). The orchestrator requests $SRV.INFO every few seconds. A step that no " +
+	"$SRV.PING and $SRV.INFO. The metadata of the service are the strings \"worker\" (its name, as in the subjects), \"version\" (any text), " +
+	"\"steps\" (the names of the steps that it executes, separated by commas) and, for a replica with a consumer for ramps, \"ramped\" (\"true\"). The orchestrator requests $SRV.INFO every few seconds. A step that no " +
 	"answer contains has no worker. An endpoint at keb.worker.{worker}.ping that returns the same data as JSON is customary. " +
 	"On keb.worker.{worker}.cancel, which is on no stream, the orchestrator notifies all replicas of a worker of a command that should end early, " +
 	"with the JSON {\"operationId\", \"cursor\", \"reason\"}: the worker ends the step and publishes its result as usual. A notice may be lost. " +

@@ -48,6 +48,7 @@ func operatorAPI() *Document {
 			operator.Replay{},
 			operator.ReplayAnswer{},
 			operator.HoldRequest{},
+			operator.RampRequest{},
 			operator.List[operator.Hold]{},
 			operator.List[operator.Action]{},
 			operator.EventAnswer{},

@@ -44,6 +44,8 @@ type Deps struct {
 	// Holds knows the holds, and Limits the limits; nil means that there are none.
 	Holds  Holds
 	Limits Limits
+	// Ramps knows the ramps of workers; nil means that there are none.
+	Ramps Ramps
 	// Backlog knows which messages are not acknowledged; nil means that stored histories are not folded.
 	Backlog Backlog
 	// Metrics are the metrics to update; nil means metrics that are not registered.
@@ -97,6 +99,9 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 	}
 	if deps.Limits == nil {
 		deps.Limits = noLimits{}
+	}
+	if deps.Ramps == nil {
+		deps.Ramps = noRamps{}
 	}
 	if deps.Apply == nil {
 		deps.Apply = engine.Apply

@@ -142,14 +142,14 @@ func (d *Dispatcher) wake(w *work, now time.Time) error {
 		return w.wakeWith(engine.Due{WorkerAlive: true}, now)
 	}
 	worker, command := engine.Command(w.process, &w.row.State)
-	alive := d.deps.Workers.Serves(worker, command.Step)
+	alive, version := d.serves(&w.row.Operation, w.row.StartedAt, worker, command.Step)
 	if alive && !now.Before(w.row.ExecuteBefore) {
 		d.rareLog.Do(func() {
 			d.log.Warn("worker has not answered", "operation_id", w.row.Operation.ID, "instance_id", w.row.Operation.InstanceID,
 				"worker", worker, "step", command.Step, "dispatch", command.Dispatch, "sent_at", w.row.SentAt)
 		})
 	}
-	return w.wakeWith(engine.Due{WorkerAlive: alive}, now)
+	return w.wakeWith(engine.Due{WorkerAlive: alive, Version: version}, now)
 }
 
 // wakeWith applies the event, and releases the instance if the operation has ended.

@@ -178,6 +178,8 @@ type workers bool
 
 func (w workers) Serves(string, string) bool { return bool(w) }
 
+func (w workers) ServesRamped(string, string, string) bool { return bool(w) }
+
 // faultyBus is a bus that rejects messages.
 type faultyBus struct {
 	*bus.Bus

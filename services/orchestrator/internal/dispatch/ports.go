@@ -204,7 +204,19 @@ type Definitions interface {
 type Workers interface {
 	// Serves reports whether a live worker serves the step.
 	Serves(worker, step string) bool
+	// ServesRamped reports whether the live ramped replicas have the version and serve the step.
+	ServesRamped(worker, step, version string) bool
 }
+
+// Ramps knows which operations go to the ramped version of a worker.
+type Ramps interface {
+	// Version returns the version of the ramped replicas to which an operation goes; empty for the other replicas.
+	Version(op *event.Operation, worker string, startedAt time.Time) string
+}
+
+type noRamps struct{}
+
+func (noRamps) Version(*event.Operation, string, time.Time) string { return "" }
 
 // Memory is the stage memory.
 type Memory interface {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -19,11 +20,27 @@ func (d *Dispatcher) command(w *work) (bus.Message, error) {
 	if parent := d.tracer.commandTrace(w.row); parent != "" {
 		e.SetExtension(bus.TraceParent, parent)
 	}
+	if d.rampedVersion(w, worker) != "" {
+		worker = event.Ramped(worker)
+	}
 	return bus.Message{
 		Subject: event.CommandSubject(worker, command.Step),
 		ID:      event.DispatchID(id, command.Cursor, command.Dispatch),
 		Event:   e,
 	}, nil
+}
+
+// rampedVersion returns the version of the ramped replicas that get the command of an operation; empty if the other replicas get it.
+func (d *Dispatcher) rampedVersion(w *work, worker string) string {
+	return d.deps.Ramps.Version(&w.row.Operation, worker, w.row.StartedAt)
+}
+
+// serves reports whether a live replica serves a step for an operation, and the version that it must have; empty for any.
+func (d *Dispatcher) serves(op *event.Operation, startedAt time.Time, worker, step string) (alive bool, version string) {
+	if version = d.deps.Ramps.Version(op, worker, startedAt); version != "" {
+		return d.deps.Workers.ServesRamped(worker, step, version), version
+	}
+	return d.deps.Workers.Serves(worker, step), ""
 }
 
 func (d *Dispatcher) fact(w *work, f *engine.Fact) (bus.Message, error) {

@@ -44,8 +44,7 @@ func (o *outbox) recent(ctx context.Context, page []store.SentCommand, keptSince
 	return commands, ids, nil
 }
 
-// lastSent returns the time at which a command was last sent. For a command that was sent again shortly before the deadline of its
-// operation, the result is too early.
+// lastSent returns the time at which a command was last sent.
 func lastSent(p *process.Process, c *store.SentCommand) time.Time {
 	again := c.ExecuteBefore.Add(-c.Extended - p.Stages[c.Stage].Steps[c.Step].Execution)
 	if again.After(c.SentAt) {
@@ -157,9 +156,7 @@ func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnl
 			if held(worker, event.CommandID(w.row.Operation.ID, command.Cursor)) {
 				return engine.ErrNotPossible
 			}
-			err := w.wakeWith(engine.Due{
-				WorkerAlive: d.deps.Workers.Serves(worker, command.Step), LostBefore: before, ResultsOnly: resultsOnly,
-			}, now)
+			err := d.resendLost(w, now, before, resultsOnly)
 			switch {
 			case errors.Is(err, engine.ErrNoWorker):
 				noWorker++

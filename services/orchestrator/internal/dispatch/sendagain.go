@@ -36,7 +36,8 @@ func (d *Dispatcher) SendAgain(ctx context.Context, operationID string, cursor i
 	}
 	// A command that is sent from now on is another one.
 	worker, command := engine.Command(p, &row.State)
-	err = d.Act(ctx, operationID, engine.Due{WorkerAlive: d.deps.Workers.Serves(worker, command.Step), LostBefore: begun, ResultsOnly: true})
+	alive, _ := d.serves(&row.Operation, row.StartedAt, worker, command.Step)
+	err = d.Act(ctx, operationID, engine.Due{WorkerAlive: alive, LostBefore: begun, ResultsOnly: true})
 	if errors.Is(err, engine.ErrNoWorker) {
 		return fmt.Errorf("operation %s: %w: no live worker %s serves the step %s", operationID, engine.ErrNotPossible, worker, command.Step)
 	}

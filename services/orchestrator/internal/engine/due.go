@@ -53,19 +53,14 @@ func (m *machine) resendLost(e Due) error {
 		return nil
 	case !e.WorkerAlive:
 		return ErrNoWorker
-	case e.ResultsOnly && m.s.ExecuteBefore.Equal(m.s.Deadline):
-		// The limit was cut off by the deadline, so it no longer shows when the command was sent. With a new dispatch number the
-		// command would be sent at every check.
-		return fmt.Errorf("%w: the command may have been sent again", ErrNotPossible)
 	case e.ResultsOnly:
 		m.s.Dispatch++
 	}
 	// The limit never moves backwards: a worker that has the command may execute it until the old limit.
 	if limit := earlier(m.now.Add(step.Execution), m.s.Deadline); limit.After(m.s.ExecuteBefore) {
 		m.s.ExecuteBefore, m.s.Extended = limit, 0
-	} else if m.s.Extended > 0 { // the time of sending follows from it
-		m.s.Extended = m.s.ExecuteBefore.Sub(limit).Truncate(time.Millisecond)
 	}
+	m.setExtended(step.Execution)
 	m.out.Changed, m.out.Dispatch = true, true
 	return nil
 }
@@ -97,7 +92,7 @@ func (m *machine) repeat() {
 func (m *machine) unanswered(e Due) {
 	_, step := m.s.current(m.p)
 	if !e.WorkerAlive {
-		m.awaitWorker(step)
+		m.awaitWorker(step, e.Version)
 		return
 	}
 	r := Result{
@@ -122,7 +117,10 @@ func (m *machine) unanswered(e Due) {
 
 // awaitWorker handles an unanswered command of a step without a live worker. The command is not sent again, because it would be too
 // late when a worker returns. The retry budget runs, unless the step waits for its worker.
-func (m *machine) awaitWorker(step *process.Step) {
+func (m *machine) awaitWorker(step *process.Step, version string) {
+	if version != "" {
+		version = " of version " + version
+	}
 	m.out.Changed = true
 	if step.NoWorker == process.NoWorkerWait {
 		if m.s.StepAttempt == 1 {
@@ -130,7 +128,7 @@ func (m *machine) awaitWorker(step *process.Step) {
 		}
 	} else {
 		r := Result{
-			Error:     &event.Error{Component: component, Reason: reasonNoWorker, Message: fmt.Sprintf("no live worker %s serves the step", step.Worker)},
+			Error:     &event.Error{Component: component, Reason: reasonNoWorker, Message: fmt.Sprintf("no live worker %s%s serves the step", step.Worker, version)},
 			StartedAt: m.s.SentAt, FinishedAt: m.now,
 		}
 		if b := m.budgetOf(&r, step, m.s.SentAt); b.spent(m.now) {

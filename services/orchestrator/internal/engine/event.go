@@ -41,6 +41,8 @@ type Result struct {
 type Due struct {
 	// WorkerAlive reports whether a live worker serves the current step. Without one the command is not sent again.
 	WorkerAlive bool
+	// Version is the version that a worker of the step must have; empty for any.
+	Version string
 	// LostBefore, if set, means that the bus has lost every command that was sent before that time, or its result. Such a command is
 	// sent again before its limit. Without a live worker it is not sent, because a worker that cannot be reached may still execute
 	// it.

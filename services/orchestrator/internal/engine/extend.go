@@ -8,6 +8,19 @@ import (
 // limitExecution sets the limit of a command that is sent now.
 func (m *machine) limitExecution(limit time.Duration) {
 	m.s.ExecuteBefore, m.s.Extended = earlier(m.now.Add(limit), m.s.Deadline), 0
+	m.setExtended(limit)
+}
+
+// maxCut bounds Extended, which is stored in 32 bits. Limits of operations are hours.
+const maxCut = 24 * 24 * time.Hour
+
+// setExtended sets Extended for a command that is sent now with a time limit, so that the time of sending follows from ExecuteBefore.
+func (m *machine) setExtended(limit time.Duration) {
+	by := m.s.ExecuteBefore.Sub(m.now.Add(limit)).Truncate(time.Millisecond)
+	if m.s.Extended <= 0 {
+		by = min(by, 0) // the clock of another orchestrator is not an extension
+	}
+	m.s.Extended = max(by, -maxCut)
 }
 
 // extend moves the limit of the command in flight, because its worker needs more time. The budget of the step still bounds it: at its end the

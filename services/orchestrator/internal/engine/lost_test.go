@@ -62,19 +62,23 @@ func TestLoss_ResultsOnly_RaisesTheDispatchNumber(t *testing.T) {
 	r.reject(engine.ErrNotPossible, lost)
 }
 
-// The deadline cuts off the limit of the command, which makes the command look older than it is.
-func TestLoss_ShortlyBeforeDeadline_KeepsTheDispatchNumber(t *testing.T) {
+// The deadline cuts off the limit of the command, but the time of sending still follows from the row.
+func TestLoss_ShortlyBeforeDeadline_SendsOnce(t *testing.T) {
 	r := started(t, unlimited)
 	r.now = r.s.Deadline.Add(-40 * time.Second)
 	r.must(engine.Due{WorkerAlive: true}) // sent again, until the deadline
 	sent := r.s.Dispatch
 	r.now = r.now.Add(time.Second)
-	r.reject(engine.ErrNotPossible, engine.Due{WorkerAlive: true, LostBefore: r.now, ResultsOnly: true})
-	for range 3 {
-		r.must(engine.Due{WorkerAlive: true, LostBefore: r.now})
-	}
-	if !r.last.Dispatch || r.s.Dispatch != sent || !r.s.ExecuteBefore.Equal(r.s.Deadline) {
-		t.Errorf("dispatch %d until %s, want %d until the deadline", r.s.Dispatch, r.s.ExecuteBefore, sent)
+	r.reject(engine.ErrNotPossible, engine.Due{WorkerAlive: true, LostBefore: r.now.Add(-time.Second), ResultsOnly: true})
+	for _, resultsOnly := range []bool{true, false} {
+		lost := engine.Due{WorkerAlive: true, LostBefore: r.now, ResultsOnly: resultsOnly}
+		r.must(lost)
+		if !r.last.Dispatch || r.s.Dispatch != sent+1 {
+			t.Errorf("dispatch %d, sent %t; want dispatch %d", r.s.Dispatch, r.last.Dispatch, sent+1)
+		}
+		r.wantLimit(r.s.Deadline, r.s.Deadline.Sub(r.now.Add(time.Minute)))
+		r.reject(engine.ErrNotPossible, lost)
+		r.now = r.now.Add(time.Second)
 	}
 }
 

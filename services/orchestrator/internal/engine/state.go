@@ -30,7 +30,8 @@ type State struct {
 	FirstTriedAt time.Time
 	// ExecuteBefore is the limit after which the current command counts as unanswered; set exactly while a command is in flight.
 	ExecuteBefore time.Time
-	// Extended is how much later ExecuteBefore is because the worker asked for more time, in whole milliseconds.
+	// Extended is how much later ExecuteBefore is because the worker asked for more time, in whole milliseconds. It is negative if the deadline of
+	// the operation has cut the limit off.
 	Extended time.Duration
 	// SentAt is the time at which the current or last command was first sent.
 	SentAt time.Time

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -33,7 +34,9 @@ type Worker struct {
 	// Versions are the versions of the live replicas, sorted, and ByVersion the number of replicas of each.
 	Versions  []string
 	ByVersion map[string]int
-	Replicas  int
+	// Ramped are the number of ramped replicas of each version, which are among ByVersion; nil if there are none.
+	Ramped   map[string]int
+	Replicas int
 	// Steps are the steps that at least one live replica serves, sorted.
 	Steps []string
 }
@@ -41,6 +44,7 @@ type Worker struct {
 type replica struct {
 	name, version string
 	steps         []string
+	ramped        bool
 	seen          time.Time
 }
 
@@ -144,7 +148,10 @@ func (l *Liveness) see(data []byte) {
 	if err := json.Unmarshal(data, &info); err != nil || info.Metadata[worker.MetadataWorker] == "" {
 		return // not a worker
 	}
-	r := replica{name: info.Metadata[worker.MetadataWorker], version: info.Metadata[worker.MetadataVersion], seen: l.now()}
+	r := replica{
+		name: info.Metadata[worker.MetadataWorker], version: info.Metadata[worker.MetadataVersion], seen: l.now(),
+		ramped: info.Metadata[worker.MetadataRamped] == "true",
+	}
 	for step := range strings.SplitSeq(info.Metadata[worker.MetadataSteps], ",") {
 		if step != "" {
 			r.steps = append(r.steps, step)
@@ -153,8 +160,14 @@ func (l *Liveness) see(data []byte) {
 	l.mu.Lock()
 	_, known := l.replicas[info.ID]
 	l.replicas[info.ID] = r
-	if _, ok := l.seen[r.name]; ok || len(l.seen) < maxSeen {
-		l.seen[r.name] = r.seen
+	names := []string{r.name}
+	if r.ramped {
+		names = append(names, event.Ramped(r.name))
+	}
+	for _, name := range names {
+		if _, ok := l.seen[name]; ok || len(l.seen) < maxSeen {
+			l.seen[name] = r.seen
+		}
 	}
 	l.mu.Unlock()
 	if !known {
@@ -173,19 +186,38 @@ func (l *Liveness) expire() {
 	}
 }
 
-// Serves reports whether a live replica of the worker serves the step.
+// Serves reports whether a live replica of the worker serves the step. Ramped replicas do not count.
 func (l *Liveness) Serves(name, step string) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for _, r := range l.replicas {
-		if r.name == name && slices.Contains(r.steps, step) {
+		if r.name == name && !r.ramped && slices.Contains(r.steps, step) {
 			return true
 		}
 	}
 	return false
 }
 
-// Seen returns the time of the last answer of the worker, even if it is gone; zero if it has not answered since the start.
+// ServesRamped reports whether a live ramped replica of the version serves the step. Ramped replicas share their commands, so it reports false
+// while one of another version lives.
+func (l *Liveness) ServesRamped(name, step, version string) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	serves := false
+	for _, r := range l.replicas {
+		switch {
+		case r.name != name || !r.ramped:
+		case r.version != version:
+			return false
+		default:
+			serves = serves || slices.Contains(r.steps, step)
+		}
+	}
+	return serves
+}
+
+// Seen returns the time of the last answer of the worker, or of its ramped replicas under the name event.Ramped(worker), even if it is gone; zero
+// if it has not answered since the start.
 func (l *Liveness) Seen(name string) time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -205,6 +237,12 @@ func (l *Liveness) Workers() []Worker {
 		}
 		w.Replicas++
 		w.ByVersion[r.version]++
+		if r.ramped {
+			if w.Ramped == nil {
+				w.Ramped = map[string]int{}
+			}
+			w.Ramped[r.version]++
+		}
 		w.Versions = append(w.Versions, r.version)
 		w.Steps = append(w.Steps, r.steps...)
 	}

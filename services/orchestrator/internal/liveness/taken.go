@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/micro"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -15,7 +16,7 @@ type Taken struct {
 	// Commands are the event ids of commands that a replica has fetched.
 	Commands map[string]bool
 	// Silent are the workers with a live replica that has not reported its commands: it did not answer in time, or does not support the
-	// report.
+	// report. Under the name event.Ramped(worker) are those with a ramped replica like that.
 	Silent map[string]bool
 }
 
@@ -54,6 +55,9 @@ func (l *Liveness) Taken(ctx context.Context) (Taken, error) {
 	for id, r := range l.replicas {
 		if !reported[id] && len(r.steps) > 0 {
 			taken.Silent[r.name] = true
+			if r.ramped {
+				taken.Silent[event.Ramped(r.name)] = true
+			}
 		}
 	}
 	return taken, ctx.Err()

@@ -25,6 +25,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
+	"github.com/kyma-project/keb/services/orchestrator/internal/ramp"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -74,6 +75,7 @@ type Definitions interface {
 // Workers discovers live workers.
 type Workers interface {
 	Serves(worker, step string) bool
+	ServesRamped(worker, step, version string) bool
 	Seen(worker string) time.Time
 	Workers() []liveness.Worker
 }
@@ -122,6 +124,12 @@ type Deps struct {
 	// Holds stores holds. HoldsChanged is called after a change to them.
 	Holds        Holds
 	HoldsChanged func(ctx context.Context) error
+	// Ramps stores ramps. RampsChanged is called after a change to them, CurrentRamps returns those that apply, and VersionOf the ramped version
+	// to which an operation goes.
+	Ramps        Ramps
+	RampsChanged func(ctx context.Context) error
+	CurrentRamps func() []ramp.Ramp
+	VersionOf    func(op *event.Operation, worker string, startedAt time.Time) string
 	// Limits stores the limits. LimitsChanged is called after a change to them, and CurrentLimits returns those that apply.
 	Limits        Limits
 	LimitsChanged func(ctx context.Context) error
@@ -216,6 +224,8 @@ func (a *API) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /processes", a.answer(a.processes))
 	mux.HandleFunc("GET /steps", a.answer(a.steps))
 	mux.HandleFunc("GET /workers", a.answer(a.workers))
+	a.actionRoute(mux, "POST /workers/{id}/ramps", "create_ramp", a.createRamp)
+	a.actionRoute(mux, "DELETE /workers/{id}/ramps", "remove_ramps", a.removeRamps)
 	mux.HandleFunc("GET /overview", a.answer(a.overview))
 	mux.HandleFunc("GET /stuck", a.answer(a.stuck))
 	mux.HandleFunc("GET /errors", a.answer(a.errors))

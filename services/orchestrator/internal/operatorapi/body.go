@@ -49,7 +49,7 @@ func missing(err error, what, id string) error {
 
 // conflicts are the errors of requests that the current state does not allow.
 var conflicts = []error{
-	engine.ErrNotPossible, batch.ErrNotPossible, orchestration.ErrNotPossible, errTotal, store.ErrTooManyHolds, bus.ErrNotRedrivable,
+	engine.ErrNotPossible, batch.ErrNotPossible, orchestration.ErrNotPossible, errTotal, store.ErrTooManyHolds, store.ErrTooManyRamps, store.ErrOtherRamp, bus.ErrNotRedrivable,
 	overlay.ErrConflict, webhook.ErrTooMany, webhook.ErrNameTaken, webhook.ErrNoKeys,
 }
 

@@ -198,6 +198,12 @@ func parseStuck(q url.Values) (*question, error) {
 	return w, err
 }
 
+// selects reports whether the question is about groups of a type, worker and reason.
+func (q *question) selects(kind event.OperationType, worker string, reason operator.WaitingReason) bool {
+	return (q.worker == "" || worker == q.worker) && (len(q.Types) == 0 || slices.Contains(q.Types, kind)) &&
+		(len(q.Waiting) == 0 || slices.Contains(q.Waiting, reason))
+}
+
 func (a *API) stuckGroups(ctx context.Context, q *question) (views []*operator.Stuck, total int, err error) {
 	samples, err := a.samples.Get(ctx)
 	if err != nil {
@@ -212,8 +218,7 @@ func (a *API) stuckGroups(ctx context.Context, q *question) (views []*operator.S
 		if err != nil {
 			return nil, 0, err
 		}
-		if g.Reason == operator.Executing || q.worker != "" && g.Worker != q.worker ||
-			len(q.Types) > 0 && !slices.Contains(q.Types, g.Type) || len(q.Waiting) > 0 && !slices.Contains(q.Waiting, g.Reason) {
+		if g.Reason == operator.Executing || !q.selects(g.Type, g.Worker, g.Reason) {
 			continue
 		}
 		if g.Reason == operator.NoWorker {
@@ -228,6 +233,15 @@ func (a *API) stuckGroups(ctx context.Context, q *question) (views []*operator.S
 		v.Count += g.Count
 		if len(v.Operations) < maxNamed {
 			v.Operations = append(v.Operations, samples[i].ID)
+		}
+	}
+	ramped, err := a.withoutRamped(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, g := range ramped {
+		if q.selects(g.Type, g.Worker, g.Reason) {
+			views = append(views, g)
 		}
 	}
 	slices.SortFunc(views, func(a, b *operator.Stuck) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Step, b.Step)) })
@@ -253,6 +267,9 @@ func stuckText(v *operator.Stuck) string {
 	case operator.NoAnswer:
 		return fmt.Sprintf("worker %s is alive and does not answer for step %s", v.Worker, v.Step)
 	case operator.NoWorker:
+		if v.Version != "" {
+			return fmt.Sprintf("no live worker %s of version %s for step %s", v.Worker, v.Version, v.Step)
+		}
 		return fmt.Sprintf("no live worker %s for step %s", v.Worker, v.Step)
 	case operator.Held:
 		if v.Step != "" {

@@ -202,14 +202,27 @@ func (a *API) waiting(r *store.Row, p *process.Process, s extras) *operator.Wait
 	if r.Waiting() {
 		w.Until = optional(r.DueAt)
 	}
-	w.ExtendedSeconds = int(r.Extended / time.Second)
+	w.ExtendedSeconds = int(max(r.Extended, 0) / time.Second)
 	step := p.At(r.Stage, r.StandsAt())
-	if current := p.At(r.Stage, r.Step); r.InFlight() && !a.deps.Workers.Serves(current.Worker, current.Name) {
+	if current := p.At(r.Stage, r.Step); r.InFlight() && !a.serves(r, current) {
 		step = current
-		w.Reason, w.Since, w.Until, w.ExtendedSeconds, w.Event = operator.NoWorker, a.withoutWorker(current.Worker, w.Since), nil, 0, ""
+		w.Version = a.deps.VersionOf(&r.Operation, current.Worker, r.StartedAt)
+		seen := current.Worker
+		if w.Version != "" {
+			seen = event.Ramped(seen)
+		}
+		w.Reason, w.Since, w.Until, w.ExtendedSeconds, w.Event = operator.NoWorker, a.withoutWorker(seen, w.Since), nil, 0, ""
 	}
 	w.Worker, w.Step = step.Worker, step.Name
 	return w
+}
+
+// serves reports whether a live replica serves a step for an operation.
+func (a *API) serves(r *store.Row, step *process.Step) bool {
+	if version := a.deps.VersionOf(&r.Operation, step.Worker, r.StartedAt); version != "" {
+		return a.deps.Workers.ServesRamped(step.Worker, step.Name, version)
+	}
+	return a.deps.Workers.Serves(step.Worker, step.Name)
 }
 
 // progress returns how far the step in execution is; nil if its worker has not said so.

@@ -26,7 +26,7 @@ func (a *API) liveWorkers() []*operator.LiveWorker {
 			MissingSteps: []string{}, VersionReplicas: make([]operator.VersionReplicas, len(live.Versions)),
 		}
 		for i, version := range live.Versions {
-			byName[live.Name].VersionReplicas[i] = operator.VersionReplicas{Version: version, Replicas: live.ByVersion[version]}
+			byName[live.Name].VersionReplicas[i] = operator.VersionReplicas{Version: version, Replicas: live.ByVersion[version], Ramped: live.Ramped[version]}
 		}
 	}
 	for _, p := range a.deps.Definitions.Set() {
@@ -34,6 +34,12 @@ func (a *API) liveWorkers() []*operator.LiveWorker {
 			for i := range stage.Steps {
 				a.want(byName, &stage.Steps[i])
 			}
+		}
+	}
+	ramps := a.deps.CurrentRamps()
+	for i := range ramps {
+		if entry := byName[ramps[i].Worker]; entry != nil {
+			entry.Ramps = append(entry.Ramps, viewRamp(&ramps[i]))
 		}
 	}
 	for _, entry := range byName {
@@ -92,7 +98,8 @@ func (a *API) workerViews(ctx context.Context) ([]*operator.Worker, error) {
 	if err == nil {
 		// No commands are sent to a worker without a consumer, such as one that only answers questions.
 		for name, v := range byName {
-			d := depths[name]
+			d, ramped := depths[name], depths[event.Ramped(name)]
+			d.Pending, d.Unanswered = d.Pending+ramped.Pending, d.Unanswered+ramped.Unanswered
 			v.Pending, v.DeliveredNotAcked = &d.Pending, &d.Unanswered
 		}
 	}

@@ -400,6 +400,9 @@ func (w *world) Taken(context.Context) (liveness.Taken, error) { return liveness
 // Serves implements dispatch.Workers.
 func (w *world) Serves(string, string) bool { return !w.absent != (w.fault == faultLiar) }
 
+// ServesRamped implements dispatch.Workers.
+func (w *world) ServesRamped(worker, step, _ string) bool { return w.Serves(worker, step) }
+
 // Current implements dispatch.Definitions.
 func (w *world) Current(t event.OperationType) *process.Process { return w.set[t] }
 

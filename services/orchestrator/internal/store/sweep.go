@@ -23,7 +23,8 @@ SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL
     EXISTS (` + signalledKeysSQL + `),
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE queue IS NOT NULL),
     (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds),
-    COALESCE((SELECT version FROM orchestrator.limits), 0), COALESCE((SELECT max(version) FROM orchestrator.overlay_versions), 0)`
+    COALESCE((SELECT version FROM orchestrator.limits), 0), COALESCE((SELECT max(version) FROM orchestrator.overlay_versions), 0),
+    (SELECT count(*) FROM orchestrator.ramps), (SELECT COALESCE((extract(epoch FROM max(GREATEST(created_at, removed_at))) * 1000000)::bigint, 0) FROM orchestrator.ramps)`
 	dueSQL = `
 SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`
 	unansweredSQL = `
@@ -64,6 +65,8 @@ type SweepStatus struct {
 	Limits int64
 	// Overlays is the version of the applied overlays.
 	Overlays int64
+	// Ramps is the version of the ramps.
+	Ramps hold.Version
 }
 
 // SweepStatus reads the work of the next sweep with one statement.
@@ -72,7 +75,7 @@ func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	var status SweepStatus
 	err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(
 		&due, &unanswered, &status.Pending, &status.Held, &status.Signalled, &status.Limited, &status.Holds.Count, &status.Holds.Newest,
-		&status.Limits, &status.Overlays)
+		&status.Limits, &status.Overlays, &status.Ramps.Count, &status.Ramps.Newest)
 	if err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}
@@ -115,7 +118,7 @@ type SentCommand struct {
 	Stage, Step int
 	// SentAt is the time at which the command was first sent. If it was sent again, only ExecuteBefore has changed.
 	SentAt, ExecuteBefore time.Time
-	// Extended is how much later ExecuteBefore is because the worker asked for more time.
+	// Extended is how much later ExecuteBefore is because the worker asked for more time; negative if the deadline has cut it off.
 	Extended time.Duration
 }
 

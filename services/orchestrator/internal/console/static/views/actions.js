@@ -15,7 +15,7 @@ const filters = ['name', 'action', 'target', 'outcome'];
 
 /** The actions by their target. @type {[string, string][]} */
 const names = [
-  'retry', 'skip', 'cancel', 'create_hold', 'release_hold', 'order_batch', 'pause_batch', 'resume_batch', 'cancel_batch', 'upgrade_kyma', 'upgrade_cluster', 'pause_orchestration', 'resume_orchestration',
+  'retry', 'skip', 'cancel', 'create_hold', 'release_hold', 'create_ramp', 'remove_ramps', 'order_batch', 'pause_batch', 'resume_batch', 'cancel_batch', 'upgrade_kyma', 'upgrade_cluster', 'pause_orchestration', 'resume_orchestration',
   'approve_orchestration', 'retry_orchestration', 'cancel_orchestration', 'redrive_dead_letter', 'drop_dead_letter', 'create_webhook', 'delete_webhook', 'enable_webhook', 'disable_webhook', 'test_webhook',
   'apply_limits', 'apply_overlay', 'remove_overlay', 'roll_back_overlays', 'replay_facts',
 ].map((name) => [name, name]);
@@ -82,6 +82,7 @@ function target(a) {
 /** Returns the page of the target of an action, which is an ID; empty if the target has no page. @param {any} a */
 function page(a) {
   if (['retry', 'skip', 'cancel'].includes(a.action)) return operationURL(a.target);
+  if (a.action.includes('_ramp')) return '/console/workers';
   if (a.action.endsWith('_hold')) return '/console/holds';
   if (a.action.endsWith('_webhook')) return '/console/webhooks';
   if (a.action.endsWith('_batch')) return `/console/batches/${a.target}`;

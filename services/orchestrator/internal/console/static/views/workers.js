@@ -63,7 +63,9 @@ export function workers(ctx) {
 /** Renders the replicas of each version. @param {any} w */
 function versions(w) {
   return [w.versionReplicas.map((/** @type {any} */ v) => h('span', { key: v.version, class: 'release' }, `${count(v.replicas)} × ${v.version || 'unnamed'}`)),
-    w.versionReplicas.length > 1 ? h('span', { class: 'badge run' }, sign('retrying'), `${w.versionReplicas.length} versions`) : null];
+    w.versionReplicas.length > 1 ? h('span', { class: 'badge run' }, sign('retrying'), `${w.versionReplicas.length} versions`) : null,
+    (w.ramps ?? []).map((/** @type {any} */ r) => h('span', { key: r.id, class: 'release', title: `${r.createdBy}: ${r.reason}` },
+      `ramp: ${r.percent} % to ${r.version}${Object.entries(r.scope).map(([k, v]) => `, ${k} ${v}`).join('')}`))];
 }
 
 const dash = () => h('span', { class: 'muted' }, '–');
