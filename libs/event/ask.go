@@ -96,6 +96,9 @@ type OperationStatus struct {
 	Message      string   `json:"message,omitempty"`
 	Error        *Error   `json:"error,omitempty"`
 	NotCompleted []string `json:"notCompleted,omitempty"`
+	// UnsettledUntil is set for a deprovisioning that started while requests of earlier tries could still take effect: its steps must run
+	// again after that time, because they may have run before the requests created something.
+	UnsettledUntil *time.Time `json:"unsettledUntil,omitempty"`
 	// Stages are the names of the stages of the operation, in order, see OperationStarted.
 	Stages []string `json:"stages,omitempty"`
 	// Details contains the saved data of an operation that has ended, see OperationSucceeded.

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -124,6 +125,22 @@ func TestRemoveInstance_StepNotCompleted_HidesInstance(t *testing.T) {
 	b.expect("DELETE", b.delete("i"), 410)
 	b.expect("PUT", b.put("i", order(azure)), 409)
 	b.expect("poll", b.last("i", operation), 200)
+}
+
+func TestRemoveInstance_Unsettled_HidesInstanceUntilTheNext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.orch.set(func() { b.orch.unsettled = true })
+	operation := b.accepted(b.delete("i"))
+	b.ended("i", operation, "succeeded")
+	b.rows("kept instances", 1, `SELECT count(*) FROM broker.instances WHERE id = 'i' AND deleted_at IS NOT NULL`)
+	b.expect("GET", b.get("i"), 404)
+	b.orch.set(func() { b.orch.unsettled = false })
+	again := b.send(http.MethodPost, "/runtimes/i/deprovision-retrigger", nil)
+	b.expect("retrigger", again, http.StatusAccepted)
+	b.ended("i", again.text("operation"), "succeeded")
+	b.rows("kept instances", 0, `SELECT count(*) FROM broker.instances WHERE id = 'i'`)
 }
 
 func TestRemoveInstance_OldCommand_KeepsNewInstance(t *testing.T) {

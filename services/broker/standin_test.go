@@ -26,6 +26,8 @@ type orchestrator struct {
 	held      bool
 	failing   map[event.OperationType]bool
 	exhausted bool
+	// unsettled makes deprovisionings start before earlier requests can no longer take effect.
+	unsettled bool
 	retrying  bool
 	silent    bool
 	lingering bool
@@ -262,10 +264,20 @@ func (o *orchestrator) deprovision(ctx context.Context, op *operation, failing b
 		return
 	}
 	o.ran(op, "Remove_Runtime")
-	o.set(func() { delete(o.resources, op.InstanceID) })
+	o.set(func() {
+		delete(o.resources, op.InstanceID)
+		if o.unsettled {
+			op.status.UnsettledUntil = new(time.Now().Add(time.Minute))
+		}
+	})
 	if !o.removeInstance(ctx, op) {
 		return
 	}
+	o.set(func() {
+		if op.status.UnsettledUntil != nil {
+			op.status.NotCompleted = []string{"Remove_Instance"}
+		}
+	})
 	o.ran(op, "Remove_Instance")
 	if !o.until(ctx, func() bool { return !o.lingering }) {
 		return

@@ -34,7 +34,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("%s=%d", seedVariable, seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	full := map[string]bool{}
-	w := &world{full: full, World: installation.New(t, installation.Config{Name: "chaos", Disk: func(name, dir string) bool {
+	w := &world{full: full, World: installation.New(t, installation.Config{Name: "chaos", Env: installation.AVSLookUp(), Disk: func(name, dir string) bool {
 		err := mount(dir, diskSizes[name])
 		if err != nil {
 			t.Logf("the disk of %s cannot be filled, so these faults are skipped: %v", name, err)
@@ -66,5 +66,6 @@ func TestChaos(t *testing.T) {
 			rows = append(rows, r)
 		})
 	}
+	w.Settle()
 	t.Run("history", w.CheckHistory)
 }

@@ -109,7 +109,7 @@ func TestPower(t *testing.T) {
 		Settings: map[string]string{"checkpoint_timeout": "30s", "max_wal_size": "128MB"},
 		// A step whose result the bus has lost runs again. The known contract of AvS has no call that finds the evaluation of the first execution
 		// (docs/contracts/avs.md#calls), so that a second one would be created.
-		Env: map[string]map[string]string{"worker-avs": {"KEB_AVS_LOOK_UP": "true"}, "landscape": {"KEB_LANDSCAPE_AVS_LOOK_UP": "true"}},
+		Env: installation.AVSLookUp(),
 	})
 	m.checkSettings()
 	l := installation.NewLoad(m.World, m.rnd)
@@ -140,6 +140,7 @@ func TestPower(t *testing.T) {
 			r.Add(row)
 		})
 	}
+	m.Settle()
 	t.Run("history", m.CheckHistory)
 }
 

@@ -108,6 +108,7 @@ func TestStandby(t *testing.T) {
 			results = append(results, r)
 		})
 	}
+	w.Settle()
 	t.Run("history", w.CheckHistory)
 }
 

@@ -28,6 +28,7 @@ type Row struct {
 	Accepted, Succeeded, Failed   int
 	Lost, Doubled, Missing        int
 	Replaced                      int // objects that a repeated step has removed and created anew
+	Late                          int // objects that requests without an answer have created after their instance was removed
 	Refusals                      string
 	Stall, Progress, Slowest      time.Duration
 	SentAgain, Dead, Exits, Binds int
@@ -36,13 +37,13 @@ type Row struct {
 // Table prints the rows.
 func Table(out io.Writer, rows []Row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tREPLACED\tLONGEST STALL\tFIRST PROGRESS\tSLOWEST\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
+	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tREPLACED\tLATE\tLONGEST STALL\tFIRST PROGRESS\tSLOWEST\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
 	if len(rows) > 1 {
 		rows = append(slices.Clone(rows), sum(rows))
 	}
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.Fault, r.Accepted, r.Succeeded, r.Failed, r.Lost, r.Doubled,
-			r.Missing, r.Replaced, r.Stall.Seconds(), r.Progress.Seconds(), r.Slowest.Seconds(), r.SentAgain, r.Dead, r.Exits, r.Binds, r.Refusals)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.Fault, r.Accepted, r.Succeeded, r.Failed, r.Lost, r.Doubled,
+			r.Missing, r.Replaced, r.Late, r.Stall.Seconds(), r.Progress.Seconds(), r.Slowest.Seconds(), r.SentAgain, r.Dead, r.Exits, r.Binds, r.Refusals)
 	}
 	_ = w.Flush() // to a terminal or a file
 }
@@ -64,6 +65,7 @@ func (r *Row) Add(other Row) {
 	r.Doubled += other.Doubled
 	r.Missing += other.Missing
 	r.Replaced += other.Replaced
+	r.Late += other.Late
 	r.Stall, r.Progress, r.Slowest = max(r.Stall, other.Stall), max(r.Progress, other.Progress), max(r.Slowest, other.Slowest)
 	r.SentAgain += other.SentAgain
 	r.Dead += other.Dead

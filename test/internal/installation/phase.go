@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
@@ -111,7 +113,7 @@ func (w *World) judge(r *Row, l *Load, created map[string]int, before dead) {
 	if r.Accepted == 0 {
 		w.T.Error("no operation was accepted")
 	}
-	orders, wants := []*harness.Order{}, []harness.Footprint{}
+	orders, wants, gone := []*harness.Order{}, []harness.Footprint{}, map[*harness.Order]bool{}
 	for _, c := range l.customers {
 		switch {
 		case c.exists && c.suspended:
@@ -121,10 +123,16 @@ func (w *World) judge(r *Row, l *Load, created map[string]int, before dead) {
 		}
 		for _, o := range c.gone {
 			orders, wants = append(orders, o), append(wants, harness.Footprint{})
+			gone[o] = true
 		}
 		c.gone = nil
 	}
+	late := harness.Footprint{}
 	for i, found := range w.Sys.Footprints(orders) {
+		if gone[orders[i]] {
+			w.noteLate(orders[i], found.WithoutAccount(), late)
+			continue
+		}
 		w.compare(r, orders[i].InstanceID, wants[i], found.WithoutAccount())
 	}
 	// Objects that were created twice and then removed appear in the number of creations.
@@ -135,7 +143,8 @@ func (w *World) judge(r *Row, l *Load, created map[string]int, before dead) {
 		}
 	}
 	for key := range Footprint("azure") {
-		made[key] = after[key] - created[key]
+		made[key] = after[key] - created[key] - late[key]
+		r.Late += late[key]
 	}
 	for key, n := range made {
 		switch {
@@ -147,6 +156,40 @@ func (w *World) judge(r *Row, l *Load, created map[string]int, before dead) {
 			w.T.Errorf("%s was created %d times, want %d", key, n, want[key])
 		}
 	}
+}
+
+// noteLate adds what a removed instance has to late. Settle checks that it is removed.
+func (w *World) noteLate(o *harness.Order, found, late harness.Footprint) {
+	for key, n := range found {
+		if n > 0 {
+			w.T.Logf("instance %s, removed: %d of %s", o.InstanceID, n, key)
+			late[key] += n
+		}
+	}
+	w.gone = append(w.gone, o)
+}
+
+// lateWindow is the time in which a request without an answer can take effect (docs/decisions/0084-late-effects.md).
+const lateWindow = 2 * time.Minute
+
+// Settle deprovisions instances once more that were removed soon after a request without an answer, when that can no longer take effect, as
+// the job does it every few minutes. After that nothing of any removed instance may be left.
+func (w *World) Settle() {
+	w.T.Helper()
+	w.Pass(lateWindow)
+	var kept, left int
+	require.NoError(w.T, w.DB.GetContext(w.T.Context(), &kept, `SELECT count(*) FROM broker.instances WHERE deleted_at IS NOT NULL`))
+	out, err := w.Run("job", "deprovision-retrigger")
+	require.NoError(w.T, err, "%s", out)
+	w.Await("all instances to be removed", func() bool {
+		err := w.DB.GetContext(w.T.Context(), &left, `SELECT count(*) FROM broker.instances WHERE deleted_at IS NOT NULL`)
+		return err == nil && left == 0 && w.OperationsEnded()
+	})
+	var r Row
+	for i, found := range w.Sys.Footprints(w.gone) {
+		w.compare(&r, w.gone[i].InstanceID, harness.Footprint{}, found.WithoutAccount())
+	}
+	w.T.Logf("%d of %d removed instances were deprovisioned once more", kept, len(w.gone))
 }
 
 // compare counts surplus and missing objects.

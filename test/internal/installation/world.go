@@ -66,6 +66,12 @@ type Config struct {
 	Env map[string]map[string]string
 }
 
+// AVSLookUp are the variables of an AvS that can look up an evaluation by its name. Without it nobody knows the id of an evaluation whose
+// creation had no answer.
+func AVSLookUp() map[string]map[string]string {
+	return map[string]map[string]string{"worker-avs": {"KEB_AVS_LOOK_UP": "true"}, "landscape": {"KEB_LANDSCAPE_AVS_LOOK_UP": "true"}}
+}
+
 // The dependencies of the services.
 const (
 	ToNATS      = "nats"
@@ -107,6 +113,8 @@ type World struct {
 	exits int
 	// restless is true if an accepted operation has not ended, so that later phases are meaningless.
 	restless bool
+	// gone are the removed runtimes that Settle checks.
+	gone []*harness.Order
 }
 
 // New builds and starts everything. It stops everything at the end of the test.

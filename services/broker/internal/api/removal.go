@@ -19,6 +19,8 @@ import (
 const (
 	Worker   = "broker"
 	StepName = "Remove_Instance"
+	// ReasonUnsettled is the reason of an instance that is kept, because unanswered requests may still take effect.
+	ReasonUnsettled = "err_keb_unsettled"
 )
 
 // RemoveInstance is the step Remove_Instance, the last one of a deprovisioning (docs/contracts/processes.md#deprovisioning). It removes an
@@ -41,7 +43,8 @@ var (
 	errBound    = errors.New("the access of bindings in the customer's cluster is still being removed")
 )
 
-// Run removes the instance and its credentials if all steps of the deprovisioning were completed. Otherwise it only marks the
+// Run removes the instance and its credentials if all steps of the deprovisioning were completed, and nothing that they remove can be created
+// any more. Otherwise it only marks the
 // instance as deleted: the platform no longer sees it, and a later operation still has its data. Run ignores an instance with a
 // newer operation, and one that is only suspended.
 func (s *RemoveInstance) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
@@ -50,7 +53,7 @@ func (s *RemoveInstance) Run(ctx context.Context, op worker.Operation, log *slog
 		return op, 0, nil
 	}
 	// The facts about these steps may not have arrived yet, so ask the orchestrator.
-	open, err := s.notCompleted(ctx, op.ID)
+	why, err := s.keep(ctx, op.ID)
 	if err != nil {
 		return worker.Retry(op, s.Retry, err)
 	}
@@ -62,7 +65,7 @@ func (s *RemoveInstance) Run(ctx context.Context, op worker.Operation, log *slog
 		if i.OperationID != op.ID {
 			return errOutdated
 		}
-		if len(open) > 0 {
+		if why != nil {
 			return tx.MarkDeleted(ctx, op.InstanceID, s.Now())
 		}
 		// For any other plan, the bindings' access was removed with the cluster.
@@ -89,23 +92,31 @@ func (s *RemoveInstance) Run(ctx context.Context, op worker.Operation, log *slog
 	case err != nil:
 		return worker.Retry(op, s.Retry, fmt.Errorf("remove instance: %w", err))
 	}
-	if len(open) > 0 {
-		// This step is not completed either, so the deprovisioning that completes the others runs it again.
-		return worker.NotCompleted(op, fmt.Errorf("the instance is kept until these steps are completed: %s", strings.Join(open, ", ")))
+	if why != nil {
+		// This step is not completed either, so the next deprovisioning runs it again.
+		return worker.NotCompleted(op, why)
 	}
 	log.Info("instance removed")
 	return op, 0, nil
 }
 
-func (s *RemoveInstance) notCompleted(ctx context.Context, operationID string) ([]string, error) {
+// keep returns why the instance must be kept for another deprovisioning, or nil.
+func (s *RemoveInstance) keep(ctx context.Context, operationID string) (why, err error) {
 	var answer event.OperationsAnswer
-	err := s.Bus.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer)
+	err = s.Bus.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{operationID}}, &answer)
 	if err != nil {
 		return nil, fmt.Errorf("ask which steps are not completed: %w", err)
 	}
 	for _, o := range answer.Operations {
-		if o.OperationID == operationID {
-			return o.NotCompleted, nil
+		switch {
+		case o.OperationID != operationID:
+		case len(o.NotCompleted) > 0:
+			return fmt.Errorf("the instance is kept until these steps are completed: %s", strings.Join(o.NotCompleted, ", ")), nil
+		case o.UnsettledUntil != nil:
+			return &worker.Error{Component: worker.ComponentKEB, Reason: ReasonUnsettled, Message: fmt.Sprintf("an earlier request for the instance "+
+				"was not answered and may take effect until %s: the instance is deprovisioned once more after that", o.UnsettledUntil.Format(time.RFC3339))}, nil
+		default:
+			return nil, nil
 		}
 	}
 	return nil, errors.New("ask which steps are not completed: the orchestrator does not know the operation")
@@ -115,6 +126,6 @@ func (s *RemoveInstance) notCompleted(ctx context.Context, operationID string) (
 func DescribeRemoveInstance() worker.Description {
 	return worker.Description{
 		Summary: "Removes the instance and its credentials from the broker's database. It keeps a suspended instance, " +
-			"and only marks it as deleted if the deprovisioning did not complete all steps.",
+			"and only marks it as deleted if the deprovisioning did not complete all steps, or if unanswered requests may still take effect.",
 	}
 }

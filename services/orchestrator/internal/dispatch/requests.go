@@ -315,7 +315,7 @@ func (in *intake) add(ctx context.Context, r *incoming) error {
 
 // startOn starts a pending operation on a free and locked instance.
 func startOn(w *work, instance *store.Instance, d *Dispatcher) error {
-	start := engine.Start{Details: instance.Details}
+	start := engine.Start{Details: instance.Details, UnansweredAt: instance.UnansweredAt}
 	if w.row.Operation.Type == event.Deprovision {
 		start.Completed = instance.Completed
 	}
@@ -336,9 +336,9 @@ func updateInstance(w *work, instance *store.Instance) {
 		instance.Running = ""
 	}
 	r := store.NewRelease(&w.row.State, func() []string { return w.row.CompletedSteps(w.process) })
-	instance.Details, instance.Completed = w.row.Details, r.Completed
+	instance.Details, instance.Completed, instance.UnansweredAt = w.row.Details, r.Completed, w.row.UnansweredAt
 	if r.Gone {
-		instance.Details = nil
+		instance.Details, instance.UnansweredAt = nil, time.Time{}
 	}
 }
 

@@ -118,6 +118,7 @@ func (m *machine) start(e Start) error {
 	if again {
 		m.saved = difference(before, m.s.Details)
 	}
+	m.s.UnansweredAt = e.UnansweredAt
 	m.s.Completed = e.Completed
 	if _, repeated := m.s.Tries[repeatedTries]; repeated {
 		m.s.Completed = withoutStages(e.Completed, m.p.Stages[m.s.Stage:])
@@ -138,6 +139,9 @@ func (m *machine) result(r Result) error {
 	m.endHold()
 	m.endLimit()
 	stage, step := m.s.current(m.p)
+	if m.mayTakeEffectLate(&r, step) {
+		m.noteUnanswered()
+	}
 	if r.StartedAt.IsZero() {
 		r.StartedAt = m.now
 	}

@@ -23,9 +23,13 @@ func (m *machine) due(e Due) error {
 	if !e.LostBefore.IsZero() {
 		return m.resendLost(e)
 	}
-	switch {
-	case m.now.Before(at):
+	if m.now.Before(at) {
 		return fmt.Errorf("%w: the operation is due at %s", ErrNotPossible, at)
+	}
+	if m.s.InFlight() {
+		m.noteUnanswered()
+	}
+	switch {
 	case m.cancelIfRequested():
 	case !m.now.Before(m.s.Deadline):
 		m.timeOut()

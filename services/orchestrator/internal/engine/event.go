@@ -16,6 +16,8 @@ type Start struct {
 	Details json.RawMessage
 	// Completed holds the names of the steps that an earlier operation of this type completed on this instance.
 	Completed []string
+	// UnansweredAt has the meaning of State.UnansweredAt, after the last finished operation of the instance.
+	UnansweredAt time.Time
 }
 
 // Result is the result of a command.

@@ -83,6 +83,9 @@ type State struct {
 	LimitedSince time.Time
 	// Granted are the limits in which the command in flight counts; nil if it is in the scope of none.
 	Granted []string
+	// UnansweredAt is when the last try of the instance ended whose requests may still take effect, because nothing has answered them; see
+	// lateness. It passes from operation to operation. Tries of deprovisionings do not count: their requests only remove.
+	UnansweredAt time.Time
 	// CancelReason is set once cancellation was requested; the next result cancels the operation.
 	CancelReason string
 	// Ending is set while the finally stage of a failed or cancelled operation runs.

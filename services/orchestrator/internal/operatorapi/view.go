@@ -468,6 +468,7 @@ func status(r *store.Row, p *process.Process) event.OperationStatus {
 	if r.Status.Final() {
 		s.Details = r.Details
 	}
+	s.UnsettledUntil = optional(r.UnsettledUntil())
 	if r.InFlight() {
 		s.Worker = engine.Awaited(p, &r.State)
 	}

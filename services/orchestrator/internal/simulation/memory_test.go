@@ -201,7 +201,10 @@ func (r *ram) change(s *stored, next *store.Row, c *store.Change) {
 		if i.Running == s.row.Operation.ID && r.bug != bugInstanceNotFreed {
 			i.Running = ""
 		}
-		i.Completed = c.Release.Completed
+		i.Completed, i.UnansweredAt = c.Release.Completed, s.row.UnansweredAt
+		if c.Release.Gone {
+			i.UnansweredAt = time.Time{}
+		}
 		if i.Details = s.row.Details; c.Release.Gone || r.bug == bugDetailsNotLeft {
 			i.Details = nil
 		}

@@ -103,6 +103,7 @@ var operationFields = []field[Change]{
 		}
 		c.int(int(v.Row.Extended / time.Millisecond))
 	}),
+	plain("unanswered_at", typeTimestamptz, func(c *column, v *Change) { c.time(v.Row.UnansweredAt) }),
 	plain("facts_after", typeInt4, func(c *column, v *Change) {
 		if v.FactsAfter == nil {
 			c.null()

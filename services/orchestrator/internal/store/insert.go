@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 
@@ -64,16 +65,19 @@ func (t *Tx) Insert(ctx context.Context, added []*Change) error {
 const (
 	// createInstancesSQL waits for concurrent transactions that create one of the instances, and skips instances that they created.
 	createInstancesSQL = `
-INSERT INTO orchestrator.instances (instance_id, running, waiting, details, completed)
-SELECT v.instance_id, v.running::uuid, v.waiting, v.details::jsonb, v.completed::text[]
-FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[]) AS v(instance_id, running, waiting, details, completed)
+INSERT INTO orchestrator.instances (instance_id, running, waiting, details, completed, unanswered_at)
+SELECT v.instance_id, v.running::uuid, v.waiting, v.details::jsonb, v.completed::text[], v.unanswered_at
+FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::timestamptz[])
+    AS v(instance_id, running, waiting, details, completed, unanswered_at)
 ON CONFLICT (instance_id) DO NOTHING`
 	lockInstancesSQL = `
-SELECT instance_id, COALESCE(running::text, ''), waiting, details, completed
+SELECT instance_id, COALESCE(running::text, ''), waiting, details, completed, unanswered_at
 FROM orchestrator.instances WHERE instance_id = ANY($1::text[]) ORDER BY instance_id FOR UPDATE`
 	saveInstancesSQL = `
-UPDATE orchestrator.instances n SET running = v.running::uuid, waiting = v.waiting, details = v.details::jsonb, completed = v.completed::text[]
-FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[]) AS v(instance_id, running, waiting, details, completed)
+UPDATE orchestrator.instances n SET running = v.running::uuid, waiting = v.waiting, details = v.details::jsonb, completed = v.completed::text[],
+    unanswered_at = v.unanswered_at
+FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::timestamptz[])
+    AS v(instance_id, running, waiting, details, completed, unanswered_at)
 WHERE n.instance_id = v.instance_id`
 	dropInstancesSQL = `
 DELETE FROM orchestrator.instances WHERE instance_id = ANY($1::text[]) AND running IS NULL AND waiting = 0`
@@ -100,10 +104,11 @@ func (t *Tx) LockInstances(ctx context.Context, ids []string) (map[string]*Insta
 	for rows.Next() {
 		var i Instance
 		var completed textList
-		if err := rows.Scan(&i.ID, &i.Running, &i.Waiting, &i.Details, &completed); err != nil {
+		var unanswered sql.NullTime
+		if err := rows.Scan(&i.ID, &i.Running, &i.Waiting, &i.Details, &completed, &unanswered); err != nil {
 			return nil, fmt.Errorf("lock instances: %w", err)
 		}
-		i.Completed = completed
+		i.Completed, i.UnansweredAt = completed, utc(unanswered)
 		instances[i.ID] = &i
 	}
 	if err := rows.Err(); err != nil {
@@ -147,15 +152,16 @@ func (t *Tx) SaveInstances(ctx context.Context, instances []*Instance) error {
 }
 
 func writeInstances(ctx context.Context, stmt *sqlx.Stmt, instances []*Instance) (written int64, err error) {
-	var id, running, waiting, details, completed array
+	var id, running, waiting, details, completed, unanswered array
 	for _, i := range instances {
 		id.text(i.ID)
 		running.textOrNull(i.Running)
 		waiting.int(int64(i.Waiting))
 		details.textOrNull(string(i.Details))
 		completed.list(i.Completed)
+		unanswered.time(i.UnansweredAt)
 	}
-	result, err := stmt.ExecContext(ctx, &id, &running, &waiting, &details, &completed)
+	result, err := stmt.ExecContext(ctx, &id, &running, &waiting, &details, &completed, &unanswered)
 	if err != nil {
 		return 0, err
 	}

@@ -22,7 +22,7 @@ const rowColumns = `
     o.tries, o.not_completed, o.skipped, o.completed, COALESCE(o.cancel_reason, ''), COALESCE(o.message, ''), o.error, o.details, o.ending, o.cause,
     o.stage_started_at, o.sent_at, COALESCE(o.command_cursor, 0), COALESCE(o.condition, ''), COALESCE(o.condition_step, 0), o.condition_since,
     COALESCE(o.event_key, ''), o.events,
-    COALESCE(o.hold_id::text, ''), o.held_since, COALESCE(o.queue, ''), o.limited_since, o.granted, COALESCE(o.extended_ms, 0),
+    COALESCE(o.hold_id::text, ''), o.held_since, COALESCE(o.queue, ''), o.limited_since, o.granted, COALESCE(o.extended_ms, 0), o.unanswered_at,
     r.body, r.definition, COALESCE(r.traceparent, '')`
 
 const (
@@ -101,6 +101,7 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 		id                                                    string
 		firstTried, executeBefore, due, started, ended, dead  sql.NullTime
 		stageStarted, sent, condition, held, limited          sql.NullTime
+		unanswered                                            sql.NullTime
 		tries, skipped, failure, details, ending, cause, body []byte
 		events                                                []byte
 		notCompleted, completed, granted                      textList
@@ -109,7 +110,7 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	err := rows.Scan(&id, &r.Arrived, &r.CreatedAt, &r.Status, &r.Version, &r.Cursor, &r.Stage, &r.Step, &r.StageAttempt,
 		&r.StepAttempt, &r.Dispatch, &r.StageMemory, &firstTried, &executeBefore, &due, &started, &ended, &dead,
 		&tries, &notCompleted, &skipped, &completed, &r.CancelReason, &r.Message, &failure, &details, &ending, &cause, &stageStarted, &sent,
-		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.EventKey, &events, &r.HoldID, &held, &r.Queue, &limited, &granted, &extended,
+		&r.CommandCursor, &r.Condition, &r.ConditionStep, &condition, &r.EventKey, &events, &r.HoldID, &held, &r.Queue, &limited, &granted, &extended, &unanswered,
 		&body, &r.Definition, &r.TraceParent)
 	if err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func scanRow(rows *sql.Rows) (*Row, error) {
 	}
 	r.CreatedAt, r.ConditionSince, r.HeldSince, r.LimitedSince = r.CreatedAt.UTC(), utc(condition), utc(held), utc(limited)
 	r.NotCompleted, r.Completed, r.Granted = notCompleted, completed, granted
-	r.Details, r.Extended = details, time.Duration(extended)*time.Millisecond
+	r.Details, r.Extended, r.UnansweredAt = details, time.Duration(extended)*time.Millisecond, utc(unanswered)
 	if len(tries) > 0 {
 		if err := json.Unmarshal(tries, &r.Tries); err != nil {
 			return nil, fmt.Errorf("operation %s: decode tries: %w", id, err)

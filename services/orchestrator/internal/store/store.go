@@ -94,6 +94,8 @@ type Instance struct {
 	Waiting   int
 	Details   []byte
 	Completed []string
+	// UnansweredAt has the meaning of engine.State.UnansweredAt, after the last finished operation.
+	UnansweredAt time.Time
 	// New means that the row does not exist yet.
 	New bool
 }
@@ -160,8 +162,9 @@ func NewRelease(s *engine.State, completed func() []string) *Release {
 		r.Gone = true
 		return r
 	}
-	// A deprovisioning after a suspension repeats its steps, because it also removes the instance.
-	if !s.Operation.Temporary {
+	// A deprovisioning after a suspension repeats its steps, because it also removes the instance, and one after requests that may have
+	// taken effect late repeats them to remove what these have created.
+	if !s.Operation.Temporary && s.UnsettledUntil().IsZero() {
 		r.Completed = completed()
 	}
 	return r

@@ -20,7 +20,7 @@ WITH v AS (` + valuesSQL + `
         version = o.version + 1, facts_after = LEAST(o.facts_after, v.facts_after),
         details = CASE WHEN v.details_changed THEN v.details::jsonb ELSE o.details END
     FROM v WHERE o.id = v.id AND o.version = v.version
-    RETURNING o.id, o.instance_id, o.details
+    RETURNING o.id, o.instance_id, o.details, o.unanswered_at
 ), h AS (` + historySQL + `
     JOIN u ON u.id = h.operation_id
 )`
@@ -34,7 +34,8 @@ var (
     UPDATE orchestrator.instances n SET
         running = NULLIF(n.running, u.id),
         details = CASE WHEN r.gone THEN NULL ELSE u.details END,
-        completed = r.completed::text[]
+        completed = r.completed::text[],
+        unanswered_at = CASE WHEN r.gone THEN NULL ELSE u.unanswered_at END
     FROM u JOIN r ON r.id = u.id WHERE n.instance_id = u.instance_id
     RETURNING n.instance_id, n.waiting
 ) SELECT u.id, COALESCE(i.waiting, 0) FROM u LEFT JOIN i ON i.instance_id = u.instance_id`

@@ -31,7 +31,7 @@ func TestRow_RoundTrip_KeepsEveryField(t *testing.T) {
 	// A stage whose memory is lost is repeated after one second, which is 86,400 times a day.
 	r.Status, r.Cursor, r.Stage, r.Step, r.StageAttempt, r.StepAttempt, r.Dispatch = event.InProgress, 7, 0, 1, 86_401, 4, 5
 	r.FirstTriedAt, r.ExecuteBefore, r.DueAt, r.StartedAt, r.FinishedAt, r.Deadline = at(1), at(2), at(3), at(4), at(5), at(6)
-	r.StageStartedAt, r.SentAt = at(8), at(9)
+	r.StageStartedAt, r.SentAt, r.UnansweredAt = at(8), at(9), at(11)
 	r.StageMemory = true
 	r.Tries = map[string]engine.Try{
 		`O"ne`: {FirstTriedAt: at(7), Attempts: 2},
@@ -132,6 +132,7 @@ func TestRelease_StaleOperation_KeepsTheInstance(t *testing.T) {
 			if last.Row.Status != event.Succeeded {
 				t.Fatalf("the operation is %s", last.Row.Status)
 			}
+			last.Row.UnansweredAt = epoch
 			last.Release = &Release{Gone: c.gone}
 			if c.stale {
 				last.Row.Version--
@@ -146,6 +147,9 @@ func TestRelease_StaleOperation_KeepsTheInstance(t *testing.T) {
 				i := instances[r.Operation.InstanceID]
 				if err == nil && (i.Running != "") != c.running || string(i.Details) != c.details || i.Waiting != 1 {
 					t.Errorf("instance is %+v, details %s", i, i.Details)
+				}
+				if err == nil && !i.UnansweredAt.IsZero() == (c.gone || c.stale) {
+					t.Errorf("unanswered at %s", i.UnansweredAt)
 				}
 				return err
 			})

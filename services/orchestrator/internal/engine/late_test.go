@@ -1,0 +1,86 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+)
+
+func TestUnanswered_Tries_AreNoted(t *testing.T) {
+	t.Parallel()
+	failed := func(reason string) func(*run) {
+		return func(r *run) {
+			r.result(engine.Result{Outcome: event.OutcomeRetry, Error: &event.Error{Component: "avs", Reason: reason, Message: "no"}})
+		}
+	}
+	startedAfter := func(d time.Duration) func(*run) {
+		return func(r *run) {
+			sent := r.now
+			r.now = r.now.Add(15 * time.Second)
+			r.must(engine.Result{Outcome: event.OutcomeSucceeded, Cursor: r.s.AwaitedCursor(), StartedAt: sent.Add(d), FinishedAt: r.now})
+		}
+	}
+	for _, c := range []struct {
+		name string
+		do   func(*run)
+		want bool
+	}{
+		{"success", func(r *run) { r.succeed() }, false},
+		{"an answer with an error", failed("err_http_500"), false},
+		{"a refused connection", failed("err_connection_refused"), false},
+		{"no answer to a call", failed("err_network_timeout"), true},
+		{"a lost connection", failed("err_network"), true},
+		{"a step that exceeded its limit", failed("err_keb_timeout"), true},
+		{"no answer of the worker", func(r *run) { r.hang(true) }, true},
+		{"cancelled without an answer", func(r *run) { r.must(engine.Cancel{Reason: "enough"}); r.hang(true) }, true},
+		{"executed soon", startedAfter(9 * time.Second), false},
+		{"executed after a redelivery", startedAfter(10 * time.Second), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := started(t, provision)
+			c.do(r)
+			if got := !r.s.UnansweredAt.IsZero(); got != c.want {
+				t.Errorf("unanswered at %s, now %s, want noted %t", r.s.UnansweredAt, r.now, c.want)
+			}
+		})
+	}
+	r := started(t, deprovision)
+	r.hang(true)
+	require.Zero(t, r.s.UnansweredAt, "of a deprovisioning")
+}
+
+func TestDeprovision_SoonAfterUnansweredTry_RepeatsAllSteps(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		after     time.Duration
+		unsettled bool
+	}{
+		{"within the window", engine.LateWindow - time.Second, true},
+		{"after the window", engine.LateWindow, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t, load(t, deprovision))
+			r.must(engine.Start{UnansweredAt: r.now.Add(-c.after)})
+			r.succeed()
+			r.succeed()
+			r.result(engine.Result{Outcome: event.OutcomeNotCompleted, Error: &event.Error{Component: "keb", Reason: "err_keb_unsettled", Message: "later"}})
+			r.wantStatus(event.Succeeded)
+			until := r.s.UnsettledUntil()
+			if c.unsettled != !until.IsZero() || c.unsettled && !until.Equal(epoch.Add(time.Second)) {
+				t.Errorf("unsettled until %s", until)
+			}
+			completed := store.NewRelease(&r.s, func() []string { return r.s.CompletedSteps(r.p) }).Completed
+			if c.unsettled != (len(completed) == 0) {
+				t.Errorf("the next deprovisioning skips %v", completed)
+			}
+		})
+	}
+}
