@@ -18,14 +18,14 @@ func TestProgress_ManyReports_SendsNewestEachSecond(t *testing.T) {
 		p := &progress{every: time.Second, send: func(n event.ProgressNotice) { sent = append(sent, n.Message) }}
 		for i := range 25 { // every 100 ms: the first at once, then one at 1 s, 2 s and 3 s
 			p.report(event.ProgressNotice{Message: strconv.Itoa(i)})
-			time.Sleep(100 * time.Millisecond)
+			<-time.After(100 * time.Millisecond)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		p.report(event.ProgressNotice{Message: "later"})
 		p.report(event.ProgressNotice{Message: "never"})
 		p.close()
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if len(sent) != 5 || sent[0] != "0" || cmp.Diff([]string{"24", "later"}, sent[3:]) != "" {
 			t.Errorf("sent %q", sent)
