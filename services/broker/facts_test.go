@@ -136,11 +136,27 @@ func TestRemoveInstance_Unsettled_HidesInstanceUntilTheNext(t *testing.T) {
 	b.ended("i", operation, "succeeded")
 	b.rows("kept instances", 1, `SELECT count(*) FROM broker.instances WHERE id = 'i' AND deleted_at IS NOT NULL`)
 	b.expect("GET", b.get("i"), 404)
+	b.expect("DELETE", b.delete("i"), http.StatusGone)
 	b.orch.set(func() { b.orch.unsettled = false })
 	again := b.send(http.MethodPost, "/runtimes/i/deprovision-retrigger", nil)
 	b.expect("retrigger", again, http.StatusAccepted)
 	b.ended("i", again.text("operation"), "succeeded")
 	b.rows("kept instances", 0, `SELECT count(*) FROM broker.instances WHERE id = 'i'`)
+}
+
+func TestRemoveInstance_Unsettled_CanBeOrderedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.orch.set(func() { b.orch.unsettled = true })
+	b.ended("i", b.accepted(b.delete("i")), "succeeded")
+	b.orch.set(func() { b.orch.unsettled = false })
+	b.provisioned("i")
+	b.rows("instances", 1, `SELECT count(*) FROM broker.instances WHERE id = 'i' AND deleted_at IS NULL`)
+	b.expect("retrigger", b.send(http.MethodPost, "/runtimes/i/deprovision-retrigger", nil), http.StatusConflict)
+	b.ended("i", b.accepted(b.delete("i")), "succeeded")
+	b.expect("DELETE", b.delete("i"), http.StatusGone)
+	b.rows("instances", 0, `SELECT count(*) FROM broker.instances WHERE id = 'i'`)
 }
 
 func TestRemoveInstance_OldCommand_KeepsNewInstance(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
+	"slices"
 
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
@@ -108,6 +109,9 @@ func plainCredentials(serviceManager json.RawMessage, kubeconfig []byte) map[str
 // errVanished means that an instance was removed between two reads.
 var errVanished = errors.New("instance vanished")
 
+// errKept means that an instance is removed, and only kept to be deprovisioned once more. The next deprovisioning of its id does that.
+var errKept = errors.New("instance kept")
+
 // order records an order, or returns the state of an earlier order with the same id.
 func (b *Broker) order(
 	ctx context.Context, req *osb.ProvisionRequest, ordered *instance.Instance, sealed store.Credentials,
@@ -119,14 +123,17 @@ func (b *Broker) order(
 		)
 		err := b.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
 			accepted, err = tx.Reserve(ctx, ordered)
-			if err != nil {
-				return err
+			if err == nil && !accepted {
+				result, err = b.repeated(ctx, tx, ordered)
 			}
-			if accepted {
+			if errors.Is(err, errKept) {
+				if err = tx.Bury(ctx, ordered.ID, ordered.CreatedAt); err == nil {
+					accepted, err = tx.Reserve(ctx, ordered)
+				}
+			}
+			if err == nil && accepted {
 				result, err = b.record(ctx, tx, req, ordered, sealed)
-				return err
 			}
-			result, err = b.repeated(ctx, tx, ordered)
 			return err
 		})
 		if errors.Is(err, errVanished) && ctx.Err() == nil {
@@ -210,6 +217,9 @@ func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.I
 	if newest.Type == event.Deprovision && !newest.Suspension {
 		if !newest.State.Final() {
 			return nil, osb.ConcurrencyError()
+		}
+		if newest.State == event.Succeeded && slices.Equal(newest.NotCompleted, []string{StepName}) {
+			return nil, errKept
 		}
 		return nil, osb.Conflict("an instance with this id was deleted, and not everything behind it is removed yet: use another id")
 	}

@@ -316,8 +316,11 @@ func (in *intake) add(ctx context.Context, r *incoming) error {
 // startOn starts a pending operation on a free and locked instance.
 func startOn(w *work, instance *store.Instance, d *Dispatcher) error {
 	start := engine.Start{Details: instance.Details, UnansweredAt: instance.UnansweredAt}
-	if w.row.Operation.Type == event.Deprovision {
+	switch {
+	case w.row.Operation.Type == event.Deprovision:
 		start.Completed = instance.Completed
+	case instance.Removed:
+		start.Details = nil
 	}
 	if err := w.apply(start, d.deps.Now()); err != nil {
 		return fmt.Errorf("start operation %s: %w", w.row.Operation.ID, err)
@@ -337,6 +340,7 @@ func updateInstance(w *work, instance *store.Instance) {
 	}
 	r := store.NewRelease(&w.row.State, func() []string { return w.row.CompletedSteps(w.process) })
 	instance.Details, instance.Completed, instance.UnansweredAt = w.row.Details, r.Completed, w.row.UnansweredAt
+	instance.Removed = r.Removed
 	if r.Gone {
 		instance.Details, instance.UnansweredAt = nil, time.Time{}
 	}

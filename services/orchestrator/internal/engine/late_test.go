@@ -77,9 +77,9 @@ func TestDeprovision_SoonAfterUnansweredTry_RepeatsAllSteps(t *testing.T) {
 			if c.unsettled != !until.IsZero() || c.unsettled && !until.Equal(epoch.Add(time.Second)) {
 				t.Errorf("unsettled until %s", until)
 			}
-			completed := store.NewRelease(&r.s, func() []string { return r.s.CompletedSteps(r.p) }).Completed
-			if c.unsettled != (len(completed) == 0) {
-				t.Errorf("the next deprovisioning skips %v", completed)
+			release := store.NewRelease(&r.s, func() []string { return r.s.CompletedSteps(r.p) })
+			if c.unsettled != (len(release.Completed) == 0) || c.unsettled != release.Removed {
+				t.Errorf("the next deprovisioning skips %v, removed %t", release.Completed, release.Removed)
 			}
 		})
 	}

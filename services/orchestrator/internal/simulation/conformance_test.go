@@ -216,7 +216,7 @@ func instancesOf(found map[string]*store.Instance) map[string]any {
 	for id, i := range found {
 		var details any
 		_ = json.Unmarshal(i.Details, &details)
-		all[id] = []any{i.Running, i.Waiting, details, len(i.Completed), i.UnansweredAt, i.New}
+		all[id] = []any{i.Running, i.Waiting, details, len(i.Completed), i.UnansweredAt, i.Removed, i.New}
 	}
 	return all
 }

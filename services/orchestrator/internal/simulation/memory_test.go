@@ -202,6 +202,7 @@ func (r *ram) change(s *stored, next *store.Row, c *store.Change) {
 			i.Running = ""
 		}
 		i.Completed, i.UnansweredAt = c.Release.Completed, s.row.UnansweredAt
+		i.Removed = c.Release.Removed
 		if c.Release.Gone {
 			i.UnansweredAt = time.Time{}
 		}

@@ -163,6 +163,7 @@ var historyFields = []field[line]{
 var releaseFields = []field[Change]{
 	{name: "id", typ: typeUUID, add: func(c *column, v *Change) error { return c.uuid(v.Row.Operation.ID) }},
 	plain("gone", typeBool, func(c *column, v *Change) { c.bool(v.Release.Gone) }),
+	plain("removed", typeBool, func(c *column, v *Change) { c.bool(v.Release.Removed) }),
 	encoded("completed", "text[]", func(c *column, v *Change) error { c.list(v.Release.Completed); return nil }),
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/jmoiron/sqlx"
 )
@@ -65,19 +66,19 @@ func (t *Tx) Insert(ctx context.Context, added []*Change) error {
 const (
 	// createInstancesSQL waits for concurrent transactions that create one of the instances, and skips instances that they created.
 	createInstancesSQL = `
-INSERT INTO orchestrator.instances (instance_id, running, waiting, details, completed, unanswered_at)
-SELECT v.instance_id, v.running::uuid, v.waiting, v.details::jsonb, v.completed::text[], v.unanswered_at
-FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::timestamptz[])
-    AS v(instance_id, running, waiting, details, completed, unanswered_at)
+INSERT INTO orchestrator.instances (instance_id, running, waiting, details, completed, unanswered_at, removed)
+SELECT v.instance_id, v.running::uuid, v.waiting, v.details::jsonb, v.completed::text[], v.unanswered_at, v.removed
+FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::timestamptz[], $7::bool[])
+    AS v(instance_id, running, waiting, details, completed, unanswered_at, removed)
 ON CONFLICT (instance_id) DO NOTHING`
 	lockInstancesSQL = `
-SELECT instance_id, COALESCE(running::text, ''), waiting, details, completed, unanswered_at
+SELECT instance_id, COALESCE(running::text, ''), waiting, details, completed, unanswered_at, COALESCE(removed, false)
 FROM orchestrator.instances WHERE instance_id = ANY($1::text[]) ORDER BY instance_id FOR UPDATE`
 	saveInstancesSQL = `
 UPDATE orchestrator.instances n SET running = v.running::uuid, waiting = v.waiting, details = v.details::jsonb, completed = v.completed::text[],
-    unanswered_at = v.unanswered_at
-FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::timestamptz[])
-    AS v(instance_id, running, waiting, details, completed, unanswered_at)
+    unanswered_at = v.unanswered_at, removed = v.removed
+FROM unnest($1::text[], $2::text[], $3::int4[], $4::text[], $5::text[], $6::timestamptz[], $7::bool[])
+    AS v(instance_id, running, waiting, details, completed, unanswered_at, removed)
 WHERE n.instance_id = v.instance_id`
 	dropInstancesSQL = `
 DELETE FROM orchestrator.instances WHERE instance_id = ANY($1::text[]) AND running IS NULL AND waiting = 0`
@@ -105,7 +106,7 @@ func (t *Tx) LockInstances(ctx context.Context, ids []string) (map[string]*Insta
 		var i Instance
 		var completed textList
 		var unanswered sql.NullTime
-		if err := rows.Scan(&i.ID, &i.Running, &i.Waiting, &i.Details, &completed, &unanswered); err != nil {
+		if err := rows.Scan(&i.ID, &i.Running, &i.Waiting, &i.Details, &completed, &unanswered, &i.Removed); err != nil {
 			return nil, fmt.Errorf("lock instances: %w", err)
 		}
 		i.Completed, i.UnansweredAt = completed, utc(unanswered)
@@ -152,7 +153,7 @@ func (t *Tx) SaveInstances(ctx context.Context, instances []*Instance) error {
 }
 
 func writeInstances(ctx context.Context, stmt *sqlx.Stmt, instances []*Instance) (written int64, err error) {
-	var id, running, waiting, details, completed, unanswered array
+	var id, running, waiting, details, completed, unanswered, removed array
 	for _, i := range instances {
 		id.text(i.ID)
 		running.textOrNull(i.Running)
@@ -160,8 +161,9 @@ func writeInstances(ctx context.Context, stmt *sqlx.Stmt, instances []*Instance)
 		details.textOrNull(string(i.Details))
 		completed.list(i.Completed)
 		unanswered.time(i.UnansweredAt)
+		removed.raw(strconv.FormatBool(i.Removed))
 	}
-	result, err := stmt.ExecContext(ctx, &id, &running, &waiting, &details, &completed, &unanswered)
+	result, err := stmt.ExecContext(ctx, &id, &running, &waiting, &details, &completed, &unanswered, &removed)
 	if err != nil {
 		return 0, err
 	}

@@ -81,6 +81,8 @@ type Change struct {
 type Release struct {
 	// Gone means that the instance is deprovisioned and its saved data can be deleted.
 	Gone bool
+	// Removed means that all steps were completed, but too early: the saved data are for another deprovisioning only.
+	Removed bool
 	// Completed holds the names of the steps of an unfinished deprovisioning that need not run again.
 	Completed []string
 }
@@ -96,6 +98,8 @@ type Instance struct {
 	Completed []string
 	// UnansweredAt has the meaning of engine.State.UnansweredAt, after the last finished operation.
 	UnansweredAt time.Time
+	// Removed has the meaning of Release.Removed.
+	Removed bool
 	// New means that the row does not exist yet.
 	New bool
 }
@@ -164,8 +168,12 @@ func NewRelease(s *engine.State, completed func() []string) *Release {
 	}
 	// A deprovisioning after a suspension repeats its steps, because it also removes the instance, and one after requests that may have
 	// taken effect late repeats them to remove what these have created.
-	if !s.Operation.Temporary && s.UnsettledUntil().IsZero() {
+	switch {
+	case s.Operation.Temporary:
+	case s.UnsettledUntil().IsZero():
 		r.Completed = completed()
+	default: // of the steps that remove something only the last one, which removes the instance, has not completed
+		r.Removed = s.Status == event.Succeeded && len(s.NotCompleted) == 1
 	}
 	return r
 }

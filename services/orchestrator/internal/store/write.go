@@ -35,6 +35,7 @@ var (
         running = NULLIF(n.running, u.id),
         details = CASE WHEN r.gone THEN NULL ELSE u.details END,
         completed = r.completed::text[],
+        removed = r.removed,
         unanswered_at = CASE WHEN r.gone THEN NULL ELSE u.unanswered_at END
     FROM u JOIN r ON r.id = u.id WHERE n.instance_id = u.instance_id
     RETURNING n.instance_id, n.waiting
