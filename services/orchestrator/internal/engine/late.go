@@ -11,8 +11,9 @@ import (
 // LateWindow is the longest time after the end of an unanswered try in which its requests can take effect: four times the deadline of a call.
 const LateWindow = 2 * time.Minute
 
-// lateReasons are the reasons of failed calls (docs/wire-contract.md) that an external system may have received.
-var lateReasons = []string{"err_network_timeout", "err_network", "err_keb_timeout"}
+// lateReasons are the reasons (docs/wire-contract.md) of calls that an external system may have received, and of steps that may have ended
+// within a call.
+var lateReasons = []string{"err_network_timeout", "err_network", "err_keb_timeout", "err_keb_cancelled"}
 
 // UnsettledUntil returns when requests of earlier tries can no longer arrive, if this is after the start of this deprovisioning. Then its steps
 // may have run too early to find what they create, and must run again after that time. Otherwise it is zero.

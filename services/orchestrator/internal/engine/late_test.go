@@ -36,6 +36,7 @@ func TestUnanswered_Tries_AreNoted(t *testing.T) {
 		{"no answer to a call", failed("err_network_timeout"), true},
 		{"a lost connection", failed("err_network"), true},
 		{"a step that exceeded its limit", failed("err_keb_timeout"), true},
+		{"a cancelled step", failed("err_keb_cancelled"), true},
 		{"no answer of the worker", func(r *run) { r.hang(true) }, true},
 		{"cancelled without an answer", func(r *run) { r.must(engine.Cancel{Reason: "enough"}); r.hang(true) }, true},
 		{"executed soon", startedAfter(9 * time.Second), false},
