@@ -83,6 +83,10 @@ type OperationsAnswer struct {
 	Left []string `json:"left,omitempty"`
 }
 
+// StepRemoveInstance is the broker's step that removes an instance. It is the last one of a deprovisioning, and is not completed if another one
+// is not, or if the deprovisioning ran too early, see OperationStatus.UnsettledUntil.
+const StepRemoveInstance = "Remove_Instance"
+
 // OperationStatus is the status of an operation.
 type OperationStatus struct {
 	OperationID string         `json:"operationId"`

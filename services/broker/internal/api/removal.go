@@ -18,7 +18,7 @@ import (
 // Worker is the name of the broker as a worker, and StepName that of the step.
 const (
 	Worker   = "broker"
-	StepName = "Remove_Instance"
+	StepName = event.StepRemoveInstance
 	// ReasonUnsettled is the reason of an instance that is kept, because unanswered requests may still take effect.
 	ReasonUnsettled = "err_keb_unsettled"
 )

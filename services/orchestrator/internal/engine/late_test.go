@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -68,7 +69,7 @@ func TestDeprovision_SoonAfterUnansweredTry_RepeatsAllSteps(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRun(t, load(t, deprovision))
+			r := newRun(t, load(t, strings.ReplaceAll(deprovision, "Third", event.StepRemoveInstance)))
 			r.must(engine.Start{UnansweredAt: r.now.Add(-c.after)})
 			r.succeed()
 			r.succeed()

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -172,8 +173,8 @@ func NewRelease(s *engine.State, completed func() []string) *Release {
 	case s.Operation.Temporary:
 	case s.UnsettledUntil().IsZero():
 		r.Completed = completed()
-	default: // of the steps that remove something only the last one, which removes the instance, has not completed
-		r.Removed = s.Status == event.Succeeded && len(s.NotCompleted) == 1
+	default:
+		r.Removed = s.Status == event.Succeeded && slices.Equal(s.NotCompleted, []string{event.StepRemoveInstance})
 	}
 	return r
 }
