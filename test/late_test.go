@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
-// A request of EDP is not answered, and takes effect when its instance is already removed.
+// EDP does not answer a request, which takes effect after the instance was deprovisioned.
 func TestRetrigger_LateEffect_IsRemoved(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Database(t, nil)
@@ -52,7 +52,7 @@ func TestRetrigger_LateEffect_IsRemoved(t *testing.T) {
 	}
 }
 
-// createTenant creates a data tenant in EDP, as a request that arrives late.
+// createTenant creates a data tenant in EDP, as a late request does.
 func createTenant(t *testing.T, sys *harness.System, name, environment string) {
 	t.Helper()
 	base := "http://" + sys.LandscapeAddr + "/edp"

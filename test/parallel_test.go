@@ -188,7 +188,7 @@ func TestParallel_RequestsDuringProvisioning_AreConsistent(t *testing.T) {
 		t.Errorf("ran again: %v", op.RanAgain())
 	}
 	sys.PollEnd(o, provision, osb.StateFailed, limit)
-	// The cancelled call has no answer and may take effect later, so the instance is kept to be deprovisioned once more.
+	// The cancelled call may still take effect, so the instance is kept and will be deprovisioned again.
 	op := sys.AwaitEnd(deprovision, "succeeded", limit)
 	if diff := cmp.Diff([]string{"Remove_Instance"}, op.NotCompleted); diff != "" || op.At(t, "Remove_Instance").Error.Reason != "err_keb_unsettled" {
 		t.Errorf("not completed (-want +got):\n%s", diff)

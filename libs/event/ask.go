@@ -83,8 +83,8 @@ type OperationsAnswer struct {
 	Left []string `json:"left,omitempty"`
 }
 
-// StepRemoveInstance is the broker's step that removes an instance. It is the last one of a deprovisioning, and is not completed if another one
-// is not, or if the deprovisioning ran too early, see OperationStatus.UnsettledUntil.
+// StepRemoveInstance is the broker's step that removes an instance, the last one of a deprovisioning. It is not completed if another step was
+// not, or if the deprovisioning started too early (OperationStatus.UnsettledUntil).
 const StepRemoveInstance = "Remove_Instance"
 
 // OperationStatus is the status of an operation.
@@ -100,8 +100,8 @@ type OperationStatus struct {
 	Message      string   `json:"message,omitempty"`
 	Error        *Error   `json:"error,omitempty"`
 	NotCompleted []string `json:"notCompleted,omitempty"`
-	// UnsettledUntil is set for a deprovisioning that started while requests of earlier tries could still take effect: its steps must run
-	// again after that time, because they may have run before the requests created something.
+	// UnsettledUntil is set for a deprovisioning that started while an unanswered request of an earlier try could still create an object: its
+	// steps must run again after that time.
 	UnsettledUntil *time.Time `json:"unsettledUntil,omitempty"`
 	// Stages are the names of the stages of the operation, in order, see OperationStarted.
 	Stages []string `json:"stages,omitempty"`

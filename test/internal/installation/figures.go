@@ -28,7 +28,7 @@ type Row struct {
 	Accepted, Succeeded, Failed   int
 	Lost, Doubled, Missing        int
 	Replaced                      int // objects that a repeated step has removed and created anew
-	Late                          int // objects that requests without an answer have created after their instance was removed
+	Late                          int // objects that a deprovisioned runtime has at the end of the phase; Settle checks that they go
 	Refusals                      string
 	Stall, Progress, Slowest      time.Duration
 	SentAgain, Dead, Exits, Binds int

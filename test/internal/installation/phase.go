@@ -158,7 +158,7 @@ func (w *World) judge(r *Row, l *Load, created map[string]int, before dead) {
 	}
 }
 
-// noteLate adds what a removed instance has to late. Settle checks that it is removed.
+// noteLate counts the objects of a deprovisioned runtime in late. Settle checks that they go.
 func (w *World) noteLate(o *harness.Order, found, late harness.Footprint) {
 	for key, n := range found {
 		if n > 0 {
@@ -169,11 +169,11 @@ func (w *World) noteLate(o *harness.Order, found, late harness.Footprint) {
 	w.gone = append(w.gone, o)
 }
 
-// lateWindow is the time in which a request without an answer can take effect (docs/decisions/0084-late-effects.md).
+// lateWindow is how long an unanswered request can take effect (docs/decisions/0084-late-effects.md).
 const lateWindow = 2 * time.Minute
 
-// Settle deprovisions instances once more that were removed soon after a request without an answer, when that can no longer take effect, as
-// the job does it every few minutes. After that nothing of any removed instance may be left.
+// Settle waits until unanswered requests can no longer take effect, and runs the job that deprovisions the affected instances again. After
+// that no deprovisioned runtime may have an object.
 func (w *World) Settle() {
 	w.T.Helper()
 	w.Pass(lateWindow)

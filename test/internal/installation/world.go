@@ -66,8 +66,8 @@ type Config struct {
 	Env map[string]map[string]string
 }
 
-// AVSLookUp are the variables of an AvS that can look up an evaluation by its name. Without it nobody knows the id of an evaluation whose
-// creation had no answer.
+// AVSLookUp returns the variables, by service, that make AvS find evaluations by name. Otherwise an evaluation is lost if the request that
+// creates it gets no answer: only the answer contains its id.
 func AVSLookUp() map[string]map[string]string {
 	return map[string]map[string]string{"worker-avs": {"KEB_AVS_LOOK_UP": "true"}, "landscape": {"KEB_LANDSCAPE_AVS_LOOK_UP": "true"}}
 }
@@ -113,7 +113,7 @@ type World struct {
 	exits int
 	// restless is true if an accepted operation has not ended, so that later phases are meaningless.
 	restless bool
-	// gone are the removed runtimes that Settle checks.
+	// gone are the deprovisioned runtimes that Settle checks.
 	gone []*harness.Order
 }
 

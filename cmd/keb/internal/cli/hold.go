@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
@@ -54,12 +55,7 @@ or with --type only provisionings or only updates. It never rejects a deprovisio
 		},
 	}
 	flags, s := cmd.Flags(), &request.Scope
-	flags.StringVar(&s.Operation, "operation", "", "id of an operation")
-	flags.StringVar(&s.Instance, "instance", "", "id of an instance")
-	flags.StringVar(&s.GlobalAccount, "global-account", "", "id of a global account")
-	flags.StringVar(&s.Plan, "plan", "", "name or id of a plan")
-	flags.StringVar(&s.Region, "region", "", "region of the hyperscaler")
-	flags.StringVar(&kind, "type", "", "type of the operations, for example provision")
+	addScopeFlags(flags, s, &kind)
 	flags.StringVar(&s.Step, "step", "", "name of a step")
 	flags.StringVar(&s.Worker, "worker", "", "name of a worker")
 	flags.StringVar(&s.System, "system", "", "name of an external system: the steps that call it (docs/steps.md)")
@@ -67,6 +63,16 @@ or with --type only provisionings or only updates. It never rejects a deprovisio
 	flags.StringVar(&orders, "orders", "", "what happens to new orders in the scope: wait (default) or reject")
 	flags.StringVar(&until, "until", "", "when the hold ends by itself: a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")
 	return cmd
+}
+
+// addScopeFlags adds the flags that select operations, whatever their step is.
+func addScopeFlags(flags *pflag.FlagSet, s *operator.HoldScope, kind *string) {
+	flags.StringVar(&s.Operation, "operation", "", "id of an operation")
+	flags.StringVar(&s.Instance, "instance", "", "id of an instance")
+	flags.StringVar(&s.GlobalAccount, "global-account", "", "id of a global account")
+	flags.StringVar(&s.Plan, "plan", "", "name or id of a plan")
+	flags.StringVar(&s.Region, "region", "", "region of the hyperscaler")
+	flags.StringVar(kind, "type", "", "type of the operations, for example provision")
 }
 
 // parseEnd parses a time, or a duration from now.

@@ -72,14 +72,8 @@ WORKER --off ends it. Role: operator.`,
 			return o.createRamp(cmd.Context(), args[0], request)
 		},
 	}
-	flags, s := cmd.Flags(), &request.Scope
-	flags.StringVar(&s.Operation, "operation", "", "id of an operation")
-	flags.StringVar(&s.Instance, "instance", "", "id of an instance")
-	flags.StringVar(&s.GlobalAccount, "global-account", "", "id of a global account")
-	flags.StringVar(&s.Plan, "plan", "", "name or id of a plan")
-	flags.StringVar(&s.Region, "region", "", "region of the hyperscaler")
-	flags.StringVar(&kind, "type", "", "type of the operations, for example provision")
-	flags.StringVar(&request.Reason, "reason", "", "why (required)")
+	addScopeFlags(cmd.Flags(), &request.Scope, &kind)
+	cmd.Flags().StringVar(&request.Reason, "reason", "", "why (required)")
 	return cmd
 }
 

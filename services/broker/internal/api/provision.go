@@ -109,7 +109,8 @@ func plainCredentials(serviceManager json.RawMessage, kubeconfig []byte) map[str
 // errVanished means that an instance was removed between two reads.
 var errVanished = errors.New("instance vanished")
 
-// errKept means that an instance is removed, and only kept to be deprovisioned once more. The next deprovisioning of its id does that.
+// errKept means that an instance is deleted and only kept because an unanswered request may still take effect. A new order replaces it; the
+// deprovisioning of the new instance removes what that request creates.
 var errKept = errors.New("instance kept")
 
 // order records an order, or returns the state of an earlier order with the same id.

@@ -19,7 +19,7 @@ import (
 const (
 	Worker   = "broker"
 	StepName = event.StepRemoveInstance
-	// ReasonUnsettled is the reason of an instance that is kept, because unanswered requests may still take effect.
+	// ReasonUnsettled is the reason for keeping an instance because an unanswered request may still take effect.
 	ReasonUnsettled = "err_keb_unsettled"
 )
 
@@ -43,10 +43,9 @@ var (
 	errBound    = errors.New("the access of bindings in the customer's cluster is still being removed")
 )
 
-// Run removes the instance and its credentials if all steps of the deprovisioning were completed, and nothing that they remove can be created
-// any more. Otherwise it only marks the
-// instance as deleted: the platform no longer sees it, and a later operation still has its data. Run ignores an instance with a
-// newer operation, and one that is only suspended.
+// Run removes the instance and its credentials if the deprovisioning completed all steps, and no earlier request can still create an object.
+// Otherwise it only marks the instance as deleted: the platform no longer sees it, and a later operation still has its data. Run ignores an
+// instance with a newer operation, and one that is only suspended.
 func (s *RemoveInstance) Run(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Temporary {
 		log.Info("instance kept: it is suspended")
@@ -114,7 +113,7 @@ func (s *RemoveInstance) keep(ctx context.Context, operationID string) (why, err
 			return fmt.Errorf("the instance is kept until these steps are completed: %s", strings.Join(o.NotCompleted, ", ")), nil
 		case o.UnsettledUntil != nil:
 			return &worker.Error{Component: worker.ComponentKEB, Reason: ReasonUnsettled, Message: fmt.Sprintf("an earlier request for the instance "+
-				"was not answered and may take effect until %s: the instance is deprovisioned once more after that", o.UnsettledUntil.Format(time.RFC3339))}, nil
+				"got no answer and may take effect until %s; the instance will then be deprovisioned again", o.UnsettledUntil.Format(time.RFC3339))}, nil
 		default:
 			return nil, nil
 		}
@@ -126,6 +125,6 @@ func (s *RemoveInstance) keep(ctx context.Context, operationID string) (why, err
 func DescribeRemoveInstance() worker.Description {
 	return worker.Description{
 		Summary: "Removes the instance and its credentials from the broker's database. It keeps a suspended instance, " +
-			"and only marks it as deleted if the deprovisioning did not complete all steps, or if unanswered requests may still take effect.",
+			"and only marks it as deleted if the deprovisioning did not complete all steps, or if an unanswered request may still take effect.",
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// LateWindow is the longest time after the end of an unanswered try in which its requests can take effect: four times the deadline of a call.
+// LateWindow is how long after an unanswered try its requests can still take effect: four times the default timeout of a call.
 const LateWindow = 2 * time.Minute
 
-// lateReasons are the reasons (docs/wire-contract.md) of calls that an external system may have received, and of steps that may have ended
-// within a call.
+// lateReasons are the reasons (docs/wire-contract.md) of calls that may have reached the external system although they failed.
 var lateReasons = []string{"err_network_timeout", "err_network", "err_keb_timeout", "err_keb_cancelled"}
 
-// UnsettledUntil returns when requests of earlier tries can no longer arrive, if this is after the start of this deprovisioning. Then its steps
-// may have run too early to find what they create, and must run again after that time. Otherwise it is zero.
+// UnsettledUntil returns when unanswered requests of earlier tries can no longer take effect. It is zero unless this is a deprovisioning that
+// started before that time: its steps may have missed what such a request creates, and must run again.
 func (s *State) UnsettledUntil() time.Time {
 	if s.Operation.Type != event.Deprovision || s.Operation.Temporary || s.UnansweredAt.IsZero() {
 		return time.Time{}
@@ -27,9 +26,9 @@ func (s *State) UnsettledUntil() time.Time {
 	return time.Time{}
 }
 
-// mayTakeEffectLate reports whether requests of the command may still take effect after this result: a call was not answered, or the command
-// was redelivered, and the worker that had it first may be frozen or cut off. The result does not tell that it is of a redelivery, but
-// the execution then started AckWait after the command was sent.
+// mayTakeEffectLate reports whether a request of the command may still take effect after this result: a call got no answer, or the command was
+// redelivered while the first worker was frozen or cut off. A result does not show whether it was redelivered, but a redelivered command starts
+// at least AckWait after it was sent.
 func (m *machine) mayTakeEffectLate(r *Result, step *process.Step) bool {
 	if r.Error != nil && slices.Contains(lateReasons, r.Error.Reason) {
 		return true

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
@@ -33,11 +34,11 @@ func TestUnanswered_Tries_AreNoted(t *testing.T) {
 	}{
 		{"success", func(r *run) { r.succeed() }, false},
 		{"an answer with an error", failed("err_http_500"), false},
-		{"a refused connection", failed("err_connection_refused"), false},
-		{"no answer to a call", failed("err_network_timeout"), true},
-		{"a lost connection", failed("err_network"), true},
-		{"a step that exceeded its limit", failed("err_keb_timeout"), true},
-		{"a cancelled step", failed("err_keb_cancelled"), true},
+		{"a refused connection", failed(worker.ReasonRefused), false},
+		{"no answer to a call", failed(worker.ReasonNetworkTimeout), true},
+		{"a lost connection", failed(worker.ReasonNetwork), true},
+		{"a step that exceeded its limit", failed(worker.ReasonTimeout), true},
+		{"a cancelled step", failed(worker.ReasonCancelled), true},
 		{"no answer of the worker", func(r *run) { r.hang(true) }, true},
 		{"cancelled without an answer", func(r *run) { r.must(engine.Cancel{Reason: "enough"}); r.hang(true) }, true},
 		{"executed soon", startedAfter(9 * time.Second), false},

@@ -83,8 +83,8 @@ type State struct {
 	LimitedSince time.Time
 	// Granted are the limits in which the command in flight counts; nil if it is in the scope of none.
 	Granted []string
-	// UnansweredAt is when the last try of the instance ended whose requests may still take effect, because nothing has answered them; see
-	// lateness. It passes from operation to operation. Tries of deprovisionings do not count: their requests only remove.
+	// UnansweredAt is the end of the instance's last try with a request that got no answer and may still take effect (mayTakeEffectLate).
+	// Each operation starts with the value of the previous one. Tries of deprovisionings do not count: their requests only remove.
 	UnansweredAt time.Time
 	// CancelReason is set once cancellation was requested; the next result cancels the operation.
 	CancelReason string
