@@ -53,7 +53,8 @@ type Config struct {
 	// Timeout limits the wait for the acknowledgements of one Publish, and for the answer of one Ask. An earlier deadline of the
 	// context takes precedence. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Replicas is the number of replicas of new streams in a cluster; 0 means 1. Existing streams keep theirs.
+	// Replicas is the number of replicas of new streams; 0 means three in a cluster of three or more servers, else one. Existing streams keep
+	// theirs.
 	Replicas int
 }
 

@@ -2,7 +2,9 @@ package bus_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -95,5 +97,26 @@ func TestPublish_StreamIsFull_FailsAndKeepsMessages(t *testing.T) {
 	got := consume(t, b, bus.ConsumeConfig{Consumer: spec()})
 	if id := within(t, got, "the first message comes"); id != "first" {
 		t.Errorf("%s comes first", id)
+	}
+}
+
+// A stream that was lost and is created again must survive the loss of a server, too.
+func TestEnsureStreams_Cluster_CreatesThreeReplicas(t *testing.T) {
+	t.Parallel()
+	for servers, want := range map[int]int{3: 3, 2: 1} {
+		t.Run(fmt.Sprintf("%d servers", servers), func(t *testing.T) {
+			t.Parallel()
+			b := connect(t, testkit.NATSCluster(t, servers)[0], bus.Config{}, bus.Deps{})
+			testkit.Eventually(t, time.Minute, "the streams", func() bool { return b.EnsureStreams(t.Context()) == nil })
+			names := []event.Stream{"KV_" + event.StageBucket}
+			for _, spec := range event.Streams() {
+				names = append(names, spec.Name)
+			}
+			for _, name := range names {
+				if got := config(t, b, name); got.Replicas != want || got.MaxBytes <= 0 {
+					t.Errorf("stream %s has %d replicas and a limit of %d bytes, want %d and a limit", name, got.Replicas, got.MaxBytes, want)
+				}
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,9 +44,11 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 	}
 	b.streams.add(spec.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		cfg := jetstream.StreamConfig{Name: string(spec.Name), Storage: jetstream.FileStorage, Replicas: b.cfg.Replicas, MaxBytes: unbounded}
-		apply(&cfg, spec)
-		err = b.bounded(&cfg, unbounded, func() error { _, err := b.js.CreateStream(ctx, cfg); return err })
+		err = replicated(b.js, b.cfg.Replicas, func(replicas int) error {
+			cfg := jetstream.StreamConfig{Name: string(spec.Name), Storage: jetstream.FileStorage, Replicas: replicas, MaxBytes: unbounded}
+			apply(&cfg, spec)
+			return b.bounded(&cfg, unbounded, func() error { _, err := b.js.CreateStream(ctx, cfg); return err })
+		})
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return nil // another service has created it
 		}
@@ -60,6 +63,25 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 		return nil
 	}
 	return b.bounded(&cfg, had, func() error { _, err := b.js.UpdateStream(ctx, cfg); return err })
+}
+
+// clusterReplicas is the number of replicas of a new stream in a cluster: the loss of one server then interrupts nothing.
+const clusterReplicas = 3
+
+// noPeers is the code of the server's error if the cluster has too few servers, or too little storage, for a stream.
+const noPeers jetstream.ErrorCode = 10005
+
+// replicated creates a stream with the configured number of replicas. 0 means three in a cluster, or one if it has fewer servers; and one
+// without a cluster.
+func replicated(js jetstream.JetStream, configured int, create func(replicas int) error) error {
+	if configured > 0 || js.Conn().ConnectedClusterName() == "" {
+		return create(configured)
+	}
+	err := create(clusterReplicas)
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == noPeers {
+		return create(1)
+	}
+	return err
 }
 
 // unbounded is the MaxBytes of a stream without a limit.
@@ -83,7 +105,11 @@ func (b *Bus) bounded(cfg *jetstream.StreamConfig, had int64, change func() erro
 func isNoRoom(err error) bool {
 	const account, resources, memory, storage = 10002, 10023, 10028, 10047
 	api, ok := errors.AsType[*jetstream.APIError](err)
-	return ok && slices.Contains([]jetstream.ErrorCode{account, resources, memory, storage}, api.ErrorCode)
+	if !ok {
+		return false
+	}
+	return slices.Contains([]jetstream.ErrorCode{account, resources, memory, storage}, api.ErrorCode) ||
+		api.ErrorCode == noPeers && strings.Contains(api.Description, "insufficient storage")
 }
 
 // Created returns when a stream was created. It changes if the stream was lost and created again.
@@ -213,11 +239,15 @@ func EnsureStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.K
 func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, event.StageBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		cfg := stageStream(replicas)
-		if _, err = js.CreateStream(ctx, cfg); isNoRoom(err) {
-			cfg.MaxBytes = unbounded
-			_, err = js.CreateStream(ctx, cfg)
-		}
+		err = replicated(js, replicas, func(replicas int) error {
+			cfg := stageStream(replicas)
+			_, err := js.CreateStream(ctx, cfg)
+			if isNoRoom(err) {
+				cfg.MaxBytes = unbounded
+				_, err = js.CreateStream(ctx, cfg)
+			}
+			return err
+		})
 		if err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			kv, err = js.KeyValue(ctx, event.StageBucket)
 		}

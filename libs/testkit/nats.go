@@ -25,6 +25,9 @@ type NATSConfig struct {
 	MaxStore, MaxMemory int64
 	// Trace writes the messages of clients to the log.
 	Trace bool
+
+	// cluster is the block of a server in a cluster.
+	cluster string
 }
 
 // NATSServer is a real NATS server with JetStream in a process of its own, on a separate loopback port. Its store is a folder of MemoryDir.
@@ -55,6 +58,21 @@ func NATSWith(t testing.TB, cfg NATSConfig) *NATSServer {
 	return n
 }
 
+// NATSCluster starts a cluster of that many servers, and stops it when the test ends.
+func NATSCluster(t testing.TB, servers int) []*NATSServer {
+	t.Helper()
+	addrs, routes := make([]string, servers), make([]string, servers)
+	for i := range servers {
+		addrs[i] = Addr(t)
+		routes[i] = "\"nats://" + addrs[i] + "\""
+	}
+	cluster := make([]*NATSServer, servers)
+	for i := range servers {
+		cluster[i] = NATSWith(t, NATSConfig{cluster: fmt.Sprintf("cluster { name: keb-test, listen: %q, routes: [%s] }", addrs[i], strings.Join(routes, ", "))})
+	}
+	return cluster
+}
+
 func (n *NATSServer) settings(cfg NATSConfig) []byte {
 	if cfg.MaxStore == 0 {
 		cfg.MaxStore = 16 << 30
@@ -63,7 +81,7 @@ func (n *NATSServer) settings(cfg NATSConfig) []byte {
 		cfg.MaxMemory = 1 << 30
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "server_name: keb-test\nlisten: \"127.0.0.1:%d\"\nlog_file: %q\ntrace: %t\n", n.port, n.log(), cfg.Trace)
+	fmt.Fprintf(&b, "server_name: keb-test-%d\nlisten: \"127.0.0.1:%d\"\nlog_file: %q\ntrace: %t\n%s\n", n.port, n.port, n.log(), cfg.Trace, cfg.cluster)
 	fmt.Fprintf(&b, "jetstream { store_dir: %q, max_file_store: %d, max_memory_store: %d }\n", n.dir, cfg.MaxStore, cfg.MaxMemory)
 	if cfg.User != "" {
 		fmt.Fprintf(&b, "authorization { user: %q, password: %q }\n", cfg.User, cfg.Password)

@@ -244,3 +244,29 @@ func TestAutoscaling_NATSAccount_HasStreams(t *testing.T) {
 		}
 	}
 }
+
+// A cluster of NATS has several addresses, all of which every client gets, and no server of this release.
+func TestNATS_Cluster_EveryClientKnowsAllServers(t *testing.T) {
+	t.Parallel()
+	const servers = "nats://nats-0.nats:4222,nats://nats-1.nats:4222,nats://nats-2.nats:4222"
+	clients := map[string]bool{}
+	for _, w := range workloads(rendered(t, merged(t, production, "nats: {url: \""+servers+"\"}"))) {
+		if w.component() == "nats" {
+			t.Errorf("%T is a server of this release", w.object)
+		}
+		for _, c := range w.pod.Spec.Containers {
+			for _, e := range c.Env {
+				if e.Name != "KEB_NATS_URL" {
+					continue
+				}
+				clients[w.component()] = true
+				if e.Value != servers {
+					t.Errorf("%s reaches NATS at %q, want %q", w.component(), e.Value, servers)
+				}
+			}
+		}
+	}
+	if !clients["broker"] || !clients["orchestrator"] || !clients["worker-edp"] {
+		t.Errorf("only %v have an address of NATS", clients)
+	}
+}
