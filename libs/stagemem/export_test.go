@@ -1,5 +1,20 @@
 package stagemem
 
+import (
+	"context"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Wrap replaces the bucket at its next opening.
+func (m *Memory) Wrap(wrap func(jetstream.KeyValue) jetstream.KeyValue) {
+	open := m.open
+	m.open = func(ctx context.Context, js jetstream.JetStream) (jetstream.KeyValue, error) {
+		kv, err := open(ctx, js)
+		return wrap(kv), err
+	}
+}
+
 // Key returns the key of an entry in the bucket; an empty name means the marker of the scope.
 func Key(s Scope, name string) (string, error) {
 	if name == "" {

@@ -5,6 +5,7 @@
 package stagemem
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,8 +29,14 @@ var (
 	ErrLost = errors.New("the stage memory is lost")
 )
 
-// subjects is the prefix of the subjects of the bucket's keys.
-const subjects = "$KV." + event.StageBucket + "."
+const (
+	// stream is the stream of the bucket.
+	stream = "KV_" + event.StageBucket
+	// directGet is the subject of reads that any replica of the bucket answers.
+	directGet = "$JS.API.DIRECT.GET." + stream
+	// subjects is the prefix of the subjects of the bucket's keys.
+	subjects = "$KV." + event.StageBucket + "."
+)
 
 // The server's status after the last answer to a list, and in place of an answer if there is none.
 const (
@@ -45,6 +52,12 @@ const pendingHeader = "Nats-Num-Pending"
 
 // errIncomplete means that values are missing from a list, for example because the server lost them while it answered.
 var errIncomplete = errors.New("the list is not complete")
+
+// errStale means that a replica of the bucket lags, and does not have the latest values.
+var errStale = errors.New("a replica of the stage memory lags")
+
+// staleWait is the wait before a replica that lags is read again.
+const staleWait = 50 * time.Millisecond
 
 // listTimeout limits one list if ctx has no earlier deadline.
 const listTimeout = 5 * time.Second
@@ -145,7 +158,7 @@ func (m *Memory) Get(ctx context.Context, s Scope, key string) ([]byte, error) {
 	full := prefix + token
 	var entry jetstream.KeyValueEntry
 	err = m.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) (err error) {
-		entry, err = kv.Get(ctx, full)
+		entry, err = m.read(ctx, kv, full)
 		return err
 	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -173,12 +186,77 @@ func (m *Memory) List(ctx context.Context, s Scope, prefix string) (map[string][
 		if errors.Is(err, errIncomplete) {
 			values, err = m.list(ctx, scope, prefix) // values that have vanished are omitted
 		}
+		for errors.Is(err, errStale) && pause(ctx) {
+			values, err = m.list(ctx, scope, prefix)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list stage memory: %w", err)
 	}
 	return values, nil
+}
+
+// read returns the last value of a key. In a cluster any replica answers, and one that lags, for example after it was frozen, does not have
+// the latest values. So a missing value is looked for in the leader's index, and read again if it is there.
+func (m *Memory) read(ctx context.Context, kv jetstream.KeyValue, full string) (jetstream.KeyValueEntry, error) {
+	for {
+		entry, err := kv.Get(ctx, full)
+		if !errors.Is(err, jetstream.ErrKeyNotFound) {
+			return entry, err
+		}
+		if n, leaderErr := m.onLeader(ctx, full); leaderErr != nil || n == 0 {
+			return nil, cmp.Or(leaderErr, err)
+		}
+		if last, err := m.js.Conn().RequestWithContext(ctx, directGet+"."+subjects+full, nil); err == nil && last.Header.Get("KV-Operation") != "" {
+			return nil, jetstream.ErrKeyNotFound // deleted
+		}
+		if !pause(ctx) {
+			return nil, errStale
+		}
+	}
+}
+
+// onLeader returns the number of keys that match, in the index of the bucket's leader.
+func (m *Memory) onLeader(ctx context.Context, keys string) (int, error) {
+	request, err := json.Marshal(struct {
+		Filter string `json:"subjects_filter"`
+	}{subjects + keys})
+	if err != nil {
+		return 0, err
+	}
+	answer, err := m.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.INFO."+stream, request)
+	if err != nil {
+		return 0, err
+	}
+	var info struct {
+		Error *jetstream.APIError
+		State struct {
+			Subjects map[string]uint64
+		}
+	}
+	if err := json.Unmarshal(answer.Data, &info); err != nil {
+		return 0, fmt.Errorf("info of stream %s: %w", stream, err)
+	}
+	switch {
+	case info.Error == nil:
+		return len(info.State.Subjects), nil
+	case info.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		return 0, jetstream.ErrStreamNotFound
+	}
+	return 0, info.Error
+}
+
+// pause waits before a replica that lags is read again. It reports whether ctx has not ended.
+func pause(ctx context.Context) bool {
+	timer := time.NewTimer(staleWait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }
 
 // list requests the last message of each subject of the scope in one request. A watch would need a consumer, and the right to create
@@ -191,17 +269,21 @@ func (m *Memory) list(ctx context.Context, scope, prefix string) (map[string][]b
 		return nil, err
 	}
 	nc := m.js.Conn()
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	want, err := m.onLeader(ctx, scope+"*")
+	if err != nil {
+		return nil, err
+	}
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, err
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closing if this fails
-	if err := nc.PublishRequest("$JS.API.DIRECT.GET.KV_"+event.StageBucket, inbox, request); err != nil {
+	if err := nc.PublishRequest(directGet, inbox, request); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
 	values := make(map[string][]byte)
 	for got := 0; ; got++ {
 		answer, err := sub.NextMsgWithContext(ctx)
@@ -211,6 +293,9 @@ func (m *Memory) list(ctx context.Context, scope, prefix string) (map[string][]b
 		switch status := answer.Header.Get("Status"); {
 		case status == statusEnd && answer.Header.Get(pendingHeader) == "0",
 			status == statusNone && answer.Header.Get("Description") == noResults && got == 0:
+			if got < want {
+				return nil, fmt.Errorf("%w: it has %d of %d values", errStale, got, want)
+			}
 			return values, nil
 		case status == statusEnd, status == statusNone:
 			return nil, fmt.Errorf("%w: %d values arrived, then %s %s with %q remaining",
@@ -247,7 +332,7 @@ func (m *Memory) Check(ctx context.Context, s Scope) error {
 		return fmt.Errorf("check stage memory: %w", err)
 	}
 	err = m.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
-		_, err := kv.Get(ctx, prefix+marker)
+		_, err := m.read(ctx, kv, prefix+marker)
 		return err
 	})
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -271,7 +356,7 @@ func (m *Memory) Purge(ctx context.Context, operationID, stage string) error {
 		prefix += encode(stage) + "."
 	}
 	m.forget(prefix)
-	s, err := m.js.Stream(ctx, "KV_"+event.StageBucket)
+	s, err := m.js.Stream(ctx, stream)
 	if isMissing(err) {
 		return nil
 	}
