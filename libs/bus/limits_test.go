@@ -100,6 +100,8 @@ func TestPublish_StreamIsFull_FailsAndKeepsMessages(t *testing.T) {
 	}
 }
 
+const lacksReplicas = "keb-lacks-replicas"
+
 // A stream that was lost and is created again must survive the loss of a server, too.
 func TestEnsureStreams_Cluster_CreatesThreeReplicas(t *testing.T) {
 	t.Parallel()
@@ -112,11 +114,24 @@ func TestEnsureStreams_Cluster_CreatesThreeReplicas(t *testing.T) {
 			for _, spec := range event.Streams() {
 				names = append(names, spec.Name)
 			}
-			for _, name := range names {
-				if got := config(t, b, name); got.Replicas != want || got.MaxBytes <= 0 {
-					t.Errorf("stream %s has %d replicas and a limit of %d bytes, want %d and a limit", name, got.Replicas, got.MaxBytes, want)
+			check := func(when string) {
+				t.Helper()
+				for _, name := range names {
+					if got := config(t, b, name); got.Replicas != want || got.MaxBytes <= 0 || (got.Metadata[lacksReplicas] == "") != (want == 3) {
+						t.Errorf("%s: stream %s has %d replicas, a limit of %d bytes and the metadata %v, want %d replicas and a limit", when, name, got.Replicas, got.MaxBytes, got.Metadata, want)
+					}
 				}
 			}
+			check("created")
+			// So are the streams when they are created while too few servers are up.
+			for _, name := range names {
+				cfg := config(t, b, name)
+				cfg.Replicas, cfg.Metadata = 1, map[string]string{lacksReplicas: "true"}
+				_, err := b.JetStream().UpdateStream(t.Context(), cfg)
+				require.NoError(t, err)
+			}
+			testkit.Eventually(t, time.Minute, "the streams", func() bool { return b.EnsureStreams(t.Context()) == nil })
+			check("extended")
 		})
 	}
 }

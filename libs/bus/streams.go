@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -44,8 +45,8 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 	}
 	b.streams.add(spec.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = replicated(b.js, b.cfg.Replicas, func(replicas int) error {
-			cfg := jetstream.StreamConfig{Name: string(spec.Name), Storage: jetstream.FileStorage, Replicas: replicas, MaxBytes: unbounded}
+		err = replicated(b.js, b.cfg.Replicas, func(replicas int, metadata map[string]string) error {
+			cfg := jetstream.StreamConfig{Name: string(spec.Name), Storage: jetstream.FileStorage, Replicas: replicas, MaxBytes: unbounded, Metadata: metadata}
 			apply(&cfg, spec)
 			return b.bounded(&cfg, unbounded, func() error { _, err := b.js.CreateStream(ctx, cfg); return err })
 		})
@@ -58,6 +59,9 @@ func (b *Bus) ensureStream(ctx context.Context, spec event.StreamSpec, settled *
 		return err
 	}
 	cfg := s.CachedInfo().Config
+	if cfg, err = extended(ctx, b.js, cfg); err != nil {
+		return err
+	}
 	had := cfg.MaxBytes
 	if !apply(&cfg, spec) {
 		return nil
@@ -71,17 +75,44 @@ const clusterReplicas = 3
 // noPeers is the code of the server's error if the cluster has too few servers, or too little storage, for a stream.
 const noPeers jetstream.ErrorCode = 10005
 
-// replicated creates a stream with the configured number of replicas. 0 means three in a cluster, or one if it has fewer servers; and one
-// without a cluster.
-func replicated(js jetstream.JetStream, configured int, create func(replicas int) error) error {
+// lacksReplicas is in the metadata of a stream for which the cluster had too few servers when it was created, for example because they had
+// just started.
+const lacksReplicas = "keb-lacks-replicas"
+
+// replicated creates a stream with the configured number of replicas. 0 means one without a cluster, and three in a cluster. If that has too
+// few servers, the stream has one replica, and extended tries again.
+func replicated(js jetstream.JetStream, configured int, create func(replicas int, metadata map[string]string) error) error {
 	if configured > 0 || js.Conn().ConnectedClusterName() == "" {
-		return create(configured)
+		return create(configured, nil)
 	}
-	err := create(clusterReplicas)
-	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == noPeers {
-		return create(1)
+	err := create(clusterReplicas, nil)
+	if hasNoPeers(err) {
+		return create(1, map[string]string{lacksReplicas: "true"})
 	}
 	return err
+}
+
+// extended gives a stream that lacks replicas all of them, if the cluster has enough servers now. It returns the configuration of the stream.
+func extended(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.StreamConfig, error) {
+	if cfg.Metadata[lacksReplicas] == "" {
+		return cfg, nil
+	}
+	more := cfg
+	more.Replicas, more.Metadata = clusterReplicas, maps.Clone(cfg.Metadata)
+	delete(more.Metadata, lacksReplicas)
+	_, err := js.UpdateStream(ctx, more)
+	switch {
+	case hasNoPeers(err):
+		return cfg, nil
+	case err != nil:
+		return cfg, fmt.Errorf("extend stream %s to %d replicas: %w", cfg.Name, clusterReplicas, err)
+	}
+	return more, nil
+}
+
+func hasNoPeers(err error) bool {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	return ok && api.ErrorCode == noPeers
 }
 
 // unbounded is the MaxBytes of a stream without a limit.
@@ -239,8 +270,9 @@ func EnsureStageBucket(ctx context.Context, js jetstream.JetStream) (jetstream.K
 func ensureStageBucket(ctx context.Context, js jetstream.JetStream, replicas int) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, event.StageBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		err = replicated(js, replicas, func(replicas int) error {
+		err = replicated(js, replicas, func(replicas int, metadata map[string]string) error {
 			cfg := stageStream(replicas)
+			cfg.Metadata = metadata
 			_, err := js.CreateStream(ctx, cfg)
 			if isNoRoom(err) {
 				cfg.MaxBytes = unbounded
@@ -267,7 +299,10 @@ func adjustStage(ctx context.Context, js jetstream.JetStream) error {
 	if err != nil {
 		return err
 	}
-	cfg := s.CachedInfo().Config
+	cfg, err := extended(ctx, js, s.CachedInfo().Config)
+	if err != nil {
+		return err
+	}
 	if !cfg.AllowRollup && cfg.MaxBytes > 0 {
 		return nil
 	}
