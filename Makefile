@@ -115,6 +115,7 @@ prepare_workers = if command -v npm >/dev/null; then for folder in clients/node 
 	npm ci --no-audit --no-fund --prefix $$folder && npm test --silent --prefix $$folder || exit 1; done; fi
 # Root gets a mount namespace of its own, so that disks can be filled and nothing stays mounted.
 prepare_power = $(prepare_chaos)
+prepare_cluster = $(prepare_chaos)
 prepare_chaos = if unshare -m true 2>/dev/null; then own="unshare -m --propagation private"; fi; \
 	KEB_CHAOS_OUTSIDE=$$(readlink /proc/self/ns/mnt); export KEB_CHAOS_OUTSIDE
 

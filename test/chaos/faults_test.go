@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -175,13 +173,7 @@ func (w *world) toxic(holds, what string, d time.Duration, streams ...string) {
 		}
 		for i, stream := range streams {
 			text := strings.Replace(fmt.Sprintf(what, stream), `", "type"`, fmt.Sprintf(`%d", "type"`, i), 1)
-			toxic, err := p.Toxics.AddToxicJson(strings.NewReader(text))
-			require.NoErrorf(w.T, err, "proxy %s", name)
-			defer func() {
-				if err := p.Toxics.RemoveToxic(context.WithoutCancel(w.T.Context()), toxic.Name); err != nil {
-					w.T.Errorf("proxy %s: %v", name, err)
-				}
-			}()
+			defer w.Toxic(p, text)()
 		}
 	}
 	w.Pass(d)

@@ -227,7 +227,7 @@ func (w *World) Pass(d time.Duration) {
 	until := time.Now().Add(d)
 	for {
 		for name, p := range w.Programs {
-			if !w.Down[name] && !p.running() {
+			if !w.Down[name] && !p.Running() {
 				w.exits++
 				w.T.Logf("%s exited unexpectedly: %s", name, tail(p.log, 2))
 				p.Start()

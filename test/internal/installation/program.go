@@ -55,7 +55,8 @@ func (p *Program) Start() {
 	require.NoErrorf(p.t, <-started, "start %s", p.name)
 }
 
-func (p *Program) running() bool {
+// Running reports whether the process runs.
+func (p *Program) Running() bool {
 	if p.cmd == nil {
 		return false
 	}
@@ -69,7 +70,7 @@ func (p *Program) running() bool {
 
 // Signal sends a signal to the process, if it runs.
 func (p *Program) Signal(s syscall.Signal) {
-	if p.running() {
+	if p.Running() {
 		_ = syscall.Kill(p.cmd.Process.Pid, s) // it may have exited
 	}
 }

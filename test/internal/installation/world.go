@@ -41,8 +41,10 @@ const (
 	FileStore = "8GB"
 	// keepVariable keeps the folder after the test.
 	keepVariable = "KEB_KEEP_INSTALLATION"
-	// adminUser has all permissions on the bus, like an administrator of the server.
-	adminUser, adminPassword = "suite", "suite"
+	// AdminUser has all permissions on the bus, like an administrator of the server.
+	AdminUser, adminPassword = "suite", "suite"
+	// SystemUser is a user of the system account.
+	SystemUser = "system"
 )
 
 // Folders of an installation with the files of a service, for Config.Disk.
@@ -55,7 +57,7 @@ const (
 type Config struct {
 	// Name is the name of the suite; it is part of the name of the folder.
 	Name string
-	// Disk prepares the empty folder of a service, DiskNATS or DiskPostgres, before the service starts. It reports whether it mounted a
+	// Disk prepares the empty folder of a service, DiskPostgres or the name of a NATS server, before the service starts. It reports whether it mounted a
 	// file system there, which New unmounts at the end of the test. Optional.
 	Disk func(name, dir string) (mounted bool)
 	// Settings are settings of Postgres by name, in addition to those of a durable server. Optional.
@@ -64,6 +66,8 @@ type Config struct {
 	Standby bool
 	// Env are further variables by service: "landscape", "worker-avs". Optional.
 	Env map[string]map[string]string
+	// Servers is the number of NATS servers: three for a cluster; 0 means one without a cluster.
+	Servers int
 }
 
 // AVSLookUp returns the variables, by service, that make AvS find evaluations by name. Otherwise an evaluation is lost if the request that
@@ -74,7 +78,7 @@ func AVSLookUp() map[string]map[string]string {
 
 // The dependencies of the services.
 const (
-	ToNATS      = "nats"
+	ToNATS      = "nats" // also the beginning of the names of all servers of a cluster
 	ToPostgres  = "postgres"
 	ToStandby   = "standby"
 	ToLandscape = "landscape"
@@ -99,8 +103,10 @@ type World struct {
 	JS       jetstream.JetStream
 	pgConfig pglocal.Config
 	admin    *nats.Conn
-	natsConf string
-	mounts   []string // folders
+	natsConf string // the file of a single server
+	// Servers are the names of the NATS servers: ToNATS, or those of a cluster.
+	Servers []string
+	mounts  []string // folders
 
 	Sys           *harness.System
 	secrets       harness.Secrets
@@ -124,7 +130,7 @@ func New(t *testing.T, cfg Config) *World {
 	require.NoError(t, err)
 	w := &World{
 		T: t, Dir: dir, Programs: map[string]*Program{}, Proxies: map[string]*toxiproxy.Proxy{}, Addr: map[string]string{}, Down: map[string]bool{},
-		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
+		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), Servers: serverNames(cfg.Servers),
 	}
 	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics log through the library's own logger
 	t.Cleanup(w.remove)
@@ -133,7 +139,7 @@ func New(t *testing.T, cfg Config) *World {
 		t.Fatal(err)
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "log"), 0o755))
-	for _, name := range []string{DiskNATS, DiskPostgres} {
+	for _, name := range append(slices.Clone(w.Servers), DiskPostgres) {
 		disk := filepath.Join(dir, name)
 		require.NoError(t, os.Mkdir(disk, 0o755))
 		if cfg.Disk != nil && cfg.Disk(name, disk) {
@@ -144,14 +150,20 @@ func New(t *testing.T, cfg Config) *World {
 	delete(services, "landscape") // it has other times
 	keb := harness.Keb(t)
 
-	for _, name := range []string{"nats", "nats-http", "landscape", ToPostgres, ToStandby} {
+	for _, name := range []string{"landscape", ToPostgres, ToStandby} {
 		w.Addr[name] = testkit.Addr(t)
+	}
+	for _, name := range w.Servers {
+		w.Addr[name], w.Addr[name+"-http"], w.Addr[name+toRoute] = testkit.Addr(t), testkit.Addr(t), testkit.Addr(t)
 	}
 	w.secrets = harness.MakeSecrets(t, filepath.Join(dir, "secrets"))
 	w.password = w.secrets.Read("cli/osb-password")
 	w.startPostgres(cfg)
 	w.secrets.MakeUsers(w.DB)
-	w.addNATS(harness.Program(t, "github.com/nats-io/nats-server/v2", "nats-server"))
+	binary := harness.Program(t, "github.com/nats-io/nats-server/v2", "nats-server")
+	for _, name := range w.Servers {
+		w.addNATS(binary, name)
+	}
 	landscape := []string{
 		"KEB_LANDSCAPE_ADDR=" + w.Addr["landscape"], "KEB_LANDSCAPE_DATA_DIR=" + filepath.Join(dir, "landscape"),
 		"KEB_LANDSCAPE_EXTERNAL_URL=http://" + w.proxy("worker-0", ToLandscape), "KEB_LANDSCAPE_CLUSTER_TIME=1s", "KEB_LANDSCAPE_RECONCILE_TIME=300ms",
@@ -161,7 +173,7 @@ func New(t *testing.T, cfg Config) *World {
 		landscape = append(landscape, name+"="+value)
 	}
 	w.add("landscape", keb, landscape, "landscape")
-	w.Await("NATS and the landscape", func() bool { return w.listens("nats") && w.listens("landscape") })
+	w.Await("NATS and the landscape", func() bool { return w.listens(w.Servers[0]) && w.listens("landscape") })
 	w.connect()
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		for i := range Replicas {
@@ -242,17 +254,18 @@ func (w *World) Cut(away time.Duration, who, to string) {
 	w.Pass(away)
 }
 
-// addNATS starts the server with the users that are generated for a deployment, and one more for the test.
-func (w *World) addNATS(binary string) {
+// addNATS starts a server with the users that are generated for a deployment, one more for the test, and one for the system account.
+func (w *World) addNATS(binary, name string) {
 	conf := w.secrets.Read("nats/nats.conf")
 	for from, to := range map[string]string{
-		`(?m)^listen: .*$`: `listen: "` + w.Addr["nats"] + `"`, `(?m)^http: .*$`: `http: "` + w.Addr["nats-http"] + `"`,
-		`store_dir: /data`:                    `store_dir: "` + filepath.Join(w.Dir, DiskNATS) + `"`,
-		`(?m)^(\s+)user: "orchestrator"$`:     `${1}user: "` + adminUser + `", password: "` + adminPassword + `"` + "\n    }, {\n" + `${1}user: "orchestrator"`,
+		`(?m)^listen: .*$`: `listen: "` + w.Addr[name] + `"`, `(?m)^http: .*$`: `http: "` + w.Addr[name+"-http"] + `"`,
+		`store_dir: /data`:                    `store_dir: "` + filepath.Join(w.Dir, name) + `"`,
+		`(?m)^(\s+)user: "orchestrator"$`:     `${1}user: "` + AdminUser + `", password: "` + adminPassword + `"` + "\n    }, {\n" + `${1}user: "orchestrator"`,
 		`max_file_store: ` + FileStore:        `max_file_store: ` + FileStore,
 		`(?m)^(\s*)jetstream: enabled\s*$`:    `${1}jetstream: enabled`,
-		`(?m)^server_name: .*$`:               `server_name: keb`,
+		`(?m)^server_name: .*$`:               `server_name: ` + name + w.clusterBlock(name),
 		`(?m)^(\s*)max_memory_store: \S+\s*$`: `${1}max_memory_store: 256MB`,
+		`(?m)^accounts \{$`:                   "system_account: SYS\naccounts {\n  SYS: {users: [{user: \"" + SystemUser + `", password: "` + adminPassword + `"}]}`,
 	} {
 		pattern := regexp.MustCompile(from)
 		if !pattern.MatchString(conf) {
@@ -260,9 +273,9 @@ func (w *World) addNATS(binary string) {
 		}
 		conf = pattern.ReplaceAllString(conf, to)
 	}
-	w.natsConf = filepath.Join(w.Dir, "nats.conf")
+	w.natsConf = filepath.Join(w.Dir, name+".conf")
 	w.configureNATS(conf)
-	w.add(ToNATS, binary, nil, "-c", w.natsConf)
+	w.add(name, binary, nil, "-c", w.natsConf)
 }
 
 func (w *World) configureNATS(conf string) {
@@ -277,9 +290,8 @@ func (w *World) StoreLimit(size string) {
 }
 
 func (w *World) connect() {
+	w.admin = w.Connect(AdminUser, w.Servers...)
 	var err error
-	w.admin, err = nats.Connect("nats://"+w.Addr["nats"], nats.UserInfo(adminUser, adminPassword), nats.MaxReconnects(-1), nats.ReconnectWait(200*time.Millisecond))
-	require.NoError(w.T, err)
 	w.JS, err = jetstream.New(w.admin, jetstream.WithDefaultTimeout(2*time.Second))
 	require.NoError(w.T, err)
 }
@@ -298,7 +310,7 @@ func (w *World) addService(name string, replica int, s harness.Service) {
 		role = name
 	}
 	who := fmt.Sprintf("%s-%d", role, replica)
-	replace := strings.NewReplacer("landscape:8090", w.proxy(who, ToLandscape), "nats:4222", w.proxy(who, ToNATS), "/run/keb/", w.secrets.Path(name, "")+"/")
+	replace := strings.NewReplacer("landscape:8090", w.proxy(who, ToLandscape), "nats:4222", w.natsProxies(who), "/run/keb/", w.secrets.Path(name, "")+"/")
 	full := fmt.Sprintf("%s-%d", name, replica)
 	w.Addr[full] = testkit.Addr(w.T)
 	own := map[string]string{"KEB_METRICS_ADDR": w.Addr[full]}
@@ -366,7 +378,7 @@ func (w *World) Ready() {
 	}()
 	w.Await("all processes to be ready", func() bool {
 		for _, name := range w.Names("broker-", "orchestrator-", "worker-") {
-			if waiting = name; !w.Programs[name].running() {
+			if waiting = name; !w.Programs[name].Running() {
 				w.Programs[name].Start() // as its supervisor would
 				return false
 			}

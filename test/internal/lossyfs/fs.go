@@ -43,6 +43,7 @@ type FS struct {
 	power chan struct{} // closed when the power is cut
 	over  chan struct{} // closed when operations that wait since the cut fail
 	stats Stats
+	slow  time.Duration // per write
 }
 
 // Stats counts calls since the file system was mounted for the first time.
@@ -90,6 +91,13 @@ func (f *FS) Stats() Stats {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stats
+}
+
+// Slow delays each write from now on; 0 ends that.
+func (f *FS) Slow(d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slow = d
 }
 
 // Sync makes everything durable.
@@ -488,11 +496,26 @@ func (c *calls) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (ui
 	c.disk.touch(n)
 	c.fs.stats.Writes++
 	c.fs.stats.Written += int64(len(data))
+	slow := c.fs.slow
 	c.end()
+	c.pause(slow)
 	if in.Flags&syscall.O_DSYNC != 0 {
 		return uint32(len(data)), c.sync(n)
 	}
 	return uint32(len(data)), fuse.OK
+}
+
+// pause waits, at most until the power is cut.
+func (c *calls) pause(d time.Duration) {
+	if d == 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c.power:
+	case <-timer.C:
+	}
 }
 
 // sync makes a node durable. That takes time only if there is something to write.
@@ -503,12 +526,7 @@ func (c *calls) sync(n *node) fuse.Status {
 	slow := c.fs.cfg.SyncTime > 0 && (n.unsynced() || slices.ContainsFunc(c.disk.journal, func(change change) bool { return change.touches(n) }))
 	c.end()
 	if slow {
-		timer := time.NewTimer(c.fs.cfg.SyncTime)
-		defer timer.Stop()
-		select {
-		case <-c.power:
-		case <-timer.C:
-		}
+		c.pause(c.fs.cfg.SyncTime)
 	}
 	if !c.begin() {
 		return fuse.EIO
