@@ -146,7 +146,7 @@ secrets: ## look for every secret in everything that is written, told or left be
 
 # What finds more the longer it runs.
 soak_simulation = cd services/orchestrator && KEB_SIMULATION_FOR=$${KEB_SIMULATION_FOR:-1h} go test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./internal/simulation
-soak_fuzz = cd test && KEB_FUZZ_TIME=$${KEB_FUZZ_TIME:-1m} go test -count=1 -timeout 0 -v $(TESTFLAGS) ./fuzz
+soak_fuzz = cd test && KEB_FUZZ_TIME=$${KEB_FUZZ_TIME:-1m} go test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestFuzz$$' .
 soak_kill = cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout 60m -v $(TESTFLAGS) -run Kill .
 
 .PHONY: soak
