@@ -334,7 +334,7 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 		_ = r.nc.Publish("$KV.keb_stage.cache."+c.Operation.InstanceID, []byte("x"))
 	}
 	started := time.Now()
-	outcome := r.work(ctx, m, &c)
+	outcome := r.work(ctx, m, &c, nth)
 	if r.flaw == dropsWhatItHolds && ctx.Err() != nil {
 		return
 	}
@@ -366,11 +366,14 @@ func (r *raw) cancel(m *nats.Msg) {
 	}
 }
 
-// work is the step itself.
-func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand) (outcome string) {
+// work is the step itself, of the nth command.
+func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand, nth int) (outcome string) {
 	take, _ := time.ParseDuration(c.Operation.Parameters.Take)
 	if r.flaw == acknowledgesFirst || r.flaw == dropsWhatItHolds { // so that it is in the middle when it is ended
 		take = 100 * time.Millisecond
+		if nth%2 == 0 {
+			take = time.Second // the commands that run at once do not all end at once: at each moment one is in the middle
+		}
 	}
 	until := time.NewTimer(take)
 	defer until.Stop()
