@@ -13,6 +13,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
@@ -90,11 +91,19 @@ func TestChart_SimulatedCluster_InstallUpgradeRemove(t *testing.T) {
 		t.Errorf("after the rollback: %v, %d ready", d.Spec.Template.Annotations, d.Status.ReadyReplicas)
 	}
 
-	h.installChart(workerDir, "hello", map[string]any{"image": "example.com/hello:1", "worker": "hello-world"})
-	if d := get(t, c, "hello-hello-world", &appsv1.Deployment{}); d.Status.ReadyReplicas != 2 {
-		t.Errorf("of a team's worker %d replicas are ready", d.Status.ReadyReplicas)
+	// The commands that end docs/step-author.md and the README of keb worker init.
+	for release, of := range map[string]struct{ values, deployment string }{
+		"hello":     {"{image: 'example.com/hello:1', worker: hello-world}", "hello-hello-world"},
+		"my-worker": {readFile(t, initFolder+"common/values.yaml"), "my-worker"},
+	} {
+		var given map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(of.values), &given))
+		h.installChart(workerDir, release, given)
+		if d := get(t, c, of.deployment, &appsv1.Deployment{}); d.Status.ReadyReplicas != 2 {
+			t.Errorf("of the team's worker %s %d replicas are ready", of.deployment, d.Status.ReadyReplicas)
+		}
+		h.uninstall(release)
 	}
-	h.uninstall("hello")
 
 	h.uninstall(releaseName)
 	if left := leftovers(t, c); len(left) > 0 {
