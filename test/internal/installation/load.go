@@ -308,13 +308,17 @@ func (l *Load) refused(ctx context.Context, err error) int {
 		return 0
 	}
 	code, status := "no answer", 0
-	if e, ok := errors.AsType[*osb.Error](err); ok {
+	e, ok := errors.AsType[*osb.Error](err)
+	if ok {
 		status = e.Status
 		code = strconv.Itoa(status)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.codes[code]++
+	if e != nil && status == http.StatusServiceUnavailable && e.RetryAfter == 0 {
+		l.wrong = append(l.wrong, fmt.Sprintf("503 without Retry-After: %v", err))
+	}
 	return status
 }
 

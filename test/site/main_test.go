@@ -1,6 +1,6 @@
 //go:build linux
 
-package standby
+package site
 
 import (
 	"os"

@@ -1,6 +1,6 @@
 //go:build linux
 
-package standby
+package site
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	seedVariable   = "KEB_STANDBY_SEED"
-	roundsVariable = "KEB_STANDBY_ROUNDS"
+	seedVariable   = "KEB_SITE_SEED"
+	roundsVariable = "KEB_SITE_ROUNDS"
 	defaultRounds  = 6
 	// goal is the longest time from the promotion to the next transition of an operation, and until all services are ready.
 	goal = 10 * time.Second
@@ -63,7 +63,7 @@ func losses() []loss {
 // result is the result of one fail-over.
 type result struct {
 	installation.Row
-	writable, moved, ready time.Duration // since the promotion
+	writable, moved, ready time.Duration // since the promotion, or the loss of the site
 	kept                   bool          // the old primary kept a commit that it had not acknowledged
 }
 
@@ -75,24 +75,29 @@ type world struct {
 	written int
 }
 
-func TestStandby(t *testing.T) {
-	testkit.Suite(t, "standby")
+// newWorld starts an installation with a standby, and returns the number of rounds.
+func newWorld(t *testing.T, name string) (w *world, rounds int) {
+	t.Helper()
+	testkit.Suite(t, "site")
 	seed, rounds := testkit.Number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000), 0), int(testkit.Number(t, roundsVariable, defaultRounds, 1))
 	t.Logf("%s=%d %s=%d", seedVariable, seed, roundsVariable, rounds)
-	w := &world{rnd: rand.New(rand.NewPCG(seed, 0))}
+	w = &world{rnd: rand.New(rand.NewPCG(seed, 0))}
 	w.World = installation.New(t, installation.Config{
-		Name: "standby", Standby: true,
+		Name: name, Standby: true, Env: installation.AVSLookUp(),
 		// The standby has flushed each commit (on), and pg_rewind needs to find changed pages.
 		Settings: map[string]string{"synchronous_commit": "on", "wal_log_hints": "on", "wal_keep_size": "512MB"},
 	})
 	_, err := w.DB.ExecContext(t.Context(), `CREATE TABLE probes (n int PRIMARY KEY)`)
 	require.NoError(t, err)
+	t.Cleanup(func() { fmt.Printf("\n%s=%d\n", seedVariable, seed) })
+	return w, rounds
+}
+
+func TestStandby(t *testing.T) {
+	w, rounds := newWorld(t, "standby")
 	l := installation.NewLoad(w.World, w.rnd)
 	var results []result
-	t.Cleanup(func() {
-		fmt.Printf("\n%s=%d\n", seedVariable, seed)
-		table(os.Stdout, results)
-	})
+	t.Cleanup(func() { table(os.Stdout, results) })
 	var order []loss
 	for round := range rounds {
 		if len(order) == 0 {
@@ -115,19 +120,38 @@ func TestStandby(t *testing.T) {
 // failOver loses the primary, promotes the standby, lets the old primary come back as a second one, and then makes it the new standby.
 func (w *world) failOver(r *result, l loss) {
 	old := w.Primary
-	w.written++
-	_, err := w.DB.ExecContext(w.T.Context(), `INSERT INTO probes VALUES ($1)`, w.written)
-	require.NoError(w.T, err)
+	w.probe()
 	l.lose(w, old)
 	w.Pass(time.Duration(w.rnd.Int64N(int64(longestDetection))))
 
-	start := time.Now()
-	w.Promote()
-	promoted := w.Open(w.Primary.Server.URL("keb"), "promoted")
+	promoted := w.promote(r, goal, time.Now())
 	defer func() { _ = promoted.Close() }()
+	l.comeBack(w, old)
+	r.kept = w.checkSplit(old, promoted)
+	w.checkProbes(promoted)
+	w.Rejoin()
+}
+
+// probe writes one row, which every promoted server must have.
+func (w *world) probe() {
+	w.T.Helper()
+	w.written++
+	_, err := w.DB.ExecContext(w.T.Context(), `INSERT INTO probes VALUES ($1)`, w.written)
+	require.NoError(w.T, err)
+}
+
+// promote promotes the standby, runs the functions after that, and waits until operations go on and all services are ready. That must be
+// within limit from start. The caller closes the pool of the promoted server.
+func (w *world) promote(r *result, limit time.Duration, start time.Time, then ...func()) (promoted *sqlx.DB) {
+	w.T.Helper()
+	w.Promote()
+	promoted = w.Open(w.Primary.Server.URL("keb"), "promoted")
 	r.writable = time.Since(start)
 	before, err := w.cursors(promoted)
 	require.NoError(w.T, err)
+	for _, f := range then {
+		f()
+	}
 	w.Await("transitions after the promotion, and ready services", func() bool {
 		w.Pass(0)
 		if now, err := w.cursors(promoted); err == nil && r.moved == 0 && now != before {
@@ -138,14 +162,10 @@ func (w *world) failOver(r *result, l loss) {
 		}
 		return r.moved > 0 && r.ready > 0
 	})
-	if r.moved > goal || r.ready > goal {
-		w.T.Errorf("%.1f s from the promotion to the first transition, %.1f s until all services were ready; want at most %s", r.moved.Seconds(), r.ready.Seconds(), goal)
+	if r.moved > limit || r.ready > limit {
+		w.T.Errorf("%.1f s until the first transition, %.1f s until all services were ready; want at most %s", r.moved.Seconds(), r.ready.Seconds(), limit)
 	}
-
-	l.comeBack(w, old)
-	r.kept = w.checkSplit(old, promoted)
-	w.checkProbes(promoted)
-	w.Rejoin()
+	return promoted
 }
 
 // checkSplit checks that the old primary, which runs again and accepts sessions that write, acknowledges nothing, and that no service uses it. It reports
