@@ -125,7 +125,7 @@ func newWorld(t *testing.T, o options) *world {
 	services.HTTP, services.Orchestrator.Access, services.Broker.Access = o.http, cfg, cfg
 	services.Broker.Password = platformPassword
 	w.operator, _ = services.StartOrchestrator("")
-	w.osb = services.StartBroker()
+	w.osb, _ = services.StartBroker()
 	w.order()
 	return w
 }

@@ -76,8 +76,9 @@ func TestUsers_WholeSystem_Works(t *testing.T) {
 	}
 	operator, _ := services.StartOrchestrator("")
 	services.Broker.RetryAfter = time.Second
+	osbAddr, _ := services.StartBroker()
 	sys := harness.Connect(t, harness.Remote{
-		OSBAddr: services.StartBroker(), OperatorAddr: operator, LandscapeAddr: simulated.Listener.Addr().String(), Password: "keb",
+		OSBAddr: osbAddr, OperatorAddr: operator, LandscapeAddr: simulated.Listener.Addr().String(), Password: "keb",
 	})
 	order := harness.Azure()
 	sys.PollEnd(order, sys.Provision(order), osb.StateSucceeded, 2*time.Minute)

@@ -5,7 +5,6 @@ package history_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -21,10 +20,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/history"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -211,43 +208,7 @@ func ledger(w *installation.World, orders []*harness.Order, before map[string]in
 	for i, found := range w.Sys.Footprints(orders) {
 		records = append(records, &history.Record{Kind: history.Holds, Instance: orders[i].InstanceID, Objects: found.WithoutAccount()})
 	}
-	var transitions []struct {
-		Operation, Instance, Type string
-		Cursor                    int64
-	}
-	require.NoError(w.T, w.DB.SelectContext(w.T.Context(), &transitions, `
-SELECT o.id::text AS operation, o.instance_id::text AS instance, o.type::text AS type, h.cursor
-FROM orchestrator.history h JOIN orchestrator.operations o ON o.id = h.operation_id
-WHERE h.kind NOT IN ('retried by operator', 'event received', 'operation ending')`))
-	for _, t := range transitions {
-		records = append(records, &history.Record{Kind: history.Transition, Instance: t.Instance, Operation: t.Operation, Type: t.Type, Cursor: t.Cursor})
-	}
-	return append(records, facts(w)...)
-}
-
-// facts reads the stream of facts.
-func facts(w *installation.World) (records []*history.Record) {
-	w.T.Helper()
-	consumer, err := w.JS.OrderedConsumer(w.T.Context(), string(event.StreamFacts), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
-	require.NoError(w.T, err)
-	for {
-		batch, err := consumer.FetchNoWait(1000)
-		require.NoError(w.T, err)
-		n := 0
-		for m := range batch.Messages() {
-			n++
-			var f event.Fact
-			require.NoError(w.T, json.Unmarshal(m.Data(), &f))
-			kind := m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]
-			records = append(records, &history.Record{
-				Kind: history.Fact, Instance: f.InstanceID, Operation: f.OperationID, Cursor: f.Cursor, Type: strings.TrimPrefix(kind, "operation-"),
-			})
-		}
-		require.NoError(w.T, batch.Error())
-		if n == 0 {
-			return records
-		}
-	}
+	return append(records, history.Events(w.T, w.DB, w.JS)...)
 }
 
 // judge prints the figures and the verdict of a history.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -56,18 +57,24 @@ func build(pkg, name string, race bool) func() (string, error) {
 			return "", err
 		}
 		path := filepath.Join(dir, name)
-		// Without the profile, and without cgo where no race detector needs it, what the tests have compiled is used again.
-		cmd := exec.Command("go", "build", "-pgo=off", "-ldflags=-w", "-race="+strconv.FormatBool(race), "-o", path, pkg)
-		if !race {
-			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		}
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err != nil {
-			return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out.Bytes())
-		}
-		return path, nil
+		return path, compile("", path, pkg, race)
 	})
+}
+
+// compile builds a command in a folder; "" is that of the test. flags are further ones of the linker.
+func compile(dir, path, pkg string, race bool, flags ...string) error {
+	// Without the profile, and without cgo where no race detector needs it, what the tests have compiled is used again.
+	cmd := exec.Command("go", "build", "-pgo=off", "-ldflags="+strings.Join(append(flags, "-w"), " "), "-race="+strconv.FormatBool(race), "-o", path, pkg)
+	cmd.Dir = dir
+	if !race {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, out.Bytes())
+	}
+	return nil
 }
 
 // others are programs that only some tests need, by package.

@@ -105,14 +105,26 @@ func (s Service) program() string {
 // Program builds the command that the image of a service runs, once for a test binary.
 func (s Service) Program(t testing.TB, root string) string {
 	t.Helper()
+	return Build(t, folderOf(t, root, s.program()), s.program())
+}
+
+// ProgramOf builds the command that the image of a service runs in a release.
+func (s Service) ProgramOf(t testing.TB, r *Release) string {
+	t.Helper()
+	return r.Program(t, s.program())
+}
+
+// folderOf is the folder of an image's command, without "./".
+func folderOf(t testing.TB, root, image string) string {
+	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(root, "deploy/docker/images"))
 	require.NoError(t, err)
 	for line := range strings.Lines(string(raw)) {
-		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == s.program() {
-			return Build(t, strings.TrimPrefix(fields[1], "./"), fields[0])
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == image {
+			return strings.TrimPrefix(fields[1], "./")
 		}
 	}
-	t.Fatalf("deploy/docker/images has no %s", s.program())
+	t.Fatalf("deploy/docker/images has no %s", image)
 	return ""
 }
 
@@ -125,7 +137,13 @@ type Secrets struct {
 // MakeSecrets runs "keb secrets init" with further arguments. It makes what is missing.
 func MakeSecrets(t testing.TB, dir string, args ...string) Secrets {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), Keb(t), append([]string{"secrets", "init", "--dir", dir}, args...)...)
+	return MakeSecretsWith(t, Keb(t), dir, args...)
+}
+
+// MakeSecretsWith is MakeSecrets with the keb of a release.
+func MakeSecretsWith(t testing.TB, keb, dir string, args ...string) Secrets {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), keb, append([]string{"secrets", "init", "--dir", dir}, args...)...)
 	out, err := cmd.CombinedOutput()
 	require.NoErrorf(t, err, "keb secrets init: %s", out)
 	return Secrets{t, dir}

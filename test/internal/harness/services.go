@@ -116,13 +116,12 @@ func (s *Services) StartOrchestrator(addr string) (at string, stop func()) {
 }
 
 // StartBroker starts a broker and its server.
-func (s *Services) StartBroker() (at string) {
+func (s *Services) StartBroker() (at string, stop func()) {
 	s.t.Helper()
 	b, err := broker.New(s.t.Context(), s.Broker, broker.Deps{Bus: s.Connect(event.UserBroker), Log: s.log})
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = b.Close() })
-	at, _ = s.serve("broker", "", b.Handler(), b.Run)
-	return at
+	return s.serve("broker", "", b.Handler(), b.Run)
 }
 
 func (s *Services) serve(name, addr string, h http.Handler, part func(context.Context) error) (at string, stop func()) {

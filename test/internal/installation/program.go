@@ -20,13 +20,20 @@ import (
 
 // Program is a process of the installation that is restarted several times.
 type Program struct {
-	t         testing.TB
-	name      string
-	path, log string
+	command
+
+	t       testing.TB
+	name    string
+	log     string
+	cmd     *exec.Cmd
+	ended   chan struct{}
+	stopped bool // by SIGSTOP
+}
+
+// command is how a program starts.
+type command struct {
+	path      string
 	args, env []string
-	cmd       *exec.Cmd
-	ended     chan struct{}
-	stopped   bool // by SIGSTOP
 }
 
 // Start starts the process in a separate group. The kernel kills it when the test process ends.

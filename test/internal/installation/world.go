@@ -68,6 +68,8 @@ type Config struct {
 	Env map[string]map[string]string
 	// Servers is the number of NATS servers: three for a cluster; 0 means one without a cluster.
 	Servers int
+	// Release is the release whose services run first; nil for those of this tree. The external systems are those of this tree.
+	Release *harness.Release
 }
 
 // AVSLookUp returns the variables, by service, that make AvS find evaluations by name. Otherwise an evaluation is lost if the request that
@@ -109,6 +111,8 @@ type World struct {
 	mounts  []string // folders
 
 	Sys           *harness.System
+	env           map[string]map[string]string // of the Config
+	doors         map[string]string            // addresses of APIs by program
 	secrets       harness.Secrets
 	brokers       []string
 	orchestrators []string
@@ -130,7 +134,8 @@ func New(t *testing.T, cfg Config) *World {
 	require.NoError(t, err)
 	w := &World{
 		T: t, Dir: dir, Programs: map[string]*Program{}, Proxies: map[string]*toxiproxy.Proxy{}, Addr: map[string]string{}, Down: map[string]bool{},
-		server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), Servers: serverNames(cfg.Servers),
+		env: cfg.Env, doors: map[string]string{}, server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()),
+		Servers: serverNames(cfg.Servers),
 	}
 	zerolog.SetGlobalLevel(zerolog.Disabled) // toxics log through the library's own logger
 	t.Cleanup(w.remove)
@@ -146,9 +151,10 @@ func New(t *testing.T, cfg Config) *World {
 			w.mounts = append(w.mounts, disk)
 		}
 	}
-	services := harness.Compose(t, root, harness.Composition{Values: map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"}})
-	delete(services, "landscape") // it has other times
 	keb := harness.Keb(t)
+	if cfg.Release != nil {
+		keb = cfg.Release.Program(t, "cli")
+	}
 
 	for _, name := range []string{"landscape", ToPostgres, ToStandby} {
 		w.Addr[name] = testkit.Addr(t)
@@ -156,7 +162,7 @@ func New(t *testing.T, cfg Config) *World {
 	for _, name := range w.Servers {
 		w.Addr[name], w.Addr[name+"-http"], w.Addr[name+toRoute] = testkit.Addr(t), testkit.Addr(t), testkit.Addr(t)
 	}
-	w.secrets = harness.MakeSecrets(t, filepath.Join(dir, "secrets"))
+	w.secrets = harness.MakeSecretsWith(t, keb, filepath.Join(dir, "secrets"))
 	w.password = w.secrets.Read("cli/osb-password")
 	w.startPostgres(cfg)
 	w.secrets.MakeUsers(w.DB)
@@ -172,22 +178,20 @@ func New(t *testing.T, cfg Config) *World {
 	for name, value := range cfg.Env["landscape"] {
 		landscape = append(landscape, name+"="+value)
 	}
-	w.add("landscape", keb, landscape, "landscape")
+	w.add("landscape", command{path: harness.Keb(t), env: landscape, args: []string{"landscape"}})
 	w.Await("NATS and the landscape", func() bool { return w.listens(w.Servers[0]) && w.listens("landscape") })
 	w.connect()
-	for _, name := range slices.Sorted(maps.Keys(services)) {
-		for i := range Replicas {
-			maps.Copy(services[name].Environment, cfg.Env[name])
-			w.addService(name, i, services[name])
-		}
+	first := w.Version(cfg.Release)
+	for _, name := range slices.Sorted(maps.Keys(first.services)) {
+		w.add(name, first.services[name])
 	}
 	w.Sys = harness.Connect(t, harness.Remote{
 		OSBAddr: w.brokers[0], OperatorAddr: w.orchestrators[0], LandscapeAddr: w.Addr["landscape"], Password: w.password, Token: w.secrets.Read("cli/operator-token"),
 	})
-	w.keb = &Program{t: t, name: "keb", path: keb, log: filepath.Join(dir, "log", "keb.log"), env: []string{
+	w.keb = &Program{t: t, name: "keb", log: filepath.Join(dir, "log", "keb.log"), command: command{path: keb, env: []string{
 		"KEB_OPERATOR_ADDR=" + w.orchestrators[0], "KEB_TOKEN=" + w.secrets.Read("cli/operator-token"), "KEB_OSB_ADDR=" + w.brokers[0],
 		"KEB_OSB_USER=keb", "KEB_OSB_PASSWORD=" + w.password, "HOME=" + dir,
-	}}
+	}}}
 	w.Ready()
 	// Steps of a simulated landscape take no time; steps of a real one can be interrupted while they wait for an answer.
 	for _, system := range []string{"avs", "edp", "provisioner", "director", "reconciler", "control-plane", "gardener", "runtimes"} {
@@ -254,8 +258,15 @@ func (w *World) Cut(away time.Duration, who, to string) {
 	w.Pass(away)
 }
 
-// addNATS starts a server with the users that are generated for a deployment, one more for the test, and one for the system account.
+// addNATS starts a server.
 func (w *World) addNATS(binary, name string) {
+	w.deployNATS(name)
+	w.add(name, command{path: binary, args: []string{"-c", w.natsConf}})
+}
+
+// deployNATS writes the configuration of a server, with the users that are generated for a deployment, one more for the test, and one for the
+// system account.
+func (w *World) deployNATS(name string) {
 	conf := w.secrets.Read("nats/nats.conf")
 	for from, to := range map[string]string{
 		`(?m)^listen: .*$`: `listen: "` + w.Addr[name] + `"`, `(?m)^http: .*$`: `http: "` + w.Addr[name+"-http"] + `"`,
@@ -275,7 +286,6 @@ func (w *World) addNATS(binary, name string) {
 	}
 	w.natsConf = filepath.Join(w.Dir, name+".conf")
 	w.configureNATS(conf)
-	w.add(name, binary, nil, "-c", w.natsConf)
 }
 
 func (w *World) configureNATS(conf string) {
@@ -296,15 +306,15 @@ func (w *World) connect() {
 	require.NoError(w.T, err)
 }
 
-func (w *World) add(name, binary string, env []string, args ...string) *Program {
-	p := &Program{t: w.T, name: name, path: binary, log: filepath.Join(w.Dir, "log", name+".log"), env: env, args: args}
+func (w *World) add(name string, c command) {
+	p := &Program{t: w.T, name: name, log: filepath.Join(w.Dir, "log", name+".log"), command: c}
 	w.Programs[name] = p
 	p.Start()
-	return p
 }
 
-// addService starts a replica with the environment of docker-compose.yml: only addresses and folders are others, and it is quicker to look again.
-func (w *World) addService(name string, replica int, s harness.Service) {
+// service returns how a replica starts, with the environment of docker-compose.yml: only addresses and folders are others, and it is quicker to
+// look again.
+func (w *World) service(name string, replica int, s harness.Service, path string) command {
 	role := "worker"
 	if !strings.HasPrefix(name, "worker-") {
 		role = name
@@ -312,10 +322,12 @@ func (w *World) addService(name string, replica int, s harness.Service) {
 	who := fmt.Sprintf("%s-%d", role, replica)
 	replace := strings.NewReplacer("landscape:8090", w.proxy(who, ToLandscape), "nats:4222", w.natsProxies(who), "/run/keb/", w.secrets.Path(name, "")+"/")
 	full := fmt.Sprintf("%s-%d", name, replica)
-	w.Addr[full] = testkit.Addr(w.T)
+	if w.Addr[full] == "" {
+		w.Addr[full] = testkit.Addr(w.T)
+	}
 	own := map[string]string{"KEB_METRICS_ADDR": w.Addr[full]}
+	maps.Copy(own, w.env[name])
 	if role != "worker" {
-		door := testkit.Addr(w.T)
 		own["KEB_DATABASE_URL"] = w.secrets.Read(name + "/database-url")
 		hosts := w.proxy(who, ToPostgres)
 		if w.Standby != nil {
@@ -323,13 +335,23 @@ func (w *World) addService(name string, replica int, s harness.Service) {
 		}
 		own["KEB_DATABASE_URL"] = strings.Replace(own["KEB_DATABASE_URL"], "postgres:5432", hosts, 1)
 		delete(s.Environment, "KEB_DATABASE_URL_FILE")
+		door := w.doors[full]
+		if door == "" {
+			door = testkit.Addr(w.T)
+			w.doors[full] = door
+			if role == "broker" {
+				w.brokers = append(w.brokers, door)
+			} else {
+				w.orchestrators = append(w.orchestrators, door)
+			}
+		}
 		if role == "broker" {
-			own["KEB_OSB_ADDR"], w.brokers = door, append(w.brokers, door)
+			own["KEB_OSB_ADDR"] = door
 		} else {
-			own["KEB_OPERATOR_ADDR"], w.orchestrators = door, append(w.orchestrators, door)
+			own["KEB_OPERATOR_ADDR"] = door
 		}
 	}
-	w.add(full, s.Program(w.T, root), s.Env(replace, own), s.Command...)
+	return command{path: path, env: s.Env(replace, own), args: s.Command}
 }
 
 // proxy returns the address at which a replica of a role reaches a dependency.
