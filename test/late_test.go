@@ -58,7 +58,8 @@ func createTenant(t *testing.T, sys *harness.System, name, environment string) {
 	base := "http://" + sys.LandscapeAddr + "/edp"
 	ask := func(r *http.Request) (answer struct {
 		Token string `json:"access_token"`
-	}) {
+	},
+	) {
 		response, err := sys.HTTP.Do(r)
 		require.NoError(t, err)
 		defer response.Body.Close()

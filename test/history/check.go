@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -46,11 +47,12 @@ type Violation struct {
 }
 
 func (v Violation) String() string {
-	text := fmt.Sprintf("%s: %s (instance %s)", v.Rule, v.Problem, v.Instance)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: %s (instance %s)", v.Rule, v.Problem, v.Instance)
 	for _, r := range v.Records {
-		text += "\n    " + r.String()
+		text.WriteString("\n    " + r.String())
 	}
-	return text
+	return text.String()
 }
 
 // Verdict is the result of a check. The history is as promised if there is no violation.

@@ -139,7 +139,7 @@ func (c *client) act(ctx context.Context) {
 			if err != nil {
 				return nil, err
 			}
-			return c.recorder.client.Update(ctx, id, osbclient.Change{ServiceID: harness.ServiceID, Parameters: map[string]any{"autoScalerMax": number}})
+			return c.client.Update(ctx, id, osbclient.Change{ServiceID: harness.ServiceID, Parameters: map[string]any{"autoScalerMax": number}})
 		})
 	case n < 60:
 		c.get(ctx, id)
@@ -147,7 +147,7 @@ func (c *client) act(ctx context.Context) {
 		c.bind(ctx, id)
 	default:
 		end := c.change(ctx, history.Deprovision, id, "", func(*history.Record) (*osbclient.Answer, error) {
-			return c.recorder.client.Deprovision(ctx, id, harness.ServiceID, harness.PlanAzure)
+			return c.client.Deprovision(ctx, id, harness.ServiceID, harness.PlanAzure)
 		})
 		if end != nil && (end.State == history.Succeeded || end.Status == http.StatusGone) {
 			c.get(ctx, id)
@@ -162,7 +162,7 @@ func (c *client) provision(ctx context.Context, order *harness.Order, first stri
 		if r.Value == "9" {
 			body.Parameters = map[string]any{"name": "other", "region": "westeurope", "autoScalerMax": 9}
 		}
-		return c.recorder.client.Provision(ctx, order.InstanceID, body)
+		return c.client.Provision(ctx, order.InstanceID, body)
 	})
 }
 
@@ -212,7 +212,7 @@ func (c *client) follow(ctx context.Context, id, operation string) *history.Reco
 func (c *client) poll(ctx context.Context, id, operation string) *history.Record {
 	r := &history.Record{Kind: history.Poll, Client: c.n, Instance: id, Operation: operation}
 	return c.invoke(r, func() error {
-		last, err := c.recorder.client.LastOperation(ctx, id, operation)
+		last, err := c.client.LastOperation(ctx, id, operation)
 		if err == nil {
 			r.Status, r.State = http.StatusOK, string(last.State)
 		}
@@ -223,7 +223,7 @@ func (c *client) poll(ctx context.Context, id, operation string) *history.Record
 func (c *client) get(ctx context.Context, id string) *history.Record {
 	r := &history.Record{Kind: history.Get, Client: c.n, Instance: id}
 	return c.invoke(r, func() error {
-		i, err := c.recorder.client.GetInstance(ctx, id)
+		i, err := c.client.GetInstance(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func (c *client) get(ctx context.Context, id string) *history.Record {
 func (c *client) bind(ctx context.Context, id string) {
 	binding := uuid.NewString()
 	made := c.bound(history.Bind, id, binding, func() (*osbclient.Binding, error) {
-		return c.recorder.client.Bind(ctx, id, binding, osbclient.Bind{ServiceID: harness.ServiceID, PlanID: harness.PlanAzure})
+		return c.client.Bind(ctx, id, binding, osbclient.Bind{ServiceID: harness.ServiceID, PlanID: harness.PlanAzure})
 	})
 	if made.Outcome == history.Failed {
 		return
@@ -252,14 +252,14 @@ func (c *client) bind(ctx context.Context, id string) {
 		return
 	}
 	c.bound(history.Unbind, id, binding, func() (*osbclient.Binding, error) {
-		_, err := c.recorder.client.Unbind(ctx, id, binding, harness.ServiceID, harness.PlanAzure)
+		_, err := c.client.Unbind(ctx, id, binding, harness.ServiceID, harness.PlanAzure)
 		return &osbclient.Binding{Existed: true}, err
 	})
 	c.getBinding(ctx, id, binding)
 }
 
 func (c *client) getBinding(ctx context.Context, id, binding string) {
-	c.bound(history.GetBinding, id, binding, func() (*osbclient.Binding, error) { return c.recorder.client.GetBinding(ctx, id, binding) })
+	c.bound(history.GetBinding, id, binding, func() (*osbclient.Binding, error) { return c.client.GetBinding(ctx, id, binding) })
 }
 
 // bound records a request about a binding, with a digest of its credentials.

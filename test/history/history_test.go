@@ -95,7 +95,7 @@ func TestHistory(t *testing.T) {
 			w.Pass(calm)
 		})
 		records := append(c.records, ledger(w, orders, before)...)
-		path := filepath.Join(os.TempDir(), fmt.Sprintf("keb-history-%d.jsonl", seed))
+		path := filepath.Join(os.TempDir(), fmt.Sprintf("keb-history-%d.jsonl", seed)) //nolint:usetesting // it stays, to be checked again
 		var lines bytes.Buffer
 		require.NoError(t, history.Write(&lines, records))
 		require.NoError(t, os.WriteFile(path, lines.Bytes(), 0o600))

@@ -150,7 +150,7 @@ func (v *watch) scrape(ctx context.Context, name, addr string) {
 	if err != nil {
 		return
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(request) //nolint:forbidigo // the context has a deadline
 	if err != nil {
 		return // the process is down
 	}

@@ -420,7 +420,7 @@ func isReady(ctx context.Context, addr string) bool {
 	if err != nil {
 		return false
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := http.DefaultClient.Do(request) //nolint:forbidigo // the context has a deadline
 	return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
 }
 
@@ -473,7 +473,7 @@ func (w *World) cleanWhenInterrupted() {
 			wait(context.Background(), 100*time.Millisecond)
 		}
 		fmt.Fprintln(os.Stderr, "interrupted")
-		os.Exit(harness.Clean(130))
+		os.Exit(harness.Clean(130)) //nolint:forbidigo // the test was interrupted
 	}()
 }
 

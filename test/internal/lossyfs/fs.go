@@ -485,7 +485,7 @@ func (c *calls) Read(_ <-chan struct{}, in *fuse.ReadIn, to []byte) (fuse.ReadRe
 }
 
 // Write writes a part of a file, and syncs it when the file was opened so.
-func (c *calls) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+func (c *calls) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	if !c.begin() {
 		return 0, fuse.EIO
 	}
