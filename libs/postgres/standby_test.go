@@ -107,7 +107,7 @@ func TestOpen_OnlyStandby_Waits(t *testing.T) {
 func pair(t *testing.T) (primary, standby *pglocal.Server, promote func()) {
 	t.Helper()
 	ctx, dir := within(t, time.Minute), testkit.MemoryDir(t)
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // the server runs as another user
+	require.NoError(t, os.Chmod(dir, 0o755))
 	start := func(name string) *pglocal.Server {
 		s, err := pglocal.Start(ctx, pglocal.Config{DataDir: filepath.Join(dir, name), Settings: map[string]string{"synchronous_commit": "on"}})
 		require.NoError(t, err)
