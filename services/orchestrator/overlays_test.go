@@ -123,20 +123,30 @@ func TestOverlays_Changes_AreVersionedAndRecorded(t *testing.T) {
 		{"preview", func() (operator.OverlayAnswer, string) { return hello(second, true) }, 0, true, "", false},
 		{"apply", func() (operator.OverlayAnswer, string) { return hello(second, false) }, 1, true, "", true},
 		{"apply again", func() (operator.OverlayAnswer, string) { return hello(second, false) }, 1, false, "", true},
-		{"conflict", func() (operator.OverlayAnswer, string) { return s.overlay("other", second) }, 0, false,
-			`applied/other.yaml:2: step "Second" is already defined at applied/hello.yaml:2`, true},
-		{"unknown step", func() (operator.OverlayAnswer, string) {
-			return hello("operation: update\nchanges: [{disable: Chnage}]\n", false)
-		}, 0, false,
-			`applied/hello.yaml:2: disable: unknown step "Chnage"; did you mean Change?`, true},
-		{"bad name", func() (operator.OverlayAnswer, string) { return s.overlay("a.b", second) }, 0, false,
-			`name: "a.b" is not a name; a name has at most 64 letters, digits, _ and -, and starts with a letter or digit`, true},
-		{"empty", func() (operator.OverlayAnswer, string) { return hello(" \n", false) }, 0, false,
-			"content: must be an overlay in YAML (docs/overlays.md)", true},
-		{"remove unknown", func() (operator.OverlayAnswer, string) {
-			return s.overlays(http.MethodDelete, "/overlays/other", operator.OverlayRemoval{})
-		}, 0, false,
-			`overlay "other": not found`, true},
+		{
+			"conflict", func() (operator.OverlayAnswer, string) { return s.overlay("other", second) }, 0, false,
+			`applied/other.yaml:2: step "Second" is already defined at applied/hello.yaml:2`, true,
+		},
+		{
+			"unknown step", func() (operator.OverlayAnswer, string) {
+				return hello("operation: update\nchanges: [{disable: Chnage}]\n", false)
+			}, 0, false,
+			`applied/hello.yaml:2: disable: unknown step "Chnage"; did you mean Change?`, true,
+		},
+		{
+			"bad name", func() (operator.OverlayAnswer, string) { return s.overlay("a.b", second) }, 0, false,
+			`name: "a.b" is not a name; a name has at most 64 letters, digits, _ and -, and starts with a letter or digit`, true,
+		},
+		{
+			"empty", func() (operator.OverlayAnswer, string) { return hello(" \n", false) }, 0, false,
+			"content: must be an overlay in YAML (docs/overlays.md)", true,
+		},
+		{
+			"remove unknown", func() (operator.OverlayAnswer, string) {
+				return s.overlays(http.MethodDelete, "/overlays/other", operator.OverlayRemoval{})
+			}, 0, false,
+			`overlay "other": not found`, true,
+		},
 		{"remove", func() (operator.OverlayAnswer, string) {
 			return s.overlays(http.MethodDelete, "/overlays/hello", operator.OverlayRemoval{By: "jane"})
 		}, 2, true, "", false},

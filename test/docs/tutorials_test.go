@@ -30,7 +30,6 @@ const tutorialLimit = 10 * time.Minute
 // it is run: "setup" and "deploy" are not, "install" may need a registry, and "terminal" keeps running in a terminal of that name.
 type command struct {
 	page, text             string
-	words                  []string
 	terminal, until        string
 	setup, deploy, install bool
 }

@@ -37,7 +37,7 @@ func newServer(t *testing.T, strict bool) *server {
 		t.Skipf("FUSE is missing: %v", err)
 	}
 	dir := t.TempDir()
-	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
+	for at := dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) { //nolint:usetesting // the folder that all tests share
 		require.NoError(t, os.Chmod(at, 0o755)) // Postgres runs as another user
 	}
 	disk, err := lossyfs.Mount(lossyfs.Config{Dir: dir, AllowOther: os.Geteuid() == 0, Strict: strict, SyncTime: syncTime})

@@ -114,9 +114,17 @@ func TestRuntimeInput_MultiZone_SpreadsProductionPlans(t *testing.T) {
 	cfg := settings()
 	cfg.MultiZone, cfg.ControlPlaneFailureTolerance = true, "zone"
 	for _, r := range []struct{ plan, provider, region string }{
-		{"azure", "azure", "eastus"}, {"azure_lite", "azure", "eastus"}, {"trial", "azure", "eastus"}, {"free", "azure", "eastus"},
-		{"aws", "aws", "eu-central-1"}, {"preview", "aws", "eu-central-1"}, {"trial", "aws", "eu-west-1"}, {"free", "aws", "eu-central-1"},
-		{"gcp", "gcp", "europe-west3"}, {"trial", "gcp", "europe-west3"}, {"openstack", "openstack", "eu-de-2"},
+		{"azure", "azure", "eastus"},
+		{"azure_lite", "azure", "eastus"},
+		{"trial", "azure", "eastus"},
+		{"free", "azure", "eastus"},
+		{"aws", "aws", "eu-central-1"},
+		{"preview", "aws", "eu-central-1"},
+		{"trial", "aws", "eu-west-1"},
+		{"free", "aws", "eu-central-1"},
+		{"gcp", "gcp", "europe-west3"},
+		{"trial", "gcp", "europe-west3"},
+		{"openstack", "openstack", "eu-de-2"},
 	} {
 		input, err := build(t, cfg, instance(r.plan, r.provider, "", nil))
 		require.NoError(t, err)

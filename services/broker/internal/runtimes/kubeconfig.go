@@ -62,7 +62,7 @@ func (a *API) kubeconfig(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		// The status is sent, so a write error cannot be reported to the client.
-		_, _ = w.Write(body) //nolint:gosec // YAML that no browser shows as a page
+		_, _ = w.Write(body)
 		return
 	}
 	p, known := errors.AsType[*problem](err)

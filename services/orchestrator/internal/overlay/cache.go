@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -163,7 +164,7 @@ func (c *Cache) combineWith(folders snapshot, v Version) (process.Set, error) {
 	if folders.err != nil {
 		return nil, folders.err
 	}
-	return process.Combine(c.cfg.BuiltIn, append(folders.files[:len(folders.files):len(folders.files)], v.files()...)...)
+	return process.Combine(c.cfg.BuiltIn, append(slices.Clip(folders.files), v.files()...)...)
 }
 
 // Refresh reads the applied overlays. If they or the folders have changed, it combines them for new operations.

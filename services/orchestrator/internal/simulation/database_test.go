@@ -83,7 +83,7 @@ func (w *world) checkAllowed(op *operation, e engine.Event, err error) {
 		at := s.Position(op.p)
 		allowed = at != nil && at.Step == e.Step
 	case engine.Extend:
-		if (err == nil) && !(s.InFlight() && e.Cursor == s.AwaitedCursor()) {
+		if (err == nil) && (!s.InFlight() || e.Cursor != s.AwaitedCursor()) {
 			w.violate("more time for cursor %d of an operation that awaits %d", e.Cursor, s.AwaitedCursor())
 		}
 		return // checkExtend checks the rest, at the time of the decision
