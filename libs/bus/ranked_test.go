@@ -3,6 +3,7 @@ package bus_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,6 +66,34 @@ func TestRankedConsumer_LowestRank_GetsAllMessages(t *testing.T) {
 	stop()
 	publish(t, b, "last")
 	want(t, second, "last")
+}
+
+// A frozen orchestrator is first in rank, and its pull request is open: a message must not go to it a second time.
+func TestRankedConsumer_FirstFreezes_NextGetsTheRedeliveredMessage(t *testing.T) {
+	t.Parallel()
+	b, s := setup(t)
+	orchestrators := ranked()
+	orchestrators.AckWait = 4 * time.Second // less than the longest pull request
+	deliveries := make(chan uint64, 10)
+	start(t, b, bus.ConsumeConfig{Consumer: orchestrators, Rank: 2}, func(_ context.Context, batch []*bus.Delivery) {
+		for _, d := range batch {
+			deliveries <- d.NumDelivered()
+			_ = d.Ack()
+		}
+	})
+	pulls(t, b, 1)
+	proxy := testkit.Proxy(t, strings.TrimPrefix(s.URL(), "nats://"))
+	first, err := bus.Connect(t.Context(), bus.Config{URL: "nats://" + proxy.Addr()}, bus.Deps{})
+	require.NoError(t, err)
+	t.Cleanup(first.Close)
+	start(t, first, bus.ConsumeConfig{Consumer: orchestrators, Rank: 1}, func(context.Context, []*bus.Delivery) {})
+	pulls(t, b, 2)
+	proxy.Stall()
+	t.Cleanup(proxy.Restore)
+	publish(t, b, "one")
+	if n := within(t, deliveries, "the next gets the message"); n != 2 {
+		t.Errorf("the message was delivered %d times, want twice: to the frozen one and to the next", n)
+	}
 }
 
 func TestEnsureConsumer_WithoutRanks_GetsThem(t *testing.T) {

@@ -52,27 +52,15 @@ func TestCluster(t *testing.T) {
 	testkit.Suite(t, "cluster")
 	seed := testkit.Number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000), 0)
 	t.Logf("%s=%d", seedVariable, seed)
-	w := &world{rnd: rand.New(rand.NewPCG(seed, 0)), disks: map[string]*lossyfs.FS{}}
-	// This runs after the installation is removed, and its disks are unmounted.
-	t.Cleanup(func() {
-		for name, disk := range w.disks {
-			if err := disk.Close(); err != nil {
-				t.Errorf("disk of %s: %v", name, err)
-			}
+	w := &world{rnd: rand.New(rand.NewPCG(seed, 0))}
+	var mount func(name, dir string) bool
+	w.disks, mount = installation.LossyDisks(t, func(name string) *lossyfs.Config {
+		if name == installation.DiskPostgres {
+			return nil
 		}
+		return &lossyfs.Config{Strict: true, SyncTime: syncTime}
 	})
-	w.World = installation.New(t, installation.Config{
-		Name: "cluster", Servers: servers, Env: installation.AVSLookUp(),
-		Disk: func(name, dir string) bool {
-			if name == installation.DiskPostgres {
-				return false
-			}
-			disk, err := lossyfs.Mount(lossyfs.Config{Dir: dir, AllowOther: os.Geteuid() == 0, Strict: true, SyncTime: syncTime})
-			require.NoError(t, err)
-			w.disks[name] = disk
-			return true
-		},
-	})
+	w.World = installation.New(t, installation.Config{Name: "cluster", Servers: servers, Env: installation.AVSLookUp(), Disk: mount})
 	w.system = w.Connect(installation.SystemUser, w.Servers...)
 	defer w.system.Close()
 	l := installation.NewLoad(w.World, w.rnd)

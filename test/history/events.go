@@ -26,7 +26,21 @@ WHERE h.kind NOT IN ('retried by operator', 'event received', 'operation ending'
 	for _, n := range transitions {
 		records = append(records, &Record{Kind: Transition, Instance: n.Instance, Operation: n.Operation, Type: n.Type, Cursor: n.Cursor})
 	}
-	consumer, err := js.OrderedConsumer(t.Context(), string(event.StreamFacts), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	EachFact(t, js, "keb.fact.>", func(m jetstream.Msg) {
+		var f event.Fact
+		require.NoError(t, json.Unmarshal(m.Data(), &f))
+		kind := m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]
+		records = append(records, &Record{
+			Kind: Fact, Instance: f.InstanceID, Operation: f.OperationID, Cursor: f.Cursor, Type: strings.TrimPrefix(kind, "operation-"),
+		})
+	})
+	return records
+}
+
+// EachFact calls visit for each fact on the bus whose subject matches the filter.
+func EachFact(t testing.TB, js jetstream.JetStream, filter string, visit func(m jetstream.Msg)) {
+	t.Helper()
+	consumer, err := js.OrderedConsumer(t.Context(), string(event.StreamFacts), jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
 	require.NoError(t, err)
 	for {
 		batch, err := consumer.FetchNoWait(1000)
@@ -34,16 +48,11 @@ WHERE h.kind NOT IN ('retried by operator', 'event received', 'operation ending'
 		n := 0
 		for m := range batch.Messages() {
 			n++
-			var f event.Fact
-			require.NoError(t, json.Unmarshal(m.Data(), &f))
-			kind := m.Subject()[strings.LastIndexByte(m.Subject(), '.')+1:]
-			records = append(records, &Record{
-				Kind: Fact, Instance: f.InstanceID, Operation: f.OperationID, Cursor: f.Cursor, Type: strings.TrimPrefix(kind, "operation-"),
-			})
+			visit(m)
 		}
 		require.NoError(t, batch.Error())
 		if n == 0 {
-			return records
+			return
 		}
 	}
 }

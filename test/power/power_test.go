@@ -86,25 +86,14 @@ func TestPower(t *testing.T) {
 	testkit.Suite(t, "power")
 	seed, cuts := testkit.Number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000), 0), int(testkit.Number(t, cutsVariable, defaultCuts, 1))
 	t.Logf("%s=%d %s=%d", seedVariable, seed, cutsVariable, cuts)
-	m := &machine{rnd: rand.New(rand.NewPCG(seed, 0)), disks: map[string]*lossyfs.FS{}}
-	// This runs after the installation is removed, and its disks are unmounted.
-	t.Cleanup(func() {
-		for name, disk := range m.disks {
-			if err := disk.Close(); err != nil {
-				t.Errorf("disk of %s: %v", name, err)
-			}
-		}
+	m := &machine{rnd: rand.New(rand.NewPCG(seed, 0))}
+	var mount func(name, dir string) bool
+	m.disks, mount = installation.LossyDisks(t, func(name string) *lossyfs.Config {
+		// Postgres never syncs the folder of a new table: it relies on ext4 and XFS, which keep the name of a file that is synced.
+		return &lossyfs.Config{Strict: name != installation.DiskPostgres, SyncTime: syncTime}
 	})
 	m.World = installation.New(t, installation.Config{
-		Name: "power",
-		Disk: func(name, dir string) bool {
-			// Postgres never syncs the folder of a new table: it relies on ext4 and XFS, which keep the name of a file that is synced.
-			strict := name != installation.DiskPostgres
-			disk, err := lossyfs.Mount(lossyfs.Config{Dir: dir, AllowOther: os.Geteuid() == 0, Strict: strict, SyncTime: syncTime})
-			require.NoError(t, err)
-			m.disks[name] = disk
-			return true
-		},
+		Name: "power", Disk: mount,
 		// So many pages are written before they are synced, and the log is short.
 		Settings: map[string]string{"checkpoint_timeout": "30s", "max_wal_size": "128MB"},
 		// A step whose result the bus has lost runs again. The known contract of AvS has no call that finds the evaluation of the first execution

@@ -244,26 +244,15 @@ WHERE h.stage >= 0`))
 		}
 	}
 	checked := 0
-	s, err := w.JS.OrderedConsumer(t.Context(), string(event.StreamFacts), jetstream.OrderedConsumerConfig{FilterSubjects: []string{"keb.fact.*.step-finished"}})
-	require.NoError(t, err)
-	for {
-		batch, err := s.FetchNoWait(1000)
-		require.NoError(t, err)
-		n := 0
-		for m := range batch.Messages() {
-			n++
-			var f event.StepFinished
-			require.NoError(t, json.Unmarshal(m.Data(), &f))
-			if want, ok := names[at{f.OperationID, f.Cursor}]; ok && want != f.Step {
-				t.Errorf("operation %s ran %s at cursor %d, where its definition has %s", f.OperationID, f.Step, f.Cursor, want)
-			} else if ok {
-				checked++
-			}
+	history.EachFact(t, w.JS, "keb.fact.*.step-finished", func(m jetstream.Msg) {
+		var f event.StepFinished
+		require.NoError(t, json.Unmarshal(m.Data(), &f))
+		if want, ok := names[at{f.OperationID, f.Cursor}]; ok && want != f.Step {
+			t.Errorf("operation %s ran %s at cursor %d, where its definition has %s", f.OperationID, f.Step, f.Cursor, want)
+		} else if ok {
+			checked++
 		}
-		if n == 0 {
-			break
-		}
-	}
+	})
 	if v.Facts == 0 || checked == 0 || len(provisions) < 2 {
 		t.Errorf("%d facts, %d steps and %d definitions of provisionings to check, want some, some and 2", v.Facts, checked, len(provisions))
 	}

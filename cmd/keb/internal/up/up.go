@@ -156,7 +156,7 @@ func (s *system) announce() error {
 	}
 	waits := "Steps poll external systems at the intervals of production; --fast shortens them."
 	if s.cfg.Fast {
-		waits = "--fast: the systems are simulated without delays, and steps poll them every 100 ms, where no variable sets this."
+		waits = "--fast: the systems are simulated without delays, and steps poll them every 100 ms, unless a variable sets another interval."
 	}
 	keys, err := filepath.Abs(filepath.Join(s.cfg.DataDir, keysFile))
 	if err != nil {
