@@ -56,8 +56,9 @@ type Store interface {
 	// Queued returns the operations of members in progress that are pending. If fresh, it omits those that have started before and are retried.
 	Queued(ctx context.Context, id string, fresh bool) ([]string, error)
 	// Conclude ends the orchestration if all of its members have ended. Otherwise it returns when the next waiting member is due, zero if
-	// none waits, and the number of members in progress.
-	Conclude(ctx context.Context, id string, now time.Time) (o *Orchestration, due time.Time, inProgress int, err error)
+	// none waits, and the number of members in progress. seen is the state that the caller has handled: a cancellation that it has not seen
+	// does not end.
+	Conclude(ctx context.Context, id string, seen State, now time.Time) (o *Orchestration, due time.Time, inProgress int, err error)
 }
 
 // Asker sends requests to other services.
@@ -209,13 +210,16 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 		askErr = nil
 	}
 	err = c.explain(ctx, o, askErr)
-	ended, due, inProgress, concludeErr := s.Conclude(ctx, o.ID, c.deps.Now())
+	ended, due, inProgress, concludeErr := s.Conclude(ctx, o.ID, o.State, c.deps.Now())
 	if err = errors.Join(askErr, err, concludeErr); err != nil {
 		return time.Time{}, err
 	}
 	if ended.State.Final() {
 		c.deps.Log.Info("orchestration ended", "orchestration_id", o.ID, "state", string(ended.State), "description", ended.Description)
 		return c.deps.Now().Add(idle), nil
+	}
+	if ended.State == Canceling && o.State != Canceling {
+		return c.deps.Now(), nil // it was cancelled meanwhile: handle that before it ends
 	}
 	if ended.State == Paused && o.State != Paused {
 		c.deps.Log.Info("orchestration paused", "orchestration_id", o.ID, "description", ended.Description)

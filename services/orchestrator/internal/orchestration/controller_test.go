@@ -51,6 +51,8 @@ type bundle struct {
 	withdrawn []string // operations
 	// onPage is called for each request for instances. An error becomes the answer.
 	onPage func(request event.InstancesRequest) error
+	// concluding is called before a round ends an orchestration.
+	concluding func(id string)
 }
 
 func setup(t testing.TB, instances int) *bundle {
@@ -190,13 +192,17 @@ func (b *bundle) started() []string {
 // controller starts a controller. stop ends it and waits.
 func (b *bundle) controller(policy *orchestration.Policy) (c *orchestration.Controller, stop func()) {
 	b.t.Helper()
-	c, err := orchestration.NewController(orchestration.Config{
-		Every: 20 * time.Millisecond, Patience: 10 * time.Second, Policy: policy,
-	}, orchestration.Deps{
+	deps := orchestration.Deps{
 		Store: b.store, Asker: b.bus, Now: b.clock.Now, Log: testkit.Logger(b.t),
 		Cancel:   func(context.Context, string, string) error { return nil },
 		Withdraw: b.withdraw,
-	})
+	}
+	if b.concluding != nil {
+		deps.Store = hooked{b.store, b.concluding}
+	}
+	c, err := orchestration.NewController(orchestration.Config{
+		Every: 20 * time.Millisecond, Patience: 10 * time.Second, Policy: policy,
+	}, deps)
 	require.NoError(b.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -209,6 +215,18 @@ func (b *bundle) controller(policy *orchestration.Policy) (c *orchestration.Cont
 	})
 	b.t.Cleanup(stop)
 	return c, stop
+}
+
+// hooked is a store that calls concluding before each Conclude.
+type hooked struct {
+	*store.Orchestrations
+
+	concluding func(id string)
+}
+
+func (h hooked) Conclude(ctx context.Context, id string, seen orchestration.State, now time.Time) (*orchestration.Orchestration, time.Time, int, error) {
+	h.concluding(id)
+	return h.Orchestrations.Conclude(ctx, id, seen, now)
 }
 
 // order creates an orchestration.

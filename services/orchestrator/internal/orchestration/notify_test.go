@@ -1,6 +1,7 @@
 package orchestration_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -60,6 +61,27 @@ func TestNotification_SPCIsDown_OrchestrationWaitsFiveMinutes(t *testing.T) {
 	b.await(c, "it ends", func() bool { return b.get(o.ID).State == orchestration.Canceled })
 	if got := b.notices(); len(got) != 1 || !got[0].Cancelled {
 		t.Errorf("notifications %+v, want the cancellation", got)
+	}
+}
+
+// The round that ends the last member has not seen the cancellation.
+func TestNotification_CancelledBeforeTheEnd_CustomersAreNotified(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.concluding = func(id string) {
+		if len(b.started()) == 1 && b.members(id)[0].State == orchestration.Succeeded {
+			if err := b.store.Cancel(context.Background(), id, b.clock.Now()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "notification": true}`)
+	b.await(c, "it starts", func() bool { return len(b.started()) == 1 })
+	b.end("i-00000")
+	b.await(c, "it ends", func() bool { return b.get(o.ID).State == orchestration.Canceled })
+	if got := b.notices(); len(got) == 0 || !got[len(got)-1].Cancelled {
+		t.Errorf("notifications %+v, want the cancellation at the end", got)
 	}
 }
 

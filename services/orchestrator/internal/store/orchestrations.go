@@ -243,9 +243,10 @@ func (s *Orchestrations) Describe(ctx context.Context, id, description string, d
 }
 
 // Conclude ends the orchestration if all of its members have ended. It also returns the due time of the next waiting member, zero if none
-// waits, and the number of members in progress.
+// waits, and the number of members in progress. If the orchestration is being cancelled, and seen is another state, it does not end: the caller
+// must notify customers of the cancellation first.
 func (s *Orchestrations) Conclude(
-	ctx context.Context, id string, now time.Time,
+	ctx context.Context, id string, seen orchestration.State, now time.Time,
 ) (o *orchestration.Orchestration, due time.Time, inProgress int, err error) {
 	err = s.locked(ctx, id, func(tx *sqlx.Tx, locked *orchestration.Orchestration) error {
 		o = locked
@@ -260,7 +261,7 @@ SELECT (SELECT min(m.due_at) FROM orchestrator.orchestration_members m WHERE m.o
 			id).Scan(&next, &inProgress); err != nil {
 			return fmt.Errorf("look for members that have not ended: %w", err)
 		}
-		if due = utc(next); next.Valid || inProgress > 0 {
+		if due = utc(next); next.Valid || inProgress > 0 || o.State == orchestration.Canceling && seen != o.State {
 			return nil
 		}
 		stats, err := stats(ctx, tx, id)
