@@ -93,6 +93,16 @@ func (n *node) write(data []byte, off int64) {
 	}
 }
 
+// has reports whether a part of the file has all its pages.
+func (n *node) has(off, end int64) bool {
+	for i := off / pageSize; i*pageSize < end; i++ {
+		if i >= int64(len(n.live.pages)) || n.live.pages[i] == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // own returns a page of live that may be changed.
 func (n *node) own(i int64) *page {
 	if n.dirty[i] && n.live.pages[i] != nil {

@@ -44,6 +44,7 @@ type FS struct {
 	over  chan struct{} // closed when operations that wait since the cut fail
 	stats Stats
 	slow  time.Duration // per write
+	full  bool
 }
 
 // Stats counts calls since the file system was mounted for the first time.
@@ -98,6 +99,13 @@ func (f *FS) Slow(d time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.slow = d
+}
+
+// Fill takes all free space, so that a write which needs more fails with ENOSPC, or gives it back. A new file that is empty needs none.
+func (f *FS) Fill(full bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.full = full
 }
 
 // Sync makes everything durable.
@@ -490,6 +498,10 @@ func (c *calls) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32,
 		return 0, fuse.EIO
 	}
 	n := c.node(in.NodeId)
+	if c.fs.full && !n.has(int64(in.Offset), int64(in.Offset)+int64(len(data))) {
+		c.end()
+		return 0, fuse.Status(syscall.ENOSPC)
+	}
 	n.write(data, int64(in.Offset))
 	now := time.Now()
 	n.live.mtime, n.live.ctime = now, now
@@ -567,6 +579,9 @@ func (c *calls) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	defer c.end()
 	n := c.node(in.NodeId)
 	if end := int64(in.Offset + in.Length); end > n.live.size {
+		if c.fs.full {
+			return fuse.Status(syscall.ENOSPC)
+		}
 		n.truncate(end)
 		c.disk.touch(n)
 	}

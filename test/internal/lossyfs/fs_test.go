@@ -307,6 +307,27 @@ func TestCut_Application_LosesOnlyWhatItDoesNotSync(t *testing.T) {
 	}
 }
 
+func TestFill_NewContent_FailsUntilThereIsSpace(t *testing.T) {
+	t.Parallel()
+	b := setup(t, lossyfs.Config{})
+	b.write("file", "text")
+	b.fs.Fill(true)
+	b.write("file", "") // the kernel truncates a file, and gives its page back
+	for name, err := range map[string]error{
+		"more content": os.WriteFile(b.path("file"), []byte("more"), 0o640),
+		"a new file":   os.WriteFile(b.path("new"), []byte("content"), 0o640),
+	} {
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%s: %v, want %v", name, err, syscall.ENOSPC)
+		}
+	}
+	b.fs.Fill(false)
+	b.write("file", "more")
+	b.sync("file", ".")
+	b.cut()
+	b.want(map[string]string{"file": "more", "new": ""})
+}
+
 func TestFS_SpecialCases_AreThoseOfAFileSystem(t *testing.T) {
 	t.Parallel()
 	b := setup(t, lossyfs.Config{})
