@@ -25,12 +25,14 @@ import (
 // Row is the result of one fault.
 type Row struct {
 	Fault                         string
+	Rounds                        int // of a soak
 	Accepted, Succeeded, Failed   int
 	Lost, Doubled, Missing        int
 	Replaced                      int // objects that a repeated step has removed and created anew
 	Late                          int // objects that a deprovisioned runtime has at the end of the phase; Settle checks that they go
 	Refusals                      string
 	Stall, Progress, Slowest      time.Duration
+	Provisioning                  time.Duration // the median of accepted provisionings
 	SentAgain, Dead, Exits, Binds int
 }
 
@@ -67,6 +69,7 @@ func (r *Row) Add(other Row) {
 	r.Replaced += other.Replaced
 	r.Late += other.Late
 	r.Stall, r.Progress, r.Slowest = max(r.Stall, other.Stall), max(r.Progress, other.Progress), max(r.Slowest, other.Slowest)
+	r.Provisioning = max(r.Provisioning, other.Provisioning)
 	r.SentAgain += other.SentAgain
 	r.Dead += other.Dead
 	r.Exits += other.Exits
@@ -218,5 +221,30 @@ func (w *World) deadLetters(ctx context.Context) dead {
 		return dead{}
 	}
 	require.NoError(w.T, err, "count the dead letters")
-	return dead{stream: s.CachedInfo().Created, n: int(s.CachedInfo().State.Msgs)}
+	return dead{stream: s.CachedInfo().Created, n: int(s.CachedInfo().State.Msgs) - w.foreign(ctx, s)}
+}
+
+// foreign counts the dead letters that Foreign reports.
+func (w *World) foreign(ctx context.Context, s jetstream.Stream) (n int) {
+	w.T.Helper()
+	if w.Foreign == nil {
+		return 0
+	}
+	c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{HeadersOnly: true})
+	require.NoError(w.T, err, "read the dead letters")
+	for {
+		batch, err := c.FetchNoWait(1000)
+		require.NoError(w.T, err, "read the dead letters")
+		read := 0
+		for m := range batch.Messages() {
+			read++
+			if w.Foreign(m.Headers()) {
+				n++
+			}
+		}
+		require.NoError(w.T, batch.Error(), "read the dead letters")
+		if read == 0 {
+			return n
+		}
+	}
 }

@@ -4,6 +4,7 @@ package installation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -78,6 +79,9 @@ type customer struct {
 	// gone are the runtimes that were removed since the last check.
 	gone []*harness.Order
 }
+
+// machines are the machine types of updates: the first update sets the first one, and the order has the second.
+var machines = []string{"Standard_D8_v3", "Standard_D4_v3"}
 
 // Client returns a client of the OSB API that sends each request to the next broker.
 func (w *World) Client(transport http.RoundTripper) *osbclient.Client {
@@ -156,7 +160,26 @@ func (c *customer) provision(ctx context.Context) {
 	if state == osb.StateSucceeded {
 		c.exists, c.suspended, c.machine = true, false, 0
 		c.load.built(c.plan())
+		c.read(ctx)
 	}
+}
+
+// read compares the broker's answer about the runtime with what the customer knows.
+func (c *customer) read(ctx context.Context) {
+	c.load.expect(ctx, "get instance "+c.order.InstanceID, c.exists, func() (problem string, err error) {
+		i, err := c.load.client.GetInstance(ctx, c.order.InstanceID)
+		if err != nil || c.trial {
+			return "", err
+		}
+		var got struct{ MachineType string }
+		if err := json.Unmarshal(i.Parameters, &got); err != nil {
+			return "", fmt.Errorf("decode parameters: %w", err)
+		}
+		if want := machines[(c.machine+1)%2]; got.MachineType != want {
+			problem = fmt.Sprintf("machineType is %q, want %q", got.MachineType, want)
+		}
+		return problem, nil
+	})
 }
 
 func (c *customer) plan() string {
@@ -167,9 +190,10 @@ func (c *customer) plan() string {
 }
 
 func (c *customer) update(ctx context.Context) {
-	machines := []string{"Standard_D8_v3", "Standard_D4_v3"}
-	c.changeOf(ctx, "update", osbclient.Change{Parameters: map[string]any{"machineType": machines[c.machine%2]}})
-	c.machine++
+	if c.changeOf(ctx, "update", osbclient.Change{Parameters: map[string]any{"machineType": machines[c.machine%2]}}) == osb.StateSucceeded {
+		c.machine++
+		c.read(ctx)
+	}
 }
 
 func (c *customer) activate(ctx context.Context, yes bool) {
@@ -196,13 +220,16 @@ func (c *customer) deprovision(ctx context.Context) {
 	})
 	if state == osb.StateSucceeded {
 		c.gone = append(c.gone, c.order)
-		c.exists, c.suspended, c.order = false, false, nil
+		c.exists, c.suspended = false, false
+		c.read(ctx)
+		c.order = nil
 	}
 }
 
-// bind creates and removes a binding.
+// bind creates and removes a binding, and reads it after both.
 func (c *customer) bind(ctx context.Context) {
 	id := uuid.NewString()
+	exists := true
 	for _, do := range []struct {
 		what string
 		call func() error
@@ -222,6 +249,18 @@ func (c *customer) bind(ctx context.Context) {
 		if !c.load.repeat(ctx, do.what, do.call) {
 			return
 		}
+		c.load.expect(ctx, "get binding "+id, exists, func() (problem string, err error) {
+			b, err := c.load.client.GetBinding(ctx, c.order.InstanceID, id)
+			if err != nil {
+				return "", err
+			}
+			var credentials map[string]any
+			if err := json.Unmarshal(b.Credentials, &credentials); err != nil || len(credentials) == 0 {
+				problem = "it has no credentials"
+			}
+			return problem, nil
+		})
+		exists = false
 	}
 	c.load.mu.Lock()
 	c.load.binds++
@@ -243,6 +282,25 @@ func (l *Load) repeat(ctx context.Context, what string, call func() error) bool 
 		wait(ctx, again)
 	}
 	return false
+}
+
+// expect reads something until the broker answers, and records an answer as wrong that contradicts whether it exists, or has a problem.
+func (l *Load) expect(ctx context.Context, what string, exists bool, read func() (problem string, err error)) {
+	l.repeat(ctx, what, func() error {
+		problem, err := read()
+		switch {
+		case !exists && osbclient.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case !exists:
+			problem = "it exists after its removal"
+		}
+		if problem != "" {
+			l.note(&l.wrong, what+": "+problem)
+		}
+		return nil
+	})
 }
 
 // change requests a change until it is accepted, and then polls its end.
@@ -362,6 +420,21 @@ func (l *Load) slowest() time.Duration {
 		d = max(d, a.took)
 	}
 	return d
+}
+
+// median returns the median duration of provisionings.
+func (l *Load) median() time.Duration {
+	var all []time.Duration
+	for _, a := range l.all {
+		if a.kind == "provision" {
+			all = append(all, a.took)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 // ended returns the number of accepted operations with that end.

@@ -102,7 +102,7 @@ func (w *World) judge(r *Row, l *Load, created map[string]int, before dead) {
 	got := l.take()
 	r.Accepted, r.Succeeded, r.Failed = len(got.all), got.ended(osb.StateSucceeded), got.ended(osb.StateFailed)
 	r.Lost, r.Refusals, r.Exits, r.Binds = len(got.lost), got.refusals(), w.exits, got.binds
-	r.Slowest = got.slowest()
+	r.Slowest, r.Provisioning = got.slowest(), got.median()
 	r.Dead = w.deadLetters(w.T.Context()).since(before)
 	for _, problem := range append(got.lost, got.wrong...) {
 		w.T.Error(problem)

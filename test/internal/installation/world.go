@@ -123,6 +123,8 @@ type World struct {
 	exits int
 	// restless is true if an accepted operation has not ended, so that later phases are meaningless.
 	restless bool
+	// Foreign reports whether a dead letter with these headers comes from the test; it is not counted. Optional.
+	Foreign func(nats.Header) bool
 	// gone are the deprovisioned runtimes that Settle checks.
 	gone []*harness.Order
 }
@@ -388,6 +390,9 @@ func (w *World) Await(what string, ok func() bool) {
 	w.T.Helper()
 	testkit.Eventually(w.T, WaitLimit, what, ok)
 }
+
+// PasswordOf returns the password of a user of the bus, for example "worker-avs".
+func (w *World) PasswordOf(user string) string { return w.secrets.Read(user + "/nats-password") }
 
 // Ready waits until every process is ready.
 func (w *World) Ready() {

@@ -1,0 +1,32 @@
+//go:build linux
+
+package installation
+
+import (
+	"testing"
+	"time"
+)
+
+func TestSlopes_GrowingValue_IsFound(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	var uses []Use
+	for i := range 13 {
+		at := float64(i)
+		uses = append(uses, Use{At: start.Add(time.Duration(i) * 5 * time.Minute), Values: map[string]float64{
+			"flat": 100, "noisy": 100 + 8*float64(i%2), "grows": 100 + 2*at, "small": 1 + at,
+		}})
+	}
+	got := map[string]Slope{}
+	for _, s := range Slopes(uses) {
+		got[s.Name] = s
+	}
+	for name, want := range map[string]bool{"flat": false, "noisy": false, "grows": true, "small": false} {
+		if s := got[name]; s.Grows(10) != want {
+			t.Errorf("%s: grows %t, want %t: %+v", name, !want, want, s)
+		}
+	}
+	if s := got["grows"]; s.PerHour < 23.9 || s.PerHour > 24.1 || s.First != 104 || s.Last != 122 {
+		t.Errorf("slope %+v, want 24 per hour, from 104 to 122", s)
+	}
+}
