@@ -113,11 +113,9 @@ prepare_console = [ -f "$(axe)/node_modules/axe-core/axe.min.js" ] || \
 	else echo "npm cannot install axe-core: checking without it"; fi
 prepare_workers = if command -v npm >/dev/null; then for folder in clients/node examples/node-worker; do \
 	npm ci --no-audit --no-fund --prefix $$folder && npm test --silent --prefix $$folder || exit 1; done; fi
-# Root gets a mount namespace of its own, so that disks can be filled and nothing stays mounted.
-prepare_power = $(prepare_chaos)
+# Root gets a mount namespace of its own, so that nothing stays mounted.
 prepare_cluster = $(prepare_chaos)
-prepare_chaos = if unshare -m true 2>/dev/null; then own="unshare -m --propagation private"; fi; \
-	KEB_CHAOS_OUTSIDE=$$(readlink /proc/self/ns/mnt); export KEB_CHAOS_OUTSIDE
+prepare_chaos = if unshare -m true 2>/dev/null; then own="unshare -m --propagation private"; fi
 
 define newline
 
@@ -148,10 +146,14 @@ secrets: ## look for every secret in everything that is written, told or left be
 soak_simulation = cd services/orchestrator && KEB_SIMULATION_FOR=$${KEB_SIMULATION_FOR:-1h} go test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestSoak$$' ./internal/simulation
 soak_fuzz = cd test && KEB_FUZZ_TIME=$${KEB_FUZZ_TIME:-1m} go test -count=1 -timeout 0 -v $(TESTFLAGS) -run '^TestFuzz$$' .
 soak_kill = cd test && KEB_E2E_OPERATIONS=$${KEB_E2E_OPERATIONS:-200} go test -count=1 -timeout 60m -v $(TESTFLAGS) -run Kill .
+soak_power = $(prepare_chaos); cd test && KEB_SUITE=power $$own go test -count=1 -timeout 0 -v -run '^TestPower$$' $(TESTFLAGS) ./chaos
+soak_faults = $(prepare_chaos); cd test && KEB_SUITE=faults $$own go test -count=1 -timeout 0 -v -run '^TestFaults$$' $(TESTFLAGS) ./chaos
+soak_growth = cd test && KEB_SUITE=growth go test -count=1 -timeout 0 -v -run '^TestGrowth$$' $(TESTFLAGS) ./chaos
+soaks = simulation fuzz kill power faults growth
 
 .PHONY: soak
-soak: ## simulate schedules for an hour, fuzz every decoder for a minute, kill keb with 200 operations in flight (SUITE=simulation, fuzz or kill)
-	@$(foreach suite,$(or $(SUITE),simulation fuzz kill),($(or $(soak_$(suite)),$(error make soak has no SUITE=$(suite)))) &&) :
+soak: ## what finds more the longer it runs, one after the other: SUITE=simulation, fuzz, kill, power, faults or growth, as docs/contributor.md lists them
+	@$(foreach suite,$(or $(SUITE),$(soaks)),($(or $(soak_$(suite)),$(error make soak SUITE=$(suite): one of $(soaks)))) &&) :
 
 .PHONY: images
 images: ## build the images of all services with Docker (IMAGES=registry/keb VERSION=v1.2.3 GO_IMAGE=golang:1.26 DOCKER_BUILD_FLAGS=)

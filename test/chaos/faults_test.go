@@ -39,8 +39,8 @@ func (f fault) of(w *world) installation.Fault {
 	return installation.Fault{Name: f.name, Do: func() { f.do(w) }, Upgrade: f.upgrade}
 }
 
-// faults returns all faults that this installation and this machine support. The first is none.
-func faults(w *world) []fault {
+// faults returns all faults but power cuts. The first is none.
+func faults() []fault {
 	all := []fault{
 		{name: "none", do: func(w *world) { w.Pass(outage) }, upgrade: true},
 		{name: "orchestrators killed", do: func(w *world) { w.Killed(0, "orchestrator-") }, upgrade: true},
@@ -113,20 +113,14 @@ func faults(w *world) []fault {
 			w.Killed(0, installation.ToNATS)
 		}},
 	)
-	if w.full[installation.DiskNATS] {
-		all = append(all, fault{name: "disk of JetStream full", do: func(w *world) {
-			w.fill(installation.DiskNATS, outage)
-			// After a full disk, the server rejects messages until it is restarted (docs/production.md), and its health check reports that.
-			if problem := w.healthOfNATS(); problem != "" {
-				w.T.Logf("NATS has space again and reports: %s; restart it", problem)
-				w.Killed(0, installation.ToNATS)
-			}
-		}})
-	}
-	if w.full[installation.DiskPostgres] {
-		all = append(all, fault{name: "disk of Postgres full", do: func(w *world) { w.fill(installation.DiskPostgres, outage) }})
-	}
-	return append(all, fault{name: "everything restarted, one after the other", upgrade: true, do: func(w *world) {
+	return append(all, fault{name: "disk of JetStream full", do: func(w *world) {
+		w.fill(installation.DiskNATS, outage)
+		// After a full disk, the server rejects messages until it is restarted (docs/production.md), and its health check reports that.
+		if problem := w.healthOfNATS(); problem != "" {
+			w.T.Logf("NATS has space again and reports: %s; restart it", problem)
+			w.Killed(0, installation.ToNATS)
+		}
+	}}, fault{name: "disk of Postgres full", do: func(w *world) { w.fill(installation.DiskPostgres, outage) }}, fault{name: "everything restarted, one after the other", upgrade: true, do: func(w *world) {
 		for _, name := range w.Names("broker-", "orchestrator-", "worker-", installation.ToNATS) {
 			w.Down[name] = true
 			w.Programs[name].Stop()
@@ -215,20 +209,9 @@ func deleteConsumers(w *world) {
 
 // fill fills the disk of a service, for a time.
 func (w *world) fill(disk string, d time.Duration) {
-	path := filepath.Join(w.Dir, disk, "filler")
-	f, err := os.Create(path)
-	if err != nil {
-		w.T.Error(err)
-		return
-	}
-	written, err := io.CopyBuffer(f, zeros{}, make([]byte, 64<<10))
-	if !errors.Is(err, syscall.ENOSPC) {
-		w.T.Errorf("the disk of %s is not full after %d bytes: %v", disk, written, err)
-	}
+	w.disks[disk].Fill(true)
 	w.Pass(d)
-	if err := errors.Join(f.Close(), os.Remove(path)); err != nil {
-		w.T.Error(err)
-	}
+	w.disks[disk].Fill(false)
 	// Postgres may have exited.
 	select {
 	case <-w.Postgres.Done():
@@ -259,11 +242,6 @@ func (w *world) healthOfNATS() string {
 	return errors.Join(errors.New(string(text)), err).Error()
 }
 
-// zeros is an endless source of zeros.
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }
-
 // awaitStuck waits until `keb stuck` and the operator API show all operations in flight with the worker that each waits for.
 func (w *world) awaitStuck() {
 	w.T.Helper()
@@ -286,21 +264,4 @@ func (w *world) awaitStuck() {
 		return named >= installation.Customers/3
 	})
 	w.T.Logf("keb stuck shows the workers that %d operations wait for, %.1f s after they were killed", named, time.Since(start).Seconds())
-}
-
-// outsideVariable contains the value of /proc/self/ns/mnt before make chaos created a mount namespace for the test.
-const outsideVariable = "KEB_CHAOS_OUTSIDE"
-
-// mount mounts a file system of that size in memory on a folder. It requires the mount namespace that make chaos creates, so that nothing
-// remains after the test.
-func mount(dir, size string) error {
-	outside := os.Getenv(outsideVariable)
-	inside, err := os.Readlink("/proc/self/ns/mnt")
-	if err != nil {
-		return err
-	}
-	if outside == "" || inside == outside {
-		return errors.New("not in a separate mount namespace; make chaos creates one for root")
-	}
-	return syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=0777")
 }

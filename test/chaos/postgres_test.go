@@ -1,6 +1,6 @@
 //go:build linux
 
-package power
+package chaos
 
 import (
 	"context"
@@ -18,9 +18,6 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/lossyfs"
 )
-
-// syncTime is how long a disk takes for a flush.
-const syncTime = time.Millisecond
 
 // server is Postgres on a disk that loses what was not synced.
 type server struct {
