@@ -10,7 +10,8 @@ const SUBJECTS = "$KV.keb_stage.";
 const MARKER = "="; // marks a scope as used; no encoded name is equal to it
 const EXISTS = [10071, 10164]; // the codes of a marker that is there, on one server and in a cluster
 const ANSWER = 2000; // for one request, in milliseconds
-const MISSING = 10_000; // how long to wait for the bucket, which the orchestrator creates again after a restart of NATS
+const MISSING = 10_000; // how long to wait for the bucket, which the orchestrator creates again after a restart of NATS, or for a replica
+const PAUSE = 100; // before the next request to a missing bucket, or to a replica that lags
 const MAX_KNOWN = 10_000;
 const NONCE = 12;
 const TAG = 16;
@@ -68,29 +69,43 @@ const decodeToken = (token) => decodeURIComponent(token.replaceAll("=", "%"));
 export const stageKey = (operationId, stage, attempt, name) =>
   `${encodeToken(operationId)}.${encodeToken(stage)}.${attempt}.${name === undefined ? MARKER : encodeToken(name)}`;
 
-/** Repeats a request without an answer, and waits for a missing bucket. */
+class LaggingError extends Error {
+  name = "LaggingError";
+}
+
+/** Repeats a request without an answer, and waits for a missing bucket, or for a replica that lags. */
 async function withRetry(request) {
-  for (const until = Date.now() + MISSING; ; await sleep(250)) {
+  for (const until = Date.now() + MISSING; ; await sleep(PAUSE)) {
     try {
       return await request();
     } catch (error) {
-      const isMissing = chain(error).some((e) => /^(NoResponders|Timeout)Error$/.test(e.name) || /^503|no responders/.test(e.message));
-      if (!isMissing || Date.now() > until) throw error;
+      const isTemporary = chain(error).some((e) =>
+        /^(NoResponders|Timeout|StreamNotFound|Lagging)Error$/.test(e.name) || /^503|no responders/.test(e.message));
+      if (!isTemporary || Date.now() > until) throw error;
     }
   }
 }
 
-/** Returns a function that opens the memory of the stage attempt of a command. It never creates the bucket. */
-export function stageMemory(nc, keyring) {
+/** Returns a function that opens the memory of the stage attempt of a command. It never creates the bucket. Tests pass a manager. */
+export function stageMemory(nc, keyring, manager = jetstreamManager(nc, { timeout: ANSWER, checkAPI: false })) {
   const marked = new Set(); // scopes whose marker this process has seen: to write one again would hide a loss
   const js = jetstream(nc, { timeout: ANSWER });
-  const manager = jetstreamManager(nc, { timeout: ANSWER, checkAPI: false });
 
   return ({ operation, stage, stageAttempt }) => {
     const keyOf = (name) => stageKey(operation.id, stage, stageAttempt, name);
     const scope = keyOf("");
     const open = (m, key) => (m.header.has("KV-Operation") ? undefined : keyring.open(m.string(), key));
-    const find = (key) => withRetry(async () => (await manager).direct.getMessage(BUCKET, { last_by_subj: SUBJECTS + key }));
+    // Any replica of the bucket answers a read, and one that lags does not have the latest values: the leader knows how many there are.
+    const checkLeader = async (keys, found) => {
+      const { state } = await (await manager).streams.info(BUCKET, { subjects_filter: SUBJECTS + keys });
+      const there = Object.keys(state.subjects ?? {}).length;
+      if (there > found) throw new LaggingError(`a replica has ${found} of ${there} values`);
+    };
+    const find = (key) => withRetry(async () => {
+      const m = await (await manager).direct.getMessage(BUCKET, { last_by_subj: SUBJECTS + key });
+      if (!m) await checkLeader(key, 0);
+      return m;
+    });
     const know = () => {
       if (marked.size > MAX_KNOWN) marked.clear();
       marked.add(scope);
@@ -98,14 +113,14 @@ export function stageMemory(nc, keyring) {
     // Requests the last message of each subject at once: a watch would need the right to create a consumer.
     const readAll = async () => {
       const values = new Map();
-      let pending = 0;
+      let found = 0;
       for await (const m of await (await manager).direct.getLastMessagesFor(BUCKET, { multi_last: [`${SUBJECTS}${scope}*`] })) {
         const key = m.subject.slice(SUBJECTS.length);
         const value = key.endsWith(MARKER) ? undefined : open(m, key);
         if (value) values.set(decodeToken(key.slice(scope.length)), value);
-        pending = m.pending;
+        found++;
       }
-      if (pending) throw new Error(`${pending} values are missing`);
+      await checkLeader(`${scope}*`, found);
       return values;
     };
     return {

@@ -15,9 +15,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 _NONCE = 12
 _SUBJECTS = "$KV.keb_stage."
 _READ = "$JS.API.DIRECT.GET.KV_keb_stage"
+_INFO = "$JS.API.STREAM.INFO.KV_keb_stage"
 _MARKER = "="  # marks an attempt as used; no encoded name is equal to it
 _EXISTS = (10071, 10164)  # the error codes of a marker that is there, on one server and in a cluster
-_MISSING = 10.0  # seconds to wait for the bucket, which the orchestrator creates again after a restart of the bus
+_MISSING = 10.0  # seconds to wait for the bucket, which the orchestrator creates again after a restart of the bus, or for a replica
+_LAG = 0.05  # seconds before a replica that lags is read again
 _MAX_KNOWN = 10_000
 _marked: set[str] = set()  # attempts whose marker this process has seen: to write one again would hide a loss
 
@@ -84,6 +86,14 @@ def decode_key(token: str) -> str:
     return re.sub(rb"=([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), token.encode()).decode(errors="replace")
 
 
+def _is_end(msg: Any) -> bool:
+    """Reports whether an answer says that there is no value, or no other one. Other statuses are errors."""
+    status = (msg.headers or {}).get("Status")
+    if status not in (None, "204", "404"):
+        raise OSError(f"the bus answers {status} {msg.headers.get('Description', '')}")
+    return status is not None
+
+
 def stage_prefix(operation_id: str, stage: str, attempt: int) -> str:
     return f"{encode_key(operation_id)}.{encode_key(stage)}.{attempt}."
 
@@ -114,42 +124,56 @@ class StageMemory:
 
     async def read(self, name: str) -> bytes | None:
         key = self._prefix + encode_key(name)
-        return self._open(await self._request(f"{_READ}.{_SUBJECTS}{key}"), key)
+        msg = await self._find(key)
+        return self._open(msg, key) if msg else None
 
     async def is_lost(self) -> bool:
-        marker = await self._request(f"{_READ}.{_SUBJECTS}{self._prefix}{_MARKER}")
-        if is_there := (marker.headers or {}).get("Status") is None:
+        marker = await self._find(self._prefix + _MARKER)
+        if marker:
             self._know()
-        return not is_there
-
-    def _open(self, msg: Any, key: str) -> bytes | None:
-        headers = msg.headers or {}
-        if (status := headers.get("Status")) not in (None, "404"):
-            raise OSError(f"the bus answers {status} {headers.get('Description', '')}")
-        return None if status or "KV-Operation" in headers or key.endswith(_MARKER) else self._keys.open(msg.data.decode(), key)
+        return marker is None
 
     async def list(self, prefix: str) -> dict[str, bytes]:
-        """Reads all values with one request, and the ones whose names have the prefix count. It repeats an incomplete list once."""
-        if (found := await self._list()) is None and (found := await self._list()) is None:
-            raise OSError("the stage memory could not be read completely")
-        return {name: value for name, value in found.items() if name.startswith(prefix)}
+        """Reads all values with one request, and returns those whose names have the prefix."""
+        async with asyncio.timeout(_MISSING):
+            while len(found := await self._list()) < await self._count(f"{self._prefix}*"):
+                await asyncio.sleep(_LAG)
+        return {name: value for name, value in found.items() if name.startswith(prefix) and value is not None}
 
-    async def _list(self) -> dict[str, bytes] | None:
-        inbox, values = self._nc.new_inbox(), dict[str, bytes]()
+    async def _find(self, key: str) -> Any:
+        """Returns the message of a key, or None. Any replica of the bucket answers, and one that lags does not have the latest values."""
+        async with asyncio.timeout(_MISSING):
+            while True:
+                msg = await self._request(f"{_READ}.{_SUBJECTS}{key}")
+                if not _is_end(msg):
+                    return msg
+                if not await self._count(key):
+                    return None
+                await asyncio.sleep(_LAG)
+
+    async def _count(self, keys: str) -> int:
+        """Returns the number of keys that match, as the leader of the bucket has them."""
+        info = json.loads((await self._request(_INFO, json.dumps({"subjects_filter": _SUBJECTS + keys}).encode())).data)
+        if error := info.get("error"):
+            raise OSError(f"the bus does not describe the stage memory: {error.get('description')}")
+        return len(info["state"].get("subjects") or {})
+
+    async def _list(self) -> dict[str, bytes | None]:
+        """Returns what a replica has, with None for the marker and for deleted values."""
+        inbox, values = self._nc.new_inbox(), dict[str, bytes | None]()
         sub = await self._nc.subscribe(inbox)
         try:
             await self._nc.publish(_READ, json.dumps({"multi_last": [f"{_SUBJECTS}{self._prefix}*"]}).encode(), reply=inbox)
-            while True:
-                answer = await sub.next_msg(timeout=5)
-                headers = answer.headers or {}
-                if headers.get("Status") in ("204", "404"):
-                    is_complete = headers.get("Nats-Num-Pending") == "0" or headers.get("Description") == "No Results"
-                    return values if is_complete else None
-                key = headers.get("Nats-Subject", "").removeprefix(_SUBJECTS)
-                if (value := self._open(answer, key)) is not None:
-                    values[decode_key(key.removeprefix(self._prefix))] = value
+            while not _is_end(msg := await sub.next_msg(timeout=5)):
+                key = msg.headers["Nats-Subject"].removeprefix(_SUBJECTS)
+                values[decode_key(key.removeprefix(self._prefix))] = self._open(msg, key)
+            return values
         finally:
             await sub.unsubscribe()
+
+    def _open(self, msg: Any, key: str) -> bytes | None:
+        is_value = "KV-Operation" not in msg.headers and not key.endswith(_MARKER)
+        return self._keys.open(msg.data.decode(), key) if is_value else None
 
     async def _request(self, subject: str, data: bytes = b"", headers: dict[str, str] | None = None) -> Any:
         """Sends a request. It waits for a missing bucket, and repeats a request without an answer."""
