@@ -87,6 +87,19 @@ func checks() []check {
 			"write the marker before the first value, seal each value with its key as associated data, and set stageMemory in the result", true, checkStageMemory,
 		},
 		{
+			"lagging-replica", "reads the stage memory again if a replica lags, or does not read it",
+			"ask the leader ($JS.API.STREAM.INFO.KV_keb_stage) before you take a value or the marker for missing, and read again if it has the key",
+			true, checkLaggingReplica,
+		},
+		{
+			"no-stage-bucket", "starts and answers while the bucket of the stage memory is missing",
+			"open the bucket when a step uses it; wait for it for up to 10 s, and answer with a retry if it does not come back", true, checkNoStageBucket,
+		},
+		{
+			"no-stage-keys", "starts and answers without KEB_STAGE_KEYS",
+			"the keys are optional: only a step that uses the stage memory fails without them", true, checkNoStageKeys,
+		},
+		{
 			"cases", "answers the team's cases as they say", "compare the case with what the step does; the worker's own log says more",
 			true, checkCases,
 		},

@@ -32,6 +32,12 @@ const (
 	refusesLarge         flaw = "does not take large commands"
 	failsOnText          flaw = "fails on other alphabets"
 	failsWithoutMemory   flaw = "fails when the stage memory is lost"
+	believesTheReplica   flaw = "takes a marker that a lagging replica lacks for lost"
+	needsTheBucket       flaw = "does not start without the bucket of the stage memory"
+	failsWithoutBucket   flaw = "fails while the bucket of the stage memory is missing"
+	needsKeys            flaw = "does not start without stage keys"
+	failsWithoutKeys     flaw = "fails every command without stage keys"
+	dropsWithoutKeys     flaw = "drops what it has to remember without stage keys"
 	writesInTheClear     flaw = "writes into the stage memory without a seal"
 	hidesItsWrites       flaw = "does not say that it has written into the stage memory"
 	keepsSilent          flaw = "reports no progress"
@@ -116,6 +122,12 @@ var flaws = []planted{
 	{flaw: failsWithoutMemory, check: "stage-lost"},
 	{flaw: writesInTheClear, check: "stage-memory"},
 	{flaw: hidesItsWrites, check: "stage-memory"},
+	{flaw: believesTheReplica, check: "lagging-replica"},
+	{flaw: needsTheBucket, check: "no-stage-bucket"},
+	{flaw: failsWithoutBucket, check: "no-stage-bucket"},
+	{flaw: needsKeys, check: "no-stage-keys"},
+	{flaw: failsWithoutKeys, check: "no-stage-keys"},
+	{flaw: dropsWithoutKeys, check: "no-stage-keys"},
 	{flaw: keepsSilent, check: "long-step", also: []string{"concurrency", "time-limit"}, slow: true},
 	{flaw: goesOnTooLong, check: "time-limit", slow: true},
 	{flaw: reportsTooLong, check: "late-progress", slow: true},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ import (
 type Environment struct {
 	// URL, User and Password are for the connection to the bus.
 	URL, User, Password string
-	// StageKeys is the keyring of the stage memory.
+	// StageKeys is the keyring of the stage memory; empty in the check no-stage-keys.
 	StageKeys string
 	// Concurrency and Drain are settings that the checks rely on.
 	Concurrency int
@@ -28,7 +29,7 @@ type Environment struct {
 
 // Variables returns the environment as variables in the form NAME=value.
 func (e Environment) Variables() []string {
-	return []string{
+	variables := []string{
 		"KEB_NATS_URL=" + e.URL,
 		"KEB_NATS_USER=" + e.User,
 		"KEB_NATS_PASSWORD=" + e.Password,
@@ -36,6 +37,7 @@ func (e Environment) Variables() []string {
 		"KEB_WORKER_CONCURRENCY=" + strconv.Itoa(e.Concurrency),
 		"KEB_WORKER_DRAIN_TIMEOUT=" + e.Drain.String(),
 	}
+	return slices.DeleteFunc(variables, func(v string) bool { return v == "KEB_STAGE_KEYS=" })
 }
 
 // Starter starts instances of a worker.

@@ -138,6 +138,16 @@ func (r *raw) run(ctx context.Context) error {
 	if r.flaw == printsThePassword {
 		fmt.Fprintf(r.out, "logging on as %s with %s\n", r.env.User, r.env.Password)
 	}
+	switch r.flaw {
+	case needsKeys:
+		if r.env.StageKeys == "" {
+			return errors.New("KEB_STAGE_KEYS is missing")
+		}
+	case needsTheBucket:
+		if _, err := r.js.KeyValue(ctx, "keb_stage"); err != nil {
+			return err
+		}
+	}
 	steps := rawStep
 	if r.flaw == registersNoStep {
 		steps = ""
@@ -415,8 +425,12 @@ func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand, nth int)
 	case c.Operation.Parameters.Clean && (r.flaw == leavesObjects || c.Details.Raw.ID != "" && c.Details.Raw.ID != c.Operation.InstanceID):
 		return "failed"
 	case r.flaw == failsOnText && bytes.Contains(m.Data(), []byte("漢")),
-		r.flaw == failsWithoutMemory && c.StageMemory:
+		r.flaw == failsWithoutMemory && c.StageMemory,
+		r.flaw == failsWithoutKeys && r.env.StageKeys == "",
+		r.flaw == failsWithoutBucket && r.remember(c, 300*time.Millisecond) != nil:
 		return "failed"
+	case r.flaw == believesTheReplica && c.StageMemory && !r.hasMarker(c):
+		return "lost"
 	case r.flaw == errorWithoutReason, r.flaw == waitsForDays:
 		return "retry"
 	}
@@ -453,6 +467,9 @@ func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Ti
 		body["retryAfter"] = 1.5
 	}
 	kind := "io.kyma-project.keb.step." + outcome + ".v1"
+	if outcome == "lost" {
+		kind = "io.kyma-project.keb.stage.lost.v1"
+	}
 	subject, source, msgID, trace := "keb.result."+rawName+"."+c.Step, "/keb/worker/"+rawName, id, value(m, "ce-traceparent")
 	switch r.flaw {
 	case wrongSubject:
@@ -480,8 +497,14 @@ func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Ti
 	case writesInTheClear:
 		body["stageMemory"] = true
 		_, _ = r.js.Publish(context.Background(), fmt.Sprintf("$KV.keb_stage.%s.%s.%d.value=2Eword", c.Operation.ID, c.Stage, c.StageAttempt), []byte("a word"))
+	case failsWithoutBucket:
+		body["stageMemory"] = outcome == "succeeded"
+	case dropsWithoutKeys:
+		if r.env.StageKeys != "" {
+			body["stageMemory"] = r.remember(c, 5*time.Second) == nil
+		}
 	case hidesItsWrites:
-		r.remember(c)
+		_ = r.remember(c, 5*time.Second) // without the entry the check does not fail
 	case tellsItsMemory:
 		body["message"] = "I remember " + r.recall(c)
 	}
@@ -561,13 +584,22 @@ func (r *raw) recall(c *rawCommand) string {
 	return string(value)
 }
 
-// remember writes into the stage memory. Without the entry the check does not fail.
-func (r *raw) remember(c *rawCommand) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+// remember writes into the stage memory.
+func (r *raw) remember(c *rawCommand, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if memory, scope, err := r.memory(c); err == nil {
-		_ = memory.Put(ctx, scope, stagemem.ValueName("word"), []byte("a word"))
+	memory, scope, err := r.memory(c)
+	if err != nil {
+		return err
 	}
+	return memory.Put(ctx, scope, stagemem.ValueName("word"), []byte("a word"))
+}
+
+// hasMarker reports whether a replica has the marker of the stage attempt.
+func (r *raw) hasMarker(c *rawCommand) bool {
+	marker := fmt.Sprintf("$JS.API.DIRECT.GET.KV_keb_stage.$KV.keb_stage.%s.%s.%d.=", c.Operation.ID, c.Stage, c.StageAttempt)
+	answer, err := r.nc.Request(marker, nil, 5*time.Second)
+	return err == nil && answer.Header.Get("Status") == ""
 }
 
 func (r *raw) memory(c *rawCommand) (*stagemem.Memory, stagemem.Scope, error) {

@@ -35,13 +35,15 @@ const (
 
 // rig is the bus of the checks: a NATS server with the worker's user and an administrator, and the administrator's connection.
 type rig struct {
-	cfg    Config
-	dir    string
-	pulse  *pulse
-	wire   *wire
-	spec   event.ConsumerSpec
-	keys   *seal.Keyring
-	key    string
+	cfg   Config
+	dir   string
+	pulse *pulse
+	wire  *wire
+	spec  event.ConsumerSpec
+	keys  *seal.Keyring
+	key   string
+	// given are the stage keys that a new instance gets.
+	given  string
 	claims *claims
 	states *states
 
@@ -76,6 +78,7 @@ func newRig(ctx context.Context, cfg Config) (r *rig, err error) {
 		return r, err
 	}
 	r.key = "check:" + seal.NewKey()
+	r.given = r.key
 	if r.keys, err = seal.ParseKeyring(r.key); err != nil {
 		return r, err
 	}
@@ -194,7 +197,7 @@ func (r *rig) target() string {
 // environment returns the environment of a worker behind a door.
 func (r *rig) environment(d *door) Environment {
 	return Environment{
-		URL: d.url(), User: event.WorkerUserName(r.cfg.Worker), Password: r.password, StageKeys: r.key,
+		URL: d.url(), User: event.WorkerUserName(r.cfg.Worker), Password: r.password, StageKeys: r.given,
 		Concurrency: r.cfg.Concurrency, Drain: r.cfg.Drain,
 	}
 }

@@ -68,6 +68,12 @@ type order struct {
 	quiet bool
 	// extended is the time limit that the worker has asked for; zero if it has not.
 	extended time.Time
+	// remembers means that the worker has used the stage memory.
+	remembers bool
+	// lags makes a replica of the stage memory lag, from the first read until lagEnd in pulse time. stale counts the reads meanwhile.
+	lags   bool
+	lagEnd time.Duration
+	stale  int
 }
 
 // limit is the time limit of the command. The caller holds the lock.
@@ -207,8 +213,40 @@ func (w *wire) seeSent(f *frame, now time.Time) (pass bool) {
 		w.seeResult(f, now)
 	case f.subject == event.DeadSubject(event.StreamCommands):
 		w.dead++
+	case strings.Contains(f.subject, event.StageBucket):
+		w.seeMemory(f)
 	}
 	return true
+}
+
+// noOperation takes the place of an operation id in reads that a replica answers which lags.
+const noOperation = "00000000-0000-0000-0000-000000000000"
+
+// seeMemory records a use of the stage memory. If a replica lags, a read is forwarded with another operation id, so that the server
+// answers that there is no value.
+func (w *wire) seeMemory(f *frame) {
+	text := f.subject
+	if strings.HasPrefix(text, "$JS.API.") {
+		text += string(f.data)
+	}
+	_, key, _ := strings.Cut(text, "$KV."+event.StageBucket+".")
+	operation, _, _ := strings.Cut(key, ".")
+	o := w.orders[operation]
+	if o == nil {
+		return
+	}
+	o.remembers = true
+	if !o.lags || !strings.HasPrefix(f.subject, "$JS.API.DIRECT.GET.") {
+		return
+	}
+	now := w.pulse.now()
+	if o.stale == 0 {
+		o.lagEnd = now + replicaLag
+	}
+	if now < o.lagEnd {
+		o.stale++
+		f.raw = bytes.ReplaceAll(f.raw, []byte(operation), []byte(noOperation))
+	}
 }
 
 // place returns the destination of a message without ids.

@@ -63,14 +63,15 @@ func Worker(name, version string, steps ...worker.Step) contract.Starter {
 			return err
 		}
 		defer b.Close()
-		keys, err := seal.ParseKeyring(env.StageKeys)
-		if err != nil {
-			return err
+		deps := worker.Deps{Bus: b, Log: log}
+		if env.StageKeys != "" {
+			keys, err := seal.ParseKeyring(env.StageKeys)
+			if err != nil {
+				return err
+			}
+			deps.StageMemory = stagemem.NewGuest(b.JetStream(), keys)
 		}
-		w, err := worker.New(
-			worker.Config{Name: name, Version: version, Concurrency: env.Concurrency, DrainTimeout: env.Drain},
-			worker.Deps{Bus: b, StageMemory: stagemem.NewGuest(b.JetStream(), keys), Log: log}, steps...,
-		)
+		w, err := worker.New(worker.Config{Name: name, Version: version, Concurrency: env.Concurrency, DrainTimeout: env.Drain}, deps, steps...)
 		if err != nil {
 			return err
 		}
