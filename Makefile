@@ -156,7 +156,7 @@ soak: ## what finds more the longer it runs, one after the other: SUITE=simulati
 	@$(foreach suite,$(or $(SUITE),$(soaks)),($(or $(soak_$(suite)),$(error make soak SUITE=$(suite): one of $(soaks)))) &&) :
 
 .PHONY: images
-images: ## build the images of all services with Docker (IMAGES=registry/keb VERSION=v1.2.3 GO_IMAGE=golang:1.26 DOCKER_BUILD_FLAGS=)
+images: ## build the images of all services with Docker (IMAGES=registry/keb VERSION=1.2.3 GO_IMAGE=golang:1.26 DOCKER_BUILD_FLAGS=)
 	@grep -v '^#' deploy/docker/images | while read -r name _; do \
 		echo "$(IMAGES)/$$name:$(VERSION)" && docker build -q -f deploy/docker/Dockerfile --build-arg "SERVICE=$$name" --build-arg "VERSION=$(VERSION)" \
 			--build-arg "GO_IMAGE=$(GO_IMAGE)" $(DOCKER_BUILD_FLAGS) -t "$(IMAGES)/$$name:$(VERSION)" . </dev/null || exit 1; \

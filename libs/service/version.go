@@ -2,7 +2,7 @@ package service
 
 import "runtime/debug"
 
-// version is set by the linker in image builds: -X github.com/kyma-project/keb/libs/service.version=v1.2.3.
+// version is set by the linker in image builds: -X github.com/kyma-project/keb/libs/service.version=1.2.3.
 var version string
 
 // Version returns the version from the linker, or else of the main module; "devel" for a build from a work tree.
