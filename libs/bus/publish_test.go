@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,31 @@ func TestPublish_SameID_IsStoredOnce(t *testing.T) {
 	}
 	if got := streamMessages(t, b, event.StreamCommands); got != 1 {
 		t.Errorf("stream holds %d messages, want 1", got)
+	}
+}
+
+func TestMessageIDs_Stream_AreThoseItHolds(t *testing.T) {
+	t.Parallel()
+	b, _ := setup(t)
+	ids := func() map[string]bool {
+		t.Helper()
+		ids, err := b.MessageIDs(t.Context(), event.StreamCommands)
+		require.NoError(t, err)
+		return ids
+	}
+	if got := ids(); len(got) != 0 {
+		t.Errorf("an empty stream holds %v", got)
+	}
+	for i := range 5 {
+		require.NoError(t, b.Publish(t.Context(), command(t, fmt.Sprintf("op/%d/1", i))))
+	}
+	s, err := b.JetStream().Stream(t.Context(), string(event.StreamCommands))
+	require.NoError(t, err)
+	for _, seq := range []uint64{1, 3, 5} { // the first, one in between, and the last
+		require.NoError(t, s.DeleteMsg(t.Context(), seq))
+	}
+	if diff := cmp.Diff(map[string]bool{"op/1/1": true, "op/3/1": true}, ids()); diff != "" {
+		t.Errorf("ids (-want +got):\n%s", diff)
 	}
 }
 

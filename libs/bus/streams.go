@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -143,13 +144,33 @@ func isNoRoom(err error) bool {
 		api.ErrorCode == noPeers && strings.Contains(api.Description, "insufficient storage")
 }
 
-// Created returns when a stream was created. It changes if the stream was lost and created again.
-func (b *Bus) Created(ctx context.Context, name event.Stream) (time.Time, error) {
+// maxIDs is the highest number of messages whose ids MessageIDs reads.
+const maxIDs = 20_000
+
+// MessageIDs returns the ids of all messages that a stream holds. It returns an error if there are more than 20,000, because it asks for one after
+// the other.
+func (b *Bus) MessageIDs(ctx context.Context, name event.Stream) (map[string]bool, error) {
 	s, err := b.js.Stream(ctx, string(name))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("read stream %s: %w", name, err)
+		return nil, fmt.Errorf("read stream %s: %w", name, err)
 	}
-	return s.CachedInfo().Created, nil
+	state := s.CachedInfo().State
+	if state.Msgs > maxIDs {
+		return nil, fmt.Errorf("read stream %s: it holds %d messages, the ids of at most %d can be read", name, state.Msgs, maxIDs)
+	}
+	ids := make(map[string]bool, state.Msgs)
+	for seq := state.FirstSeq; seq <= state.LastSeq; seq++ {
+		m, err := s.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(">"))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read message %d of stream %s: %w", seq, name, err)
+		}
+		ids[m.Header.Get(nats.MsgIdHdr)] = true
+		seq = m.Sequence
+	}
+	return ids, nil
 }
 
 // PurgeConsumer deletes all messages from a stream that match the filter of a consumer, including those that are out to it.

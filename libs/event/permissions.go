@@ -98,8 +98,8 @@ func brokerUser() User {
 	)
 }
 
-// orchestratorUser returns the user of the orchestrator. It creates the streams, all consumers and the bucket. It does not read the
-// messages of other consumers, and only purges the bucket and the commands of removed ramps. It reads and deletes dead letters, and publishes
+// orchestratorUser returns the user of the orchestrator. It creates the streams, all consumers and the bucket. It does not consume the
+// messages of other consumers, but reads which commands and results the streams hold. It only purges the bucket and the commands of removed ramps. It reads and deletes dead letters, and publishes
 // them again on their subjects.
 func orchestratorUser() User {
 	publish := slices.Concat(
@@ -110,6 +110,7 @@ func orchestratorUser() User {
 		[]string{
 			"keb.command.*.*", "keb.fact.*.*", NoticeOperations, NoticeHolds, NoticeLimits, NoticeOverlays, CancelSubject("*"), AskInstances, AskInstance, AskFind, AskUpgrade, "keb.ask.hyperscaler.*", "keb.ask.spc.*", "$SRV.INFO", "$SRV.STATS",
 			"$JS.API.INFO", "$JS.API.STREAM.PURGE." + stageStream, "$JS.API.STREAM.PURGE." + string(StreamCommands),
+			"$JS.API.STREAM.MSG.GET." + string(StreamCommands), "$JS.API.STREAM.MSG.GET." + string(StreamResults),
 			"$JS.API.STREAM.MSG.GET." + string(StreamDead), "$JS.API.STREAM.MSG.DELETE." + string(StreamDead),
 			"$JS.API.CONSUMER.MSG.NEXT." + string(StreamDead) + ".*", "keb.request.*", "keb.result.*.*", SignalSubject(">"),
 		},

@@ -229,6 +229,11 @@ func DispatchID(operationID string, cursor int64, dispatch int) string {
 	return CommandID(operationID, cursor) + "/" + strconv.Itoa(dispatch)
 }
 
+// CommandOf returns the event ID of the command with a DispatchID, or of its result.
+func CommandOf(dispatchID string) string {
+	return dispatchID[:max(strings.LastIndexByte(dispatchID, '/'), 0)]
+}
+
 // Sources of events (the CloudEvents "source" attribute). The source of a worker is WorkerSource(name).
 const (
 	SourceBroker       = "/keb/broker"

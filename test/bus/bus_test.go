@@ -133,6 +133,7 @@ func needs(user string) (publish, subscribe []string) {
 			"keb.worker.*.cancel",
 			"$SRV.INFO", "$SRV.STATS", "$JS.API.INFO", "$JS.API.STREAM.PURGE.KV_keb_stage", "$JS.API.STREAM.PURGE.KEB_COMMANDS",
 			// dead letters, and their messages again
+			"$JS.API.STREAM.MSG.GET.KEB_COMMANDS", "$JS.API.STREAM.MSG.GET.KEB_RESULTS", // what the streams have lost
 			"$JS.API.STREAM.MSG.GET.KEB_DEAD", "$JS.API.STREAM.MSG.DELETE.KEB_DEAD", "$JS.API.CONSUMER.MSG.NEXT.KEB_DEAD.*",
 			"keb.request.*", "keb.result.*.*", "keb.signal.>",
 		})

@@ -1,6 +1,7 @@
 // Package recovery sends commands again that workers have not received. After the
-// loss of a stream it sends the commands of all operations in flight. After the
-// start of an orchestrator it sends the commands that a killed orchestrator may
+// loss of a stream it sends the commands of all operations in flight. After a restart
+// of the bus, which may have lost the ends of its streams, it sends those that neither
+// the bus nor a worker has. After the start of an orchestrator it sends the commands that a killed orchestrator may
 // have committed without publishing them. The operations continue within seconds
 // instead of waiting for the execution limits of their steps.
 package recovery
@@ -11,13 +12,15 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 )
 
-// Bus returns the creation times of streams.
+// Bus returns when streams were created, and what they hold.
 type Bus interface {
-	Created(ctx context.Context, name event.Stream) (time.Time, error)
+	Range(ctx context.Context, name event.Stream) (bus.StreamRange, error)
+	MessageIDs(ctx context.Context, name event.Stream) (map[string]bool, error)
 }
 
 // Workers returns the commands that workers execute.
@@ -67,19 +70,32 @@ type Deps struct {
 type Recovery struct {
 	cfg  Config
 	deps Deps
-	// created is the creation time of the newest stream, noticed the time at which it was first seen, and done means that its commands are
-	// handled.
-	created, noticed time.Time
-	done             bool
-	// resultsOnly means that the stream of commands was not lost.
-	resultsOnly bool
+	// loss is the newest loss, noticed the time at which it was first seen, and done means that its commands are handled.
+	loss    loss
+	noticed time.Time
+	done    bool
+	// last are the numbers of the last messages of the streams, and shrunk is when one of them was found to be lower than before.
+	last   map[event.Stream]uint64
+	shrunk time.Time
 	// started is the time of the first round, and republished means that the commands from before the start are handled.
 	started     time.Time
 	republished bool
 }
 
+// loss is a time at which messages may have been lost. The zero value is none.
+type loss struct {
+	// at is the creation time of the newest stream.
+	at time.Time
+	// resultsOnly means that the stream of commands was not lost.
+	resultsOnly bool
+	// restarted means that the servers have restarted with their streams, which may lack what was stored last.
+	restarted bool
+}
+
 // New returns a Recovery. The caller must call Run.
-func New(cfg Config, deps Deps) *Recovery { return &Recovery{cfg: cfg, deps: deps} }
+func New(cfg Config, deps Deps) *Recovery {
+	return &Recovery{cfg: cfg, deps: deps, last: map[event.Stream]uint64{}}
+}
 
 // Run watches until ctx ends.
 func (r *Recovery) Run(ctx context.Context) error {
@@ -117,26 +133,26 @@ func (r *Recovery) republish(ctx context.Context) error {
 	}
 	asking, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	created, err := r.deps.Bus.Created(asking, event.StreamCommands)
+	commands, err := r.deps.Bus.Range(asking, event.StreamCommands)
 	if err != nil {
 		r.deps.Log.Debug("streams cannot be read", "err", err)
 		return nil
 	}
-	up, err := r.deps.Bus.Created(asking, memory)
+	up, err := r.deps.Bus.Range(asking, memory)
 	if err != nil {
 		r.deps.Log.Debug("streams cannot be read", "err", err)
 		return nil
 	}
 	// After a restart the server knows the ids of the messages it still holds, but not those of acknowledged commands. Their results are
 	// redelivered first, which moves their operations on.
-	if since < r.cfg.Redelivery && r.deps.Now().Sub(up) < r.cfg.Redelivery {
+	if since < r.cfg.Redelivery && r.deps.Now().Sub(up.Created) < r.cfg.Redelivery {
 		return nil
 	}
 	taken, err := r.deps.Workers.Taken(ctx)
 	if err != nil {
 		return err
 	}
-	n, err := r.deps.Dispatcher.AfterStart(ctx, created, heldBy(taken))
+	n, err := r.deps.Dispatcher.AfterStart(ctx, commands.Created, heldBy(taken))
 	if err != nil {
 		return err
 	}
@@ -147,42 +163,82 @@ func (r *Recovery) republish(ctx context.Context) error {
 	return nil
 }
 
-// checkLoss sends lost commands again if a stream is new. The first check after the start also runs, because a stream may have been lost
-// before; it almost always finds no command that is older than the stream.
+// checkLoss sends lost commands again if a stream is new, or after a restart of the bus. The first check after the start also runs, because
+// messages may have been lost before; it almost always finds no command that is older.
 func (r *Recovery) checkLoss(ctx context.Context) error {
-	created, resultsOnly, err := r.newest(ctx)
+	newest, err := r.newest(ctx)
 	if err != nil {
 		r.deps.Log.Debug("streams cannot be read", "err", err) // the loop that creates the streams logs a warning
 		return nil
 	}
 	now := r.deps.Now()
-	if !created.Equal(r.created) {
-		r.created, r.resultsOnly, r.noticed, r.done = created, resultsOnly, now, false
+	if !newest.at.Equal(r.loss.at) {
+		r.loss, r.noticed, r.done = newest, now, false
 	}
 	if r.done || now.Sub(r.noticed) < r.cfg.Settle {
 		return nil
 	}
-	taken, err := r.deps.Workers.Taken(ctx)
+	taken, held, err := r.held(ctx)
 	if err != nil {
+		if r.done = r.loss.restarted && now.Sub(r.noticed) > event.DuplicateWindow; r.done {
+			return fmt.Errorf("commands that a restart of the bus has lost wait for their limits: %w", err)
+		}
 		return err
 	}
 	waiting := now.Sub(r.noticed) < r.cfg.WorkerTimeout
 	if len(taken.Silent) > 0 && waiting {
 		return nil
 	}
-	before := created
-	if r.noticed.Before(created) {
+	before := r.loss.at
+	if r.noticed.Before(before) {
 		before = r.noticed // the clock of the bus is ahead of the clock of this orchestrator
 	}
-	n, unserved, err := r.deps.Dispatcher.AfterLoss(ctx, before, r.resultsOnly, heldBy(taken))
+	n, unserved, err := r.deps.Dispatcher.AfterLoss(ctx, before, r.loss.resultsOnly, held)
 	if err != nil {
 		return err
 	}
 	if n > 0 {
-		r.deps.Log.Info("lost commands sent again", "commands", n, "created_at", created)
+		r.deps.Log.Info("lost commands sent again", "commands", n, "lost_before", r.loss.at)
 	}
 	r.done = unserved == 0 || !waiting
 	return nil
+}
+
+// held returns what workers have taken, and a function that reports whether a command is not lost: a worker has it, or after a restart a stream
+// has it or its result. Commands are looked for first, and results last: a command moves from its stream to a worker, and then to the results.
+func (r *Recovery) held(ctx context.Context) (liveness.Taken, func(worker, commandID string) bool, error) {
+	var commands, results map[string]bool
+	var err error
+	if r.loss.restarted {
+		if commands, err = r.stored(ctx, event.StreamCommands); err != nil {
+			return liveness.Taken{}, nil, err
+		}
+	}
+	taken, err := r.deps.Workers.Taken(ctx)
+	if err != nil {
+		return taken, nil, err
+	}
+	if r.loss.restarted {
+		if results, err = r.stored(ctx, event.StreamResults); err != nil {
+			return taken, nil, err
+		}
+	}
+	byWorker := heldBy(taken)
+	return taken, func(worker, commandID string) bool {
+		return byWorker(worker, commandID) || commands[commandID] || results[commandID]
+	}, nil
+}
+
+// stored returns the ids of the commands that a stream holds, or whose results it holds.
+func (r *Recovery) stored(ctx context.Context, name event.Stream) (map[string]bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.WorkerTimeout)
+	defer cancel()
+	ids, err := r.deps.Bus.MessageIDs(ctx, name)
+	commands := make(map[string]bool, len(ids))
+	for id := range ids {
+		commands[event.CommandOf(id)] = true
+	}
+	return commands, err
 }
 
 // heldBy returns a function that reports whether a worker has a command. A worker that does not answer may have any of its commands.
@@ -190,20 +246,31 @@ func heldBy(taken liveness.Taken) func(worker, commandID string) bool {
 	return func(worker, commandID string) bool { return taken.Silent[worker] || taken.Commands[commandID] }
 }
 
-// newest returns the creation time of the newer one of the streams of commands and results, and whether only the stream of results is new.
-// If both were lost, they are created shortly after each other.
-func (r *Recovery) newest(ctx context.Context) (newest time.Time, resultsOnly bool, err error) {
+// newest returns the newest loss. If the streams of commands and results were both lost, they are created shortly after each other. A server
+// without a cluster creates the stage memory when it starts. In a cluster the memory remains, but its messages are numbered from 1 again.
+func (r *Recovery) newest(ctx context.Context) (newest loss, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults} {
-		created, err := r.deps.Bus.Created(ctx, name)
+	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults, memory} {
+		stream, err := r.deps.Bus.Range(ctx, name)
 		if err != nil {
-			return time.Time{}, false, fmt.Errorf("look for new streams: %w", err)
+			return loss{}, fmt.Errorf("look for new streams: %w", err)
 		}
-		if created.After(newest) {
-			resultsOnly = name == event.StreamResults && created.Sub(newest) > r.cfg.Settle
-			newest = created
+		if stream.Last < r.last[name] {
+			r.shrunk = r.deps.Now()
+		}
+		r.last[name] = stream.Last
+		isLater := stream.Created.Sub(newest.at) > r.cfg.Settle
+		switch {
+		case !stream.Created.After(newest.at):
+		case name != memory:
+			newest = loss{at: stream.Created, resultsOnly: name == event.StreamResults && isLater}
+		case isLater:
+			newest = loss{at: stream.Created, restarted: true}
 		}
 	}
-	return newest, resultsOnly, nil
+	if r.shrunk.Sub(newest.at) > r.cfg.Settle {
+		newest = loss{at: r.shrunk, restarted: true}
+	}
+	return newest, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
 	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
@@ -30,11 +31,15 @@ type fake struct {
 	mu      sync.Mutex
 	start   time.Time
 	created map[event.Stream]time.Time
-	away    bool
-	broken  bool
-	taken   liveness.Taken
-	asked   int
-	losses  []loss
+	last    map[event.Stream]uint64
+	ids     map[event.Stream][]string
+	// unreadable means that the ids cannot be read.
+	unreadable bool
+	away       bool
+	broken     bool
+	taken      liveness.Taken
+	asked      int
+	losses     []loss
 	// republished holds the times of the calls of AfterStart, and their arguments.
 	republished [][2]time.Duration
 	// skipped are the commands that the last call of AfterStart skipped.
@@ -49,13 +54,26 @@ type loss struct {
 	Held            []string
 }
 
-func (f *fake) Created(_ context.Context, name event.Stream) (time.Time, error) {
+func (f *fake) Range(_ context.Context, name event.Stream) (bus.StreamRange, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.away {
-		return time.Time{}, errors.New("no server")
+		return bus.StreamRange{}, errors.New("no server")
 	}
-	return f.created[name], nil
+	return bus.StreamRange{Created: f.created[name], Last: f.last[name]}, nil
+}
+
+func (f *fake) MessageIDs(_ context.Context, name event.Stream) (map[string]bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unreadable {
+		return nil, errors.New("permissions violation")
+	}
+	ids := map[string]bool{}
+	for _, id := range f.ids[name] {
+		ids[id] = true
+	}
+	return ids, nil
 }
 
 func (f *fake) Taken(context.Context) (liveness.Taken, error) {
@@ -113,7 +131,7 @@ func runStarted(t *testing.T, test func(f *fake)) {
 func runStarting(t *testing.T, test func(f *fake)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := &fake{start: time.Now(), created: map[event.Stream]time.Time{}}
+		f := &fake{start: time.Now(), created: map[event.Stream]time.Time{}, last: map[event.Stream]uint64{}}
 		f.recreate(-time.Hour, event.StreamCommands, event.StreamResults, memory)
 		r := recovery.New(recovery.Config{
 			Every: every, Timeout: every, Settle: settle, WorkerTimeout: workerTimeout, Redelivery: redelivery,
@@ -169,6 +187,43 @@ func TestRecovery_StreamsRecreatedInTurn_AreOneLoss(t *testing.T) {
 		f.recreate(0, event.StreamResults)
 		f.pass(time.Minute)
 		f.want(t, loss{Noticed: 3500 * time.Millisecond})
+	})
+}
+
+// A restarted server may have lost the ends of its streams: commands that neither a stream nor a worker has, and whose results no stream has.
+func TestRecovery_BusRestarted_SendsWhatNobodyHas(t *testing.T) {
+	for what, restart := range map[string]func(f *fake){
+		"one server":                  func(f *fake) { f.recreate(0, memory) },
+		"a cluster":                   func(f *fake) { f.last[memory] = 3 },
+		"the end of a stream is lost": func(f *fake) { f.last[event.StreamCommands] = 99 },
+	} {
+		runStarted(t, func(f *fake) {
+			f.last = map[event.Stream]uint64{event.StreamCommands: 100, event.StreamResults: 100, memory: 10}
+			f.pass(every)
+			f.taken.Commands = map[string]bool{"op-3/4": true}
+			f.ids = map[event.Stream][]string{event.StreamCommands: {"probe", "op-1/4/2"}, event.StreamResults: {"op-2/4/1"}}
+			f.start = time.Now()
+			restart(f)
+			f.pass(time.Minute)
+			if len(f.losses) != 1 || f.losses[0].ResultsOnly || f.losses[0].Before > every {
+				t.Errorf("%s: losses %+v, want one of commands from before the restart", what, f.losses)
+			}
+			if diff := cmp.Diff([]string{"op-1/4", "op-2/4", "op-3/4"}, f.losses[0].Held); diff != "" {
+				t.Errorf("%s: commands that are not lost (-want +got):\n%s", what, diff)
+			}
+		})
+	}
+}
+
+// After the window the stream no longer drops a second copy.
+func TestRecovery_BusRestartedAndUnreadable_GivesUp(t *testing.T) {
+	runStarted(t, func(f *fake) {
+		f.unreadable = true
+		f.recreate(0, memory)
+		f.pass(event.DuplicateWindow + 2*every)
+		f.unreadable = false
+		f.pass(time.Minute)
+		f.want(t)
 	})
 }
 

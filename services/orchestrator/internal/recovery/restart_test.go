@@ -25,9 +25,9 @@ func TestRestart_AnsweredMessages_LoseTheirIDs(t *testing.T) {
 	}
 	created := func(b *bus.Bus, name event.Stream) time.Time {
 		t.Helper()
-		at, err := b.Created(t.Context(), name)
+		stream, err := b.Range(t.Context(), name)
 		require.NoError(t, err)
-		return at
+		return stream.Created
 	}
 	spec := event.CommandsConsumer("alpha")
 	require.NoError(t, b.EnsureConsumer(t.Context(), spec))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/dispatch"
@@ -197,7 +198,7 @@ func (o *orchestrator) boot() {
 	}
 	o.read()
 	o.recovery = recovery.New(recovery.Config{Every: time.Second, Timeout: time.Second, WorkerTimeout: 10 * time.Second},
-		recovery.Deps{Bus: w, Workers: w, Dispatcher: starter{o.dispatch, o}, Now: now, Log: silent})
+		recovery.Deps{Bus: streams{w}, Workers: w, Dispatcher: starter{o.dispatch, o}, Now: now, Log: silent})
 }
 
 // access stops the task before a call, and returns the fault of the call.
@@ -389,9 +390,23 @@ func (s starter) AfterStart(ctx context.Context, keptSince time.Time, held dispa
 	return n, nil
 }
 
-// Created implements recovery.Bus.
-func (w *world) Created(_ context.Context, name event.Stream) (time.Time, error) {
-	return w.made[name], nil
+// streams implements recovery.Bus. Its calls never fail.
+type streams struct{ *world }
+
+func (w streams) Range(_ context.Context, name event.Stream) (bus.StreamRange, error) {
+	return bus.StreamRange{Created: w.made[name], Last: uint64(w.seq)}, nil
+}
+
+func (w streams) MessageIDs(_ context.Context, name event.Stream) (map[string]bool, error) {
+	queue := w.commands
+	if name == event.StreamResults {
+		queue = w.results
+	}
+	ids := map[string]bool{}
+	for _, m := range queue {
+		ids[m.id] = true
+	}
+	return ids, nil
 }
 
 // Taken implements recovery.Workers. A worker executes a command at once, so no worker holds one.

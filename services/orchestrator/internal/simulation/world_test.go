@@ -276,6 +276,7 @@ func (w *world) do(c choice) {
 	case doMemory:
 		w.trace("the stage memory is lost")
 		w.memory = w.memory[:0]
+		w.made["KV_"+event.StageBucket] = w.now // as after a restart of the bus
 		w.count(countMemory)
 	default:
 	}
