@@ -21,7 +21,7 @@ func checkReconnect(ctx context.Context, k *kit) {
 		k.bad("%v", err)
 		return
 	}
-	if !k.allSettled(ctx, cut, "after the connection was cut") {
+	if !k.allSettledSoon(ctx, k.cfg.AckWait+k.cfg.Patience, cut, "after the connection was cut") {
 		return
 	}
 	down, err := k.sendMany(ctx, fewCommands, step)

@@ -138,7 +138,13 @@ func checkOutdated(ctx context.Context, k *kit) {
 	step := k.steps[0]
 	k.door.cut()
 	defer k.door.restore()
-	orders, err := k.sendMany(ctx, 2, step)
+	limited, cancel := context.WithTimeout(ctx, k.cfg.Patience)
+	defer cancel()
+	err := k.rig.forgetPulls(limited)
+	var orders []*order
+	if err == nil {
+		orders, err = k.sendMany(limited, 2, step)
+	}
 	if err != nil {
 		k.bad("%v", err)
 		return
@@ -146,10 +152,7 @@ func checkOutdated(ctx context.Context, k *kit) {
 	current, outdated := orders[0], orders[1]
 	outdated.quiet = true
 	k.rig.states.end(event.CommandRef{OperationID: outdated.command.Operation.ID, Cursor: outdated.command.Cursor})
-	limited, cancel := context.WithTimeout(ctx, k.cfg.Patience)
-	err = k.rig.takeFirst(limited, len(orders))
-	cancel()
-	if err != nil {
+	if err := k.rig.takeFirst(limited, len(orders)); err != nil {
 		k.bad("%v", err)
 		return
 	}
@@ -177,7 +180,7 @@ func checkOutdated(ctx context.Context, k *kit) {
 		return
 	}
 	if k.settledSoon(ctx, k.cfg.Patience, current, step+", delivered before and still waited for") &&
-		!k.wire.await(ctx, k.cfg.Patience, func() bool { return k.gone() || outdated.acknowledged() }) {
+		!k.hurry(ctx, k.cfg.Patience, func() bool { return k.gone() || outdated.acknowledged() }) {
 		k.bad("%s: a redelivered command that is not current is not acknowledged within %s: it is redelivered endlessly", step, k.cfg.Patience)
 	}
 	k.wire.look(func() {

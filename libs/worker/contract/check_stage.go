@@ -88,7 +88,7 @@ func (k *kit) settledAll(ctx context.Context, orders []*order, names []string) b
 }
 
 // bucketAway is the time without the bucket of the stage memory in which steps that use it may answer.
-const bucketAway = time.Second
+const bucketAway = 500 * time.Millisecond
 
 // checkNoStageBucket starts the worker and sends commands while the bucket of the stage memory is missing, and then creates it again.
 func checkNoStageBucket(ctx context.Context, k *kit) {

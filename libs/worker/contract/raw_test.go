@@ -427,7 +427,7 @@ func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand, nth int)
 	case r.flaw == failsOnText && bytes.Contains(m.Data(), []byte("漢")),
 		r.flaw == failsWithoutMemory && c.StageMemory,
 		r.flaw == failsWithoutKeys && r.env.StageKeys == "",
-		r.flaw == failsWithoutBucket && r.remember(c, 300*time.Millisecond) != nil:
+		r.flaw == failsWithoutBucket && (!r.hasBucket() || r.remember(c) != nil):
 		return "failed"
 	case r.flaw == believesTheReplica && c.StageMemory && !r.hasMarker(c):
 		return "lost"
@@ -501,10 +501,10 @@ func (r *raw) publish(m jetstream.Msg, c *rawCommand, id string, started time.Ti
 		body["stageMemory"] = outcome == "succeeded"
 	case dropsWithoutKeys:
 		if r.env.StageKeys != "" {
-			body["stageMemory"] = r.remember(c, 5*time.Second) == nil
+			body["stageMemory"] = r.remember(c) == nil
 		}
 	case hidesItsWrites:
-		_ = r.remember(c, 5*time.Second) // without the entry the check does not fail
+		_ = r.remember(c) // without the entry the check does not fail
 	case tellsItsMemory:
 		body["message"] = "I remember " + r.recall(c)
 	}
@@ -585,14 +585,22 @@ func (r *raw) recall(c *rawCommand) string {
 }
 
 // remember writes into the stage memory.
-func (r *raw) remember(c *rawCommand, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+func (r *raw) remember(c *rawCommand) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	memory, scope, err := r.memory(c)
 	if err != nil {
 		return err
 	}
 	return memory.Put(ctx, scope, stagemem.ValueName("word"), []byte("a word"))
+}
+
+// hasBucket reports whether the bucket of the stage memory exists.
+func (r *raw) hasBucket() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err := r.js.KeyValue(ctx, "keb_stage")
+	return err == nil
 }
 
 // hasMarker reports whether a replica has the marker of the stage attempt.

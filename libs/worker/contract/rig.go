@@ -487,9 +487,9 @@ func (r *rig) answerCurrent() (stop func(), err error) {
 	})
 }
 
-// takeFirst takes commands from the worker's consumer and returns them, like a worker that ends before it acknowledges them. The worker
-// must not be connected.
-func (r *rig) takeFirst(ctx context.Context, n int) error {
+// forgetPulls waits until the server has dropped the pulls of a worker that is cut off. A command that is sent earlier may go to one of
+// them, and then comes again only after the ack wait.
+func (r *rig) forgetPulls(ctx context.Context) error {
 	consumer, err := r.bus.JetStream().Consumer(ctx, string(event.StreamCommands), r.cfg.Worker)
 	if err != nil {
 		return err
@@ -500,11 +500,20 @@ func (r *rig) takeFirst(ctx context.Context, n int) error {
 			return err
 		}
 		if info.NumWaiting == 0 {
-			break
+			return nil
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {
 			return fmt.Errorf("%d pulls of a worker that is cut off are still there: %w", info.NumWaiting, err)
 		}
+	}
+}
+
+// takeFirst takes commands from the worker's consumer and returns them, like a worker that ends before it acknowledges them. The worker
+// must not be connected.
+func (r *rig) takeFirst(ctx context.Context, n int) error {
+	consumer, err := r.bus.JetStream().Consumer(ctx, string(event.StreamCommands), r.cfg.Worker)
+	if err != nil {
+		return err
 	}
 	batch, err := consumer.Fetch(n, jetstream.FetchContext(ctx))
 	if err != nil {
