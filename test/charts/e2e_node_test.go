@@ -238,11 +238,13 @@ func (n *node) live(ctx context.Context, p *corev1.Pod, c *container) error {
 	}
 }
 
-// ends are those lists so far.
+// ends returns and empties those lists.
 func (n *node) ends() (killed, failed, restarted []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Clone(n.killed), slices.Clone(n.failed), slices.Clone(n.restarted)
+	killed, failed, restarted = n.killed, n.failed, n.restarted
+	n.killed, n.failed, n.restarted = nil, nil, nil
+	return killed, failed, restarted
 }
 
 func (n *node) note(list *[]string, what string) {

@@ -80,12 +80,23 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 	awaitWorker(t, c, n, "lms")
 	h.uninstall("lms")
 	checkPermissions(t, c, n)
+	// On a busy machine Postgres or NATS may not answer within the minute for which a service waits: it ends, and starts again.
+	killed, failed, restarted := n.ends()
+	wrong := slices.DeleteFunc(slices.Clone(restarted), func(end string) bool {
+		return strings.Contains(end, ": open postgres at ") || strings.Contains(end, ": connect to nats")
+	})
+	if len(killed)+len(failed)+len(wrong) > 0 {
+		t.Errorf("during the installation, killed%s\nended with an error%s\nended by themselves%s", lines(killed), lines(failed), lines(wrong))
+	}
+	t.Logf("during the installation %d containers waited in vain for Postgres or NATS, and started again", len(restarted)-len(wrong))
 
 	platform := newPlatform(t, c, n)
+	// The landscape comes with objects, such as two Secrets of overrides.
+	before := platform.created()
 	for i, to := range []struct{ tag, generation, what string }{
 		{next, "1", "to other images"}, {next, "2", "of everything, Postgres and NATS included"},
 	} {
-		before := uids(t, c)
+		former := uids(t, c)
 		platform.order(orders)
 		platform.awaitClusters((i + 1) * orders)
 		if running := platform.unfinished(); running < orders/2 {
@@ -99,7 +110,7 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 			time.Since(begin).Round(time.Second), platform.unfinished(), orders, asked, len(failed))
 		for name, uid := range uids(t, c) {
 			bundled := strings.Contains(name, "-nats-") || strings.Contains(name, "-postgres-")
-			if before[name] == uid && (!bundled || i > 0) {
+			if former[name] == uid && (!bundled || i > 0) {
 				t.Errorf("pod %s is that of before the upgrade", name)
 			}
 		}
@@ -107,8 +118,10 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 		if i == 0 && len(failed) > 0 {
 			t.Errorf("%d requests of the platform failed, the first: %v", len(failed), failed[0])
 		}
-		if killed, wrong, restarted := n.ends(); i == 0 && len(killed)+len(wrong)+len(restarted) > 0 {
-			t.Errorf("not in order: killed%s\nended with an error%s\nended by themselves%s", lines(killed), lines(wrong), lines(restarted))
+		if i == 0 {
+			if killed, wrong, restarted := n.ends(); len(killed)+len(wrong)+len(restarted) > 0 {
+				t.Errorf("not in order: killed%s\nended with an error%s\nended by themselves%s", lines(killed), lines(wrong), lines(restarted))
+			}
 		}
 		platform.finish()
 	}
@@ -116,16 +129,16 @@ func TestUpgrade_UnderLoad_LosesNoOperation(t *testing.T) {
 	got := map[string]int{}
 	for key, n := range platform.created() {
 		if _, ok := want[key]; ok {
-			got[key] = n
+			got[key] = n - before[key]
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("what external systems ever made (-want +got):\n%s", diff)
+		t.Errorf("what external systems made for the orders (-want +got):\n%s", diff)
 	}
 
 	h.rollback(1)
 	h.test()
-	killed, failed, restarted := n.ends()
+	killed, failed, restarted = n.ends()
 	if len(killed) > 0 {
 		t.Errorf("pods did not end in time:%s", lines(killed))
 	}
