@@ -26,8 +26,8 @@ const (
 	// mostFaults is the highest number of faults of a round, one immediately after the other.
 	mostFaults = 3
 	// partOfGrowth is the duration of a part of TestGrowth, after which all operations end and the installation is measured.
-	partOfGrowth = 90 * time.Second
-	// heldCost is how much more CPU time and how much longer an operation may take while a transaction is held.
+	partOfGrowth = 45 * time.Second
+	// heldCost is how much more CPU time an operation may take while a transaction is held.
 	heldCost = 1.1
 )
 
@@ -110,78 +110,113 @@ func faultTable(out io.Writer, all []fault, rounds map[string]*installation.Row,
 	_ = w.Flush() // to a terminal or a file
 }
 
-// TestGrowth measures what an installation uses under load without faults, for an hour: nothing may grow but the archive. Then a transaction
-// stays open for half that time, so that Postgres cannot remove old rows; operations may take a tenth more.
+// TestGrowth measures what an installation uses under load without faults, for an hour: nothing may grow but the archive. A second
+// installation has a transaction that stays open, so that Postgres cannot remove old rows; its operations may cost a tenth more. Parts of the
+// load run on both in turn, so that other work on the machine affects both.
 func TestGrowth(t *testing.T) {
 	testkit.Suite(t, "growth")
 	seed, d := testkit.Number(t, seedVariable, uint64(time.Now().UnixNano()%1_000_000), 0), duration(t)
 	t.Logf("%s=%d %s=%s", seedVariable, seed, durationVariable, d)
-	env := installation.AVSLookUp()
-	// Ended operations leave the tables soon, so that these reach their size within the test.
-	env["orchestrator"] = map[string]string{"KEB_OPERATIONS_KEEP": "5m"}
-	env["broker"] = map[string]string{"KEB_BROKER_KEEP_OPERATIONS": "5m", "KEB_BROKER_KEEP_TOMBSTONES": "5m"}
-	w := &world{World: installation.New(t, installation.Config{Name: "growth", Env: env}), rnd: random(seed)}
-	l := installation.NewLoad(w.World, w.rnd)
-	free, last := w.measure(t, l, "nothing held", d)
-	slopes := installation.Slopes(last)
-	fmt.Printf("\n%s=%d %s=%s, %d operations, %.0f ms of CPU time each, provisioning %.2f s\n", seedVariable, seed, durationVariable, d, free.operations, 1000*free.cpu, free.provisioning)
-	installation.SlopeTable(os.Stdout, slopes)
-	for _, s := range slopes {
+	free, held := newMeasured(t, "nothing held", seed), newMeasured(t, "transaction held", seed)
+	tx := held.hold()
+	for start := time.Now(); time.Since(start) < d && !t.Failed(); {
+		free.part(t)
+		held.part(t)
+	}
+	require.NoError(t, tx.Rollback())
+	fmt.Printf("\n%s=%d %s=%s\n", seedVariable, seed, durationVariable, d)
+	for _, m := range []*measured{free, held} {
+		operations, cpu, provisioning := m.cost()
+		fmt.Printf("%s: %d operations in %d parts; in the last third an operation needs %.0f ms of CPU time, and a provisioning takes %.2f s\n", m.name, operations, len(m.parts),
+			1000*cpu, provisioning)
+		installation.SlopeTable(os.Stdout, m.slopes())
+	}
+	for _, s := range free.slopes() {
 		if s.Name != "rows of the archive" && s.Name != "postgres: database MB" && s.Grows(20) {
 			t.Errorf("%s grows from %.1f to %.1f", s.Name, s.First, s.Last)
 		}
 	}
-	tx := w.hold()
-	held, last := w.measure(t, l, "transaction held", d/2)
-	require.NoError(t, tx.Rollback())
-	fmt.Printf("\nwith a transaction that is held for %s: %d operations, %.0f ms of CPU time each (%+.1f %%), provisioning %.2f s (%+.1f %%)\n", d/2, held.operations,
-		1000*held.cpu, 100*(held.cpu/free.cpu-1), held.provisioning, 100*(held.provisioning/free.provisioning-1))
-	installation.SlopeTable(os.Stdout, installation.Slopes(last))
-	if held.cpu > heldCost*free.cpu {
-		t.Errorf("an operation needs %.0f ms of CPU time, and %.0f ms while a transaction is held", 1000*free.cpu, 1000*held.cpu)
+	_, cheap, _ := free.cost()
+	if _, cpu, _ := held.cost(); cpu > heldCost*cheap {
+		t.Errorf("an operation needs %.0f ms of CPU time, and %.0f ms while a transaction is held", 1000*cheap, 1000*cpu)
 	}
+}
+
+// measured is an installation that is measured after each part of the load, when nothing runs.
+type measured struct {
+	*world
+	name  string
+	load  *installation.Load
+	parts []part
+}
+
+// part has the results of a part, the use after it, and the CPU seconds of all services with NATS and Postgres.
+type part struct {
+	installation.Row
+	use installation.Use
+	cpu float64
+}
+
+func newMeasured(t *testing.T, name string, seed uint64) *measured {
+	t.Helper()
+	env := installation.AVSLookUp()
+	// Ended operations leave the tables soon, so that these reach their size within the test.
+	env["orchestrator"] = map[string]string{"KEB_OPERATIONS_KEEP": "5m"}
+	env["broker"] = map[string]string{"KEB_BROKER_KEEP_OPERATIONS": "5m", "KEB_BROKER_KEEP_TOMBSTONES": "5m"}
+	m := &measured{name: name, world: &world{World: installation.New(t, installation.Config{Name: "growth", Env: env}), rnd: random(seed)}}
+	m.load = installation.NewLoad(m.World, m.rnd)
+	return m
 }
 
 // hold begins a transaction, and returns it after its first statement: Postgres keeps all rows that are deleted from now on.
-func (w *world) hold() *sqlx.Tx {
-	w.T.Helper()
-	tx, err := w.DB.BeginTxx(w.T.Context(), nil)
-	require.NoError(w.T, err)
-	_, err = tx.ExecContext(w.T.Context(), `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
-	require.NoError(w.T, err)
+func (m *measured) hold() *sqlx.Tx {
+	m.T.Helper()
+	tx, err := m.DB.BeginTxx(m.T.Context(), nil)
+	require.NoError(m.T, err)
+	_, err = tx.ExecContext(m.T.Context(), `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
+	require.NoError(m.T, err)
 	var n int
-	require.NoError(w.T, tx.GetContext(w.T.Context(), &n, `SELECT count(*) FROM orchestrator.operations`))
+	require.NoError(m.T, tx.GetContext(m.T.Context(), &n, `SELECT count(*) FROM orchestrator.operations`))
 	return tx
 }
 
-// cost is what operations cost in the last third of a measurement.
-type cost struct {
-	operations        int
-	cpu, provisioning float64 // seconds of an operation: of all services with NATS and Postgres, and the median of provisionings
+func (m *measured) part(t *testing.T) {
+	t.Helper()
+	t.Run(fmt.Sprintf("%s, part %d", m.name, len(m.parts)+1), func(t *testing.T) {
+		before := m.Look()
+		row := m.Phase(t, m.load, installation.Fault{Name: m.name, Do: func() { m.Pass(partOfGrowth) }})
+		p := part{Row: row, use: m.Look()}
+		for role, seconds := range p.use.CPU {
+			p.cpu += seconds - before.CPU[role]
+		}
+		m.parts = append(m.parts, p)
+	})
 }
 
-// measure runs the load in parts, and measures the installation after each. The first fifth of the uses is left out: caches and pools fill.
-func (w *world) measure(t *testing.T, l *installation.Load, name string, d time.Duration) (cost, []installation.Use) {
-	t.Helper()
-	uses := []installation.Use{w.Look()}
-	var rows []installation.Row
-	for start := time.Now(); time.Since(start) < d && !t.Failed(); {
-		t.Run(fmt.Sprintf("%s, part %d", name, len(rows)+1), func(t *testing.T) {
-			rows = append(rows, w.Phase(t, l, installation.Fault{Name: name, Do: func() { w.Pass(partOfGrowth) }}))
-			uses = append(uses, w.Look())
-		})
+// slopes leaves out the first fifth, in which caches and pools fill.
+func (m *measured) slopes() []installation.Slope {
+	var uses []installation.Use
+	for _, p := range m.parts[len(m.parts)/5:] {
+		uses = append(uses, p.use)
 	}
-	from := 2 * len(rows) / 3
-	var c cost
+	return installation.Slopes(uses)
+}
+
+// cost returns the number of all operations, and what one costs in the last third: seconds of CPU time, and the median of provisionings.
+func (m *measured) cost() (operations int, cpu, provisioning float64) {
 	var took []float64
-	for _, r := range rows[from:] {
-		c.operations += r.Accepted
-		took = append(took, r.Provisioning.Seconds())
-	}
-	for role, seconds := range uses[len(uses)-1].CPU {
-		c.cpu += (seconds - uses[from].CPU[role]) / float64(c.operations)
+	last := 0
+	for i, p := range m.parts {
+		operations += p.Accepted
+		if i >= 2*len(m.parts)/3 {
+			last += p.Accepted
+			cpu += p.cpu
+			took = append(took, p.Provisioning.Seconds())
+		}
 	}
 	slices.Sort(took)
-	c.provisioning = took[len(took)/2]
-	return c, uses[len(uses)/5:]
+	if last == 0 {
+		return operations, 0, 0
+	}
+	return operations, cpu / float64(last), took[len(took)/2]
 }
