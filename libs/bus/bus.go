@@ -218,7 +218,9 @@ func isTemporary(err error) bool {
 	if errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, io.EOF) {
 		return true
 	}
-	return isNetError(err)
+	// The library has no values for these errors of a server: the credentials did not reach it in time, or it has too many connections.
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "authentication timeout") || strings.Contains(text, "maximum connections exceeded") || isNetError(err)
 }
 
 // NATS returns the connection, for functions that this package does not provide.

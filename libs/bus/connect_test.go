@@ -83,6 +83,44 @@ func TestConnect_ServerBehindProxyIsDown_Waits(t *testing.T) {
 	<-done
 }
 
+// A slow network or a busy server is no reason to end a process that cannot connect.
+func TestConnect_ServerRefuses_WaitsUnlessCredentialsAreWrong(t *testing.T) {
+	t.Parallel()
+	for refusal, waits := range map[string]bool{
+		"Authentication Timeout": true, "maximum connections exceeded": true, "Authorization Violation": false,
+	} {
+		t.Run(refusal, func(t *testing.T) {
+			t.Parallel()
+			server, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for n := 1; ; n++ {
+					c, err := server.Accept()
+					if err != nil {
+						return
+					}
+					if n == 3 {
+						cancel() // it has waited twice
+					}
+					_, _ = io.WriteString(c, "INFO {\"max_payload\": 1000}\r\n-ERR '"+refusal+"'\r\n")
+					_, _ = c.Read(make([]byte, 1000)) // a close with unread data would lose the answer
+					_ = c.Close()
+				}
+			}()
+			_, err = bus.Connect(ctx, bus.Config{URL: "nats://" + server.Addr().String()}, bus.Deps{})
+			if errors.Is(err, context.Canceled) != waits {
+				t.Errorf("Connect returns %v, want that it waits: %t", err, waits)
+			}
+			_ = server.Close()
+			<-done
+		})
+	}
+}
+
 func TestConnect_ContextEnds_ReturnsError(t *testing.T) {
 	t.Parallel()
 	s := testkit.NATS(t)

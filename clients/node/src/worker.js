@@ -87,7 +87,8 @@ async function connectBus(worker, { servers, user, password, ...settings }, log,
       watch(nc, log, bus);
       return nc;
     } catch (error) {
-      if (error.name === "AuthorizationError") throw new Error(`connect to the bus: ${error.message}`);
+      const isSlow = /timeout/i.test(error.message); // the credentials did not reach the server in time
+      if (error.name === "AuthorizationError" && !isSlow) throw new Error(`connect to the bus: ${error.message}`);
       log[level]("bus is not available", { servers: servers.join(","), err: error });
       await sleep(500);
       if (signal.aborted) throw new Error("stopped before the bus was available", { cause: error });

@@ -221,15 +221,16 @@ func (w *World) deadLetters(ctx context.Context) dead {
 		return dead{}
 	}
 	require.NoError(w.T, err, "count the dead letters")
-	return dead{stream: s.CachedInfo().Created, n: int(s.CachedInfo().State.Msgs) - w.foreign(ctx, s)}
+	found := dead{stream: s.CachedInfo().Created, n: int(s.CachedInfo().State.Msgs)}
+	if w.Foreign != nil {
+		found.n = w.own(ctx, s)
+	}
+	return found
 }
 
-// foreign counts the dead letters that Foreign reports.
-func (w *World) foreign(ctx context.Context, s jetstream.Stream) (n int) {
+// own counts the dead letters that Foreign does not report.
+func (w *World) own(ctx context.Context, s jetstream.Stream) (n int) {
 	w.T.Helper()
-	if w.Foreign == nil {
-		return 0
-	}
 	c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{HeadersOnly: true})
 	require.NoError(w.T, err, "read the dead letters")
 	for {
@@ -238,7 +239,7 @@ func (w *World) foreign(ctx context.Context, s jetstream.Stream) (n int) {
 		read := 0
 		for m := range batch.Messages() {
 			read++
-			if w.Foreign(m.Headers()) {
+			if !w.Foreign(m.Headers()) {
 				n++
 			}
 		}
