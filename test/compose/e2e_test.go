@@ -54,7 +54,7 @@ type installation struct {
 
 func TestEngine_KillsAndScaling_LoseNoOperation(t *testing.T) {
 	testkit.Suite(t, "compose")
-	in := up(t, nil)
+	in := up(t, []string{"test/compose/look-up.yml"})
 	in.confined(t)
 	in.provisionWithTheCLI(t)
 	in.metrics(t)

@@ -112,6 +112,9 @@ func install(t *testing.T) *installation {
 	doors := map[string]string{"broker": "8080/tcp", "orchestrator": "8081/tcp", "landscape": "8090/tcp"}
 	addr := map[string]string{}
 	services := harness.Compose(t, root, harness.Composition{Values: map[string]string{"KEB_PACE": "300ms", "KEB_OSB_RETRY_AFTER": "1s"}})
+	// Otherwise AvS keeps an evaluation whose creation got no answer, as the known contract has no look-up (docs/contracts/avs.md#calls).
+	services["worker-avs"].Environment["KEB_AVS_LOOK_UP"] = "true"
+	services["landscape"].Environment["KEB_LANDSCAPE_AVS_LOOK_UP"] = "true"
 	for _, name := range slices.Sorted(maps.Keys(services)) {
 		s := services[name]
 		opts := []testcontainers.ContainerCustomizer{testcontainers.WithEnv(s.Environment), testcontainers.WithCmd(s.Command...), waitFor(s.Healthcheck.Test[1:]...)}
