@@ -39,7 +39,7 @@ func (w *World) Phase(t *testing.T, l *Load, f Fault) Row {
 	w.Ready()
 	created, letters := w.Sys.Created(), w.deadLetters(t.Context())
 	w.exits = 0
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	v := newWatch(ctx, w, l)
 	more, noMore := context.WithCancel(ctx)
