@@ -93,14 +93,16 @@ type watch struct {
 	total    float64
 }
 
-func newWatch(ctx context.Context, w *World, l *Load) *watch {
+func newWatch(ctx context.Context, w *World, l *Load, stalls bool) *watch {
 	ctx, stop := context.WithCancel(ctx)
 	v := &watch{w: w, load: l, stop: stop, moved: time.Now(), again: map[string]float64{}}
 	addresses := map[string]string{}
 	for _, name := range w.Names("orchestrator-") {
 		addresses[name] = w.Addr[name]
 	}
-	v.done.Go(func() { v.every(ctx, 100*time.Millisecond, v.look) })
+	if stalls {
+		v.done.Go(func() { v.every(ctx, 100*time.Millisecond, v.look) })
+	}
 	v.done.Go(func() {
 		v.every(ctx, time.Second, func(ctx context.Context) {
 			for name, addr := range addresses {

@@ -26,6 +26,8 @@ type Fault struct {
 	Do   func()
 	// Upgrade starts an upgrade of all runtimes during the fault.
 	Upgrade bool
+	// Unwatched leaves out the stalls: to see them, the database is queried ten times a second.
+	Unwatched bool
 }
 
 // Phase injects a fault under load, and waits until all accepted operations have ended.
@@ -41,7 +43,7 @@ func (w *World) Phase(t *testing.T, l *Load, f Fault) Row {
 	w.exits = 0
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	v := newWatch(ctx, w, l)
+	v := newWatch(ctx, w, l, !f.Unwatched)
 	more, noMore := context.WithCancel(ctx)
 	defer noMore()
 	ended := make(chan struct{})
