@@ -99,8 +99,8 @@ func brokerUser() User {
 }
 
 // orchestratorUser returns the user of the orchestrator. It creates the streams, all consumers and the bucket. It does not consume the
-// messages of other consumers, but reads which commands and results the streams hold. It only purges the bucket and the commands of removed ramps. It reads and deletes dead letters, and publishes
-// them again on their subjects.
+// messages of other consumers, but reads which commands and results the streams hold. It only purges the bucket and the commands of removed
+// ramps. It reads and deletes dead letters, and publishes them again on their subjects.
 func orchestratorUser() User {
 	publish := slices.Concat(
 		consumeSubjects(RequestsConsumer()),

@@ -29,7 +29,7 @@ const (
 	oneAct = time.Second
 )
 
-// hostile are clients that harm the bus as far as it lets them: strangers without a password, and a thief with that of a worker.
+// hostile are clients that harm the bus as far as it lets them: some without valid credentials, and one with the stolen password of a worker.
 type hostile struct {
 	rnd *rand.Rand
 
@@ -46,8 +46,8 @@ func (w *world) startHostile() (h *hostile, stop func()) {
 	ctx, cancel := context.WithCancel(w.T.Context())
 	password, addr := w.PasswordOf(event.WorkerUserName(stolen)), w.Addr[installation.ToNATS]
 	var running sync.WaitGroup
-	running.Go(func() { h.strange(ctx, addr) })
-	running.Go(func() { h.steal(ctx, addr, password) })
+	running.Go(func() { h.withoutCredentials(ctx, addr) })
+	running.Go(func() { h.withStolenPassword(ctx, addr, password) })
 	return h, func() {
 		cancel()
 		running.Wait()
@@ -58,6 +58,21 @@ func (h *hostile) did(what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.acts[what]++
+}
+
+// hostileActs are what the clients do at least once in a minute.
+var hostileActs = []string{"connections refused", "connections with garbage", "commands taken", "unreadable results", "dead letters", "forged results", "acts refused"}
+
+// end fails the test if the clients did not do what they are for.
+func (h *hostile) end(t *testing.T) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, what := range hostileActs {
+		if h.acts[what] == 0 {
+			t.Errorf("hostile clients: no %s", what)
+		}
+	}
 }
 
 // report fails the test if a client could do what it must not.
@@ -77,20 +92,20 @@ func (h *hostile) note(format string, args ...any) {
 	h.problems = append(h.problems, fmt.Sprintf(format, args...))
 }
 
-// strange connects without a password, with a wrong one, and with bytes that are not the protocol.
-func (h *hostile) strange(ctx context.Context, addr string) {
+// withoutCredentials connects without a password, with a wrong one, and with bytes that are not the protocol.
+func (h *hostile) withoutCredentials(ctx context.Context, addr string) {
 	var held []net.Conn
 	defer func() {
 		for _, c := range held {
 			_ = c.Close()
 		}
 	}()
-	for ; ctx.Err() == nil; sleep(ctx, oneAct) {
+	for ; ctx.Err() == nil; installation.Wait(ctx, oneAct) {
 		for _, options := range [][]nats.Option{nil, {nats.UserInfo(event.UserOrchestrator, "wrong")}, {nats.UserInfo("$SYS", "")}} {
 			nc, err := nats.Connect("nats://"+addr, append(options, nats.Timeout(2*time.Second))...)
 			switch {
 			case err == nil:
-				h.note("a stranger is connected: %v", nc.Opts.User)
+				h.note("the server accepts the user %q without its password", nc.Opts.User)
 				nc.Close()
 			case errors.Is(err, nats.ErrAuthorization):
 				h.did("connections refused")
@@ -111,9 +126,9 @@ func (h *hostile) strange(ctx context.Context, addr string) {
 	}
 }
 
-// steal uses the password of a worker: it sends forged and unreadable results, takes commands without executing them, and tries everything that
+// withStolenPassword sends forged and unreadable results, takes commands without executing them, and tries everything that
 // a worker must not do.
-func (h *hostile) steal(ctx context.Context, addr, password string) {
+func (h *hostile) withStolenPassword(ctx context.Context, addr, password string) {
 	user := event.WorkerUserName(stolen)
 	nc, err := nats.Connect("nats://"+addr, nats.UserInfo(user, password), nats.CustomInboxPrefix(event.InboxPrefix(user)), nats.MaxReconnects(-1),
 		nats.ReconnectWait(oneAct), nats.RetryOnFailedConnect(true), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
@@ -163,7 +178,7 @@ func (h *hostile) steal(ctx context.Context, addr, password string) {
 			_ = nc.Publish(event.CancelSubject("avs"), []byte("{}"))
 			_ = nc.Publish(event.RequestSubject(event.Provision), []byte("{}"))
 		}
-		sleep(ctx, oneAct)
+		installation.Wait(ctx, oneAct)
 	}
 }
 
@@ -179,14 +194,4 @@ func forged(rnd *rand.Rand) (*nats.Msg, error) {
 	}
 	header, data, err := bus.Encode(&e)
 	return &nats.Msg{Subject: event.ResultSubject(stolen, "x"), Header: header, Data: data}, err
-}
-
-// sleep waits, at most until the context ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

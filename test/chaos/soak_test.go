@@ -33,8 +33,11 @@ const (
 
 func duration(t *testing.T) time.Duration {
 	t.Helper()
-	d, err := time.ParseDuration(cmp.Or(os.Getenv(durationVariable), defaultDuration.String()))
-	require.NoError(t, err, durationVariable)
+	text := cmp.Or(os.Getenv(durationVariable), defaultDuration.String())
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		t.Fatalf("%s=%q: want a time above zero, such as 1h or 30m", durationVariable, text)
+	}
 	return d
 }
 
@@ -89,6 +92,7 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	stop()
+	h.end(t)
 	w.Settle()
 	t.Run("history", w.CheckHistory)
 }
@@ -158,11 +162,11 @@ type measured struct {
 	parts []part
 }
 
-// part has the results of a part, the use after it, and the CPU seconds of all services with NATS and Postgres.
+// part has the results of a part, the usage after it, and the CPU seconds of all services with NATS and Postgres.
 type part struct {
 	installation.Row
-	use installation.Use
-	cpu float64
+	usage installation.Usage
+	cpu   float64
 }
 
 func newMeasured(t *testing.T, name string, seed uint64) *measured {
@@ -191,10 +195,10 @@ func (m *measured) hold() *sqlx.Tx {
 func (m *measured) part(t *testing.T) {
 	t.Helper()
 	t.Run(fmt.Sprintf("%s, part %d", m.name, len(m.parts)+1), func(t *testing.T) {
-		before := m.Look()
+		before := m.Usage()
 		row := m.Phase(t, m.load, installation.Fault{Name: m.name, Unwatched: true, Do: func() { m.Pass(partOfGrowth) }})
-		p := part{Row: row, use: m.Look()}
-		for role, seconds := range p.use.CPU {
+		p := part{Row: row, usage: m.Usage()}
+		for role, seconds := range p.usage.CPU {
 			p.cpu += seconds - before.CPU[role]
 		}
 		m.parts = append(m.parts, p)
@@ -203,11 +207,11 @@ func (m *measured) part(t *testing.T) {
 
 // slopes leaves out the first fifth, in which caches and pools fill.
 func (m *measured) slopes() []installation.Slope {
-	var uses []installation.Use
+	var usages []installation.Usage
 	for _, p := range m.parts[len(m.parts)/5:] {
-		uses = append(uses, p.use)
+		usages = append(usages, p.usage)
 	}
-	return installation.Slopes(uses)
+	return installation.Slopes(usages)
 }
 
 // cost returns the number of all operations, and what one costs in the last third: seconds of CPU time, and the median of provisionings.

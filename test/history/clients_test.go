@@ -21,6 +21,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb/osbclient"
 	"github.com/kyma-project/keb/test/history"
 	"github.com/kyma-project/keb/test/internal/harness"
+	"github.com/kyma-project/keb/test/internal/installation"
 )
 
 const (
@@ -103,16 +104,7 @@ func value(rnd *rand.Rand) int { return 11 + rnd.IntN(69) }
 func (c *client) run(ctx, more context.Context) {
 	for more.Err() == nil {
 		c.act(ctx)
-		wait(more, time.Duration(100+c.rnd.Int64N(400))*time.Millisecond)
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+		installation.Wait(more, time.Duration(100+c.rnd.Int64N(400))*time.Millisecond)
 	}
 }
 
@@ -191,7 +183,7 @@ func (c *client) change(
 		if r.Outcome != history.Unknown || ctx.Err() != nil {
 			return r
 		}
-		wait(ctx, pause)
+		installation.Wait(ctx, pause)
 		pause *= 2
 	}
 	return nil
@@ -204,7 +196,7 @@ func (c *client) follow(ctx context.Context, id, operation string) *history.Reco
 		if r.Outcome == history.Failed || r.State == history.Succeeded || r.State == history.HasFailed {
 			return r
 		}
-		wait(ctx, again)
+		installation.Wait(ctx, again)
 	}
 	return nil
 }
@@ -247,7 +239,7 @@ func (c *client) bind(ctx context.Context, id string) {
 	}
 	c.getBinding(ctx, id, binding)
 	if c.rnd.IntN(4) == 0 {
-		wait(ctx, again)
+		installation.Wait(ctx, again)
 		c.getBinding(ctx, id, binding)
 		return
 	}

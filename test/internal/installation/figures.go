@@ -151,26 +151,9 @@ func (v *watch) look(ctx context.Context) {
 func (v *watch) scrape(ctx context.Context, name, addr string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", http.NoBody)
-	if err != nil {
-		return
-	}
-	response, err := http.DefaultClient.Do(request) //nolint:forbidigo // the context has a deadline
+	value, err := metric(ctx, addr, "keb_commands_sent_again_total")
 	if err != nil {
 		return // the process is down
-	}
-	defer func() { _ = response.Body.Close() }()
-	value, found := 0.0, false
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), "keb_commands_sent_again_total"); ok {
-			if n, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64); err == nil {
-				value, found = value+n, true
-			}
-		}
-	}
-	if !found {
-		return
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -180,6 +163,35 @@ func (v *watch) scrape(ctx context.Context, name, addr string) {
 		v.total += value
 	}
 	v.again[name] = value
+}
+
+// metric returns the sum of all series of a metric. The context must have a deadline.
+func metric(ctx context.Context, addr, name string) (sum float64, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request) //nolint:forbidigo // the context has a deadline
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	series, lines := 0, bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		rest, ok := strings.CutPrefix(lines.Text(), name)
+		if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {
+			continue
+		}
+		n, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %s: %w", name, err)
+		}
+		series, sum = series+1, sum+n
+	}
+	if err := lines.Err(); err != nil || series == 0 {
+		return 0, errors.Join(fmt.Errorf("there is no metric %s", name), err)
+	}
+	return sum, nil
 }
 
 // heal marks the end of the fault.

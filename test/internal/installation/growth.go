@@ -3,7 +3,6 @@
 package installation
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,18 +22,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Use is what an installation uses at one moment, by name, for example "broker: resident MB". Values of replicas are added.
-type Use struct {
+// Usage is what an installation uses at one moment, by name, for example "broker: resident MB". Values of replicas are added.
+type Usage struct {
 	At     time.Time
 	Values map[string]float64
 	// CPU has the seconds of CPU time that brokers, orchestrators, workers, NATS and Postgres have used since they started.
 	CPU map[string]float64
 }
 
-// Look returns what the installation uses. Call it while nothing runs, so that two results can be compared.
-func (w *World) Look() Use {
+// Usage measures what the installation uses. Call it while no operation runs, so that two results can be compared.
+func (w *World) Usage() Usage {
 	w.T.Helper()
-	u := Use{At: time.Now(), Values: map[string]float64{}, CPU: map[string]float64{}}
+	ctx, cancel := context.WithTimeout(w.T.Context(), time.Minute)
+	defer cancel()
+	u := Usage{At: time.Now(), Values: map[string]float64{}, CPU: map[string]float64{}}
 	for _, name := range w.Names("broker-", "orchestrator-", "worker-", ToNATS) {
 		role, _, _ := strings.Cut(name, "-")
 		pid := w.Programs[name].cmd.Process.Pid
@@ -49,7 +49,9 @@ func (w *World) Look() Use {
 		u.Values[role+": open files"] += float64(len(files))
 		u.CPU[role] += cpuOf(pid)
 		if role != ToNATS {
-			u.Values[role+": goroutines"] += w.metric(name, "go_goroutines")
+			n, err := metric(ctx, w.Addr[name], "go_goroutines")
+			require.NoErrorf(w.T, err, "goroutines of %s", name)
+			u.Values[role+": goroutines"] += n
 		}
 	}
 	for _, pid := range family(w.Postgres.PID()) {
@@ -68,7 +70,7 @@ func (w *World) Look() Use {
 		"rows of the broker":    `SELECT (SELECT count(*) FROM broker.operations) + (SELECT count(*) FROM broker.tombstones) + (SELECT count(*) FROM broker.removed_bindings)`,
 	} {
 		var n float64
-		require.NoError(w.T, w.DB.GetContext(w.T.Context(), &n, query), what)
+		require.NoError(w.T, w.DB.GetContext(ctx, &n, query), what)
 		u.Values[what] = n
 	}
 	return u
@@ -87,27 +89,6 @@ func cpuOf(pid int) (seconds float64) {
 		seconds += ticks / 100
 	}
 	return seconds
-}
-
-// metric returns the value of a metric without labels.
-func (w *World) metric(program, name string) float64 {
-	w.T.Helper()
-	ctx, cancel := context.WithTimeout(w.T.Context(), 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.Addr[program]+"/metrics", http.NoBody)
-	require.NoError(w.T, err)
-	response, err := http.DefaultClient.Do(request) //nolint:forbidigo // the context has a deadline
-	require.NoErrorf(w.T, err, "metrics of %s", program)
-	defer func() { _ = response.Body.Close() }()
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-			value, err := strconv.ParseFloat(text, 64)
-			require.NoErrorf(w.T, err, "metric %s of %s", name, program)
-			return value
-		}
-	}
-	w.T.Fatalf("%s has no metric %s", program, name)
-	return 0
 }
 
 func megabytes(t testing.TB, dir string) (mb float64) {
@@ -140,19 +121,19 @@ type Slope struct {
 }
 
 // Slopes returns the slopes by name.
-func Slopes(uses []Use) (all []Slope) {
-	if len(uses) < 4 {
+func Slopes(usages []Usage) (all []Slope) {
+	if len(usages) < 4 {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(uses[0].Values)) {
-		s := Slope{Name: name, First: medianOf(uses[:len(uses)/4+1], name), Last: medianOf(uses[len(uses)-len(uses)/4-1:], name)}
+	for _, name := range slices.Sorted(maps.Keys(usages[0].Values)) {
+		s := Slope{Name: name, First: medianOf(usages[:len(usages)/4+1], name), Last: medianOf(usages[len(usages)-len(usages)/4-1:], name)}
 		var meanX, meanY, xy, xx float64
-		hours := func(u Use) float64 { return u.At.Sub(uses[0].At).Hours() }
-		for _, u := range uses {
-			meanX += hours(u) / float64(len(uses))
-			meanY += u.Values[name] / float64(len(uses))
+		hours := func(u Usage) float64 { return u.At.Sub(usages[0].At).Hours() }
+		for _, u := range usages {
+			meanX += hours(u) / float64(len(usages))
+			meanY += u.Values[name] / float64(len(usages))
 		}
-		for _, u := range uses {
+		for _, u := range usages {
 			xy += (hours(u) - meanX) * (u.Values[name] - meanY)
 			xx += (hours(u) - meanX) * (hours(u) - meanX)
 		}
@@ -164,9 +145,9 @@ func Slopes(uses []Use) (all []Slope) {
 	return all
 }
 
-func medianOf(uses []Use, name string) float64 {
-	values := make([]float64, 0, len(uses))
-	for _, u := range uses {
+func medianOf(usages []Usage, name string) float64 {
+	values := make([]float64, 0, len(usages))
+	for _, u := range usages {
 		values = append(values, u.Values[name])
 	}
 	slices.Sort(values)

@@ -10,15 +10,15 @@ import (
 func TestSlopes_GrowingValue_IsFound(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
-	var uses []Use
+	var usages []Usage
 	for i := range 13 {
 		at := float64(i)
-		uses = append(uses, Use{At: start.Add(time.Duration(i) * 5 * time.Minute), Values: map[string]float64{
+		usages = append(usages, Usage{At: start.Add(time.Duration(i) * 5 * time.Minute), Values: map[string]float64{
 			"flat": 100, "noisy": 100 + 8*float64(i%2), "grows": 100 + 2*at, "small": 1 + at,
 		}})
 	}
 	got := map[string]Slope{}
-	for _, s := range Slopes(uses) {
+	for _, s := range Slopes(usages) {
 		got[s.Name] = s
 	}
 	for name, want := range map[string]bool{"flat": false, "noisy": false, "grows": true, "small": false} {

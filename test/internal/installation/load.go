@@ -110,14 +110,15 @@ func (l *Load) run(ctx, more context.Context) {
 		all.Go(func() {
 			for more.Err() == nil && ctx.Err() == nil {
 				c.act(ctx)
-				wait(more, time.Duration(c.rnd.Int64N(int64(400*time.Millisecond))))
+				Wait(more, time.Duration(c.rnd.Int64N(int64(400*time.Millisecond))))
 			}
 		})
 	}
 	all.Wait()
 }
 
-func wait(ctx context.Context, d time.Duration) {
+// Wait waits for a time, or until the context ends.
+func Wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -279,7 +280,7 @@ func (l *Load) repeat(ctx context.Context, what string, call func() error) bool 
 			l.note(&l.wrong, fmt.Sprintf("%s: %v", what, err))
 			return false
 		}
-		wait(ctx, again)
+		Wait(ctx, again)
 	}
 	return false
 }
@@ -354,7 +355,7 @@ func (l *Load) follow(ctx context.Context, a *accepted) osb.State {
 		default:
 			l.refused(ctx, err)
 		}
-		wait(ctx, again)
+		Wait(ctx, again)
 	}
 	l.note(&l.lost, fmt.Sprintf("%s %s of instance %s has not ended", a.kind, a.id, a.instance))
 	return ""

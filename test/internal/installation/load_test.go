@@ -19,7 +19,7 @@ import (
 func TestLoad_BrokerLies_IsNoted(t *testing.T) {
 	t.Parallel()
 	for lie, want := range map[string]string{
-		"":                        "",
+		noLie:                     "",
 		"an update has no effect": `machineType is "Standard_D4_v3", want "Standard_D8_v3"`,
 		"a removed instance":      "it exists after its removal",
 		"no instance":             "get instance",
@@ -45,6 +45,8 @@ func TestLoad_BrokerLies_IsNoted(t *testing.T) {
 		})
 	}
 }
+
+const noLie = "no lie"
 
 // lyingBroker completes all requests at once.
 type lyingBroker struct {

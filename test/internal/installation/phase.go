@@ -239,7 +239,7 @@ func (w *World) Pass(d time.Duration) {
 		if left <= 0 {
 			return
 		}
-		wait(w.T.Context(), min(left, 200*time.Millisecond))
+		Wait(w.T.Context(), min(left, 200*time.Millisecond))
 	}
 }
 

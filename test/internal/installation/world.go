@@ -475,7 +475,7 @@ func (w *World) cleanWhenInterrupted() {
 			for _, disk := range w.mounts {
 				_ = syscall.Unmount(disk, syscall.MNT_DETACH) // otherwise it is removed with the namespace
 			}
-			wait(context.Background(), 100*time.Millisecond)
+			Wait(context.Background(), 100*time.Millisecond)
 		}
 		fmt.Fprintln(os.Stderr, "interrupted")
 		os.Exit(harness.Clean(130)) //nolint:forbidigo // the test was interrupted

@@ -74,8 +74,8 @@ type Recovery struct {
 	loss    loss
 	noticed time.Time
 	done    bool
-	// last are the numbers of the last messages of the streams, and shrunk is when one of them was found to be lower than before.
-	last   map[event.Stream]uint64
+	// ranges are the streams as they were in the last round, and shrunk is when one of them was found to have fewer messages than before.
+	ranges map[event.Stream]bus.StreamRange
 	shrunk time.Time
 	// started is the time of the first round, and republished means that the commands from before the start are handled.
 	started     time.Time
@@ -94,7 +94,7 @@ type loss struct {
 
 // New returns a Recovery. The caller must call Run.
 func New(cfg Config, deps Deps) *Recovery {
-	return &Recovery{cfg: cfg, deps: deps, last: map[event.Stream]uint64{}}
+	return &Recovery{cfg: cfg, deps: deps, ranges: map[event.Stream]bus.StreamRange{}}
 }
 
 // Run watches until ctx ends.
@@ -256,10 +256,10 @@ func (r *Recovery) newest(ctx context.Context) (newest loss, err error) {
 		if err != nil {
 			return loss{}, fmt.Errorf("look for new streams: %w", err)
 		}
-		if stream.Last < r.last[name] {
+		if before := r.ranges[name]; stream.Created.Equal(before.Created) && stream.Last < before.Last {
 			r.shrunk = r.deps.Now()
 		}
-		r.last[name] = stream.Last
+		r.ranges[name] = stream
 		isLater := stream.Created.Sub(newest.at) > r.cfg.Settle
 		switch {
 		case !stream.Created.After(newest.at):

@@ -190,8 +190,8 @@ func TestRecovery_StreamsRecreatedInTurn_AreOneLoss(t *testing.T) {
 	})
 }
 
-// A restarted server may have lost the ends of its streams: commands that neither a stream nor a worker has, and whose results no stream has.
-func TestRecovery_BusRestarted_SendsWhatNobodyHas(t *testing.T) {
+// A restarted server may have lost the ends of its streams. A command is lost if no worker has it, and no stream has it or its result.
+func TestRecovery_BusRestarts_SendsOnlyLostCommands(t *testing.T) {
 	for what, restart := range map[string]func(f *fake){
 		"one server":                  func(f *fake) { f.recreate(0, memory) },
 		"a cluster":                   func(f *fake) { f.last[memory] = 3 },
@@ -215,8 +215,21 @@ func TestRecovery_BusRestarted_SendsWhatNobodyHas(t *testing.T) {
 	}
 }
 
+// An orchestrator that was cut off sees a new stream late. The stream of commands still knows the numbers of its commands.
+func TestRecovery_NewStreamIsNoticedLate_IsNoRestart(t *testing.T) {
+	runStarted(t, func(f *fake) {
+		f.last = map[event.Stream]uint64{event.StreamCommands: 100, event.StreamResults: 100, memory: 10}
+		f.pass(every)
+		f.start = time.Now()
+		f.recreate(-2*settle, event.StreamResults)
+		f.last[event.StreamResults] = 3
+		f.pass(time.Minute)
+		f.want(t, loss{Noticed: settle + every, Before: -2 * settle, ResultsOnly: true})
+	})
+}
+
 // After the window the stream no longer drops a second copy.
-func TestRecovery_BusRestartedAndUnreadable_GivesUp(t *testing.T) {
+func TestRecovery_IDsCannotBeRead_GivesUpAfterTheWindow(t *testing.T) {
 	runStarted(t, func(f *fake) {
 		f.unreadable = true
 		f.recreate(0, memory)

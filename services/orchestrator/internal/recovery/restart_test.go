@@ -1,6 +1,7 @@
 package recovery_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -55,5 +56,44 @@ func TestRestart_AnsweredMessages_LoseTheirIDs(t *testing.T) {
 	}
 	if dropped(b, "answered") || !dropped(b, "held") {
 		t.Error("after its restart the server does not know exactly the ids of the messages that it holds")
+	}
+}
+
+// The stage memory of a cluster survives a restart of all servers without its messages, which are numbered from 1 again.
+func TestRestart_AllServersOfCluster_NumberTheMemoryAgain(t *testing.T) {
+	t.Parallel()
+	servers := testkit.NATSCluster(t, 3)
+	b := testkit.Connect(t, servers[0].URL())
+	testkit.Eventually(t, time.Minute, "the streams", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // the first requests may come before there is a leader
+		defer cancel()
+		return b.EnsureStreams(ctx) == nil
+	})
+	stages := func() (found bus.StreamRange) {
+		t.Helper()
+		testkit.Eventually(t, time.Minute, "the stage memory has a leader", func() bool {
+			var err error
+			found, err = b.Range(t.Context(), memory)
+			return err == nil
+		})
+		return found
+	}
+	js := b.JetStream()
+	for i := range 5 {
+		testkit.Eventually(t, time.Minute, "a value is stored", func() bool {
+			_, err := js.Publish(t.Context(), "$KV."+event.StageBucket+".op.s.1.k", nil, jetstream.WithMsgID(string(rune('a'+i))))
+			return err == nil
+		})
+	}
+	before := stages()
+	for _, n := range servers {
+		n.Shutdown()
+	}
+	for _, n := range servers {
+		n.Restart(t)
+	}
+	after := stages()
+	if before.Last != 5 || after.Last != 0 || !after.Created.Equal(before.Created) {
+		t.Errorf("the stage memory was %+v and is %+v, want the same time of creation, and its numbers from 1 again", before, after)
 	}
 }
