@@ -82,45 +82,6 @@ func TestRecovery_JetStreamStoreLost_ContinuesInSeconds(t *testing.T) {
 	}
 }
 
-// A power cut takes the end of a stream away. Only the commands that it held are sent again.
-func TestRecovery_RestartedBusLacksCommands_ContinuesInSeconds(t *testing.T) {
-	s := newSystem(t)
-	s.cfg.Processes = withExecution(testProcesses, "10m")
-	s.cfg.AskWorkersEvery, s.cfg.LossTimeout = 2*time.Second, 5*time.Minute
-	s.orchestrator()
-	s.orchestrator()
-	alpha := s.worker("alpha")
-	s.worker("beta")
-	first := manyOperations(1)
-	s.request(first...)
-	s.await(first[0], event.Succeeded)
-	alpha.stop()
-	before := s.script.count("First")
-	operations := manyOperations(40)[1:]
-	s.request(operations...)
-	stream, err := s.bus.JetStream().Stream(t.Context(), string(event.StreamCommands))
-	require.NoError(t, err)
-	testkit.Eventually(t, patience, "all commands are in the stream", func() bool {
-		info, err := stream.Info(t.Context())
-		return err == nil && info.State.Msgs == uint64(len(operations))
-	})
-	state := stream.CachedInfo().State
-	for seq := state.LastSeq - 9; seq <= state.LastSeq; seq++ {
-		require.NoError(t, stream.DeleteMsg(t.Context(), seq))
-	}
-	s.nats.Restart(t)
-	restarted := time.Now()
-	s.worker("alpha")
-	for _, op := range operations {
-		testkit.Eventually(t, time.Until(restarted.Add(2*time.Minute)), "an operation continues", func() bool { return s.state(op.ID) == event.Succeeded })
-	}
-	t.Logf("%d operations succeeded %s after the restart", len(operations), time.Since(restarted).Round(time.Millisecond))
-	if n := s.script.count("First") - before; n != len(operations) {
-		t.Errorf("the first step ran %d times for %d operations, want once for each", n, len(operations))
-	}
-	s.finishedStagesOnce(operations)
-}
-
 func TestOrchestrators_Several_ShareTheWork(t *testing.T) {
 	s := newSystem(t)
 	s.start()

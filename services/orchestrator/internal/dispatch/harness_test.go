@@ -84,6 +84,7 @@ stages:
 // bundle is a bus and a database; only the test consumes messages.
 type bundle struct {
 	t        *testing.T
+	nats     *testkit.NATSServer
 	bus      *bus.Bus
 	url      string // of the database
 	db       *sqlx.DB
@@ -100,8 +101,9 @@ type bundle struct {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
+	n := testkit.NATS(t)
 	b := &bundle{
-		t: t, bus: testkit.Bus(t, testkit.NATS(t).URL()), clock: testkit.NewClock(epoch),
+		t: t, nats: n, bus: testkit.Bus(t, n.URL()), clock: testkit.NewClock(epoch),
 		results: make(chan *bus.Delivery, 1000), requests: make(chan *bus.Delivery, 1000),
 	}
 	b.url = pgtest.Database(t, store.Migrate)

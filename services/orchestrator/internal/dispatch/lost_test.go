@@ -13,9 +13,13 @@ import (
 	"time"
 
 	"github.com/jmoiron/sqlx"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
+	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
+	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -89,6 +93,54 @@ func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
 			t.Errorf("dispatch %d until %s, want the first until %s", row.Dispatch, row.ExecuteBefore, want)
 		}
 	}
+}
+
+// holders are workers that have these commands.
+type holders map[string]bool
+
+func (h holders) Taken(context.Context) (liveness.Taken, error) { return liveness.Taken{Commands: h}, nil }
+
+// A power cut takes the end of a stream away.
+func TestRecovery_RestartedBusLacksCommands_SendsOnlyThese(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	executing := holders{}
+	r := recovery.New(recovery.Config{Every: time.Second, Timeout: patience, Settle: time.Millisecond, WorkerTimeout: patience},
+		recovery.Deps{Bus: b.bus, Workers: executing, Dispatcher: o, Now: b.clock.Now, Log: testkit.Logger(t)})
+	round := func() {
+		r.Round(t.Context())
+		b.clock.Advance(2 * time.Second)
+	}
+	round()
+	round() // what it does after its start
+	ids := b.request(o, instances(7)...)
+	b.clock.Advance(2 * time.Second)
+	executed := event.CommandID(ids[1], b.row(ids[1]).Cursor)
+	executing[executed] = true
+	stream, err := b.bus.JetStream().Stream(t.Context(), string(event.StreamCommands))
+	require.NoError(t, err)
+	lost := map[string]bool{executed: true, event.CommandID(ids[4], b.row(ids[4]).Cursor): true, event.CommandID(ids[6], b.row(ids[6]).Cursor): true}
+	for seq := uint64(1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
+		m, err := stream.GetMsg(t.Context(), seq)
+		require.NoError(t, err)
+		if lost[event.CommandOf(m.Header.Get(nats.MsgIdHdr))] {
+			require.NoError(t, stream.DeleteMsg(t.Context(), seq))
+		}
+	}
+	b.inStream(event.StreamCommands, uint64(len(ids)-len(lost)))
+	b.nats.Restart(t)
+	testkit.Eventually(t, patience, "the stage memory", func() bool { return b.bus.EnsureStreams(t.Context()) == nil })
+	round()
+	b.inStream(event.StreamCommands, uint64(len(ids)-len(lost)))
+	round()
+	b.inStream(event.StreamCommands, uint64(len(ids)-1))
+	for i, id := range ids {
+		if row := b.row(id); row.Dispatch != 1 || row.ExecuteBefore.Equal(b.row(ids[0]).ExecuteBefore) != (i != 4 && i != 6) {
+			t.Errorf("operation %d: dispatch %d until %s", i, row.Dispatch, row.ExecuteBefore)
+		}
+	}
+	round()
+	b.inStream(event.StreamCommands, uint64(len(ids)-1)) // once
 }
 
 func TestAfterLoss_CommandInNewStream_IsNotDuplicated(t *testing.T) {
