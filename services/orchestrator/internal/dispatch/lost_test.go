@@ -98,7 +98,9 @@ func TestAfterLoss_TwoOrchestrators_SendEachCommandOnce(t *testing.T) {
 // holders are workers that have these commands.
 type holders map[string]bool
 
-func (h holders) Taken(context.Context) (liveness.Taken, error) { return liveness.Taken{Commands: h}, nil }
+func (h holders) Taken(context.Context) (liveness.Taken, error) {
+	return liveness.Taken{Commands: h}, nil
+}
 
 // A power cut takes the end of a stream away.
 func TestRecovery_RestartedBusLacksCommands_SendsOnlyThese(t *testing.T) {
