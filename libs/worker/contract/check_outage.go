@@ -63,7 +63,7 @@ func checkConsumer(ctx context.Context, k *kit) {
 }
 
 // burst sends commands, slow ones if the team has a case for them, and waits until the worker is in the middle of them.
-func (k *kit) burst(ctx context.Context) (orders []*order, ok bool) {
+func (k *kit) burst(ctx context.Context) (orders []*order, slow, ok bool) {
 	c := k.slow(time.Second)
 	n := 50
 	if c != nil && time.Duration(c.Takes) < k.cfg.Drain-time.Second {
@@ -84,7 +84,7 @@ func (k *kit) burst(ctx context.Context) (orders []*order, ok bool) {
 		}
 		if err != nil {
 			k.bad("%v", err)
-			return nil, false
+			return nil, false, false
 		}
 		orders = append(orders, o)
 	}
@@ -94,7 +94,7 @@ func (k *kit) burst(ctx context.Context) (orders []*order, ok bool) {
 	if !began {
 		k.bad("the worker did not begin within %s", k.cfg.Patience)
 	}
-	return orders, began
+	return orders, c != nil, began
 }
 
 // holds returns the number of unsettled commands of the worker.
@@ -110,7 +110,7 @@ func checkStop(ctx context.Context, k *kit) {
 		k.skip(attached)
 		return
 	}
-	orders, ok := k.burst(ctx)
+	orders, slow, ok := k.burst(ctx)
 	if !ok {
 		return
 	}
@@ -145,7 +145,7 @@ func checkStop(ctx context.Context, k *kit) {
 	if k.registered(ctx, answerPatience) != nil {
 		k.bad("it has ended, and something still answers as %s%s", worker.ServicePrefix, k.cfg.Worker)
 	}
-	k.next(ctx, orders, "after it was stopped and started again")
+	k.next(ctx, orders, slow, "after it was stopped and started again")
 }
 
 func checkKill(ctx context.Context, k *kit) {
@@ -153,20 +153,25 @@ func checkKill(ctx context.Context, k *kit) {
 		k.skip(attached)
 		return
 	}
-	orders, ok := k.burst(ctx)
+	orders, slow, ok := k.burst(ctx)
 	if !ok {
 		return
 	}
 	k.kill()
 	k.figure = fmt.Sprintf("held %d commands when it was killed", k.holds())
-	k.next(ctx, orders, "after it was killed and started again")
+	k.next(ctx, orders, slow, "after it was killed and started again")
 }
 
-// next starts another instance, which must execute the remaining commands of the previous one.
-func (k *kit) next(ctx context.Context, orders []*order, what string) {
+// next starts another instance, which must execute the remaining commands of the previous one. It cancels slow ones when they run: that the
+// next instance answers them is what matters, and not how long they take.
+func (k *kit) next(ctx context.Context, orders []*order, slow bool, what string) {
 	if err := k.another(); err != nil {
 		k.bad("it cannot be started again: %v", err)
 		return
 	}
-	k.allSettledSoon(ctx, k.cfg.AckWait+2*k.cfg.Patience, orders, what)
+	var cancelled []*order
+	if slow {
+		cancelled = orders
+	}
+	k.allSettledSoon(ctx, k.cfg.AckWait+2*k.cfg.Patience, orders, what, cancelled...)
 }

@@ -330,19 +330,23 @@ func (k *kit) settledWithin(ctx context.Context, within time.Duration, o *order,
 	return false
 }
 
-// hurryEvery is the interval of redeliveries in hurry.
-const hurryEvery = 2 * time.Second
+// hurryEvery is the interval of redeliveries in hurry. cancelEvery is that of notices about cancelled commands: a worker ignores a notice
+// that comes before the step runs.
+const (
+	hurryEvery  = 2 * time.Second
+	cancelEvery = 200 * time.Millisecond
+)
 
 // hurry is wire.await, but the bus delivers unsettled commands again every two seconds, instead of after the ack wait or the delay that the
-// worker has requested.
-func (k *kit) hurry(ctx context.Context, within time.Duration, ok func() bool) bool {
+// worker has requested. It cancels the given commands.
+func (k *kit) hurry(ctx context.Context, within time.Duration, ok func() bool, cancelled ...*order) bool {
 	for end := k.pulse.now() + within; ctx.Err() == nil; {
 		if err := k.rig.expire(ctx); err != nil {
 			k.bad("%v", err)
 			return false
 		}
 		left := end - k.pulse.now()
-		if k.wire.await(ctx, min(hurryEvery, left), ok) {
+		if k.awaitCancelled(ctx, min(hurryEvery, left), ok, cancelled) {
 			return true
 		}
 		if left <= hurryEvery {
@@ -350,6 +354,23 @@ func (k *kit) hurry(ctx context.Context, within time.Duration, ok func() bool) b
 		}
 	}
 	return false
+}
+
+// awaitCancelled is wire.await, but cancels commands again and again, so that they end soon.
+func (k *kit) awaitCancelled(ctx context.Context, within time.Duration, ok func() bool, cancelled []*order) bool {
+	end := k.pulse.now() + within
+	for len(cancelled) > 0 && end-k.pulse.now() > cancelEvery && ctx.Err() == nil {
+		for _, o := range cancelled {
+			if err := k.cancel(o); err != nil {
+				k.bad("%v", err)
+				return false
+			}
+		}
+		if k.wire.await(ctx, cancelEvery, ok) {
+			return true
+		}
+	}
+	return k.wire.await(ctx, end-k.pulse.now(), ok)
 }
 
 // settledSoon is settledWithin with hurry.
@@ -362,8 +383,8 @@ func (k *kit) settledSoon(ctx context.Context, within time.Duration, o *order, w
 }
 
 // allSettledSoon is allSettledWithin with hurry.
-func (k *kit) allSettledSoon(ctx context.Context, within time.Duration, orders []*order, what string) bool {
-	if k.hurry(ctx, within, func() bool { return k.gone() || allAnswered(orders) }) && !k.gone() {
+func (k *kit) allSettledSoon(ctx context.Context, within time.Duration, orders []*order, what string, cancelled ...*order) bool {
+	if k.hurry(ctx, within, func() bool { return k.gone() || allAnswered(orders) }, cancelled...) && !k.gone() {
 		return true
 	}
 	for i, o := range orders {
