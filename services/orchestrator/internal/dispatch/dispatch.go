@@ -110,7 +110,7 @@ func New(cfg Config, deps Deps) (*Dispatcher, error) {
 		deps.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Dispatcher{
-		cfg: cfg, deps: deps, log: deps.Log, metrics: deps.Metrics, cache: newCache(cacheSize), dueBatch: dueBatch,
+		cfg: cfg, deps: deps, log: deps.Log, metrics: deps.Metrics, cache: newCache(cacheSize, deps.Now), dueBatch: dueBatch,
 		rareLog:    rate.Sometimes{First: logAtFirst, Interval: logInterval},
 		admissions: make(chan struct{}, 1), windows: map[bool]*place{false: {}, true: {}},
 		granter: granter{queues: map[string]bool{}, wake: make(chan struct{}, 1)},
