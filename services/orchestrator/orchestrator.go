@@ -540,8 +540,8 @@ type cacheLooker struct {
 }
 
 // SweepStatus implements timer.Store.
-func (l *cacheLooker) SweepStatus(ctx context.Context) (store.SweepStatus, error) {
-	status, err := l.Store.SweepStatus(ctx)
+func (l *cacheLooker) SweepStatus(ctx context.Context, now time.Time) (store.SweepStatus, error) {
+	status, err := l.Store.SweepStatus(ctx, now)
 	if err == nil {
 		l.holds.Seen(status.Holds)
 		l.limits.Seen(status.Limits)

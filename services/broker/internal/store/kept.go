@@ -16,7 +16,7 @@ func (s *Store) Keep(ctx context.Context, operationID string, k Secret) error {
 	// Primary keys of operations, instances and kept.
 	done, err := s.db.ExecContext(ctx, `INSERT INTO broker.kept (instance_id, worker, sealed, revision)
 		SELECT i.id, $3, $4, $5 FROM broker.operations o JOIN broker.instances i ON i.id = o.instance_id
-		WHERE o.id = $2 AND i.id = $1 AND o.state IN ('pending', 'in progress')
+		WHERE o.id = $2 AND i.id = $1 AND `+unfinished+`
 		ON CONFLICT (instance_id, worker) DO UPDATE SET sealed = excluded.sealed, revision = excluded.revision`,
 		k.InstanceID, operationID, k.Name, k.Sealed, k.Revision)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) Kept(ctx context.Context, instanceID, operationID, worker string
 	// Primary keys of operations and kept.
 	err := s.db.GetContext(ctx, &found, `SELECT coalesce(k.sealed, '') AS sealed, coalesce(k.revision, '') AS revision
 		FROM broker.operations o LEFT JOIN broker.kept k ON k.instance_id = o.instance_id AND k.worker = $3
-		WHERE o.instance_id = $1 AND o.id = $2 AND o.state IN ('pending', 'in progress')`,
+		WHERE o.instance_id = $1 AND o.id = $2 AND `+unfinished,
 		instanceID, operationID, worker)
 	return found, wrap(ctx, "read kept value", err)
 }

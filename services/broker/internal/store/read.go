@@ -51,6 +51,10 @@ func (s *Store) Known(ctx context.Context, instanceID string) (exists, buried bo
 	return row.There, row.Buried, wrap(ctx, "look up instance", err)
 }
 
+// unfinished selects operations o that have not ended. Without coalesce the planner would prefer operations_unfinished, of which it expects few
+// entries, to the primary key; while a transaction is held, that index has one for each former version of an ended operation.
+const unfinished = `coalesce(o.state, '') IN ('pending', 'in progress')`
+
 // Credentials returns the sealed credentials of an instance for an unfinished operation of that instance. For any other
 // operation it returns ErrNotFound.
 func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name string) (Secret, error) {
@@ -63,7 +67,7 @@ func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name s
 		FROM broker.operations o
 		LEFT JOIN broker.updates u ON u.operation_id = o.id
 		LEFT JOIN broker.credentials c ON c.instance_id = o.instance_id AND c.name = $3
-		WHERE o.instance_id = $1 AND o.id = $2 AND o.state IN ('pending', 'in progress')
+		WHERE o.instance_id = $1 AND o.id = $2 AND `+unfinished+`
 			AND coalesce(u.credentials ->> $3, c.sealed) IS NOT NULL`,
 		storable(instanceID), storable(operationID), storable(name))
 	return sealed, wrap(ctx, "read credentials", err)
@@ -80,7 +84,7 @@ func (s *Store) Neighbours(ctx context.Context, instanceID, operationID string) 
 		JOIN broker.runtimes own ON own.instance_id = o.instance_id
 		LEFT JOIN broker.runtimes r ON r.subaccount_id = own.subaccount_id AND r.instance_id <> own.instance_id
 			AND r.plan_name <> 'own_cluster' AND r.state NOT IN ('deprovisioning', 'deprovisioned', 'error', 'suspended')
-		WHERE o.instance_id = $1 AND o.id = $2 AND o.state IN ('pending', 'in progress')
+		WHERE o.instance_id = $1 AND o.id = $2 AND `+unfinished+`
 		GROUP BY own.instance_id`, storable(instanceID), storable(operationID))
 	return n, wrap(ctx, "count the instances of a subaccount", err)
 }
@@ -163,6 +167,11 @@ func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit 
 		ID  string `db:"id"`
 		Seq int64  `db:"seq"`
 	}
+	first, err := s.firstUnfinished(ctx, since)
+	if err != nil {
+		return nil, 0, err
+	}
+	after = max(after, first-1)
 	// Index operations_unfinished.
 	err = s.db.SelectContext(ctx, &rows, `SELECT id, seq FROM broker.operations
 		WHERE state IN ('pending', 'in progress') AND seq > $2 AND heard_at < $1 AND published_at IS NOT NULL
@@ -177,6 +186,25 @@ func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit 
 		next = rows[limit-1].Seq
 	}
 	return ids, next, nil
+}
+
+// firstUnfinished returns the position of the first unfinished operation, and reads it once in a minute. Later ones have higher positions. While
+// a transaction is held, Postgres keeps the index entries of all former versions of ended operations, which come before the first one.
+func (s *Store) firstUnfinished(ctx context.Context, now time.Time) (int64, error) {
+	last := s.first.Load()
+	if last != nil && !now.Before(last.readAt) && now.Sub(last.readAt) < time.Minute {
+		return last.seq, nil
+	}
+	f := firstSeq{readAt: now}
+	err := s.db.GetContext(ctx, &f.seq, `SELECT coalesce(min(seq), 0) FROM broker.operations WHERE state IN ('pending', 'in progress')`)
+	if err != nil {
+		return 0, wrap(ctx, "look for the first unfinished operation", err)
+	}
+	if f.seq == 0 && last != nil {
+		f.seq = last.seq
+	}
+	s.first.Store(&f)
+	return f.seq, nil
 }
 
 // WithoutDetails lists at most limit newest ended operations of instances without saved data, ordered by instance and starting

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -54,6 +55,13 @@ var (
 type Store struct {
 	db      *sqlx.DB
 	timeout time.Duration
+	first   atomic.Pointer[firstSeq]
+}
+
+// firstSeq is the position of the first unfinished operation, and when it was read.
+type firstSeq struct {
+	seq    int64
+	readAt time.Time
 }
 
 // New creates a store. Each call takes at most timeout.

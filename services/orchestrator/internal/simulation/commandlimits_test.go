@@ -81,7 +81,7 @@ func (w *world) checkRoom(o *orchestrator) {
 		full := slices.ContainsFunc(op.keys(o.bounds.set), func(k limit.Key) bool {
 			return used[k.String()] >= k.Limit.Commands || k.Limit.Rate.Commands > 0
 		})
-		if op.model.roomSeen++; full {
+		if op.model.roomSeen++; full || !op.row.DueAt.After(w.now) { // the sweep ends it at its deadline
 			op.model.roomSeen = 0
 		}
 		if op.model.roomSeen > 4 {

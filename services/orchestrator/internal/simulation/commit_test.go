@@ -10,9 +10,19 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-const idPrefix = "0193a3c5-0000-7000-8000-"
+const (
+	idPrefix = "0fffffff-0000-7000-8000-" // of a time after the simulated ones
+	// latePrefix is of a time before the simulated ones, as if the request had been late: it is below store.Marks.
+	latePrefix = "0193a3c5-0000-7000-8000-"
+)
 
-func operationID(n int) string { return fmt.Sprintf("%s%012d", idPrefix, n) }
+// operationID returns an id. Each fourth operation is a late one.
+func operationID(n int) string {
+	if n%4 == 3 {
+		return fmt.Sprintf("%s%012d", latePrefix, n)
+	}
+	return fmt.Sprintf("%s%012d", idPrefix, n)
+}
 
 // numberOf returns the number in an id from operationID.
 func numberOf(id string) int {

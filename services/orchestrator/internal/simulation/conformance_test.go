@@ -28,7 +28,7 @@ import (
 // fullStore is a store with the query of the sweep.
 type fullStore interface {
 	dispatch.Store
-	SweepStatus(ctx context.Context) (store.SweepStatus, error)
+	SweepStatus(ctx context.Context, now time.Time) (store.SweepStatus, error)
 }
 
 // TestStores_Conformance_Agree runs the same calls on the store in memory and on the one in Postgres, and compares all answers.
@@ -164,7 +164,7 @@ func (c *caller) do() {
 	case n < 12:
 		c.admit()
 	case n == 12:
-		status, err := c.s.SweepStatus(ctx)
+		status, err := c.s.SweepStatus(ctx, c.now)
 		c.tell("sweep status", status, err)
 		any, err := c.s.AnyInFlight(ctx, c.now)
 		c.tell("any in flight", any, err)

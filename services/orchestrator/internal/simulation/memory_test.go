@@ -26,6 +26,7 @@ type ram struct {
 	byID      map[string]*stored
 	instances map[string]*store.Instance
 	arrived   int64
+	marks     store.Marks     // of all orchestrators
 	signals   []*storedSignal // in order of arrival
 	// turns are the next turns of global accounts, and rates the times of the next commands, by limit.
 	turns map[line]map[string]float64
@@ -341,7 +342,7 @@ func byID(a, b *store.Row) int { return strings.Compare(a.Operation.ID, b.Operat
 
 func (tx *ramTx) Due(_ context.Context, now time.Time, limit int) ([]string, error) {
 	return tx.ids(limit, func(row *store.Row) bool {
-		return !row.DueAt.IsZero() && !row.DueAt.After(now) && tx.bug != bugNoSweepOfDue
+		return !row.DueAt.IsZero() && !row.DueAt.Before(tx.marks.Due) && !row.DueAt.After(now) && tx.bug != bugNoSweepOfDue
 	}, func(a, b *store.Row) int { return a.DueAt.Compare(b.DueAt) }), nil
 }
 
@@ -350,7 +351,9 @@ func (r *ram) inFlight(row *store.Row, until time.Time) bool {
 }
 
 func (tx *ramTx) Unanswered(_ context.Context, now time.Time, limit int) ([]string, error) {
-	return tx.ids(limit, func(row *store.Row) bool { return tx.inFlight(row, now) && tx.bug != bugNoSweepOfUnanswered }, byID), nil
+	return tx.ids(limit, func(row *store.Row) bool {
+		return tx.inFlight(row, now) && row.Operation.ID >= tx.marks.ID && tx.bug != bugNoSweepOfUnanswered
+	}, byID), nil
 }
 
 func (tx *ramTx) InFlight(_ context.Context, until time.Time, behind string, limit int) ([]string, error) {
@@ -452,11 +455,24 @@ func (tx *ramTx) PendingOf(_ context.Context, instanceIDs []string) (found []sto
 	return found, nil
 }
 
-func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
+func (r *ram) SweepStatus(_ context.Context, now time.Time) (l store.SweepStatus, err error) {
 	earlier := func(at *time.Time, t time.Time) {
 		if at.IsZero() || t.Before(*at) {
 			*at = t
 		}
+	}
+	if r.marks.Old(now) {
+		var due time.Time
+		id := ""
+		for _, s := range r.rows {
+			if !s.row.DueAt.IsZero() {
+				earlier(&due, s.row.DueAt)
+			}
+			if !s.row.Status.Final() && (id == "" || s.row.Operation.ID < id) {
+				id = s.row.Operation.ID
+			}
+		}
+		r.marks = store.NewMarks(now, due, id)
 	}
 	for _, s := range r.rows {
 		l.Limited = l.Limited || s.row.Limited()
@@ -464,8 +480,10 @@ func (r *ram) SweepStatus(context.Context) (l store.SweepStatus, err error) {
 		l.Signalled = l.Signalled || s.row.AwaitsEvent() && r.nextSignal(s.row.EventKey) != nil && r.bug != bugNoSweepOfSignals
 		switch row := &s.row; {
 		case !row.DueAt.IsZero():
-			earlier(&l.NextDue, row.DueAt)
-		case row.InFlight():
+			if !row.DueAt.Before(r.marks.Due) {
+				earlier(&l.NextDue, row.DueAt)
+			}
+		case row.InFlight() && row.Operation.ID >= r.marks.ID:
 			earlier(&l.NextUnanswered, row.ExecuteBefore)
 		case row.Status == event.Pending:
 			l.Pending = r.bug != bugNoSweepOfPending

@@ -529,8 +529,8 @@ func (w *world) settle() {
 			granted = false
 			if at := w.timer(); at.After(w.now) {
 				w.now = at
-			} else if at.IsZero() {
-				w.now = w.now.Add(10 * time.Second) // facts may be left
+			} else {
+				w.now = w.now.Add(10 * time.Second) // facts may be left, or an operation is below the marks
 			}
 			w.stepCalm(&w.orchestrators[0], taskTimer)
 		}

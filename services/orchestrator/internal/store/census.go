@@ -20,8 +20,8 @@ const (
 	// large. The timeout ends the statement in the server when the context of the caller ends.
 	censusSettings = `SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true), set_config('work_mem', '16MB', true),
     set_config('max_parallel_workers_per_gather', '0', true), set_config('statement_timeout', $1, true)`
-	// censusSQL relies on operations_pending, operations_in_progress or operations_unfinished, and on the primary key of requests. The
-	// definition is read with a subquery, because a join could become a scan of the table.
+	// censusSQL relies on operations_pending or operations_unfinished, operations_in_flight, operations_due, and on the primary key of requests.
+	// The definition is read with a subquery, because a join could become a scan of the table.
 	censusSQL = `
 SELECT o.type, o.plan, o.state, CASE WHEN r.instance_id IS NULL THEN ` + pendingReasonSQL + ` ELSE 'instance_busy' END AS reason,
     '' AS definition, 0 AS stage, 0 AS step, 0 AS reason_step, false AS in_flight, count(*), min(o.created_at), min(o.created_at)
@@ -31,14 +31,18 @@ UNION ALL
 SELECT o.type, o.plan, o.state, ` + reasonSQL + ` AS reason,
     (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id) AS definition, o.stage, o.step,
     ` + reasonStepSQL + ` AS reason_step, o.due_at IS NULL AND o.hold_id IS NULL AS in_flight, count(*), min(o.created_at), min(` + reasonSinceSQL + `)
-FROM orchestrator.operations o WHERE o.state = 'in progress'
+FROM (
+    SELECT * FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND id >= $1
+    UNION ALL
+    SELECT * FROM orchestrator.operations WHERE state = 'in progress' AND due_at >= $2
+) o
 GROUP BY o.type, o.plan, o.state, reason, definition, o.stage, o.step, reason_step, in_flight`
 	// reasonSinceSQL is since when the reason of an operation in progress holds, or when its command was sent.
 	reasonSinceSQL = `COALESCE(o.held_since, o.limited_since, o.condition_since, CASE WHEN o.due_at IS NULL THEN o.sent_at END, o.first_tried_at, o.sent_at, o.created_at)`
 	// reasonStepSQL is the step that the reason belongs to.
 	reasonStepSQL = `CASE WHEN o.hold_id IS NULL AND o.queue IS NULL THEN COALESCE(o.condition_step, o.step) ELSE o.step END`
 	// firstDueSQL relies on operations_due.
-	firstDueSQL = `SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL`
+	firstDueSQL = `SELECT min(due_at) FROM orchestrator.operations WHERE due_at >= $1`
 	// activeSQL relies on orchestrations_active, and activeMembersSQL also on an index of the members by orchestration.
 	activeSQL = `
 SELECT type, state, count(*) FROM orchestrator.orchestrations
@@ -75,16 +79,17 @@ type Census struct {
 	FirstDue time.Time
 }
 
-// Census counts the unfinished operations. Its cost does not depend on the number of finished ones.
+// Census counts the unfinished operations above the marks of the last sweep. Its cost does not depend on the number of finished ones.
 func (s *Store) Census(ctx context.Context) (Census, error) {
 	var c Census
+	marks := s.lastMarks()
 	err := census(ctx, s.read, func(tx *sqlx.Tx) error {
 		var due sql.NullTime
-		if err := tx.GetContext(ctx, &due, firstDueSQL); err != nil {
+		if err := tx.GetContext(ctx, &due, firstDueSQL, marks.Due); err != nil {
 			return err
 		}
 		c = Census{FirstDue: utc(due)}
-		rows, err := tx.QueryContext(ctx, censusSQL)
+		rows, err := tx.QueryContext(ctx, censusSQL, marks.ID, marks.Due)
 		if err != nil {
 			return err
 		}

@@ -70,15 +70,16 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 	}
 	for _, c := range []struct {
 		query string
+		args  []any
 		want  []string
 	}{
-		{censusSQL, []string{"operations_pending|operations_unfinished", "operations_in_progress|operations_unfinished", "requests_pkey"}},
-		{firstDueSQL, []string{"operations_due"}},
-		{activeSQL, []string{"orchestrations_active"}},
-		{activeMembersSQL, []string{"orchestrations_active", "orchestration_members_"}},
+		{censusSQL, []any{"00000000-0000-0000-0000-000000000000", epoch}, []string{"operations_pending|operations_unfinished", "operations_in_flight", "operations_due", "requests_pkey"}},
+		{firstDueSQL, []any{epoch}, []string{"operations_due"}},
+		{activeSQL, nil, []string{"orchestrations_active"}},
+		{activeMembersSQL, nil, []string{"orchestrations_active", "orchestration_members_"}},
 	} {
 		var lines []string
-		err := census(t.Context(), b.db, func(tx *sqlx.Tx) error { return tx.Select(&lines, "EXPLAIN "+c.query) })
+		err := census(t.Context(), b.db, func(tx *sqlx.Tx) error { return tx.Select(&lines, "EXPLAIN "+c.query, c.args...) })
 		require.NoError(t, err)
 		plan := strings.Join(lines, "\n")
 		for _, index := range c.want {

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -114,6 +115,7 @@ type Store struct {
 	lockInstances, createInstances, saveInstances     *sqlx.Stmt
 
 	maxFilterTime time.Duration
+	marks         atomic.Pointer[Marks]
 }
 
 // New prepares the frequent statements that find rows by their keys: they are planned once, so their best plan must not depend on how many rows

@@ -12,12 +12,17 @@ import (
 )
 
 const (
+	// marksSQL relies on operations_due and operations_unfinished. The text keeps the planner from reading operations_pkey in its order, with all
+	// ended operations.
+	marksSQL = `
+SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
+    (SELECT min(id::text COLLATE "C") FROM orchestrator.operations WHERE state IN ('pending', 'in progress'))`
 	// sweepStatusSQL relies on operations_due, operations_in_flight, operations_pending, operations_held, operations_event, operations_limited
 	// and signals_undelivered. An idle orchestrator has only
 	// this statement. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
 	sweepStatusSQL = `
-SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
-    (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL),
+SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at >= $1),
+    (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND id >= $2),
     (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, global_account, plan, region, arrived LIMIT 1) IS NOT NULL,
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
     EXISTS (` + signalledKeysSQL + `),
@@ -26,10 +31,10 @@ SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL
     COALESCE((SELECT version FROM orchestrator.limits), 0), COALESCE((SELECT max(version) FROM orchestrator.overlay_versions), 0),
     (SELECT count(*) FROM orchestrator.ramps), (SELECT COALESCE((extract(epoch FROM max(GREATEST(created_at, removed_at))) * 1000000)::bigint, 0) FROM orchestrator.ramps)`
 	dueSQL = `
-SELECT id::text FROM orchestrator.operations WHERE due_at <= $1 ORDER BY due_at LIMIT $2 FOR UPDATE SKIP LOCKED`
+SELECT id::text FROM orchestrator.operations WHERE due_at >= $1 AND due_at <= $2 ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED`
 	unansweredSQL = `
-SELECT id::text FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1
-LIMIT $2 FOR UPDATE SKIP LOCKED`
+SELECT id::text FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $2 AND id >= $1
+LIMIT $3 FOR UPDATE SKIP LOCKED`
 	// anyInFlightSQL relies on operations_in_flight.
 	anyInFlightSQL = `
 SELECT EXISTS (SELECT 1 FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND execute_before <= $1)`
@@ -69,11 +74,80 @@ type SweepStatus struct {
 	Ramps hold.Version
 }
 
-// SweepStatus reads the work of the next sweep with one statement.
-func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
+// Marks bound where unfinished operations are. While a transaction is held, Postgres keeps the index entries that former versions of operations
+// left behind, and without bounds every look would read all of them.
+type Marks struct {
+	// ReadAt is the time at which the marks were read.
+	ReadAt time.Time
+	// Due is not after any DueAt, and ID not above the id of any unfinished operation. Later operations have higher ids, as these begin with
+	// their time, and are due later. What does not, because a clock is wrong or a request was late, is found when the marks are read again.
+	Due time.Time
+	ID  string
+}
+
+const (
+	// marksAge is the age at which marks are read again.
+	marksAge = time.Minute
+	// marksMargin is how much clocks may differ without a delay.
+	marksMargin = time.Minute
+)
+
+// NewMarks returns the marks for the earliest DueAt and the lowest id that were found; both may be empty.
+func NewMarks(now, due time.Time, id string) Marks {
+	m := Marks{ReadAt: now, Due: now.Add(-marksMargin), ID: lowestID(now.Add(-marksMargin))}
+	if !due.IsZero() && due.Before(m.Due) {
+		m.Due = due
+	}
+	if id != "" && id < m.ID {
+		m.ID = id
+	}
+	return m
+}
+
+// lowestID returns the lowest UUID of version 7 with a time.
+func lowestID(at time.Time) string {
+	ms := uint64(max(at.UnixMilli(), 0))
+	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16&0xffffffff, ms&0xffff)
+}
+
+// Old reports whether the marks must be read again.
+func (m Marks) Old(now time.Time) bool {
+	return m.ReadAt.IsZero() || now.Before(m.ReadAt) || now.Sub(m.ReadAt) >= marksAge
+}
+
+// marksAt returns the marks, which are at most marksAge old.
+func (s *Store) marksAt(ctx context.Context, now time.Time) (Marks, error) {
+	if m := s.lastMarks(); !m.Old(now) {
+		return m, nil
+	}
+	var due sql.NullTime
+	var id sql.NullString
+	if err := s.read.QueryRowContext(ctx, marksSQL).Scan(&due, &id); err != nil {
+		return Marks{}, fmt.Errorf("look for the first operations: %w", err)
+	}
+	m := NewMarks(now, utc(due), id.String)
+	s.marks.Store(&m)
+	return m, nil
+}
+
+// lastMarks returns the marks of the last sweep, and marks that contain everything before the first one.
+func (s *Store) lastMarks() Marks {
+	if m := s.marks.Load(); m != nil {
+		return *m
+	}
+	return Marks{ID: "00000000-0000-0000-0000-000000000000"}
+}
+
+// SweepStatus reads the work of the next sweep with one statement, and once in a minute with two. An operation whose id or DueAt is more than a
+// minute older than now may appear a minute late.
+func (s *Store) SweepStatus(ctx context.Context, now time.Time) (SweepStatus, error) {
+	marks, err := s.marksAt(ctx, now)
+	if err != nil {
+		return SweepStatus{}, err
+	}
 	var due, unanswered sql.NullTime
 	var status SweepStatus
-	err := s.read.QueryRowContext(ctx, sweepStatusSQL).Scan(
+	err = s.read.QueryRowContext(ctx, sweepStatusSQL, marks.Due, marks.ID).Scan(
 		&due, &unanswered, &status.Pending, &status.Held, &status.Signalled, &status.Limited, &status.Holds.Count, &status.Holds.Newest,
 		&status.Limits, &status.Overlays, &status.Ramps.Count, &status.Ramps.Newest)
 	if err != nil {
@@ -83,15 +157,15 @@ func (s *Store) SweepStatus(ctx context.Context) (SweepStatus, error) {
 	return status, nil
 }
 
-// Due locks due operations and returns their ids. It skips operations that another orchestrator has locked.
+// Due locks due operations above the marks of the last sweep, and returns their ids. It skips operations that another orchestrator has locked.
 func (t *Tx) Due(ctx context.Context, now time.Time, limit int) ([]string, error) {
-	return ids(ctx, t.tx, dueSQL, now, limit)
+	return ids(ctx, t.tx, dueSQL, t.s.lastMarks().Due, now, limit)
 }
 
-// Unanswered locks operations whose command is unanswered, and returns their ids. It skips operations that another orchestrator has
-// locked.
+// Unanswered locks operations above the marks of the last sweep whose command is unanswered, and returns their ids. It skips operations that
+// another orchestrator has locked.
 func (t *Tx) Unanswered(ctx context.Context, now time.Time, limit int) ([]string, error) {
-	return ids(ctx, t.tx, unansweredSQL, now, limit)
+	return ids(ctx, t.tx, unansweredSQL, t.s.lastMarks().ID, now, limit)
 }
 
 // AnyInFlight reports whether InFlight would find an operation. It locks nothing.

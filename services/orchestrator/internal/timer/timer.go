@@ -19,7 +19,7 @@ import (
 
 // Store reads the work of the next sweep with one statement.
 type Store interface {
-	SweepStatus(ctx context.Context) (store.SweepStatus, error)
+	SweepStatus(ctx context.Context, now time.Time) (store.SweepStatus, error)
 }
 
 // Dispatcher carries out the parts of a sweep.
@@ -184,7 +184,7 @@ func (t *Timer) status(ctx context.Context) (store.SweepStatus, error) {
 		ctx, cancel = context.WithTimeout(ctx, t.cfg.Timeout)
 		defer cancel()
 	}
-	return t.store.SweepStatus(ctx)
+	return t.store.SweepStatus(ctx, t.now())
 }
 
 func due(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }

@@ -54,7 +54,7 @@ func first(times []time.Time) time.Time {
 	return slices.MinFunc(times, time.Time.Compare)
 }
 
-func (f *fakeStore) SweepStatus(context.Context) (store.SweepStatus, error) {
+func (f *fakeStore) SweepStatus(context.Context, time.Time) (store.SweepStatus, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
