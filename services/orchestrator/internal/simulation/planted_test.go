@@ -312,7 +312,7 @@ func budgetBugs() []planted {
 				}
 			})
 		}},
-		{name: "the wait budget is lost when a stage is repeated", first: 1520, decided: func(t *spoiled) {
+		{name: "the wait budget is lost when a stage is repeated", first: 10_170, decided: func(t *spoiled) {
 			_, due := t.event.(engine.Due)
 			_, signal := t.event.(engine.Signal)
 			if (due || signal) && t.next.StageAttempt > t.before.StageAttempt {
@@ -362,17 +362,17 @@ func budgetBugs() []planted {
 				t.next.Stage = t.before.Stage
 			}
 		}},
-		{name: "a retry ignores the chosen step", first: 1210, want: "is recorded, want", decided: func(t *spoiled) {
+		{name: "a retry ignores the chosen step", first: 2090, want: "is recorded, want", decided: func(t *spoiled) {
 			if e, ok := t.event.(engine.Retry); ok && e.Step != "" {
 				t.next.Step = 0
 			}
 		}},
-		{name: "a retry from a step forgets that its stage has used the memory", first: 8310, want: "the stage memory", decided: func(t *spoiled) {
+		{name: "a retry from a step forgets that its stage has used the memory", first: 11_090, want: "the stage memory", decided: func(t *spoiled) {
 			if e, ok := t.event.(engine.Retry); ok && e.Step != "" {
 				t.next.StageMemory = false
 			}
 		}},
-		{name: "an operation is retried from a step that it has not reached", first: 3460, want: "is allowed", told: func(s *engine.State, e engine.Event) engine.Event {
+		{name: "an operation is retried from a step that it has not reached", first: 4410, want: "is allowed", told: func(s *engine.State, e engine.Event) engine.Event {
 			if r, ok := e.(engine.Retry); ok && r.Stage != "" && s.Step == 0 {
 				r.Step = ""
 				return r
