@@ -111,11 +111,14 @@ type publicationRow struct {
 
 const publicationColumns = `id, instance_id, type, request, extensions, created_at`
 
+// notPublished selects operations that are found by another index; the reason is that of unfinished, for operations_unpublished.
+const notPublished = `coalesce(published_at, 'infinity') = 'infinity'`
+
 // UnpublishedOf lists the unpublished requests of instances in the order of acceptance.
 func (s *Store) UnpublishedOf(ctx context.Context, instanceIDs []string) ([]Publication, error) {
 	// Index operations_instance.
 	return s.publications(ctx, `SELECT `+publicationColumns+` FROM broker.operations
-		WHERE published_at IS NULL AND request IS NOT NULL AND instance_id = ANY ($1) ORDER BY seq`, postgres.Array(instanceIDs))
+		WHERE `+notPublished+` AND request IS NOT NULL AND instance_id = ANY ($1) ORDER BY seq`, postgres.Array(instanceIDs))
 }
 
 // Unpublished lists at most limit of the oldest unpublished requests that were accepted before a time.
@@ -148,7 +151,7 @@ func (s *Store) publications(ctx context.Context, query string, args ...any) ([]
 // Published records that the bus accepted requests.
 func (s *Store) Published(ctx context.Context, operationIDs []string, at time.Time) error {
 	return s.exec(ctx, "mark published",
-		`UPDATE broker.operations SET published_at = $2, heard_at = $2 WHERE id = ANY ($1) AND published_at IS NULL`,
+		`UPDATE broker.operations SET published_at = $2, heard_at = $2 WHERE id = ANY ($1) AND `+notPublished,
 		postgres.Array(operationIDs), at)
 }
 
@@ -167,7 +170,7 @@ func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit 
 		ID  string `db:"id"`
 		Seq int64  `db:"seq"`
 	}
-	first, err := s.firstUnfinished(ctx, since)
+	first, err := s.firstUnfinished(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -190,8 +193,8 @@ func (s *Store) Silent(ctx context.Context, since time.Time, after int64, limit 
 
 // firstUnfinished returns the position of the first unfinished operation, and reads it once in a minute. Later ones have higher positions. While
 // a transaction is held, Postgres keeps the index entries of all former versions of ended operations, which come before the first one.
-func (s *Store) firstUnfinished(ctx context.Context, now time.Time) (int64, error) {
-	last := s.first.Load()
+func (s *Store) firstUnfinished(ctx context.Context) (int64, error) {
+	now, last := time.Now(), s.first.Load()
 	if last != nil && !now.Before(last.readAt) && now.Sub(last.readAt) < time.Minute {
 		return last.seq, nil
 	}

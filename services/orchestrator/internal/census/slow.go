@@ -27,6 +27,7 @@ const (
 type Executions interface {
 	StepDurations(ctx context.Context, since time.Time) (map[store.StepName]store.StepDuration, error)
 	SentCommands(ctx context.Context, after string, limit int) ([]store.SentCommand, error)
+	LowestID() string
 }
 
 // Marker marks an operation whose command has been executing for longer than usual. It returns no error if the operation has moved on.
@@ -65,7 +66,7 @@ func (s *Slow) round(ctx context.Context) error {
 	}
 	seen, marked := map[string]bool{}, 0
 	defer func() { s.seen = seen }()
-	for after := "00000000-0000-0000-0000-000000000000"; ; {
+	for after := s.executions.LowestID(); ; {
 		page, err := s.executions.SentCommands(ctx, after, slowPage)
 		if err != nil {
 			return err

@@ -27,6 +27,8 @@ func (f *slowFake) StepDurations(context.Context, time.Time) (map[store.StepName
 	return f.usual, nil
 }
 
+func (f *slowFake) LowestID() string { return "" }
+
 func (f *slowFake) SentCommands(context.Context, string, int) ([]store.SentCommand, error) {
 	return f.commands, nil
 }

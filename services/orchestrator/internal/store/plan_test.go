@@ -237,9 +237,20 @@ func (b *bundle) ids(query string) []string {
 // explain returns the plan of a statement.
 func (b *bundle) explain(query string, args []any) string {
 	b.t.Helper()
+	return b.explainWith("EXPLAIN ", query, args)
+}
+
+// explainRun runs a statement and returns its plan with the pages that it read.
+func (b *bundle) explainRun(query string, args []any) string {
+	b.t.Helper()
+	return b.explainWith("EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) ", query, args)
+}
+
+func (b *bundle) explainWith(explain, query string, args []any) string {
+	b.t.Helper()
 	var plan []string
 	err := b.InTx(b.t.Context(), func(tx *Tx) error {
-		return tx.tx.Select(&plan, "EXPLAIN "+query, args...)
+		return tx.tx.Select(&plan, explain+query, args...)
 	})
 	require.NoError(b.t, err)
 	return strings.Join(plan, "\n")

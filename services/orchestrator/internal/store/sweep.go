@@ -79,7 +79,7 @@ type SweepStatus struct {
 type Marks struct {
 	// ReadAt is the time at which the marks were read.
 	ReadAt time.Time
-	// Due is not after any DueAt, and ID not above the id of any unfinished operation. Later operations have higher ids, as these begin with
+	// Due is not after any DueAt, and ID is below the id of any unfinished operation. Later operations have higher ids, as these begin with
 	// their time, and are due later. What does not, because a clock is wrong or a request was late, is found when the marks are read again.
 	Due time.Time
 	ID  string
@@ -87,28 +87,27 @@ type Marks struct {
 
 const (
 	// marksAge is the age at which marks are read again.
-	marksAge = time.Minute
+	marksAge = 30 * time.Second
 	// marksMargin is how much clocks may differ without a delay.
-	marksMargin = time.Minute
+	marksMargin = 30 * time.Second
 )
 
 // NewMarks returns the marks for the earliest DueAt and the lowest id that were found; both may be empty.
 func NewMarks(now, due time.Time, id string) Marks {
-	m := Marks{ReadAt: now, Due: now.Add(-marksMargin), ID: lowestID(now.Add(-marksMargin))}
+	m := Marks{ReadAt: now, Due: now.Add(-marksMargin)}
 	if !due.IsZero() && due.Before(m.Due) {
 		m.Due = due
 	}
-	if id != "" && id < m.ID {
-		m.ID = id
+	ms := uint64(max(now.Add(-marksMargin).UnixMilli(), 0)) // the first 48 bits of a UUID of version 7
+	m.ID = fmt.Sprintf("%08x-%04x", ms>>16&0xffffffff, ms&0xffff) + noTime
+	if id != "" {
+		m.ID = min(m.ID, id[:len(id)-len(noTime)]+noTime)
 	}
 	return m
 }
 
-// lowestID returns the lowest UUID of version 7 with a time.
-func lowestID(at time.Time) string {
-	ms := uint64(max(at.UnixMilli(), 0))
-	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16&0xffffffff, ms&0xffff)
-}
+// noTime is the rest of the lowest UUID that begins with a time.
+const noTime = "-0000-0000-000000000000"
 
 // Old reports whether the marks must be read again.
 func (m Marks) Old(now time.Time) bool {
@@ -135,11 +134,14 @@ func (s *Store) lastMarks() Marks {
 	if m := s.marks.Load(); m != nil {
 		return *m
 	}
-	return Marks{ID: "00000000-0000-0000-0000-000000000000"}
+	return Marks{ID: "00000000-0000" + noTime}
 }
 
-// SweepStatus reads the work of the next sweep with one statement, and once in a minute with two. An operation whose id or DueAt is more than a
-// minute older than now may appear a minute late.
+// LowestID returns an id that is below those of all unfinished operations, except late ones (see Marks).
+func (s *Store) LowestID() string { return s.lastMarks().ID }
+
+// SweepStatus reads the work of the next sweep with one statement, and twice in a minute with two. An operation whose id or DueAt is more than
+// marksMargin older than now may appear later by marksAge.
 func (s *Store) SweepStatus(ctx context.Context, now time.Time) (SweepStatus, error) {
 	marks, err := s.marksAt(ctx, now)
 	if err != nil {
