@@ -62,39 +62,53 @@ func checkConsumer(ctx context.Context, k *kit) {
 	}
 }
 
-// burst sends commands, slow ones if the team has a case for them, and waits until the worker is in the middle of them.
+// beginTime is the time for a slow step to begin.
+const beginTime = time.Second
+
+// burst sends commands, slow ones if the team has a case for them, and waits until the worker is in the middle of them. More slow commands
+// then wait for a slot, in the worker or in the stream.
 func (k *kit) burst(ctx context.Context) (orders []*order, slow, ok bool) {
 	c := k.slow(time.Second)
 	n := 50
-	if c != nil && time.Duration(c.Takes) < k.cfg.Drain-time.Second {
+	slow = c != nil && time.Duration(c.Takes) < k.cfg.Drain-time.Second
+	if slow {
 		n = k.cfg.Concurrency
-	} else {
-		c = nil
 	}
-	for range n {
-		var o *order
-		var err error
-		if c != nil {
-			o, err = k.orderOf(c)
-		} else {
-			o, err = k.order(k.steps[0])
+	send := func() bool {
+		for range n {
+			var o *order
+			var err error
+			if slow {
+				o, err = k.orderOf(c)
+			} else {
+				o, err = k.order(k.steps[0])
+			}
+			if err == nil {
+				err = k.send(ctx, o)
+			}
+			if err != nil {
+				k.bad("%v", err)
+				return false
+			}
+			orders = append(orders, o)
 		}
-		if err == nil {
-			err = k.send(ctx, o)
-		}
-		if err != nil {
-			k.bad("%v", err)
-			return nil, false, false
-		}
-		orders = append(orders, o)
+		return true
+	}
+	if !send() {
+		return nil, false, false
 	}
 	began := k.wire.await(ctx, k.cfg.Patience, func() bool {
-		return k.gone() || slices.ContainsFunc(orders, func(o *order) bool { return len(o.outcomes) > 0 || c != nil && len(o.given) > 0 })
+		return k.gone() || slices.ContainsFunc(orders, func(o *order) bool { return len(o.outcomes) > 0 || slow && len(o.given) > 0 })
 	})
 	if !began {
 		k.bad("the worker did not begin within %s", k.cfg.Patience)
+		return orders, slow, false
 	}
-	return orders, c != nil, began
+	if slow {
+		k.wire.await(ctx, min(time.Duration(c.Takes)/4, beginTime), k.gone)
+		return orders, slow, send()
+	}
+	return orders, slow, true
 }
 
 // holds returns the number of unsettled commands of the worker.

@@ -142,6 +142,7 @@ var flaws = []planted{
 	{flaw: ignoresTheAnswer, check: "outdated"},
 	{flaw: asksWrongly, check: "outdated", also: []string{"kill", "reconnect", "redelivery", "result-first", "stop"}, silent: true},
 	{flaw: dropsWhatItHolds, check: "stop"},
+	{flaw: dropsWhatItHolds, check: "stop", slow: true},
 	{flaw: endsWithAnError, check: "stop"},
 	{flaw: acknowledgesFirst, check: "kill", also: []string{"acknowledged-last"}, silent: true},
 	{flaw: acknowledgesFirst, check: "acknowledged-last", also: []string{"kill"}, silent: true},
@@ -182,7 +183,7 @@ func all() bool { return testkit.InSuite("workers") }
 func rawConfig(f flaw) contract.Config {
 	return contract.Config{
 		Worker: rawName, Steps: []string{rawStep}, Starter: rawWorker(f),
-		AckWait: time.Second, Patience: 30 * time.Second, Drain: 4 * time.Second, Concurrency: 4, Commands: 100,
+		AckWait: time.Second, Patience: 30 * time.Second, Drain: 5 * time.Second, Concurrency: 4, Commands: 100,
 	}
 }
 

@@ -379,7 +379,7 @@ func (r *raw) cancel(m *nats.Msg) {
 // work is the step itself, of the nth command.
 func (r *raw) work(ctx context.Context, m jetstream.Msg, c *rawCommand, nth int) (outcome string) {
 	take, _ := time.ParseDuration(c.Operation.Parameters.Take)
-	if r.flaw == acknowledgesFirst || r.flaw == dropsWhatItHolds { // so that it is in the middle when it is ended
+	if take == 0 && (r.flaw == acknowledgesFirst || r.flaw == dropsWhatItHolds) { // so that it is in the middle when it is ended
 		take = 100 * time.Millisecond
 		if nth%2 == 0 {
 			take = time.Second // the commands that run at once do not all end at once: at each moment one is in the middle
