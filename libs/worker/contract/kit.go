@@ -341,7 +341,7 @@ const (
 // worker has requested. It cancels the given commands.
 func (k *kit) hurry(ctx context.Context, within time.Duration, ok func() bool, cancelled ...*order) bool {
 	for end := k.pulse.now() + within; ctx.Err() == nil; {
-		if err := k.rig.expire(ctx); err != nil {
+		if err := errors.Join(k.rig.expire(ctx), k.findStrays(ctx)); err != nil {
 			k.bad("%v", err)
 			return false
 		}
@@ -354,6 +354,27 @@ func (k *kit) hurry(ctx context.Context, within time.Duration, ok func() bool, c
 		}
 	}
 	return false
+}
+
+// findStrays marks deliveries that crossed with the acknowledgement of their message: it is gone from the stream, and the worker takes them
+// for repetitions of a command that it has answered.
+func (k *kit) findStrays(ctx context.Context) error {
+	var crossed []*delivery
+	k.wire.look(func() {
+		for _, o := range k.wire.orders {
+			if !o.acknowledged() {
+				crossed = append(crossed, o.crossed()...)
+			}
+		}
+	})
+	for _, d := range crossed {
+		gone, err := k.rig.gone(ctx, d.seq)
+		if err != nil {
+			return fmt.Errorf("look for message %d: %w", d.seq, err)
+		}
+		k.wire.look(func() { d.stray = gone })
+	}
+	return nil
 }
 
 // awaitCancelled is wire.await, but cancels commands again and again, so that they end soon.
@@ -575,13 +596,16 @@ const (
 // time is over or the worker has ended. A late answer counts for any of the requests.
 func (k *kit) service(ctx context.Context, within time.Duration, subject string, wanted func(*nats.Msg) bool) *nats.Msg {
 	nc := k.rig.bus.NATS()
-	sub, err := nc.SubscribeSync(nc.NewRespInbox())
+	inbox := nc.NewRespInbox()
+	sub, err := nc.SubscribeSync(inbox + ".*")
 	if err != nil {
 		return nil
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection is closing if this fails
-	for end := k.pulse.now() + within; ctx.Err() == nil && k.pulse.now() < end; {
-		if nc.PublishRequest(subject, sub.Subject, nil) != nil {
+	end := k.pulse.now() + within
+	for n := 0; ctx.Err() == nil && k.pulse.now() < end; n++ {
+		// Each request has its own subject for the answer, to which the worker may publish once.
+		if nc.PublishRequest(subject, fmt.Sprintf("%s.%d", inbox, n), nil) != nil {
 			return nil
 		}
 		m, err := k.answer(ctx, min(askAgainAfter, end-k.pulse.now()), sub, wanted)

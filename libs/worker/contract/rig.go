@@ -248,18 +248,32 @@ func (r *rig) expire(ctx context.Context) error {
 	return r.bus.EnsureConsumer(ctx, r.spec)
 }
 
-// remove removes messages from the stream of commands.
+// remove removes messages from the stream of commands, unless they are acknowledged meanwhile.
 func (r *rig) remove(ctx context.Context, messages []uint64) error {
 	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamCommands))
 	if err != nil {
 		return err
 	}
 	for _, seq := range messages {
-		if err := stream.DeleteMsg(ctx, seq); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return err
+		if err := stream.DeleteMsg(ctx, seq); err != nil {
+			if gone, lookErr := r.gone(ctx, seq); !gone {
+				return fmt.Errorf("remove message %d: %w", seq, errors.Join(err, lookErr))
+			}
 		}
 	}
 	return nil
+}
+
+// gone reports whether a message is not in the stream of commands any more.
+func (r *rig) gone(ctx context.Context, seq uint64) (bool, error) {
+	stream, err := r.bus.JetStream().Stream(ctx, string(event.StreamCommands))
+	if err != nil {
+		return false, err
+	}
+	if _, err = stream.GetMsg(ctx, seq); errors.Is(err, jetstream.ErrMsgNotFound) {
+		return true, nil
+	}
+	return false, err
 }
 
 // stageKeys returns the keys in the bucket of the stage memory.

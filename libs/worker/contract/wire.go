@@ -124,6 +124,7 @@ type delivery struct {
 	settle   int
 	when     time.Time
 	lost     bool // the acknowledgement did not reach the stream
+	stray    bool // an earlier delivery was acknowledged when this one was on its way
 }
 
 // result is a message that the worker published on a subject for results.
@@ -442,12 +443,27 @@ func (o *order) early() bool {
 // holds the lock.
 func (o *order) answered() bool { return o.good() != nil && o.acknowledged() }
 
+// crossed returns the deliveries of an order that came after an acknowledgement of their message, and were not settled. The caller holds
+// the lock.
+func (o *order) crossed() (found []*delivery) {
+	acked := map[uint64]bool{}
+	for _, d := range o.given {
+		if acked[d.seq] && d.settled == "" && !d.stray {
+			found = append(found, d)
+		}
+		acked[d.seq] = acked[d.seq] || d.settled == ack && !d.lost
+	}
+	return found
+}
+
 // acknowledged reports whether each message of an order was acknowledged after its last delivery, through any of its deliveries: a
 // worker that still executes a redelivered command acknowledges the delivery that it executes. The caller holds the lock.
 func (o *order) acknowledged() bool {
 	last, since := map[uint64]int{}, map[uint64]int{}
 	for _, d := range o.given {
-		last[d.seq] = d.tick
+		if !d.stray {
+			last[d.seq] = d.tick
+		}
 		if d.settled == ack && !d.lost {
 			since[d.seq] = max(since[d.seq], d.settle)
 		}

@@ -27,6 +27,9 @@ func TestACommandIsAcknowledgedByAnyDeliverySinceItCameLast(t *testing.T) {
 		"came again, the first was acknowledged before that": {
 			given: []*delivery{{seq: 1, tick: 1, settled: ack, settle: 2}, {seq: 1, tick: 3}}, sent: 1,
 		},
+		"came again while the acknowledgement was on its way": {
+			given: []*delivery{{seq: 1, tick: 1, settled: ack, settle: 2}, {seq: 1, tick: 3, stray: true}}, sent: 1, want: true,
+		},
 		"one of two messages": {
 			given: []*delivery{{seq: 1, tick: 1, settled: ack, settle: 3}, {seq: 2, tick: 2}}, sent: 2,
 		},
@@ -41,6 +44,29 @@ func TestACommandIsAcknowledgedByAnyDeliverySinceItCameLast(t *testing.T) {
 			o := order{given: tc.given, sent: tc.sent}
 			if got := o.acknowledged(); got != tc.want {
 				t.Errorf("acknowledged %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestOnlyADeliveryAfterAnAcknowledgementHasCrossedIt(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		given []*delivery
+		want  int
+	}{
+		"delivered":                   {given: []*delivery{{seq: 1}}},
+		"acknowledged":                {given: []*delivery{{seq: 1, settled: ack}}},
+		"came again":                  {given: []*delivery{{seq: 1, settled: ack}, {seq: 1}}, want: 1},
+		"came again and was settled":  {given: []*delivery{{seq: 1, settled: ack}, {seq: 1, settled: nak}}},
+		"came again after a decline":  {given: []*delivery{{seq: 1, settled: nak}, {seq: 1}}},
+		"the acknowledgement is lost": {given: []*delivery{{seq: 1, settled: ack, lost: true}, {seq: 1}}},
+		"another message":             {given: []*delivery{{seq: 1, settled: ack}, {seq: 2}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := order{given: tc.given}
+			if got := len(o.crossed()); got != tc.want {
+				t.Errorf("%d deliveries have crossed it, want %d", got, tc.want)
 			}
 		})
 	}
