@@ -14,7 +14,6 @@ const UNPUBLISHED = 5 * SECOND; // until a command comes again whose result coul
 const ABANDONED = 3 * SECOND; // for a step to return after its time limit
 const STOPPED = 2 * SECOND; // for steps to return after their signal was aborted because the worker stops
 const EXTENDED = 600 * SECOND; // for which a late command is kept without an answer whether it was extended
-const BEAT = 3; // seconds until the ack wait of 10 seconds begins again
 
 /** An error that says why a command must not be executed here and now. settle settles its message. */
 const ignored = (reason, settle) => Object.assign(new Error(`ignored: ${reason}`), { reason, settle });
@@ -113,7 +112,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     const { operation: o, cursor, dispatch, stage, step, stepAttempt: attempt, executeBefore } = decoded.command;
     const dispatchId = names.dispatchId(o.id, cursor, dispatch);
     const t = {
-      ...decoded, m, id: names.commandId(o.id, cursor), dispatchId, deadline: Date.parse(executeBefore), ticks: 0,
+      ...decoded, m, id: names.commandId(o.id, cursor), dispatchId, deadline: Date.parse(executeBefore),
       end: new AbortController(), isAbandoned: false,
       attributes: { operation_id: o.id, instance_id: o.instanceId, stage, step, attempt, event_id: dispatchId },
     };
@@ -134,7 +133,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
   function tick(t) {
     if (t.progress) nc.publish(names.workerSubject(name, "progress"), encodeJSON(t.progress));
     t.progress = undefined;
-    if (!isOverdue(t) && ++t.ticks % BEAT === 0) t.m.working();
+    if (!isOverdue(t)) t.m.working();
     const left = t.deadline + ABANDONED - Date.now();
     if (left < SECOND) setTimeout(abandon, left + 1, t).unref();
   }

@@ -79,7 +79,7 @@ async function connectBus(worker, { servers, user, password, ...settings }, log,
   const { caFile, certFile, keyFile, handshakeFirst } = settings;
   const tls = caFile || certFile || keyFile || handshakeFirst ? { caFile, certFile, keyFile, handshakeFirst } : undefined;
   const login = user && { user, pass: password, inboxPrefix: names.inboxPrefix(user) };
-  const forEver = { maxReconnectAttempts: -1, reconnectTimeWait: 200, ignoreAuthErrorAbort: true };
+  const forEver = { maxReconnectAttempts: -1, reconnectTimeWait: 200, ignoreAuthErrorAbort: true, pingInterval: 2000 };
   for (let level = "warn"; ; level = "debug") {
     try {
       const nc = await connect({ servers, name: names.service(worker), tls, ...login, ...forEver });

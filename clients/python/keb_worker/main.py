@@ -95,7 +95,7 @@ async def _connect(s: Settings, worker: Worker, stop: asyncio.Event) -> None:
     await load_certificate()
     await worker.nc.connect(
         s.urls, name=f"keb-worker-{worker.name}", max_reconnect_attempts=-1, reconnect_time_wait=0.2,  # type: ignore[arg-type]
-        connect_timeout=5, ping_interval=5, error_cb=error, disconnected_cb=load_certificate,  # the files are renewed
+        connect_timeout=5, ping_interval=2, error_cb=error, disconnected_cb=load_certificate,  # the files are renewed
         closed_cb=closed, reconnected_cb=worker.connected, **options)
     await worker.connected()
 

@@ -24,7 +24,6 @@ from .settings import Settings
 
 log = logging.getLogger("keb_worker")
 
-BEAT = 3  # seconds until the ack wait of 10 seconds begins again
 PULL_EXPIRY = 1.0
 PAUSE = 0.25  # until the worker looks for the consumer again
 BUSY = 1.0  # seconds until a command that is given back comes again
@@ -285,13 +284,13 @@ class Worker:
     async def _tick(self, t: _Taken) -> None:
         """Sends the progress that a step has reported, keeps its command from being delivered again, and frees the slot of a step that does
         not return after its time limit."""
-        for second in itertools.count(1):
+        while True:
             left = t.op.seconds_left() + ABANDONED
             await asyncio.sleep(left if 0 < left < 1 else 1)
             if t.op.notices:
                 await settle(self.nc.publish(wire.worker_subject(self.name, "progress"), wire.encode_json(t.op.notices[-1])))
                 t.op.notices.clear()
-            if second % BEAT == 0 and not t.op.is_overdue():
+            if not t.op.is_overdue():
                 await settle(t.msg.in_progress())
             if t.is_running and not t.abandoned and t.op.is_overdue(ABANDONED):
                 t.abandoned = True
