@@ -9,8 +9,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,16 +36,18 @@ type fault struct {
 	do   func(w *world)
 	// upgrade starts an upgrade of all runtimes during the fault.
 	upgrade bool
+	// harmless means that no message may be redelivered.
+	harmless bool
 }
 
 func (f fault) of(w *world) installation.Fault {
-	return installation.Fault{Name: f.name, Do: func() { f.do(w) }, Upgrade: f.upgrade}
+	return installation.Fault{Name: f.name, Do: func() { f.do(w) }, Upgrade: f.upgrade, Harmless: f.harmless}
 }
 
 // faults returns all faults but power cuts. The first is none.
 func faults() []fault {
 	all := []fault{
-		{name: "none", do: func(w *world) { w.Pass(outage) }, upgrade: true},
+		{name: "none", do: func(w *world) { w.Pass(outage) }, upgrade: true, harmless: true},
 		{name: "orchestrators killed", do: func(w *world) { w.Killed(0, "orchestrator-") }, upgrade: true},
 		{name: "orchestrators killed one after the other, six times", do: func(w *world) {
 			for i := range 6 {
@@ -113,6 +118,7 @@ func faults() []fault {
 			w.Killed(0, installation.ToNATS)
 		}},
 	)
+	all = append(all, fault{name: "twice the load of the machine", do: func(w *world) { w.busy(2*runtime.NumCPU(), 2*silence) }, harmless: true})
 	return append(all, fault{name: "disk of JetStream full", do: func(w *world) {
 		w.fill(installation.DiskNATS, outage)
 		// After a full disk, the server rejects messages until it is restarted (docs/production.md), and its health check reports that.
@@ -146,6 +152,24 @@ func (w *world) replicasOf(prefix string, replica int) []string {
 		}
 	}
 	return found
+}
+
+// busy lets other processes use the processors for a time.
+func (w *world) busy(processes int, d time.Duration) {
+	w.T.Helper()
+	ctx, cancel := context.WithCancel(w.T.Context())
+	var all sync.WaitGroup
+	for range processes {
+		cmd := exec.CommandContext(ctx, "sh", "-c", "while :; do :; done")
+		if err := cmd.Start(); err != nil {
+			w.T.Errorf("start a busy process: %v", err)
+			continue
+		}
+		all.Go(func() { _ = cmd.Wait() }) // it was killed
+	}
+	w.Pass(d)
+	cancel()
+	all.Wait()
 }
 
 func (w *world) frozen(prefix ...string) {

@@ -24,28 +24,31 @@ import (
 
 // Row is the result of one fault.
 type Row struct {
-	Fault                         string
-	Rounds                        int // of a soak
-	Accepted, Succeeded, Failed   int
-	Lost, Doubled, Missing        int
-	Replaced                      int // objects that a repeated step has removed and created anew
-	Late                          int // objects that a deprovisioned runtime has at the end of the phase; Settle checks that they go
-	Refusals                      string
-	Stall, Progress, Slowest      time.Duration
-	Provisioning                  time.Duration // the median of accepted provisionings
+	Fault                       string
+	Rounds                      int // of a soak
+	Accepted, Succeeded, Failed int
+	Lost, Doubled, Missing      int
+	Replaced                    int // objects that a repeated step has removed and created anew
+	Late                        int // objects that a deprovisioned runtime has at the end of the phase; Settle checks that they go
+	Refusals                    string
+	Stall, Progress, Slowest    time.Duration
+	Provisioning                time.Duration // the median of accepted provisionings
+	// Redelivered counts deliveries of commands, results and requests to handlers that were not the first one. What a process that was killed
+	// has counted is lost.
+	Redelivered                   int
 	SentAgain, Dead, Exits, Binds int
 }
 
 // Table prints the rows.
 func Table(out io.Writer, rows []Row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tREPLACED\tLATE\tLONGEST STALL\tFIRST PROGRESS\tSLOWEST\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
+	fmt.Fprintln(w, "FAULT\tACCEPTED\tSUCCEEDED\tFAILED\tLOST\tDOUBLED\tMISSING\tREPLACED\tLATE\tLONGEST STALL\tFIRST PROGRESS\tSLOWEST\tREDELIVERED\tSENT AGAIN\tDEAD\tEXITS\tBINDINGS\tREQUESTS REFUSED")
 	if len(rows) > 1 {
 		rows = append(slices.Clone(rows), sum(rows))
 	}
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%s\n", r.Fault, r.Accepted, r.Succeeded, r.Failed, r.Lost, r.Doubled,
-			r.Missing, r.Replaced, r.Late, r.Stall.Seconds(), r.Progress.Seconds(), r.Slowest.Seconds(), r.SentAgain, r.Dead, r.Exits, r.Binds, r.Refusals)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.1f s\t%.1f s\t%.1f s\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Fault, r.Accepted, r.Succeeded, r.Failed, r.Lost, r.Doubled,
+			r.Missing, r.Replaced, r.Late, r.Stall.Seconds(), r.Progress.Seconds(), r.Slowest.Seconds(), r.Redelivered, r.SentAgain, r.Dead, r.Exits, r.Binds, r.Refusals)
 	}
 	_ = w.Flush() // to a terminal or a file
 }
@@ -70,6 +73,7 @@ func (r *Row) Add(other Row) {
 	r.Late += other.Late
 	r.Stall, r.Progress, r.Slowest = max(r.Stall, other.Stall), max(r.Progress, other.Progress), max(r.Slowest, other.Slowest)
 	r.Provisioning = max(r.Provisioning, other.Provisioning)
+	r.Redelivered += other.Redelivered
 	r.SentAgain += other.SentAgain
 	r.Dead += other.Dead
 	r.Exits += other.Exits
@@ -163,6 +167,32 @@ func (v *watch) scrape(ctx context.Context, name, addr string) {
 		v.total += value
 	}
 	v.again[name] = value
+}
+
+// redelivered returns the number of redelivered messages that each process has counted. It leaves out processes without an answer, and without the
+// metric: they have consumed nothing.
+func (w *World) redelivered(ctx context.Context) map[string]int {
+	counts := map[string]int{}
+	for _, name := range w.Names("orchestrator-", "worker-") {
+		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+		if n, err := metric(asking, w.Addr[name], "keb_bus_redelivered_total"); err == nil {
+			counts[name] = int(n)
+		}
+		cancel()
+	}
+	return counts
+}
+
+// redeliveredSince returns the number of messages that were redelivered since an earlier answer of redelivered.
+func (w *World) redeliveredSince(ctx context.Context, before map[string]int) (n int) {
+	for name, after := range w.redelivered(ctx) {
+		if after < before[name] {
+			n += after // it was restarted
+		} else {
+			n += after - before[name]
+		}
+	}
+	return n
 }
 
 // metric returns the sum of all series of a metric. The context must have a deadline.

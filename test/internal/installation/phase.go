@@ -26,6 +26,8 @@ type Fault struct {
 	Do   func()
 	// Upgrade starts an upgrade of all runtimes during the fault.
 	Upgrade bool
+	// Harmless means that no message may be redelivered.
+	Harmless bool
 	// Unwatched leaves out the stalls: to see them, the database is queried ten times a second.
 	Unwatched bool
 }
@@ -39,7 +41,7 @@ func (w *World) Phase(t *testing.T, l *Load, f Fault) Row {
 	w.T, w.restless = t, true // until all operations have ended
 	defer func() { w.T = outer }()
 	w.Ready()
-	created, letters := w.Sys.Created(), w.deadLetters(t.Context())
+	created, letters, redelivered := w.Sys.Created(), w.deadLetters(t.Context()), w.redelivered(t.Context())
 	w.exits = 0
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -87,6 +89,9 @@ func (w *World) Phase(t *testing.T, l *Load, f Fault) Row {
 	v.end(t.Context(), &r)
 	w.Ready()
 	w.judge(&r, l, created, letters)
+	if r.Redelivered = w.redeliveredSince(t.Context(), redelivered); r.Redelivered > 0 && f.Harmless {
+		t.Errorf("%d messages were redelivered although no process failed", r.Redelivered)
+	}
 	w.logWaits(start)
 	var line strings.Builder
 	Table(&line, []Row{r})
