@@ -25,8 +25,9 @@ const DefaultTimeout = 5 * time.Second
 
 const (
 	reconnectWait = 100 * time.Millisecond
-	pingInterval  = 5 * time.Second
-	drainTimeout  = 5 * time.Second
+	// A connection to a server that does not answer two pings is given up with the third.
+	pingInterval = 2 * time.Second
+	drainTimeout = 5 * time.Second
 	// connectTimeout is long enough for a restarted server to which all clients connect at the same time.
 	connectTimeout = 5 * time.Second
 )

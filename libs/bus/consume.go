@@ -22,8 +22,9 @@ var errReconnected = errors.New("the connection was replaced")
 const (
 	defaultMaxBatch = 100
 	// A pull request outlives a frozen process, and one from another account its subscription. Until it expires, the server may send messages
-	// to it, which are redelivered after AckWait. It is at most half of AckWait, so that this happens to a message at most once.
-	maxPullExpiry = 5 * time.Second
+	// to it, which are redelivered after AckWait. It is less than half of AckWait, so that this happens to a message at most once. The library
+	// wants two heartbeats.
+	pullExpiry = 2 * pullHeartbeat
 	// The server sends a heartbeat every second. A subscription with two missed heartbeats is checked, because a stream can vanish
 	// without an error.
 	pullHeartbeat   = time.Second
@@ -278,7 +279,7 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	pull := max(1, c.cfg.Prefetch-c.cfg.Prefetch/2)
 	options := []jetstream.PullConsumeOpt{
 		jetstream.PullMaxMessages(pull),
-		jetstream.PullExpiry(min(maxPullExpiry, max(2*pullHeartbeat, c.cfg.Consumer.AckWait/2))), // the library wants two heartbeats
+		jetstream.PullExpiry(pullExpiry),
 		jetstream.PullHeartbeat(pullHeartbeat),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
 			if isTransient(err) {

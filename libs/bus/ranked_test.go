@@ -73,7 +73,7 @@ func TestRankedConsumer_FirstFreezes_NextGetsTheRedeliveredMessage(t *testing.T)
 	t.Parallel()
 	b, s := setup(t)
 	orchestrators := ranked()
-	orchestrators.AckWait = 4 * time.Second // less than the longest pull request
+	orchestrators.AckWait = 3 * time.Second // longer than a pull request
 	deliveries := make(chan uint64, 10)
 	start(t, b, bus.ConsumeConfig{Consumer: orchestrators, Rank: 2}, func(_ context.Context, batch []*bus.Delivery) {
 		for _, d := range batch {

@@ -114,28 +114,30 @@ type ConsumerSpec struct {
 }
 
 const (
-	// ackWait is also the delay before another process takes over the work of a killed one. Longer work must report progress.
-	ackWait = 10 * time.Second
-	// orchestratorAckWait is shorter, because an orchestrator needs milliseconds for a message and may get one twice without harm: operations
-	// wait for this long when an orchestrator freezes.
-	orchestratorAckWait = 5 * time.Second
+	// ackWait is also the delay before another process takes over the work of a frozen one, and of a killed worker. Longer work must report
+	// progress, see ConsumerSpec.ProgressEvery: a step that is executed twice may act twice.
+	ackWait = 5 * time.Second
 
 	maxAckPending = 20_000
 )
 
+// ProgressEvery is how often a process reports that it works on a message. Four reports may be late or lost before the server redelivers the
+// message.
+func (s ConsumerSpec) ProgressEvery() time.Duration { return s.AckWait / 5 }
+
 // RequestsConsumer is the consumer that the orchestrators share for operation requests.
 func RequestsConsumer() ConsumerSpec {
-	return ConsumerSpec{Stream: StreamRequests, Name: "orchestrator", AckWait: orchestratorAckWait, MaxAckPending: maxAckPending, Ranked: true}
+	return ConsumerSpec{Stream: StreamRequests, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending, Ranked: true}
 }
 
 // ResultsConsumer is the consumer that the orchestrators share for step results.
 func ResultsConsumer() ConsumerSpec {
-	return ConsumerSpec{Stream: StreamResults, Name: "orchestrator", AckWait: orchestratorAckWait, MaxAckPending: maxAckPending, Ranked: true}
+	return ConsumerSpec{Stream: StreamResults, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending, Ranked: true}
 }
 
 // SignalsConsumer is the consumer that the orchestrators share for events from outside.
 func SignalsConsumer() ConsumerSpec {
-	return ConsumerSpec{Stream: StreamSignals, Name: "orchestrator", AckWait: orchestratorAckWait, MaxAckPending: maxAckPending, Ranked: true}
+	return ConsumerSpec{Stream: StreamSignals, Name: "orchestrator", AckWait: ackWait, MaxAckPending: maxAckPending, Ranked: true}
 }
 
 // CommandsConsumer is the consumer that the replicas of one worker share.

@@ -160,7 +160,7 @@ func TestRedelivery_WorkerStops_IsReturned(t *testing.T) {
 	again := command("Step")
 	o.sendAgain(again)
 	g := newGate("Step")
-	// The question has half of slotPatience, so the stop precedes its end even on a slow machine.
+	// The question has as long as slotPatience, so the stop precedes its end even on a slow machine.
 	w := o.start([]worker.Step{g.step()}, ackWait(3*time.Minute), func(_ *worker.Config, _ *worker.Deps, w *worker.Worker) {
 		if w != nil {
 			worker.SetSlotPatience(w, time.Minute)

@@ -13,7 +13,7 @@ import (
 // SetAckWait shortens the time after which the bus redelivers a command.
 func SetAckWait(w *Worker, d time.Duration) { w.spec.AckWait = d }
 
-// SetSlotPatience sets how long commands wait in a busy process. A question about them gets half of it.
+// SetSlotPatience sets how long commands wait in a busy process. A question about them has the same limit.
 func SetSlotPatience(w *Worker, d time.Duration) { w.slotPatience = d }
 
 // SetOverdueGrace sets how long a step may run after its deadline before it is abandoned.

@@ -20,7 +20,7 @@ const (
 	// replica with another version may have it.
 	unknownDelay = time.Second
 	// slotPatience is how long commands wait for a slot before they are returned to the bus for other replicas.
-	slotPatience = 2 * time.Second
+	slotPatience = time.Second
 	// busyDelay is the redelivery delay of a command that found no free slot.
 	busyDelay = time.Second
 	// stopGrace is the time limit for steps to return after their context has ended because the worker stops.
@@ -107,7 +107,7 @@ func (w *Worker) startPool(ctx context.Context) *pool {
 // accept takes a batch of commands and assigns each a free slot. It blocks while there is none, so that the bus keeps
 // the rest for other replicas, but only for slotPatience: commands that wait in this process have no heartbeats
 // and would be redelivered. Commands without a slot in time are returned to the bus. The question about redelivered commands
-// uses part of the same time.
+// uses the same time.
 func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	admitted := make([]*taken, 0, len(batch))
 	for _, d := range batch {
@@ -118,10 +118,10 @@ func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	if len(admitted) == 0 {
 		return
 	}
-	limit := min(p.w.slotPatience, p.w.spec.AckWait/3)
+	limit := min(p.w.slotPatience, p.w.spec.AckWait/5)
 	patience := time.NewTimer(limit)
 	defer patience.Stop()
-	admitted = p.current(ctx, limit/2, admitted)
+	admitted = p.current(ctx, limit, admitted)
 	for i, t := range admitted {
 		if ctx.Err() != nil {
 			p.giveBackStopped(admitted[i:])
@@ -278,7 +278,7 @@ func (p *pool) settle(t *taken, err error) {
 
 // heartbeat reports long-running commands to the bus as in progress until their deadline, with one timer for all of them.
 func (p *pool) heartbeat() {
-	every := p.w.spec.AckWait / 3
+	every := p.w.spec.ProgressEvery()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {

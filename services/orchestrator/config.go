@@ -71,8 +71,7 @@ type Config struct {
 	LocalWebhooks bool `env:"-"`
 	// WebhookPause is the pause after the first failed request to a webhook, for tests; zero means one second.
 	WebhookPause time.Duration `env:"-"`
-	// LossTimeout is how long to wait for workers before commands that the bus has lost are sent again, for tests; zero means as long as
-	// the bus waits for them.
+	// LossTimeout is how long to wait for workers before commands that the bus has lost are sent again, for tests; zero means ten seconds.
 	LossTimeout time.Duration `env:"-"`
 	// SlowAfter is the least duration of an execution that is slow, for tests; zero means ten seconds.
 	SlowAfter time.Duration `env:"-"`
@@ -90,7 +89,7 @@ func (c Config) completed() Config {
 	c.AskWorkersEvery = cmp.Or(c.AskWorkersEvery, 3*time.Second)
 	c.OrchestrationsEvery = cmp.Or(c.OrchestrationsEvery, time.Second)
 	c.KeepArchive = cmp.Or(c.KeepArchive, max(2*365*24*time.Hour, c.KeepOperations))
-	c.LossTimeout = cmp.Or(c.LossTimeout, event.CommandsConsumer("").AckWait)
+	c.LossTimeout = cmp.Or(c.LossTimeout, 10*time.Second)
 	c.BatchTimeout = cmp.Or(c.BatchTimeout, 10*time.Second)
 	c.SlowAfter = cmp.Or(c.SlowAfter, 10*time.Second)
 	c.ArchiveEvery = cmp.Or(c.ArchiveEvery, 10*time.Minute)

@@ -37,7 +37,7 @@ type Case struct {
 	Remembered map[string]string `yaml:"remembered"`
 	// Event is the event that the step has waited for; nil if none has come.
 	Event *CaseEvent `yaml:"event"`
-	// Takes is the approximate duration of the step. The checks of long steps need more than the ack wait (10 s).
+	// Takes is the approximate duration of the step. The checks of long steps need more than the ack wait (5 s).
 	Takes Duration `yaml:"takes"`
 	// Only excludes the case from the other checks.
 	Only bool `yaml:"only"`

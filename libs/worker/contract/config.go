@@ -40,7 +40,7 @@ type Config struct {
 	Patience time.Duration
 	// Drain is the time limit for running steps when the worker stops, set by KEB_WORKER_DRAIN_TIMEOUT; 0 means 20 s.
 	Drain time.Duration
-	// AckWait replaces the ack wait of the contract in tests; 0 means 10 s, the value of the contract.
+	// AckWait replaces the ack wait of the contract in tests; 0 means the value of the contract.
 	AckWait time.Duration
 	// Port is the port of the bus on the loopback address; 0 means any.
 	Port int

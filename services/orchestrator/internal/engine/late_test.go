@@ -41,8 +41,8 @@ func TestUnanswered_Tries_AreNoted(t *testing.T) {
 		{"a cancelled step", failed(worker.ReasonCancelled), true},
 		{"no answer of the worker", func(r *run) { r.hang(true) }, true},
 		{"cancelled without an answer", func(r *run) { r.must(engine.Cancel{Reason: "enough"}); r.hang(true) }, true},
-		{"executed soon", startedAfter(9 * time.Second), false},
-		{"executed after a redelivery", startedAfter(10 * time.Second), true},
+		{"executed soon", startedAfter(4 * time.Second), false},
+		{"executed after a redelivery", startedAfter(5 * time.Second), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
