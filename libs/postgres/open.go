@@ -44,6 +44,9 @@ type Config struct {
 	ApplicationName string
 	// StatementTimeout is the server's limit for one statement; zero means none.
 	StatementTimeout time.Duration
+	// IdleInTransaction is the server's limit for the time in which a transaction waits for the next statement of its client; zero means none.
+	// After that the server ends the session, so that a frozen client keeps no locks.
+	IdleInTransaction time.Duration
 	// ByIndex makes the server prefer an index to a sequential scan, and plan a prepared statement once instead of at each execution. It is
 	// for statements that all have an index, whatever their arguments are, and that are planned before growing tables are analyzed.
 	ByIndex bool
@@ -150,6 +153,9 @@ func (c Config) dsn() (_ string, standby bool, _ error) {
 	}
 	if c.StatementTimeout > 0 {
 		q.Set("statement_timeout", strconv.FormatInt(max(1, c.StatementTimeout.Milliseconds()), 10))
+	}
+	if c.IdleInTransaction > 0 {
+		q.Set("idle_in_transaction_session_timeout", strconv.FormatInt(max(1, c.IdleInTransaction.Milliseconds()), 10))
 	}
 	if c.ByIndex {
 		q.Set("enable_seqscan", "off")

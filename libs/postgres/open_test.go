@@ -17,9 +17,13 @@ import (
 func TestOpen_Config_IsApplied(t *testing.T) {
 	t.Parallel()
 	db := open(t, postgres.Config{
-		URL: pgtest.Database(t, nil), MaxOpen: 3, ApplicationName: "keb test", StatementTimeout: 1500 * time.Millisecond, ByIndex: true,
+		URL: pgtest.Database(t, nil), MaxOpen: 3, ApplicationName: "keb test", StatementTimeout: 1500 * time.Millisecond,
+		IdleInTransaction: 2500 * time.Millisecond, ByIndex: true,
 	})
-	for setting, want := range map[string]string{"application_name": "keb test", "statement_timeout": "1500ms", "enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "jit": "off"} {
+	for setting, want := range map[string]string{
+		"application_name": "keb test", "statement_timeout": "1500ms", "idle_in_transaction_session_timeout": "2500ms",
+		"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan", "jit": "off",
+	} {
 		var got string
 		require.NoError(t, db.GetContext(t.Context(), &got, `SELECT current_setting($1)`, setting))
 		if got != want {

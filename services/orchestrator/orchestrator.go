@@ -36,6 +36,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/overlay"
 	"github.com/kyma-project/keb/services/orchestrator/internal/ramp"
 	"github.com/kyma-project/keb/services/orchestrator/internal/recovery"
+	"github.com/kyma-project/keb/services/orchestrator/internal/replica"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 	"github.com/kyma-project/keb/services/orchestrator/internal/webhook"
@@ -45,6 +46,9 @@ const (
 	// committers is the number of connections for transitions: two commit batches alternately, the others start operations, sweep and apply
 	// actions.
 	committers = 6
+	// maxIdleTransaction is how long an orchestrator that freezes in the middle of a transaction keeps its locks: the others get its messages after
+	// AckWait, and would wait for them.
+	maxIdleTransaction = 4 * time.Second
 	// readers is the number of connections for reads. One of them holds the rank.
 	readers = 7
 	// drivers is the number of connections for rounds: two for each of three orchestrations and of two webhooks, and one for each of two
@@ -63,7 +67,7 @@ const (
 	maxClients   = 500
 )
 
-// settleAfterLoss is the delay between a loss of the bus and the question to workers which commands they execute. A busy worker waits two
+// settleAfterLoss is the delay between a loss of the bus and the question to workers which commands they execute. A busy worker waits up to two
 // seconds for a free slot before it returns a batch. It may have fetched three batches: the current one, the next one, and one in the
 // client of the bus.
 const settleAfterLoss = 3*2*time.Second + time.Second
@@ -100,6 +104,7 @@ type Orchestrator struct {
 	holds          *hold.Cache
 	limits         *limit.Cache
 	ramps          *ramp.Cache
+	presence       *replica.Presence
 	orchestrations *orchestration.Controller
 	batches        *batch.Controller
 	webhooks       *webhook.Service
@@ -136,7 +141,7 @@ func New(ctx context.Context, cfg Config, deps Deps) (*Orchestrator, error) {
 }
 
 func (o *Orchestrator) open(ctx context.Context) error {
-	commit, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator", MaxOpen: committers, ByIndex: true})
+	commit, err := o.pool(ctx, postgres.Config{ApplicationName: "keb-orchestrator", MaxOpen: committers, IdleInTransaction: maxIdleTransaction, ByIndex: true})
 	if err != nil {
 		return err
 	}
@@ -162,6 +167,8 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.holds = hold.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), o.deps.Now, o.timer.Wake, o.deps.Log)
 	o.limits = limit.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), func() { o.dispatch.WakeGrants() }, o.deps.Log)
 	o.ramps = ramp.NewCache(o.cfg.BatchTimeout, o.store, o.deps.Bus.NATS(), o.deps.Log)
+	o.presence = replica.NewPresence(replica.PresenceConfig{Pause: o.cfg.SweepEvery, Timeout: o.cfg.BatchTimeout}, o.redeliver, o.deps.Log)
+	looker.presence = o.presence
 	looker.holds, looker.limits, looker.processes, looker.ramps = o.holds, o.limits, o.processes, o.ramps
 	o.purger = dispatch.NewPurger(o.deps.Memory, o.deps.Log)
 	o.tally = census.NewTally(tallyEvery, o.store, o.deps.Now, o.deps.Log)
@@ -425,17 +432,12 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	if !o.holds.Load(ctx) || !o.limits.Load(ctx) || !o.ramps.Load(ctx) {
 		return nil // stopped
 	}
-	// Discover live workers before checking for unanswered commands.
-	if err := o.workers.Round(ctx); errors.Is(err, liveness.ErrNotConnected) {
-		o.deps.Log.Warn("workers not asked", "err", err) // the next round asks again
-	} else if err != nil {
-		return err
-	}
-	rank, release, err := o.store.Rank(ctx, bus.Ranks)
+	lease, err := o.store.Rank(ctx, bus.Ranks)
 	if err != nil {
 		o.deps.Log.Warn("no rank assigned, a random one is used", "err", err)
 	}
-	defer release()
+	defer lease.Release(ctx)
+	rank := lease.Rank()
 	o.rank = rank
 	group := service.NewGroup(o.deps.Log)
 	group.Add("results", func(ctx context.Context) error {
@@ -459,20 +461,21 @@ func (o *Orchestrator) run(ctx context.Context) error {
 			o.report("signals", o.dispatch.Signals(ctx, dispatch.Deliveries(batch)))
 		})
 	})
+	group.Add("other orchestrators", func(ctx context.Context) error { return o.presence.Run(ctx, lease) })
 	group.Add("bus", func(ctx context.Context) error { return o.deps.Bus.Keep(ctx, o.consumers) })
-	group.Add("timer", func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) })
-	group.Add("recovery", o.recovery.Run)
 	group.Add("workers", o.workers.Run)
+	group.Add("timer", o.afterDiscovery(func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) }))
+	group.Add("recovery", o.afterDiscovery(o.recovery.Run))
 	group.Add("progress", o.progress.Run)
 	group.Add("holds", o.holds.Run)
 	group.Add("limits", o.limits.Run)
 	group.Add("ramps", o.ramps.Run)
-	group.Add("removal of ramps", ramp.NewRemoval(o.cfg.SweepEvery, ramp.RemovalDeps{
+	group.Add("removal of ramps", o.afterDiscovery(ramp.NewRemoval(o.cfg.SweepEvery, ramp.RemovalDeps{
 		Removed: o.ramps.Removed, Workers: o.workers, Dispatcher: o.dispatch, Drop: o.store.DropRamps, Now: o.deps.Now, Log: o.deps.Log,
 		Purge: func(ctx context.Context, worker string) error {
 			return o.deps.Bus.PurgeConsumer(ctx, event.CommandsConsumer(event.Ramped(worker)))
 		},
-	}).Run)
+	}).Run))
 	group.Add("overlays", o.processes.Run)
 	group.Add("overlay folders", o.processes.Watch)
 	group.Add("admission", o.dispatch.RunAdmission)
@@ -488,6 +491,29 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("changes", func(ctx context.Context) error { return o.changes.Run(ctx, o.api) })
 	defer o.tally.Flush(context.WithoutCancel(ctx))
 	return group.Run(ctx)
+}
+
+// redeliver makes the bus deliver again what orchestrators have received and not acknowledged. Those that live get their messages twice, without
+// harm: the second result of a command changes nothing.
+func (o *Orchestrator) redeliver(ctx context.Context) (messages int, err error) {
+	for _, consumer := range []event.ConsumerSpec{event.ResultsConsumer(), event.RequestsConsumer(), event.SignalsConsumer()} {
+		n, problem := o.deps.Bus.Redeliver(ctx, consumer)
+		messages, err = messages+n, errors.Join(err, problem)
+	}
+	return messages, err
+}
+
+// afterDiscovery delays a function until the live workers are known: it sends commands, and none to a step without a worker. Results and requests
+// are processed earlier.
+func (o *Orchestrator) afterDiscovery(run func(ctx context.Context) error) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-o.workers.Asked():
+			return run(ctx)
+		}
+	}
 }
 
 // maxVisitors limits the consumers that are created for workers that no process names.
@@ -529,7 +555,8 @@ func (o *Orchestrator) Close() error {
 	return errors.Join(problems...)
 }
 
-// cacheLooker passes on what the sweep reads about the holds, the limits and the overlays, so that their caches need no statement of their own.
+// cacheLooker passes on what the sweep reads about the holds, the limits and the overlays, so that their caches need no statement of their own. The
+// same holds for the ranks.
 type cacheLooker struct {
 	*store.Store
 
@@ -537,6 +564,7 @@ type cacheLooker struct {
 	limits    *limit.Cache
 	processes *overlay.Cache
 	ramps     *ramp.Cache
+	presence  *replica.Presence
 }
 
 // SweepStatus implements timer.Store.
@@ -547,6 +575,7 @@ func (l *cacheLooker) SweepStatus(ctx context.Context, now time.Time) (store.Swe
 		l.limits.Seen(status.Limits)
 		l.processes.Seen(status.Overlays)
 		l.ramps.Seen(status.Ramps)
+		l.presence.Seen(status.Ranks)
 	}
 	return status, err
 }

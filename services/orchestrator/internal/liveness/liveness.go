@@ -63,6 +63,8 @@ type Liveness struct {
 	connected  time.Time
 	// seen holds the time of the last answer by worker, including workers that are gone.
 	seen map[string]time.Time
+	// asked is closed after the first round of Run.
+	asked chan struct{}
 }
 
 // ErrNotConnected means that workers could not be asked because the connection to the bus is lost. All workers are kept.
@@ -73,17 +75,23 @@ const maxSeen = 1000
 
 // New returns a Liveness without workers.
 func New(cfg Config, nc *nats.Conn, now func() time.Time, log *slog.Logger) *Liveness {
-	return &Liveness{cfg: cfg, nc: nc, now: now, log: log, replicas: map[string]replica{}, seen: map[string]time.Time{}}
+	return &Liveness{cfg: cfg, nc: nc, now: now, log: log, replicas: map[string]replica{}, seen: map[string]time.Time{}, asked: make(chan struct{})}
 }
 
-// Run asks for workers until ctx ends.
+// Asked returns a channel that is closed when Run has asked all workers for the first time. Until then a live worker may seem missing.
+func (l *Liveness) Asked() <-chan struct{} { return l.asked }
+
+// Run asks for workers until ctx ends. It must be called once.
 func (l *Liveness) Run(ctx context.Context) error {
 	defer l.unsubscribe()
 	tick := time.NewTicker(l.cfg.Every)
 	defer tick.Stop()
-	for {
+	for first := true; ; first = false {
 		if err := l.Round(ctx); err != nil && ctx.Err() == nil {
 			l.log.Warn("workers not asked", "err", err)
+		}
+		if first {
+			close(l.asked)
 		}
 		select {
 		case <-ctx.Done():

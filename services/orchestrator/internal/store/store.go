@@ -116,6 +116,8 @@ type Store struct {
 
 	maxFilterTime time.Duration
 	marks         atomic.Pointer[Marks]
+	// ranksDue is the time from which SweepStatus reads the ranks, in nanoseconds since 1970; 0 means never.
+	ranksDue atomic.Int64
 }
 
 // New prepares the frequent statements that find rows by their keys: they are planned once, so their best plan must not depend on how many rows

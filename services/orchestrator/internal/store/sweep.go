@@ -72,6 +72,8 @@ type SweepStatus struct {
 	Overlays int64
 	// Ramps is the version of the ramps.
 	Ramps hold.Version
+	// Ranks are the ranks of all orchestrators, after a call of Rank; nil if they were read less than a second ago.
+	Ranks []int
 }
 
 // Marks bound where unfinished operations are. While a transaction is held, Postgres keeps the index entries that former versions of operations
@@ -149,11 +151,23 @@ func (s *Store) SweepStatus(ctx context.Context, now time.Time) (SweepStatus, er
 	}
 	var due, unanswered sql.NullTime
 	var status SweepStatus
-	err = s.read.QueryRowContext(ctx, sweepStatusSQL, marks.Due, marks.ID).Scan(
+	target := []any{
 		&due, &unanswered, &status.Pending, &status.Held, &status.Signalled, &status.Limited, &status.Holds.Count, &status.Holds.Newest,
-		&status.Limits, &status.Overlays, &status.Ramps.Count, &status.Ramps.Newest)
-	if err != nil {
+		&status.Limits, &status.Overlays, &status.Ramps.Count, &status.Ramps.Newest,
+	}
+	query, ranks := sweepStatusSQL, ""
+	withRanks := s.ranksDue.Load() > 0 && now.UnixNano() >= s.ranksDue.Load()
+	if withRanks {
+		query, target = sweepStatusSQL+`, (`+ranksSQL+`)`, append(target, &ranks)
+	}
+	if err := s.read.QueryRowContext(ctx, query, marks.Due, marks.ID).Scan(target...); err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
+	}
+	if withRanks {
+		s.ranksDue.Store(now.Add(ranksEvery).UnixNano())
+		if status.Ranks, err = parseRanks(ranks); err != nil {
+			return SweepStatus{}, err
+		}
 	}
 	status.NextDue, status.NextUnanswered = utc(due), utc(unanswered)
 	return status, nil
