@@ -568,8 +568,8 @@ type cacheLooker struct {
 }
 
 // SweepStatus implements timer.Store.
-func (l *cacheLooker) SweepStatus(ctx context.Context, now time.Time) (store.SweepStatus, error) {
-	status, err := l.Store.SweepStatus(ctx, now)
+func (l *cacheLooker) SweepStatus(ctx context.Context, now time.Time, whole bool) (store.SweepStatus, error) {
+	status, err := l.Store.SweepStatus(ctx, now, whole)
 	if err == nil {
 		l.holds.Seen(status.Holds)
 		l.limits.Seen(status.Limits)

@@ -159,14 +159,14 @@ func TestSignal_KilledBeforeDelivery_SweepDelivers(t *testing.T) {
 	_, err := o.Signal(t.Context(), signalOf(approved, "1"))
 	require.NoError(t, err)
 	b.wantEvent(id, "-")
-	status, err := b.store.SweepStatus(t.Context(), time.Now())
+	status, err := b.store.SweepStatus(t.Context(), time.Now(), true)
 	require.NoError(t, err)
 	if !status.Signalled {
 		t.Fatal("the sweep does not see the event")
 	}
 	require.NoError(t, other.DeliverSignals(t.Context()))
 	b.wantEvent(id, "1")
-	status, err = b.store.SweepStatus(t.Context(), time.Now())
+	status, err = b.store.SweepStatus(t.Context(), time.Now(), true)
 	require.NoError(t, err)
 	if status.Signalled {
 		t.Error("the sweep sees the delivered event")

@@ -28,7 +28,7 @@ import (
 // fullStore is a store with the query of the sweep.
 type fullStore interface {
 	dispatch.Store
-	SweepStatus(ctx context.Context, now time.Time) (store.SweepStatus, error)
+	SweepStatus(ctx context.Context, now time.Time, whole bool) (store.SweepStatus, error)
 }
 
 // TestStores_Conformance_Agree runs the same calls on the store in memory and on the one in Postgres, and compares all answers.
@@ -164,8 +164,10 @@ func (c *caller) do() {
 	case n < 12:
 		c.admit()
 	case n == 12:
-		status, err := c.s.SweepStatus(ctx, c.now)
-		c.tell("sweep status", status, err)
+		for _, whole := range []bool{true, false} {
+			status, err := c.s.SweepStatus(ctx, c.now, whole)
+			c.tell("sweep status", status, err)
+		}
 		any, err := c.s.AnyInFlight(ctx, c.now)
 		c.tell("any in flight", any, err)
 	case n == 13:

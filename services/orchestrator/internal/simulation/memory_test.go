@@ -455,7 +455,7 @@ func (tx *ramTx) PendingOf(_ context.Context, instanceIDs []string) (found []sto
 	return found, nil
 }
 
-func (r *ram) SweepStatus(_ context.Context, now time.Time) (l store.SweepStatus, err error) {
+func (r *ram) SweepStatus(_ context.Context, now time.Time, whole bool) (l store.SweepStatus, err error) {
 	earlier := func(at *time.Time, t time.Time) {
 		if at.IsZero() || t.Before(*at) {
 			*at = t
@@ -483,9 +483,9 @@ func (r *ram) SweepStatus(_ context.Context, now time.Time) (l store.SweepStatus
 			if !row.DueAt.Before(r.marks.Due) {
 				earlier(&l.NextDue, row.DueAt)
 			}
-		case row.InFlight() && row.Operation.ID >= r.marks.ID:
+		case whole && row.InFlight() && row.Operation.ID >= r.marks.ID:
 			earlier(&l.NextUnanswered, row.ExecuteBefore)
-		case row.Status == event.Pending:
+		case whole && row.Status == event.Pending:
 			l.Pending = r.bug != bugNoSweepOfPending
 		}
 	}

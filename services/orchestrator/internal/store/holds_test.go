@@ -82,7 +82,7 @@ func TestHolds_HeldOperations_AreFoundAndNotAdmitted(t *testing.T) {
 	if diff := cmp.Diff([]string{free.Operation.ID}, b.next()[event.Update]); diff != "" {
 		t.Errorf("operations that may start (-want +got):\n%s", diff)
 	}
-	status, err := b.SweepStatus(t.Context(), time.Now())
+	status, err := b.SweepStatus(t.Context(), time.Now(), true)
 	require.NoError(t, err)
 	if !status.Held || !status.NextUnanswered.IsZero() {
 		t.Errorf("status %+v, want held operations and no command in flight", status)

@@ -31,7 +31,7 @@ func TestLimits_Apply_ReplacesTheDocument(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("document (-want +got):\n%s", diff)
 		}
-		status, err := b.SweepStatus(t.Context(), time.Now())
+		status, err := b.SweepStatus(t.Context(), time.Now(), true)
 		require.NoError(t, err)
 		if status.Limits != want.Version {
 			t.Errorf("the sweep sees version %d, want %d", status.Limits, want.Version)

@@ -22,8 +22,9 @@ SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL
 	// this statement. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
 	sweepStatusSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at >= $1),
-    (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND id >= $2),
-    (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, global_account, plan, region, arrived LIMIT 1) IS NOT NULL,
+    CASE WHEN $3 THEN (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND id >= $2) END,
+    CASE WHEN $3 THEN (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, global_account, plan, region, arrived LIMIT 1)
+        IS NOT NULL ELSE false END,
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
     EXISTS (` + signalledKeysSQL + `),
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE queue IS NOT NULL),
@@ -56,7 +57,7 @@ type SweepStatus struct {
 	// NextDue is the time at which the next waiting operation is due, and NextUnanswered the time at which the next command counts as
 	// unanswered; zero if there is none.
 	NextDue, NextUnanswered time.Time
-	// Pending reports whether there are pending operations.
+	// Pending reports whether there are pending operations. Only a whole status has it and NextUnanswered.
 	Pending bool
 	// Held reports whether there are held operations.
 	Held bool
@@ -143,8 +144,8 @@ func (s *Store) lastMarks() Marks {
 func (s *Store) LowestID() string { return s.lastMarks().ID }
 
 // SweepStatus reads the work of the next sweep with one statement, and twice in a minute with two. An operation whose id or DueAt is more than
-// marksMargin older than now may appear later by marksAge.
-func (s *Store) SweepStatus(ctx context.Context, now time.Time) (SweepStatus, error) {
+// marksMargin older than now may appear later by marksAge. Only if whole is set does it look for commands in flight and pending operations.
+func (s *Store) SweepStatus(ctx context.Context, now time.Time, whole bool) (SweepStatus, error) {
 	marks, err := s.marksAt(ctx, now)
 	if err != nil {
 		return SweepStatus{}, err
@@ -160,7 +161,7 @@ func (s *Store) SweepStatus(ctx context.Context, now time.Time) (SweepStatus, er
 	if withRanks {
 		query, target = sweepStatusSQL+`, (`+ranksSQL+`)`, append(target, &ranks)
 	}
-	if err := s.read.QueryRowContext(ctx, query, marks.Due, marks.ID).Scan(target...); err != nil {
+	if err := s.read.QueryRowContext(ctx, query, marks.Due, marks.ID, whole).Scan(target...); err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}
 	if withRanks {

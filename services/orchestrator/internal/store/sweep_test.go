@@ -36,13 +36,13 @@ UPDATE orchestrator.operations SET state = 'succeeded', due_at = NULL, execute_b
 	}
 	running := b.started(1)
 	read := func(marks Marks) int {
-		plan := b.explainRun(sweepStatusSQL, []any{marks.Due, marks.ID})
+		plan := b.explainRun(sweepStatusSQL, []any{marks.Due, marks.ID, true})
 		hits, err := strconv.Atoi(regexp.MustCompile(`Buffers: shared hit=(\d+)`).FindStringSubmatch(plan)[1])
 		require.NoErrorf(t, err, "pages in\n%s", plan)
 		return hits
 	}
 	everything := read(b.lastMarks())
-	status, err := b.SweepStatus(t.Context(), now)
+	status, err := b.SweepStatus(t.Context(), now, true)
 	require.NoError(t, err)
 	if !status.NextUnanswered.Equal(running.ExecuteBefore) || !status.NextDue.IsZero() {
 		t.Errorf("status %+v, want only the command in flight, with its limit %s", status, running.ExecuteBefore)
@@ -57,7 +57,7 @@ func TestSweepStatus_OperationIsLate_AppearsWithNewMarks(t *testing.T) {
 	b := setup(t)
 	now := time.Now()
 	status := func() SweepStatus {
-		found, err := b.SweepStatus(t.Context(), now)
+		found, err := b.SweepStatus(t.Context(), now, true)
 		require.NoError(t, err)
 		return found
 	}

@@ -19,7 +19,7 @@ import (
 
 // Store reads the work of the next sweep with one statement.
 type Store interface {
-	SweepStatus(ctx context.Context, now time.Time) (store.SweepStatus, error)
+	SweepStatus(ctx context.Context, now time.Time, whole bool) (store.SweepStatus, error)
 }
 
 // Dispatcher carries out the parts of a sweep.
@@ -53,6 +53,10 @@ type Timer struct {
 	mu   sync.Mutex
 	next time.Time
 	wake chan struct{}
+
+	// wholeAt is the time of the last whole status, and unanswered its NextUnanswered. Operations that become due wake the timer many times a
+	// second; what a whole status finds in addition can wait for Every.
+	wholeAt, unanswered time.Time
 }
 
 // minPause is the minimum time between two sweeps. It combines operations that are due shortly after each other.
@@ -179,12 +183,26 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 }
 
 func (t *Timer) status(ctx context.Context) (store.SweepStatus, error) {
+	now := t.now()
+	whole := t.wholeAt.IsZero() || now.Before(t.wholeAt) || now.Sub(t.wholeAt) >= t.cfg.Every || due(t.unanswered, now)
+	status, err := t.read(ctx, now, whole)
+	switch {
+	case err != nil:
+	case whole:
+		t.wholeAt, t.unanswered = now, status.NextUnanswered
+	default:
+		status.NextUnanswered = t.unanswered
+	}
+	return status, err
+}
+
+func (t *Timer) read(ctx context.Context, now time.Time, whole bool) (store.SweepStatus, error) {
 	if t.cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t.cfg.Timeout)
 		defer cancel()
 	}
-	return t.store.SweepStatus(ctx, t.now())
+	return t.store.SweepStatus(ctx, now, whole)
 }
 
 func due(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }

@@ -36,6 +36,7 @@ type fakeStore struct {
 	calls      []string
 	woken      []time.Duration // the times at which due operations were woken, since the start
 	reads      int             // of the status
+	wholes     int             // of the whole status
 	locked     int             // the number of operations that another orchestrator has locked
 }
 
@@ -54,14 +55,19 @@ func first(times []time.Time) time.Time {
 	return slices.MinFunc(times, time.Time.Compare)
 }
 
-func (f *fakeStore) SweepStatus(context.Context, time.Time) (store.SweepStatus, error) {
+func (f *fakeStore) SweepStatus(_ context.Context, _ time.Time, whole bool) (store.SweepStatus, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.reads++
 	if f.failing["status"] {
 		return store.SweepStatus{}, errors.New("status is broken")
 	}
-	return store.SweepStatus{NextDue: first(f.due), NextUnanswered: first(f.unanswered), Pending: f.pending, Held: f.held, Signalled: f.signalled}, nil
+	status := store.SweepStatus{NextDue: first(f.due), Held: f.held, Signalled: f.signalled}
+	if whole {
+		f.wholes++
+		status.NextUnanswered, status.Pending = first(f.unanswered), f.pending
+	}
+	return status, nil
 }
 
 func (f *fakeStore) Drain(context.Context) error {
@@ -233,6 +239,19 @@ func TestTimer_Idle_SweepsOncePerInterval(t *testing.T) {
 	})
 }
 
+func TestTimer_ManyDue_WholeStatusIsReadOncePerInterval(t *testing.T) {
+	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
+		f.change(func() { f.reads, f.wholes = 0, 0 })
+		for n := range 100 {
+			f.wait(tm, time.Duration(n)*100*time.Millisecond)
+		}
+		pass(10*every + every/2)
+		if len(f.woken) != 100 || f.reads < 100 || f.wholes > 11 {
+			t.Errorf("%d operations woken with %d reads of the status, %d of them whole, in 10 s", len(f.woken), f.reads, f.wholes)
+		}
+	})
+}
+
 func TestTimer_ManyDueTogether_AreOneSweep(t *testing.T) {
 	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 		f.change(func() { f.reads = 0 })
@@ -286,13 +305,12 @@ func TestTimer_LockedOperation_IsNotPolled(t *testing.T) {
 func TestSweep_PartFails_TheRestIsDone(t *testing.T) {
 	for _, broken := range []string{"drain", "due"} {
 		t.Run(broken, func(t *testing.T) {
-			runTimer(t, func(f *fakeStore, tm *timer.Timer) {
+			runTimer(t, func(f *fakeStore, _ *timer.Timer) {
 				f.change(func() {
 					f.failing[broken] = true
-					f.unanswered, f.pending = []time.Time{time.Now()}, true
+					f.due, f.unanswered, f.pending = []time.Time{time.Now()}, []time.Time{time.Now()}, true
 				})
-				f.wait(tm, 0)
-				pass(every / 2)
+				pass(every)
 				want := []string{"due", "admit"}
 				var got []string
 				for _, call := range f.calls[:min(len(f.calls), len(want))] {
