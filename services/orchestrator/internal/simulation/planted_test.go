@@ -245,7 +245,7 @@ func transitionBugs() []planted {
 				t.out.Dispatch = false
 			}
 		}},
-		{name: "more time goes beyond the budget", want: "the budget ends at", decided: func(t *spoiled) {
+		{name: "more time goes beyond the budget", first: 950, want: "the budget ends at", decided: func(t *spoiled) {
 			if x, ok := t.event.(engine.Extend); ok {
 				if by := t.now.Add(x.For).Sub(t.next.ExecuteBefore).Truncate(time.Millisecond); by > 0 && t.now.Add(x.For).Before(t.next.Deadline) {
 					t.next.ExecuteBefore, t.next.Extended = t.next.ExecuteBefore.Add(by), t.next.Extended+by

@@ -235,15 +235,15 @@ func signalBugs() []planted {
 	return []planted{
 		{name: "an event that was not stored is confirmed", want: "is stored 0 times", bug: bugSignalNotStored},
 		{name: "a repetition of an event is stored", want: "is stored 2 times", bug: bugRepetitionDelivered},
-		{name: "a delivered event is delivered again", first: 540, want: "is delivered twice", bug: bugDeliveredAgain},
-		{name: "the sweep does not find events", want: "although its event has come", bug: bugNoSweepOfSignals},
+		{name: "a delivered event is delivered again", first: 1170, want: "is delivered twice", bug: bugDeliveredAgain},
+		{name: "the sweep does not find events", first: 1300, want: "although its event has come", bug: bugNoSweepOfSignals},
 		{name: "the last event is delivered first", want: "overtakes", bug: bugSignalsReversed},
 		{name: "a failed try loses its event", first: 680, want: "has the event", decided: answered(func(t *spoiled, r *engine.Result, _ string) {
 			if r.EventKey == "" {
 				t.next.Events = nil
 			}
 		})},
-		{name: "a step gets an event again that it has answered", first: 540, want: "has the event", decided: func(t *spoiled) {
+		{name: "a step gets an event again that it has answered", first: 3120, want: "has the event", decided: func(t *spoiled) {
 			r, ok := t.event.(engine.Result)
 			if !ok || t.next.Status != event.InProgress || t.next.Stage != t.before.Stage || r.Outcome == event.OutcomeRetry && r.EventKey == "" {
 				return
@@ -253,7 +253,7 @@ func signalBugs() []planted {
 				t.next.Events = map[string]event.Signal{step: old}
 			}
 		}},
-		{name: "an event goes to the first step of a repeated stage", want: "has the event", decided: func(t *spoiled) {
+		{name: "an event goes to the first step of a repeated stage", first: 1060, want: "has the event", decided: func(t *spoiled) {
 			if e, ok := t.event.(engine.Signal); ok {
 				t.next.Events = map[string]event.Signal{t.p.Stages[t.next.Stage].Steps[t.next.Step].Name: e.Signal}
 			}

@@ -65,7 +65,7 @@ func (b *bundle) wantRanks(t *testing.T, want ...int) {
 	t.Helper()
 	want = append([]int{}, want...)
 	b.ranksDue.Store(1)
-	status, err := b.SweepStatus(t.Context(), time.Now())
+	status, err := b.SweepStatus(t.Context(), time.Now(), true)
 	if diff := cmp.Diff(want, status.Ranks); err != nil || diff != "" {
 		t.Errorf("error %v, ranks (-want +got):\n%s", err, diff)
 	}
@@ -74,7 +74,7 @@ func (b *bundle) wantRanks(t *testing.T, want ...int) {
 func TestRank_Sweep_ReadsTheRanksOfAll(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	status, err := b.SweepStatus(t.Context(), time.Now())
+	status, err := b.SweepStatus(t.Context(), time.Now(), true)
 	if err != nil || status.Ranks != nil {
 		t.Errorf("ranks %v, error %v; want none before this process has one", status.Ranks, err)
 	}
@@ -84,7 +84,7 @@ func TestRank_Sweep_ReadsTheRanksOfAll(t *testing.T) {
 	second, err := b.Rank(t.Context(), 2)
 	require.NoError(t, err)
 	b.wantRanks(t, 1, 2)
-	if status, err := b.SweepStatus(t.Context(), time.Now()); err != nil || status.Ranks != nil {
+	if status, err := b.SweepStatus(t.Context(), time.Now(), true); err != nil || status.Ranks != nil {
 		t.Errorf("ranks %v, error %v; want none so soon after the last read", status.Ranks, err)
 	}
 	first.Release(t.Context())
