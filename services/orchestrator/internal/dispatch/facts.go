@@ -19,7 +19,8 @@ import (
 //     redelivered, the facts are published again from the history.
 //   - Any other transition sets facts_after, the cursor after which facts may not be on the bus. The sweep after the publication clears it
 //     for all operations at once: an operation does not wait for this commit, and a crash before it only publishes the facts again.
-//   - If the bus accepts commands but no facts, operations continue: facts_after is set, and the message is acknowledged.
+//   - If the bus accepts commands but no facts, operations continue: facts_after is set, and the message is acknowledged. If it does not even
+//     answer, facts are not tried for factsPause: a batch that waits for them is redelivered, and its facts, too, would then be sent again and again.
 //   - PublishFacts, which runs at the end of every sweep, publishes the facts of rows with facts_after: after a start, after a failure,
 //     and once a minute, because another orchestrator may have been killed.
 const (
@@ -32,6 +33,19 @@ const (
 	// replayFor is the time after which one call of ReplayFacts starts no further page.
 	replayFor = 3 * time.Second
 )
+
+// pauseFacts leaves the facts of works to the next check.
+func (o *outbox) pauseFacts() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.factsPausedUntil = o.deps.Now().Add(factsPause)
+}
+
+func (o *outbox) factsPaused() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.deps.Now().Before(o.factsPausedUntil)
+}
 
 // scheduleFacts makes sure that the next check for unpublished facts happens no later than at.
 func (o *outbox) scheduleFacts(at time.Time) {
@@ -75,7 +89,11 @@ func (o *outbox) settleFacts(ctx context.Context, works []*work, failed map[*wor
 			redelivered = append(redelivered, *w.redelivered)
 		}
 	}
-	if len(redelivered) > 0 && !redeliver {
+	switch {
+	case len(redelivered) == 0 || redeliver:
+	case o.factsPaused():
+		unpublished = append(unpublished, redelivered...)
+	default:
 		if _, err := o.publishHistory(ctx, redelivered, time.Time{}); err != nil {
 			o.deps.Log.Warn("facts of redelivered messages not published", "operations", len(redelivered), "err", err)
 			unpublished = append(unpublished, redelivered...)
@@ -259,6 +277,9 @@ func (o *outbox) publishFacts(ctx context.Context, messages []bus.Message) error
 	failed := bus.Unpublished(err, len(messages))
 	for _, cause := range failed {
 		if _, ok := errors.AsType[*bus.TooLargeError](cause); !ok {
+			if errors.Is(cause, context.DeadlineExceeded) {
+				o.pauseFacts()
+			}
 			return err
 		}
 	}

@@ -250,6 +250,35 @@ func TestFacts_PublishFailsAgain_IsRetriedLater(t *testing.T) {
 	facts.want(id, begun...)
 }
 
+// Each fact without an answer costs a batch five seconds. If each batch waited, its messages would be redelivered, and their facts sent again.
+func TestFacts_NoAnswer_AreTriedOncePerPause(t *testing.T) {
+	b := setup(t)
+	facts := b.readFacts()
+	o := b.orchestrator()
+	o.bus.silent = true
+	o.bus.set(factsOnly, false)
+	id := b.request(o, "i-1")[0]
+	if o.bus.unanswered != 1 {
+		t.Fatalf("%d facts are sent with the first batch, want one", o.bus.unanswered)
+	}
+	first := b.row(id).Cursor
+	b.finish(o, id)
+	b.answer(id, first, nil) // a duplicate
+	b.fold(o, 1)
+	if o.bus.unanswered != 1 {
+		t.Errorf("%d facts are sent during the pause, want none", o.bus.unanswered-1)
+	}
+	b.inStream(event.StreamResults, 0)
+	b.clock.Advance(factsPause)
+	if err := o.PublishFacts(t.Context()); err == nil || !o.outbox.factsPaused() {
+		t.Errorf("error %v, paused %t; want another pause after the facts had no answer again", err, o.outbox.factsPaused())
+	}
+	o.bus.set(nil, false)
+	b.clock.Advance(factsPause)
+	require.NoError(t, o.PublishFacts(t.Context()))
+	facts.want(id, finished...)
+}
+
 // A duplicate result has no effect; only the facts of its own transition are published again.
 func TestFacts_DuplicateResult_PublishesThemAgain(t *testing.T) {
 	b := setup(t)

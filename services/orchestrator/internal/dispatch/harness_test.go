@@ -189,6 +189,9 @@ type faultyBus struct {
 	reject func(subject string) bool // nil rejects nothing
 	// after means that a rejected message is stored, and only its confirmation is lost.
 	after bool
+	// silent means that rejected messages are not answered, and unanswered is their number.
+	silent     bool
+	unanswered int
 }
 
 func (f *faultyBus) set(reject func(subject string) bool, after bool) {
@@ -199,14 +202,17 @@ func (f *faultyBus) set(reject func(subject string) bool, after bool) {
 
 func (f *faultyBus) Publish(ctx context.Context, msgs ...bus.Message) error {
 	f.mu.Lock()
-	reject, after := f.reject, f.after
+	reject, after, cause := f.reject, f.after, errors.New("rejected")
+	if f.silent {
+		cause = context.DeadlineExceeded
+	}
 	f.mu.Unlock()
 	failed := bus.PublishError{Total: len(msgs)}
 	var good []bus.Message
 	for i, m := range msgs {
 		bad := reject != nil && reject(m.Subject)
 		if bad {
-			failed.Failures = append(failed.Failures, bus.Failure{Index: i, Subject: m.Subject, EventID: m.Event.ID(), Err: errors.New("rejected")})
+			failed.Failures = append(failed.Failures, bus.Failure{Index: i, Subject: m.Subject, EventID: m.Event.ID(), Err: cause})
 		}
 		if !bad || after {
 			good = append(good, m)
@@ -216,6 +222,11 @@ func (f *faultyBus) Publish(ctx context.Context, msgs ...bus.Message) error {
 		return err
 	}
 	if len(failed.Failures) > 0 {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.silent {
+			f.unanswered += len(failed.Failures)
+		}
 		return &failed
 	}
 	return nil

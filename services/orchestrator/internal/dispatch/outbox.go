@@ -54,6 +54,8 @@ type outbox struct {
 	published []store.FactRange
 	// nextFacts is the time of the next check for unpublished facts.
 	nextFacts time.Time
+	// factsPausedUntil is the time until which works do not publish their facts: the bus has not acknowledged the last ones.
+	factsPausedUntil time.Time
 }
 
 // command identifies a command of an operation.
@@ -131,7 +133,13 @@ func (o *outbox) publish(ctx context.Context, works []*work) (never []unsendable
 		}
 	}
 	owners := make([]*work, len(messages), cap(messages)) // by the index of the message; nil for a command
+	paused := o.factsPaused()
+	var later []*work // whose facts are published by a sweep
 	for _, w := range works {
+		if paused && len(w.effects.Facts) > 0 {
+			later = append(later, w)
+			continue
+		}
 		for i := range w.effects.Facts {
 			m, err := o.fact(w, &w.effects.Facts[i])
 			if err != nil {
@@ -147,6 +155,10 @@ func (o *outbox) publish(ctx context.Context, works []*work) (never []unsendable
 		if o.hold(ctx, w, id) != nil {
 			kept = append(kept, w)
 		}
+	}
+	for _, w := range later {
+		failures.facts[w] = true
+		o.metrics.factsLost.Add(float64(len(w.effects.Facts)))
 	}
 	o.confirm(sent, failures.unconfirmed)
 	o.add(append(kept, failures.unconfirmed...), first)
@@ -175,12 +187,12 @@ type publishFailures struct {
 // classify sorts the messages that the bus has not confirmed. sent holds the works of the commands, and owners the works of all messages,
 // both by index. It returns an error if commands must be published again.
 func (o *outbox) classify(sent, owners []*work, err error) (failures publishFailures, _ error) {
+	failures.facts = map[*work]bool{}
 	if err == nil {
 		return failures, nil
 	}
-	failures.facts = map[*work]bool{}
 	unpublished := bus.Unpublished(err, len(owners))
-	facts := 0
+	facts, unacknowledged := 0, false
 	for i, owner := range owners {
 		cause := unpublished[i]
 		if cause == nil {
@@ -190,6 +202,7 @@ func (o *outbox) classify(sent, owners []*work, err error) (failures publishFail
 		switch {
 		case i >= len(sent):
 			facts++
+			unacknowledged = unacknowledged || errors.Is(cause, context.DeadlineExceeded)
 			if !ok { // a fact that is too large can never be published
 				failures.facts[owner] = true
 			}
@@ -203,6 +216,9 @@ func (o *outbox) classify(sent, owners []*work, err error) (failures publishFail
 	if facts > 0 {
 		o.metrics.factsLost.Add(float64(facts))
 		o.deps.Log.Warn("facts not published", "facts", facts, "err", err)
+	}
+	if unacknowledged && len(failures.unconfirmed) == 0 { // only the stream of facts is slow
+		o.pauseFacts()
 	}
 	if len(failures.unconfirmed) > 0 {
 		return failures, fmt.Errorf("publish commands: %w", err)

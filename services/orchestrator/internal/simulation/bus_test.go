@@ -35,7 +35,11 @@ func (w *world) Publish(_ context.Context, messages ...bus.Message) error {
 			become = facts
 		}
 		if become == faultFails || become == faultSilent {
-			failed.Failures = append(failed.Failures, bus.Failure{Index: i, Subject: m.Subject, EventID: m.Event.ID(), Err: errRefused})
+			err := errRefused
+			if become == faultSilent {
+				err = context.DeadlineExceeded
+			}
+			failed.Failures = append(failed.Failures, bus.Failure{Index: i, Subject: m.Subject, EventID: m.Event.ID(), Err: err})
 		}
 		if become != faultFails && !w.forgets(m) {
 			w.store(m)
