@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -72,4 +73,43 @@ func TestUsual_ManyOperations_ReadsTheNewest(t *testing.T) {
 	if plan := strings.Join(lines, "\n"); err != nil || !strings.Contains(plan, "operations_succeeded") {
 		t.Errorf("the plan, %v:\n%s", err, plan)
 	}
+}
+
+// While a transaction is held, the partial indexes have an entry for each former version of ended operations.
+func TestStatementsByID_ManyEndedOperations_UseNoPartialIndex(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.db.SetMaxOpenConns(1) // the statistics are those of one session
+	record(t, s, sample("i"), did{kind: event.Provision, state: event.InProgress})
+	exec(t, s, `INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at, published_at)
+		SELECT 'o-' || n, 'i', 'update', 'succeeded', now(), now(), now(), now() FROM generate_series(1, 5000) AS n`)
+	exec(t, s, `ANALYZE broker.operations`)
+	scans := func() (n int) {
+		exec(t, s, `SELECT pg_stat_force_next_flush()`)
+		require.NoError(t, s.db.Get(&n, `SELECT sum(idx_scan) FROM pg_stat_user_indexes
+			WHERE schemaname = 'broker' AND indexrelname IN ('operations_unfinished', 'operations_unpublished')`))
+		return n
+	}
+	for what, call := range map[string]func() error{
+		"credentials": func() error { _, err := s.Credentials(t.Context(), "i", "i-1", "avs"); return ignored(err) },
+		"neighbours":  func() error { _, err := s.Neighbours(t.Context(), "i", "i-1"); return ignored(err) },
+		"keep":        func() error { return s.Keep(t.Context(), "i-1", Secret{InstanceID: "i", Name: "avs", Sealed: "x"}) },
+		"kept":        func() error { _, err := s.Kept(t.Context(), "i", "i-1", "avs"); return err },
+		"unpublished": func() error { _, err := s.UnpublishedOf(t.Context(), []string{"i"}); return err },
+		"published":   func() error { return s.Published(t.Context(), []string{"i-1"}, time.Now()) },
+	} {
+		before := scans()
+		require.NoError(t, call(), what)
+		if after := scans(); after != before {
+			t.Errorf("%s scans a partial index", what)
+		}
+	}
+}
+
+// ignored returns an error unless it says that nothing was found.
+func ignored(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
 }

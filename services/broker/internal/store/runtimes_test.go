@@ -343,6 +343,19 @@ func TestNewestOperation_Upgrade_IsIgnored(t *testing.T) {
 	}
 }
 
+func TestSilent_OperationBeforeTheFirst_IsFoundAfterAMinute(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	record(t, s, sample("i"), did{kind: event.Provision, state: event.InProgress})
+	require.NoError(t, s.Published(t.Context(), []string{"i-1"}, time.Unix(3000, 0)))
+	for age, want := range map[time.Duration]int{0: 0, time.Minute: 1} {
+		s.first.Store(&firstSeq{seq: 1_000_000, readAt: time.Now().Add(-age)})
+		if silent, _, err := s.Silent(t.Context(), time.Unix(9000, 0), 0, 10); err != nil || len(silent) != want {
+			t.Errorf("%s after the first position was read the silent ones are %v, %v; want %d", age, silent, err, want)
+		}
+	}
+}
+
 func TestRuntimes_Pages_ContainEachRuntimeOnce(t *testing.T) {
 	t.Parallel()
 	s := open(t)

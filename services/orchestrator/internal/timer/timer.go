@@ -151,7 +151,7 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		d.WakeGrants()
 	}
 	now := t.now()
-	locked := false
+	locked, pending := false, status.Pending
 	if due(status.NextDue, now) || due(status.NextUnanswered, now) {
 		n, err := d.Due(ctx)
 		if fails(err) {
@@ -171,7 +171,7 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 			t.Wake(next)
 		}
 	}
-	if status.Pending {
+	if pending || status.Pending {
 		fails(d.Admit(ctx))
 	}
 	fails(d.PublishFacts(ctx)) // late, because operations do not wait for facts

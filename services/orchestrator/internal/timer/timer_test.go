@@ -324,6 +324,17 @@ func TestSweep_PartFails_TheRestIsDone(t *testing.T) {
 	}
 }
 
+// The status is read again after due operations were woken, without the pending ones.
+func TestSweep_DueAndPendingOperations_AreBothTakenUp(t *testing.T) {
+	runTimer(t, func(f *fakeStore, _ *timer.Timer) {
+		f.change(func() { f.due, f.pending = []time.Time{time.Now()}, true })
+		pass(every)
+		if want := []string{"due at 1s", "admit at 1s"}; !slices.Equal(f.calls, want) {
+			t.Errorf("calls %v, want %v", f.calls, want)
+		}
+	})
+}
+
 func TestSweep_BusIsAway_NothingIsTakenUp(t *testing.T) {
 	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
 		f.change(func() {
