@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 )
@@ -58,4 +60,26 @@ func TestSuspension_WithLeftovers_DeprovisionRunsEveryStep(t *testing.T) {
 			t.Errorf("%s ran %d times, want once in each operation", step, n)
 		}
 	}
+}
+
+// An unanswered request may take effect when the runtime is suspended, and after the instance was deprovisioned.
+func TestSuspension_AfterUnansweredTry_DeprovisionIsUnsettled(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		s.script.set("First", saving)
+		return worker.Retry(op, time.Millisecond, &worker.Error{Component: "ext", Reason: worker.ReasonNetworkTimeout, Message: "no answer"})
+	})
+	s.run(operation(event.Provision, "i", "trial"))
+	s.run(suspension("i"))
+	back := operation(event.Provision, "i", "trial")
+	s.run(back)
+	require.NotContains(t, s.history(back.ID), "First skipped", "the new runtime has data of the removed one")
+	s.run(suspension("i"))
+	removal := operation(event.Deprovision, "i", "trial")
+	s.run(removal)
+	var answer event.OperationsAnswer
+	require.NoError(t, s.bus.Ask(t.Context(), event.AskOperations, event.OperationsRequest{IDs: []string{removal.ID}}, &answer))
+	require.Len(t, answer.Operations, 1)
+	require.NotNil(t, answer.Operations[0].UnsettledUntil, "the deprovisioning must be repeated")
 }

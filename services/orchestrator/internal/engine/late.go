@@ -17,7 +17,7 @@ var lateReasons = []string{"err_network_timeout", "err_network", "err_keb_timeou
 // UnsettledUntil returns when unanswered requests of earlier tries can no longer take effect. It is zero unless this is a deprovisioning that
 // started before that time: its steps may have missed what such a request creates, and must run again.
 func (s *State) UnsettledUntil() time.Time {
-	if s.Operation.Type != event.Deprovision || s.Operation.Temporary || s.UnansweredAt.IsZero() {
+	if s.Operation.Type != event.Deprovision || s.UnansweredAt.IsZero() {
 		return time.Time{}
 	}
 	if until := s.UnansweredAt.Add(LateWindow); until.After(s.StartedAt) {

@@ -167,16 +167,18 @@ func NewRelease(s *engine.State, completed func() []string) *Release {
 	if s.Operation.Type != event.Deprovision {
 		return r
 	}
-	if s.Status == event.Succeeded && len(s.NotCompleted) == 0 {
-		r.Gone = true
-		return r
-	}
-	// A deprovisioning after a suspension repeats its steps, because it also removes the instance, and one after requests that may have
-	// taken effect late repeats them to remove what these have created.
+	done, settled := s.Status == event.Succeeded && len(s.NotCompleted) == 0, s.UnsettledUntil().IsZero()
 	switch {
+	// A suspension keeps the time of the unanswered request, because the next deprovisioning may still be too early.
+	case s.Operation.Temporary && !settled:
+		r.Removed = done
+	case done:
+		r.Gone = true
+	// A deprovisioning after a suspension repeats its steps, because it also removes the instance.
 	case s.Operation.Temporary:
-	case s.UnsettledUntil().IsZero():
+	case settled:
 		r.Completed = completed()
+	// A deprovisioning after requests that may have taken effect late repeats its steps to remove what these have created.
 	default:
 		r.Removed = s.Status == event.Succeeded && slices.Equal(s.NotCompleted, []string{event.StepRemoveInstance})
 	}
