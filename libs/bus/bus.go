@@ -143,7 +143,7 @@ func Connect(ctx context.Context, cfg Config, deps Deps) (*Bus, error) {
 		return nil, fmt.Errorf("connect to nats: %w", err)
 	}
 	b.live.Store(b.nc)
-	b.connection.since(b.nc, time.Now())
+	b.connectedSince()
 	b.nc.SetDisconnectErrHandler(func(_ *nats.Conn, err error) {
 		if err != nil {
 			b.log.Warn("bus disconnected", "err", err)

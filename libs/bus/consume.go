@@ -165,7 +165,7 @@ func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 	deliveries := make([]Delivery, n) // one allocation for the batch
 	batch := make([]*Delivery, 0, n)
 	a, redelivered := first, 0
-	connected := c.bus.connection.since(c.bus.nc, time.Now())
+	connected := c.bus.connectedSince()
 	for i := range n {
 		if i > 0 {
 			select {
@@ -314,11 +314,16 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 // pulls again by itself, and messages that the server sends to a closed subscription are redelivered only after AckWait.
 func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, reconnected <-chan struct{}, broken <-chan error) {
 	made := consumer.CachedInfo().Created
+	clock := time.NewTicker(pulse)
+	defer clock.Stop()
 	for {
 		var cause error
 		select {
 		case <-ctx.Done():
 			return
+		case <-clock.C:
+			c.bus.connectedSince()
+			continue
 		case <-reconnected:
 			// The server may have lost data during its restart: check again.
 			reconnected = c.bus.reconnects.next()

@@ -93,9 +93,10 @@ func (d *Delivery) InProgress() error {
 // NumDelivered returns the number of deliveries of the message, from 1. It is 0 if the server's metadata is not readable.
 func (d *Delivery) NumDelivered() uint64 { return d.delivered }
 
-// OlderThanConnection reports whether the server stored the message before this process connected to it, or connected again. The message may
-// have been delivered before even if NumDelivered is 1, as a server loses its latest acknowledgements and counts in a power cut. A clock of
-// the server that is ahead hides messages from so long before the connection.
+// OlderThanConnection reports whether the server stored the message before this process connected to it, connected again, or continued after
+// it was stopped for seconds. Even if NumDelivered is 1, another process may have the message, too: a server loses its latest acknowledgements
+// and counts in a power cut, and redelivers what it sent to a process that is stopped. A clock of the server that is ahead hides messages from
+// so long before the connection.
 func (d *Delivery) OlderThanConnection() bool { return d.older }
 
 // history returns the number of deliveries of a message, and whether it is older than the connection.
@@ -107,23 +108,37 @@ func history(m jetstream.Msg, connected time.Time) (delivered uint64, older bool
 	return meta.NumDelivered, meta.Timestamp.Before(connected)
 }
 
+const (
+	// While it is connected, a process looks at the clock every pulse. After stoppedAfter without a look it was stopped, or is too slow to
+	// know. This is less than the AckWait of any consumer.
+	pulse        = time.Second
+	stoppedAfter = 3 * pulse
+)
+
 // connection is the current connection to a server.
 type connection struct {
-	mu         sync.Mutex
-	reconnects uint64
-	noticed    time.Time
+	mu            sync.Mutex
+	reconnects    uint64
+	looked, begun time.Time
 }
 
-// since returns the time at which the current connection was noticed, which is now for a new one. It does not rely on the callback about
-// reconnections, because messages may arrive before that.
-func (c *connection) since(nc *nats.Conn, now time.Time) time.Time {
-	reconnects := nc.Stats().Reconnects
+// since returns the time at which the current connection was noticed, or at which the process continued after it was stopped. This is now for
+// a new connection, and if the last call was long ago. It does not rely on the callback about reconnections, because messages may arrive
+// before that.
+func (c *connection) since(reconnects uint64, now time.Time) time.Time {
+	now = now.Round(0) // the monotonic clock stands still while a machine is suspended
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.noticed.IsZero() || reconnects != c.reconnects {
-		c.reconnects, c.noticed = reconnects, now
+	if c.begun.IsZero() || reconnects != c.reconnects || now.Sub(c.looked) > stoppedAfter {
+		c.reconnects, c.begun = reconnects, now
 	}
-	return c.noticed
+	c.looked = now
+	return c.begun
+}
+
+// connectedSince is since for the connection of the bus.
+func (b *Bus) connectedSince() time.Time {
+	return b.connection.since(b.nc.Stats().Reconnects, time.Now())
 }
 
 // Dead moves the message to the dead letters of its stream, and counts it. It truncates a message that would be too large with the

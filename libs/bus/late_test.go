@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -60,6 +61,28 @@ func TestGivenBack_Stopping_KeepsStreamOrder(t *testing.T) {
 	g.release()
 	if want := []uint64{0, 1, 2, 3, 4}; !slices.Equal(back, want) {
 		t.Errorf("given back are %d, want %d", back, want)
+	}
+}
+
+func TestConnection_ProcessWasStopped_BeginsAgain(t *testing.T) {
+	var c connection
+	start := time.Now()
+	for _, step := range []struct {
+		what       string
+		at         time.Duration
+		reconnects uint64
+		want       time.Duration
+	}{
+		{"the first look", 0, 0, 0},
+		{"the next look", pulse, 0, 0},
+		{"a look that is late", pulse + stoppedAfter, 0, 0},
+		{"a look after a stop", 2*pulse + 2*stoppedAfter, 0, 2*pulse + 2*stoppedAfter},
+		{"the look after that", 3*pulse + 2*stoppedAfter, 0, 2*pulse + 2*stoppedAfter},
+		{"a new connection", 4*pulse + 2*stoppedAfter, 1, 4*pulse + 2*stoppedAfter},
+	} {
+		if got := c.since(step.reconnects, start.Add(step.at)); !got.Equal(start.Add(step.want)) {
+			t.Errorf("%s: the connection began after %s, want %s", step.what, got.Sub(start.Round(0)), step.want)
+		}
 	}
 }
 

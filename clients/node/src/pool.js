@@ -13,6 +13,7 @@ const SECOND = 1000;
 const UNPUBLISHED = 5 * SECOND; // until a command comes again whose result could not be published
 const ABANDONED = 3 * SECOND; // for a step to return after its time limit
 const STOPPED = 2 * SECOND; // for steps to return after their signal was aborted because the worker stops
+const FROZEN = 3 * SECOND; // age of a pull whose commands another replica may have executed meanwhile
 const EXTENDED = 600 * SECOND; // for which a late command is kept without an answer whether it was extended
 
 /** An error that says why a command must not be executed here and now. settle settles its message. */
@@ -59,8 +60,10 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
       try {
         consumer ??= await js.consumers.get(STREAM, consumerName); // the orchestrator creates it
         let received = 0;
+        const asked = Date.now();
         for await (const m of await consumer.fetch({ max_messages: free, expires: SECOND })) {
           received++;
+          if (Date.now() - asked > FROZEN) bus.since = Math.max(bus.since, Date.now()); // another replica may have executed what the bus sent meanwhile
           handle(m);
         }
         if (!received) consumer = undefined; // it may be gone

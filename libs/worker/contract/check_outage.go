@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -188,4 +189,59 @@ func (k *kit) next(ctx context.Context, orders []*order, slow bool, what string)
 		cancelled = orders
 	}
 	k.allSettledSoon(ctx, k.cfg.AckWait+2*k.cfg.Patience, orders, what, cancelled...)
+}
+
+const (
+	// pullLimit is how long a command is waited for that a frozen worker receives. It has none without an open pull.
+	pullLimit = 2 * time.Second
+	// frozenFor is the shortest freeze after which a worker must ask, with some time for the worker to notice.
+	frozenFor = 4 * time.Second
+)
+
+// checkFrozen freezes the worker, delivers a command to it, ends the operation of the command as if another replica had executed it after the
+// ack wait, and lets the worker continue.
+func checkFrozen(ctx context.Context, k *kit) {
+	p, ok := k.instance.(*process)
+	if !ok {
+		k.skip("the worker is no process that the check has started")
+		return
+	}
+	step := k.steps[0]
+	o, err := k.order(step)
+	if err == nil {
+		err = p.freeze()
+	}
+	if err != nil {
+		k.bad("%v", err)
+		return
+	}
+	// The worker must continue in any case, or it could not be stopped.
+	defer func() {
+		if err := p.thaw(); err != nil && !k.gone() {
+			k.bad("%v", err)
+		}
+	}()
+	o.quiet = true
+	if err := k.send(ctx, o); err != nil {
+		k.bad("%v", err)
+		return
+	}
+	given := k.wire.await(ctx, pullLimit, func() bool { return len(o.given) > 0 })
+	k.rig.states.end(event.CommandRef{OperationID: o.command.Operation.ID, Cursor: o.command.Cursor})
+	k.wire.await(ctx, max(k.cfg.AckWait, frozenFor), k.gone)
+	if err := p.thaw(); err != nil {
+		k.bad("%v", err)
+		return
+	}
+	if !given {
+		k.figure = "no pull was open, so nothing was delivered while it was frozen"
+	}
+	if !k.hurry(ctx, k.cfg.Patience, func() bool { return k.gone() || o.acknowledged() }) {
+		k.bad("%s: a command that another replica has executed meanwhile is not acknowledged within %s", step, k.cfg.Patience)
+	}
+	k.wire.look(func() {
+		if len(o.outcomes) > 0 {
+			k.bad("%s: it was frozen for longer than the ack wait, executed the command that another replica has executed meanwhile, and answered with %q", step, o.outcomes[0].outcome())
+		}
+	})
 }

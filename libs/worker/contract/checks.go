@@ -141,6 +141,11 @@ func checks() []check {
 			true, checkOutdated,
 		},
 		{
+			"frozen", "asks about a command that it got before it was frozen",
+			"ask, too, when the pull of a command was sent more than three seconds ago: another replica may have executed it",
+			true, checkFrozen,
+		},
+		{
 			"stop", "stops on SIGTERM: finishes running steps, returns other commands, exit code 0",
 			"stop pulling, give back (-NAK) what has not begun, wait for what runs and its result, close the connection, end; without a shell or npm in front",
 			true, checkStop,

@@ -51,6 +51,7 @@ const (
 	neverAsks            flaw = "executes what was delivered before without a question"
 	guesses              flaw = "executes redelivered commands without an answer"
 	ignoresTheAnswer     flaw = "executes what is not waited for any more although it was told so"
+	believesWhatItGot    flaw = "executes what it got before it was frozen"
 	asksWrongly          flaw = "asks about commands in another form"
 	asksForMoreTooLate   flaw = "asks for more time when it has published the result"
 	dropsWhatItHolds     flaw = "holds commands when it is stopped"
@@ -101,6 +102,8 @@ type planted struct {
 	silent bool
 	// stops means that the other checks do not run.
 	stops bool
+	// process means that the worker must be a process of its own.
+	process bool
 	// cases are those of the team.
 	cases []contract.Case
 }
@@ -140,6 +143,7 @@ var flaws = []planted{
 	{flaw: neverAsks, check: "outdated"},
 	{flaw: guesses, check: "outdated"},
 	{flaw: ignoresTheAnswer, check: "outdated"},
+	{flaw: believesWhatItGot, check: "frozen", process: true},
 	{flaw: asksWrongly, check: "outdated", also: []string{"kill", "reconnect", "redelivery", "result-first", "stop"}, silent: true},
 	{flaw: dropsWhatItHolds, check: "stop"},
 	{flaw: dropsWhatItHolds, check: "stop", slow: true},
@@ -191,6 +195,7 @@ func TestAWorkerWithoutTheSDKPassesEveryCheck(t *testing.T) {
 	t.Parallel()
 	testkit.Suite(t, "workers")
 	cfg := rawConfig(flawless)
+	cfg.Starter = rawProcess(flawless)
 	cfg.Cases = []contract.Case{slowCase, cleanupCase}
 	report, err := contract.Run(t.Context(), cfg)
 	require.NoError(t, err)
@@ -216,6 +221,9 @@ func TestEachCheckFindsItsFlaw(t *testing.T) {
 				testkit.Suite(t, "workers")
 			}
 			cfg := rawConfig(test.flaw)
+			if test.process {
+				cfg.Starter = rawProcess(test.flaw)
+			}
 			if !all() {
 				cfg.Checks = append(slices.Clone(quick), test.check)
 			}

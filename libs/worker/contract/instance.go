@@ -125,6 +125,18 @@ func (p *process) Kill() {
 	<-p.done
 }
 
+// freeze stops the processes of the instance without their knowledge, until thaw.
+func (p *process) freeze() error { return p.signalAll("freeze", syscall.SIGSTOP) }
+
+func (p *process) thaw() error { return p.signalAll("continue", syscall.SIGCONT) }
+
+func (p *process) signalAll(what string, s syscall.Signal) error {
+	if err := syscall.Kill(-p.cmd.Process.Pid, s); err != nil {
+		return fmt.Errorf("%s the worker: %w", what, err)
+	}
+	return nil
+}
+
 func (p *process) Done() <-chan struct{} { return p.done }
 
 func (p *process) Err() error {

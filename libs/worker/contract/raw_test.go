@@ -7,9 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,10 +37,11 @@ type raw struct {
 	running sync.WaitGroup
 	slots   chan struct{}
 
-	mu       sync.Mutex
-	answered map[string]bool
-	cancels  map[string]chan struct{} // of running commands, by operation and cursor
-	count    int
+	mu             sync.Mutex
+	looked, thawed time.Time
+	answered       map[string]bool
+	cancels        map[string]chan struct{} // of running commands, by operation and cursor
+	count          int
 	// kept are the bytes of the commands that a worker with a leak keeps.
 	kept *atomic.Int64
 }
@@ -71,12 +76,37 @@ type rawCommand struct {
 func rawWorker(f flaw) contract.Starter {
 	kept := new(atomic.Int64)
 	return measured{kept: kept, Starter: contract.Func(func(ctx context.Context, env contract.Environment, out io.Writer) error {
-		r := &raw{
-			flaw: f, env: env, out: out, fatal: make(chan error, 1), slots: make(chan struct{}, env.Concurrency), answered: map[string]bool{},
-			cancels: map[string]chan struct{}{}, kept: kept,
-		}
-		return r.run(ctx)
+		return newRaw(f, env, out, kept).run(ctx)
 	})}
+}
+
+func newRaw(f flaw, env contract.Environment, out io.Writer, kept *atomic.Int64) *raw {
+	return &raw{
+		flaw: f, env: env, out: out, fatal: make(chan error, 1), slots: make(chan struct{}, env.Concurrency), answered: map[string]bool{},
+		cancels: map[string]chan struct{}{}, kept: kept,
+	}
+}
+
+// rawProgram is the first argument of the test binary as a raw worker, before its flaw.
+const rawProgram = "raw-worker"
+
+// rawProcess is rawWorker in a process of its own, because only a process can be frozen.
+func rawProcess(f flaw) contract.Starter { return contract.Command(os.Args[0], rawProgram, string(f)) }
+
+// runRaw is the main function of a raw worker.
+func runRaw(f flaw) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	concurrency, _ := strconv.Atoi(os.Getenv("KEB_WORKER_CONCURRENCY"))
+	env := contract.Environment{
+		URL: os.Getenv("KEB_NATS_URL"), User: os.Getenv("KEB_NATS_USER"), Password: os.Getenv("KEB_NATS_PASSWORD"),
+		StageKeys: os.Getenv("KEB_STAGE_KEYS"), Concurrency: max(1, concurrency),
+	}
+	if err := newRaw(f, env, os.Stdout, new(atomic.Int64)).run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // measured starts instances whose memory is what they keep of commands: in the process of the test it cannot be measured.
@@ -169,6 +199,12 @@ func (r *raw) run(ctx context.Context) error {
 		// goes on by the next missing heartbeat.
 		pull = 2 * r.env.Concurrency
 	}
+	r.look()
+	r.running.Go(func() {
+		for r.wait(ctx) {
+			r.look()
+		}
+	})
 	for ctx.Err() == nil {
 		consumer, err := r.js.Consumer(ctx, "KEB_COMMANDS", rawName)
 		if err != nil {
@@ -178,7 +214,7 @@ func (r *raw) run(ctx context.Context) error {
 			continue
 		}
 		heartbeat := 500 * time.Millisecond
-		if r.flaw == missesItsConsumer {
+		if r.flaw == missesItsConsumer || r.flaw == believesWhatItGot { // the library drops what it got when a heartbeat is missing
 			heartbeat = 30 * time.Second
 		}
 		messages, err := consumer.Messages(jetstream.PullMaxMessages(pull), jetstream.PullHeartbeat(heartbeat), jetstream.PullExpiry(5*time.Minute))
@@ -209,6 +245,18 @@ func (r *raw) run(ctx context.Context) error {
 		return nil // killed
 	}
 	return r.nc.FlushTimeout(5 * time.Second)
+}
+
+// look looks at the clock, and returns the last time at which the worker was frozen.
+func (r *raw) look() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if now.Sub(r.looked) > 3*time.Second {
+		r.thawed = now
+	}
+	r.looked = now
+	return r.thawed
 }
 
 func (r *raw) wait(ctx context.Context) bool {
@@ -318,7 +366,8 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 	if err != nil {
 		return
 	}
-	if meta.NumDelivered > 1 && r.flaw != neverAsks {
+	received := r.flaw != believesWhatItGot && meta.Timestamp.Before(r.look())
+	if (meta.NumDelivered > 1 || received) && r.flaw != neverAsks {
 		current, err := r.current(&c)
 		switch {
 		case err != nil && r.flaw != guesses:
