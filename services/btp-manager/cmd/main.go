@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kyma-project/keb/libs/service"
-	"github.com/kyma-project/keb/services/btp-manager/chart"
 	"github.com/kyma-project/keb/services/btp-manager/internal/app"
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
 // operandImage is the variable with the operand's image, for clusters with a private registry (docs/contracts/btp-manager.md#readiness).
@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, env func(string) string, out io.Wri
 	log.SetLogger(sink)
 	klog.SetLogger(sink)
 	a, err := app.New(app.Config{Settings: settings, Version: version(), Image: env(operandImage)}, app.Deps{
-		REST: to, Log: sink, Chart: chart.FS(), Metrics: metrics.Registry,
+		REST: to, Log: sink, Chart: operand.Chart(), Metrics: metrics.Registry,
 	})
 	if err != nil {
 		return err

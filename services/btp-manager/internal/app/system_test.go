@@ -30,9 +30,9 @@ import (
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
-	"github.com/kyma-project/keb/services/btp-manager/chart"
 	"github.com/kyma-project/keb/services/btp-manager/internal/app"
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
@@ -79,7 +79,7 @@ func newSystem(t *testing.T) *system {
 	}
 	s := &system{
 		t: t, cluster: cluster, Client: cluster.Client(t, client.Options{Scheme: scheme}),
-		settings: config.Default(), chart: chart.FS(), rest: cluster.Config, log: new(testkit.Log),
+		settings: config.Default(), chart: operand.Chart(), rest: cluster.Config, log: new(testkit.Log),
 	}
 	s.settings.MetricsBindAddress, s.settings.HealthProbeBindAddress, s.settings.LeaderElect = "0", "0", false
 	s.settings.ReadyCheckInterval, s.settings.HardDeleteCheckInterval = 100*time.Millisecond, 100*time.Millisecond
@@ -211,7 +211,7 @@ func (s *system) wipe(ctx context.Context, o client.Object) {
 
 // chartKinds are the kinds of the chart's objects.
 var chartKinds = sync.OnceValues(func() ([]schema.GroupVersionKind, error) {
-	c, err := render.Load(chart.FS())
+	c, err := render.Load(operand.Chart())
 	if err != nil {
 		return nil, err
 	}

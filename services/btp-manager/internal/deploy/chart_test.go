@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
-	operandchart "github.com/kyma-project/keb/services/btp-manager/chart"
 	"github.com/kyma-project/keb/services/btp-manager/internal/config"
-	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
@@ -148,9 +148,9 @@ serviceMonitor: {enabled: true}
 // A scraper of the operand also scrapes the manager: Prometheus is rarely in the namespace of either.
 func TestRoles_MetricsReader_ReadsManagerMetrics(t *testing.T) {
 	t.Parallel()
-	c, err := operand.Load(operandchart.FS())
+	c, err := render.Load(operand.Chart())
 	require.NoError(t, err)
-	objects, err := c.Render(operand.Release{Name: "x", Namespace: "kyma-system"}, nil)
+	objects, err := c.Render(render.Release{Name: "x", Namespace: "kyma-system"}, nil)
 	require.NoError(t, err)
 	var want networkingv1.NetworkPolicy
 	for _, o := range objects {
@@ -257,10 +257,10 @@ func TestChart_Args_AreValidFlags(t *testing.T) {
 func TestChart_ManagerLabels_DifferFromOperand(t *testing.T) {
 	t.Parallel()
 	for _, o := range rendered(t, everything) {
-		if o.GetLabels()[operand.ManagedByLabel] == operand.ManagedBy {
+		if o.GetLabels()[render.ManagedByLabel] == render.ManagedBy {
 			t.Errorf("%s has the label that a deprovisioning removes", describe(o))
 		}
-		if is, ok := o.(*appsv1.Deployment); ok && is.Spec.Template.Labels[operand.ManagedByLabel] == operand.ManagedBy {
+		if is, ok := o.(*appsv1.Deployment); ok && is.Spec.Template.Labels[render.ManagedByLabel] == render.ManagedBy {
 			t.Error("the pods have the label that a deprovisioning removes")
 		}
 		if _, ok := o.(*apiextensionsv1.CustomResourceDefinition); !ok && o.GetLabels()["app.kubernetes.io/name"] != "btp-manager" {
@@ -298,7 +298,7 @@ func TestChart_BtpOperator_IsHookWithoutDefinition(t *testing.T) {
 	}, unknown.Annotations); diff != "" {
 		t.Errorf("kind not known: diff (-want +got)\n%s", diff)
 	}
-	if unknown.Labels[operand.ManagedByLabel] != "Helm" {
-		t.Errorf("Helm will not take an object over that is managed by %q", unknown.Labels[operand.ManagedByLabel])
+	if unknown.Labels[render.ManagedByLabel] != "Helm" {
+		t.Errorf("Helm will not take an object over that is managed by %q", unknown.Labels[render.ManagedByLabel])
 	}
 }

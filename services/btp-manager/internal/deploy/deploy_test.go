@@ -59,8 +59,8 @@ func valueSets() map[string]string {
 	return map[string]string{"defaults": "", "everything": everything, "small": small, "bare": bare}
 }
 
-// render renders the chart like Helm, for a cluster with additional kinds.
-func render(t *testing.T, values string, known ...string) ([]client.Object, error) {
+// renderChart renders the chart like Helm, for a cluster with additional kinds.
+func renderChart(t *testing.T, values string, known ...string) ([]client.Object, error) {
 	t.Helper()
 	files, err := kubetest.RenderChart(t, chartDir, values, kubetest.Release{Name: "release", Namespace: "default", APIVersions: known})
 	if err != nil {
@@ -69,10 +69,10 @@ func render(t *testing.T, values string, known ...string) ([]client.Object, erro
 	return kubetest.ChartObjects(t, knownTypes(t), files), nil
 }
 
-// rendered is render for valid values.
+// rendered is renderChart for valid values.
 func rendered(t *testing.T, values string, known ...string) []client.Object {
 	t.Helper()
-	objects, err := render(t, values, known...)
+	objects, err := renderChart(t, values, known...)
 	require.NoError(t, err)
 	return objects
 }

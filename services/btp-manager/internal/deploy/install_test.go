@@ -16,8 +16,8 @@ import (
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
-	operandchart "github.com/kyma-project/keb/services/btp-manager/chart"
-	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
@@ -70,9 +70,9 @@ func TestRoles_Manager_CanCreateAndRemoveOperand(t *testing.T) { //nolint:parall
 	testkit.Eventually(t, time.Minute, "the roles in force", func() bool {
 		return manager.List(t.Context(), &v1alpha1.BtpOperatorList{}) == nil && manager.List(t.Context(), &corev1.ConfigMapList{}, client.InNamespace(in)) == nil
 	})
-	c, err := operand.Load(operandchart.FS())
+	c, err := render.Load(operand.Chart())
 	require.NoError(t, err)
-	objects, err := c.Render(operand.Release{Name: "sap-btp-operator", Namespace: in}, nil)
+	objects, err := c.Render(render.Release{Name: "sap-btp-operator", Namespace: in}, nil)
 	require.NoError(t, err)
 	for range 2 { // once to create them, once to change them
 		for _, o := range objects {

@@ -10,8 +10,8 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	operandchart "github.com/kyma-project/keb/services/btp-manager/chart"
-	operand "github.com/kyma-project/keb/services/btp-manager/internal/render"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
@@ -78,9 +78,9 @@ func TestRoles_Rules_HaveNoWildcard(t *testing.T) {
 func TestRoles_Operand_CanBeCreated(t *testing.T) {
 	t.Parallel()
 	allowed := managerAccess(t)
-	c, err := operand.Load(operandchart.FS())
+	c, err := render.Load(operand.Chart())
 	require.NoError(t, err)
-	objects, err := c.Render(operand.Release{Name: "sap-btp-operator", Namespace: "kyma-system"}, nil)
+	objects, err := c.Render(render.Release{Name: "sap-btp-operator", Namespace: "kyma-system"}, nil)
 	require.NoError(t, err)
 	roles := 0
 	var outside []string
@@ -137,7 +137,7 @@ func TestRoles_Operand_CanBeCreated(t *testing.T) {
 	}
 }
 
-// onward checks that the manager has the rights of a role of the operand.
+// onward checks that the manager has the rights of a role of the render.
 func onward(t *testing.T, granted []rbacv1.PolicyRule, role string, r rbacv1.PolicyRule) {
 	t.Helper()
 	names := r.ResourceNames

@@ -45,7 +45,7 @@ func TestChart_InvalidValues_AreNamed(t *testing.T) {
 		`resources: {limits: {memory: [1]}}`:                "/resources/limits/memory",
 		`podDisruptionBudget: {minAvailable: 1}`:            "'minAvailable'",
 	} {
-		switch _, err := render(t, values); {
+		switch _, err := renderChart(t, values); {
 		case err == nil:
 			t.Errorf("%s: no error", values)
 		case !strings.Contains(err.Error(), names):

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kyma-project/keb/services/btp-manager/chart"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
@@ -16,7 +16,7 @@ func TestRender_SameValues_GiveSameObjects(t *testing.T) {
 	for name, v := range sets() {
 		t.Run(name, func(t *testing.T) {
 			first := renderOperand(t, v)
-			c := operand(t)
+			c := operandChart(t)
 			for range 20 {
 				again, err := c.Render(release(), v)
 				require.NoError(t, err)
@@ -30,7 +30,7 @@ func TestRender_SameValues_GiveSameObjects(t *testing.T) {
 
 // A pass and the controller of the certificates render concurrently.
 func TestRender_Concurrent_IsSafe(t *testing.T) {
-	c, v := operand(t), usual()
+	c, v := operandChart(t), usual()
 	want := renderOperand(t, v)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -80,7 +80,7 @@ func TestVersion_Chart_IsReturned(t *testing.T) {
 	if c.Version() != "1.2.3" {
 		t.Errorf("the version is %q", c.Version())
 	}
-	if _, err := render.Load(chart.FS()); err != nil {
+	if _, err := render.Load(operand.Chart()); err != nil {
 		t.Error(err)
 	}
 }

@@ -19,7 +19,7 @@ func FuzzCredentials(f *testing.F) {
 	for _, s := range []string{"plain", "", "true", "0x1F", "a: b", "\"", "'", "x\n---\nkind: Pod", "{{ .Values }}", "<no value>", "\x00\x7f\u0085\u2028\ufeff", "𝄞", "\r\n ", "&a *a", "# no", "\xff"} {
 		f.Add(s, s)
 	}
-	c := operand(f)
+	c := operandChart(f)
 	plain, err := c.Render(release(), nil)
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, id, secret string) {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kyma-project/keb/services/btp-manager/chart"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
@@ -26,17 +26,17 @@ type values = map[string]any
 
 func release() render.Release { return render.Release{Name: "btpoperator", Namespace: "kyma-system"} }
 
-// operand is the chart in BTP Manager.
-func operand(t testing.TB) *render.Chart {
+// operandChart is the chart in BTP Manager.
+func operandChart(t testing.TB) *render.Chart {
 	t.Helper()
-	c, err := render.Load(chart.FS())
+	c, err := render.Load(operand.Chart())
 	require.NoError(t, err)
 	return c
 }
 
 func renderOperand(t testing.TB, v values) []*unstructured.Unstructured {
 	t.Helper()
-	objs, err := operand(t).Render(release(), v)
+	objs, err := operandChart(t).Render(release(), v)
 	require.NoError(t, err)
 	return objs
 }

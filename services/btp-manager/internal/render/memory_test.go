@@ -35,7 +35,7 @@ func TestRender_OtherValues_GiveOtherObjects(t *testing.T) {
 }
 
 func TestRender_Memory_KeepsNoSecret(t *testing.T) {
-	c := operand(t)
+	c := operandChart(t)
 	v := usual()
 	v["manager"].(values)["secret"].(values)["clientsecret"] = "very-secret"
 	if _, err := c.Render(release(), v); err != nil {

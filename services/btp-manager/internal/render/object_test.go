@@ -50,7 +50,7 @@ func TestOperand_Objects_MatchKubernetesTypes(t *testing.T) {
 
 func TestRender_ObjectsAndPods_HaveLabels(t *testing.T) {
 	want := map[string]string{
-		"app.kubernetes.io/managed-by": "btp-manager", "kyma-project.io/module": "btp-operator", "chart-version": operand(t).Version(),
+		"app.kubernetes.io/managed-by": "btp-manager", "kyma-project.io/module": "btp-operator", "chart-version": operandChart(t).Version(),
 	}
 	check := func(t *testing.T, what string, labels map[string]string) {
 		t.Helper()

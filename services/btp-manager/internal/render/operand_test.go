@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kyma-project/keb/services/btp-manager/chart"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
@@ -110,7 +110,7 @@ func TestChart_NamesLikeYAMLTypes_AreQuoted(t *testing.T) {
 			}
 		})
 	}
-	objs, err := operand(t).Render(render.Release{Name: "operand", Namespace: "123"}, nil)
+	objs, err := operandChart(t).Render(render.Release{Name: "operand", Namespace: "123"}, nil)
 	require.NoError(t, err)
 	for name, binding := range typed[*rbacv1.ClusterRoleBinding](t, objs) {
 		if got := binding.Subjects[0].Namespace; got != "123" {
@@ -411,7 +411,7 @@ func TestOperand_Chart_HasNoKeysAndNoProxy(t *testing.T) {
 func TestOperand_Schema_DescribesValues(t *testing.T) {
 	var schema, defaults map[string]any
 	for name, into := range map[string]*map[string]any{"values.schema.json": &schema, "values.yaml": &defaults} {
-		data, err := fs.ReadFile(chart.FS(), name)
+		data, err := fs.ReadFile(operand.Chart(), name)
 		require.NoError(t, err)
 		require.NoError(t, yaml.Unmarshal(data, into))
 		if name == "values.schema.json" && !json.Valid(data) {

@@ -44,7 +44,7 @@ func TestRender_InvalidValue_IsNamed(t *testing.T) {
 		"two, by the name": {values{"cluster": values{"x": 1}, "a": 1}, []render.Problem{{Field: "a", Text: "the chart has no such value"}, {Field: "cluster.x", Text: "the chart has no such value"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := operand(t).Render(release(), c.values)
+			_, err := operandChart(t).Render(release(), c.values)
 			invalid, ok := errors.AsType[*render.ValuesError](err)
 			if !ok {
 				t.Fatalf("the error is %v", err)
@@ -70,7 +70,7 @@ func TestRender_InvalidType_IsNamed(t *testing.T) {
 		"name no UTF-8": {values{"a\xff": "x"}, `values: the name "a\xff" is no valid UTF-8`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := operand(t).Render(release(), c.values)
+			_, err := operandChart(t).Render(release(), c.values)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, must have %q", err, c.want)
 			}
@@ -93,7 +93,7 @@ func TestRender_Errors_ContainNoCredential(t *testing.T) {
 		"certificate":     {"manager": values{"certificates": values{"caBundle": secret}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := operand(t).Render(release(), v)
+			_, err := operandChart(t).Render(release(), v)
 			if err == nil {
 				t.Fatal("the values are taken")
 			}
