@@ -81,7 +81,7 @@ func TestContract_EachWorker_Passes(t *testing.T) {
 		t.Run(s.Name, func(t *testing.T) {
 			t.Parallel()
 			report := contracttest.Steps(t, contract.Config{Worker: s.Name, Commands: 100, Patience: limit}, s.Steps...)
-			noFailure(t, report, 7) // cases, four that need a slow step, memory and cleanup
+			noFailure(t, report, 8) // cases, four that need a slow step, memory, frozen and cleanup
 			fmt.Println(report.Summary())
 		})
 	}

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -198,50 +199,63 @@ const (
 	frozenFor = 4 * time.Second
 )
 
-// checkFrozen freezes the worker, delivers a command to it, ends the operation of the command as if another replica had executed it after the
-// ack wait, and lets the worker continue.
+// freezes is how often a worker may execute what it received until the check fails: a busy machine stops a process with a delay, and then it
+// has executed the command before.
+const freezes = 3
+
 func checkFrozen(ctx context.Context, k *kit) {
 	p, ok := k.instance.(*process)
 	if !ok {
 		k.skip("the worker is no process that the check has started")
 		return
 	}
-	step := k.steps[0]
-	o, err := k.order(step)
-	if err == nil {
-		err = p.freeze()
-	}
-	if err != nil {
-		k.bad("%v", err)
-		return
-	}
-	// The worker must continue in any case, or it could not be stopped.
-	defer func() {
-		if err := p.thaw(); err != nil && !k.gone() {
+	executed := event.Outcome("")
+	for range freezes {
+		o, err := k.frozen(ctx, p)
+		if err != nil {
 			k.bad("%v", err)
+			return
 		}
-	}()
+		executed = ""
+		k.wire.look(func() {
+			if len(o.outcomes) > 0 {
+				executed = o.outcomes[0].outcome()
+			}
+		})
+		if executed == "" || k.gone() || len(k.problems) > 0 {
+			return
+		}
+	}
+	k.bad("%s: it was frozen for longer than the ack wait, executed the command that another replica has executed meanwhile, and answered with %q",
+		k.steps[0], executed)
+}
+
+// frozen freezes the worker, sends a command to it, ends the operation of the command as if another replica had executed it after the ack
+// wait, and waits until the worker has continued and acknowledged the command.
+func (k *kit) frozen(ctx context.Context, p *process) (*order, error) {
+	o, err := k.order(k.steps[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := p.freeze(); err != nil {
+		return nil, err
+	}
 	o.quiet = true
-	if err := k.send(ctx, o); err != nil {
-		k.bad("%v", err)
-		return
+	err = k.send(ctx, o)
+	if err == nil {
+		given := k.wire.await(ctx, pullLimit, func() bool { return len(o.given) > 0 })
+		if !given {
+			k.figure = "no pull was open, so nothing was delivered while it was frozen"
+		}
+		k.rig.states.end(event.CommandRef{OperationID: o.command.Operation.ID, Cursor: o.command.Cursor})
+		k.wire.await(ctx, max(k.cfg.AckWait, frozenFor), k.gone)
 	}
-	given := k.wire.await(ctx, pullLimit, func() bool { return len(o.given) > 0 })
-	k.rig.states.end(event.CommandRef{OperationID: o.command.Operation.ID, Cursor: o.command.Cursor})
-	k.wire.await(ctx, max(k.cfg.AckWait, frozenFor), k.gone)
-	if err := p.thaw(); err != nil {
-		k.bad("%v", err)
-		return
-	}
-	if !given {
-		k.figure = "no pull was open, so nothing was delivered while it was frozen"
+	// It must continue in any case, or it could not be stopped.
+	if err := errors.Join(err, p.thaw()); err != nil {
+		return nil, err
 	}
 	if !k.hurry(ctx, k.cfg.Patience, func() bool { return k.gone() || o.acknowledged() }) {
-		k.bad("%s: a command that another replica has executed meanwhile is not acknowledged within %s", step, k.cfg.Patience)
+		k.bad("%s: a command that another replica has executed meanwhile is not acknowledged within %s", k.steps[0], k.cfg.Patience)
 	}
-	k.wire.look(func() {
-		if len(o.outcomes) > 0 {
-			k.bad("%s: it was frozen for longer than the ack wait, executed the command that another replica has executed meanwhile, and answered with %q", step, o.outcomes[0].outcome())
-		}
-	})
+	return o, nil
 }

@@ -366,7 +366,7 @@ func (r *raw) execute(ctx context.Context, m jetstream.Msg) {
 	if err != nil {
 		return
 	}
-	received := r.flaw != believesWhatItGot && meta.Timestamp.Before(r.look())
+	received := r.flaw == flawless && meta.Timestamp.Before(r.look()) // with another flaw, a slow machine would show something else
 	if (meta.NumDelivered > 1 || received) && r.flaw != neverAsks {
 		current, err := r.current(&c)
 		switch {
