@@ -64,6 +64,9 @@ const natsServer = `server_name: keb
 listen: "0.0.0.0:4222"
 # Health and figures of the server, without a password: not for the outside.
 http: "0.0.0.0:8222"
+# After six seconds without an answer a client is lost, and other replicas get its requests.
+ping_interval: "2s"
+ping_max: 2
 
 jetstream {
   store_dir: /data

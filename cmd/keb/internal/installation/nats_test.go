@@ -3,9 +3,12 @@ package installation
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +56,20 @@ func TestRenderNATS_Users_NeedOwnPassword(t *testing.T) {
 	nc, err := nats.Connect(url, nats.UserInfo("worker-avs", "secret of worker-avs"), nats.Timeout(patience))
 	require.NoError(t, err)
 	nc.Close()
+}
+
+// A frozen replica must not keep its share of the requests.
+func TestRenderNATS_ClientIsSilent_IsDisconnected(t *testing.T) {
+	t.Parallel()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(start(t), "nats://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
+	_, err = fmt.Fprint(conn, `CONNECT {"user": "worker-avs", "pass": "secret of worker-avs"}`+"\r\n")
+	require.NoError(t, err)
+	told, err := io.ReadAll(conn) // until the server closes the connection
+	require.NoError(t, err)
+	require.Contains(t, string(told), "Stale Connection")
 }
 
 func TestRenderNATS_CommittedFile_IsUpToDate(t *testing.T) {
