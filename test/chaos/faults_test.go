@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
@@ -209,7 +211,8 @@ func (w *world) loseStore(away time.Duration, folder string) {
 
 func (w *world) deleteStreams(names ...event.Stream) {
 	for _, name := range names {
-		if err := w.JS.DeleteStream(w.T.Context(), string(name)); err != nil {
+		// After the store was lost, nobody may have created the stream yet.
+		if err := w.JS.DeleteStream(w.T.Context(), string(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			w.T.Errorf("delete stream %s: %v", name, err)
 		}
 	}
@@ -219,6 +222,9 @@ func (w *world) deleteStreams(names ...event.Stream) {
 func deleteConsumers(w *world) {
 	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults, event.StreamRequests} {
 		s, err := w.JS.Stream(w.T.Context(), string(name))
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
 		if err != nil {
 			w.T.Errorf("stream %s: %v", name, err)
 			continue
