@@ -20,13 +20,15 @@ func TestSweepStatus_TransactionIsHeld_ReadsNoEndedOperations(t *testing.T) {
 	require.NoError(t, err)
 	var n int
 	require.NoError(t, held.Get(&n, `SELECT count(*) FROM orchestrator.operations`))
-	for i, query := range []string{`
+	for i, query := range []string{
+		`
 INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt,
     dispatch, stage_memory, started_at, deadline, due_at, execute_before)
 SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 'update', 'old-' || n, 'azure', $1::timestamptz, 'in progress',
     9, 20, 1, 0, 1, 0, 0, false, $1, $1, CASE n % 2 WHEN 0 THEN $1::timestamptz END, $1 FROM generate_series(1, 2000) AS n`, `
 UPDATE orchestrator.operations SET state = 'succeeded', due_at = NULL, execute_before = NULL, finished_at = $1`,
-		`ANALYZE orchestrator.operations`} {
+		`ANALYZE orchestrator.operations`,
+	} {
 		var args []any
 		if i < 2 {
 			args = []any{now.Add(time.Duration(i-10) * time.Minute)}
