@@ -46,7 +46,7 @@ type Operations interface {
 	Running(ctx context.Context, instanceIDs []string) (map[string]string, error)
 	History(ctx context.Context, operationID string) ([]engine.Entry, error)
 	Recorded(ctx context.Context, ids []string) (map[string]time.Time, error)
-	Samples(ctx context.Context, polls []store.PollsSince) ([]store.Sample, error)
+	Samples(ctx context.Context, polls []store.PollsSince, unserved store.Places) ([]store.Sample, error)
 	Ended(ctx context.Context) ([]store.Ended, error)
 	Oldest(ctx context.Context, since map[event.OperationType]time.Time) ([]store.Oldest, error)
 	Admission(ctx context.Context, ids []string) (store.Admission, error)

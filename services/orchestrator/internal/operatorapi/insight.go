@@ -347,7 +347,7 @@ func (a *API) stuckSamples(ctx context.Context) ([]store.Sample, error) {
 			}
 		}
 	}
-	return a.deps.Operations.Samples(ctx, polls)
+	return a.deps.Operations.Samples(ctx, polls, a.unserved(all))
 }
 
 // pollsLong is half of the time that a step may poll.

@@ -28,7 +28,8 @@ LATERAL (SELECT o.type FROM orchestrator.operations o
 GROUP BY s.state, c.type`, MaxEnded+1)
 	// samplesSQL relies on the indexes of censusSQL. It partitions operations by id into as many parts as there are samples, and finds the
 	// oldest operation of each part as a minimum over time and id, without sorting.
-	// Operations that poll or wait for an event count only if they do so since the time of their step or longer.
+	// Operations that poll or wait for an event count only if they do so since the time of their step or longer, or if their command is in
+	// flight without a worker.
 	samplesSQL = fmt.Sprintf(`
 SELECT v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, v.in_flight, count(*),
     min((extract(epoch FROM v.since) * 1000000)::bigint::text || ' ' || v.id COLLATE "C")
@@ -43,7 +44,8 @@ FROM (
     FROM orchestrator.operations o WHERE o.state = 'in progress'
 ) v LEFT JOIN unnest($1::text[], $2::int4[], $3::int4[], $4::timestamptz[]) AS p(definition, stage, step, since)
     ON v.reason IN ('polling', 'event') AND p.definition = v.definition AND p.stage = v.stage AND p.step = v.reason_step
-WHERE v.reason NOT IN ('polling', 'event') OR v.since <= p.since
+WHERE v.reason NOT IN ('polling', 'event') OR v.since <= p.since OR v.in_flight
+    AND (v.definition, v.stage, v.step) IN (SELECT * FROM unnest($5::text[], $6::int4[], $7::int4[]))
 GROUP BY v.state, v.type, v.reason, v.definition, v.stage, v.step, v.reason_step, v.in_flight, v.part`, samples, reasonSQL, reasonSinceSQL, reasonStepSQL, pendingReasonSQL)
 )
 
@@ -92,11 +94,17 @@ type PollsSince struct {
 	Since time.Time
 }
 
-// Samples returns the unfinished operations in a few parts of each Group. Operations that poll are included only if they are selected by
-// polls.
-func (s *Store) Samples(ctx context.Context, polls []PollsSince) ([]Sample, error) {
+// Samples returns the unfinished operations in a few parts of each Group. Operations that poll or wait for an event are included only if polls
+// selects them, or if their commands are in flight at one of the places in unserved, which have no live worker.
+func (s *Store) Samples(ctx context.Context, polls []PollsSince, unserved Places) ([]Sample, error) {
 	var found []Sample
 	var definitions, stages, steps, times array
+	var alone [3]array
+	for _, p := range unserved {
+		alone[0].text(p.Definition)
+		alone[1].int(int64(p.Stage))
+		alone[2].int(int64(p.Step))
+	}
 	for _, p := range polls {
 		definitions.text(p.Definition)
 		stages.int(int64(p.Stage))
@@ -105,7 +113,7 @@ func (s *Store) Samples(ctx context.Context, polls []PollsSince) ([]Sample, erro
 	}
 	err := census(ctx, s.read, func(tx *sqlx.Tx) error {
 		found = nil
-		rows, err := tx.QueryContext(ctx, samplesSQL, &definitions, &stages, &steps, &times)
+		rows, err := tx.QueryContext(ctx, samplesSQL, &definitions, &stages, &steps, &times, &alone[0], &alone[1], &alone[2])
 		if err != nil {
 			return err
 		}

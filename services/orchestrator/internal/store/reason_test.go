@@ -89,7 +89,7 @@ func TestReason_EveryQuery_AgreesOnIt(t *testing.T) {
 			t.Errorf("group %+v, want the second step since the start", g)
 		}
 	}
-	samples, err := b.Samples(t.Context(), []PollsSince{{Place: Place{Definition: b.p.Hash(), Step: 1}, Since: epoch}})
+	samples, err := b.Samples(t.Context(), []PollsSince{{Place: Place{Definition: b.p.Hash(), Step: 1}, Since: epoch}}, nil)
 	require.NoError(t, err)
 	for _, s := range samples {
 		sampled[s.Reason] += s.Count
@@ -128,12 +128,31 @@ func TestSamples_ShortPolling_IsLeftOut(t *testing.T) {
 		"another step":   {{Place: Place{Definition: b.p.Hash()}, Since: epoch.Add(time.Hour)}},
 		"a shorter time": {{Place: Place{Definition: b.p.Hash(), Step: 1}, Since: epoch.Add(-time.Second)}},
 	} {
-		samples, err := b.Samples(t.Context(), polls)
+		samples, err := b.Samples(t.Context(), polls, nil)
 		require.NoError(t, err)
 		for _, s := range samples {
 			if s.Reason == operator.Polling {
 				t.Errorf("polls of %s select %+v", what, s)
 			}
+		}
+	}
+}
+
+// A worker that is killed while its step polls must not hide behind the polling.
+func TestSamples_PollingWithoutWorker_IsIncluded(t *testing.T) {
+	b := setup(t)
+	stands(b)
+	for step, want := range []int{1, 0} {
+		samples, err := b.Samples(t.Context(), nil, Places{{Definition: b.p.Hash(), Step: step}})
+		require.NoError(t, err)
+		got := 0
+		for _, s := range samples {
+			if s.Reason == operator.Polling {
+				got += s.Count
+			}
+		}
+		if got != want {
+			t.Errorf("without a worker for step %d: %d operations that poll, want %d", step, got, want)
 		}
 	}
 }
