@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ log = logging.getLogger("keb_worker")
 
 PULL_EXPIRY = 1.0
 PAUSE = 0.25  # until the worker looks for the consumer again
+FROZEN = 3.0  # age of a pull whose commands another replica may have executed meanwhile
 BUSY = 1.0  # seconds until a command that is given back comes again
 UNPUBLISHED = 5.0
 ABANDONED = 3.0  # for a step to return after its time limit
@@ -213,9 +215,11 @@ class Worker:
             consumer = f"{self.name}_ramped" if self.settings.ramped else self.name
             request = wire.encode_json({"batch": batch, "expires": int(PULL_EXPIRY * 1e9)})
             await self.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{wire.STREAM}.{consumer}", request, reply=inbox)
+            asked = time.time()
             while batch:
-                # After a freeze it times out before the event loop reads a command, which another replica may have executed.
                 msg = await sub.next_msg(timeout=PULL_EXPIRY + 1)
+                if time.time() - asked > FROZEN:  # a step blocked the event loop, or the machine was suspended
+                    await self.connected()
                 if msg.reply.startswith("$JS.ACK."):
                     batch -= 1
                     self._spawn(self._handle(msg))

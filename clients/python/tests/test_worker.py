@@ -7,6 +7,7 @@ import unittest
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from keb_worker.operation import Operation
 from keb_worker.testing import Given
@@ -26,6 +27,25 @@ class TestWorker(unittest.IsolatedAsyncioTestCase):
             msg: Any = SimpleNamespace(metadata=metadata)
             with self.subTest((deliveries, stored_at)):
                 self.assertEqual(Worker._is_again(worker, msg), want)
+
+    async def test_command_of_an_old_pull_may_have_been_delivered(self) -> None:
+        for age, want in ((2, False), (4, True)):
+            clock, connected = [1000.0], []
+
+            async def wait(timeout: float, age: int = age, clock: list[float] = clock) -> Any:
+                clock[0] += age  # a step blocks the event loop
+                return SimpleNamespace(reply="$JS.ACK.a.b.1.1.1.1.0")
+
+            async def reconnect(connected: list[bool] = connected) -> None:
+                connected.append(True)
+
+            nothing = mock.AsyncMock()
+            nc = mock.Mock(subscribe=mock.AsyncMock(return_value=SimpleNamespace(next_msg=wait, unsubscribe=nothing)), publish=nothing)
+            worker: Any = SimpleNamespace(
+                nc=nc, name="a", settings=SimpleNamespace(ramped=False), connected=reconnect, _handle=mock.Mock(), _spawn=mock.Mock())
+            with self.subTest(age), mock.patch("keb_worker.worker.time.time", lambda clock=clock: clock[0]):
+                await Worker._pull_once(worker, 1)
+                self.assertEqual(bool(connected), want)
 
     async def test_step_that_does_not_return_is_abandoned(self) -> None:
         given = Given(limit=-2.9)
