@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/postgres/pgtest"
+	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/test/internal/harness"
 )
 
@@ -25,7 +26,11 @@ func TestRequest_Invalid_IsRejectedWithoutTraces(t *testing.T) {
 	sys := harness.Start(t, harness.Options{Env: []string{"KEB_DATABASE_URL=" + database}})
 	good := harness.Azure()
 	sys.PollEnd(good, sys.Provision(good), osb.StateSucceeded, limit)
-	before := traces(t, sys, database)
+	var before map[string]int
+	testkit.Eventually(t, limit, "the broker to save the rejections that it asks for at its start", func() bool {
+		before = traces(t, sys, database)
+		return before["table broker.rejections"] == 1
+	})
 
 	o := harness.Azure()
 	body := encode(t, o.Body())
