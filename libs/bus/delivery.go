@@ -93,9 +93,9 @@ func (d *Delivery) InProgress() error {
 // NumDelivered returns the number of deliveries of the message, from 1. It is 0 if the server's metadata is not readable.
 func (d *Delivery) NumDelivered() uint64 { return d.delivered }
 
-// OlderThanConnection reports whether the server stored the message before this process connected to it, connected again, or continued after
-// it was stopped for seconds. Even if NumDelivered is 1, another process may have the message, too: a server loses its latest acknowledgements
-// and counts in a power cut, and redelivers what it sent to a process that is stopped. A clock of the server that is ahead hides messages from
+// OlderThanConnection reports whether the server stored the message before this process connected, reconnected, or continued after it was
+// stopped for some seconds. Even if NumDelivered is 1, another process may have the message, too: a server loses its latest acknowledgements
+// and counts in a power cut, and it redelivers what it sent to a stopped process. A clock of the server that is ahead hides messages from
 // so long before the connection.
 func (d *Delivery) OlderThanConnection() bool { return d.older }
 
@@ -109,8 +109,8 @@ func history(m jetstream.Msg, connected time.Time) (delivered uint64, older bool
 }
 
 const (
-	// While it is connected, a process looks at the clock every pulse. After stoppedAfter without a look it was stopped, or is too slow to
-	// know. This is less than the AckWait of any consumer.
+	// A process that consumes looks at the clock every pulse. If it has not looked for stoppedAfter, which is less than the AckWait of all
+	// consumers of KEB, it was stopped, or is so slow that it cannot tell.
 	pulse        = time.Second
 	stoppedAfter = 3 * pulse
 )

@@ -211,24 +211,28 @@ func (w *world) loseStore(away time.Duration, folder string) {
 
 func (w *world) deleteStreams(names ...event.Stream) {
 	for _, name := range names {
-		// After the store was lost, nobody may have created the stream yet.
-		if err := w.JS.DeleteStream(w.T.Context(), string(name)); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		w.stream(name)
+		if err := w.JS.DeleteStream(w.T.Context(), string(name)); err != nil {
 			w.T.Errorf("delete stream %s: %v", name, err)
 		}
 	}
 }
 
+// stream returns a stream. If an earlier fault has deleted it, stream waits until it is created again.
+func (w *world) stream(name event.Stream) (s jetstream.Stream) {
+	w.T.Helper()
+	testkit.Eventually(w.T, installation.WaitLimit, "the stream "+string(name)+" to exist", func() bool {
+		var err error
+		s, err = w.JS.Stream(w.T.Context(), string(name))
+		return err == nil
+	})
+	return s
+}
+
 // deleteConsumers deletes the consumers of commands, results and requests.
 func deleteConsumers(w *world) {
 	for _, name := range []event.Stream{event.StreamCommands, event.StreamResults, event.StreamRequests} {
-		s, err := w.JS.Stream(w.T.Context(), string(name))
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		}
-		if err != nil {
-			w.T.Errorf("stream %s: %v", name, err)
-			continue
-		}
+		s := w.stream(name)
 		for consumer := range s.ConsumerNames(w.T.Context()).Name() {
 			if err := s.DeleteConsumer(w.T.Context(), consumer); err != nil {
 				w.T.Errorf("delete consumer %s of %s: %v", consumer, name, err)

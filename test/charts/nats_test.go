@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -119,6 +120,9 @@ func TestNATS_Bundled_HasUsers(t *testing.T) { //nolint:paralleltest // it sets 
 	require.NoError(t, err)
 	if !opts.JetStream || opts.StoreDir != "/data" || opts.JetStreamMaxStore != 7<<30 || opts.JetStreamMaxMemory != 1<<30 || opts.HTTPPort != 8222 {
 		t.Errorf("JetStream %v in %s, %d and %d bytes, monitoring at %d", opts.JetStream, opts.StoreDir, opts.JetStreamMaxStore, opts.JetStreamMaxMemory, opts.HTTPPort)
+	}
+	if opts.PingInterval != 2*time.Second || opts.MaxPingsOut != 2 {
+		t.Errorf("a ping every %s, %d without an answer; want those of keb nats config", opts.PingInterval, opts.MaxPingsOut)
 	}
 	got := map[string]*server.User{}
 	for _, u := range opts.Users {

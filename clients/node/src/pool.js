@@ -63,7 +63,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
         const asked = Date.now();
         for await (const m of await consumer.fetch({ max_messages: free, expires: SECOND })) {
           received++;
-          if (Date.now() - asked > FROZEN) bus.since = Math.max(bus.since, Date.now()); // another replica may have executed what the bus sent meanwhile
+          if (Date.now() - asked > FROZEN) bus.since = Math.max(bus.since, Date.now());
           handle(m);
         }
         if (!received) consumer = undefined; // it may be gone

@@ -193,15 +193,13 @@ func (k *kit) next(ctx context.Context, orders []*order, slow bool, what string)
 }
 
 const (
-	// pullLimit is how long a command is waited for that a frozen worker receives. It has none without an open pull.
+	// pullLimit is how long the check waits until the bus delivers a command to a frozen worker. Without an open pull it delivers nothing.
 	pullLimit = 2 * time.Second
-	// frozenFor is the shortest freeze after which a worker must ask, with some time for the worker to notice.
+	// frozenFor is a second longer than a freeze after which a worker must ask.
 	frozenFor = 4 * time.Second
+	// freezes is the number of attempts: on a busy machine a process stops some time after the signal, and may execute the command before.
+	freezes = 3
 )
-
-// freezes is how often a worker may execute what it received until the check fails: a busy machine stops a process with a delay, and then it
-// has executed the command before.
-const freezes = 3
 
 func checkFrozen(ctx context.Context, k *kit) {
 	p, ok := k.instance.(*process)
@@ -209,53 +207,54 @@ func checkFrozen(ctx context.Context, k *kit) {
 		k.skip("the worker is no process that the check has started")
 		return
 	}
-	executed := event.Outcome("")
+	var executed event.Outcome
 	for range freezes {
-		o, err := k.frozen(ctx, p)
+		o, given, err := k.frozen(ctx, p)
 		if err != nil {
 			k.bad("%v", err)
 			return
 		}
-		executed = ""
+		answered := false
 		k.wire.look(func() {
-			if len(o.outcomes) > 0 {
+			if answered = len(o.outcomes) > 0; given && answered {
 				executed = o.outcomes[0].outcome()
 			}
 		})
-		if executed == "" || k.gone() || len(k.problems) > 0 {
+		if given && !answered || k.gone() || len(k.problems) > 0 {
 			return
 		}
+	}
+	if executed == "" {
+		k.skip("the worker had no open pull when it was frozen")
+		return
 	}
 	k.bad("%s: it was frozen for longer than the ack wait, executed the command that another replica has executed meanwhile, and answered with %q",
 		k.steps[0], executed)
 }
 
 // frozen freezes the worker, sends a command to it, ends the operation of the command as if another replica had executed it after the ack
-// wait, and waits until the worker has continued and acknowledged the command.
-func (k *kit) frozen(ctx context.Context, p *process) (*order, error) {
-	o, err := k.order(k.steps[0])
-	if err != nil {
-		return nil, err
+// wait, and waits until the worker has continued and acknowledged the command. given reports whether the bus delivered the command during the
+// freeze.
+func (k *kit) frozen(ctx context.Context, p *process) (o *order, given bool, err error) {
+	if o, err = k.order(k.steps[0]); err != nil {
+		return nil, false, err
 	}
 	if err := p.freeze(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	o.quiet = true
 	err = k.send(ctx, o)
 	if err == nil {
-		given := k.wire.await(ctx, pullLimit, func() bool { return len(o.given) > 0 })
-		if !given {
-			k.figure = "no pull was open, so nothing was delivered while it was frozen"
-		}
+		given = k.wire.await(ctx, pullLimit, func() bool { return len(o.given) > 0 })
 		k.rig.states.end(event.CommandRef{OperationID: o.command.Operation.ID, Cursor: o.command.Cursor})
 		k.wire.await(ctx, max(k.cfg.AckWait, frozenFor), k.gone)
 	}
 	// It must continue in any case, or it could not be stopped.
 	if err := errors.Join(err, p.thaw()); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if !k.hurry(ctx, k.cfg.Patience, func() bool { return k.gone() || o.acknowledged() }) {
 		k.bad("%s: a command that another replica has executed meanwhile is not acknowledged within %s", k.steps[0], k.cfg.Patience)
 	}
-	return o, nil
+	return o, given, nil
 }

@@ -17,7 +17,7 @@ var chartFiles embed.FS
 func Chart() fs.FS {
 	sub, err := fs.Sub(chartFiles, chartFolder)
 	if err != nil {
-		panic(err) // only a malformed name of the folder, which is a constant, makes this error
+		panic(err) // impossible: the folder is a valid constant
 	}
 	return sub
 }

@@ -321,7 +321,7 @@ func TestFilter_CommonQueries_UseIndexes(t *testing.T) {
 	check("failedAtSQL", failedAtSQL, []any{time.Now().Add(-24 * time.Hour)})
 	check("oldestSQL", oldestSQL, []any{&types, &created})
 	check("tallySQL", tallySQL, []any{epoch})
-	if _, err := b.Samples(t.Context(), nil, nil); err != nil {
+	if _, err := b.Samples(t.Context(), nil, Places{{Definition: b.p.Hash()}}); err != nil {
 		t.Error(err)
 	}
 }

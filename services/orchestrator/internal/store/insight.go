@@ -95,15 +95,15 @@ type PollsSince struct {
 }
 
 // Samples returns the unfinished operations in a few parts of each Group. Operations that poll or wait for an event are included only if polls
-// selects them, or if their commands are in flight at one of the places in unserved, which have no live worker.
+// selects them, or if their commands are in flight at one of the unserved places, which have no live worker.
 func (s *Store) Samples(ctx context.Context, polls []PollsSince, unserved Places) ([]Sample, error) {
 	var found []Sample
 	var definitions, stages, steps, times array
-	var alone [3]array
+	var unservedDefinitions, unservedStages, unservedSteps array
 	for _, p := range unserved {
-		alone[0].text(p.Definition)
-		alone[1].int(int64(p.Stage))
-		alone[2].int(int64(p.Step))
+		unservedDefinitions.text(p.Definition)
+		unservedStages.int(int64(p.Stage))
+		unservedSteps.int(int64(p.Step))
 	}
 	for _, p := range polls {
 		definitions.text(p.Definition)
@@ -113,7 +113,7 @@ func (s *Store) Samples(ctx context.Context, polls []PollsSince, unserved Places
 	}
 	err := census(ctx, s.read, func(tx *sqlx.Tx) error {
 		found = nil
-		rows, err := tx.QueryContext(ctx, samplesSQL, &definitions, &stages, &steps, &times, &alone[0], &alone[1], &alone[2])
+		rows, err := tx.QueryContext(ctx, samplesSQL, &definitions, &stages, &steps, &times, &unservedDefinitions, &unservedStages, &unservedSteps)
 		if err != nil {
 			return err
 		}

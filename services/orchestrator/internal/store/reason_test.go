@@ -138,7 +138,7 @@ func TestSamples_ShortPolling_IsLeftOut(t *testing.T) {
 	}
 }
 
-// A worker that is killed while its step polls must not hide behind the polling.
+// The polling must not hide that the worker is gone.
 func TestSamples_PollingWithoutWorker_IsIncluded(t *testing.T) {
 	b := setup(t)
 	stands(b)

@@ -83,7 +83,7 @@ type Change struct {
 type Release struct {
 	// Gone means that the instance is deprovisioned and its saved data can be deleted.
 	Gone bool
-	// Removed means that the instance is deprovisioned, and its saved data are kept only to deprovision it again.
+	// Removed means that the runtime is deprovisioned, and the saved data are kept only to deprovision it again.
 	Removed bool
 	// Completed holds the names of the steps of an unfinished deprovisioning that need not run again.
 	Completed []string
