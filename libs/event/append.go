@@ -87,6 +87,13 @@ func (s StepSucceeded) AppendJSON(b []byte) ([]byte, error) {
 	if r.StageMemory {
 		b = append(b, `,"stageMemory":true`...)
 	}
+	if len(r.Removed) > 0 {
+		removed, err := json.Marshal(r.Removed)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(b, `,"removed":`...), removed...)
+	}
 	b, err := appendTime(b, `,"startedAt":`, r.StartedAt)
 	if err != nil {
 		return nil, err

@@ -39,6 +39,9 @@ func FuzzAppendedPayloads(f *testing.F) {
 			OperationID: id, Cursor: cursor, Stage: name, Step: name, Worker: event.Worker{Name: name, Version: version}, Message: message,
 			StageMemory: set, StartedAt: at, FinishedAt: at.Add(time.Microsecond),
 		}}
+		if set {
+			result.Removed = []string{name, message}
+		}
 		fact := event.Fact{OperationID: id, OperationType: event.OperationType(name), InstanceID: version, Cursor: cursor, OccurredAt: at}
 		position := event.Position{Stage: name, Step: version, StageAttempt: attempt, StepAttempt: attempt + 2}
 		finished := event.StepFinished{

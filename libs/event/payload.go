@@ -196,9 +196,12 @@ type Result struct {
 	// member.
 	Details json.RawMessage `json:"details,omitempty"`
 	// StageMemory reports whether this execution wrote to the stage memory.
-	StageMemory bool      `json:"stageMemory,omitempty"`
-	StartedAt   time.Time `json:"startedAt"`
-	FinishedAt  time.Time `json:"finishedAt"`
+	StageMemory bool `json:"stageMemory,omitempty"`
+	// Removed names the objects in external systems that this execution deleted or began to delete, for example "evaluation 12". If the
+	// instance was already deprovisioned, an unanswered request had created them late.
+	Removed    []string  `json:"removed,omitempty"`
+	StartedAt  time.Time `json:"startedAt"`
+	FinishedAt time.Time `json:"finishedAt"`
 }
 
 // StepSucceeded is the payload of TypeStepSucceeded.

@@ -154,6 +154,11 @@ func (op Operation) Neighbours(ctx context.Context) (int, error) {
 	return n.Count, own(err)
 }
 
+// NoteRemoved reports that the step deleted an object in its external system, or began to delete it, for example "evaluation 12". A missing object
+// does not count. If the instance was already deprovisioned, an unanswered request had created the object late, and operators see its name.
+// object must not contain secrets. It panics if the SDK did not create the Operation.
+func (op Operation) NoteRemoved(object string) { op.mustSession().noteRemoved(object) }
+
 // Keep stores a value of the instance, which may be secret, encrypted in the broker for this and later operations. There is one
 // value per worker and instance; it is replaced immediately, even if the step fails later. value must encode to
 // JSON of at most event.MaxKept bytes. Keep waits at most 10 s.

@@ -89,6 +89,9 @@ func (s *session) guard(r *Result) {
 		r.Error = r.invalid(fmt.Errorf("details member %q holds a secret; keep secrets in the stage memory", name))
 	}
 	r.Message = s.redact(r.Message)
+	for _, object := range s.removed {
+		r.Removed = append(r.Removed, s.redact(object))
+	}
 	if r.Error != nil {
 		r.Error.Component, r.Error.Reason = s.redact(r.Error.Component), s.redact(r.Error.Reason)
 		r.Error.Message = s.redact(r.Error.Message)

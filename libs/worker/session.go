@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,8 @@ type session struct {
 	mu      sync.Mutex
 	details map[string]json.RawMessage // decoded when first needed
 	patch   map[string]json.RawMessage
+	// removed are the objects of NoteRemoved.
+	removed []string
 	// values and components wait for the flush.
 	values     map[string][]byte
 	components map[string][]Override
@@ -112,6 +115,17 @@ func (s *session) saveDetails(own any) error {
 	}
 	maps.Copy(s.patch, members)
 	return nil
+}
+
+// maxRemoved is the maximum number of removed objects in a result, and maxObject the maximum size of a name, in bytes.
+const maxRemoved, maxObject = 100, 256
+
+func (s *session) noteRemoved(object string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if object = cut(object, maxObject); !s.closed && len(s.removed) < maxRemoved && !slices.Contains(s.removed, object) {
+		s.removed = append(s.removed, object)
+	}
 }
 
 // detailsPatch returns the value to save as the members of a JSON object.

@@ -59,6 +59,7 @@ type resultIn struct {
 	Message               string
 	Details               json.RawMessage
 	StageMemory           bool
+	Removed               []string
 	RetryAfter            float64
 	Error                 *event.Error
 	Event                 *event.AwaitedEvent
@@ -77,7 +78,7 @@ func (in *resultIn) result() *worker.Result {
 		Outcome: in.Outcome, RetryAfter: time.Duration(in.RetryAfter * float64(time.Second)), Event: in.Event, Error: in.Error,
 		Result: event.Result{
 			OperationID: c.OperationID, Cursor: c.Cursor, Stage: c.Stage, Step: c.Step, Worker: in.Worker, Message: in.Message,
-			Details: in.Details, StageMemory: in.StageMemory, StartedAt: in.StartedAt, FinishedAt: in.FinishedAt,
+			Details: in.Details, StageMemory: in.StageMemory, Removed: in.Removed, StartedAt: in.StartedAt, FinishedAt: in.FinishedAt,
 		},
 	}
 }

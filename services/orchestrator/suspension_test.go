@@ -83,3 +83,30 @@ func TestSuspension_AfterUnansweredTry_DeprovisionIsUnsettled(t *testing.T) {
 	require.Len(t, answer.Operations, 1)
 	require.NotNil(t, answer.Operations[0].UnsettledUntil, "the deprovisioning must be repeated")
 }
+
+// What a deprovisioning finds after an earlier one has removed the runtime was created late. It is counted and named.
+func TestDeprovision_LateEffect_IsCountedAndNamed(t *testing.T) {
+	s := measured(t)
+	s.start()
+	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		s.script.set("First", saving)
+		return worker.Retry(op, time.Millisecond, &worker.Error{Component: "ext", Reason: worker.ReasonNetworkTimeout, Message: "no answer"})
+	})
+	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		op.NoteRemoved("evaluation 12")
+		return op, 0, nil
+	})
+	s.run(operation(event.Provision, "i", "trial"))
+	s.run(suspension("i"))
+	s.shows(map[string]float64{"keb_late_effects_total|Remove_First": 0})
+	_, err := s.db.ExecContext(t.Context(), `UPDATE orchestrator.instances SET unanswered_at = unanswered_at - interval '1 hour'`)
+	require.NoError(t, err)
+	removal := operation(event.Deprovision, "i", "trial")
+	s.run(removal)
+	s.shows(map[string]float64{"keb_late_effects_total|Remove_First": 1})
+	var d struct {
+		History []struct{ Step, Message string }
+	}
+	s.get("/operations/"+removal.ID, &d)
+	require.Contains(t, d.History, struct{ Step, Message string }{"Remove_First", "removed what an unanswered request had created: evaluation 12"})
+}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/worker/workertest"
 	"github.com/kyma-project/keb/services/step-workers/provisioner"
 )
@@ -107,6 +108,41 @@ func TestSteps_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	delete(after, "provisioner/operation")
 	equal(t, "objects are left", before, after)
 	w.noSecrets()
+}
+
+// A deprovisioning names what it removes. A second one names only what a late request has created meanwhile.
+func TestDeprovisioning_Removed_IsNamed(t *testing.T) {
+	w := newWorld(t)
+	provisioned := w.all(provisioning, w.order())
+	removed := func(op workertest.Operation) (names []string, after workertest.Operation) {
+		for _, name := range deprovisioning {
+			for tries := 0; ; tries++ {
+				r := w.run(name, op)
+				names, op = append(names, r.Removed...), r.Then()
+				if r.Outcome == succeeded || r.Outcome == skipped {
+					break
+				}
+				require.True(t, r.Outcome == event.OutcomeRetry && tries < 10, "%s: %s, %+v", name, r.Outcome, r.Error)
+				w.advance(takes)
+			}
+		}
+		return names, op
+	}
+	runtime := saved[provisioner.Details](t, provisioned, provisioner.Name).RuntimeID
+	first, op := removed(deprovision(provisioned))
+	want := []string{
+		"evaluation 1", "evaluation 2", "data tenant sa-1", "Kyma resource " + runtime, "cluster " + runtime, "runtime " + runtime,
+		"Secret kubeconfig-" + runtime,
+	}
+	require.Len(t, first, len(want), "%q", first)
+	for i := range want {
+		require.Contains(t, first[i], want[i])
+	}
+	second, op := removed(deprovision(op))
+	require.Empty(t, second, "nothing was left")
+	w.all([]string{"Apply_Kyma"}, provisioned) // a request of the provisioning that takes effect late
+	third, _ := removed(deprovision(op))
+	require.Equal(t, []string{"Kyma resource " + runtime}, third)
 }
 
 // A provisioning that was killed before it saved anything leaves no objects after the removal of the instance, except for the evaluations in

@@ -62,6 +62,8 @@ export interface Operation {
   kept(): Promise<any>;
   /** Asks the orchestrator for this time from now on, and returns the granted time limit. An error means that the old limit stays. */
   extend(time: Time): Promise<Date>;
+  /** Reports that the step deleted an object in its external system, such as "evaluation 12". A missing object does not count. */
+  noteRemoved(object: string): Operation;
   /** Shows operators how far the step is, such as "3 of 7 nodes" and 43 percent. The last report of each second is sent, and may be lost. */
   progress(message: string, percent?: number): void;
 }

@@ -8,6 +8,7 @@ import { cleanText, encodeJSON, isEventKey } from "./wire.js";
 const MAX_VALUE = 256 << 10; // details and kept values, in bytes of JSON
 const MAX_STORED = 512 << 10; // details as the database writes them, and a remembered value
 const MAX_PROGRESS = 200;
+const MAX_REMOVED = 100, MAX_OBJECT = 256;
 const MAX_TIMER = 2 ** 31 - 1; // of Node
 
 const invalid = (message) => new StepError({ message: `invalid result: ${message}`, reason: "err_step_result" });
@@ -58,6 +59,7 @@ export function createOperation(x) {
   let unreadable; // why the stage memory could not be read
   let isLost = false; // the stage memory
   let isClosed = false;
+  const removed = [];
 
   // Returns an error that fails the step, even if the step catches it.
   function reject(what) {
@@ -165,6 +167,11 @@ export function createOperation(x) {
       return new Date(x.deadline);
     },
 
+    noteRemoved(object) {
+      if (!isClosed && removed.length < MAX_REMOVED) removed.push(cleanText(object, MAX_OBJECT));
+      return op;
+    },
+
     progress: (message, percent) => x.report({
       operationId: id, cursor, message: cleanText(secrets.redact(message), MAX_PROGRESS),
       percent: percent === undefined ? undefined : Math.min(Math.max(Math.round(percent), 0), 100),
@@ -195,7 +202,10 @@ export function createOperation(x) {
     const result = await settle(judge(returned, error, end.signal.reason, saved));
     if (result.panicked) log.error("step threw an unexpected error", { err: secrets.redact(String(error.stack)) });
     const finishedAt = new Date().toISOString();
-    return { operationId: id, cursor, stage: op.stage, step: op.step, worker, ...result, details: saved, startedAt, finishedAt };
+    return {
+      operationId: id, cursor, stage: op.stage, step: op.step, worker, ...result, details: saved, startedAt, finishedAt,
+      ...(removed.length && { removed: removed.map((object) => secrets.redact(object)) }),
+    };
   }
 
   function withError(outcome, error) {

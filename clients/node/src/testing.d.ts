@@ -33,6 +33,8 @@ export interface TestResult {
   retryAfter?: number;
   message?: string;
   error?: { component: string; reason: string; message: string };
+  /** The objects of noteRemoved. */
+  removed?: string[];
   /** The patch of the worker's details. */
   details?: Record<string, any>;
   /** What the step has reported. */

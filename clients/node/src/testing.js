@@ -53,7 +53,7 @@ export async function run(step, given = {}) {
   const isValue = (/** @type {any} */ [key]) => key.startsWith(VALUE);
   const { op: later } = createOperation({ ...x, command: { ...command, step: "later", stageMemory: false } });
   return {
-    outcome: r.outcome, retryAfter: r.retryAfter && r.retryAfter * 1000, message: r.message, error: r.error, details: r.details,
+    outcome: r.outcome, retryAfter: r.retryAfter && r.retryAfter * 1000, message: r.message, error: r.error, details: r.details, removed: r.removed,
     eventKey: r.event?.key, progress, overrides: await later.overrides(),
     remembered: Object.fromEntries([...values].filter(isValue).map(([key, value]) => [key.slice(VALUE.length), value])),
     next,

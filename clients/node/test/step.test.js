@@ -37,6 +37,11 @@ test("outcomes of a step", async () => {
   assert.equal((await run(() => wait("90s", "not yet"))).retryAfter, 90_000);
 });
 
+test("names what it removed", async () => {
+  assert.deepEqual((await run((op) => op.noteRemoved("evaluation 12").noteRemoved("ab ".repeat(100)))).removed, ["evaluation 12", `${"ab ".repeat(84)}a...`]);
+  assert.equal((await run(() => {})).removed, undefined);
+});
+
 test("a budget ends in not completed", async () => {
   const step = (op) => retryWithoutFail(op, "1s", "5m", "down");
   assert.equal((await run(step, { firstTried: 299_000 })).outcome, "retry");

@@ -18,6 +18,7 @@ from .mask import Secrets
 MAX_VALUE = 256 << 10  # of saved details and kept values, in bytes of JSON
 MAX_STORED = 512 << 10  # of details as the database writes them, and of a remembered value
 MAX_PROGRESS = 200
+MAX_REMOVED, MAX_OBJECT = 100, 256
 FLUSH_TIMEOUT = 5.0
 DAY = 86_400
 KEPT_BROKEN = "the kept value cannot be opened: see the broker's log"
@@ -134,6 +135,7 @@ class Operation:
         self._command, self.memory, self._ask_service = command, memory, ask
         # What the step has said so far, and what it has learned.
         self.patch: dict[str, Any] = {}
+        self.removed: list[str] = []
         self.notices: list[dict[str, Any]] = []  # of progress, not yet sent
         self.secrets = Secrets()
         self.invalid = ""
@@ -265,6 +267,11 @@ class Operation:
         self.execute_before = max(self.execute_before, datetime.fromisoformat(answer["executeBefore"]))
         return self.execute_before
 
+    def note_removed(self, object_name: str) -> None:
+        """Reports that the step deleted an object in its external system, for example "evaluation 12". A missing object does not count."""
+        if not self.closed and len(self.removed) < MAX_REMOVED:
+            self.removed.append(wire.clean_text(object_name, MAX_OBJECT))
+
     def progress(self, message: str, percent: int | None = None) -> None:
         """Shows operators how far the step is, for example "3 of 7 nodes". The last report of each second is sent, and may be lost."""
         notice = {"operationId": self.id, "cursor": self._command["cursor"],
@@ -352,7 +359,8 @@ class Execution:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         result = await self._settle(self._judge(error, None if error else task.result()))
         times = {"startedAt": wire.format_time(started), "finishedAt": wire.format_time(datetime.now(UTC))}
-        return result | {"details": None if op.invalid else op.patch or None} | times
+        removed = [op.secrets.redact(name) for name in op.removed]
+        return result | {"details": None if op.invalid else op.patch or None, "removed": removed or None} | times
 
     def _judge(self, error: BaseException | None, returned: Any) -> dict[str, Any]:
         """Returns the outcome from what the step raised or returned."""

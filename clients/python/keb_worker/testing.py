@@ -96,6 +96,7 @@ class Got:
     event_key: str  # of the event that the step waits for
     error: dict[str, str] | None  # component, reason and message
     details: dict[str, Any] | None  # the members of the worker's own details that change
+    removed: list[str]  # what the step has removed
     panicked: bool  # the step raised an exception that is no StepError
     stage_memory: bool  # the step has written into it
     remembered: dict[str, bytes]
@@ -133,7 +134,7 @@ async def run(step: Step, given: Given | None = None) -> Got:
     after = Operation(given.command("later-step"), given.worker, memory, given.ask, log)
     return Got(
         given, r["outcome"], r.get("message", ""), r.get("retryAfter", 0), (r.get("event") or {}).get("key", ""), r.get("error"),
-        r["details"], r.get("panicked", False), r.get("stageMemory", False),
+        r["details"], r["removed"] or [], r.get("panicked", False), r.get("stageMemory", False),
         remembered={name.removeprefix("value."): value for name, value in memory.items() if name.startswith("value.")},
         overrides=await after.overrides() if memory else {},
         progress=[(notice["message"], notice.get("percent")) for notice in op.notices])

@@ -101,6 +101,12 @@ class TestDetails(unittest.IsolatedAsyncioTestCase):
             op.save_details({"digest": "3e900000", "number": 1e30})
         self.assertEqual((await run(saves)).outcome, "succeeded")
 
+    async def test_removed_objects_are_named(self) -> None:
+        async def remove(op: Operation) -> None:
+            op.note_removed("evaluation 12")
+            op.note_removed("ab " * 100)
+        self.assertEqual(["evaluation 12", "ab " * 84 + "a..."], (await run(Step("Remove", remove))).removed)
+
     async def test_progress_is_reported_without_secrets(self) -> None:
         @step("Reports")
         async def reports(op: Operation) -> None:

@@ -91,6 +91,8 @@ type Result struct {
 	Extensions []time.Duration
 	// Error is nil unless the step returned an error.
 	Error *event.Error
+	// Removed are the objects of NoteRemoved.
+	Removed []string
 	// Details is the patch of the worker's own details; nil if the step saved none.
 	Details map[string]any
 	// Overrides and Remembered are all entries of the stage memory after the step.
@@ -143,7 +145,7 @@ func Run(t testing.TB, step worker.Step, op Operation) Result {
 		Now: now,
 	})
 	result := Result{
-		Outcome: r.Outcome, RetryAfter: r.RetryAfter, Message: r.Message, Error: r.Error,
+		Outcome: r.Outcome, RetryAfter: r.RetryAfter, Message: r.Message, Error: r.Error, Removed: r.Removed,
 		Progress: reported.all(), Extensions: reported.extensions(), operation: op, patch: r.Details, memory: memory.values,
 	}
 	if r.Event != nil {

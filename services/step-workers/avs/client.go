@@ -108,12 +108,14 @@ func (c *client) addTag(ctx context.Context, id int64, t Tag) error {
 	}, nil)
 }
 
-// remove deletes an evaluation. A missing evaluation is no error.
-func (c *client) remove(ctx context.Context, id int64) error {
-	return c.http.Do(ctx, extclient.Request{
+// remove deletes an evaluation, and reports whether it existed. A missing evaluation is no error.
+func (c *client) remove(ctx context.Context, id int64) (existed bool, err error) {
+	err = c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: "/{id}", Params: params(id),
-		Accept: acceptedOrGone,
+		Accept:   acceptedOrGone,
+		Answered: func(status int, _ http.Header) { existed = status != http.StatusNotFound },
 	}, nil)
+	return existed, err
 }
 
 // detach removes an evaluation from its parent. A missing evaluation is no error: the service answers with 404, or with 400 and

@@ -74,8 +74,12 @@ func (s *shared) removeByID(ctx context.Context, op worker.Operation, k kind, id
 	if err := s.avs.detach(ctx, placeOf(k, s.cfg, op).ParentID, id); err != nil {
 		return fmt.Errorf("remove the %s evaluation from its parent: %w", k, err)
 	}
-	if err := s.avs.remove(ctx, id); err != nil {
+	existed, err := s.avs.remove(ctx, id)
+	if err != nil {
 		return fmt.Errorf("delete the %s evaluation: %w", k, err)
+	}
+	if existed {
+		op.NoteRemoved(fmt.Sprintf("evaluation %d", id))
 	}
 	return nil
 }

@@ -59,12 +59,14 @@ func (c *client) createTenant(ctx context.Context, tenant string) error {
 	}, nil)
 }
 
-// deleteTenant deletes a data tenant. A missing data tenant is no error.
-func (c *client) deleteTenant(ctx context.Context, tenant string) error {
-	return c.http.Do(ctx, extclient.Request{
+// deleteTenant deletes a data tenant, and reports whether it existed. A missing data tenant is no error.
+func (c *client) deleteTenant(ctx context.Context, tenant string) (existed bool, err error) {
+	err = c.http.Do(ctx, extclient.Request{
 		Method: http.MethodDelete, Route: tenantRoute, Params: c.params(tenant),
-		Accept: acceptedOrGone,
+		Accept:   acceptedOrGone,
+		Answered: func(status int, _ http.Header) { existed = status != http.StatusNotFound },
 	}, nil)
+	return existed, err
 }
 
 func (c *client) createEntry(ctx context.Context, tenant string, e entry) error {
@@ -82,11 +84,11 @@ func (c *client) deleteEntry(ctx context.Context, tenant, key string) error {
 	}, nil)
 }
 
-// remove deletes the metadata of a data tenant and then the tenant.
-func (c *client) remove(ctx context.Context, tenant string) error {
+// remove deletes the metadata of a data tenant and then the tenant, and reports whether the tenant existed.
+func (c *client) remove(ctx context.Context, tenant string) (existed bool, err error) {
 	for _, key := range keys {
 		if err := c.deleteEntry(ctx, tenant, key); err != nil {
-			return err
+			return false, err
 		}
 	}
 	return c.deleteTenant(ctx, tenant)

@@ -35,8 +35,12 @@ func (s *shared) deregistration(ctx context.Context, op worker.Operation, log *s
 		}
 		return worker.Skip(op, fmt.Sprintf("the data tenant %s stays: the subaccount has other instances (%d)", tenant, neighbours))
 	}
-	if err := s.edp.remove(ctx, tenant); err != nil {
+	existed, err := s.edp.remove(ctx, tenant)
+	if err != nil {
 		return op, s.cfg.RetryInterval, withReason(err)
+	}
+	if existed {
+		op.NoteRemoved("data tenant " + tenant)
 	}
 	log.Info("registration removed", "tenant", tenant)
 	return op, 0, op.SaveDetails(map[string]any{"tenant": nil})

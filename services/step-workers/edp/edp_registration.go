@@ -28,7 +28,7 @@ func (s *shared) registration(ctx context.Context, op worker.Operation, log *slo
 	err := s.register(ctx, tenant, metadata(op))
 	if extclient.IsStatus(err, http.StatusConflict) {
 		log.Warn("replacing an existing registration", "tenant", tenant)
-		if err = s.edp.remove(ctx, tenant); err != nil {
+		if _, err = s.edp.remove(ctx, tenant); err != nil {
 			err = fmt.Errorf("remove an earlier registration: %w", err)
 		} else if err = s.register(ctx, tenant, metadata(op)); extclient.IsStatus(err, http.StatusConflict) {
 			return worker.Wait(op, s.cfg.ConflictInterval, "another operation registers the subaccount, too")

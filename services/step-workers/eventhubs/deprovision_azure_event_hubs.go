@@ -36,6 +36,7 @@ func (s *shared) deprovision(ctx context.Context, op worker.Operation, log *slog
 		if gone {
 			return op, 0, op.SaveDetails(map[string]any{"resourceGroup": nil})
 		}
+		op.NoteRemoved("resource group " + group.Name)
 		log.Info("deletion of the resource group started", "resource_group", group.Name)
 	}
 	return worker.Wait(op, cmp.Or(after, s.cfg.PollInterval), "the resource group is being deleted")

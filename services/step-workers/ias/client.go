@@ -219,10 +219,12 @@ func (c *client) newSecret(ctx context.Context, id string) (clientSecret, error)
 	return got, err
 }
 
-// remove deletes a service provider. A missing service provider is no error.
-func (c *client) remove(ctx context.Context, id string) error {
-	return c.http.Do(ctx, extclient.Request{
+// remove deletes a service provider, and reports whether it existed. A missing service provider is no error.
+func (c *client) remove(ctx context.Context, id string) (existed bool, err error) {
+	err = c.http.Do(ctx, extclient.Request{
 		Method: http.MethodPut, Route: "/service/sps/delete", Query: url.Values{"sp_id": {id}},
-		Accept: acceptedOrGone,
+		Accept:   acceptedOrGone,
+		Answered: func(status int, _ http.Header) { existed = status != http.StatusNotFound },
 	}, nil)
+	return existed, err
 }

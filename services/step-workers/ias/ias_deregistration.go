@@ -19,8 +19,12 @@ func (s *shared) deregistration(ctx context.Context, op worker.Operation, log *s
 		return worker.Skip(op, "the instance has no service provider")
 	}
 	for _, p := range own {
-		if err := s.ias.remove(ctx, p.id()); err != nil {
+		existed, err := s.ias.remove(ctx, p.id())
+		if err != nil {
 			return op, s.cfg.RetryInterval, fmt.Errorf("delete a service provider: %w", err)
+		}
+		if existed {
+			op.NoteRemoved("service provider " + p.id())
 		}
 	}
 	log.Info("service providers deleted", "count", len(own))

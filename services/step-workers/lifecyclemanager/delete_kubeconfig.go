@@ -26,6 +26,7 @@ func (s *shared) deleteKubeconfig(ctx context.Context, op worker.Operation, log 
 		if err := s.kube.Delete(ctx, kube.Secrets, namespace, n); err != nil {
 			return op, s.cfg.RetryInterval, err
 		}
+		op.NoteRemoved("Secret " + n)
 	}
 	if err := op.SaveDetails(map[string]any{"secretNamespace": nil, "secretName": nil, "kymaTemplate": nil}); err != nil {
 		return op, 0, err

@@ -23,6 +23,7 @@ func (s *shared) deleteKymaResource(ctx context.Context, op worker.Operation, lo
 		if err := s.kube.Delete(ctx, kube.Kymas, namespace, n); err != nil {
 			return op, s.cfg.RetryInterval, err
 		}
+		op.NoteRemoved("Kyma resource " + n)
 	}
 	log.Info("kyma resource deleted", "kyma_name", names[0])
 	return op, 0, nil

@@ -46,7 +46,11 @@ func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (r
 	if extclient.IsNotFound(err) {
 		return removal{gone: true}, nil
 	}
-	return removal{operationID: id}, err
+	if err != nil {
+		return removal{}, err
+	}
+	op.NoteRemoved("runtime " + d.RuntimeID)
+	return removal{operationID: id}, nil
 }
 
 // forget clears all saved data of the runtime.

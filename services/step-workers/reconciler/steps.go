@@ -105,6 +105,7 @@ func (s *shared) deregister(ctx context.Context, op worker.Operation, d Details)
 	case !known:
 		return true, forget(op)
 	}
+	op.NoteRemoved("cluster " + d.RuntimeID)
 	// A killed execution saved no version. If the answer contains none either, the check repeats the call until the cluster is gone.
 	return false, op.SaveDetails(map[string]any{
 		"runtimeId": d.RuntimeID, "clusterConfigurationVersion": cmp.Or(d.ConfigurationVersion, got.ConfigurationVersion),

@@ -171,6 +171,7 @@ func (w *World) noteLate(o *harness.Order, found, late harness.Footprint) {
 		if n > 0 {
 			w.T.Logf("instance %s, removed: %d of %s", o.InstanceID, n, key)
 			late[key] += n
+			w.late += n
 		}
 	}
 	w.gone = append(w.gone, o)
@@ -180,12 +181,13 @@ func (w *World) noteLate(o *harness.Order, found, late harness.Footprint) {
 const lateWindow = 2 * time.Minute
 
 // Settle waits until unanswered requests can no longer take effect, and runs the job that deprovisions the affected instances again. After
-// that no deprovisioned runtime may have an object.
+// that no deprovisioned runtime may have an object, and the orchestrators have counted what was removed.
 func (w *World) Settle() {
 	w.T.Helper()
 	w.Pass(lateWindow)
 	var kept, left int
 	require.NoError(w.T, w.DB.GetContext(w.T.Context(), &kept, `SELECT count(*) FROM broker.instances WHERE deleted_at IS NOT NULL`))
+	before := w.lateEffects()
 	out, err := w.Run("job", "deprovision-retrigger")
 	require.NoError(w.T, err, "%s", out)
 	w.Await("all instances to be removed", func() bool {
@@ -196,7 +198,28 @@ func (w *World) Settle() {
 	for i, found := range w.Sys.Footprints(w.gone) {
 		w.compare(&r, w.gone[i].InstanceID, harness.Footprint{}, found.WithoutAccount())
 	}
-	w.T.Logf("%d of %d removed instances were deprovisioned once more", kept, len(w.gone))
+	counted := w.lateEffects() - before
+	w.T.Logf("%d of %d removed instances were deprovisioned once more; of %d late objects, keb_late_effects_total counts %.0f",
+		kept, len(w.gone), w.late, counted)
+	if w.late > 0 && counted < 1 {
+		w.T.Errorf("%d late objects were removed, and keb_late_effects_total counts none", w.late)
+	}
+	w.late = 0
+}
+
+// lateEffects returns what all orchestrators have counted in keb_late_effects_total.
+func (w *World) lateEffects() (sum float64) {
+	w.T.Helper()
+	ctx, cancel := context.WithTimeout(w.T.Context(), 30*time.Second)
+	defer cancel()
+	for name, addr := range w.Addr {
+		if strings.HasPrefix(name, "orchestrator-") {
+			n, err := metric(ctx, addr, "keb_late_effects_total")
+			require.NoError(w.T, err, "%s", name)
+			sum += n
+		}
+	}
+	return sum
 }
 
 // compare counts surplus and missing objects.

@@ -127,6 +127,8 @@ type World struct {
 	Foreign func(nats.Header) bool
 	// gone are the deprovisioned runtimes that Settle checks.
 	gone []*harness.Order
+	// late is the number of objects that noteLate found since the last Settle.
+	late int
 }
 
 // New builds and starts everything. It stops everything at the end of the test.

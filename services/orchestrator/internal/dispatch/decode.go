@@ -18,6 +18,8 @@ import (
 const (
 	// maxText is the maximum size of each text of a result, in bytes.
 	maxText = 4 << 10
+	// maxRemoved is the maximum number of removed objects that a result names, and maxObject the maximum size of a name, in bytes.
+	maxRemoved, maxObject = 100, 256
 	// maxRetryAfter bounds the retry time of a worker; the budget of the step and the deadline of the operation apply as well.
 	maxRetryAfter = 7 * 24 * time.Hour
 )
@@ -65,6 +67,9 @@ func DecodeResult(e cloudevents.Event) (operationID string, r engine.Result, err
 	}
 	r.Cursor, r.Worker, r.Message, r.StageMemory = base.Cursor, base.Worker, shown(base.Message), base.StageMemory
 	r.Details, r.StartedAt, r.FinishedAt = base.Details, base.StartedAt, base.FinishedAt
+	for _, name := range base.Removed[:min(len(base.Removed), maxRemoved)] {
+		r.Removed = append(r.Removed, mask.Text(cut(name, maxObject)))
+	}
 	if r.Error != nil {
 		r.Error = &event.Error{
 			Component: shown(r.Error.Component), Reason: shown(r.Error.Reason), Message: shown(r.Error.Message),
@@ -87,11 +92,13 @@ func seconds(s float64) time.Duration {
 // without it may not.
 func shown(s string) string { return mask.Text(bound(s)) }
 
-func bound(s string) string {
-	if len(s) <= maxText {
+func bound(s string) string { return cut(s, maxText) }
+
+func cut(s string, size int) string {
+	if len(s) <= size {
 		return s
 	}
-	return string(bytes.ToValidUTF8([]byte(s[:maxText]), nil)) + "..."
+	return string(bytes.ToValidUTF8([]byte(s[:size]), nil)) + "..."
 }
 
 // decodeRequest decodes and validates a request.

@@ -6,8 +6,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/testkit"
 )
 
 // forge publishes a result as publisher, which was not asked; named is the worker in the result.
@@ -52,6 +54,28 @@ func TestResult_OtherWorker_IsDropped(t *testing.T) {
 	if row := b.row(id); row.Status != event.Succeeded || len(row.Details) != 0 {
 		t.Errorf("the operation is %s, with the details %s", row.Status, row.Details)
 	}
+}
+
+// A try without an answer may have created an object after all. Its late result names the object, and the saved data name another one.
+func TestResult_StaleWithOtherDetails_IsLogged(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	logged := &testkit.Log{}
+	o.log = logged.Logger()
+	id := b.request(o, "i-1")[0]
+	cursor := b.row(id).AwaitedCursor()
+	created := func(evaluation string) {
+		b.answer(id, cursor, func(r *event.StepSucceeded) { r.Details = json.RawMessage(`{"evaluation":"` + evaluation + `"}`) })
+		b.fold(o, 1)
+	}
+	created("12")
+	created("12")
+	require.Equal(t, 1, count(o.metrics.stale))
+	require.Empty(t, logged.String(), "after a second delivery")
+	created("13")
+	require.Contains(t, logged.String(), `not saved; an object that they name may remain`)
+	require.Contains(t, logged.String(), `evaluation`)
+	require.Contains(t, logged.String(), `13`)
 }
 
 // The cached row of one orchestrator names another worker than the one that the other orchestrator has asked.

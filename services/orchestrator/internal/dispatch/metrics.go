@@ -32,6 +32,7 @@ type Metrics struct {
 	duration, waiting     *prometheus.HistogramVec
 	stageTime, stepTime   *prometheus.HistogramVec
 	attempts              *prometheus.HistogramVec
+	lateEffects           *prometheus.CounterVec
 
 	plans *scrape.Bound
 	// processes holds a *processMetrics by *process.Process. Definitions are few and never change.
@@ -71,6 +72,8 @@ type stepMetrics struct {
 	failures           sync.Map
 	reasons            *scrape.Bound
 	duration, attempts prometheus.Observer
+	// lateEffects is nil, unless the step is one of a deprovisioning.
+	lateEffects prometheus.Counter
 }
 
 type failure struct {
@@ -98,6 +101,8 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		finished: vector("keb_operations_finished_total", "Operations that have ended.", "type", "plan", "state"),
 		steps: vector("keb_steps_finished_total", "Executions of steps that have ended, by outcome and reason of the error.",
 			"type", "step", "worker", "outcome", "reason"),
+		lateEffects: vector("keb_late_effects_total",
+			"Objects that unanswered requests had created after the deprovisioning of their instance, and that a second one removed.", "step"),
 		sentAgain: counter("keb_commands_sent_again_total", "Commands sent again because they were not answered."),
 		stale:     counter("keb_results_stale_total", "Results that belonged to an older command and changed nothing."),
 		conflicts: counter("keb_write_conflicts_total", "States that another orchestrator had changed first."),
@@ -160,6 +165,9 @@ func (m *Metrics) step(t string, s *process.Step) *stepMetrics {
 		ready.duration = m.stepTime.WithLabelValues(t, s.Name, s.Worker)
 		ready.attempts = m.attempts.WithLabelValues(t, s.Name)
 		outcomes = append(outcomes, event.OutcomeRetry, event.OutcomeFailed, event.OutcomeNotCompleted, event.OutcomeStageLost, event.OutcomeNoAnswer)
+	}
+	if !s.BuiltIn() && t == string(event.Deprovision) {
+		ready.lateEffects = m.lateEffects.WithLabelValues(s.Name)
 	}
 	for _, o := range outcomes {
 		ready.plain[o] = m.steps.WithLabelValues(t, s.Name, s.Worker, string(o), "")
@@ -238,6 +246,9 @@ func (m *Metrics) observeOne(w *work) {
 
 func (s *stepMetrics) observe(m *Metrics, w *work, e *engine.Entry) {
 	s.counter(m, w, e).Inc()
+	if e.LateEffects > 0 {
+		s.lateEffects.Add(float64(e.LateEffects))
+	}
 	switch {
 	case e.Took == 0 && e.StepAttempt == 0: // the step was never tried
 	case s.duration == nil || e.Outcome == event.OutcomeRetry || e.Outcome == event.OutcomeStageLost || e.Outcome == event.OutcomeNoAnswer:

@@ -315,7 +315,7 @@ func (in *intake) add(ctx context.Context, r *incoming) error {
 
 // startOn starts a pending operation on a free and locked instance.
 func startOn(w *work, instance *store.Instance, d *Dispatcher) error {
-	start := engine.Start{Details: instance.Details, UnansweredAt: instance.UnansweredAt}
+	start := engine.Start{Details: instance.Details, UnansweredAt: instance.UnansweredAt, Removed: instance.Removed}
 	switch {
 	case w.row.Operation.Type == event.Deprovision:
 		start.Completed = instance.Completed

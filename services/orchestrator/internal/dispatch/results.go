@@ -252,7 +252,7 @@ func (r *round) apply(w *work, it item) error {
 			w.folds = append(w.folds, folded{delivery: it.delivery, step: stepContext(step)})
 		}
 	case errors.Is(err, engine.ErrStale) && w.fresh:
-		d.metrics.stale.Inc()
+		d.noteStale(w, &it)
 		w.republish = w.republish || w.change == nil
 		w.noteRedelivery(it.result.Cursor)
 	case errors.Is(err, engine.ErrStale) && w.change == nil:
@@ -260,7 +260,7 @@ func (r *round) apply(w *work, it item) error {
 		r.again = append(r.again, it)
 		return nil
 	case errors.Is(err, engine.ErrStale):
-		d.metrics.stale.Inc()
+		d.noteStale(w, &it)
 		w.noteRedelivery(it.result.Cursor)
 	default:
 		return fmt.Errorf("operation %s: %w", it.operationID, err)
@@ -293,6 +293,15 @@ func (r *round) collect(written, waiting map[string]int) (works []*work) {
 		works = append(works, w)
 	}
 	return works
+}
+
+// noteStale counts a stale result. What it would have saved may be the id of an object that an earlier try has created after all.
+func (d *Dispatcher) noteStale(w *work, it *item) {
+	d.metrics.stale.Inc()
+	if w.row.IsUnsaved(it.worker, it.result.Details) {
+		d.log.Warn("details of a stale result are not saved; an object that they name may remain", "operation_id", it.operationID, "instance_id", w.row.Operation.InstanceID,
+			"worker", it.worker, "details", shown(string(it.result.Details)), "text", it.result.Message)
+	}
 }
 
 // dropForeign drops a result of a worker that was not asked.

@@ -119,6 +119,9 @@ func (m *machine) start(e Start) error {
 		m.saved = difference(before, m.s.Details)
 	}
 	m.s.UnansweredAt = e.UnansweredAt
+	if m.s.Operation.Type == event.Deprovision && !e.Removed && m.s.UnsettledUntil().IsZero() {
+		m.s.UnansweredAt = time.Time{} // nothing can take effect any more, and what this deprovisioning finds is not late
+	}
 	m.s.Completed = e.Completed
 	if _, repeated := m.s.Tries[repeatedTries]; repeated {
 		m.s.Completed = withoutStages(e.Completed, m.p.Stages[m.s.Stage:])
@@ -150,6 +153,9 @@ func (m *machine) result(r Result) error {
 	}
 	m.clearCommand()
 	m.s.StageMemory = m.s.StageMemory || r.StageMemory
+	if m.s.removesLateEffects() {
+		r.Message = withLateEffects(r.Message, r.Removed)
+	}
 	if !m.comesBackTo(r) {
 		m.s.Message, m.s.Error = r.Message, r.Error
 	}

@@ -18,6 +18,8 @@ type Start struct {
 	Completed []string
 	// UnansweredAt has the meaning of State.UnansweredAt, after the last finished operation of the instance.
 	UnansweredAt time.Time
+	// Removed means that the runtime of the instance is already deprovisioned.
+	Removed bool
 }
 
 // Result is the result of a command.
@@ -31,6 +33,8 @@ type Result struct {
 	// Details is the patch of the worker's own key; nil for none.
 	Details     json.RawMessage
 	StageMemory bool
+	// Removed names the objects that the execution deleted in external systems.
+	Removed []string
 	// RetryAfter applies to the outcome retry; zero means the time in the process definition.
 	RetryAfter time.Duration
 	// EventKey is the key of the event that a step with the outcome retry waits for; empty for none.
@@ -231,6 +235,8 @@ type Entry struct {
 	// Took is the time since the first try of the step, including all attempts and waits; zero if it was never tried. It is not
 	// stored.
 	Took time.Duration
+	// LateEffects is the number of objects that the step deleted although the instance was already deprovisioned. It is not stored.
+	LateEffects int
 }
 
 // Name returns the outcome of a step, otherwise the kind of the entry.

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -10,6 +13,9 @@ import (
 
 // LateWindow is how long after an unanswered try its requests can still take effect: four times the default timeout of a call.
 const LateWindow = 2 * time.Minute
+
+// maxNamed is the maximum number of removed objects in a message.
+const maxNamed = 10
 
 // lateReasons are the reasons (docs/wire-contract.md) of calls that may have reached the external system although they failed.
 var lateReasons = []string{"err_network_timeout", "err_network", "err_keb_timeout", "err_keb_cancelled"}
@@ -24,6 +30,35 @@ func (s *State) UnsettledUntil() time.Time {
 		return until
 	}
 	return time.Time{}
+}
+
+// removesLateEffects reports whether the objects that this operation deletes were created late: it is a deprovisioning of an instance that was
+// deprovisioned before, too early.
+func (s *State) removesLateEffects() bool {
+	return s.Operation.Type == event.Deprovision && !s.UnansweredAt.IsZero() && s.UnsettledUntil().IsZero()
+}
+
+// IsUnsaved reports whether the details of a stale result differ from the saved data of the worker. Such a result may name an object that no
+// later step knows.
+func (s *State) IsUnsaved(worker string, details json.RawMessage) bool {
+	_, changed, err := mergeDetails(s.Details, worker, details)
+	return err == nil && changed != nil
+}
+
+// withLateEffects adds to the message of a step the objects that unanswered requests had created, and that it deleted.
+func withLateEffects(message string, removed []string) string {
+	if len(removed) == 0 {
+		return message
+	}
+	if message != "" {
+		message += "; "
+	}
+	named := removed[:min(len(removed), maxNamed)]
+	message += "removed what an unanswered request had created: " + strings.Join(named, ", ")
+	if more := len(removed) - len(named); more > 0 {
+		message += fmt.Sprintf(" and %d more", more)
+	}
+	return message
 }
 
 // mayTakeEffectLate reports whether a request of the command may still take effect after this result: a call got no answer, or the command was

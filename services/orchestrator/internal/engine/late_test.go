@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,38 @@ func TestDeprovision_SoonAfterUnansweredTry_RepeatsAllSteps(t *testing.T) {
 			if c.unsettled != (len(release.Completed) == 0) || c.unsettled != release.Removed {
 				t.Errorf("the next deprovisioning skips %v, removed %t", release.Completed, release.Removed)
 			}
+		})
+	}
+}
+
+func TestDeprovision_RemovedObjects_AreLateIfAlreadyDeprovisioned(t *testing.T) {
+	t.Parallel()
+	names := make([]string, 12)
+	for i := range names {
+		names[i] = fmt.Sprintf("evaluation %d", i)
+	}
+	for _, c := range []struct {
+		name  string
+		start engine.Start
+		want  int
+	}{
+		{"the first deprovisioning", engine.Start{UnansweredAt: epoch.Add(-time.Hour)}, 0},
+		{"a second one, with nothing unanswered", engine.Start{Removed: true}, 0},
+		{"a second one, too early", engine.Start{UnansweredAt: epoch.Add(-time.Minute), Removed: true}, 0},
+		{"a second one", engine.Start{UnansweredAt: epoch.Add(-time.Hour), Removed: true}, 12},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t, load(t, deprovision))
+			r.must(c.start)
+			r.result(engine.Result{Outcome: event.OutcomeRetry, Message: "wait", Removed: names})
+			e := r.history[len(r.history)-1]
+			require.Equal(t, c.want, e.LateEffects)
+			want := "wait"
+			if c.want > 0 {
+				want += "; removed what an unanswered request had created: " + strings.Join(names[:10], ", ") + " and 2 more"
+			}
+			require.Equal(t, want, e.Message)
 		})
 	}
 }

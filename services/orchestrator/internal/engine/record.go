@@ -51,11 +51,15 @@ func (m *machine) queued(r *Result) time.Duration {
 // recordStep records one execution of the current step, in the history and as a fact.
 func (m *machine) recordStep(r Result, outcome event.Outcome, retryAt *time.Time) {
 	stage, step := m.s.current(m.p)
+	late := 0
+	if m.s.removesLateEffects() {
+		late = len(r.Removed)
+	}
 	m.record(Entry{
 		Kind: KindStep, Stage: m.s.Stage, Step: m.s.Step, StageAttempt: m.s.StageAttempt, StepAttempt: m.s.StepAttempt,
 		Outcome: outcome, WorkerVersion: r.Worker.Version, Message: r.Message, Error: r.Error,
 		StartedAt: r.StartedAt, FinishedAt: r.FinishedAt, RetryAfter: m.retryAfter(retryAt), Queued: m.queued(&r),
-		Took: since(m.s.FirstTriedAt, m.now),
+		Took: since(m.s.FirstTriedAt, m.now), LateEffects: late,
 	})
 	finished := &event.StepFinished{
 		Fact: m.newFact(),
