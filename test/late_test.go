@@ -47,6 +47,10 @@ func TestRetrigger_LateEffect_IsRemoved(t *testing.T) {
 		t.Errorf("retrigger: %+v, want one completed", got)
 	}
 	checkNothingLeft(t, sys, o)
+	require.Contains(t, scrape(t, sys), `keb_late_effects_total{step="EDP_Deregistration"} 1`+"\n")
+	var message string
+	require.NoError(t, db.GetContext(t.Context(), &message, `SELECT message FROM orchestrator.history WHERE message LIKE 'removed what%'`))
+	require.Equal(t, "removed what an unanswered request had created: data tenant "+tenant.Name, message)
 	if again := job(t, sys, "deprovision-retrigger"); again.Found != 0 {
 		t.Errorf("once more: %+v, want nothing left", again)
 	}
