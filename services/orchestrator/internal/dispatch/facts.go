@@ -234,9 +234,9 @@ func (o *outbox) publishHistory(ctx context.Context, ranges []store.FactRange, s
 			w := works[r.OperationID]
 			found := entries[r.OperationID]
 			through := min(r.Through, w.row.Cursor)
-			if len(found) == entriesPage {
-				// The last entry is read again with the next page, because the next entry holds the next position of the operation.
-				through = min(through, found[len(found)-2].Cursor)
+			// The last entry is read again with the next page, because the next entry holds the next position of the operation.
+			if len(found) == entriesPage && found[len(found)-2].Cursor < through {
+				through = found[len(found)-2].Cursor
 				rest = append(rest, store.FactRange{OperationID: r.OperationID, After: through, Through: r.Through})
 			}
 			messages = o.factsOf(messages, w, found, through, since)

@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
+	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // factReader collects published facts as "cursor kind".
@@ -359,4 +360,10 @@ func TestReplayFacts_LongHistory_HasNoGaps(t *testing.T) {
 	if diff := cmp.Diff(tries+1, len(facts.seen[id])); diff != "" { // the start was published before
 		t.Errorf("facts (-want +got):\n%s", diff)
 	}
+	// A message of an early transition comes again: more than a page of entries follows it.
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	n, err = o.outbox.publishHistory(ctx, []store.FactRange{{OperationID: id, After: 1, Through: 5}}, time.Time{})
+	require.NoError(t, err)
+	require.Equal(t, 4, n)
 }
