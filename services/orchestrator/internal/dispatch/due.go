@@ -37,46 +37,48 @@ type finder func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string
 
 // wakeBatches wakes the operations that find returns, batch by batch.
 func (d *Dispatcher) wakeBatches(ctx context.Context, what string, find finder, wake waker) (int, error) {
-	total := 0
+	total, limit := 0, d.dueBatch
 	for {
-		found, err := d.wakeBatch(ctx, find, wake)
+		found, unreadable, err := d.wakeBatch(ctx, limit, find, wake)
 		total += found
 		if err != nil {
 			return total, fmt.Errorf("%s: %w", what, err)
 		}
-		if found < d.dueBatch {
+		if found+unreadable < limit {
 			return total, nil
 		}
+		limit = d.dueBatch + unreadable // they are found again
 	}
 }
 
 // waker applies an event to an operation.
 type waker func(w *work, now time.Time) error
 
-// wakeBatch wakes one batch of operations, carries out the effects, and returns their number.
-func (d *Dispatcher) wakeBatch(ctx context.Context, find finder, wake waker) (found int, err error) {
+// wakeBatch wakes one batch of at most limit operations, carries out the effects, and returns their number, and that of the operations whose
+// definition cannot be read.
+func (d *Dispatcher) wakeBatch(ctx context.Context, limit int, find finder, wake waker) (found, unreadable int, err error) {
 	err = d.runToCompletion(ctx, func(ctx context.Context) error {
 		var works []*work
 		var waiting map[string]int
 		begun := d.deps.Now()
-		found, works, waiting, err = d.wakeAll(ctx, find, wake)
+		found, unreadable, works, waiting, err = d.wakeAll(ctx, limit, find, wake)
 		if err != nil {
 			d.outbox.add(works, begun)
 			return err
 		}
 		return d.after(ctx, works, waiting)
 	})
-	return found, err
+	return found, unreadable, err
 }
 
-// wakeAll wakes operations in one transaction that locks their rows, and returns their number. With an error it returns the works
-// that may have been committed although the commit failed.
-func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (found int, works []*work, waiting map[string]int, err error) {
+// wakeAll is wakeBatch in one transaction that locks the rows, without the effects. With an error it returns the works that may have been
+// committed although the commit failed.
+func (d *Dispatcher) wakeAll(ctx context.Context, limit int, find finder, wake waker) (found, unreadable int, works []*work, waiting map[string]int, err error) {
 	now := d.deps.Now()
 	var written bool
 	err = d.deps.Store.InTx(ctx, func(tx Tx) error {
-		works = nil
-		ids, err := find(ctx, tx, now, d.dueBatch)
+		works, unreadable = nil, 0
+		ids, err := find(ctx, tx, now, limit)
 		if err != nil {
 			return err
 		}
@@ -94,7 +96,7 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (foun
 					return err
 				}
 				logStuck(d.log, rows[id], err)
-				found-- // the row is found again, and must not keep the sweep running
+				unreadable++
 				continue
 			}
 			if err := wake(w, now); err != nil {
@@ -120,21 +122,21 @@ func (d *Dispatcher) wakeAll(ctx context.Context, find finder, wake waker) (foun
 	})
 	switch {
 	case errors.Is(err, errNothingToDo):
-		return 0, nil, nil, nil
+		return 0, 0, nil, nil, nil
 	case err == nil:
 		d.committed(works)
-		return found, works, waiting, nil
+		return found - unreadable, unreadable, works, waiting, nil
 	}
 	d.uncache(works)
 	if !written {
 		works = nil
 	}
-	return 0, works, nil, err
+	return 0, 0, works, nil, err
 }
 
 // logStuck logs an operation that cannot continue, for example because its definition cannot be read. It must not block the others.
 func logStuck(log *slog.Logger, row *store.Row, cause error) {
-	log.Error("operation cannot go on", "operation_id", row.Operation.ID, "instance_id", row.Operation.InstanceID, "err", cause)
+	log.Error("operation cannot continue", "operation_id", row.Operation.ID, "instance_id", row.Operation.InstanceID, "err", cause)
 }
 
 func (d *Dispatcher) wake(w *work, now time.Time) error {

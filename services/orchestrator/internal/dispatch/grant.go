@@ -27,12 +27,11 @@ const (
 	// with the previous limits.
 	reviews     = 4
 	reviewEvery = time.Second
+	// grantPause is the time from a round that failed to the next one, unless WakeGrants starts it before.
+	grantPause = time.Second
 	// dropTurnsEvery is the interval at which turns without effect are deleted.
 	dropTurnsEvery = time.Minute
 )
-
-// firstID is before all ids of operations.
-const firstID = "00000000-0000-0000-0000-000000000000"
 
 // granter is what the dispatcher knows about the next round of grants.
 type granter struct {
@@ -50,27 +49,23 @@ type granter struct {
 	nextReview, nextDrop time.Time
 }
 
-// add makes the next round serve queues.
+// add makes the next round serve queues, and starts it.
 func (g *granter) add(all bool, queues ...string) {
 	if !all && len(queues) == 0 {
 		return
 	}
-	g.mu.Lock()
-	g.all = g.all || all
-	for _, q := range queues {
-		g.queues[q] = true
-	}
-	g.mu.Unlock()
+	g.keep(all, queues...)
 	select {
 	case g.wake <- struct{}{}:
 	default:
 	}
 }
 
-// paced makes the next round serve queues, but does not start it.
-func (g *granter) paced(queues []string) {
+// keep makes the next round serve queues, but does not start it.
+func (g *granter) keep(all bool, queues ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.all = g.all || all
 	for _, q := range queues {
 		g.queues[q] = true
 	}
@@ -87,7 +82,7 @@ func (g *granter) take() (queues []string, all bool) {
 // WakeGrants makes the next round of RunGrants serve every queue.
 func (d *Dispatcher) WakeGrants() { d.granter.add(true) }
 
-// RunGrants grants commands that wait for limits until ctx ends. It logs errors; the next sweep wakes it again.
+// RunGrants grants commands that wait for limits until ctx ends. After an error it pauses for grantPause.
 func (d *Dispatcher) RunGrants(ctx context.Context) error {
 	pause := time.NewTimer(time.Hour)
 	defer pause.Stop()
@@ -108,8 +103,8 @@ func (d *Dispatcher) RunGrants(ctx context.Context) error {
 	}
 }
 
-// Grant sends commands that wait for limits with room. It returns the time of the next round; zero if there is nothing to wait for but the
-// next WakeGrants. Orchestrators grant one after the other, so that they count the same commands in flight.
+// Grant sends commands that wait for limits with room. It returns the time of the next round, also with an error; zero if there is nothing to
+// wait for but the next WakeGrants. Orchestrators grant one after the other, so that they count the same commands in flight.
 func (d *Dispatcher) Grant(ctx context.Context) (next time.Time, err error) {
 	g := &d.granter
 	g.run.Lock()
@@ -122,19 +117,19 @@ func (d *Dispatcher) Grant(ctx context.Context) (next time.Time, err error) {
 	if now := d.deps.Now(); g.reviews > 0 && !now.Before(g.nextReview) {
 		all = true
 		if err := d.review(ctx, set); err != nil {
-			g.add(true)
-			return time.Time{}, err
+			g.keep(true)
+			return now.Add(grantPause), err
 		}
 		g.reviews, g.nextReview = g.reviews-1, now.Add(reviewEvery)
 	}
 	for more := all || len(queues) > 0; more; {
 		r, err := d.grantRound(ctx, queues, all)
 		if err != nil {
-			g.add(all, queues...)
-			return time.Time{}, fmt.Errorf("grant commands: %w", err)
+			g.keep(all, queues...)
+			return d.deps.Now().Add(grantPause), fmt.Errorf("grant commands: %w", err)
 		}
 		if next, more = r.next, r.more; !more {
-			g.paced(r.paced)
+			g.keep(false, r.paced...)
 		}
 	}
 	if g.reviews > 0 {
@@ -185,7 +180,7 @@ func rebound(w *work, set *limit.Set) engine.Event {
 // review applies changed limits to commands that were decided before: it counts those in flight, and frees or moves those that wait for a
 // limit that they are not in the scope of.
 func (d *Dispatcher) review(ctx context.Context, set *limit.Set) error {
-	for after := firstID; ; {
+	for after := minID; ; {
 		page, err := d.deps.Store.Bounded(ctx, after, boundedPage)
 		if err != nil {
 			return err
@@ -199,7 +194,7 @@ func (d *Dispatcher) review(ctx context.Context, set *limit.Set) error {
 				if isTransient(ctx, err) {
 					return err
 				}
-				continue // the operation cannot go on, which is logged when it is due
+				continue // the operation cannot continue, which is logged when it is due
 			}
 			step := p.At(b.Stage, b.Step)
 			if step == nil {
@@ -211,7 +206,7 @@ func (d *Dispatcher) review(ctx context.Context, set *limit.Set) error {
 			}
 		}
 		for batch := range slices.Chunk(ids, grantBatch) {
-			_, err := d.wakeBatch(ctx, func(ctx context.Context, tx Tx, _ time.Time, _ int) ([]string, error) { return tx.LockAll(ctx, batch) },
+			_, _, err := d.wakeBatch(ctx, d.dueBatch, func(ctx context.Context, tx Tx, _ time.Time, _ int) ([]string, error) { return tx.LockAll(ctx, batch) },
 				func(w *work, now time.Time) error {
 					newest, _ := d.deps.Limits.Current()
 					e := rebound(w, newest)
@@ -419,7 +414,7 @@ type front struct {
 
 // serve grants commands of a queue in order while its limit has room. Waiters that arrived since the last round get their places.
 func (r *grants) serve(ctx context.Context, queue string, upgrade bool) error {
-	l := &front{line: line{queue, upgrade}, last: store.Waiter{Turn: math.Inf(-1), ID: firstID}}
+	l := &front{line: line{queue, upgrade}, last: store.Waiter{Turn: math.Inf(-1), ID: minID}}
 	if err := r.read(ctx, l, r.roomIn(queue)); err != nil {
 		return err
 	}

@@ -295,9 +295,13 @@ func TestLimit_OutageAfterTheGrant_SendsTheCommandInItsSlot(t *testing.T) {
 	b.limits("limits: [{name: alpha, scope: {worker: alpha}, commands: 1}]", o)
 	ids := b.request(o, "i-1", "i-2")
 	o.bus.set(commandsOnly, false)
-	if _, err := o.Grant(t.Context()); err == nil {
+	<-o.granter.wake
+	next, err := o.Grant(t.Context())
+	if err == nil {
 		t.Error("the commands are published")
 	}
+	require.Equal(t, b.clock.Now().Add(grantPause), next, "the next round")
+	require.Empty(t, o.granter.wake, "the next round must not start before")
 	o.bus.set(nil, false)
 	running := b.wantInFlight(ids, 1)
 	other := b.orchestrator() // another orchestrator, or this one after a restart
@@ -310,7 +314,7 @@ func TestLimit_OutageAfterTheGrant_SendsTheCommandInItsSlot(t *testing.T) {
 		t.Errorf("%d commands are sent, want 1", n)
 	}
 	b.clock.Advance(2 * time.Minute) // no answer
-	_, err := o.Due(t.Context())
+	_, err = o.Due(t.Context())
 	require.NoError(t, err)
 	if row := b.row(running[0]); row.Dispatch != 2 || len(row.Granted) != 1 {
 		t.Errorf("dispatch %d, counts in %v, want the command sent again in its slot", row.Dispatch, row.Granted)

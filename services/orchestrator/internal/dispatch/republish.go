@@ -144,7 +144,7 @@ func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnl
 	after := minID
 	for {
 		last, again, noWorker := "", 0, 0
-		_, err := d.wakeBatch(ctx, func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
+		_, _, err := d.wakeBatch(ctx, d.dueBatch, func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
 			ids, err := tx.InFlight(ctx, until, after, limit)
 			last, again, noWorker = "", 0, 0
 			if len(ids) > 0 {

@@ -64,14 +64,15 @@ func (d *Dispatcher) Signals(ctx context.Context, batch []Delivery) error {
 		return d.settle(stored, err)
 	}
 	d.log.Warn("batch of events failed; each event is handled alone", "events", len(signals), "err", err)
+	var failed error
 	for i, delivery := range stored {
-		if _, problem := d.Signal(ctx, signals[i]); isDataException(problem) {
-			d.deadLetter(ctx, delivery, problem)
+		if _, err := d.Signal(ctx, signals[i]); isDataException(err) {
+			d.deadLetter(ctx, delivery, err)
 		} else {
-			err = d.settle(stored[i:i+1], problem)
+			failed = errors.Join(failed, d.settle(stored[i:i+1], err))
 		}
 	}
-	return err
+	return failed
 }
 
 // settle acknowledges the events, or requests their redelivery after an error.
@@ -152,7 +153,7 @@ func (d *Dispatcher) deliver(ctx context.Context, keys []string) (int, error) {
 	total := 0
 	for page := range slices.Chunk(slices.Compact(keys), d.dueBatch) {
 		signals := map[string]store.Signalled{}
-		_, err := d.wakeBatch(ctx, func(ctx context.Context, tx Tx, _ time.Time, _ int) ([]string, error) {
+		_, _, err := d.wakeBatch(ctx, d.dueBatch, func(ctx context.Context, tx Tx, _ time.Time, _ int) ([]string, error) {
 			found, err := tx.Signalled(ctx, page)
 			clear(signals)
 			ids := make([]string, 0, len(found))

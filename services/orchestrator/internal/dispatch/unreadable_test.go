@@ -74,6 +74,7 @@ func TestDue_UnreadableRow_OthersAreHandled(t *testing.T) {
 		b.exec(`UPDATE orchestrator.operations SET execute_before = $1 WHERE id = $2`, epoch.Add(time.Duration(i)*time.Second), id)
 	}
 	o := b.orchestrator()
+	o.dueBatch = 2 // the unreadable rows fill the first batch
 	b.clock.Advance(time.Minute)
 	_, err := o.Due(t.Context())
 	require.NoError(t, err)
