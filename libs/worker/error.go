@@ -131,12 +131,12 @@ func (e *Error) reason() string {
 // because the text that a step wraps around an *Error describes the failed operation.
 func (r *Result) report(err error) *event.Error {
 	e := ErrorOf(r.Worker.Name, err)
-	return &event.Error{Component: cleanMessage(cmp.Or(e.Component, r.Worker.Name)), Reason: cleanMessage(e.Reason), Message: cleanMessage(err.Error())}
+	return &event.Error{Component: cmp.Or(e.Component, r.Worker.Name), Reason: e.Reason, Message: err.Error()}
 }
 
 // invalid returns the error of an invalid result.
 func (r *Result) invalid(err error) *event.Error {
-	return &event.Error{Component: r.Worker.Name, Reason: ReasonResult, Message: cleanMessage("invalid result: " + err.Error())}
+	return &event.Error{Component: r.Worker.Name, Reason: ReasonResult, Message: "invalid result: " + err.Error()}
 }
 
 // networkReason returns the reason of a call that the network failed, and "" for any other error.
@@ -157,9 +157,6 @@ func networkReason(err error) string {
 	}
 	return ""
 }
-
-// cleanMessage returns s as valid UTF-8 of at most maxMessage bytes, without NUL, which Postgres cannot store.
-func cleanMessage(s string) string { return cut(s, maxMessage) }
 
 // cut returns s as valid UTF-8 of at most limit bytes, without NUL.
 func cut(s string, limit int) string {

@@ -71,7 +71,7 @@ func (r Result) Payload() (event.Type, any) {
 	case event.OutcomeStageLost:
 		return event.TypeStageLost, event.StageLost{Result: r.Result}
 	}
-	e := event.Error{Component: r.Worker.Name, Reason: ReasonStep, Message: "the step failed without saying why"}
+	e := event.Error{Component: r.Worker.Name, Reason: ReasonStep, Message: "the step failed without an error message"}
 	if r.Error != nil {
 		e = *r.Error
 	}
@@ -102,13 +102,12 @@ func Execute(ctx context.Context, step Step, x Execution) Result {
 	}
 
 	var invalid error
-	r.Details, invalid = s.close()
+	r.Details, r.Removed, invalid = s.close()
 	switch {
 	case r.panicked:
 		r.Outcome, r.Error = event.OutcomeFailed, r.report(&Error{Reason: ReasonPanic, Err: err})
 	case invalid != nil:
 		r.Outcome, r.Error = event.OutcomeFailed, r.invalid(invalid)
-		r.Details = nil
 	default:
 		r.judge(after, err, stopped)
 	}
@@ -153,14 +152,14 @@ func (r *Result) judge(after time.Duration, err, stopped error) {
 	case !errors.Is(stopped, context.Canceled) || !isStop(err):
 	case errors.Is(stopped, ErrCancelled):
 		r.Outcome = event.OutcomeRetry
-		r.Error = &event.Error{Component: ComponentKEB, Reason: ReasonCancelled, Message: cleanMessage(stopped.Error())}
+		r.Error = &event.Error{Component: ComponentKEB, Reason: ReasonCancelled, Message: stopped.Error()}
 		return
 	default:
 		r.interrupt(err)
 		return
 	}
 	if v, ok := errors.AsType[*verdict](err); ok {
-		r.Outcome, r.Message = v.outcome, cleanMessage(v.message)
+		r.Outcome, r.Message = v.outcome, v.message
 		if v.outcome == event.OutcomeRetry {
 			r.RetryAfter = after
 		}
@@ -193,11 +192,11 @@ func (r *Result) judge(after time.Duration, err, stopped error) {
 }
 
 // interrupt handles a step that was interrupted because its worker stops. Its command goes to another worker, unless the step
-// has saved details: these must not be lost, so they are published with a retry.
+// has saved details or removed objects: these must not be lost, so they are published with a retry.
 func (r *Result) interrupt(err error) {
 	r.Outcome = event.OutcomeRetry
-	r.Error = &event.Error{Component: ComponentKEB, Reason: ReasonTimeout, Message: cleanMessage("the worker stops: " + err.Error())}
-	r.interrupted = len(r.Details) == 0
+	r.Error = &event.Error{Component: ComponentKEB, Reason: ReasonTimeout, Message: "the worker stops: " + err.Error()}
+	r.interrupted = len(r.Details)+len(r.Removed) == 0
 }
 
 // isStop reports whether an error was caused by the end of the context. Not every

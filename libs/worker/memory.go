@@ -41,6 +41,7 @@ func (s *session) remember(key string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.closed:
 	case key == "":
 		s.spoil(errors.New("remember: the key is empty"))
 	case len(value) > maxRemembered:
@@ -58,6 +59,9 @@ func (s *session) remember(key string, value []byte) {
 func (s *session) setOverrides(component string, entries []Override) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
 	if s.x.Memory == nil {
 		s.spoil(fmt.Errorf("overrides of component %q: %w", component, ErrNoStageMemory))
 		return

@@ -66,7 +66,7 @@ func TestExecute_ReturnValues_SetOutcome(t *testing.T) {
 		"Fail without an error": {
 			run: func(op operation) (operation, time.Duration, error) { return worker.Fail(op, nil) },
 			want: workertest.Result{
-				Outcome: event.OutcomeFailed, Error: failed("the step failed without saying why"),
+				Outcome: event.OutcomeFailed, Error: failed("the step failed without an error message"),
 			},
 		},
 		"Retry shows its cause": {

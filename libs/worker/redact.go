@@ -2,11 +2,9 @@ package worker
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
-	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/mask"
 )
 
@@ -79,22 +77,18 @@ func texts(v any, into []string) []string {
 	return into
 }
 
-// guard removes from the texts of a result the secrets that the execution received, and what looks like a credential. It rejects
-// details that contain a received secret. Both are stored and displayed.
+// guard removes from the texts of a result the secrets that the execution received, and what looks like a credential, because they are
+// stored and displayed. Only then does it cut them: a cut secret would not be found.
 func (s *session) guard(r *Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if name, ok := s.leakingMember(); ok && len(r.Details) > 0 {
-		r.Outcome, r.Details = event.OutcomeFailed, nil
-		r.Error = r.invalid(fmt.Errorf("details member %q holds a secret; keep secrets in the stage memory", name))
-	}
-	r.Message = s.redact(r.Message)
-	for _, object := range s.removed {
-		r.Removed = append(r.Removed, s.redact(object))
+	clean := func(text string) string { return cut(s.redact(text), maxMessage) }
+	r.Message = clean(r.Message)
+	for i, object := range r.Removed {
+		r.Removed[i] = cut(s.redact(object), maxObject)
 	}
 	if r.Error != nil {
-		r.Error.Component, r.Error.Reason = s.redact(r.Error.Component), s.redact(r.Error.Reason)
-		r.Error.Message = s.redact(r.Error.Message)
+		r.Error.Component, r.Error.Reason, r.Error.Message = clean(r.Error.Component), clean(r.Error.Reason), clean(r.Error.Message)
 	}
 }
 

@@ -80,6 +80,51 @@ func TestRedact_SecretsInResult_AreRemoved(t *testing.T) {
 	}
 }
 
+// A credential that the SDK does not know is found by its form, which it loses if the text is cut before.
+func TestRedact_CredentialAtTheLimit_IsRemoved(t *testing.T) {
+	t.Parallel()
+	token := "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2lnbmF0dXJlLXNpZ25hdHVyZQ"
+	r := workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {
+		return op, 0, errors.New(strings.Repeat("x ", 2<<10-15) + token)
+	}), workertest.Operation{})
+	require.NotContains(t, r.Error.Message, token[:12])
+	require.LessOrEqual(t, len(r.Error.Message), 4<<10)
+}
+
+// A step that fails because of its details has not changed the stage memory.
+func TestRedact_SecretInDetails_WritesNoMemory(t *testing.T) {
+	t.Parallel()
+	r := workertest.Run(t, step(func(ctx context.Context, op operation) (operation, time.Duration, error) {
+		var credentials map[string]string
+		if err := op.ClaimCredentials(ctx, event.CredentialsServiceManager, &credentials); err != nil {
+			return op, 0, err
+		}
+		op.Remember("key", []byte("value"))
+		return op, 0, op.SaveDetails(map[string]any{"secret": canary})
+	}), trusted())
+	require.Equal(t, event.OutcomeFailed, r.Outcome)
+	require.Empty(t, r.Remembered)
+}
+
+// A goroutine that a step leaves behind does not change the result while it is written.
+func TestRemember_AfterRun_HasNoEffect(t *testing.T) {
+	t.Parallel()
+	var left operation
+	r := workertest.Run(t, step(func(_ context.Context, op operation) (operation, time.Duration, error) {
+		left = op
+		op.Remember("key", []byte("value"))
+		return op, 0, nil
+	}), workertest.Operation{})
+	left.Remember("key", []byte("other"))
+	left.SetOverrides("btp", []worker.Override{{Key: "a", Value: "b"}})
+	_, err := left.Recall(t.Context(), "late")
+	require.Error(t, err)
+	value, err := left.Recall(t.Context(), "key")
+	require.NoError(t, err)
+	require.Equal(t, "value", string(value))
+	require.Equal(t, map[string][]byte{"key": []byte("value")}, r.Remembered)
+}
+
 func TestRedact_StageMemorySecrets_AreRemoved(t *testing.T) {
 	t.Parallel()
 	kubeconfig := "apiVersion: v1\nusers:\n- name: admin\n  user:\n    token: eyJhbGciOiJSUzI1NiJ9.canary.signature\n"

@@ -117,13 +117,13 @@ func (s *session) saveDetails(own any) error {
 	return nil
 }
 
-// maxRemoved is the maximum number of removed objects in a result, and maxObject the maximum size of a name, in bytes.
+// maxRemoved is the maximum number of removed objects in a result, and maxObject the maximum size of its name, in bytes.
 const maxRemoved, maxObject = 100, 256
 
 func (s *session) noteRemoved(object string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if object = cut(object, maxObject); !s.closed && len(s.removed) < maxRemoved && !slices.Contains(s.removed, object) {
+	if !s.closed && len(s.removed) < maxRemoved && !slices.Contains(s.removed, object) {
 		s.removed = append(s.removed, object)
 	}
 }
@@ -248,21 +248,26 @@ func (s *session) kept(ctx context.Context, into any) error {
 }
 
 // close ends the session and returns its parts of the result.
-func (s *session) close() (patch json.RawMessage, invalid error) {
+func (s *session) close() (patch json.RawMessage, removed []string, invalid error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closed = true
-	if len(s.patch) == 0 {
-		return nil, s.invalid
+	defer func() { s.closed = true }()
+	if len(s.patch) > 0 {
+		var err error
+		if patch, err = json.Marshal(s.patch); err != nil {
+			s.spoil(fmt.Errorf("save details: %w", err))
+		}
+		if size := event.StoredSize(patch); size > event.MaxDetails {
+			s.spoil(fmt.Errorf("save details: they have %d bytes as the database writes them, at most %d are allowed", size, event.MaxDetails))
+		}
+		if name, ok := s.leakingMember(); ok {
+			s.spoil(fmt.Errorf("details member %q holds a secret; keep secrets in the stage memory", name))
+		}
 	}
-	patch, err := json.Marshal(s.patch)
-	if err != nil && s.invalid == nil {
-		s.invalid = fmt.Errorf("save details: %w", err)
+	if s.invalid != nil {
+		return nil, s.removed, s.invalid
 	}
-	if size := event.StoredSize(patch); size > event.MaxDetails && s.invalid == nil {
-		s.invalid = fmt.Errorf("save details: they have %d bytes as the database writes them, at most %d are allowed", size, event.MaxDetails)
-	}
-	return patch, s.invalid
+	return patch, s.removed, nil
 }
 
 // closedMemory returns the error of reading the stage memory, or nil.

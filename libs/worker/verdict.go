@@ -77,7 +77,7 @@ func NotCompleted(op Operation, cause error) (Operation, time.Duration, error) {
 // Fail fails the step. A nil e is an error without a reason.
 func Fail(op Operation, e *Error) (Operation, time.Duration, error) {
 	if e == nil {
-		e = &Error{Message: "the step failed without saying why"}
+		e = &Error{Message: "the step failed without an error message"}
 	}
 	return op, 0, &failure{e}
 }

@@ -168,7 +168,7 @@ export function createOperation(x) {
     },
 
     noteRemoved(object) {
-      if (!isClosed && removed.length < MAX_REMOVED) removed.push(cleanText(object, MAX_OBJECT));
+      if (!isClosed && removed.length < MAX_REMOVED) removed.push(object);
       return op;
     },
 
@@ -204,12 +204,15 @@ export function createOperation(x) {
     const finishedAt = new Date().toISOString();
     return {
       operationId: id, cursor, stage: op.stage, step: op.step, worker, ...result, details: saved, startedAt, finishedAt,
-      ...(removed.length && { removed: removed.map((object) => secrets.redact(object)) }),
+      ...(removed.length && { removed: removed.map((object) => cleanText(secrets.redact(object), MAX_OBJECT)) }),
     };
   }
 
+  // Removes secrets before it cuts a text, because a cut secret would not be found.
+  const clean = (text) => cleanText(secrets.redact(text));
+
   function withError(outcome, error) {
-    const [component, reason, message] = report(error, worker.name).map((text) => secrets.redact(text));
+    const [component, reason, message] = report(error, worker.name).map(clean);
     return { outcome, error: { component, reason, message }, ...(outcome === "retry" && { retryAfter: 0 }) };
   }
 
@@ -222,7 +225,7 @@ export function createOperation(x) {
       const reason = ended.why === "cancelled" ? "err_keb_cancelled" : "err_keb_timeout";
       const message = isAbort ? ended.message : `${ended.message}: ${error.message}`;
       const result = withError("retry", new StepError({ component: "keb", reason, message }));
-      return { ...result, interrupted: ended.why === "stopping" && !saved };
+      return { ...result, interrupted: ended.why === "stopping" && !saved && !removed.length };
     }
     if (error) return { ...withError(errors.some((e) => e.temporary) ? "retry" : "failed", error), panicked: isBug(error) };
     if (returned === undefined || returned === op) return { outcome: "succeeded" };
@@ -233,7 +236,7 @@ export function createOperation(x) {
   function chosen(/** @type {any} */ { outcome, message, cause, after, event }) {
     const isBad = event !== undefined && !isEventKey(event);
     if (isBad) return withError("failed", invalid("event.key: want letters, digits, hyphens and underscores, with dots between them"));
-    const result = { outcome, message: message && secrets.redact(cleanText(message)), ...(cause && withError(outcome, cause)) };
+    const result = { outcome, message: message && clean(message), ...(cause && withError(outcome, cause)) };
     return outcome === "retry" ? { ...result, retryAfter: after / 1000, event: event && { key: event } } : result;
   }
 

@@ -1,6 +1,5 @@
 // What a step returns or throws, and the error of its result.
 import { duration } from "./settings.js";
-import { cleanText } from "./wire.js";
 
 export class StepError extends Error {
   component; reason; temporary;
@@ -34,7 +33,7 @@ export class Outcome {
 export const retry = (after, cause) => new Outcome("retry", { after, cause });
 export const wait = (after, message) => new Outcome("retry", { after, message });
 export const waitForEvent = (event, fallback, message) => new Outcome("retry", { event, after: fallback, message });
-export const fail = (cause = "the step failed without saying why") => new Outcome("failed", { cause });
+export const fail = (cause = "the step failed without an error message") => new Outcome("failed", { cause });
 export const skip = (message) => new Outcome("skipped", { message });
 export const notCompleted = (cause = "not completed") => new Outcome("not completed", { cause });
 export const retryWithoutFail = (op, after, budget, cause = `not done within ${budget}`) =>
@@ -66,5 +65,5 @@ export function report(error, worker) {
   const found = errors.find((e) => e instanceof StepError && e.reason)?.reason;
   const reason = found ?? (isBug(error) ? "err_step_panicked" : network ?? "err_step_failed");
   const message = errors.map((e) => e.message || e.code).filter(Boolean).join(": ") || reason;
-  return [classified(error)?.component || worker, reason, message].map((text) => cleanText(text));
+  return [classified(error)?.component || worker, reason, message];
 }

@@ -270,7 +270,7 @@ class Operation:
     def note_removed(self, object_name: str) -> None:
         """Reports that the step deleted an object in its external system, for example "evaluation 12". A missing object does not count."""
         if not self.closed and len(self.removed) < MAX_REMOVED:
-            self.removed.append(wire.clean_text(object_name, MAX_OBJECT))
+            self.removed.append(object_name)
 
     def progress(self, message: str, percent: int | None = None) -> None:
         """Shows operators how far the step is, for example "3 of 7 nodes". The last report of each second is sent, and may be lost."""
@@ -359,7 +359,7 @@ class Execution:
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         result = await self._settle(self._judge(error, None if error else task.result()))
         times = {"startedAt": wire.format_time(started), "finishedAt": wire.format_time(datetime.now(UTC))}
-        removed = [op.secrets.redact(name) for name in op.removed]
+        removed = [wire.clean_text(op.secrets.redact(name), MAX_OBJECT) for name in op.removed]
         return result | {"details": None if op.invalid else op.patch or None, "removed": removed or None} | times
 
     def _judge(self, error: BaseException | None, returned: Any) -> dict[str, Any]:
@@ -370,7 +370,7 @@ class Execution:
         if error is not None and why and (isinstance(error, Unavailable) or not isinstance(error, StepError)):
             reason = "err_keb_cancelled" if why == "cancelled" else "err_keb_timeout"
             message = f"{text}: {error}" if str(error) not in ("", text) else text
-            interrupted = why == "stopping" and not op.patch
+            interrupted = why == "stopping" and not (op.patch or op.removed)
             return self._result("retry", StepError(message, component="keb", reason=reason)) | {"interrupted": interrupted}
         if isinstance(error, (StepError, TimeoutError)):
             return self._result("retry" if getattr(error, "temporary", True) else "failed", error)
@@ -385,7 +385,7 @@ class Execution:
             return self._invalid(f"the retry delay is {out.after}: want 0 to {DAY} seconds")
         if out.event_key and not wire.is_event_key(out.event_key):
             return self._invalid("event.key: want letters, digits, hyphens and underscores, with dots between")
-        message, event = op.secrets.redact(wire.clean_text(out.message)), {"key": out.event_key} if out.event_key else None
+        message, event = wire.clean_text(op.secrets.redact(out.message)), {"key": out.event_key} if out.event_key else None
         return self._result(out.outcome, out.error) | {"message": message, "retryAfter": out.after, "event": event}
 
     def _invalid(self, problem: str) -> dict[str, Any]:
@@ -406,7 +406,7 @@ class Execution:
         component = getattr(error, "component", "") or self.step.component or self.op.worker
         reason = isinstance(error, StepError) and error.reason or network
         members = {"component": component, "reason": reason, "message": ": ".join(texts)}
-        cleaned = {name: self.op.secrets.redact(wire.clean_text(text)) for name, text in members.items()}
+        cleaned = {name: wire.clean_text(self.op.secrets.redact(text)) for name, text in members.items()}
         return {"outcome": outcome, "error": cleaned, "retryAfter": 0}
 
     async def _settle(self, result: dict[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ func DecodeResult(e cloudevents.Event) (operationID string, r engine.Result, err
 	r.Cursor, r.Worker, r.Message, r.StageMemory = base.Cursor, base.Worker, shown(base.Message), base.StageMemory
 	r.Details, r.StartedAt, r.FinishedAt = base.Details, base.StartedAt, base.FinishedAt
 	for _, name := range base.Removed[:min(len(base.Removed), maxRemoved)] {
-		r.Removed = append(r.Removed, mask.Text(cut(name, maxObject)))
+		r.Removed = append(r.Removed, cut(mask.Text(name), maxObject))
 	}
 	if r.Error != nil {
 		r.Error = &event.Error{
@@ -88,17 +88,18 @@ func seconds(s float64) time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// shown returns a text of a worker as it is stored and shown: bounded, and without credentials. The SDK masks its texts, too; a worker
-// without it may not.
-func shown(s string) string { return mask.Text(bound(s)) }
+// shown returns a text of a worker as it is stored and shown: without credentials, and bounded. The SDK masks its texts, too; a worker
+// without it may not. A credential that was cut before would not be found.
+func shown(s string) string { return bound(mask.Text(s)) }
 
 func bound(s string) string { return cut(s, maxText) }
 
 func cut(s string, size int) string {
+	const more = "..."
 	if len(s) <= size {
 		return s
 	}
-	return string(bytes.ToValidUTF8([]byte(s[:size]), nil)) + "..."
+	return string(bytes.ToValidUTF8([]byte(s[:size-len(more)]), nil)) + more
 }
 
 // decodeRequest decodes and validates a request.

@@ -184,7 +184,7 @@ func (m *machine) result(r Result) error {
 		return nil
 	default: // failed, or an outcome that this release does not know
 		if r.Error == nil {
-			r.Error = &event.Error{Component: step.Worker, Reason: reasonUnspecified, Message: "the step failed without saying why"}
+			r.Error = &event.Error{Component: step.Worker, Reason: reasonUnspecified, Message: "the step failed without an error message"}
 		}
 		m.s.Error = r.Error
 		if step.OnFailure != process.Skip {
