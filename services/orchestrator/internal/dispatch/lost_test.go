@@ -145,6 +145,48 @@ func TestRecovery_RestartedBusLacksCommands_SendsOnlyThese(t *testing.T) {
 	b.inStream(event.StreamCommands, uint64(len(ids)-1)) // once
 }
 
+// A partition that lasts longer than the stream knows ids. Whether the bus has stored an unconfirmed command is unknown.
+func TestRecovery_BusAwayForTheWindow_SendsOnlyLackingCommands(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		b := setup(t)
+		start := time.Now() // the lapse is compared with the creation of the streams
+		b.clock = testkit.NewClock(start)
+		o := b.orchestrator()
+		r := recovery.New(recovery.Config{Every: time.Second, Timeout: patience, Settle: time.Second, WorkerTimeout: patience},
+			recovery.Deps{Bus: b.bus, Workers: holders{}, Dispatcher: o, Now: b.clock.Now, Log: testkit.Logger(t)})
+		round := func() {
+			r.Round(t.Context())
+			b.clock.Advance(2 * time.Second)
+		}
+		round()
+		round() // what it does after its start
+		other := b.request(o, "i-1")[0]
+		o.bus.set(commandsOnly, stored)
+		requests := b.publishRequests(event.Operation{Type: event.Update, InstanceID: "i-2"})
+		require.NoError(t, o.Requests(t.Context(), b.take(b.requests, 1)))
+		had := uint64(1)
+		if stored {
+			had++
+		}
+		b.inStream(event.StreamCommands, had)
+		b.clock.Advance(event.DuplicateWindow)
+		o.bus.set(nil, false)
+		require.NoError(t, o.Drain(t.Context()))
+		b.inStream(event.StreamCommands, had) // the stream may no longer drop a second copy
+		for range 3 {
+			round()
+		}
+		b.inStream(event.StreamCommands, 2)
+		for _, id := range []string{other, requests[0]} {
+			row := b.row(id)
+			again := id == requests[0] && !stored
+			if row.Dispatch != 1 || row.ExecuteBefore.After(start.Add(90*time.Second)) != again {
+				t.Errorf("stored %t: dispatch %d until %s, want it sent again: %t", stored, row.Dispatch, row.ExecuteBefore, again)
+			}
+		}
+	}
+}
+
 func TestAfterLoss_CommandInNewStream_IsNotDuplicated(t *testing.T) {
 	b, o, ids := inFlight(t, 1)
 	cursor := b.row(ids[0]).Cursor

@@ -28,14 +28,16 @@ import (
 //	(AfterStart)                 republishWithin                       commands sent before the stream was created
 //	loss of a stream             once workers have reported what they  no worker executes it; it keeps its id if the commands
 //	(AfterLoss)                  execute                               are lost, otherwise it gets a new dispatch number
+//	lapsed (AfterLoss)           when the bus answers again, if        no worker executes it, and the stream drops a copy that
+//	                             neither a stream nor a worker has it  the bus stores late
 //	limit passed (Due)           at its limit, with a new dispatch     the worker has stopped by then
 //	hold that is read before     with the first sweep after the        as in the first row
 //	the second publication       release, for sendWithin
 //	redelivered message (stale   with the message, under its own id    as in the first row; later the worker asks whether the
 //	result, known request)                                             command is current (decision 0038)
 //
-// Only the first case needs the memory of this process. The others follow from Postgres and from redelivered messages. A command that
-// leaves the outbox because sendWithin has passed is sent again at its limit.
+// Only the first case needs the memory of this process. The others follow from Postgres and from redelivered messages. A command lapses if the
+// bus has not confirmed it within sendWithin: it leaves the outbox, and Lapsed makes the recovery look for it.
 type outbox struct {
 	deps    *Deps
 	metrics *Metrics
@@ -50,6 +52,8 @@ type outbox struct {
 
 	mu      sync.Mutex
 	entries map[string]entry // by operation id
+	// lapsed is the last time at which a command lapsed; zero if none has.
+	lapsed time.Time
 	// published holds the facts whose publication is not recorded yet.
 	published []store.FactRange
 	// nextFacts is the time of the next check for unpublished facts.
@@ -264,11 +268,17 @@ func (o *outbox) confirm(works, unconfirmed []*work) {
 	}
 }
 
-// pending removes commands that are too old, and returns the others by operation id.
+// pending removes commands that have lapsed, and returns the others by operation id.
 func (o *outbox) pending(now time.Time) map[string]command {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	had := len(o.entries)
 	maps.DeleteFunc(o.entries, func(_ string, e entry) bool { return now.After(e.until) })
+	if n := had - len(o.entries); n > 0 {
+		o.lapsed = now
+		o.deps.Log.Warn("the bus has not confirmed commands; they are looked for once it answers, and sent again if it lacks them",
+			"commands", n, "waited", sendWithin)
+	}
 	commands := make(map[string]command, len(o.entries))
 	for id, e := range o.entries {
 		commands[id] = e.command

@@ -58,8 +58,14 @@ func TestOutbox_OperationMovedOn_DropsOldCommand(t *testing.T) {
 func TestOutbox_SendWindowOver_DropsCommand(t *testing.T) {
 	b, o, id := unpublished(t)
 	o.bus.set(nil, false)
+	if at := o.Lapsed(); !at.IsZero() {
+		t.Errorf("a command lapsed at %s, want none", at)
+	}
 	b.clock.Advance(event.DuplicateWindow + time.Second)
 	require.NoError(t, o.Drain(t.Context()))
+	if at := o.Lapsed(); !at.Equal(b.clock.Now()) {
+		t.Errorf("a command lapsed at %s, want %s", at, b.clock.Now())
+	}
 	last := b.request(o, "i-2")[0]
 	b.published(last, b.row(last).Cursor, 1)
 	b.published(id, b.row(id).Cursor, 0)

@@ -71,6 +71,14 @@ func (d *Dispatcher) Drain(ctx context.Context) error {
 	return nil
 }
 
+// Lapsed returns the last time at which a command left the outbox although the bus had not confirmed it, because the stream may no longer drop
+// a second copy. It is zero if there was none. Whether the bus has the command is unknown: it may even store it later.
+func (d *Dispatcher) Lapsed() time.Time {
+	d.outbox.mu.Lock()
+	defer d.outbox.mu.Unlock()
+	return d.outbox.lapsed
+}
+
 // publishAgain publishes the commands of operations that have not moved on, and returns their number.
 func (d *Dispatcher) publishAgain(ctx context.Context, commands map[string]command, ids []string) (int, error) {
 	works, err := d.outbox.currentWorks(ctx, commands, ids)

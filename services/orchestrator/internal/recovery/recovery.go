@@ -1,7 +1,7 @@
 // Package recovery sends commands again that workers have not received. After the
 // loss of a stream it sends the commands of all operations in flight. After a restart
-// of the bus, which may have lost the ends of its streams, it sends those that neither
-// the bus nor a worker has. After the start of an orchestrator it sends the commands that a killed orchestrator may
+// of the bus, which may have lost the ends of its streams, or if the bus has not
+// confirmed commands in time, it sends those that neither the bus nor a worker has. After the start of an orchestrator it sends the commands that a killed orchestrator may
 // have committed without publishing them. The operations continue within seconds
 // instead of waiting for the execution limits of their steps.
 package recovery
@@ -36,6 +36,8 @@ type Dispatcher interface {
 	// AfterStart publishes recent commands again under the same ids. The bus has kept all messages since keptSince. Of the commands sent
 	// shortly after that it skips those that a worker still has. It may be repeated.
 	AfterStart(ctx context.Context, keptSince time.Time, held func(worker, commandID string) bool) (published int, err error)
+	// Lapsed returns the last time at which the dispatcher gave up a command that the bus had not confirmed; zero if there was none.
+	Lapsed() time.Time
 }
 
 // memory is the stream of the stage memory. It is lost when its server restarts.
@@ -84,12 +86,12 @@ type Recovery struct {
 
 // loss is a time at which messages may have been lost. The zero value is none.
 type loss struct {
-	// at is the creation time of the newest stream.
+	// at is the creation time of the newest stream, or the time at which something else was noticed.
 	at time.Time
 	// resultsOnly means that the stream of commands was not lost.
 	resultsOnly bool
-	// restarted means that the servers have restarted with their streams, which may lack what was stored last.
-	restarted bool
+	// partial means that the streams are not new, but may lack messages: the servers have restarted, or have not confirmed commands.
+	partial bool
 }
 
 // New returns a Recovery. The caller must call Run.
@@ -167,11 +169,14 @@ func (r *Recovery) republish(ctx context.Context) error {
 // messages may have been lost before; it almost always finds no command that is older.
 func (r *Recovery) checkLoss(ctx context.Context) error {
 	newest, err := r.newest(ctx)
+	now := r.deps.Now()
 	if err != nil {
 		r.deps.Log.Debug("streams cannot be read", "err", err) // the loop that creates the streams logs a warning
+		if r.loss.partial && !r.done {
+			r.noticed = now // a cluster without a leader may still store what it has received
+		}
 		return nil
 	}
-	now := r.deps.Now()
 	if !newest.at.Equal(r.loss.at) {
 		r.loss, r.noticed, r.done = newest, now, false
 	}
@@ -180,8 +185,8 @@ func (r *Recovery) checkLoss(ctx context.Context) error {
 	}
 	taken, held, err := r.held(ctx)
 	if err != nil {
-		if r.done = r.loss.restarted && now.Sub(r.noticed) > event.DuplicateWindow; r.done {
-			return fmt.Errorf("commands that a restart of the bus has lost wait for their limits: %w", err)
+		if r.done = r.loss.partial && now.Sub(r.noticed) > event.DuplicateWindow; r.done {
+			return fmt.Errorf("commands that the bus lacks wait for their limits: %w", err)
 		}
 		return err
 	}
@@ -204,12 +209,12 @@ func (r *Recovery) checkLoss(ctx context.Context) error {
 	return nil
 }
 
-// held returns what workers have taken, and a function that reports whether a command is not lost: a worker has it, or after a restart a stream
-// has it or its result. Commands are looked for first, and results last: a command moves from its stream to a worker, and then to the results.
+// held returns what workers have taken, and a function that reports whether a command is not lost: a worker has it, or after a partial loss a
+// stream has it or its result. Commands are looked for first, and results last: a command moves from its stream to a worker, and then to the results.
 func (r *Recovery) held(ctx context.Context) (liveness.Taken, func(worker, commandID string) bool, error) {
 	var commands, results map[string]bool
 	var err error
-	if r.loss.restarted {
+	if r.loss.partial {
 		if commands, err = r.stored(ctx, event.StreamCommands); err != nil {
 			return liveness.Taken{}, nil, err
 		}
@@ -218,7 +223,7 @@ func (r *Recovery) held(ctx context.Context) (liveness.Taken, func(worker, comma
 	if err != nil {
 		return taken, nil, err
 	}
-	if r.loss.restarted {
+	if r.loss.partial {
 		if results, err = r.stored(ctx, event.StreamResults); err != nil {
 			return taken, nil, err
 		}
@@ -266,11 +271,13 @@ func (r *Recovery) newest(ctx context.Context) (newest loss, err error) {
 		case name != memory:
 			newest = loss{at: stream.Created, resultsOnly: name == event.StreamResults && isLater}
 		case isLater:
-			newest = loss{at: stream.Created, restarted: true}
+			newest = loss{at: stream.Created, partial: true}
 		}
 	}
-	if r.shrunk.Sub(newest.at) > r.cfg.Settle {
-		newest = loss{at: r.shrunk, restarted: true}
+	for _, at := range []time.Time{r.shrunk, r.deps.Dispatcher.Lapsed()} {
+		if at.Sub(newest.at) > r.cfg.Settle {
+			newest = loss{at: at, partial: true}
+		}
 	}
 	return newest, nil
 }

@@ -46,6 +46,7 @@ type fake struct {
 	skipped []string
 	// unserved is the number of commands without a worker.
 	unserved int
+	lapsed   time.Time
 }
 
 type loss struct {
@@ -112,6 +113,12 @@ func (f *fake) AfterStart(_ context.Context, after time.Time, held func(worker, 
 		return 0, errors.New("the bus rejects messages")
 	}
 	return 1, nil
+}
+
+func (f *fake) Lapsed() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lapsed
 }
 
 // runStarted runs a recovery with fake time. The streams are an hour old, and the recovery has checked them.
@@ -196,6 +203,7 @@ func TestRecovery_BusRestarts_SendsOnlyLostCommands(t *testing.T) {
 		"one server":                  func(f *fake) { f.recreate(0, memory) },
 		"a cluster":                   func(f *fake) { f.last[memory] = 3 },
 		"the end of a stream is lost": func(f *fake) { f.last[event.StreamCommands] = 99 },
+		"a command lapses":            func(f *fake) { f.lapsed = time.Now() },
 	} {
 		runStarted(t, func(f *fake) {
 			f.last = map[event.Stream]uint64{event.StreamCommands: 100, event.StreamResults: 100, memory: 10}
@@ -213,6 +221,24 @@ func TestRecovery_BusRestarts_SendsOnlyLostCommands(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A cluster that has no leader yet may still store a command that it has received.
+func TestRecovery_LapsedWhileBusAway_WaitsUntilItSettles(t *testing.T) {
+	runStarted(t, func(f *fake) {
+		f.lapsed = time.Now()
+		f.pass(every)
+		f.away = true
+		f.pass(settle)
+		f.away = false
+		back := time.Since(f.start)
+		f.pass(settle - 2*every)
+		f.want(t)
+		f.pass(time.Minute)
+		if len(f.losses) != 1 || f.losses[0].Noticed < back+settle-every || f.losses[0].Before > 0 {
+			t.Errorf("losses %+v, want one, of commands from before it was noticed, %s after the bus is back", f.losses, settle)
+		}
+	})
 }
 
 // An orchestrator that was cut off sees a new stream late. The stream of commands still knows the numbers of its commands.
