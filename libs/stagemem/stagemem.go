@@ -447,6 +447,11 @@ func (m *Memory) forget(prefix string) {
 	}
 }
 
+// IsAway reports whether an error means that the bucket did not answer, or does not exist at present.
+func IsAway(err error) bool {
+	return isMissing(err) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrDisconnected)
+}
+
 // isMissing reports whether the bucket does not exist.
 func isMissing(err error) bool {
 	return errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) ||

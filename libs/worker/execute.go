@@ -10,10 +10,16 @@ import (
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/stagemem"
 )
 
-// flushTimeout limits the writes to the stage memory after Run, when the context of Run may have ended.
-const flushTimeout = 5 * time.Second
+const (
+	// flushTimeout limits the writes to the stage memory after Run, when the context of Run may have ended.
+	flushTimeout = 5 * time.Second
+	// memoryDelay is the delay before a stage is repeated whose memory did not answer. The time in the process file is meant for failures of
+	// external systems, and may be minutes.
+	memoryDelay = 5 * time.Second
+)
 
 // Execution is a command and the dependencies of its execution. Worker and workertest use it.
 type Execution struct {
@@ -215,8 +221,13 @@ func isStop(err error) bool {
 // settle writes the stage memory of a step that is done. A lost memory overrides every other outcome. An unreadable memory
 // does not fail the step: the stage is retried, with the reason, until the bus and the keyrings are correct.
 func (s *session) settle(ctx context.Context, r *Result) {
-	if err := s.closedMemory(); err != nil && (r.Outcome == event.OutcomeFailed || r.Outcome == event.OutcomeNotCompleted) {
-		r.Outcome, r.Message, r.RetryAfter, r.Error = event.OutcomeRetry, "", 0, r.report(own(fmt.Errorf("stage memory: %w", err)))
+	if err := s.closedMemory(); err != nil {
+		switch {
+		case r.Outcome == event.OutcomeFailed || r.Outcome == event.OutcomeNotCompleted:
+			r.retryMemory(err)
+		case r.Outcome == event.OutcomeRetry && r.RetryAfter == 0 && r.Error != nil && r.Error.Component == ComponentKEB && stagemem.IsAway(err):
+			r.RetryAfter = memoryDelay
+		}
 	}
 	if !s.isLost() && (r.Outcome == event.OutcomeSucceeded || r.Outcome == event.OutcomeSkipped) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
@@ -224,12 +235,20 @@ func (s *session) settle(ctx context.Context, r *Result) {
 		wrote, err := s.flush(ctx)
 		r.StageMemory = wrote
 		if err != nil {
-			r.Outcome, r.Message, r.Error = event.OutcomeRetry, "", r.report(own(fmt.Errorf("stage memory: %w", err)))
+			r.retryMemory(err)
 		}
 	}
 	if s.isLost() {
 		r.Outcome, r.RetryAfter, r.Error = event.OutcomeStageLost, 0, nil
 		r.Message = "the stage memory is lost"
 		r.interrupted = false
+	}
+}
+
+// retryMemory makes the result a retry because of an error of the stage memory.
+func (r *Result) retryMemory(err error) {
+	r.Outcome, r.Message, r.RetryAfter, r.Error = event.OutcomeRetry, "", 0, r.report(own(fmt.Errorf("stage memory: %w", err)))
+	if stagemem.IsAway(err) {
+		r.RetryAfter = memoryDelay
 	}
 }

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -80,17 +81,17 @@ func TestStageMemory_Unreadable_IsRetriedWithReason(t *testing.T) {
 	}
 }
 
-// away is an unavailable stage memory.
-type away struct{}
+// away is an unavailable stage memory with that error.
+type away struct{ error }
 
-var errAway = errors.New("the bus is away")
+func (a away) Put(context.Context, string, []byte) error               { return a }
+func (a away) Get(context.Context, string) ([]byte, error)             { return nil, a }
+func (a away) List(context.Context, string) (map[string][]byte, error) { return nil, a }
+func (a away) Check(context.Context) error                             { return a }
+func (a away) Unwrap() error                                           { return a.error }
 
-func (away) Put(context.Context, string, []byte) error               { return errAway }
-func (away) Get(context.Context, string) ([]byte, error)             { return nil, errAway }
-func (away) List(context.Context, string) (map[string][]byte, error) { return nil, errAway }
-func (away) Check(context.Context) error                             { return errAway }
-
-// Steps need not handle it: they may return this or any other error.
+// Steps need not handle it: they may return this or any other error. If the bus does not answer, the time in the process file does not
+// apply: it is meant for failures of external systems.
 func TestStageMemory_BrieflyUnavailable_FailsNoStep(t *testing.T) {
 	t.Parallel()
 	for name, run := range map[string]func(ctx context.Context, op operation) (operation, time.Duration, error){
@@ -115,9 +116,14 @@ func TestStageMemory_BrieflyUnavailable_FailsNoStep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := worker.Execute(t.Context(), step(run), worker.Execution{Command: command("Test_Step"), Memory: away{}})
-			if r.Outcome != event.OutcomeRetry || r.Error == nil || !strings.Contains(r.Error.Message, "the bus is away") {
-				t.Errorf("%s with %+v, want a retry with the reason", r.Outcome, r.Error)
+			for after, err := range map[time.Duration]error{
+				0:               errors.New("the memory is full"),
+				5 * time.Second: fmt.Errorf("open the bucket: %w", context.DeadlineExceeded),
+			} {
+				r := worker.Execute(t.Context(), step(run), worker.Execution{Command: command("Test_Step"), Memory: away{err}})
+				if r.Outcome != event.OutcomeRetry || r.RetryAfter != after || r.Error == nil || !strings.Contains(r.Error.Message, err.Error()) {
+					t.Errorf("%s after %s with %+v, want a retry after %s with the reason", r.Outcome, r.RetryAfter, r.Error, after)
+				}
 			}
 		})
 	}

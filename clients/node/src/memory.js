@@ -73,15 +73,17 @@ class LaggingError extends Error {
   name = "LaggingError";
 }
 
+/** Reports whether the bucket did not answer, does not exist at present, or has a replica that lags. */
+export const isAway = (error) => chain(error).some((e) =>
+  /^(NoResponders|Timeout|StreamNotFound|Lagging)Error$/.test(e.name) || /^503|no responders/.test(e.message));
+
 /** Repeats a request without an answer, and waits for a missing bucket, or for a replica that lags. */
 async function withRetry(request) {
   for (const until = Date.now() + MISSING; ; await sleep(PAUSE)) {
     try {
       return await request();
     } catch (error) {
-      const isTemporary = chain(error).some((e) =>
-        /^(NoResponders|Timeout|StreamNotFound|Lagging)Error$/.test(e.name) || /^503|no responders/.test(e.message));
-      if (!isTemporary || Date.now() > until) throw error;
+      if (!isAway(error) || Date.now() > until) throw error;
     }
   }
 }

@@ -1,6 +1,6 @@
 // One execution of a step, without a bus: the operation that the step receives (index.d.ts), and the result that becomes of it.
 import { Secrets } from "./mask.js";
-import { OVERRIDES, overrideName, valueName } from "./memory.js";
+import { isAway, OVERRIDES, overrideName, valueName } from "./memory.js";
 import { chain, classified, isBug, Outcome, report, StepEnded, StepError } from "./outcome.js";
 import { duration } from "./settings.js";
 import { cleanText, encodeJSON, isEventKey } from "./wire.js";
@@ -10,6 +10,7 @@ const MAX_STORED = 512 << 10; // details as the database writes them, and a reme
 const MAX_PROGRESS = 200;
 const MAX_REMOVED = 100, MAX_OBJECT = 256;
 const MAX_TIMER = 2 ** 31 - 1; // of Node
+const MEMORY_DELAY = 5; // seconds until a stage is repeated whose memory did not answer: the time in the process file is for external systems
 
 const invalid = (message) => new StepError({ message: `invalid result: ${message}`, reason: "err_step_result" });
 
@@ -253,7 +254,9 @@ export function createOperation(x) {
       failure = new StepError({ message: "stage memory", cause: error, component: "keb", reason: "err_keb_internal" });
     }
     if (isLost) return { outcome: "stage lost", message: "the stage memory is lost" };
-    return failure ? withError("retry", failure) : result;
+    const retry = failure ? withError("retry", failure) : result;
+    const isSoon = retry.outcome === "retry" && retry.retryAfter === 0 && retry.error?.component === "keb" && isAway(failure ?? unreadable);
+    return isSoon ? { ...retry, retryAfter: MEMORY_DELAY } : retry;
   }
 
   return { op, execute };

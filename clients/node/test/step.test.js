@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
 import { test } from "node:test";
 import { fail, notCompleted, retry, retryWithoutFail, skip, StepEnded, StepError, wait, waitForEvent } from "../src/index.js";
+import { createOperation } from "../src/operation.js";
 import { isAgain } from "../src/pool.js";
 import { run } from "../src/testing.js";
 
@@ -114,6 +115,19 @@ test("the stage memory passes values on, and reports its loss", async () => {
     assert.equal((await run(step, { lostMemory: true })).outcome, "stage lost");
   }
   assert.deepEqual((await run((op) => (op.remember("a", "b"), retry(0, "x")))).remembered, {}); // a retry discards it
+});
+
+test("a stage memory that does not answer is tried again in seconds", async () => {
+  const noAnswer = Object.assign(new Error("no answer"), { name: "TimeoutError" });
+  for (const [error, retryAfter] of /** @type {[Error, number][]} */ ([[noAnswer, 5], [new Error("503 no responders"), 5], [new Error("it is full"), 0]])) {
+    const memory = { put: () => Promise.reject(error), get: () => Promise.reject(error) };
+    const command = { operation: { id: "o" }, stage: "s", step: "S", cursor: 1, stageAttempt: 1, stepAttempt: 1, firstTriedAt: new Date().toISOString() };
+    for (const step of [(op) => void op.remember("a", "b"), async (op) => void (await op.recall("a"))]) {
+      const x = { command, deadline: Date.now() + 60_000, worker: { name: "w", version: "1" }, memory, log: { error() {} }, end: new AbortController() };
+      const r = await createOperation(x).execute(step);
+      assert.deepEqual([r.outcome, r.retryAfter, r.error?.component], ["retry", retryAfter, "keb"], error.message);
+    }
+  }
 });
 
 test("details, kept values and events come with the next operation", async () => {

@@ -12,6 +12,8 @@ from typing import Any
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from .operation import NoAnswer
+
 _NONCE = 12
 _SUBJECTS = "$KV.keb_stage."
 _READ = "$JS.API.DIRECT.GET.KV_keb_stage"
@@ -183,5 +185,5 @@ class StageMemory:
                 return await self._nc.request(subject, data, timeout=2, headers=headers or None)
             except Exception as e:
                 if asyncio.get_running_loop().time() > end:
-                    raise OSError(f"the stage memory is not available: {e}") from None
+                    raise NoAnswer(f"the stage memory is not available: {e}") from None
                 await asyncio.sleep(0.2)

@@ -20,6 +20,7 @@ MAX_STORED = 512 << 10  # of details as the database writes them, and of a remem
 MAX_PROGRESS = 200
 MAX_REMOVED, MAX_OBJECT = 100, 256
 FLUSH_TIMEOUT = 5.0
+MEMORY_DELAY = 5.0  # until a stage is repeated whose memory did not answer: the time in the process file is for external systems
 DAY = 86_400
 KEPT_BROKEN = "the kept value cannot be opened: see the broker's log"
 _NETWORK = ((ConnectionRefusedError, "err_connection_refused"), (socket.gaierror, "err_unknown_host"), (ConnectionError, "err_network"),
@@ -39,6 +40,10 @@ class Unavailable(StepError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, component="keb", reason="err_keb_internal", temporary=True)
+
+
+class NoAnswer(OSError):
+    """The stage memory has not answered, or does not exist at present."""
 
 
 class StageLost(StepError):
@@ -422,6 +427,13 @@ class Execution:
                 result["stageMemory"] = True
         except Exception as e:
             problem = Unavailable(f"stage memory: {e}")
+            problem.__cause__ = e
         if op.lost:
             return {"outcome": "stage lost", "message": "the stage memory is lost"}
-        return self._result("retry", problem) if problem else result
+        if problem:
+            result = self._result("retry", problem)
+        cause = getattr(problem or op.unreadable, "__cause__", None)
+        is_own = result["outcome"] == "retry" and (result.get("error") or {}).get("component") == "keb"
+        if is_own and not result["retryAfter"] and isinstance(cause, (TimeoutError, NoAnswer)):
+            result["retryAfter"] = MEMORY_DELAY
+        return result

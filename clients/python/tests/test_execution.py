@@ -10,7 +10,7 @@ from urllib.error import URLError
 
 from keb_worker import (
     Operation, Outcome, Override, Step, StepError, not_completed, retry, retry_without_fail, skip, step, wait, wait_for_event)
-from keb_worker.operation import Execution
+from keb_worker.operation import Execution, NoAnswer
 from keb_worker.testing import DictMemory, Given, run
 
 SECRET = "a-password-that-was-claimed"
@@ -179,6 +179,29 @@ class TestMemory(unittest.IsolatedAsyncioTestCase):
         assert got
         self.assertEqual(got["outcome"], "retry")
         self.assertIn("unknown key", str(got["error"]))
+
+    async def test_silent_memory_is_a_retry_in_seconds(self) -> None:
+        class Silent(DictMemory):
+            error: Exception = TimeoutError()
+
+            async def put(self, name: str, value: bytes) -> None:
+                raise self.error
+
+            async def read(self, name: str) -> bytes | None:
+                raise self.error
+
+        async def writes(op: Operation) -> None:
+            op.remember("k", b"v")
+
+        async def reads(op: Operation) -> None:
+            await op.recall("k")
+        given, memory = Given(), Silent()
+        for memory.error, after in ((TimeoutError(), 5), (NoAnswer("no responders"), 5), (OSError("it is full"), 0)):
+            for run_step in (writes, reads):
+                op = Operation(given.command("Uses"), "test", memory, given.ask, None)  # type: ignore[arg-type]
+                got = await Execution(Step("Uses", run_step), op).run()
+                assert got
+                self.assertEqual((got["outcome"], got["retryAfter"]), ("retry", after), f"{run_step.__name__}: {memory.error!r}")
 
     async def test_kept_value_is_there_in_the_next_operation(self) -> None:
         @step("Keeps")
