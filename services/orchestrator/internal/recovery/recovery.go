@@ -76,6 +76,8 @@ type Recovery struct {
 	loss    loss
 	noticed time.Time
 	done    bool
+	// unread is the last time at which the streams could not be read.
+	unread time.Time
 	// ranges are the streams as they were in the last round, and shrunk is when one of them was found to have fewer messages than before.
 	ranges map[event.Stream]bus.StreamRange
 	shrunk time.Time
@@ -172,19 +174,22 @@ func (r *Recovery) checkLoss(ctx context.Context) error {
 	now := r.deps.Now()
 	if err != nil {
 		r.deps.Log.Debug("streams cannot be read", "err", err) // the loop that creates the streams logs a warning
-		if r.loss.partial && !r.done {
-			r.noticed = now // a cluster without a leader may still store what it has received
-		}
+		r.unread = now
 		return nil
 	}
 	if !newest.at.Equal(r.loss.at) {
 		r.loss, r.noticed, r.done = newest, now, false
 	}
-	if r.done || now.Sub(r.noticed) < r.cfg.Settle {
+	since := r.noticed
+	if r.loss.partial && r.unread.After(since) {
+		since = r.unread // a cluster without a leader may still store what it has received
+	}
+	if r.done || now.Sub(since) < r.cfg.Settle {
 		return nil
 	}
 	taken, held, err := r.held(ctx)
 	if err != nil {
+		r.unread = r.deps.Now()
 		if r.done = r.loss.partial && now.Sub(r.noticed) > event.DuplicateWindow; r.done {
 			return fmt.Errorf("commands that the bus lacks wait for their limits: %w", err)
 		}

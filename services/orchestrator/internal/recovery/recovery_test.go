@@ -47,6 +47,8 @@ type fake struct {
 	// unserved is the number of commands without a worker.
 	unserved int
 	lapsed   time.Time
+	// failed is the last time at which the bus could not be read.
+	failed time.Time
 }
 
 type loss struct {
@@ -59,6 +61,7 @@ func (f *fake) Range(_ context.Context, name event.Stream) (bus.StreamRange, err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.away {
+		f.failed = time.Now()
 		return bus.StreamRange{}, errors.New("no server")
 	}
 	return bus.StreamRange{Created: f.created[name], Last: f.last[name]}, nil
@@ -68,6 +71,7 @@ func (f *fake) MessageIDs(_ context.Context, name event.Stream) (map[string]bool
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unreadable {
+		f.failed = time.Now()
 		return nil, errors.New("permissions violation")
 	}
 	ids := map[string]bool{}
@@ -225,20 +229,23 @@ func TestRecovery_BusRestarts_SendsOnlyLostCommands(t *testing.T) {
 
 // A cluster that has no leader yet may still store a command that it has received.
 func TestRecovery_LapsedWhileBusAway_WaitsUntilItSettles(t *testing.T) {
-	runStarted(t, func(f *fake) {
-		f.lapsed = time.Now()
-		f.pass(every)
-		f.away = true
-		f.pass(settle)
-		f.away = false
-		back := time.Since(f.start)
-		f.pass(settle - 2*every)
-		f.want(t)
-		f.pass(time.Minute)
-		if len(f.losses) != 1 || f.losses[0].Noticed < back+settle-every || f.losses[0].Before > 0 {
-			t.Errorf("losses %+v, want one, of commands from before it was noticed, %s after the bus is back", f.losses, settle)
-		}
-	})
+	for what, bus := range map[string]func(f *fake, away bool){
+		"streams":  func(f *fake, away bool) { f.away = away },
+		"messages": func(f *fake, away bool) { f.unreadable = away },
+	} {
+		runStarted(t, func(f *fake) {
+			f.lapsed = time.Now()
+			f.pass(every)
+			bus(f, true)
+			f.pass(settle)
+			bus(f, false)
+			f.pass(time.Minute)
+			failed := f.failed.Sub(f.start)
+			if len(f.losses) != 1 || f.losses[0].Noticed < failed+settle || f.losses[0].Before > 0 || failed < settle {
+				t.Errorf("%s: losses %+v, want one, of commands from before it was noticed, %s after the failure at %s", what, f.losses, settle, failed)
+			}
+		})
+	}
 }
 
 // An orchestrator that was cut off sees a new stream late. The stream of commands still knows the numbers of its commands.
@@ -259,7 +266,7 @@ func TestRecovery_IDsCannotBeRead_GivesUpAfterTheWindow(t *testing.T) {
 	runStarted(t, func(f *fake) {
 		f.unreadable = true
 		f.recreate(0, memory)
-		f.pass(event.DuplicateWindow + 2*every)
+		f.pass(event.DuplicateWindow + settle + 2*every)
 		f.unreadable = false
 		f.pass(time.Minute)
 		f.want(t)
