@@ -181,7 +181,7 @@ func (c *consumption) batch(ctx context.Context, first arrival) []*Delivery {
 		*d = Delivery{
 			Subject: a.msg.Subject(), bus: c.bus, msg: a.msg, spec: &c.cfg.Consumer, arrived: a.at, meter: c.meter, acks: c.acks, back: c.back,
 		}
-		d.delivered, d.older = history(a.msg, connected)
+		d.delivered, d.older = deliveryState(a.msg, connected)
 		var err error
 		if d.Event, err = Decode(a.msg.Headers(), a.msg.Data()); err != nil {
 			c.unreadable(ctx, d, err)

@@ -95,12 +95,12 @@ func (d *Delivery) NumDelivered() uint64 { return d.delivered }
 
 // OlderThanConnection reports whether the server stored the message before this process connected, reconnected, or continued after it was
 // stopped for some seconds. Even if NumDelivered is 1, another process may have the message, too: a server loses its latest acknowledgements
-// and counts in a power cut, and it redelivers what it sent to a stopped process. A clock of the server that is ahead hides messages from
-// so long before the connection.
+// and counts in a power cut, and it redelivers what it sent to a stopped process. If the server's clock is ahead by d, messages
+// that it stored up to d before the connection are not recognized.
 func (d *Delivery) OlderThanConnection() bool { return d.older }
 
-// history returns the number of deliveries of a message, and whether it is older than the connection.
-func history(m jetstream.Msg, connected time.Time) (delivered uint64, older bool) {
+// deliveryState returns the number of deliveries of a message, and whether it is older than the connection.
+func deliveryState(m jetstream.Msg, connected time.Time) (delivered uint64, older bool) {
 	meta, err := m.Metadata()
 	if err != nil {
 		return 0, false

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// uncheckedDelay is the redelivery delay of a command whose currency the orchestrator has not confirmed.
+	// uncheckedDelay is the redelivery delay of a command that the orchestrator has not confirmed as current.
 	uncheckedDelay = time.Second
 	// uncheckedLog is the minimum interval of log messages about such commands.
 	uncheckedLog = 10 * time.Second

@@ -221,7 +221,7 @@ func isStop(err error) bool {
 // settle writes the stage memory of a step that is done. A lost memory overrides every other outcome. An unreadable memory
 // does not fail the step: the stage is retried, with the reason, until the bus and the keyrings are correct.
 func (s *session) settle(ctx context.Context, r *Result) {
-	if err := s.closedMemory(); err != nil {
+	if err := s.memoryError(); err != nil {
 		switch {
 		case r.Outcome == event.OutcomeFailed || r.Outcome == event.OutcomeNotCompleted:
 			r.retryMemory(err)

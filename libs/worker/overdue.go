@@ -95,7 +95,7 @@ func (p *pool) awaitWanted(t *taken) bool {
 			p.w.log.Warn("abandoned step returned", append(t.logArgs(), "ran_for", time.Since(t.since), "result_counts", current)...)
 			return current
 		}
-		if within(p.closed, uncheckedDelay) {
+		if waitFor(p.closed, uncheckedDelay) {
 			return false
 		}
 	}

@@ -105,8 +105,7 @@ func (w *Worker) startPool(ctx context.Context) *pool {
 }
 
 // accept takes a batch of commands and assigns each a free slot. It blocks while there is none, so that the bus keeps
-// the rest for other replicas, but only for slotPatience: commands that wait in this process have no heartbeats
-// and would be redelivered. Commands without a slot in time are returned to the bus. The question about redelivered commands
+// the rest for other replicas, but only for slotPatience, so that other replicas can take them. Commands without a slot in time are returned to the bus. The question about redelivered commands
 // uses the same time.
 func (p *pool) accept(ctx context.Context, batch []*bus.Delivery) {
 	admitted := make([]*taken, 0, len(batch))
@@ -329,9 +328,9 @@ func (p *pool) drain(timeout time.Duration) error {
 		p.steps.Wait()
 		close(idle)
 	}()
-	if !within(idle, timeout) {
+	if !waitFor(idle, timeout) {
 		p.stopSteps(ErrStopping)
-		within(idle, stopGrace)
+		waitFor(idle, stopGrace)
 	}
 	var err error
 	if steps := p.stillRunning(); steps != "" {
@@ -343,7 +342,7 @@ func (p *pool) drain(timeout time.Duration) error {
 	return err
 }
 
-func within(done <-chan struct{}, timeout time.Duration) bool {
+func waitFor(done <-chan struct{}, timeout time.Duration) bool {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {

@@ -270,8 +270,8 @@ func (s *session) close() (patch json.RawMessage, removed []string, invalid erro
 	return patch, s.removed, nil
 }
 
-// closedMemory returns the error of reading the stage memory, or nil.
-func (s *session) closedMemory() error {
+// memoryError returns the error of reading the stage memory, or nil.
+func (s *session) memoryError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unreadable

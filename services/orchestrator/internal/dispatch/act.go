@@ -11,12 +11,13 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// Act carries out an action of an operator: engine.Cancel, engine.Retry or engine.SkipStep. The error wraps
+// Act applies an event to an operation: an action of an operator (engine.Cancel, engine.Retry or engine.SkipStep), or engine.Due. The error wraps
 // store.ErrNotFound if the operation does not exist, and engine.ErrNotPossible if its state does not allow the action. Without an error the
 // action is committed; what the bus does not confirm is published by the outbox.
 func (d *Dispatcher) Act(ctx context.Context, operationID string, e engine.Event) error {
@@ -53,18 +54,7 @@ func (d *Dispatcher) carryOutAll(ctx context.Context, decisions []decision) {
 
 // PreviewRetry returns what becomes of the steps of an operation if an operator retries it. It changes nothing. The errors are those of Act.
 func (d *Dispatcher) PreviewRetry(ctx context.Context, operationID string, e engine.Retry) (steps []engine.Planned, err error) {
-	if _, err := uuid.Parse(operationID); err != nil {
-		return nil, store.ErrNotFound
-	}
-	found, err := d.deps.Store.Load(ctx, []string{operationID})
-	if err != nil {
-		return nil, err
-	}
-	row, ok := found[operationID]
-	if !ok {
-		return nil, store.ErrNotFound
-	}
-	p, err := d.deps.Definitions.Pinned(ctx, row.Definition)
+	row, p, err := d.load(ctx, operationID)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +71,23 @@ func (d *Dispatcher) PreviewRetry(ctx context.Context, operationID string, e eng
 		return nil, fmt.Errorf("operation %s: %w", operationID, err)
 	}
 	return steps, nil
+}
+
+// load reads an operation and its definition, without locking. Without the operation the error wraps store.ErrNotFound.
+func (d *Dispatcher) load(ctx context.Context, operationID string) (*store.Row, *process.Process, error) {
+	if _, err := uuid.Parse(operationID); err != nil {
+		return nil, nil, store.ErrNotFound
+	}
+	found, err := d.deps.Store.Load(ctx, []string{operationID})
+	if err != nil {
+		return nil, nil, err
+	}
+	row := found[operationID]
+	if row == nil {
+		return nil, nil, store.ErrNotFound
+	}
+	p, err := d.deps.Definitions.Pinned(ctx, row.Definition)
+	return row, p, err
 }
 
 // decision is the committed result of an event that was not caused by a message.
@@ -154,7 +161,7 @@ func (d *Dispatcher) failUnsendable(ctx context.Context, u unsendable) (*work, e
 // or restore what it removed.
 func checkNewest(newer string) error {
 	if newer != "" {
-		return fmt.Errorf("%w: the instance has the newer operation %s, which counts", engine.ErrNotPossible, newer)
+		return fmt.Errorf("%w: the instance has the newer operation %s; retry that one instead", engine.ErrNotPossible, newer)
 	}
 	return nil
 }

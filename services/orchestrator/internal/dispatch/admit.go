@@ -22,8 +22,8 @@ func (d *Dispatcher) limited(q limit.Queue) bool {
 	return len(q.Keys(limits)) > 0
 }
 
-// AdmitInstances starts the first pending operation of each of the instances.
-func (d *Dispatcher) AdmitInstances(ctx context.Context, instanceIDs []string) error {
+// admitInstances starts the first pending operation of each instance if no limit applies to it, and otherwise triggers an admission.
+func (d *Dispatcher) admitInstances(ctx context.Context, instanceIDs []string) error {
 	slices.Sort(instanceIDs)
 	var limited bool
 	_, err := d.admit(ctx, func(ctx context.Context, tx Tx) ([]store.Candidate, error) {

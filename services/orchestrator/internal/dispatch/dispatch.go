@@ -5,9 +5,8 @@
 //
 // After a crash between the commit and the publication the message is
 // redelivered. It no longer matches the cursor, so the dispatcher publishes the
-// current command again under the same message id. Commands that were not caused
-// by a message, and commands that the bus has not confirmed or has lost, are
-// published by the outbox.
+// current command again under the same message id. The outbox publishes all
+// commands, and publishes those again that the bus has not confirmed or has lost.
 package dispatch
 
 import (
@@ -34,13 +33,13 @@ type Config struct {
 	FoldAfter int64
 }
 
-// Deps are the dependencies of a Dispatcher. Holds, Limits, Backlog, Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
+// Deps are the dependencies of a Dispatcher. Holds, Limits, Ramps, Backlog, Metrics, Log, Apply, Watcher, Notifier and TracerProvider may be nil.
 type Deps struct {
 	Store       Store
 	Publisher   Publisher
 	Definitions Definitions
 	Workers     Workers
-	Purger      Cleaner
+	Purger      MemoryPurger
 	// Holds knows the holds, and Limits the limits; nil means that there are none.
 	Holds  Holds
 	Limits Limits

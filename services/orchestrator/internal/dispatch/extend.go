@@ -5,29 +5,15 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
-	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
 // Extend gives a worker more time for a command that it executes, counted from now, and returns the new limit. It returns when the limit is
 // committed. The error wraps store.ErrNotFound if the operation does not exist, and engine.ErrNotPossible if it does not await the result of
 // that command from that worker, or if the budget of the step is spent.
 func (d *Dispatcher) Extend(ctx context.Context, worker string, c event.CommandRef, by time.Duration) (time.Time, error) {
-	if _, err := uuid.Parse(c.OperationID); err != nil {
-		return time.Time{}, store.ErrNotFound
-	}
-	found, err := d.deps.Store.Load(ctx, []string{c.OperationID})
-	if err != nil {
-		return time.Time{}, err
-	}
-	row := found[c.OperationID]
-	if row == nil {
-		return time.Time{}, store.ErrNotFound
-	}
-	p, err := d.deps.Definitions.Pinned(ctx, row.Definition)
+	row, p, err := d.load(ctx, c.OperationID)
 	if err != nil {
 		return time.Time{}, err
 	}

@@ -24,8 +24,8 @@ const (
 	foldAfter = 20
 	// foldPause is the minimum time between two steps of FoldHistories.
 	foldPause = time.Second
-	// foldBatch is the maximum number of histories in one transaction, and foldEntries the number of entries read of each.
-	foldBatch   = 100
+	// foldAtOnce is the maximum number of histories in one transaction, and foldEntries the number of entries read of each.
+	foldAtOnce  = 100
 	foldEntries = 1000
 )
 
@@ -105,7 +105,7 @@ func (d *Dispatcher) foldMarked(ctx context.Context) error {
 			return nil
 		}
 	}
-	for ids := range slices.Chunk(slices.Sorted(maps.Keys(f.marked)), foldBatch) {
+	for ids := range slices.Chunk(slices.Sorted(maps.Keys(f.marked)), foldAtOnce) {
 		if err := d.foldBatch(ctx, ids); err != nil {
 			return err
 		}

@@ -103,7 +103,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"type", "step", "worker", "outcome", "reason"),
 		lateEffects: vector("keb_late_effects_total",
 			"Objects that unanswered requests had created after the deprovisioning of their instance, and that a second one removed.", "step"),
-		sentAgain: counter("keb_commands_sent_again_total", "Commands sent again because they were not answered."),
+		sentAgain: counter("keb_commands_sent_again_total", "Commands sent again because they were not answered, or were lost, or belong to a ramp."),
 		stale:     counter("keb_results_stale_total", "Results that belonged to an older command and changed nothing."),
 		conflicts: counter("keb_write_conflicts_total", "States that another orchestrator had changed first."),
 		unknown:   counter("keb_results_unknown_total", "Results of operations that do not exist."),

@@ -177,8 +177,8 @@ func Deliveries(batch []*bus.Delivery) []Delivery {
 	return deliveries
 }
 
-// Cleaner purges the stage memory of ended stages asynchronously; an empty stage means the whole operation.
-type Cleaner interface {
+// MemoryPurger purges the stage memory of ended stages asynchronously; an empty stage means the whole operation.
+type MemoryPurger interface {
 	Purge(operationID, stage string)
 }
 

@@ -41,7 +41,8 @@ func (it *item) isForeign(w *work) bool {
 }
 
 // Results folds a batch of step results: it reads the rows that are not cached, commits once, publishes once, and then acknowledges the
-// messages. If the batch fails, each result is folded alone. A result that then fails with a permanent error becomes a dead letter.
+// messages. After a transient error, all results are redelivered. After any other error, each result is folded alone; one that then fails with a
+// permanent error becomes a dead letter.
 func (d *Dispatcher) Results(ctx context.Context, batch []Delivery) error {
 	items := make([]item, 0, len(batch))
 	for _, delivery := range batch {

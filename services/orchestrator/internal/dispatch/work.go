@@ -1,13 +1,3 @@
-// Package dispatch connects the engine with the database and the bus. It handles
-// batches of requests and results, due operations and actions of operators: it
-// applies them with the engine, commits the new states, publishes commands and
-// facts, and only then acknowledges the messages.
-//
-// After a crash between the commit and the publication the message is
-// redelivered. It no longer matches the cursor, so the dispatcher publishes the
-// current command again under the same message id. Commands that were not caused
-// by a message, and commands that the bus has not confirmed or has lost, are
-// published by the outbox.
 package dispatch
 
 import (

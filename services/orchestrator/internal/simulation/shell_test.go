@@ -431,7 +431,7 @@ func (w *world) Pinned(_ context.Context, hash string) (*process.Process, error)
 	panic("there is no definition " + hash)
 }
 
-// Purge implements dispatch.Cleaner.
+// Purge implements dispatch.MemoryPurger.
 func (w *world) Purge(operationID, stage string) {
 	op, n := w.byID[numberOf(operationID)], -1
 	for i := range op.p.Stages {
