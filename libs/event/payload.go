@@ -182,6 +182,9 @@ func (e *Error) String() string {
 	return text
 }
 
+// MaxRemoved is the maximum number of objects in Result.Removed, and MaxRemovedSize the maximum size of each name, in bytes.
+const MaxRemoved, MaxRemovedSize = 100, 256
+
 // Result contains the fields that all results have.
 type Result struct {
 	OperationID string `json:"operationId"`

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/mask"
 )
 
@@ -85,7 +86,7 @@ func (s *session) guard(r *Result) {
 	clean := func(text string) string { return cut(s.redact(text), maxMessage) }
 	r.Message = clean(r.Message)
 	for i, object := range r.Removed {
-		r.Removed[i] = cut(s.redact(object), maxObject)
+		r.Removed[i] = cut(s.redact(object), event.MaxRemovedSize)
 	}
 	if r.Error != nil {
 		r.Error.Component, r.Error.Reason, r.Error.Message = clean(r.Error.Component), clean(r.Error.Reason), clean(r.Error.Message)

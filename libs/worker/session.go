@@ -117,13 +117,10 @@ func (s *session) saveDetails(own any) error {
 	return nil
 }
 
-// maxRemoved is the maximum number of removed objects in a result, and maxObject the maximum size of its name, in bytes.
-const maxRemoved, maxObject = 100, 256
-
 func (s *session) noteRemoved(object string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed && len(s.removed) < maxRemoved && !slices.Contains(s.removed, object) {
+	if !s.closed && len(s.removed) < event.MaxRemoved && !slices.Contains(s.removed, object) {
 		s.removed = append(s.removed, object)
 	}
 }

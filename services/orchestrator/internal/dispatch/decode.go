@@ -18,8 +18,6 @@ import (
 const (
 	// maxText is the maximum size of each text of a result, in bytes.
 	maxText = 4 << 10
-	// maxRemoved is the maximum number of removed objects that a result names, and maxObject the maximum size of a name, in bytes.
-	maxRemoved, maxObject = 100, 256
 	// maxRetryAfter bounds the retry time of a worker; the budget of the step and the deadline of the operation apply as well.
 	maxRetryAfter = 7 * 24 * time.Hour
 )
@@ -67,8 +65,8 @@ func DecodeResult(e cloudevents.Event) (operationID string, r engine.Result, err
 	}
 	r.Cursor, r.Worker, r.Message, r.StageMemory = base.Cursor, base.Worker, shown(base.Message), base.StageMemory
 	r.Details, r.StartedAt, r.FinishedAt = base.Details, base.StartedAt, base.FinishedAt
-	for _, name := range base.Removed[:min(len(base.Removed), maxRemoved)] {
-		r.Removed = append(r.Removed, cut(mask.Text(name), maxObject))
+	for _, name := range base.Removed[:min(len(base.Removed), event.MaxRemoved)] {
+		r.Removed = append(r.Removed, cut(mask.Text(name), event.MaxRemovedSize))
 	}
 	if r.Error != nil {
 		r.Error = &event.Error{

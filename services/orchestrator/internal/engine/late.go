@@ -18,7 +18,7 @@ const LateWindow = 2 * time.Minute
 const maxNamed = 10
 
 // lateReasons are the reasons (docs/wire-contract.md) of calls that may have reached the external system although they failed.
-var lateReasons = []string{"err_network_timeout", "err_network", "err_keb_timeout", "err_keb_cancelled"}
+var lateReasons = []string{"err_network_timeout", "err_network", reasonTimeout, reasonCancelled}
 
 // UnsettledUntil returns when unanswered requests of earlier tries can no longer take effect. It is zero unless this is a deprovisioning that
 // started before that time: its steps may have missed what such a request creates, and must run again.
