@@ -462,17 +462,21 @@ func (r *ram) SweepStatus(_ context.Context, now time.Time, whole bool) (l store
 		}
 	}
 	if r.marks.Old(now) {
-		var due time.Time
+		var due, created time.Time
 		id := ""
 		for _, s := range r.rows {
 			if !s.row.DueAt.IsZero() {
 				earlier(&due, s.row.DueAt)
 			}
-			if !s.row.Status.Final() && (id == "" || s.row.Operation.ID < id) {
+			if s.row.Status.Final() {
+				continue
+			}
+			earlier(&created, s.row.CreatedAt)
+			if id == "" || s.row.Operation.ID < id {
 				id = s.row.Operation.ID
 			}
 		}
-		r.marks = store.NewMarks(now, due, id)
+		r.marks = store.NewMarks(now, due, created, id)
 	}
 	for _, s := range r.rows {
 		l.Limited = l.Limited || s.row.Limited()
@@ -485,7 +489,7 @@ func (r *ram) SweepStatus(_ context.Context, now time.Time, whole bool) (l store
 			}
 		case whole && row.InFlight() && row.Operation.ID >= r.marks.ID:
 			earlier(&l.NextUnanswered, row.ExecuteBefore)
-		case whole && row.Status == event.Pending:
+		case whole && row.Status == event.Pending && !row.CreatedAt.Before(r.marks.Created):
 			l.Pending = r.bug != bugNoSweepOfPending
 		}
 	}

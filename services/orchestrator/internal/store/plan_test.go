@@ -96,7 +96,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"loadSQL", loadSQL, []any{&inFlight}, []string{"operations_pkey", "requests_pkey"}},
 		{"awaitedSQL", awaitedSQL, []any{&inFlight}, []string{"operations_pkey|operations_in_flight", "requests_pkey"}},
 		{"marksSQL", marksSQL, nil, []string{"operations_due", "operations_unfinished"}},
-		{"sweepStatusSQL", sweepStatusSQL, []any{epoch, "00000000-0000-0000-0000-000000000000", true}, []string{"operations_due", "operations_in_flight", "operations_pending", "operations_held"}},
+		{"sweepStatusSQL", sweepStatusSQL, []any{epoch, "00000000-0000-0000-0000-000000000000", true, epoch}, []string{"operations_due", "operations_in_flight", "operations_pending|operations_unfinished", "operations_held"}},
 		{"releasableSQL", releasableSQL, []any{&inFlight, 500}, []string{"operations_held"}},
 		{"heldBySQL", heldBySQL, nil, []string{"operations_held"}},
 		{"dueSQL", dueSQL, []any{epoch, epoch.Add(time.Hour), 500}, []string{"operations_due"}},

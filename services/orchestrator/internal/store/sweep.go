@@ -16,15 +16,15 @@ const (
 	// ended operations.
 	marksSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at IS NOT NULL),
-    (SELECT min(id::text COLLATE "C") FROM orchestrator.operations WHERE state IN ('pending', 'in progress'))`
+    min(id::text COLLATE "C"), min(created_at) FROM orchestrator.operations WHERE state IN ('pending', 'in progress')`
 	// sweepStatusSQL relies on operations_due, operations_in_flight, operations_pending, operations_held, operations_event, operations_limited
 	// and signals_undelivered. An idle orchestrator has only
-	// this statement. The ORDER BY makes the planner use the index for the pending operation instead of scanning the table.
+	// this statement. For the pending operation the planner uses operations_pending or operations_unfinished, whatever is smaller after the mark.
 	sweepStatusSQL = `
 SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at >= $1),
     CASE WHEN $3 THEN (SELECT min(execute_before) FROM orchestrator.operations WHERE state = 'in progress' AND due_at IS NULL AND id >= $2) END,
-    CASE WHEN $3 THEN (SELECT type FROM orchestrator.operations WHERE state = 'pending' ORDER BY type, global_account, plan, region, arrived LIMIT 1)
-        IS NOT NULL ELSE false END,
+    CASE WHEN $3 THEN (SELECT type FROM orchestrator.operations WHERE state = 'pending' AND created_at >= $4
+        ORDER BY type, global_account, plan, region, arrived LIMIT 1) IS NOT NULL ELSE false END,
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
     EXISTS (` + signalledKeysSQL + `),
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE queue IS NOT NULL),
@@ -82,10 +82,11 @@ type SweepStatus struct {
 type Marks struct {
 	// ReadAt is the time at which the marks were read.
 	ReadAt time.Time
-	// Due is not after any DueAt, and ID is below the id of any unfinished operation. Later operations have higher ids, as these begin with
-	// their time, and are due later. What does not, because a clock is wrong or a request was late, is found when the marks are read again.
-	Due time.Time
-	ID  string
+	// Due is not after any DueAt, Created not after the CreatedAt of any unfinished operation, and ID is below its id. Later operations have
+	// higher ids, as these begin with their time, and are created and due later. What does not, because a clock is wrong or a request was late,
+	// is found when the marks are read again.
+	Due, Created time.Time
+	ID           string
 }
 
 const (
@@ -95,13 +96,17 @@ const (
 	marksMargin = 30 * time.Second
 )
 
-// NewMarks returns the marks for the earliest DueAt and the lowest id that were found; both may be empty.
-func NewMarks(now, due time.Time, id string) Marks {
-	m := Marks{ReadAt: now, Due: now.Add(-marksMargin)}
-	if !due.IsZero() && due.Before(m.Due) {
+// NewMarks returns the marks for the earliest DueAt and CreatedAt and the lowest id that were found; all may be empty.
+func NewMarks(now, due, created time.Time, id string) Marks {
+	margin := now.Add(-marksMargin)
+	m := Marks{ReadAt: now, Due: margin, Created: margin}
+	if !due.IsZero() && due.Before(margin) {
 		m.Due = due
 	}
-	ms := uint64(max(now.Add(-marksMargin).UnixMilli(), 0)) // the first 48 bits of a UUID of version 7
+	if !created.IsZero() && created.Before(margin) {
+		m.Created = created
+	}
+	ms := uint64(max(margin.UnixMilli(), 0)) // the first 48 bits of a UUID of version 7
 	m.ID = fmt.Sprintf("%08x-%04x", ms>>16&0xffffffff, ms&0xffff) + noTime
 	if id != "" {
 		m.ID = min(m.ID, id[:len(id)-len(noTime)]+noTime)
@@ -122,12 +127,12 @@ func (s *Store) marksAt(ctx context.Context, now time.Time) (Marks, error) {
 	if m := s.lastMarks(); !m.Old(now) {
 		return m, nil
 	}
-	var due sql.NullTime
+	var due, created sql.NullTime
 	var id sql.NullString
-	if err := s.read.QueryRowContext(ctx, marksSQL).Scan(&due, &id); err != nil {
+	if err := s.read.QueryRowContext(ctx, marksSQL).Scan(&due, &id, &created); err != nil {
 		return Marks{}, fmt.Errorf("look for the first operations: %w", err)
 	}
-	m := NewMarks(now, utc(due), id.String)
+	m := NewMarks(now, utc(due), utc(created), id.String)
 	s.marks.Store(&m)
 	return m, nil
 }
@@ -143,7 +148,7 @@ func (s *Store) lastMarks() Marks {
 // LowestID returns an id that is below those of all unfinished operations, except late ones (see Marks).
 func (s *Store) LowestID() string { return s.lastMarks().ID }
 
-// SweepStatus reads the work of the next sweep with one statement, and twice in a minute with two. An operation whose id or DueAt is more than
+// SweepStatus reads the work of the next sweep with one statement, and twice in a minute with two. An operation whose id, CreatedAt or DueAt is more than
 // marksMargin older than now may appear later by marksAge. Only if whole is set does it look for commands in flight and pending operations.
 func (s *Store) SweepStatus(ctx context.Context, now time.Time, whole bool) (SweepStatus, error) {
 	marks, err := s.marksAt(ctx, now)
@@ -161,7 +166,7 @@ func (s *Store) SweepStatus(ctx context.Context, now time.Time, whole bool) (Swe
 	if withRanks {
 		query, target = sweepStatusSQL+`, (`+ranksSQL+`)`, append(target, &ranks)
 	}
-	if err := s.read.QueryRowContext(ctx, query, marks.Due, marks.ID, whole).Scan(target...); err != nil {
+	if err := s.read.QueryRowContext(ctx, query, marks.Due, marks.ID, whole, marks.Created).Scan(target...); err != nil {
 		return SweepStatus{}, fmt.Errorf("look for due operations: %w", err)
 	}
 	if withRanks {

@@ -38,7 +38,7 @@ UPDATE orchestrator.operations SET state = 'succeeded', due_at = NULL, execute_b
 	}
 	running := b.started(1)
 	read := func(marks Marks) int {
-		plan := b.explainRun(sweepStatusSQL, []any{marks.Due, marks.ID, true})
+		plan := b.explainRun(sweepStatusSQL, []any{marks.Due, marks.ID, true, marks.Created})
 		hits, err := strconv.Atoi(regexp.MustCompile(`Buffers: shared hit=(\d+)`).FindStringSubmatch(plan)[1])
 		require.NoErrorf(t, err, "pages in\n%s", plan)
 		return hits
