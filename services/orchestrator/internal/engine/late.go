@@ -53,12 +53,10 @@ func withLateEffects(message string, removed []string) string {
 	if message != "" {
 		message += "; "
 	}
-	named := removed[:min(len(removed), maxNamed)]
-	message += "removed what an unanswered request had created: " + strings.Join(named, ", ")
-	if more := len(removed) - len(named); more > 0 {
-		message += fmt.Sprintf(" and %d more", more)
+	if more := len(removed) - maxNamed; more > 0 {
+		removed = append(slices.Clone(removed[:maxNamed]), fmt.Sprintf("and %d more", more))
 	}
-	return message
+	return message + "removed what an unanswered request had created: " + strings.Join(removed, ", ")
 }
 
 // mayTakeEffectLate reports whether a request of the command may still take effect after this result: a call got no answer, or the command was

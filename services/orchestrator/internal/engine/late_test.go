@@ -114,7 +114,7 @@ func TestDeprovision_RemovedObjects_AreLateIfAlreadyDeprovisioned(t *testing.T) 
 			require.Equal(t, c.want, e.LateEffects)
 			want := "wait"
 			if c.want > 0 {
-				want += "; removed what an unanswered request had created: " + strings.Join(names[:10], ", ") + " and 2 more"
+				want += "; removed what an unanswered request had created: " + strings.Join(names[:10], ", ") + ", and 2 more"
 			}
 			require.Equal(t, want, e.Message)
 		})

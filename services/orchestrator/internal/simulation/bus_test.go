@@ -145,7 +145,7 @@ func (w *world) event(m *message) (cloudevents.Event, string) {
 	r := m.result
 	base := event.Result{
 		OperationID: id, Cursor: r.Cursor, Stage: m.command.Stage, Step: m.command.Step, Worker: event.Worker{Name: m.worker}, Message: r.Message,
-		Details: r.Details, StageMemory: r.StageMemory, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
+		Details: r.Details, StageMemory: r.StageMemory, Removed: []string{"object"}, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 	}
 	broken := unreadable(&r)
 	if broken {
