@@ -85,28 +85,41 @@ func TestDrain_Timeout_InterruptsStep(t *testing.T) {
 	}
 }
 
-func TestDrain_InterruptedStep_KeepsDetails(t *testing.T) {
+func TestDrain_InterruptedStep_ReportsWhatItDid(t *testing.T) {
 	t.Parallel()
-	o := newOrchestrator(t)
-	started := make(chan struct{}, 1)
-	w := o.start([]worker.Step{named("Step", func(ctx context.Context, op operation) (operation, time.Duration, error) {
-		if err := op.SaveDetails(map[string]int{"id": 7}); err != nil {
-			t.Error(err)
-		}
-		started <- struct{}{}
-		<-ctx.Done()
-		return op, 0, ctx.Err()
-	})}, config(func(c *worker.Config) { c.DrainTimeout = 20 * time.Millisecond }))
-	o.send(command("Step"))
-	receive(t, "the step starts", started)
-	if err := w.stop(); err != nil {
-		t.Errorf("stop: %v", err)
+	for name, c := range map[string]struct {
+		do      func(op operation) error
+		details string
+		removed []string
+	}{
+		"saved details":     {func(op operation) error { return op.SaveDetails(map[string]int{"id": 7}) }, `{"id":7}`, nil},
+		"removed an object": {func(op operation) error { op.NoteRemoved("evaluation 12"); return nil }, "", []string{"evaluation 12"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := newOrchestrator(t)
+			started := make(chan struct{}, 1)
+			w := o.start([]worker.Step{named("Step", func(ctx context.Context, op operation) (operation, time.Duration, error) {
+				if err := c.do(op); err != nil {
+					t.Error(err)
+				}
+				started <- struct{}{}
+				<-ctx.Done()
+				return op, 0, ctx.Err()
+			})}, config(func(c *worker.Config) { c.DrainTimeout = 20 * time.Millisecond }))
+			o.send(command("Step"))
+			receive(t, "the step starts", started)
+			if err := w.stop(); err != nil {
+				t.Errorf("stop: %v", err)
+			}
+			r := o.next()
+			if r.Type != event.TypeStepRetry || string(r.Details) != c.details || r.Error == nil || r.Error.Reason != worker.ReasonTimeout {
+				t.Errorf("%s with details %s and error %+v: want a retry with details %s", r.Type, r.Details, r.Error, c.details)
+			}
+			require.Equal(t, c.removed, r.Removed)
+			o.settled()
+		})
 	}
-	r := o.next()
-	if r.Type != event.TypeStepRetry || string(r.Details) != `{"id":7}` || r.Error == nil || r.Error.Reason != worker.ReasonTimeout {
-		t.Errorf("%s with details %s and error %+v: want a retry with the details", r.Type, r.Details, r.Error)
-	}
-	o.settled()
 }
 
 func TestDrain_StepIgnoresContext_IsNamed(t *testing.T) {

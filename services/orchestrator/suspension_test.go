@@ -62,14 +62,19 @@ func TestSuspension_WithLeftovers_DeprovisionRunsEveryStep(t *testing.T) {
 	}
 }
 
+// unanswered lets the first request of a step have no answer.
+func (s *system) unanswered(step string) {
+	s.script.set(step, func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
+		s.script.set(step, saving)
+		return worker.Retry(op, time.Millisecond, &worker.Error{Component: "ext", Reason: worker.ReasonNetworkTimeout, Message: "no answer"})
+	})
+}
+
 // An unanswered request may take effect when the runtime is suspended, and after the instance was deprovisioned.
 func TestSuspension_AfterUnansweredTry_DeprovisionIsUnsettled(t *testing.T) {
 	s := newSystem(t)
 	s.start()
-	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		s.script.set("First", saving)
-		return worker.Retry(op, time.Millisecond, &worker.Error{Component: "ext", Reason: worker.ReasonNetworkTimeout, Message: "no answer"})
-	})
+	s.unanswered("First")
 	s.run(operation(event.Provision, "i", "trial"))
 	s.run(suspension("i"))
 	back := operation(event.Provision, "i", "trial")
@@ -88,10 +93,7 @@ func TestSuspension_AfterUnansweredTry_DeprovisionIsUnsettled(t *testing.T) {
 func TestDeprovision_LateEffect_IsCountedAndNamed(t *testing.T) {
 	s := measured(t)
 	s.start()
-	s.script.set("First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
-		s.script.set("First", saving)
-		return worker.Retry(op, time.Millisecond, &worker.Error{Component: "ext", Reason: worker.ReasonNetworkTimeout, Message: "no answer"})
-	})
+	s.unanswered("First")
 	s.script.set("Remove_First", func(_ context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
 		op.NoteRemoved("evaluation 12")
 		return op, 0, nil

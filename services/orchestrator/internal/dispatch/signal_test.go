@@ -324,6 +324,32 @@ func TestSignals_Messages_AreStoredBeforeTheyAreAcknowledged(t *testing.T) {
 	})
 }
 
+// An event of a failed batch that cannot be stored is reported, also if the next one is stored.
+func TestSignals_OneCannotBeStored_IsReported(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	deliveries := make(chan *bus.Delivery, 100)
+	b.consume(event.SignalsConsumer(), deliveries)
+	for _, id := range []string{"1", "2"} {
+		e, err := bus.New("com.example.approved", id, "/approvals", "", epoch, nil)
+		require.NoError(t, err)
+		require.NoError(t, b.bus.Publish(t.Context(), bus.Message{Subject: event.SignalSubject(approved), Event: e}))
+	}
+	o.deps.Store = firstFails{o.deps.Store}
+	require.ErrorContains(t, o.Signals(t.Context(), Deliveries(b.take(deliveries, 2))), "disk full")
+	b.inStream(event.StreamSignals, 1)
+}
+
+// firstFails does not store the event 1.
+type firstFails struct{ Store }
+
+func (f firstFails) AddSignals(ctx context.Context, signals []event.Signal) (int, error) {
+	if signals[0].ID == "1" {
+		return 0, errors.New("disk full")
+	}
+	return f.Store.AddSignals(ctx, signals)
+}
+
 type failingSignals struct {
 	Store
 

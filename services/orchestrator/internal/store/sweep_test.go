@@ -72,11 +72,15 @@ VALUES (('00000000-0000-7000-8000-00000000000' || $1::text)::uuid, 'update', 'la
 			strconv.Itoa(n), now.Add(-time.Hour), due)
 		require.NoError(t, err)
 	}
-	if early := status(); !early.NextDue.IsZero() || !early.NextUnanswered.IsZero() {
+	_, err := b.db.Exec(`
+INSERT INTO orchestrator.operations (id, type, instance_id, plan, created_at, state, version, cursor, stage, step, stage_attempt, step_attempt, dispatch, stage_memory)
+VALUES ('00000000-0000-7000-8000-000000000009', 'update', 'late-9', 'azure', $1, 'pending', 1, 0, 0, 0, 0, 0, 0, false)`, now.Add(-time.Hour))
+	require.NoError(t, err)
+	if early := status(); !early.NextDue.IsZero() || !early.NextUnanswered.IsZero() || early.Pending {
 		t.Errorf("status %+v, want none before the marks are read again", early)
 	}
 	now = now.Add(marksAge)
-	if late := status(); late.NextDue.IsZero() || late.NextUnanswered.IsZero() {
+	if late := status(); late.NextDue.IsZero() || late.NextUnanswered.IsZero() || !late.Pending {
 		t.Errorf("status %+v, want the late operations", late)
 	}
 	require.NoError(t, b.InTx(t.Context(), func(tx *Tx) error {
