@@ -110,6 +110,15 @@ func plant(t *testing.T, sys *harness.System) {
 	for id, reason := range reasons {
 		testkit.Eventually(t, limit, "operation "+id+" to wait: "+reason, func() bool { return waiting(sys, id).Reason == reason })
 	}
+	// The reason no_worker does not show whether a worker has appeared that lacks the step.
+	testkit.Eventually(t, limit, "the worker renamed to appear", func() bool {
+		for _, w := range harness.Get[struct{ Data []liveWorker }](sys, "http://"+sys.OperatorAddr+"/workers").Data {
+			if w.Name == "renamed" && w.Alive {
+				return true
+			}
+		}
+		return false
+	})
 	testkit.Eventually(t, limit, "the upgrades", func() bool {
 		list := harness.Get[struct {
 			Data []struct {
