@@ -131,6 +131,12 @@ func TestRoll_ForwardAndBack_LosesNothing(t *testing.T) {
 	}
 	s.pass(old, orders)
 
+	// A fact that a stopping orchestrator could not publish is published by the next check of another one, which is once in a minute.
+	testkit.Eventually(t, 2*limit, "all facts to be published", func() bool {
+		var unpublished int
+		err := s.db.QueryRowContext(t.Context(), `SELECT count(*) FROM orchestrator.operations WHERE facts_after IS NOT NULL`).Scan(&unpublished)
+		return err == nil && unpublished == 0
+	})
 	v := history.Check(history.Events(t, s.db, s.Bus.JetStream()), limit)
 	for _, violation := range v.Violations {
 		t.Error(violation)
