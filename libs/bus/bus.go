@@ -93,8 +93,10 @@ type Bus struct {
 	connection connection
 	// refusals are the streams that reject publications.
 	refusals refusals
-	probing  sync.Mutex
-	probed   probe
+	// isolation is about the server of the connection.
+	isolation isolation
+	probing   sync.Mutex
+	probed    probe
 
 	// roomLog limits the logging about a server with less storage than its streams may use.
 	roomLog rate.Sometimes

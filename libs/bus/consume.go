@@ -352,6 +352,8 @@ func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, re
 func (c *consumption) ensure(ctx context.Context, reconnected <-chan struct{}) (consumer jetstream.Consumer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.bus.cfg.Timeout)
 	defer cancel()
+	asked := time.Now()
+	defer func() { c.bus.leaveIfIsolated(asked, err) }()
 	err = untilReconnected(ctx, reconnected, func(ctx context.Context) (err error) {
 		consumer, err = c.bus.ensureConsumer(ctx, c.cfg.Consumer)
 		return err

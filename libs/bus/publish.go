@@ -259,6 +259,7 @@ func (b *Bus) published(msgs []Message, errs []error) error {
 		if s := streamOf(msgs[i].Subject); s != stream {
 			if !msgs[i].Quiet {
 				b.refusals.note(s, nil, time.Time{})
+				b.isolation.works()
 			}
 			if run > 0 {
 				b.metrics.published.WithLabelValues(stream).Add(float64(run))
