@@ -57,8 +57,11 @@ var filterParameters = []string{
 	"error", "hold", "limit_name", "finished_since", "finished_until", "filter",
 }
 
-// parseFilter parses the filter of a batch. It rejects parameters that the list of operations would ignore, because a batch without them would
-// act on more operations than intended.
+// severalParameters may be repeated, and may contain commas.
+var severalParameters = []string{"state", "type", "plan", "waiting"}
+
+// parseFilter parses the filter of a batch. It rejects parameters that the list of operations would ignore, also in part, because a batch without
+// them would act on more operations than intended.
 func parseFilter(filter string) (*question, url.Values, error) {
 	values, err := url.ParseQuery(filter)
 	if err != nil {
@@ -69,7 +72,14 @@ func parseFilter(filter string) (*question, url.Values, error) {
 		if !slices.Contains(filterParameters, name) {
 			return nil, nil, fmt.Errorf("unknown parameter %.50q: allowed are %s", name, strings.Join(filterParameters, ", "))
 		}
-		some = some || strings.TrimSpace(strings.Join(list, "")) != ""
+		if len(list) > 1 && !slices.Contains(severalParameters, name) {
+			return nil, nil, fmt.Errorf("%s: must not be repeated", name)
+		}
+		given := strings.TrimSpace(strings.Join(list, ","))
+		if given != "" && strings.Trim(given, ", ") == "" {
+			return nil, nil, fmt.Errorf("%s %.50q: has no value", name, given)
+		}
+		some = some || given != ""
 	}
 	if !some {
 		return nil, nil, errors.New("must not be empty: an action on all operations is not possible")

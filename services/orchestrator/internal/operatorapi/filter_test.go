@@ -139,3 +139,25 @@ func FuzzParseResumption(f *testing.F) {
 		}
 	})
 }
+
+// A batch acts on more operations if a part of its filter has no effect.
+func TestParseFilter_PartHasNoEffect_IsRejected(t *testing.T) {
+	t.Parallel()
+	for filter, want := range map[string]string{
+		"":                          "must not be empty",
+		"plan=,":                    "plan",
+		"state=failed&plan=%2C+%2C": "plan",
+		"filter=state%3Dfailed&filter=plan%3Dazure": "filter: must not be repeated",
+		"region=a&region=b":                         "region: must not be repeated",
+		"stage=a":                                   "unknown parameter",
+	} {
+		if _, _, err := parseFilter(filter); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", filter, err, want)
+		}
+	}
+	for _, filter := range []string{"plan=azure,", "plan=azure&plan=aws", "plan=&state=failed"} {
+		if _, _, err := parseFilter(filter); err != nil {
+			t.Errorf("%s: %v", filter, err)
+		}
+	}
+}
