@@ -134,17 +134,19 @@ func (d *Dispatcher) readRanges(ctx context.Context) (ranges [len(messageStreams
 	return ranges, nil
 }
 
-// foldBatch folds the histories of marked operations in one transaction, and removes them from the marked ones.
+// foldBatch folds the histories of marked operations in one transaction, and removes them from the marked ones. They stay marked while another
+// orchestrator folds histories.
 func (d *Dispatcher) foldBatch(ctx context.Context, ids []string) error {
 	f := &d.folder
 	through, more := map[string]int64{}, map[string]int64{}
 	for _, id := range ids {
 		through[id] = f.marked[id]
 	}
+	free := false
 	err := d.deps.Store.InTx(ctx, func(tx Tx) error {
 		clear(more)
 		found, ok, err := tx.Foldable(ctx, through, foldEntries)
-		if err != nil || !ok {
+		if free = ok; err != nil || !ok {
 			return err
 		}
 		var folds []store.Fold
@@ -161,7 +163,7 @@ func (d *Dispatcher) foldBatch(ctx context.Context, ids []string) error {
 		}
 		return tx.FoldHistories(ctx, folds)
 	})
-	if err != nil {
+	if err != nil || !free {
 		return err
 	}
 	for _, id := range ids {

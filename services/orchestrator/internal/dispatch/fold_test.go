@@ -264,3 +264,34 @@ func TestReplayFacts_FoldedTries_AreOneFact(t *testing.T) {
 		t.Errorf("%d facts are published again for 80 tries in %d rows, want one for each row", published, rows)
 	}
 }
+
+func TestFoldHistories_AnotherOneFolds_FoldsLater(t *testing.T) {
+	t.Parallel()
+	l := startLoop(t)
+	retry := func() {
+		l.answerNow(&event.Error{Component: "ext", Reason: "err_http_503", Message: "no"})
+		l.clock.Advance(l.row(l.id).DueAt.Sub(l.clock.Now()))
+		_, err := l.Due(t.Context())
+		require.NoError(t, err)
+	}
+	for l.row(l.id).Cursor < foldAfter {
+		retry()
+	}
+	require.NoError(t, l.PublishFacts(t.Context()))
+	before, _ := l.stored()
+	other, err := l.db.Beginx()
+	require.NoError(t, err)
+	// In its own transaction, as another orchestrator.
+	_, err = other.Exec(`SELECT pg_advisory_xact_lock($1)`, int64(0x6b65620003))
+	require.NoError(t, err)
+	require.NoError(t, l.FoldHistories(t.Context()))
+	if rows, _ := l.stored(); rows != before {
+		t.Fatalf("%d of %d rows while another one folds", rows, before)
+	}
+	require.NoError(t, other.Rollback())
+	l.clock.Advance(2 * foldPause)
+	require.NoError(t, l.FoldHistories(t.Context()))
+	if rows, _ := l.stored(); rows >= before {
+		t.Errorf("%d of %d rows, want fewer", rows, before)
+	}
+}

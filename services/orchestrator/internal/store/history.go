@@ -13,7 +13,7 @@ import (
 )
 
 // foldLock is the advisory lock of the transaction that folds histories.
-const foldLock = 0x6b65620002
+const foldLock = 0x6b65620003
 
 const (
 	entryColumns = `cursor, stage, step, stage_attempt, step_attempt, started_at, finished_at, kind,

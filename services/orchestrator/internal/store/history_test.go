@@ -128,6 +128,23 @@ func TestFoldable_AnotherTransactionFolds_IsRejected(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestFoldable_CommandsAreGranted_IsPossible(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	id := b.started(1).Operation.ID
+	err := b.InTx(t.Context(), func(tx *Tx) error {
+		require.NoError(t, tx.LockLimits(t.Context()))
+		return b.InTx(t.Context(), func(second *Tx) error {
+			_, ok, err := second.Foldable(t.Context(), map[string]int64{id: 1}, 10)
+			if !ok {
+				t.Error("histories cannot be folded while commands are granted")
+			}
+			return err
+		})
+	})
+	require.NoError(t, err)
+}
+
 func TestFoldable_UnpublishedFacts_AreLeftOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
