@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
@@ -62,6 +63,7 @@ func (r *Rounds) Wake() {
 type agenda struct {
 	next map[string]time.Time // orders without a running round; absent means now
 	busy map[string]bool      // orders with a running round; true if another must follow at once
+	last map[string]time.Time // when the last round of an order began
 }
 
 // outcome is the result of a round.
@@ -75,7 +77,7 @@ func (r *Rounds) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	done := make(chan outcome, r.cfg.Parallel)
-	a := agenda{next: map[string]time.Time{}, busy: map[string]bool{}}
+	a := agenda{next: map[string]time.Time{}, busy: map[string]bool{}, last: map[string]time.Time{}}
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	hurried := false
@@ -112,7 +114,8 @@ func (r *Rounds) Run(ctx context.Context) error {
 	}
 }
 
-// look starts the rounds that are due, and returns the time until the next is due.
+// look starts the rounds that are due, and returns the time until the next is due. Orders whose last round is longest ago come first, so that none
+// waits for others that are always due.
 func (r *Rounds) look(ctx context.Context, a *agenda, now time.Time, start func(id string)) time.Duration {
 	limited, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
@@ -123,8 +126,10 @@ func (r *Rounds) look(ctx context.Context, a *agenda, now time.Time, start func(
 		}
 		return r.cfg.Every
 	}
-	wait, next := r.cfg.Idle, make(map[string]time.Time, len(active))
+	slices.SortStableFunc(active, func(x, y string) int { return a.last[x].Compare(a.last[y]) })
+	wait, next, last := r.cfg.Idle, make(map[string]time.Time, len(active)), make(map[string]time.Time, len(active))
 	for _, id := range active {
+		last[id] = a.last[id]
 		if _, busy := a.busy[id]; busy {
 			continue
 		}
@@ -134,11 +139,11 @@ func (r *Rounds) look(ctx context.Context, a *agenda, now time.Time, start func(
 			next[id] = at
 			wait = min(wait, at.Sub(now))
 		case len(a.busy) < r.cfg.Parallel:
-			a.busy[id] = false
+			a.busy[id], last[id] = false, now
 			start(id)
 		}
 	}
-	a.next = next // drops the orders that have ended
+	a.next, a.last = next, last // drops the orders that have ended
 	return max(wait, shortest)
 }
 
