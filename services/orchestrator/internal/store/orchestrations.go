@@ -383,6 +383,13 @@ func (s *Orchestrations) Retry(
 		o.State, o.Description, o.UpdatedAt = r.State, r.Description, now
 		if o.StartedAt.IsZero() && o.State == orchestration.Retrying {
 			o.StartedAt = now
+			// It was cancelled before its start, which sets this.
+			err := tx.GetContext(ctx, &o.Members, `
+SELECT count(*) FROM orchestrator.orchestration_members WHERE orchestration_id = $1::uuid AND retried_as IS NULL AND state <> $2`,
+				id, orchestration.Skipped)
+			if err != nil {
+				return fmt.Errorf("count members: %w", err)
+			}
 		}
 		return update(ctx, tx, o)
 	})

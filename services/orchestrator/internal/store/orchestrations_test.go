@@ -106,3 +106,21 @@ UPDATE orchestrator.orchestration_members SET state = 'failed' WHERE instance_id
 		}
 	}
 }
+
+// The share of failures that pauses an orchestration is one of its members.
+func TestRetry_CancelledBeforeItsStart_HasItsMembers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, o := b.activeOrchestration(3)
+	_, err := b.db.Exec(`UPDATE orchestrator.orchestration_members SET state = 'canceled'`)
+	require.NoError(t, err)
+	_, err = b.db.Exec(`UPDATE orchestrator.orchestrations SET state = 'canceled', started_at = NULL, members = 0`)
+	require.NoError(t, err)
+	_, err = s.Retry(t.Context(), o.ID, nil, false, epoch)
+	require.NoError(t, err)
+	got, err := s.Get(t.Context(), o.ID)
+	require.NoError(t, err)
+	if got.State != orchestration.Retrying || got.Members != 3 {
+		t.Errorf("the orchestration is %s with %d members, want retrying with 3", got.State, got.Members)
+	}
+}
