@@ -82,6 +82,9 @@ func compile(t *Target, at string) (matcher, error) {
 		if len(c.value) > maxText {
 			return m, fmt.Errorf("%s.%s: is %d bytes long, at most %d are allowed", at, c.field, len(c.value), maxText)
 		}
+		if strings.ContainsRune(c.value, 0) {
+			return m, fmt.Errorf("%s.%s: contains the character NUL, which is not allowed", at, c.field)
+		}
 		if c.into == nil || c.value == "" {
 			continue
 		}

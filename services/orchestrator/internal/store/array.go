@@ -83,7 +83,7 @@ func (a *array) json(v any, empty bool) error {
 	if err != nil {
 		return err
 	}
-	a.text(clean(string(text)))
+	a.text(cleanJSON(string(text)))
 	return nil
 }
 

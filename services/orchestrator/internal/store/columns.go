@@ -311,6 +311,6 @@ func (c *column) json(v any, empty bool) error {
 	if err != nil {
 		return err
 	}
-	c.text(clean(string(text)))
+	c.text(cleanJSON(string(text)))
 	return nil
 }

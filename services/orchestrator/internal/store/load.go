@@ -206,6 +206,28 @@ func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "")
 }
 
+// cleanJSON is clean for a text that json.Marshal made: NUL is escaped in it, and is not allowed in jsonb.
+func cleanJSON(text string) string {
+	const escapedNUL = `\u0000`
+	if !strings.Contains(text, escapedNUL) {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		switch {
+		case strings.HasPrefix(text, escapedNUL):
+			text = text[len(escapedNUL):]
+		case text[0] == '\\' && len(text) > 1: // an escaped backslash does not begin another escape
+			b.WriteString(text[:2])
+			text = text[2:]
+		default:
+			b.WriteByte(text[0])
+			text = text[1:]
+		}
+	}
+	return b.String()
+}
+
 // newerSQL relies on operations_instance.
 const newerSQL = `
 SELECT v.id::text, v.newer::text FROM (

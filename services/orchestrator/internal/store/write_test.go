@@ -165,12 +165,19 @@ func TestWrite_InvalidText_IsCleaned(t *testing.T) {
 		if got := clean(c.in); got != c.want {
 			t.Errorf("clean(%q) is %q, want %q", c.in, got, c.want)
 		}
+		text, err := json.Marshal(c.in + `\\u0000`)
+		require.NoError(t, err)
+		var got string
+		if err := json.Unmarshal([]byte(cleanJSON(string(text))), &got); err != nil || got != c.want+`\\u0000` {
+			t.Errorf("cleanJSON(%s) is %q, %v; want %q", text, got, err, c.want+`\\u0000`)
+		}
 	}
 	b := setup(t)
 	r := b.started(1)
 	bad := "a\x00b\xffc"
 	change := b.apply(r, engine.Cancel{Reason: bad}, epoch)
 	change.Row.Message, change.Row.Error = bad, &event.Error{Component: bad, Reason: bad, Message: bad}
+	change.Row.Ending = &engine.Ending{Status: event.Failed, Error: event.Error{Message: bad}}
 	change.History = []engine.Entry{{
 		Cursor: r.Cursor + 1, Kind: engine.KindRetried, Stage: -1, Step: -1, Message: bad, WorkerVersion: bad,
 		Error: &event.Error{Message: bad}, StartedAt: epoch, FinishedAt: epoch,
