@@ -19,6 +19,11 @@ const maxOverlayVersions = 500
 const (
 	overlaysSQL = `
 SELECT version, action, name, restored, changed_by, changed_at, overlays FROM orchestrator.overlay_versions`
+	// listOverlaysSQL leaves out the contents: a version has up to 50 overlays of 64 KiB.
+	listOverlaysSQL = `
+SELECT version, action, name, restored, changed_by, changed_at,
+    COALESCE((SELECT jsonb_agg(o - 'content' ORDER BY n) FROM jsonb_array_elements(overlays) WITH ORDINALITY AS e(o, n)), '[]')
+FROM orchestrator.overlay_versions ORDER BY version DESC LIMIT $1 OFFSET $2`
 	addOverlaysSQL = `
 WITH forgotten AS (DELETE FROM orchestrator.overlay_versions WHERE version <= $1::bigint - $8::bigint)
 INSERT INTO orchestrator.overlay_versions (version, action, name, restored, changed_by, changed_at, overlays)
@@ -53,12 +58,12 @@ func (s *Store) OverlaysAt(ctx context.Context, version int64) (overlay.Version,
 	return v, err
 }
 
-// OverlayVersions returns versions of the applied overlays, newest first, and their total number.
+// OverlayVersions returns versions of the applied overlays, newest first and without the contents, and their total number.
 func (s *Store) OverlayVersions(ctx context.Context, limit, offset int) (found []overlay.Version, total int, err error) {
 	if err := s.read.GetContext(ctx, &total, `SELECT count(*) FROM orchestrator.overlay_versions`); err != nil {
 		return nil, 0, fmt.Errorf("count versions of overlays: %w", err)
 	}
-	rows, err := s.read.QueryContext(ctx, overlaysSQL+` ORDER BY version DESC LIMIT $1 OFFSET $2`, limit, offset)
+	rows, err := s.read.QueryContext(ctx, listOverlaysSQL, limit, offset)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list versions of overlays: %w", err)
 	}
