@@ -54,7 +54,7 @@ func (s *Batches) Create(ctx context.Context, b *batch.Batch, f Filter, check fu
 INSERT INTO orchestrator.batch_members (batch_id, position, operation_id, instance_id)
 SELECT ` + id + `, row_number() OVER (ORDER BY v.created_at, v.arrived), v.id, v.instance_id
 FROM (SELECT o.id, o.instance_id, o.created_at, o.arrived` + from + w.String() + limit + `) v`
-	return postgres.InTx(ctx, s.write, func(tx *sqlx.Tx) error {
+	order := func(tx *sqlx.Tx) error {
 		_, err := tx.ExecContext(ctx, `
 INSERT INTO orchestrator.batches (id, action, stage, step, filter, reason, created_by, created_at, rate, state, total, updated_at, due_at)
 VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, 'running', 0, $8, $8)`,
@@ -78,7 +78,8 @@ VALUES ($1::uuid, $2, $3, $4, $5, $6, $7, $8, $9, 'running', 0, $8, $8)`,
 			return fmt.Errorf("write batch: %w", err)
 		}
 		return nil
-	})
+	}
+	return s.store.limited(ctx, &f, func(ctx context.Context) error { return postgres.InTx(ctx, s.write, order) })
 }
 
 // Active returns the ids of running batches, oldest first. It relies on batches_running.

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/services/orchestrator/internal/batch"
 	"github.com/kyma-project/keb/services/orchestrator/internal/filter"
 )
 
@@ -153,5 +155,9 @@ func TestOperations_SlowFilterExpression_IsStopped(t *testing.T) {
 	}
 	if _, err := NewBatches(b.Store, b.db, b.db).Select(t.Context(), f); !errors.Is(err, ErrSlowFilter) {
 		t.Errorf("select: %v", err)
+	}
+	order := &batch.Batch{ID: uuid.Must(uuid.NewV7()).String(), Order: batch.Order{Action: batch.Retry, Reason: "test", By: "eve", Rate: batch.DefaultRate}, CreatedAt: epoch}
+	if err := NewBatches(b.Store, b.db, b.db).Create(t.Context(), order, f, func(int) error { return nil }); !errors.Is(err, ErrSlowFilter) {
+		t.Errorf("create: %v", err)
 	}
 }
