@@ -71,7 +71,7 @@ type StepFigures struct {
 	Operations int `json:"operations"`
 	// Waiting counts these operations by reason. Reasons without operations are omitted.
 	Waiting map[WaitingReason]int `json:"waiting"`
-	// FailedLastDay is the number of operations that were created in the last 24 hours and failed at the step.
+	// FailedLastDay is the number of operations that failed at the step in the last 24 hours.
 	FailedLastDay int `json:"failedLastDay"`
 }
 

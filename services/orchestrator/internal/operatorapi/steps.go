@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// failedPeriod is the period for which failed operations are counted by step.
+// failedPeriod is the time before now in which failed operations are counted by step.
 const failedPeriod = 24 * time.Hour
 
 // FailedSteps counts failed operations by step.

@@ -400,6 +400,9 @@ export function firstStart(o) {
   return iso === undefined ? undefined : Date.parse(iso);
 }
 
+/** Returns the time a day before another, in whole minutes, so that a query with it stays the same for a minute. @param {number} now */
+export const dayBefore = (now) => new Date(Math.floor(now / 60_000) * 60_000 - 86_400_000).toISOString();
+
 /** Returns how long an operation has run, without the time between its end and a retry. @param {Detail} o @param {number} now */
 export const ranFor = (o, now) => o.runs.reduce((sum, r) => sum + (r.endedAt ? Date.parse(r.endedAt) : now) - Date.parse(r.startedAt), 0);
 

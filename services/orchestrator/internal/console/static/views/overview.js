@@ -3,7 +3,7 @@
 
 import { Resource } from '../api.js';
 import { bars } from '../charts.js';
-import { advice, badge, clock, colour, count, lasting, name, operationLink, operationsURL, plural, reasons, sign, states, time, typeNames } from '../format.js';
+import { advice, badge, clock, colour, count, dayBefore, lasting, name, operationLink, operationsURL, plural, reasons, sign, states, time, typeNames } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -24,10 +24,10 @@ export function overview(ctx) {
   const throughput = new Resource(ctx.api, '/throughput?minutes=60&bucket=60s', { every: 10_000, changed: ctx.update });
   const workers = new Resource(ctx.api, '/workers', options);
   const dead = new Resource(ctx.api, '/dead-letters?page_size=1', { every: 15_000, changed: ctx.update });
-  /** Incomplete operations have succeeded, so no group of errors has them. The time is in whole minutes. */
+  /** Incomplete operations have succeeded, so no group of errors has them. */
   let dayAgo = '';
   const incomplete = new Resource(ctx.api, () => {
-    dayAgo = new Date(Math.floor(ctx.now() / 60_000) * 60_000 - 86_400_000).toISOString();
+    dayAgo = dayBefore(ctx.now());
     return `/operations?state=incomplete&finished_since=${dayAgo}&page_size=1`;
   }, { every: 15_000, changed: ctx.update });
   const all = [figures, errors, throughput, workers, dead, incomplete];

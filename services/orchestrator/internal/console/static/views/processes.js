@@ -2,7 +2,7 @@
 /** The view of a process as a diagram: its stages, their steps and workers, and the operations that wait there. */
 
 import { Resource } from '../api.js';
-import { clock, colour, count, goDuration, name as named, operationsURL, plural, sign, spelled, time, typeNames } from '../format.js';
+import { clock, colour, count, dayBefore, goDuration, name as named, operationsURL, plural, sign, spelled, time, typeNames } from '../format.js';
 import { shown, table, th } from '../parts.js';
 import { h } from '../vdom.js';
 
@@ -100,7 +100,7 @@ export function processes(ctx) {
       counts?.operations ? h('p', null, h('a', { href: operationsURL({ type: p.operation, step: s.name }) }, `${plural(counts.operations, 'operation')} here`)) : null,
       groups.map((/** @type {any} */ g) => h('p', { key: g.reason }, h('a', { class: `text-${colour(g.reason)}`, href: operationsURL({ type: p.operation, step: s.name, waiting: g.reason }) },
         sign(g.reason), `${count(g.count)} ${spelled(g.reason)}`))),
-      counts?.failedLastDay ? h('p', null, h('a', { class: 'text-bad', href: operationsURL({ type: p.operation, step: s.name, state: 'failed', since: '24h' }) },
+      counts?.failedLastDay ? h('p', null, h('a', { class: 'text-bad', href: operationsURL({ type: p.operation, step: s.name, state: 'failed', finished_since: dayBefore(ctx.now()) }) },
         sign('failed'), `${count(counts.failedLastDay)} failed in 24 h`)) : null,
       s.when ? h('p', { class: 'when' }, h('span', { class: 'muted' }, 'if '), h('code', null, s.when)) : null,
       s.worker === builtIn ? null : h('dl', { class: 'limits' },
