@@ -262,7 +262,7 @@ func (c *consumption) fetch(ctx context.Context) {
 	}
 }
 
-// session ensures the consumer and pulls from it until the subscription must be replaced. Nil means that it worked for a while.
+// session ensures the consumer and pulls from it until the subscription must be replaced. Nil means that it worked for a second or more.
 func (c *consumption) session(ctx context.Context, first bool) error {
 	reconnected := c.bus.reconnects.next()
 	consumer, err := c.ensure(ctx, reconnected)
@@ -298,7 +298,8 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	if err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
-	c.watch(ctx, consumer, reconnected, broken)
+	begun := time.Now()
+	cause := c.watch(ctx, consumer, reconnected, broken)
 	// Stop would discard messages that have arrived, and they would be redelivered only after AckWait.
 	cc.Drain()
 	drained := time.NewTimer(maxSessionDrain)
@@ -307,12 +308,15 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	case <-cc.Closed():
 	case <-drained.C: // without a connection it takes longer; arrive handles later messages
 	}
+	if cause != nil && time.Since(begun) < pullHeartbeat {
+		return fmt.Errorf("consume: %w", cause) // the next one would probably end as soon, and waits
+	}
 	return nil
 }
 
-// watch returns when ctx ends, or when the subscription is unusable. It keeps the subscription while the consumer exists: the subscription
+// watch returns when ctx ends, or with the cause when the subscription is unusable. It keeps the subscription while the consumer exists: the subscription
 // pulls again by itself, and messages that the server sends to a closed subscription are redelivered only after AckWait.
-func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, reconnected <-chan struct{}, broken <-chan error) {
+func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, reconnected <-chan struct{}, broken <-chan error) error {
 	made := consumer.CachedInfo().Created
 	clock := time.NewTicker(pulse)
 	defer clock.Stop()
@@ -320,7 +324,7 @@ func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, re
 		var cause error
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-clock.C:
 			c.bus.connectedSince()
 			continue
@@ -344,7 +348,7 @@ func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, re
 		if ctx.Err() == nil {
 			c.bus.log.Warn("consumer is set up again", "stream", c.cfg.Consumer.Stream, "consumer", c.cfg.Consumer.Name, "err", cause)
 		}
-		return
+		return cause
 	}
 }
 

@@ -314,3 +314,30 @@ func TestConsume_InvalidConfig_IsRejected(t *testing.T) {
 		}
 	}
 }
+
+// A subscription that fails at once must not be renewed in a busy loop.
+func TestConsume_EveryPullIsRejected_Waits(t *testing.T) {
+	t.Parallel()
+	b := connect(t, testkit.NATS(t), bus.Config{}, bus.Deps{})
+	require.NoError(t, b.EnsureStreams(t.Context()))
+	s := spec()
+	require.NoError(t, b.EnsureConsumer(t.Context(), s))
+	info, err := b.JetStream().Consumer(t.Context(), string(s.Stream), s.Name)
+	require.NoError(t, err)
+	cfg := info.CachedInfo().Config
+	cfg.MaxRequestBatch = 1
+	_, err = b.JetStream().UpdateConsumer(t.Context(), string(s.Stream), cfg)
+	require.NoError(t, err)
+	pulls := make(chan struct{}, 10_000)
+	sub, err := b.NATS().Subscribe("$JS.API.CONSUMER.MSG.NEXT.>", func(*nats.Msg) { pulls <- struct{}{} })
+	require.NoError(t, err)
+	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed
+	consume(t, b, bus.ConsumeConfig{Consumer: s})
+	begun := time.Now()
+	for range 8 {
+		within(t, pulls, "a pull")
+	}
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("8 subscriptions within %s", took)
+	}
+}

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,8 +20,12 @@ const keepEvery = 30 * time.Second
 // ctx ends, and then returns nil.
 func (b *Bus) Keep(ctx context.Context, consumers func() []event.ConsumerSpec) error {
 	deleted := make(chan struct{}, 1)
-	for _, subject := range []string{"$JS.EVENT.ADVISORY.STREAM.DELETED.*", "$JS.EVENT.ADVISORY.CONSUMER.DELETED.*.*"} {
-		sub, err := b.nc.Subscribe(subject, func(*nats.Msg) {
+	const ofConsumers = "$JS.EVENT.ADVISORY.CONSUMER.DELETED."
+	for _, subject := range []string{"$JS.EVENT.ADVISORY.STREAM.DELETED.*", ofConsumers + "*.*"} {
+		sub, err := b.nc.Subscribe(subject, func(m *nats.Msg) {
+			if strings.HasPrefix(m.Subject, ofConsumers+string(event.StreamDead)+".") {
+				return // a page of dead letters was read
+			}
 			select {
 			case deleted <- struct{}{}:
 			default:

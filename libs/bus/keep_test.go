@@ -124,3 +124,41 @@ func TestGuest_MissingStream_IsNotCreated(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Each page of dead letters creates and deletes consumers.
+func TestKeep_DeadLettersAreRead_ChecksNothing(t *testing.T) {
+	t.Parallel()
+	url := testkit.NATS(t).URL()
+	keeper := testkit.Bus(t, url)
+	ctx, cancel := context.WithCancel(t.Context())
+	rounds, done := make(chan struct{}, 100), make(chan error, 1)
+	go func() {
+		done <- keeper.Keep(ctx, func() []event.ConsumerSpec {
+			rounds <- struct{}{}
+			return []event.ConsumerSpec{spec()}
+		})
+	}()
+	within(t, rounds, "the first check")
+	js := keeper.JetStream()
+	dead := string(event.StreamDead)
+	testkit.Eventually(t, time.Minute, "the end of the first check", func() bool {
+		_, err := js.Consumer(t.Context(), string(spec().Stream), spec().Name)
+		return err == nil
+	})
+	for range 3 {
+		c, err := js.CreateConsumer(t.Context(), dead, jetstream.ConsumerConfig{MemoryStorage: true, AckPolicy: jetstream.AckNonePolicy})
+		require.NoError(t, err)
+		require.NoError(t, js.DeleteConsumer(t.Context(), dead, c.CachedInfo().Name))
+	}
+	// The signal of this deletion comes after theirs.
+	require.NoError(t, js.DeleteConsumer(t.Context(), string(spec().Stream), spec().Name))
+	testkit.Eventually(t, time.Minute, "the consumer", func() bool {
+		_, err := js.Consumer(t.Context(), string(spec().Stream), spec().Name)
+		return err == nil
+	})
+	cancel()
+	require.NoError(t, within(t, done, "the end of Keep"))
+	if n := len(rounds); n != 1 {
+		t.Errorf("%d checks after the first one, want one", n)
+	}
+}
