@@ -26,7 +26,7 @@ const (
 SELECT o.type, o.plan, o.state, CASE WHEN r.instance_id IS NULL THEN ` + pendingReasonSQL + ` ELSE 'instance_busy' END AS reason,
     '' AS definition, 0 AS stage, 0 AS step, 0 AS reason_step, false AS in_flight, count(*), min(o.created_at), min(o.created_at)
 FROM orchestrator.operations o LEFT JOIN orchestrator.operations r ON r.instance_id = o.instance_id AND r.state = 'in progress'
-WHERE o.state = 'pending' GROUP BY o.type, o.plan, o.state, reason
+WHERE o.state = 'pending' AND o.created_at >= $3 GROUP BY o.type, o.plan, o.state, reason
 UNION ALL
 SELECT o.type, o.plan, o.state, ` + reasonSQL + ` AS reason,
     (SELECT r.definition FROM orchestrator.requests r WHERE r.operation_id = o.id) AS definition, o.stage, o.step,
@@ -89,7 +89,7 @@ func (s *Store) Census(ctx context.Context) (Census, error) {
 			return err
 		}
 		c = Census{FirstDue: utc(due)}
-		rows, err := tx.QueryContext(ctx, censusSQL, marks.ID, marks.Due)
+		rows, err := tx.QueryContext(ctx, censusSQL, marks.ID, marks.Due, marks.Created)
 		if err != nil {
 			return err
 		}

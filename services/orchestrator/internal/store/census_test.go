@@ -73,7 +73,7 @@ FROM orchestrator.orchestrations o, generate_series(1, 100) AS n`,
 		args  []any
 		want  []string
 	}{
-		{censusSQL, []any{"00000000-0000-0000-0000-000000000000", epoch}, []string{"operations_pending|operations_unfinished", "operations_in_flight", "operations_due", "requests_pkey"}},
+		{censusSQL, []any{"00000000-0000-0000-0000-000000000000", epoch, epoch}, []string{"operations_pending|operations_unfinished", "operations_in_flight", "operations_due", "requests_pkey"}},
 		{firstDueSQL, []any{epoch}, []string{"operations_due"}},
 		{activeSQL, nil, []string{"orchestrations_active"}},
 		{activeMembersSQL, nil, []string{"orchestrations_active", "orchestration_members_"}},
