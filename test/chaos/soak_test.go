@@ -152,7 +152,17 @@ var kept = map[string]string{
 	"postgres: database MB": "it has the archive",
 	"nats: store MB":        "facts stay on the bus for seven days",
 	"rows of the broker":    "it removes old rows once in an hour",
+	"rows of operations":    followsLoad,
+	"rows of the history":   followsLoad,
+	"postgres: dead rows":   followsLoad,
 }
+
+const (
+	followsLoad = "there are more rows if more operations were accepted before; see checkRows"
+	// keepOperations is how long ended operations stay in the tables, so that these reach their size within the test, and archiveEvery how
+	// often they are moved to the archive then.
+	keepOperations, archiveEvery = 5 * time.Minute, 10 * time.Minute
+)
 
 // measured is an installation that is measured after each part of the load, when nothing runs.
 type measured struct {
@@ -172,9 +182,9 @@ type part struct {
 func newMeasured(t *testing.T, name string, seed uint64) *measured {
 	t.Helper()
 	env := installation.AVSLookUp()
-	// Ended operations leave the tables soon, so that these reach their size within the test.
-	env["orchestrator"] = map[string]string{"KEB_OPERATIONS_KEEP": "5m"}
-	env["broker"] = map[string]string{"KEB_BROKER_KEEP_OPERATIONS": "5m", "KEB_BROKER_KEEP_TOMBSTONES": "5m"}
+	keep := keepOperations.String()
+	env["orchestrator"] = map[string]string{"KEB_OPERATIONS_KEEP": keep}
+	env["broker"] = map[string]string{"KEB_BROKER_KEEP_OPERATIONS": keep, "KEB_BROKER_KEEP_TOMBSTONES": keep}
 	m := &measured{name: name, world: &world{World: installation.New(t, installation.Config{Name: "growth", Env: env}), rnd: random(seed)}}
 	m.load = installation.NewLoad(m.World, m.rnd)
 	return m
@@ -202,7 +212,29 @@ func (m *measured) part(t *testing.T) {
 			p.cpu += seconds - before.CPU[role]
 		}
 		m.parts = append(m.parts, p)
+		m.checkRows(t)
 	})
+}
+
+// checkRows checks that the tables have no operation that ended before the last archiving, and adds to the usage of the last part how many other rows
+// there are for a thousand operations.
+func (m *measured) checkRows(t *testing.T) {
+	t.Helper()
+	last, accepted := m.parts[len(m.parts)-1].usage, 0
+	for _, p := range m.parts {
+		if last.At.Sub(p.usage.At) < keepOperations+archiveEvery+time.Minute {
+			accepted += p.Accepted
+		}
+	}
+	rows := last.Values["rows of operations"]
+	if int(rows) > accepted {
+		t.Errorf("%.0f rows of operations, but only %d were accepted since those that must be archived", rows, accepted)
+	}
+	for name, why := range kept {
+		if why == followsLoad && name != "rows of operations" {
+			last.Values[name+", for 1,000 operations"] = 1000 * last.Values[name] / rows
+		}
+	}
 }
 
 // slopes leaves out the first fifth, in which caches and pools fill.
