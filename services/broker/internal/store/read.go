@@ -74,7 +74,8 @@ func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name s
 }
 
 // Neighbours counts the other instances in an instance's subaccount, for an unfinished operation of the instance. It ignores own
-// clusters, and instances that are suspended or being removed. Index of runtimes by subaccount.
+// clusters, and instances that are suspended, are being removed, or whose removal has failed. Indexes of runtimes by subaccount, and of
+// operations by instance.
 func (s *Store) Neighbours(ctx context.Context, instanceID, operationID string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -83,7 +84,9 @@ func (s *Store) Neighbours(ctx context.Context, instanceID, operationID string) 
 		FROM broker.operations o
 		JOIN broker.runtimes own ON own.instance_id = o.instance_id
 		LEFT JOIN broker.runtimes r ON r.subaccount_id = own.subaccount_id AND r.instance_id <> own.instance_id
-			AND r.plan_name <> 'own_cluster' AND r.state NOT IN ('deprovisioning', 'deprovisioned', 'error', 'suspended')
+			AND r.plan_name <> 'own_cluster' AND r.state NOT IN ('deprovisioning', 'deprovisioned', 'deprovisionincomplete', 'suspended')
+			AND NOT (r.state = 'failed' AND (SELECT l.type FROM broker.operations l WHERE l.instance_id = r.instance_id
+				AND l.type IN ('provision', 'deprovision') ORDER BY l.seq DESC LIMIT 1) = 'deprovision')
 		WHERE o.instance_id = $1 AND o.id = $2 AND `+unfinished+`
 		GROUP BY own.instance_id`, storable(instanceID), storable(operationID))
 	return n, wrap(ctx, "count the instances of a subaccount", err)

@@ -601,9 +601,16 @@ func TestNeighbours_RemovedOrSuspendedInstances_DoNotCount(t *testing.T) {
 	if n := count("one"); n != 1 {
 		t.Errorf("%d others, want the one that stays", n)
 	}
+	// Their runtimes exist, or may exist.
+	add("upgrade-failed", "aws", provisioned, did{kind: event.UpgradeKyma, state: event.Failed})
+	add("order-failed", "aws", did{kind: event.Provision, state: event.Failed})
+	add("removal-failed", "aws", provisioned, did{kind: event.Deprovision, state: event.Failed})
+	if n := count("one"); n != 3 {
+		t.Errorf("%d others, want those whose upgrade or order has failed, too", n)
+	}
 	add("three", "aws", provisioned, removed)
-	if one, three := count("one"), count("three"); one != 1 || three != 1 {
-		t.Errorf("%d and %d others of two that are removed, want the one that stays", one, three)
+	if one, three := count("one"), count("three"); one != 3 || three != 3 {
+		t.Errorf("%d and %d others of two that are removed, want those that stay", one, three)
 	}
 	if _, err := s.Neighbours(t.Context(), "two", "two-1"); err == nil {
 		t.Error("an ended operation is answered")
