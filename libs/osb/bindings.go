@@ -69,7 +69,7 @@ func (x *exchange) bindable(ctx context.Context, req *BindRequest) error {
 		return nil
 	}
 	var err error
-	if req.Service, req.Plan, err = x.offered(ctx, req.ServiceID, req.PlanID); err != nil || req.Plan == nil {
+	if req.Service, req.Plan, err = x.known(ctx, req.ServiceID, req.PlanID); err != nil || req.Plan == nil {
 		return err
 	}
 	if !req.Service.IsBindable(req.Plan) {

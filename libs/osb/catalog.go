@@ -32,6 +32,9 @@ type Service struct {
 	// PlanUpdateable is the default for the offering's plans.
 	PlanUpdateable bool   `json:"plan_updateable"`
 	Plans          []Plan `json:"plans"`
+	// Withdrawn are plans that are not offered any more, but that instances may have. They are not in the answer of the catalog; requests about
+	// existing instances may name them, new orders may not.
+	Withdrawn []Plan `json:"-"`
 }
 
 // DashboardClient is for platforms through which users log in to the dashboard.
@@ -98,6 +101,14 @@ func (s *Service) Plan(id string) *Plan {
 		}
 	}
 	return nil
+}
+
+// known returns the offered or withdrawn plan with an id, or nil.
+func (s *Service) known(id string) *Plan {
+	if p := s.Plan(id); p != nil {
+		return p
+	}
+	return (&Service{Plans: s.Withdrawn}).Plan(id)
 }
 
 // IsBindable reports whether instances of a plan of the offering can be bound.

@@ -107,7 +107,7 @@ func update(ctx context.Context, x *exchange) (answer, error) {
 	if m.err != nil {
 		return answer{}, m.err
 	}
-	if req.Service, req.Plan, err = x.offered(ctx, req.ServiceID, req.PlanID); err != nil {
+	if req.Service, req.Plan, err = x.known(ctx, req.ServiceID, req.PlanID); err != nil {
 		return answer{}, err
 	}
 	if req.Plan != nil {
@@ -222,6 +222,15 @@ func (x *exchange) acceptsIncomplete() bool {
 
 // offered returns the offering in the catalog, and the plan unless its id is empty.
 func (x *exchange) offered(ctx context.Context, serviceID, planID string) (*Service, *Plan, error) {
+	return x.named(ctx, serviceID, planID, (*Service).Plan)
+}
+
+// known is offered for a request about an existing instance, whose plan may be withdrawn.
+func (x *exchange) known(ctx context.Context, serviceID, planID string) (*Service, *Plan, error) {
+	return x.named(ctx, serviceID, planID, (*Service).known)
+}
+
+func (x *exchange) named(ctx context.Context, serviceID, planID string, find func(s *Service, id string) *Plan) (*Service, *Plan, error) {
 	c, err := x.loadCatalog(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -233,7 +242,7 @@ func (x *exchange) offered(ctx context.Context, serviceID, planID string) (*Serv
 	if planID == "" {
 		return service, nil, nil
 	}
-	plan := service.Plan(planID)
+	plan := find(service, planID)
 	if plan == nil {
 		return nil, nil, BadRequest("plan_id is not a plan of service %q in the catalog", service.Name)
 	}
@@ -250,7 +259,7 @@ func (x *exchange) idsInQuery(ctx context.Context) (service, plan string, err er
 	if plan == "" {
 		return "", "", BadRequest("the query parameter plan_id is missing")
 	}
-	_, _, err = x.offered(ctx, service, plan)
+	_, _, err = x.known(ctx, service, plan)
 	return service, plan, err
 }
 
@@ -259,7 +268,7 @@ func (x *exchange) hints(ctx context.Context) (Hints, error) {
 	query := x.r.URL.Query()
 	h := Hints{ServiceID: query.Get("service_id"), PlanID: query.Get("plan_id")}
 	if h.ServiceID != "" {
-		_, _, err := x.offered(ctx, h.ServiceID, h.PlanID)
+		_, _, err := x.known(ctx, h.ServiceID, h.PlanID)
 		return h, err
 	}
 	if h.PlanID == "" {
@@ -270,7 +279,7 @@ func (x *exchange) hints(ctx context.Context) (Hints, error) {
 		return h, err
 	}
 	for i := range c.Services {
-		if c.Services[i].Plan(h.PlanID) != nil {
+		if c.Services[i].known(h.PlanID) != nil {
 			return h, nil
 		}
 	}

@@ -376,6 +376,24 @@ func TestUpdate_PlanChange_KeepsChosenValues(t *testing.T) {
 	b.updated("f", map[string]any{"plan_id": aws})
 }
 
+func TestRequests_PlanIsWithdrawn_InstanceCanBeUsedAndRemoved(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.PlanChanges = map[string]string{"azure_lite": "azure"} })
+	b.provisioned("i")
+	b.ended("lite", b.accepted(b.put("lite", order(azureLite))), "succeeded")
+	b.cfg.Plans, b.cfg.PlanChanges = []string{"azure_lite", "aws"}, nil
+	b.restart()
+	ids := "service_id=" + serviceID + "&plan_id=" + azure
+	b.refused("new order", b.put("new", order(azure)), 400, "plan_id")
+	b.expect("change to the plan", b.patch("lite", map[string]any{"plan_id": azure}), 422)
+	b.expect("read", b.send(http.MethodGet, "/v2/service_instances/i?"+ids, nil), 200)
+	b.updated("i", map[string]any{"plan_id": azure, "parameters": map[string]any{"administrators": []string{"a"}}})
+	operation := b.accepted(b.delete("i"))
+	b.endedBy(func(id, operation string) answer {
+		return b.send(http.MethodGet, "/v2/service_instances/"+id+"/last_operation?operation="+operation+"&"+ids, nil)
+	}, "i", operation, "succeeded")
+}
+
 func TestUpdate_OwnCluster_ReplacesKubeconfig(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -217,6 +217,11 @@ func (c *Catalog) buildVariant(compiled schemas, known []spec, platform string, 
 	}
 	for _, s := range known {
 		if !slices.Contains(c.cfg.Plans, s.Name) {
+			withdrawn := osb.Plan{ID: s.ID, Name: s.Name, Schemas: &osb.Schemas{}}
+			if err := c.offerBindings(compiled, s, &withdrawn); err != nil {
+				return nil, err
+			}
+			service.Withdrawn = append(service.Withdrawn, withdrawn)
 			continue
 		}
 		provider := c.provider(s, platform)
