@@ -65,12 +65,19 @@ func preconditionFailed(format string, args ...any) *Error {
 	return &Error{Status: http.StatusPreconditionFailed, Description: fmt.Sprintf(format, args...)}
 }
 
+// maxIdentity is the maximum length of the value of an originating identity in bytes. It becomes a header of a message of NATS, which has 64 KiB for
+// all of them.
+const maxIdentity = 8 << 10
+
 // ParseOriginatingIdentity parses an X-Broker-API-Originating-Identity header: a platform and a base64 JSON object. It accepts base64 with
 // and without padding. The error is 400 and does not contain the value, which identifies a person.
 func ParseOriginatingIdentity(header string) (*OriginatingIdentity, *Error) {
 	words := strings.Fields(header)
 	if len(words) != 2 {
 		return nil, BadRequest("the header %s must be a platform and a base64 value, separated by a space", HeaderOriginatingIdentity)
+	}
+	if len(words[1]) > maxIdentity {
+		return nil, BadRequest("the value in the header %s has %d bytes, at most %d are allowed", HeaderOriginatingIdentity, len(words[1]), maxIdentity)
 	}
 	value, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(words[1], "="))
 	if err != nil {
