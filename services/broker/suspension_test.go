@@ -106,6 +106,17 @@ func TestSuspension_OtherPlan_IsIgnored(t *testing.T) {
 	equal(t, "requests", 1, b.orch.requests("i"))
 }
 
+func TestSuspension_PlanChangesMeanwhile_CanBeResumed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(c *broker.Config) { c.PlanChanges = map[string]string{"trial": "azure"} })
+	b.trial("i")
+	b.ended("i", b.accepted(b.patch("i", active(false))), "succeeded")
+	b.withoutOperation("plan change", b.patch("i", map[string]any{"plan_id": azure}))
+	b.withoutOperation("suspension of another plan", b.patch("i", active(false)))
+	b.ended("i", b.accepted(b.patch("i", active(true))), "succeeded")
+	equal(t, "status", nil, b.status("i"))
+}
+
 func TestSuspension_Failed_CanBeRepeated(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -243,11 +243,12 @@ func (u *updating) decide(
 	return u.record(ctx, tx, i, t)
 }
 
-// activate suspends or resumes a trial. It returns false if the request does neither.
+// activate suspends or resumes a trial, or resumes an instance that was a trial when it was suspended. It returns false if the request does
+// neither.
 func (u *updating) activate(
 	ctx context.Context, tx *store.Tx, i *instance.Instance, newest *instance.Operation,
 ) (outcome, bool, error) {
-	if i.Plan.Name != catalog.Trial || u.wanted.Active == nil {
+	if u.wanted.Active == nil || i.Plan.Name != catalog.Trial && !(newest.Suspension && *u.wanted.Active) {
 		return outcome{}, false, nil
 	}
 	begin, action := u.b.suspend, "suspend"
