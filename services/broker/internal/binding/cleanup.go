@@ -18,12 +18,17 @@ func (s *Service) Run(ctx context.Context) error {
 	return service.Every(ctx, s.cfg.Every, s.deps.Log, "clean-up of bindings", s.sweep)
 }
 
+// sweep removes the bindings that are due when it begins. Removals that fail are due again in a later one, so that they do not delay others.
 func (s *Service) sweep(ctx context.Context) error {
+	begun := s.deps.Now()
+	if err := s.deps.Store.PurgeRemovedBindings(ctx, begun.Add(-s.cfg.Keep)); err != nil {
+		return err
+	}
 	for ctx.Err() == nil {
 		now := s.deps.Now()
 		var claimed store.Binding
 		s.claim(&claimed, uuid.NewString(), now)
-		due, err := s.deps.Store.ClaimDueBindings(ctx, claimed.Claim, now, claimed.ClaimedUntil, claimed.DueAt, batch)
+		due, err := s.deps.Store.ClaimDueBindings(ctx, claimed.Claim, begun, claimed.ClaimedUntil, claimed.DueAt, batch)
 		if err != nil {
 			return err
 		}
@@ -36,7 +41,7 @@ func (s *Service) sweep(ctx context.Context) error {
 			break
 		}
 	}
-	return s.deps.Store.PurgeRemovedBindings(ctx, s.deps.Now().Add(-s.cfg.Keep))
+	return nil
 }
 
 func (s *Service) cleanUp(ctx context.Context, b *store.Binding) {
