@@ -74,7 +74,8 @@ func (a *API) guarded(auth osb.Authenticator, next http.HandlerFunc) http.Handle
 			case http.ErrAbortHandler:
 				panic(p)
 			default:
-				a.deps.Log.Error("panic in a request", "panic", p, "stack", string(debug.Stack()))
+				// The value may contain a secret.
+				a.deps.Log.Error("panic in a request", "panic", fmt.Sprintf("a value of type %T", p), "stack", string(debug.Stack()))
 				a.fail(w, http.StatusInternalServerError, errInternal)
 			}
 		}()
