@@ -26,6 +26,7 @@ func TestExpiry_OldTrials_Expire(t *testing.T) {
 			{ID: "old-incomplete", Plan: "trial", State: "deprovisionincomplete", Created: before(15 * day)},
 			{ID: "old-expired", Plan: "trial", State: "suspended", Created: before(40 * day), Expired: before(20 * day)},
 			{ID: "old-left", Plan: "trial", State: "failed", Created: before(40 * day), Expired: before(20 * day)},
+			{ID: "old-stuck", Plan: "trial", State: "failed", Created: before(15 * day), Leaving: true},
 			{ID: "just-not", Plan: "trial", State: "succeeded", Created: before(14 * day)},
 			{ID: "just", Plan: "trial", State: "succeeded", Created: before(14*day + time.Second)},
 			{ID: "undated", Plan: "trial", State: "succeeded"},

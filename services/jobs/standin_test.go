@@ -41,6 +41,8 @@ type instance struct {
 	Subaccount string
 	Created    time.Time
 	Expired    time.Time
+	// Leaving means that the last operation is a deprovisioning.
+	Leaving bool
 	// Answer lists the statuses of the first requests for it, in place of a success.
 	Answer []int
 	// Running is the running operation that a dry run finds.
@@ -150,6 +152,9 @@ func (s *standin) list(w http.ResponseWriter, r *http.Request) {
 	first := min((page-1)*size, len(matching))
 	for _, i := range matching[first:min(first+size, len(matching))] {
 		status := map[string]any{"state": i.State, "createdAt": i.Created}
+		if i.Leaving {
+			status["deprovisioning"] = map[string]any{"state": i.State}
+		}
 		if !i.Expired.IsZero() {
 			status["expiredAt"] = i.Expired
 		}

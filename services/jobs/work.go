@@ -55,7 +55,7 @@ func (r *runner) checkComplete(ctx context.Context, i *broker.Runtime) error {
 
 // aged finds the instances of the plans trial and free that are older than the age of their plan
 // (docs/contracts/broker.md#suspension-and-expiry). They include expired instances whose suspension was rejected or failed. The broker
-// only marks a suspended instance. Those in deprovisioning are ignored.
+// only marks a suspended instance. Those in deprovisioning, or whose deprovisioning has failed, are ignored.
 func (r *runner) aged(ctx context.Context) ([]broker.Runtime, error) {
 	ages := r.cfg.ages()
 	listed, err := r.broker.runtimes(ctx, url.Values{"plan": slices.Sorted(maps.Keys(ages))},
@@ -63,7 +63,7 @@ func (r *runner) aged(ctx context.Context) ([]broker.Runtime, error) {
 	now := r.deps.Now()
 	return slices.DeleteFunc(listed, func(i broker.Runtime) bool {
 		age, ok := ages[i.ServicePlanName]
-		done := !i.Status.ExpiredAt.IsZero() && i.Status.State == broker.RuntimeSuspended
+		done := !i.Status.ExpiredAt.IsZero() && i.Status.State == broker.RuntimeSuspended || i.Status.State == broker.RuntimeFailed && i.Status.Deprovisioning != nil
 		// An instance without a creation time must not count as old.
 		return !ok || done || i.Status.CreatedAt.IsZero() || now.Sub(i.Status.CreatedAt) <= age
 	}), err
