@@ -34,7 +34,7 @@ func Canonical(raw json.RawMessage) (json.RawMessage, error) {
 	return bytes.TrimRight(out.Bytes(), "\n"), nil
 }
 
-// SameJSON reports whether two JSON values have the same canonical form. An invalid value is equivalent to an empty one.
+// SameJSON reports whether two JSON values have the same canonical form. Values that are not valid JSON are never the same.
 func SameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) && json.Valid(a) {
 		return true

@@ -196,7 +196,7 @@ func (x *exchange) loadCatalog(ctx context.Context) (*Catalog, error) {
 	return x.catalog, nil
 }
 
-// report logs a request and calls the observers. It omits the path and the body, which the client chooses.
+// report logs a request and calls the observers. It omits the raw path and the body, which the client chooses.
 func (h *handler) report(x *exchange, status int, code string, took time.Duration, err error) {
 	ctx := x.r.Context()
 	level := slog.LevelDebug

@@ -130,9 +130,9 @@ func (c *client) eachPage(ctx context.Context, query url.Values, do func(broker.
 	}
 }
 
-// retrigger runs the skipped steps of a completed deprovisioning again and returns the operation. If another client was faster, it returns
-// the running operation. In a dry run the broker only checks, and the operation is empty unless one is running. The error is errSettled if
-// the instance was removed, or if another client retriggered it, after it was listed.
+// retrigger runs the steps that a deprovisioning did not complete again, and returns the operation. In a dry run the broker only checks, and
+// the operation is empty unless one is running. The error is errSettled if the instance was removed, or if another client retriggered it, after
+// it was listed.
 func (c *client) retrigger(ctx context.Context, instanceID string, dryRun bool) (string, error) {
 	req := extclient.Request{
 		Method: http.MethodPost, Route: "/runtimes/{instance_id}/deprovision-retrigger", Params: []string{instanceID},

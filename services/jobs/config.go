@@ -174,8 +174,8 @@ func (c *Config) Flags(job Job) *flag.FlagSet {
 	switch job {
 	case TrialExpiry:
 		flags.Var((*list)(&c.ExpiryPlans), "plans", "`plans` whose instances expire: trial, free or both, separated by commas (KEB_EXPIRY_PLANS)")
-		flags.Var((*duration)(&c.TrialAge), "trial-age", "minimum `age` of an instance of plan trial must be (KEB_TRIAL_LIFETIME)")
-		flags.Var((*duration)(&c.FreeAge), "free-age", "minimum `age` of an instance of plan free must be (KEB_FREE_LIFETIME)")
+		flags.Var((*duration)(&c.TrialAge), "trial-age", "minimum `age` of an instance of plan trial (KEB_TRIAL_LIFETIME)")
+		flags.Var((*duration)(&c.FreeAge), "free-age", "minimum `age` of an instance of plan free (KEB_FREE_LIFETIME)")
 	case SubaccountCleanup:
 		flags.StringVar(&c.CISURL, "cis-url", c.CISURL, "base `URL` of the cloud inventory's events (KEB_CIS_URL)")
 		flags.StringVar(&c.CISTokenURL, "cis-token-url", c.CISTokenURL, "`URL` of its tokens (KEB_CIS_TOKEN_URL)")

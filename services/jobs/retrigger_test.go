@@ -142,7 +142,7 @@ func TestRetrigger_Wait_WaitsForOperations(t *testing.T) {
 	got := run(t, jobs.DeprovisionRetrigger, cfg)
 	want := jobs.Report{Job: "deprovision-retrigger", Found: 3, Started: 3, Completed: 1, Failed: []jobs.Failure{
 		{Instance: "i-001", Reason: "operation op-i-001 failed: the quota is used up"},
-		{Instance: "i-002", Reason: "the deprovisioning skipped some of its steps again"},
+		{Instance: "i-002", Reason: "the deprovisioning did not complete some of its steps again"},
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

@@ -33,22 +33,22 @@ func (r *runner) work() work {
 	panic("job without work: " + string(r.job)) // Validate rejects unknown jobs
 }
 
-// incomplete finds the instances whose deprovisioning skipped some steps.
+// incomplete finds the instances whose deprovisioning did not complete some steps.
 func (r *runner) incomplete(ctx context.Context) ([]broker.Runtime, error) {
 	return r.broker.runtimes(ctx, url.Values{}, broker.RuntimeIncomplete)
 }
 
-// retrigger runs the skipped steps again: the broker starts a new deprovisioning with only those steps. In a dry run it asks the broker
+// retrigger runs the steps that were not completed again: the broker starts a new deprovisioning with only those steps. In a dry run it asks the broker
 // whether it would do that.
 func (r *runner) retrigger(ctx context.Context, i *broker.Runtime) (string, error) {
 	return r.broker.retrigger(ctx, i.InstanceID, r.cfg.DryRun)
 }
 
-// checkComplete returns an error if the new deprovisioning succeeded but skipped a step again.
+// checkComplete returns an error if the new deprovisioning succeeded but did not complete a step again.
 func (r *runner) checkComplete(ctx context.Context, i *broker.Runtime) error {
 	left, err := r.broker.runtimes(ctx, url.Values{"instance_id": {i.InstanceID}}, broker.RuntimeIncomplete)
 	if err == nil && len(left) > 0 {
-		err = errors.New("the deprovisioning skipped some of its steps again")
+		err = errors.New("the deprovisioning did not complete some of its steps again")
 	}
 	return err
 }

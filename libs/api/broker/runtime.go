@@ -16,11 +16,13 @@ type RuntimeState string
 
 // States of a runtime.
 const (
-	RuntimeProvisioning   RuntimeState = "provisioning"
-	RuntimeSucceeded      RuntimeState = "succeeded"
-	RuntimeUpdating       RuntimeState = "updating"
-	RuntimeUpgrading      RuntimeState = "upgrading"
-	RuntimeFailed         RuntimeState = "failed"
+	RuntimeProvisioning RuntimeState = "provisioning"
+	RuntimeSucceeded    RuntimeState = "succeeded"
+	RuntimeUpdating     RuntimeState = "updating"
+	RuntimeUpgrading    RuntimeState = "upgrading"
+	// RuntimeFailed means that the provisioning or the deprovisioning failed.
+	RuntimeFailed RuntimeState = "failed"
+	// RuntimeError means that an update or upgrade failed; the runtime works.
 	RuntimeError          RuntimeState = "error"
 	RuntimeDeprovisioning RuntimeState = "deprovisioning"
 	RuntimeSuspended      RuntimeState = "suspended"

@@ -26,7 +26,7 @@ type Claims struct {
 	logLimit rate.Sometimes
 }
 
-// Of the refused claims, the first logAtFirst are logged, and then one per logInterval.
+// Of the refused claims, the first logFirst are logged, and then one per logInterval.
 const (
 	logFirst    = 20
 	logInterval = 10 * time.Second

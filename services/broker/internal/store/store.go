@@ -123,8 +123,8 @@ func (t *Tx) refresh(ctx context.Context) error {
 // retries is the number of retries of a transaction that failed due to a conflict.
 const retries = 5
 
-// InTx runs f in a transaction and commits it if f returns nil. f may run several times. InTx returns an error of f unchanged. It
-// returns ErrUnavailable for an unavailable database; the transaction may have been committed nevertheless.
+// InTx runs f in a transaction and commits it if f returns nil. f may run several times. InTx wraps an error of f; sql.ErrNoRows
+// becomes ErrNotFound. It returns ErrUnavailable for an unavailable database; the transaction may have been committed nevertheless.
 func (s *Store) InTx(ctx context.Context, f func(ctx context.Context, tx *Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
