@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -242,22 +243,18 @@ func (s *Store) Heard(ctx context.Context, operationIDs []string, at time.Time) 
 		`UPDATE broker.operations SET heard_at = $2 WHERE id = ANY ($1)`, postgres.Array(operationIDs), at)
 }
 
-// Purge deletes old finished operations of removed instances, and old tombstones.
+// Purge deletes old finished operations of removed instances, and old tombstones. The failure of one deletion does not stop the others.
 func (s *Store) Purge(ctx context.Context, operationsBefore, tombstonesBefore time.Time) error {
-	err := s.exec(ctx, "purge operations", `DELETE FROM broker.operations o
-		WHERE o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')
-			AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = o.instance_id)`, operationsBefore)
-	if err != nil {
-		return err
-	}
-	// Index runtimes_state.
-	err = s.exec(ctx, "purge list of runtimes", `DELETE FROM broker.runtimes r WHERE r.state IN ('deprovisioned', 'failed')
-		AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)
-		AND NOT EXISTS (SELECT FROM broker.operations o WHERE o.instance_id = r.instance_id)`)
-	if err != nil {
-		return err
-	}
-	return s.exec(ctx, "purge tombstones", `DELETE FROM broker.tombstones WHERE deleted_at < $1`, tombstonesBefore)
+	return errors.Join(
+		s.exec(ctx, "purge operations", `DELETE FROM broker.operations o
+			WHERE o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')
+				AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = o.instance_id)`, operationsBefore),
+		// Index runtimes_state.
+		s.exec(ctx, "purge list of runtimes", `DELETE FROM broker.runtimes r WHERE r.state IN ('deprovisioned', 'failed')
+			AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)
+			AND NOT EXISTS (SELECT FROM broker.operations o WHERE o.instance_id = r.instance_id)`),
+		s.exec(ctx, "purge tombstones", `DELETE FROM broker.tombstones WHERE deleted_at < $1`, tombstonesBefore),
+	)
 }
 
 func (s *Store) exec(ctx context.Context, operation, statement string, args ...any) error {
