@@ -28,6 +28,8 @@ type StatusError struct {
 	RetryAfter time.Duration
 
 	body []byte
+	// graphQL marks an answer of a GraphQL endpoint, which reports its own errors with status 200.
+	graphQL bool
 }
 
 // Error returns the call and the status.
@@ -40,9 +42,9 @@ func (e *StatusError) Error() string {
 }
 
 // Temporary reports whether the call may succeed later. It is true for 408, 429, all statuses from 500 on, and an unexpected 2xx, which
-// probably comes from a proxy.
+// probably comes from a proxy. It is true for every status of a GraphQL endpoint.
 func (e *StatusError) Temporary() bool {
-	return e.Status < http.StatusMultipleChoices || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests ||
+	return e.graphQL || e.Status < http.StatusMultipleChoices || e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests ||
 		e.Status >= http.StatusInternalServerError
 }
 
@@ -52,7 +54,7 @@ func (e *StatusError) ErrorComponent() string { return e.System }
 // ErrorReason returns the reason for operators (docs/contracts/processes.md#components-and-reasons-of-errors).
 func (e *StatusError) ErrorReason() string { return "err_http_status_code" }
 
-// Body returns the beginning of the answer's body, for clients that decide by it. It must not be logged.
+// Body returns the answer's body, for clients that decide by it. It must not be logged.
 func (e *StatusError) Body() []byte { return e.body }
 
 // CallError is a call without an answer, because of the network, a timeout, a missing token, or an open breaker. It is temporary, unless

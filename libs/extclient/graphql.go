@@ -69,7 +69,7 @@ func IsNotFound(err error) bool {
 }
 
 // GraphQL posts the operation to the base URL and decodes its result into the value that into points to. An answer with neither a
-// result nor an error is an AnswerError.
+// result nor an error is an AnswerError. A status other than 200 is a temporary StatusError.
 func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) error {
 	var got struct {
 		Data struct {
@@ -90,6 +90,9 @@ func (c *Client) GraphQL(ctx context.Context, req GraphQLRequest, into any) erro
 		Body: map[string]any{"query": req.Query, "variables": req.Variables}, Accept: []int{http.StatusOK},
 		name: req.Name, sentSecrets: &sentSecrets, contentType: "application/json; charset=utf-8",
 	}, &got)
+	if status, ok := errors.AsType[*StatusError](err); ok {
+		status.graphQL = true
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", req.Name, err)
 	}

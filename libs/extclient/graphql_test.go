@@ -51,6 +51,17 @@ func TestGraphQL_Answers_AreClassified(t *testing.T) {
 	}
 }
 
+func TestGraphQL_StatusOtherThan200_IsTemporary(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusServiceUnavailable} {
+		c := serve(t, extclient.Config{}, nil, extclient.Deps{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+		err := c.GraphQL(t.Context(), extclient.GraphQLRequest{Name: "thing"}, nil)
+		if !extclient.IsTemporary(err) || extclient.IsNotFound(err) {
+			t.Errorf("status %d: temporary %v, not found %v", status, extclient.IsTemporary(err), extclient.IsNotFound(err))
+		}
+	}
+}
+
 // A wrong address must not be mistaken for a missing runtime.
 func TestIsNotFound_Status404_ReturnsFalse(t *testing.T) {
 	t.Parallel()

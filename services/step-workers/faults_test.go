@@ -30,7 +30,7 @@ func (t talk) empty() event.Outcome {
 }
 
 // talks lists the system of each step and the outcomes when that system rejects (400), finds nothing (404), or returns an invalid answer
-// (200). An outage (503, 429, lost answers) always causes a retry.
+// (200). An outage (503, 429, lost answers) always causes a retry, and so does every status of the Runtime Provisioner.
 var talks = []talk{
 	{"Provision_Initialization", "/artifacts", failed, failed, retry},
 	{"Provision_Initialization", "/k8s/control-plane", failed, failed, retry},
@@ -42,9 +42,9 @@ var talks = []talk{
 	{"EDP_Registration", "/edp/namespaces", failed, retry, retry},
 	{"EDP_Registration", "/edp/oauth2", retry, retry, retry},
 	{"Overrides_From_Secrets_And_Config_Step", "/k8s/control-plane", failed, failed, retry},
-	{"Create_Runtime_Without_Kyma", "/provisioner", failed, failed, retry},
-	{"Check_Runtime", "/provisioner", failed, failed, retry},
-	{"Get_Kubeconfig", "/provisioner", failed, failed, retry},
+	{"Create_Runtime_Without_Kyma", "/provisioner", retry, retry, retry},
+	{"Check_Runtime", "/provisioner", retry, retry, retry},
+	{"Get_Kubeconfig", "/provisioner", retry, retry, retry},
 	{"Inject_BTP_Operator_Credentials", "/k8s/runtimes", retry, retry, retry},
 	{"Create_Cluster_Configuration", "/reconciler", failed, failed, retry},
 	{"Check_Cluster_Configuration", "/reconciler", failed, failed, retry},
@@ -54,8 +54,8 @@ var talks = []talk{
 	{"Delete_Kubeconfig", "/k8s/control-plane", failed, failed, retry},
 	{"AVS_Create_External_Eval_Step", "/avs/api", failed, failed, retry},
 	{"AVS_Tags", "/avs/api", failed, failed, succeeded},
-	{"AVS_Tags", "/provisioner", failed, failed, retry},
-	{"Upgrade_Shoot", "/provisioner", failed, failed, retry},
+	{"AVS_Tags", "/provisioner", retry, retry, retry},
+	{"Upgrade_Shoot", "/provisioner", retry, retry, retry},
 	{"Apply_Reconciler_Configuration", "/reconciler", failed, failed, retry},
 	{"CheckReconcilerState", "/reconciler", failed, failed, retry},
 	{"Send_Notification", "/spc", retry, retry, succeeded},
@@ -63,7 +63,7 @@ var talks = []talk{
 	{"Apply_Cluster_Configuration", "/reconciler", failed, failed, retry},
 	{"AVS_Restore_Status", "/avs/api", failed, succeeded, retry},
 	{"Send_Finished_Notification", "/spc", retry, retry, succeeded},
-	{"Upgrade_Cluster", "/provisioner", failed, failed, retry},
+	{"Upgrade_Cluster", "/provisioner", retry, retry, retry},
 	{"BTPOperator_Cleanup", "/provisioner", retry, retry, retry},
 	{"BTPOperator_Cleanup", "/k8s/runtimes", retry, succeeded, retry},
 	{"De-provision_AVS_Evaluations", "/avs/api", failed, succeeded, succeeded},
@@ -73,8 +73,8 @@ var talks = []talk{
 	{"Check_Kyma_Resource_Deleted", "/k8s/control-plane", failed, failed, retry},
 	{"Deregister_Cluster", "/reconciler", failed, skipped, retry},
 	{"Check_Cluster_Deregistration", "/reconciler", failed, succeeded, retry},
-	{"Remove_Runtime", "/provisioner", failed, failed, retry},
-	{"Check_Runtime_Removal", "/provisioner", failed, failed, retry},
+	{"Remove_Runtime", "/provisioner", retry, retry, retry},
+	{"Check_Runtime_Removal", "/provisioner", retry, retry, retry},
 	{"Release_Subscription", "/k8s/gardener", failed, failed, retry},
 }
 

@@ -173,7 +173,7 @@ func TestKyma1_Errors_RetryOrFail(t *testing.T) {
 				{"IAS_Registration", "/ias", failed, failed, retry},
 				{"Provision_Azure_Event_Hubs", "/azure/subscriptions", failed, failed, retry},
 				{"Provision_Azure_Event_Hubs", "/azure/keb/oauth2", retry, retry, retry},
-				{"Create_Runtime", "/provisioner", failed, failed, retry},
+				{"Create_Runtime", "/provisioner", retry, retry, retry},
 				{"Deprovision_Azure_Event_Hubs", "/azure/subscriptions", failed, failed, retry},
 			} {
 				if talk.step == name {
