@@ -21,6 +21,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sony/gobreaker/v2"
 	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/kyma-project/keb/libs/mask"
 )
 
 // Config describes an external system and the limits of its calls.
@@ -372,8 +374,16 @@ func (c *Client) sentSecrets(req Request, token string) []string {
 	if c.cfg.Username != "" {
 		secrets = append(secrets, c.cfg.Password, base64.StdEncoding.EncodeToString([]byte(c.cfg.Username+":"+c.cfg.Password)))
 	}
-	if _, given, _ := strings.Cut(req.Header.Get("Authorization"), " "); given != "" {
-		secrets = append(secrets, given)
+	for name, values := range req.Header {
+		switch {
+		case strings.EqualFold(name, "Authorization"):
+			for _, value := range values {
+				_, given, _ := strings.Cut(value, " ")
+				secrets = append(secrets, given)
+			}
+		case mask.IsSecret(name):
+			secrets = append(secrets, values...)
+		}
 	}
 	return append(secrets, req.Form.Get("client_secret"), req.Form.Get("password"))
 }

@@ -95,8 +95,8 @@ func TestDo_AnswerRepeatsSecret_OmitsIt(t *testing.T) {
 		_ = r.ParseForm()
 		_, password, _ := r.BasicAuth()
 		bare := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-		text := fmt.Sprintf("no %s, %s, %s, %s, %s", password, bare, url.QueryEscape(password+bare), base64.StdEncoding.EncodeToString([]byte(bare)),
-			r.Form.Get("client_secret"))
+		text := fmt.Sprintf("no %s, %s, %s, %s, %s, %s", password, bare, url.QueryEscape(password+bare),
+			base64.StdEncoding.EncodeToString([]byte(bare)), r.Form.Get("client_secret"), r.Header.Get("X-Lms-Token"))
 		status := http.StatusBadRequest
 		body := map[string]any{"message": text}
 		if strings.HasSuffix(r.URL.Path, "graphql") {
@@ -118,6 +118,9 @@ func TestDo_AnswerRepeatsSecret_OmitsIt(t *testing.T) {
 		"token":    {extclient.Config{}, one(confided), extclient.Request{Method: http.MethodGet, Route: "/x"}},
 		"header": {extclient.Config{}, nil, extclient.Request{
 			Method: http.MethodGet, Route: "/x", Header: http.Header{"Authorization": {"Bearer " + confided}},
+		}},
+		"token header": {extclient.Config{}, nil, extclient.Request{
+			Method: http.MethodGet, Route: "/x", Header: http.Header{"X-Lms-Token": {confided}},
 		}},
 		"form":    {extclient.Config{}, nil, extclient.Request{Method: http.MethodPost, Route: "/x", Form: url.Values{"client_secret": {confided}}}},
 		"GraphQL": {extclient.Config{}, one(confided), extclient.Request{Route: "/graphql"}},
