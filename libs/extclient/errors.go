@@ -1,6 +1,7 @@
 package extclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,7 +53,27 @@ func (e *StatusError) Temporary() bool {
 func (e *StatusError) ErrorComponent() string { return e.System }
 
 // ErrorReason returns the reason for operators (docs/contracts/processes.md#components-and-reasons-of-errors).
-func (e *StatusError) ErrorReason() string { return "err_http_status_code" }
+func (e *StatusError) ErrorReason() string {
+	return cmp.Or(GatewayReason(e.Status), "err_http_status_code")
+}
+
+// GatewayReason returns the reason of a status with which a gateway reports that it got no answer from the system (502, 504); "" for any
+// other status. As without an answer, the system may still act on the request (docs/decisions/0084-late-effects.md).
+func GatewayReason(status int) string {
+	switch status {
+	case http.StatusBadGateway:
+		return reasonNetwork
+	case http.StatusGatewayTimeout:
+		return reasonNetworkTimeout
+	}
+	return ""
+}
+
+// The reasons of a call without an answer, in the words of libs/worker.
+const (
+	reasonNetwork        = "err_network"
+	reasonNetworkTimeout = "err_network_timeout"
+)
 
 // Body returns the answer's body, for clients that decide by it. It must not be logged.
 func (e *StatusError) Body() []byte { return e.body }
@@ -85,13 +106,20 @@ func (e *CallError) ErrorComponent() string { return e.System }
 // ErrorReason returns the reason of a call that an open breaker prevented, or that was not answered or not completed; for other failures of
 // the network it is empty, because their errors are in the chain.
 func (e *CallError) ErrorReason() string {
-	switch {
-	case errors.Is(e.Err, ErrOpen):
+	if errors.Is(e.Err, ErrOpen) {
 		return "err_system_unavailable"
-	case errors.Is(e.Err, context.DeadlineExceeded):
-		return "err_network_timeout"
-	case errors.Is(e.Err, io.EOF), errors.Is(e.Err, io.ErrUnexpectedEOF):
-		return "err_network"
+	}
+	return UnansweredReason(e.Err)
+}
+
+// UnansweredReason returns the reason of an error of Unanswered that was a timeout, or an answer that ended early or was no HTTP. It returns
+// "" for other errors: libs/worker finds the reason of an error of package net.
+func UnansweredReason(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return reasonNetworkTimeout
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, errNoHTTP):
+		return reasonNetwork
 	}
 	return ""
 }

@@ -23,6 +23,7 @@ func TestErrors_OfSteps_RetryOrFail(t *testing.T) {
 		component, reason string
 	}{
 		{"outage", &extclient.StatusError{System: "avs", Status: 503}, event.OutcomeRetry, "avs", "err_http_status_code"},
+		{"gateway without an answer", &extclient.StatusError{System: "avs", Status: 504}, event.OutcomeRetry, "avs", "err_network_timeout"},
 		{"refusal", &extclient.StatusError{System: "avs", Status: 400}, event.OutcomeFailed, "avs", "err_http_status_code"},
 		{"wrapped", fmt.Errorf("x: %w", &extclient.StatusError{System: "avs", Status: 503}), event.OutcomeRetry, "avs", "err_http_status_code"},
 		{"paused", &extclient.CallError{System: "edp", Err: extclient.ErrOpen}, event.OutcomeRetry, "edp", "err_system_unavailable"},

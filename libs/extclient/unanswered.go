@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -57,7 +58,7 @@ func Unanswered(err error) error {
 	}
 	for _, phrase := range broken {
 		if strings.Contains(err.Error(), phrase) {
-			return errors.New(errNoHTTP.Error() + ": " + phrase)
+			return fmt.Errorf("%w: %s", errNoHTTP, phrase)
 		}
 	}
 	return errNoHTTP

@@ -12,8 +12,8 @@ import (
 // whether the error is temporary.
 func withReason(err error) error {
 	refused, ok := errors.AsType[*extclient.StatusError](err)
-	if !ok {
-		return err
+	if !ok || extclient.GatewayReason(refused.Status) != "" {
+		return err // EDP itself did not answer
 	}
 	return &worker.Error{Component: component, Reason: reasonOf(refused.Status), Err: err}
 }

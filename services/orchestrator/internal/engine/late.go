@@ -11,7 +11,8 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 )
 
-// LateWindow is how long after an unanswered try its requests can still take effect: four times the default timeout of a call.
+// LateWindow is how long after an unanswered try its requests can still take effect: twice the longest default timeout of a
+// call, which is 60 s for IAS and SPC.
 const LateWindow = 2 * time.Minute
 
 // maxNamed is the maximum number of removed objects in a message.

@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 
@@ -20,10 +22,10 @@ type Error struct {
 	Verb     string
 	Resource string
 	Name     string
-	// Code is the HTTP status; 0 means no answer.
+	// Code is the HTTP status; 0 means no answer, or none that can be read.
 	Code   int
 	Reason metav1.StatusReason
-	// Err is the cause if there is no answer.
+	// Err is the cause if there is no answer, or none that can be read.
 	Err error
 }
 
@@ -39,7 +41,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (status %d)", text, e.Reason, e.Code)
 }
 
-// Unwrap returns the cause if there is no answer.
+// Unwrap returns the cause if there is no answer, or none that can be read.
 func (e *Error) Unwrap() error { return e.Err }
 
 // Temporary reports whether the call may succeed later. It is true without an answer, and for a conflict, 408, 429 and all statuses
@@ -52,17 +54,22 @@ func (e *Error) Temporary() bool {
 	return e.Code >= http.StatusInternalServerError
 }
 
-// ErrorReason returns the reason for operators (docs/contracts/processes.md#components-and-reasons-of-errors).
+// ErrorReason returns the reason for operators (docs/contracts/processes.md#components-and-reasons-of-errors). Without an answer it is that
+// of an unanswered call, because the server may still act on the request (docs/decisions/0084-late-effects.md).
 func (e *Error) ErrorReason() string {
 	switch {
-	case e.Err != nil && errors.Is(e.Err, context.DeadlineExceeded):
+	case e.Code != 0:
+		return cmp.Or(extclient.GatewayReason(e.Code), string(e.Reason), "err_k8s_unexpected_object_error")
+	case errors.Is(e.Err, context.DeadlineExceeded):
 		return "err_keb_timeout"
-	case e.Code == 0:
-		return "err_k8s_unexpected_server_error"
-	case e.Reason == "":
-		return "err_k8s_unexpected_object_error"
 	}
-	return string(e.Reason)
+	if reason := extclient.UnansweredReason(e.Err); reason != "" {
+		return reason
+	}
+	if _, ok := errors.AsType[net.Error](e.Err); ok {
+		return "" // libs/worker finds it
+	}
+	return "err_k8s_unexpected_server_error"
 }
 
 // IsNotFound reports whether the object, or its kind, does not exist.

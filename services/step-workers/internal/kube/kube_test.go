@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-project/keb/libs/extclient"
+	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
@@ -76,6 +78,37 @@ func TestError_Answer_IsClassifiedWithoutItsText(t *testing.T) {
 				t.Errorf("not found %v, conflict %v", kube.IsNotFound(err), kube.IsConflict(err))
 			}
 		})
+	}
+}
+
+func TestError_LostAnswer_HasReasonOfTheNetwork(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		want   string
+		answer func(w http.ResponseWriter)
+	}{
+		"closed connection": {worker.ReasonNetwork, func(http.ResponseWriter) { panic(http.ErrAbortHandler) }},
+		"reset connection": {worker.ReasonNetwork, func(w http.ResponseWriter) {
+			connection, _, _ := w.(http.Hijacker).Hijack()
+			_ = connection.(*net.TCPConn).SetLinger(0)
+			_ = connection.Close()
+		}},
+		"no HTTP": {worker.ReasonNetwork, func(w http.ResponseWriter) {
+			connection, _, _ := w.(http.Hijacker).Hijack()
+			_, _ = io.WriteString(connection, canary+"\r\n\r\n")
+			_ = connection.Close()
+		}},
+		"bad gateway":     {worker.ReasonNetwork, func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }},
+		"gateway timeout": {worker.ReasonNetworkTimeout, func(w http.ResponseWriter) { w.WriteHeader(http.StatusGatewayTimeout) }},
+	} {
+		client := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			c.answer(w)
+		})
+		err := client.Create(t.Context(), kube.Secrets, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}})
+		if got := worker.ErrorOf("cluster", err).Reason; got != c.want {
+			t.Errorf("%s: reason %s of %v, want %s", name, got, err, c.want)
+		}
 	}
 }
 
