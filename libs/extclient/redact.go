@@ -66,7 +66,10 @@ func without(text string, secrets []string) string {
 // maxWord is the maximum length of a word.
 const maxWord = 64
 
-// word returns a text of an external system if it is one or a few words, such as a reason, and "" otherwise.
+// Word returns a text of an external system if it is one or a few words, such as a reason, and a placeholder otherwise.
+func Word(text string) string { return word(text, nil) }
+
+// word returns a text of an external system if it is one or a few words, such as a reason, and a placeholder otherwise.
 func word(text string, secrets []string) string {
 	text = without(text, secrets)
 	if len(text) > maxWord || strings.ContainsFunc(text, func(r rune) bool {

@@ -90,7 +90,7 @@ func (c *Client) wrap(verb, resource, name string, err error) error {
 	e := &Error{System: c.system, Verb: verb, Resource: resource, Name: name}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		e.Code, e.Reason = int(status.Status().Code), status.Status().Reason
+		e.Code, e.Reason = int(status.Status().Code), metav1.StatusReason(extclient.Word(string(status.Status().Reason)))
 		return e
 	}
 	e.Err = errors.New("no readable answer")

@@ -55,6 +55,7 @@ func TestError_Answer_IsClassifiedWithoutItsText(t *testing.T) {
 		{"forbidden", 403, status(403, "Forbidden"), false, "Forbidden"},
 		{"invalid", 422, status(422, "Invalid"), false, "Invalid"},
 		{"too many", 429, status(429, "TooManyRequests"), true, "TooManyRequests"},
+		{"forbidden, with its text as the reason", 403, status(403, canary+strings.Repeat(" no", 1000)), false, "[redacted]"},
 		{"failing", 500, canary, true, "InternalError"},
 		{"unavailable", 503, canary, true, "ServiceUnavailable"},
 		{"garbage", 200, "<html>" + canary, true, "err_k8s_unexpected_server_error"},
