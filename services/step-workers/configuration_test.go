@@ -112,6 +112,15 @@ func TestCheckConfiguration_Timeout_DeregistersCluster(t *testing.T) {
 	w.holds("reconciler/cluster", 0)
 }
 
+func TestCheckConfiguration_RetryAfterTimeout_AppliesAgain(t *testing.T) {
+	w := newWorld(t)
+	op := w.all(upTo("Create_Cluster_Configuration", provisioning), w.order())
+	late := op
+	late.FirstTried = 2 * time.Hour
+	op.Details = w.run("Check_Cluster_Configuration", late).Then().Details
+	w.all([]string{"Create_Cluster_Configuration", "Check_Cluster_Configuration"}, op)
+}
+
 func TestCheckConfiguration_Failure_NamesComponent(t *testing.T) {
 	w := newWorld(t)
 	w.admin(http.MethodPut, "/reconciler/failures", map[string]any{"instanceId": "*", "component": "istio", "reason": "image not found"}, nil)

@@ -30,7 +30,7 @@ func (s *shared) checkClusterConfiguration(ctx context.Context, op worker.Operat
 // giveUpTimeout is the timeout of the deregistration after the step gave up.
 const giveUpTimeout = 30 * time.Second
 
-// giveUp fails the step. The Reconciler never gives up, so giveUp deregisters a new cluster. A cluster whose upgrade failed stays
+// giveUp fails the step. The Reconciler never gives up, so giveUp deregisters a new cluster and forgets its version. A cluster whose upgrade failed stays
 // registered, because the Reconciler maintains its Kyma.
 func (s *shared) giveUp(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Type == event.Provision {
@@ -40,6 +40,12 @@ func (s *shared) giveUp(ctx context.Context, op worker.Operation, d Details, log
 			return worker.Retry(op, s.cfg.RetryInterval, fmt.Errorf("deregister the cluster: %w", err))
 		case err != nil:
 			log.Warn("the cluster stays registered with the reconciler", "runtime_id", d.RuntimeID, "err", err)
+		default:
+			// A retry of the operation must send the configuration again.
+			err := op.SaveDetails(map[string]any{"clusterConfigurationVersion": nil, "clusterVersion": nil, "appliedBy": nil})
+			if err != nil {
+				return op, 0, err
+			}
 		}
 	}
 	return worker.Fail(op, &worker.Error{

@@ -52,7 +52,8 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		worker.NewStep("Check_Cluster_Configuration", system, s.checkClusterConfiguration, worker.Description{
 			Summary: "Waits until this operation's configuration of Kyma is installed; " +
 				"after a timeout, a provisioning deregisters the cluster.",
-			Calls: worker.Calls(system, status, remove),
+			Calls:   worker.Calls(system, status, remove),
+			Details: []string{"clusterConfigurationVersion", "clusterVersion", "appliedBy"},
 		}),
 		worker.NewStep("Deregister_Cluster", system, s.deregisterCluster, worker.Description{
 			Summary: "Starts the deregistration of the runtime.",
