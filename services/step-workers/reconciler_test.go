@@ -479,6 +479,18 @@ func TestReconciler_NewKubeconfigOfAnOwnCluster_IsSent(t *testing.T) {
 	equal(t, "besides the kubeconfig", before[0], after[0])
 }
 
+// An upgrade was killed before it saved its version: the status of the saved one does not change any more.
+func TestReconciler_UnsavedVersion_IsTakenFromTheDeregistration(t *testing.T) {
+	w := newWorld(t)
+	op := w.installed(w.order())
+	w.run("Apply_Cluster_Configuration", w.all(upTo("AVS_Set_Maintenance", upgradingKyma), w.upgrade(op, event.UpgradeKyma, "k-1")))
+	before := saved[reconciler.Details](t, op, reconciler.Name).ConfigurationVersion
+	r := w.run("Deregister_Cluster", deprovision(op))
+	if got := saved[reconciler.Details](t, r.Then(), reconciler.Name).ConfigurationVersion; got <= before {
+		t.Errorf("the check asks for version %d, want one after %d", got, before)
+	}
+}
+
 // R8: the check uses the status of the saved version, not that of a later one.
 func TestReconciler_Deregistration_IsReadByTheSavedVersion(t *testing.T) {
 	w := newWorld(t)

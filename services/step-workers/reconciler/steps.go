@@ -107,9 +107,10 @@ func (s *shared) deregister(ctx context.Context, op worker.Operation, d Details)
 		return true, forget(op)
 	}
 	op.NoteRemoved("cluster " + d.RuntimeID)
-	// A killed execution saved no version. If the answer contains none either, the check repeats the call until the cluster is gone.
+	// A killed execution saved no version, or an earlier one. If there is none in the answer either, the check repeats the call until the
+	// cluster is gone.
 	return false, op.SaveDetails(map[string]any{
-		"runtimeId": d.RuntimeID, "clusterConfigurationVersion": cmp.Or(d.ConfigurationVersion, got.ConfigurationVersion),
+		"runtimeId": d.RuntimeID, "clusterConfigurationVersion": cmp.Or(got.ConfigurationVersion, d.ConfigurationVersion),
 		"appliedBy": nil, "kymaVersion": nil, "deregisteredAt": cmp.Or(d.DeregisteredAt, s.now().UTC()),
 	})
 }
