@@ -294,6 +294,8 @@ func TestKyma1_RuntimeOrdered_KeepsSecrets(t *testing.T) {
 	}
 	equal(t, "the service provider has changed", before, w.provider())
 	w.expect("Create_Runtime", repeated, succeeded)
+	w.all([]string{"Check_Runtime", "Remove_Runtime", "Check_Runtime_Removal"}, deprovision(op))
+	w.expect("Create_Runtime", repeated, failed, "does not exist any more")
 }
 
 func TestLMSTenant_SameAccountAndRegion_IsShared(t *testing.T) {

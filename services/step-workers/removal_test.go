@@ -89,6 +89,26 @@ func TestCheckRuntime_FailedCreation_ReportsReason(t *testing.T) {
 	}
 }
 
+func TestOrder_RuntimeFailedOrDeletedByHand_IsReplaced(t *testing.T) {
+	w := newWorld(t)
+	op := w.all([]string{"Resolve_Target_Secret", "Create_Runtime_Without_Kyma"}, w.order())
+	first := saved[provisioner.Details](t, op, provisioner.Name).RuntimeID
+	w.all([]string{"Check_Runtime", "Remove_Runtime", "Check_Runtime_Removal"}, deprovision(op))
+	w.admin(http.MethodPut, "/provisioner/failures", map[string]any{
+		"instanceId": "*", "message": "quota", "reason": "ERR_QUOTA", "component": "gardener",
+	}, nil)
+	op = w.all([]string{"Create_Runtime_Without_Kyma"}, op)
+	second := saved[provisioner.Details](t, op, provisioner.Name).RuntimeID
+	_, op = w.finish("Check_Runtime", op)
+	w.admin(http.MethodDelete, "/provisioner/failures", nil, nil)
+	op = w.all([]string{"Create_Runtime_Without_Kyma", "Check_Runtime"}, op)
+	third := saved[provisioner.Details](t, op, provisioner.Name).RuntimeID
+	if first == second || second == third {
+		t.Errorf("the runtime was %s, then %s, then %s: want three runtimes", first, second, third)
+	}
+	w.holds("provisioner/runtime", 1)
+}
+
 func TestSteps_ProvisionAndDeprovision_Succeed(t *testing.T) {
 	w := newWorld(t)
 	before := w.objects()

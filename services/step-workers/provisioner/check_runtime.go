@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -19,7 +20,13 @@ func (s *shared) checkRuntime(ctx context.Context, op worker.Operation, log *slo
 		return s.checkUpgrade(ctx, op, d, log)
 	}
 	if d.OperationID == "" {
-		return worker.Fail(op, &worker.Error{Component: component, Message: "no runtime was ordered: Create_Runtime_Without_Kyma saved no operation id"})
+		order := "Create_Runtime_Without_Kyma"
+		if d.Kyma {
+			order = "Create_Runtime"
+		}
+		return worker.Fail(op, &worker.Error{
+			Component: component, Message: "no runtime is being created: " + order + " saved no operation id, or the creation failed; retry from that step",
+		})
 	}
 	status, err := s.runtimes.OperationStatus(ctx, op.Context.GlobalAccountID, d.OperationID, d.Kyma)
 	if err != nil {
@@ -29,6 +36,10 @@ func (s *shared) checkRuntime(ctx context.Context, op worker.Operation, log *slo
 		return worker.Wait(op, s.cfg.PollInterval, "the runtime is being created")
 	}
 	if err := status.err(); err != nil {
+		if status.State == StateFailed {
+			// A retry of the operation must replace this runtime.
+			err = errors.Join(op.SaveDetails(map[string]any{"operationId": nil}), err)
+		}
 		return op, 0, err
 	}
 	return op, 0, op.SaveDetails(Details{KubernetesVersion: s.cfg.KubernetesVersion})

@@ -16,7 +16,8 @@ func (s *shared) createRuntimeWithoutKyma(ctx context.Context, op worker.Operati
 	return s.order(ctx, op, false, log, s.newRuntimeInput)
 }
 
-// order orders the runtime with the input of describe, unless it already exists.
+// order orders the runtime with the input of describe, unless it already exists. It removes one whose creation failed first. A saved one may
+// have been deleted by hand, before an operator repeats the stage.
 func (s *shared) order(
 	ctx context.Context, op worker.Operation, withKyma bool, log *slog.Logger, describe func(op worker.Operation, targetSecret string) (RuntimeInput, error),
 ) (worker.Operation, time.Duration, error) {
@@ -24,18 +25,28 @@ func (s *shared) order(
 	if err != nil {
 		return op, 0, err
 	}
-	if d.RuntimeID != "" && d.OperationID != "" {
-		return op, 0, nil
-	}
-	// A failed suspension has begun to remove this runtime, so it is incomplete and must not be used.
-	former := d.RuntimeID != ""
+	// A failed suspension has begun to remove a runtime without an operation id, or its creation failed: it must not be used.
+	isOrdered := d.RuntimeID != "" && d.OperationID != ""
+	former := d.RuntimeID != "" && !isOrdered
 	if err := s.find(ctx, op, &d); err != nil {
 		return op, s.cfg.RetryInterval, err
 	}
 	if d.RuntimeID != "" {
 		next, err := s.inspect(ctx, op, &d, former)
-		if err != nil || next.state != gone {
+		switch {
+		case err == nil && next.state == ordered && isOrdered:
+			return op, 0, nil
+		case err != nil || next.state != gone:
 			return s.useExisting(op, d, next, err, log)
+		case isOrdered && withKyma:
+			// The steps before this one were skipped (UnlessOrdered), so a new order would lack their secrets.
+			if err := forget(op); err != nil {
+				return op, 0, err
+			}
+			return worker.Fail(op, &worker.Error{
+				Component: component, Reason: worker.ReasonState,
+				Message: "the ordered runtime " + d.RuntimeID + " does not exist any more: retry again from this stage to order another one",
+			})
 		}
 	}
 	var saved hyperscaler.Details

@@ -29,7 +29,8 @@ const PlanOwnCluster = "own_cluster"
 // Details are the data that the worker saves about an instance.
 type Details struct {
 	RuntimeID string `json:"runtimeId,omitempty"`
-	// OperationID is the Runtime Provisioner's operation that creates the runtime. A runtime without one must be removed.
+	// OperationID is the Runtime Provisioner's operation that creates the runtime. A runtime without one must be removed: its removal has begun,
+	// or its creation failed.
 	OperationID string `json:"operationId,omitempty"`
 	// RemovalOperationID is the operation that removes the runtime.
 	RemovalOperationID string `json:"removalOperationId,omitempty"`
@@ -83,7 +84,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		worker.NewStep("Check_Runtime", component, s.checkRuntime, worker.Description{
 			Summary: "Waits for the end of the runtime's creation or of its cluster's upgrade.",
 			Calls:   worker.Calls(component, "runtimeOperationStatus", "runtimeStatus", "upgradeShoot"),
-			Details: []string{"upgrade", "kubernetesVersion"},
+			Details: []string{"operationId", "upgrade", "kubernetesVersion"},
 		}),
 		worker.NewStep("Get_Kubeconfig", component, s.getKubeconfig, worker.Description{
 			Summary:     "Gets the kubeconfig of the runtime; for an own cluster that of the order.",
