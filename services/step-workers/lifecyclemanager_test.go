@@ -179,6 +179,30 @@ func TestKymaResource_IDsThatCannotBeLabels_AreLeftOut(t *testing.T) {
 	}
 }
 
+// The results of the steps that create the objects are lost, and a late request creates the objects once more.
+func TestKymaResource_OwnNamespace_UnsavedIsRemoved(t *testing.T) {
+	w := newWorld(t)
+	patch, err := json.Marshal(map[string]any{"data": map[string]any{
+		"azure": "additional-components: []\nkyma-template: '{apiVersion: operator.kyma-project.io/v1beta2, kind: Kyma, metadata: {namespace: other}}'",
+	}})
+	require.NoError(t, err)
+	require.NoError(t, w.controlPlane().Patch(t.Context(), kube.ConfigMaps, "kcp-system", "keb-runtime-configuration", patch))
+	require.NoError(t, w.controlPlane().Create(t.Context(), kube.Namespaces, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "other"},
+	}}))
+	op := w.all([]string{"Init_Kyma_Template"}, w.createdRuntime("azure"))
+	removal := deprovision(op)
+	for range 2 {
+		w.all([]string{"Sync_Kubeconfig", "Apply_Kyma"}, op)
+		removal = w.all(kymaDeprovision, deprovision(removal))
+		w.advance(takes)
+		w.holds("control-plane/Kyma", 0)
+		if list, err := w.controlPlane().List(t.Context(), kube.Secrets, "other", ""); err != nil || len(list) > 0 {
+			t.Errorf("%d Secrets are left, error %v", len(list), err)
+		}
+	}
+}
+
 func TestInitKymaTemplate_UnusableTemplate_Fails(t *testing.T) {
 	for name, test := range map[string]struct{ value, message string }{
 		"missing":      {"additional-components: []", "key azure: kyma-template is missing"},

@@ -23,7 +23,7 @@ func (s *shared) applyKyma(ctx context.Context, op worker.Operation, log *slog.L
 		return withoutRuntime(op)
 	}
 	name := resourceName(runtimeID)
-	if err := s.removeFormer(ctx, op, kube.Kymas, cmp.Or(d.Namespace, s.cfg.Namespace), name, log); err != nil {
+	if err := s.removeFormer(ctx, op, kube.Kymas, cmp.Or(d.Namespace, d.Home, s.cfg.Namespace), name, log); err != nil {
 		return op, s.cfg.RetryInterval, err
 	}
 	// An operation that began before templates existed has no saved template.
@@ -31,10 +31,7 @@ func (s *shared) applyKyma(ctx context.Context, op worker.Operation, log *slog.L
 	if err != nil {
 		return op, s.cfg.RetryInterval, err
 	}
-	namespace := cmp.Or(t.namespace(), s.cfg.Namespace)
-	if d.Resource == name && d.Namespace != "" {
-		namespace = d.Namespace
-	}
+	namespace := s.home(d, runtimeID, t)
 	if err := s.apply(ctx, op, t, runtimeID, namespace); err != nil {
 		return op, s.cfg.RetryInterval, err
 	}

@@ -17,7 +17,7 @@ func (s *shared) deleteKubeconfig(ctx context.Context, op worker.Operation, log 
 	if err != nil {
 		return op, 0, err
 	}
-	namespace := cmp.Or(d.SecretNamespace, s.cfg.Namespace)
+	namespace := cmp.Or(d.SecretNamespace, d.Home, s.cfg.Namespace)
 	names, err := s.find(ctx, kube.Secrets, namespace, op.InstanceID, d.Secret)
 	if err != nil {
 		return op, s.cfg.RetryInterval, err

@@ -35,7 +35,7 @@ func (s *shared) kymas(ctx context.Context, op worker.Operation) (namespace stri
 	if err != nil {
 		return "", nil, err
 	}
-	namespace = cmp.Or(d.Namespace, s.cfg.Namespace)
+	namespace = cmp.Or(d.Namespace, d.Home, s.cfg.Namespace)
 	names, err = s.find(ctx, kube.Kymas, namespace, op.InstanceID, cmp.Or(d.Resource, resourceName(runtimeID)))
 	return namespace, names, err
 }

@@ -22,6 +22,8 @@ const system = "control-plane"
 
 // Details are the data that the worker saves about an instance.
 type Details struct {
+	// Home is the namespace of the objects of the instance, whose creation may not have been saved. Only the removal of the instance clears it.
+	Home string `json:"namespace,omitempty"`
 	// Namespace and Resource are the namespace and name of the Kyma resource.
 	Namespace string `json:"kymaNamespace,omitempty"`
 	Resource  string `json:"kymaName,omitempty"`
@@ -49,7 +51,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		worker.NewStep("Init_Kyma_Template", component, s.initKymaTemplate, worker.Description{
 			Summary: "Reads the template of the Kyma resource for the plan and the version of Kyma.",
 			Calls:   worker.Calls(system, "list configmaps"),
-			Details: []string{"kymaTemplate"},
+			Details: []string{"kymaTemplate", "namespace"},
 		}),
 		worker.NewStep("Sync_Kubeconfig", component, s.syncKubeconfig, worker.Description{
 			Summary: "Stores the kubeconfig of the runtime in a Secret of the control plane for the Lifecycle Manager.",

@@ -38,7 +38,7 @@ func (s *shared) syncKubeconfig(ctx context.Context, op worker.Operation, log *s
 	if err != nil {
 		return op, s.cfg.RetryInterval, err
 	}
-	err = s.removeFormer(ctx, op, kube.Secrets, cmp.Or(d.SecretNamespace, s.cfg.Namespace), secretName(runtimeID), log)
+	err = s.removeFormer(ctx, op, kube.Secrets, cmp.Or(d.SecretNamespace, d.Home, s.cfg.Namespace), secretName(runtimeID), log)
 	if err != nil {
 		return op, s.cfg.RetryInterval, err
 	}
@@ -58,10 +58,15 @@ func (s *shared) namespace(ctx context.Context, op worker.Operation, d Details, 
 	if err != nil {
 		return "", err
 	}
-	if namespace := t.namespace(); namespace != "" {
-		return namespace, nil
+	return s.home(d, runtimeID, t), nil
+}
+
+// home returns the namespace of the runtime's existing Kyma resource, or of a future one with the template t.
+func (s *shared) home(d Details, runtimeID string, t template) string {
+	if d.Namespace != "" && d.Resource == resourceName(runtimeID) {
+		return d.Namespace
 	}
-	return s.cfg.Namespace, nil
+	return cmp.Or(t.namespace(), s.cfg.Namespace)
 }
 
 func (s *shared) putSecret(ctx context.Context, op worker.Operation, runtimeID, namespace string, kubeconfig []byte) error {
