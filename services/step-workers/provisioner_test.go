@@ -226,11 +226,13 @@ func TestLostOrder_Removal_FindsTheRuntimeByItsShoot(t *testing.T) {
 	w.holds("provisioner/runtime", 0)
 }
 
-func TestOrder_ShootOfAnotherSubaccount_IsNotTaken(t *testing.T) {
+func TestShoot_OfAnotherSubaccount_IsNotTakenNorRemoved(t *testing.T) {
 	w := newWorld(t)
 	op := w.all([]string{"Resolve_Target_Secret"}, w.order())
 	w.all([]string{"Create_Runtime_Without_Kyma"}, op)
 	other := op
 	other.InstanceID, other.Context.SubaccountID = "another", "SA-2"
 	w.expect("Create_Runtime_Without_Kyma", other, retry, "belongs to another subaccount")
+	w.all([]string{"Remove_Runtime", "Check_Runtime_Removal"}, deprovision(other))
+	w.holds("provisioner/runtime", 1)
 }

@@ -19,7 +19,7 @@ type removal struct {
 
 // remove starts the removal of the instance's runtime, unless it is already removed or being removed.
 func (s *shared) remove(ctx context.Context, op worker.Operation, d *Details) (removal, error) {
-	if err := s.findAnywhere(ctx, op, d); err != nil {
+	if err := s.findAnywhere(ctx, op, d); err != nil && !isForeignShoot(err) {
 		return removal{}, err
 	}
 	if d.RuntimeID == "" {

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kyma-project/keb/libs/worker"
@@ -14,6 +15,15 @@ const annotationRuntimeID = "kcp.provisioner.kyma-project.io/runtime-id"
 
 // labelSubaccount is the label of a Shoot with its subaccount. Unlike the account, it never changes.
 const labelSubaccount = "subaccount"
+
+// reasonForeignShoot is the reason of an order whose name has a Shoot of another subaccount.
+const reasonForeignShoot = "err_shoot_of_another_subaccount"
+
+// isForeignShoot reports whether a search found only a Shoot of another subaccount.
+func isForeignShoot(err error) bool {
+	e, ok := errors.AsType[*worker.Error](err)
+	return ok && e.Reason == reasonForeignShoot
+}
 
 // shoots finds runtimes by their Shoots.
 type shoots struct {
@@ -36,7 +46,7 @@ func (s shoots) runtimeOf(ctx context.Context, op worker.Operation) (string, err
 	}
 	if got := shoot.GetLabels()[labelSubaccount]; got != op.Context.SubaccountID {
 		return "", &worker.Error{
-			Component: kube.SystemGardener, Reason: "err_shoot_of_another_subaccount",
+			Component: kube.SystemGardener, Reason: reasonForeignShoot,
 			Message: "the shoot " + op.Runtime.ShootName + " belongs to another subaccount",
 		}
 	}
