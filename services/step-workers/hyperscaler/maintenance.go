@@ -26,7 +26,7 @@ type windows struct {
 	namespace string
 }
 
-// answer implements worker.Question. It calls Gardener once for all shoots. It omits a shoot without a valid window.
+// answer implements worker.Question. It lists all shoots once. It omits a shoot without a valid window.
 func (w windows) answer(ctx context.Context, question []byte) (any, error) {
 	var q event.MaintenanceWindowsRequest
 	if err := json.Unmarshal(question, &q); err != nil {
@@ -43,14 +43,13 @@ func (w windows) answer(ctx context.Context, question []byte) (any, error) {
 	for _, name := range q.ShootNames {
 		wanted[name] = true
 	}
-	shoots, err := w.kube.List(ctx, kube.Shoots, w.namespace, "")
-	if err != nil {
-		return nil, err
-	}
-	for _, shoot := range shoots {
+	err := w.kube.Each(ctx, kube.Shoots, w.namespace, "", func(shoot unstructured.Unstructured) {
 		if window, ok := windowOf(shoot); ok && wanted[window.ShootName] {
 			answer.Windows = append(answer.Windows, window)
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return answer, nil
 }

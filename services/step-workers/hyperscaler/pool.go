@@ -187,16 +187,12 @@ func (u uses) of(b binding) int {
 }
 
 func (p *pool) uses(ctx context.Context) (uses, error) {
-	shoots, err := p.kube.List(ctx, kube.Shoots, p.namespace, "")
-	if err != nil {
-		return nil, err
-	}
 	used := uses{}
-	for _, shoot := range shoots {
+	err := p.kube.Each(ctx, kube.Shoots, p.namespace, "", func(shoot unstructured.Unstructured) {
 		name, _, _ := unstructured.NestedString(shoot.Object, "spec", "secretBindingName")
 		used[name]++
-	}
-	return used, nil
+	})
+	return used, err
 }
 
 // list returns bindings in the order of their names, so that all processes agree on the first account of a tenant.

@@ -44,11 +44,11 @@ func (e *Error) Error() string {
 // Unwrap returns the cause if there is no answer, or none that can be read.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Temporary reports whether the call may succeed later. It is true without an answer, and for a conflict, 408, 429 and all statuses
-// from 500 on.
+// Temporary reports whether the call may succeed later. It is true without an answer, and for a conflict, 408, 410 (the next page of
+// a list has expired), 429 and all statuses from 500 on.
 func (e *Error) Temporary() bool {
 	switch e.Code {
-	case 0, http.StatusConflict, http.StatusRequestTimeout, http.StatusTooManyRequests:
+	case 0, http.StatusConflict, http.StatusGone, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return true
 	}
 	return e.Code >= http.StatusInternalServerError
@@ -94,10 +94,12 @@ func (c *Client) wrap(verb, resource, name string, err error) error {
 		return e
 	}
 	e.Err = errors.New("no readable answer")
-	if call, ok := errors.AsType[*url.Error](err); ok {
-		e.Err = extclient.Unanswered(call)
-	} else if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		e.Err = err
+	_, isCall := errors.AsType[*url.Error](err)
+	_, isRead := errors.AsType[readError](err)
+	if long, ok := errors.AsType[tooLongError](err); ok {
+		e.Err = long
+	} else if isCall || isRead || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		e.Err = extclient.Unanswered(err)
 	}
 	return e
 }

@@ -137,10 +137,10 @@ func build(system string, rc *rest.Config, timeout time.Duration, deps extclient
 		}
 		rc = &rest.Config{
 			Host: rc.Host, APIPath: rc.APIPath, Username: rc.Username, Password: rc.Password,
-			BearerToken: rc.BearerToken, Impersonate: rc.Impersonate, Transport: extclient.Trace(system, route, measured),
+			BearerToken: rc.BearerToken, Impersonate: rc.Impersonate, Transport: limited{extclient.Trace(system, route, measured)},
 		}
 	} else {
-		rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return extclient.Trace(system, route, next) })
+		rc.Wrap(func(next http.RoundTripper) http.RoundTripper { return limited{extclient.Trace(system, route, next)} })
 	}
 	rc.Timeout = timeout
 	// The worker limits its concurrency; a second limit here would only use up the timeouts of the calls.
@@ -176,6 +176,27 @@ func (c *Client) List(ctx context.Context, r schema.GroupVersionResource, namesp
 		return nil, c.wrap("list", r.Resource, "", err)
 	}
 	return list.Items, nil
+}
+
+// pageSize is the number of objects in one answer to Each. A page of large objects must be shorter than maxAnswer.
+const pageSize = 250
+
+// Each calls f for all objects that match a label selector. It reads them page by page, from one state of the cluster, so that many large
+// objects need little memory.
+func (c *Client) Each(ctx context.Context, r schema.GroupVersionResource, namespace, selector string, f func(unstructured.Unstructured)) error {
+	options := metav1.ListOptions{LabelSelector: selector, Limit: pageSize}
+	for {
+		list, err := c.in(r, namespace).List(ctx, options)
+		if err != nil {
+			return c.wrap("list", r.Resource, "", err)
+		}
+		for _, object := range list.Items {
+			f(object)
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return nil
+		}
+	}
 }
 
 // First returns at most n of the objects that match a label selector.

@@ -1,6 +1,7 @@
 package kube_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -58,6 +59,7 @@ func TestError_Answer_IsClassifiedWithoutItsText(t *testing.T) {
 		{"forbidden, with its text as the reason", 403, status(403, canary+strings.Repeat(" no", 1000)), false, "[redacted]"},
 		{"failing", 500, canary, true, "InternalError"},
 		{"unavailable", 503, canary, true, "ServiceUnavailable"},
+		{"expired page", 410, status(410, "Expired"), true, "Expired"},
 		{"garbage", 200, "<html>" + canary, true, "err_k8s_unexpected_server_error"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -88,6 +90,10 @@ func TestError_LostAnswer_HasReasonOfTheNetwork(t *testing.T) {
 		want   string
 		answer func(w http.ResponseWriter)
 	}{
+		"half an answer": {worker.ReasonNetwork, func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "{")
+		}},
 		"closed connection": {worker.ReasonNetwork, func(http.ResponseWriter) { panic(http.ErrAbortHandler) }},
 		"reset connection": {worker.ReasonNetwork, func(w http.ResponseWriter) {
 			connection, _, _ := w.(http.Hijacker).Hijack()
@@ -124,6 +130,35 @@ func TestError_UnreachableCluster_IsTemporary(t *testing.T) {
 	if _, err := c.List(t.Context(), kube.Kymas, "", ""); !extclient.IsTemporary(err) {
 		t.Errorf("got %v", err)
 	}
+}
+
+func TestGet_LongAnswer_IsNotReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(bytes.Repeat([]byte(" "), 33<<20))
+	})
+	_, err := c.Get(t.Context(), kube.Secrets, "ns", "name")
+	if err == nil || !strings.Contains(err.Error(), "answer is longer than 33554432 bytes") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEach_ManyObjects_AreReadInPages(t *testing.T) {
+	t.Parallel()
+	var queries []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		page := len(queries)
+		queries = append(queries, r.URL.Query().Get("limit")+" "+r.URL.Query().Get("continue"))
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"apiVersion":"v1","kind":"SecretList","metadata":{"continue":%q},"items":[{"metadata":{"name":"s-%d"}}]}`,
+			[]string{"next", ""}[page], page)
+	})
+	var names []string
+	err := c.Each(t.Context(), kube.Secrets, "ns", "", func(o unstructured.Unstructured) { names = append(names, o.GetName()) })
+	require.NoError(t, err)
+	require.Equal(t, []string{"s-0", "s-1"}, names)
+	require.Equal(t, []string{"250 ", "250 next"}, queries)
 }
 
 func TestApply_ExistingObject_UpdatesOnlyDifferences(t *testing.T) {
