@@ -526,6 +526,14 @@ func TestReconciler_RuntimeWithoutClusterID_GetsOne(t *testing.T) {
 	id := saved[clusterIdentity](t, op, "btp").SMClusterID
 	next := w.toKyma(op, "k-1", "2.21.0")
 	delete(next.Details, "btp")
+	dry := next
+	dry.Upgrade = &event.Upgrade{OrchestrationID: "o-1", KymaVersion: "2.21.0", DryRun: true}
+	for _, c := range w.calls(func() { dry = w.all([]string{"Get_Kubeconfig", "BTPOperatorOverrides"}, dry) }) {
+		if c.method != http.MethodGet && c.graphQL() != "runtimeStatus" {
+			t.Errorf("a dry run sends %s %s", c.method, c.path)
+		}
+	}
+	require.Empty(t, saved[clusterIdentity](t, dry, "btp").SMClusterID)
 	next = w.all([]string{"Get_Kubeconfig", "BTPOperatorOverrides"}, next)
 	info, err := w.runtime(op).Get(t.Context(), kube.ConfigMaps, "kyma-system", "cluster-info")
 	require.NoError(t, err)

@@ -41,8 +41,13 @@ func (s *shared) operatorOverrides(ctx context.Context, op worker.Operation, _ *
 		{Key: "cluster.id", Value: id},
 		{Key: "manager.priorityClassName", Value: "kyma-system"},
 	})
+	if isDryRun(op) {
+		return op, 0, nil // the runtime may not have the id
+	}
 	return op, 0, op.SaveDetails(Details{ClusterID: id})
 }
+
+func isDryRun(op worker.Operation) bool { return op.Upgrade != nil && op.Upgrade.DryRun }
 
 // The BTP operator stores the cluster id of a runtime in this ConfigMap (docs/contracts/btp.md#cluster-id).
 const (
@@ -51,7 +56,7 @@ const (
 )
 
 // known returns the cluster id of an existing runtime without a saved id, from the ConfigMap of the BTP operator. If there is no
-// ConfigMap, known creates it with id. For a new runtime it returns id.
+// ConfigMap, known creates it with id, except in a dry run. For a new runtime it returns id.
 func (s *shared) known(ctx context.Context, op worker.Operation, id string) (string, error) {
 	var d Details
 	if err := op.Details(Name, &d); err != nil || d.ClusterID != "" || op.Type == event.Provision {
@@ -70,6 +75,9 @@ func (s *shared) known(ctx context.Context, op worker.Operation, id string) (str
 	}
 	defer runtime.Close()
 	info, err := runtime.Get(ctx, kube.ConfigMaps, secretNamespace, infoName)
+	if kube.IsNotFound(err) && isDryRun(op) {
+		return id, nil
+	}
 	if kube.IsNotFound(err) {
 		return id, announce(ctx, runtime, id)
 	}
