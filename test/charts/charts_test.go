@@ -44,7 +44,7 @@ access:
   tokens: {existingSecret: access}
   oidc: {issuer: "https://issuer.example", audience: keb, viewers: [sre], operators: [keb-admins], clientSecret: {existingSecret: oidc}}
 workers:
-  avs: {env: {KEB_AVS_URL: "https://avs.example", KEB_AVS_TOKEN_URL: "https://avs.example/token", KEB_AVS_GROUP_ID: "7", KEB_AVS_PARENT_ID: "8", KEB_PROVISIONER_URL: "https://p.example"}, secretEnv: {KEB_AVS_PASSWORD: {name: avs, key: password}}}
+  avs: {env: {KEB_AVS_URL: "https://avs.example", KEB_AVS_TOKEN_URL: "https://avs.example/token", KEB_AVS_GROUP_ID: "7", KEB_AVS_PARENT_ID: "8", KEB_AVS_INTERNAL_TESTER_ACCESS_ID: "9", KEB_AVS_EXTERNAL_TESTER_ACCESS_ID: "10", KEB_PROVISIONER_URL: "https://p.example"}, secretEnv: {KEB_AVS_PASSWORD: {name: avs, key: password}}}
   btp: {env: {KEB_PROVISIONER_URL: "https://p.example"}}
   edp: {env: {KEB_EDP_URL: "https://edp.example", KEB_EDP_TOKEN_URL: "https://edp.example/token"}, secretFiles: {KEB_EDP_SECRET_FILE: {name: edp, key: secret}}}
   hyperscaler: {secretFiles: {KEB_GARDENER_KUBECONFIG: {name: gardener, key: kubeconfig}}}

@@ -100,12 +100,14 @@ func TestPlaceOf_TrialIDsComplete_AreForInternalEvaluations(t *testing.T) {
 	}
 }
 
-func TestConfig_GroupOrParentMissing_IsRefused(t *testing.T) {
+func TestConfig_IDMissing_IsRefused(t *testing.T) {
 	t.Parallel()
 	c := Config{URL: "http://avs", TokenURL: "http://avs/token", RetryInterval: 1, RuntimeInterval: 1}
 	c.ProvisionerURL = "http://provisioner"
 	err := c.Validate()
-	for _, name := range []string{"KEB_AVS_GROUP_ID", "KEB_AVS_PARENT_ID"} {
+	for _, name := range []string{
+		"KEB_AVS_GROUP_ID", "KEB_AVS_PARENT_ID", "KEB_AVS_INTERNAL_TESTER_ACCESS_ID", "KEB_AVS_EXTERNAL_TESTER_ACCESS_ID",
+	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want an error with %s", err, name)
 		}

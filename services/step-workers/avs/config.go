@@ -96,9 +96,14 @@ func (c Config) Validate() error {
 	for _, id := range []struct {
 		variable string
 		value    int64
-	}{{"KEB_AVS_GROUP_ID", c.GroupID}, {"KEB_AVS_PARENT_ID", c.ParentID}} {
+	}{
+		{"KEB_AVS_GROUP_ID", c.GroupID},
+		{"KEB_AVS_PARENT_ID", c.ParentID},
+		{"KEB_AVS_INTERNAL_TESTER_ACCESS_ID", c.Internal.TesterAccessID},
+		{"KEB_AVS_EXTERNAL_TESTER_ACCESS_ID", c.External.TesterAccessID},
+	} {
 		if id.value <= 0 {
-			errs = append(errs, fmt.Errorf("%s is %d: want the id of the group or parent of all evaluations", id.variable, id.value))
+			errs = append(errs, fmt.Errorf("%s is %d: want the id of the group, parent or tester of the evaluations", id.variable, id.value))
 		}
 	}
 	errs = append(errs, service.Positive("KEB_PACE", c.RuntimeInterval))
