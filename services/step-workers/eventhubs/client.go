@@ -68,22 +68,31 @@ func version(v string) url.Values { return url.Values{"api-version": {v}} }
 func (c *client) groupOf(ctx context.Context, instanceID string) (*resource, error) {
 	query := version(groupsVersion)
 	query.Set("$filter", "tagName eq '"+tagInstance+"' and tagValue eq '"+strings.ReplaceAll(instanceID, "'", "''")+"'")
-	var got struct {
-		Value *[]resource `json:"value"`
-	}
-	err := c.http.Do(ctx, extclient.Request{Method: http.MethodGet, Route: groupsRoute, Params: []string{c.subscription}, Query: query}, &got)
-	if err != nil {
-		return nil, err
-	}
-	if got.Value == nil {
-		return nil, &extclient.AnswerError{System: component, Method: http.MethodGet, Route: groupsRoute, Err: errors.New("value is missing")}
-	}
-	if n := len(*got.Value); n > 1 {
-		return nil, &extclient.AnswerError{
-			System: component, Method: http.MethodGet, Route: groupsRoute, Err: fmt.Errorf("%d resource groups have the tag of the instance, want at most 1", n),
+	var groups []resource
+	// A page may be empty although another one follows.
+	for req := (extclient.Request{Method: http.MethodGet, Route: groupsRoute, Params: []string{c.subscription}, Query: query}); ; {
+		var got struct {
+			Value    *[]resource `json:"value"`
+			NextLink string      `json:"nextLink"`
 		}
+		if err := c.http.Do(ctx, req, &got); err != nil {
+			return nil, err
+		}
+		if got.Value == nil {
+			return nil, &extclient.AnswerError{System: component, Method: http.MethodGet, Route: groupsRoute, Err: errors.New("value is missing")}
+		}
+		groups = append(groups, *got.Value...)
+		if n := len(groups); n > 1 {
+			return nil, &extclient.AnswerError{
+				System: component, Method: http.MethodGet, Route: groupsRoute, Err: fmt.Errorf("%d resource groups have the tag of the instance, want at most 1", n),
+			}
+		}
+		if got.NextLink == "" {
+			break
+		}
+		req = extclient.Request{Method: http.MethodGet, Route: groupsRoute, Link: got.NextLink}
 	}
-	for _, g := range *got.Value {
+	for _, g := range groups {
 		// Check the tag again: otherwise a server that ignores the filter could cause the deletion of another group.
 		if g.Tags[tagInstance] == instanceID && g.Name != "" {
 			return &g, nil
