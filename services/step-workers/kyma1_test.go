@@ -277,6 +277,13 @@ func TestIASRegistration_UnknownIdP_IsNamed(t *testing.T) {
 	w.expect("IAS_Registration", w.kyma1Order(), failed, "KEB_IAS_IDENTITY_PROVIDER", `"SAP"`)
 }
 
+func TestIAS_LargeAccount_IsRead(t *testing.T) {
+	w := newWorld(t)
+	body := `{"service_providers":[],"identity_providers":[],"padding":"` + strings.Repeat("x", 9<<20) + `"}`
+	w.door.fault.Store(&fault{prefix: "/ias", status: http.StatusOK, body: body})
+	w.expect("IAS_Deregistration", deprovision(w.kyma1Order()), skipped)
+}
+
 // A stage may be repeated after the order of the runtime: its secrets must stay valid.
 func TestKyma1_RuntimeOrdered_KeepsSecrets(t *testing.T) {
 	w := newWorld(t)

@@ -47,6 +47,14 @@ func TestKyma1_Provision_HasOriginalOrder(t *testing.T) {
 	}
 }
 
+func TestKyma1_IASRegistration_HasTimeForItsCalls(t *testing.T) {
+	t.Parallel()
+	p := kyma1(t)[event.Provision]
+	i, j, ok := p.Find("IAS_Registration")
+	require.True(t, ok)
+	require.Equal(t, 5*time.Minute, p.Stages[i].Steps[j].Execution)
+}
+
 func TestKyma1_Deprovision_HasOriginalOrder(t *testing.T) {
 	t.Parallel()
 	// The other steps are those of later documents.

@@ -62,6 +62,9 @@ var (
 // organization is the name of the only company in IAS.
 const organization = "global"
 
+// maxCompany is the maximum size in bytes of the answer with all objects of our account.
+const maxCompany = 64 << 20
+
 type client struct {
 	http *extclient.Client
 	url  string
@@ -70,7 +73,7 @@ type client struct {
 func newClient(cfg Config, deps extclient.Deps) (*client, error) {
 	c, err := extclient.New(extclient.Config{
 		System: component, BaseURL: cfg.URL, Timeout: cfg.Timeout, Username: cfg.Username,
-		Password: cfg.Password,
+		Password: cfg.Password, MaxAnswer: maxCompany,
 	}, nil, deps)
 	return &client{http: c, url: strings.TrimRight(cfg.URL, "/")}, err
 }
