@@ -12,7 +12,7 @@ import (
 // Mode decides when the configured credentials replace those of the order.
 type Mode string
 
-// Modes of docs/contracts/processes.md#kyma-1.
+// Modes of docs/contracts/btp.md#service-manager-of-kyma-1.
 const (
 	Always               Mode = "Always"
 	WhenNotSentInRequest Mode = "WhenNotSentInRequest"
