@@ -79,9 +79,10 @@ class Secrets:
         """Removes secrets and credentials from a text, also the beginning of a secret where the text was cut."""
         for secret in self._known:
             text = text.replace(secret, REDACTED)
-            for n in range(len(secret), MIN_SECRET - 1, -1):
-                if text.endswith(secret[:n] + "..."):
+            for n in range(min(len(secret), len(text) - 3) if text.endswith("...") else 0, MIN_SECRET - 1, -1):
+                if text.endswith(secret[:n], 0, len(text) - 3):
                     text = text[:-3 - n] + REDACTED
+                    break
         return mask_text(text)
 
     def are_in(self, value: Any) -> bool:
