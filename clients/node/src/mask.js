@@ -60,8 +60,9 @@ export class Secrets {
     return texts(value).some((text) => this.#known.some((secret) => text.includes(secret)));
   }
 
-  /** Removes secrets and credentials from a text, also the start of a secret where the text was cut. */
-  redact(text) {
+  /** Removes secrets and credentials from a text, also the start of a secret where the text was cut. Other values become texts. */
+  redact(value) {
+    let text = String(value);
     for (const secret of this.#known) {
       text = text.replaceAll(secret, REDACTED);
       for (let n = secret.length; text.endsWith("...") && n >= MIN_SECRET; n--) {

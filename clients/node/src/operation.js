@@ -169,7 +169,7 @@ export function createOperation(x) {
     },
 
     noteRemoved(object) {
-      if (!isClosed && removed.length < MAX_REMOVED) removed.push(object);
+      if (!isClosed && removed.length < MAX_REMOVED) removed.push(String(object));
       return op;
     },
 
@@ -200,7 +200,13 @@ export function createOperation(x) {
     if (leaking) reject(`details member ${JSON.stringify(leaking)} holds a secret; keep secrets in the stage memory`);
     isClosed = true;
     const saved = problem || Object.keys(patch).length === 0 ? undefined : patch;
-    const result = await settle(judge(returned, error, end.signal.reason, saved));
+    let judged;
+    try {
+      judged = judge(returned, error, end.signal.reason, saved);
+    } catch (e) { // such as that of an error without a text
+      judged = withError("failed", invalid(e.message));
+    }
+    const result = await settle(judged);
     if (result.panicked) log.error("step threw an unexpected error", { err: secrets.redact(String(error.stack)) });
     const finishedAt = new Date().toISOString();
     return {

@@ -24,6 +24,9 @@ test("outcomes of a step", async () => {
     "skips": [() => skip("no url"), "skipped"],
     "gives up": [() => notCompleted("too hard"), "not completed", /^too hard$/],
     "has a negative delay": [() => wait(-1, "x"), "failed", /the retry delay -1: use a time/],
+    "has an error as the text": [() => skip(/** @type {any} */ (new Error("no"))), "skipped"],
+    "fails with a number": [() => fail(/** @type {any} */ ({ reason: 404, message: "no" })), "failed", /^no$/],
+    "fails with no text": [() => fail(/** @type {any} */ ({ reason: Object.create(null), message: "no" })), "failed", /^invalid result: Cannot convert object/],
     "waits for a bad key": [() => waitForEvent("a b", 0, "x"), "failed", /event\.key/],
     "saves a list": [(op) => op.saveDetails([1]), "failed", /save details: want an object/],
     "saves a NUL": [(op) => op.saveDetails({ a: "\0" }), "failed", /NUL/],
@@ -39,7 +42,7 @@ test("outcomes of a step", async () => {
 });
 
 test("names what it removed", async () => {
-  assert.deepEqual((await run((op) => op.noteRemoved("evaluation 12").noteRemoved("ab ".repeat(100)))).removed, ["evaluation 12", `${"ab ".repeat(84)}a...`]);
+  assert.deepEqual((await run((op) => op.noteRemoved("evaluation 12").noteRemoved(/** @type {any} */ (12)).noteRemoved("ab ".repeat(100)))).removed, ["evaluation 12", "12", `${"ab ".repeat(84)}a...`]);
   assert.equal((await run(() => {})).removed, undefined);
 });
 

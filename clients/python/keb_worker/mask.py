@@ -75,8 +75,9 @@ class Secrets:
                     self._known.append(secret)
         self._known.sort(key=len, reverse=True)  # a secret may contain another one
 
-    def redact(self, text: str) -> str:
-        """Removes secrets and credentials from a text, also the beginning of a secret where the text was cut."""
+    def redact(self, text: Any) -> str:
+        """Removes secrets and credentials from a text, also the beginning of a secret where the text was cut. Other values become texts."""
+        text = str(text)
         for secret in self._known:
             text = text.replace(secret, REDACTED)
             for n in range(min(len(secret), len(text) - 3) if text.endswith("...") else 0, MIN_SECRET - 1, -1):

@@ -275,7 +275,7 @@ class Operation:
     def note_removed(self, object_name: str) -> None:
         """Reports that the step deleted an object in its external system, for example "evaluation 12". A missing object does not count."""
         if not self.closed and len(self.removed) < MAX_REMOVED:
-            self.removed.append(object_name)
+            self.removed.append(str(object_name))
 
     def progress(self, message: str, percent: int | None = None) -> None:
         """Shows operators how far the step is, for example "3 of 7 nodes". The last report of each second is sent, and may be lost."""
@@ -332,7 +332,7 @@ class Execution:
     def __init__(self, step: Step, op: Operation) -> None:
         self.step, self.op = step, op
         self.ended = ("", "")
-        self._task: asyncio.Task[Outcome | None] | None = None
+        self._task: asyncio.Task[tuple[Any, BaseException | None]] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -344,11 +344,18 @@ class Execution:
             self.ended = (why, text)
             self._task.cancel(text)
 
+    async def _call(self) -> tuple[Any, BaseException | None]:
+        """Returns what the step returned, and what it raised: raised by a task, SystemExit would end the process."""
+        try:
+            return await self.step.run(self.op), None
+        except BaseException as e:
+            return None, e
+
     async def run(self, wanted: Wanted = _always) -> dict[str, Any] | None:
         """Runs the step once, and ends it at execute_before. It returns the outcome and the members of the result: interrupted if nothing
         is to be published because the worker stops, and None if the result is not wanted after the step has returned."""
         op, started = self.op, datetime.now(UTC)
-        self._task = task = asyncio.ensure_future(self.step.run(op))
+        self._task = task = asyncio.ensure_future(self._call())
         left = 1.0
         while not task.done() and left > 0:  # the step begins even if it is late, and may get more time meanwhile
             left = op.seconds_left()
@@ -361,8 +368,12 @@ class Execution:
         leaking = next((name for name, value in op.patch.items() if op.secrets.are_in(value)), None)
         if leaking is not None:
             op.invalid = op.invalid or f"details member {leaking!r} holds a secret; keep secrets in the stage memory"
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        result = await self._settle(self._judge(error, None if error else task.result()))
+        returned, error = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
+        try:
+            judged = self._judge(error, returned)
+        except Exception as e:  # such as that of an error without a text
+            judged = self._invalid(f"{type(e).__name__}: {e}")
+        result = await self._settle(judged)
         times = {"startedAt": wire.format_time(started), "finishedAt": wire.format_time(datetime.now(UTC))}
         removed = [wire.clean_text(op.secrets.redact(name), MAX_OBJECT) for name in op.removed]
         return result | {"details": None if op.invalid else op.patch or None, "removed": removed or None} | times
@@ -386,11 +397,11 @@ class Execution:
         out = Outcome("succeeded") if returned is None else returned
         if not isinstance(out, Outcome) or out.outcome not in wire.OUTCOMES:
             return self._invalid(f"the step returned {type(out).__name__}, want None or an outcome")
-        if not 0 <= out.after <= DAY:
+        if not isinstance(out.after, (int, float)) or not 0 <= out.after <= DAY:
             return self._invalid(f"the retry delay is {out.after}: want 0 to {DAY} seconds")
         if out.event_key and not wire.is_event_key(out.event_key):
             return self._invalid("event.key: want letters, digits, hyphens and underscores, with dots between")
-        message, event = wire.clean_text(op.secrets.redact(out.message)), {"key": out.event_key} if out.event_key else None
+        message, event = wire.clean_text(op.secrets.redact(out.message or "")), {"key": out.event_key} if out.event_key else None
         return self._result(out.outcome, out.error) | {"message": message, "retryAfter": out.after, "event": event}
 
     def _invalid(self, problem: str) -> dict[str, Any]:

@@ -46,11 +46,24 @@ class TestOutcome(unittest.IsolatedAsyncioTestCase):
             (7, "failed", ("test", "err_step_result", "invalid result: the step returned int, want None or an outcome")),
             (wait_for_event("a b", 1, ""), "failed", ("test", "err_step_result",
              "invalid result: event.key: want letters, digits, hyphens and underscores, with dots between")),
+            (wait("5s", ""), "failed", ("test", "err_step_result", "invalid result: the retry delay is 5s: want 0 to 86400 seconds")),
+            (retry(0, 404), "failed", ("test", "err_step_result", "invalid result: AttributeError: 'int' object has no attribute '__cause__'")),
+            (StepError("no", reason=404), "failed", ("system", "404", "no")),  # type: ignore[arg-type]
+            (skip(None), "skipped", None),  # type: ignore[arg-type]
+            (skip(ValueError("no")), "skipped", None),  # type: ignore[arg-type]
         ]:
             with self.subTest(returned):
                 got = await run(returns(returned))
                 self.assertEqual((got.outcome, got.error and tuple(got.error.values())), (outcome, error))
                 self.assertEqual(got.panicked, isinstance(returned, KeyError))
+
+    async def test_step_without_async_or_that_exits_is_a_panic(self) -> None:
+        async def exits(op: Operation) -> None:
+            raise SystemExit(3)
+        for run_step, message in ((lambda op: 1 / 0, "ZeroDivisionError: division by zero"), (exits, "SystemExit: 3")):
+            with self.subTest(message):
+                got = await run(Step("Panics", run_step))
+                self.assertEqual((got.outcome, got.panicked, (got.error or {})["message"]), ("failed", True, f"the step raised {message}"))
 
     async def test_budget_is_spent_ends_not_completed(self) -> None:
         @step("Cleans_Up")
@@ -104,8 +117,9 @@ class TestDetails(unittest.IsolatedAsyncioTestCase):
     async def test_removed_objects_are_named(self) -> None:
         async def remove(op: Operation) -> None:
             op.note_removed("evaluation 12")
+            op.note_removed(12)  # type: ignore[arg-type]
             op.note_removed("ab " * 100)
-        self.assertEqual(["evaluation 12", "ab " * 84 + "a..."], (await run(Step("Remove", remove))).removed)
+        self.assertEqual(["evaluation 12", "12", "ab " * 84 + "a..."], (await run(Step("Remove", remove))).removed)
 
     async def test_progress_is_reported_without_secrets(self) -> None:
         @step("Reports")
