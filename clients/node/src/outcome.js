@@ -52,7 +52,7 @@ const NETWORK = {
   err_connection_refused: /^ECONNREFUSED$/,
   err_unknown_host: /^(ENOTFOUND|EAI_AGAIN)$/,
   err_network_timeout: /^(ETIMEDOUT|TimeoutError|UND_ERR_(CONNECT|HEADERS|BODY)_TIMEOUT)$/,
-  err_network: /^(ECONNRESET|EPIPE|EHOSTUNREACH|ENETUNREACH|UND_ERR_SOCKET)$/,
+  err_network: /^(ECONNRESET|EPIPE|ECONNABORTED|EHOSTUNREACH|ENETUNREACH|UND_ERR_SOCKET)$/,
 };
 
 // Reports whether an error is a mistake in the program. The errors of fetch are TypeErrors with a cause.
@@ -61,7 +61,7 @@ export const isBug = (error) => [TypeError, ReferenceError, RangeError].some((ki
 /** Returns component, reason and message of an error, with the texts of all causes. The worker is the component by default. */
 export function report(error, worker) {
   const errors = chain(error);
-  const network = Object.keys(NETWORK).find((reason) => errors.some((e) => NETWORK[reason].test(e.code ?? e.name)));
+  const network = Object.keys(NETWORK).find((reason) => errors.some((e) => NETWORK[reason].test(e.code) || NETWORK[reason].test(e.name)));
   const found = errors.find((e) => e instanceof StepError && e.reason)?.reason;
   const reason = found ?? (isBug(error) ? "err_step_panicked" : network ?? "err_step_failed");
   const message = errors.map((e) => e.message || e.code).filter(Boolean).join(": ") || reason;

@@ -41,6 +41,17 @@ test("outcomes of a step", async () => {
   assert.equal((await run(() => wait("90s", "not yet"))).retryAfter, 90_000);
 });
 
+test("a call that the network failed has its reason", async () => {
+  const failures = {
+    err_network_timeout: new DOMException("slow", "TimeoutError"), // of AbortSignal.timeout, with the legacy code 23
+    err_connection_refused: Object.assign(new Error("refused"), { code: "ECONNREFUSED" }),
+    err_step_failed: new Error("other"),
+  };
+  for (const [reason, cause] of Object.entries(failures)) {
+    assert.equal((await run(() => retry(0, new Error("call", { cause })))).error?.reason, reason);
+  }
+});
+
 test("names what it removed", async () => {
   assert.deepEqual((await run((op) => op.noteRemoved("evaluation 12").noteRemoved(/** @type {any} */ (12)).noteRemoved("ab ".repeat(100)))).removed, ["evaluation 12", "12", `${"ab ".repeat(84)}a...`]);
   assert.equal((await run(() => {})).removed, undefined);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import re
 import socket
@@ -23,8 +24,12 @@ FLUSH_TIMEOUT = 5.0
 MEMORY_DELAY = 5.0  # until a stage is repeated whose memory did not answer: the time in the process file is for external systems
 DAY = 86_400
 KEPT_BROKEN = "the kept value cannot be opened: see the broker's log"
-_NETWORK = ((ConnectionRefusedError, "err_connection_refused"), (socket.gaierror, "err_unknown_host"), (ConnectionError, "err_network"),
-            (TimeoutError, "err_keb_timeout"))
+# A call that the network failed: types, names of types in the usual libraries, and the reason.
+_NETWORK: tuple[tuple[type[Exception], str, str], ...] = (
+    (ConnectionRefusedError, "", "err_connection_refused"), (socket.gaierror, "", "err_unknown_host"),
+    (TimeoutError, r"\w*Timeout(Error)?", "err_network_timeout"),
+    (ConnectionError, "RemoteProtocolError|ProtocolError|ServerDisconnectedError|(Read|Write)Error|IncompleteRead|SSLEOFError", "err_network"))
+_UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN)
 
 
 class StepError(Exception):
@@ -63,6 +68,30 @@ class Outcome:
 
 def _error(error: Exception | str) -> Exception:
     return StepError(error) if isinstance(error, str) else error
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """Lists an error and its causes, also those that urllib names as the reason."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        inner, context = getattr(error, "reason", None), None if error.__suppress_context__ else error.__context__
+        error = inner if isinstance(inner, BaseException) else error.__cause__ or context
+    return found
+
+
+def _network_reason(error: BaseException) -> str:
+    """Returns the reason of a call that the network failed, or "". A TimeoutError without a wrapper may be the step's own time limit."""
+    errors = [e for e in _chain(error) if not isinstance(e, StepError)]
+    if errors and type(errors[0]) is TimeoutError:
+        return "err_keb_timeout"
+    for e in errors:
+        for kind, names, reason in _NETWORK:
+            if isinstance(e, kind) or re.fullmatch(names, type(e).__name__):
+                return reason
+    # Wrappers such as httpx.ConnectError know less than their causes.
+    is_call = any("Connect" in type(e).__name__ or isinstance(e, OSError) and e.errno in _UNREACHABLE for e in errors)
+    return "err_network" if is_call else ""
 
 
 def retry(after: float, error: Exception | str) -> Outcome:
@@ -392,8 +421,8 @@ class Execution:
             return self._result("retry" if getattr(error, "temporary", True) else "failed", error)
         if error is not None:
             op.log.error("step raised an exception: %s", op.secrets.redact("".join(traceback.format_exception(error))))
-            message = f"the step raised {type(error).__name__}: {error}"
-            return self._result("failed", StepError(message, component=op.worker, reason="err_step_panicked")) | {"panicked": True}
+            message, reason = f"the step raised {type(error).__name__}: {error}", _network_reason(error) or "err_step_panicked"
+            return self._result("failed", StepError(message, component=op.worker, reason=reason)) | {"panicked": True}
         out = Outcome("succeeded") if returned is None else returned
         if not isinstance(out, Outcome) or out.outcome not in wire.OUTCOMES:
             return self._invalid(f"the step returned {type(out).__name__}, want None or an outcome")
@@ -416,11 +445,8 @@ class Execution:
             if str(cause) and str(cause) not in texts[-1]:
                 texts.append(str(cause))
             cause = cause.__cause__
-        # urllib has its cause as the reason.
-        root = next((e for e in (getattr(error, "reason", None), error.__cause__) if isinstance(e, OSError)), error)
-        network = next((reason for kind, reason in _NETWORK if isinstance(root, kind)), "err_step_failed")
         component = getattr(error, "component", "") or self.step.component or self.op.worker
-        reason = isinstance(error, StepError) and error.reason or network
+        reason = isinstance(error, StepError) and error.reason or _network_reason(error) or "err_step_failed"
         members = {"component": component, "reason": reason, "message": ": ".join(texts)}
         cleaned = {name: wire.clean_text(self.op.secrets.redact(text)) for name, text in members.items()}
         return {"outcome": outcome, "error": cleaned, "retryAfter": 0}

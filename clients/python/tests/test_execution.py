@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
 import math
+import socket
 import unittest
 from typing import Any
 from urllib.error import URLError
@@ -56,6 +59,32 @@ class TestOutcome(unittest.IsolatedAsyncioTestCase):
                 got = await run(returns(returned))
                 self.assertEqual((got.outcome, got.error and tuple(got.error.values())), (outcome, error))
                 self.assertEqual(got.panicked, isinstance(returned, KeyError))
+
+    async def test_network_failure_has_its_reason(self) -> None:
+        def caused(error: BaseException, cause: BaseException | None, is_context: bool = False) -> Any:
+            setattr(error, "__context__" if is_context else "__cause__", cause)
+            return error
+
+        def named(name: str) -> Exception:  # as of httpx, requests and aiohttp
+            return type(name, (Exception,), {})("x")
+        refused, reset, slow = ConnectionRefusedError("no"), ConnectionResetError("reset"), TimeoutError("slow")
+        for error, reason in (
+            (caused(StepError("x"), URLError(reset)), "err_network"),
+            (URLError(slow), "err_network_timeout"),
+            (URLError(refused), "err_connection_refused"),
+            (caused(StepError("x"), slow), "err_keb_timeout"),
+            (OSError(errno.EHOSTUNREACH, "no route"), "err_network"),
+            (caused(named("ConnectError"), caused(named("ConnectError"), socket.gaierror("x"))), "err_unknown_host"),
+            (caused(named("ConnectionError"), caused(named("MaxRetryError"), refused), is_context=True), "err_connection_refused"),
+            (named("ConnectError"), "err_network"),
+            (caused(named("ReadTimeout"), refused, is_context=True), "err_network_timeout"),  # of the second call
+            (named("ServerDisconnectedError"), "err_network"),
+            (caused(named("Loop"), caused(StepError("x"), None)), "err_step_failed"),
+        ):
+            with self.subTest(repr(error)):
+                self.assertEqual(((await run(returns(retry(0, error)))).error or {})["reason"], reason)
+        got = await run(returns(named("ReadTimeout")))
+        self.assertEqual((got.outcome, got.panicked, (got.error or {})["reason"]), ("failed", True, "err_network_timeout"))
 
     async def test_step_without_async_or_that_exits_is_a_panic(self) -> None:
         async def exits(op: Operation) -> None:
@@ -299,6 +328,16 @@ class TestEnd(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(execution.is_running and execution.op.is_overdue() and not execution.op.is_overdue(60))
         release.set()
         self.assertEqual((await running or {})["outcome"], "succeeded")
+
+    async def test_unwanted_exception_is_not_logged(self) -> None:
+        async def unwanted() -> bool:
+            return False
+        given, logged = Given(), list[Any]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+        op = Operation(given.command("Returns"), "test", None, given.ask, None)  # type: ignore[arg-type]
+        await Execution(returns(ValueError(SECRET)), op).run(wanted=unwanted)
+        gc.collect()
+        self.assertEqual(logged, [])
 
     async def test_unwanted_result_writes_nothing(self) -> None:
         @step("Writes")
