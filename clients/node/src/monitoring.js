@@ -4,6 +4,7 @@ import { createServer } from "node:http";
 import { createServer as createTLSServer } from "node:https";
 import { context, propagation, ROOT_CONTEXT, SpanStatusCode, trace } from "@opentelemetry/api";
 import { Counter, Gauge, Histogram } from "prom-client";
+import { maskText } from "./mask.js";
 import { OUTCOMES, STREAM } from "./wire.js";
 
 const LEVELS = ["debug", "info", "warn", "error"];
@@ -104,8 +105,10 @@ export async function serve({ address, ...tls }, registry, bus) {
     const [status, body, type = "text/plain"] = route ? await route(problem, request) : [404, "not found"];
     response.writeHead(status, { "Content-Type": type, "Cache-Control": "no-store" }).end(body);
   };
+  // A metric of the team can reject.
+  const handle = (request, response) => answer(request, response).catch((error) => response.writeHead(500).end(maskText(String(error?.message))));
   const options = { cert, key, ca, requestCert: Boolean(ca), rejectUnauthorized: false };
-  const server = cert ? createTLSServer(options, answer) : createServer(answer);
+  const server = cert ? createTLSServer(options, handle) : createServer(handle);
   await new Promise((resolve, reject) => server.once("error", reject).listen(Number(port), host || undefined, () => resolve(undefined)));
   return server;
 }

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { connect, headers, nuid } from "@nats-io/transport-node";
 import { SpanKind } from "@opentelemetry/api";
 import { Registry } from "prom-client";
+import { maskText } from "./mask.js";
 import { stageMemory } from "./memory.js";
 import { createMetrics, logger, serve, traced } from "./monitoring.js";
 import { createPool } from "./pool.js";
@@ -31,6 +32,9 @@ export function worker(name, steps, /** @type {any} */ { version = "", questions
 async function main(given) {
   const stop = new AbortController();
   for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => stop.abort());
+  const log = logger(process.stderr.isTTY ? "text" : "json", "error");
+  process.on("unhandledRejection", (/** @type {any} */ error) => // of a step that forgot an await; it would end the process
+    log.error("unhandled rejection", { err: maskText(String(error?.stack ?? error)) }));
   try {
     await serveUntil(given, process.env, stop.signal);
   } catch (error) {
@@ -55,9 +59,11 @@ async function serveUntil({ name, version, steps, stepNames, questions, registry
     const ask = (kind, request, wait = ANSWER) => question(nc, names.askSubject(name, kind), request, wait);
     const memory = settings.keyring && stageMemory(nc, settings.keyring);
     pool = createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc, signal });
-    nc.subscribe(names.workerSubject(name, "cancel"), { callback: (_, m) => pool.cancel(m) });
+    nc.subscribe(names.workerSubject(name, "cancel"), { callback: (error, m) => !error && pool.cancel(m) });
     for (const [subject, answer] of Object.entries(questions)) {
-      nc.subscribe(subject, { queue: names.service(name), callback: (_, m) => void answerQuestion(nc, name, m, answer) });
+      const callback = (error, m) => // of a subscription that was denied there is no message
+        void (error || answerQuestion(nc, name, m, answer).catch((err) => log.warn("question not answered", { subject, err })));
+      nc.subscribe(subject, { queue: names.service(name), callback });
     }
     const withdraw = announce(nc, name, version, stepNames, settings.ramped, pool.commands);
     log.info("worker started", { worker: name, version, steps: stepNames.join(",") });
@@ -122,17 +128,18 @@ function question(nc, subject, request, timeout) {
   });
 }
 
-async function answerQuestion(nc, worker, m, answer) {
+/** Answers a question. Tests use it. */
+export async function answerQuestion(nc, worker, m, answer) {
   const span = { kind: SpanKind.SERVER, attributes: { ...busAttributes(m.subject), "keb.worker": worker } };
   const signal = AbortSignal.timeout(Math.min(Number(m.headers?.get("Keb-Wait")) || ANSWER, 60_000));
   let body;
   try {
-    body = encodeJSON(await traced(`answer ${m.subject}`, m.headers?.get("traceparent"), span, () => answer(m.json(), { signal })));
-    if (body?.length > nc.info.max_payload) throw new Error("the answer is too large");
+    body = encodeJSON(await traced(`answer ${m.subject}`, m.headers?.get("traceparent"), span, () => answer(m.json(), { signal }))) ?? "{}";
+    if (Buffer.byteLength(body) > nc.info.max_payload) throw new Error("the answer is too large");
   } catch (error) {
-    body = encodeJSON({ error: error.message });
+    body = encodeJSON({ error: maskText(String(error?.message || error || "the question failed")) });
   }
-  m.respond(body ?? "{}");
+  m.respond(body);
 }
 
 /** Registers the worker as a NATS micro service, by which the orchestrator discovers its steps. Returns a function that ends it. */
@@ -147,7 +154,7 @@ function announce(nc, worker, version, steps, isRamped, commands) {
     INFO: () => ({ type: "io.nats.micro.v1.info_response", description: `KEB step worker ${worker}`, endpoints: [ping] }),
     STATS: () => ({ type: "io.nats.micro.v1.stats_response", started, endpoints: [{ ...ping, ...idle, data: { commands: commands() } }] }),
   };
-  const answer = (subject, body, queue) => nc.subscribe(subject, { queue, callback: (_, m) => m?.respond(JSON.stringify(body())) });
+  const answer = (subject, body, queue) => nc.subscribe(subject, { queue, callback: (error, m) => !error && m.respond(JSON.stringify(body())) });
   const scopes = ["", `.${service.name}`, `.${service.name}.${service.id}`];
   const subscriptions = Object.entries(answers).flatMap(([verb, more]) =>
     scopes.map((scope) => answer(`$SRV.${verb}${scope}`, () => ({ ...service, ...more() }))));
