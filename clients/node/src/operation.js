@@ -139,7 +139,7 @@ export function createOperation(x) {
       const own = [...values].filter(([name]) => name.startsWith(OVERRIDES));
       for (const [name] of own) stored.delete(name);
       const others = [...stored.values()].map((value) => JSON.parse(value)).sort((a, b) => a.cursor - b.cursor);
-      secrets.learn(others.flatMap(({ entries }) => entries.filter((e) => e.secret).map((e) => e.value)));
+      for (const { entries } of others) for (const e of entries) if (e.secret) secrets.learn(e.value);
       return mergeOverrides([...others, ...own.map(([, value]) => JSON.parse(value))]);
     },
 
@@ -250,17 +250,17 @@ export function createOperation(x) {
   // Writes the stage memory of a step that is done. A lost memory overrides every other outcome.
   async function settle(result) {
     let failure = ["failed", "not completed"].includes(result.outcome) ? unreadable : undefined;
+    let wrote;
     try {
       if (!isLost && values.size && ["succeeded", "skipped"].includes(result.outcome)) {
         await checkLost(); // or this write would make a lost memory look complete
-        for (const [name, value] of values) await memory.put(name, value);
-        result.stageMemory = true;
+        for (const [name, value] of values) await memory.put(name, value).then(() => (wrote = true));
       }
     } catch (error) {
       failure = new StepError({ message: "stage memory", cause: error, component: "keb", reason: "err_keb_internal" });
     }
     if (isLost) return { outcome: "stage lost", message: "the stage memory is lost" };
-    const retry = failure ? withError("retry", failure) : result;
+    const retry = { ...(failure ? withError("retry", failure) : result), stageMemory: wrote };
     const isSoon = retry.outcome === "retry" && retry.retryAfter === 0 && retry.error?.component === "keb" && isAway(failure ?? unreadable);
     return isSoon ? { ...retry, retryAfter: MEMORY_DELAY } : retry;
   }

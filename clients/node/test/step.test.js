@@ -144,6 +144,20 @@ test("a stage memory that does not answer is tried again in seconds", async () =
   }
 });
 
+test("a partial write is reported", async () => {
+  let writes = 0;
+  const memory = { put: async () => { if (writes++) throw new Error("it is full"); } };
+  const command = { operation: { id: "o" }, stage: "s", step: "S", cursor: 1, stageAttempt: 1, stepAttempt: 1, firstTriedAt: new Date().toISOString() };
+  const x = { command, deadline: Date.now() + 60_000, worker: { name: "w", version: "1" }, memory, log: { error() {} }, end: new AbortController() };
+  const r = await createOperation(x).execute((op) => op.remember("a", "b").remember("c", "d"));
+  assert.deepEqual([r.outcome, r.stageMemory], ["retry", true]);
+});
+
+test("a secret override of JSON does not reach the result", async () => {
+  const overrides = [{ component: "c", entries: [{ key: "k", value: JSON.stringify({ x: CANARY }), secret: true }] }];
+  assert.equal((await run(async (op) => (await op.overrides(), skip(`it is ${CANARY}`)), { overrides })).message, "it is [redacted]");
+});
+
 test("details, kept values and events come with the next operation", async () => {
   const kept = {};
   const first = await run(async (op) => (await op.keep({ a: 1 }), op.saveDetails({ id: 7, gone: 1 }), waitForEvent(`approval.${op.id}`, 0, "waiting")), { kept });

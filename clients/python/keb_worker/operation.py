@@ -236,7 +236,8 @@ class Operation:
         """Returns the overrides of this stage by component, each ordered by key. A later step wins."""
         stored = await self._read("overrides", lambda: self.memory.list("override."))
         others = [wire.decode_json(value) for name, value in stored.items() if name not in self.values]
-        self.secrets.learn([e["value"] for s in others for e in s["entries"] if e.get("secret")])
+        for value in (e["value"] for s in others for e in s["entries"] if e.get("secret")):
+            self.secrets.learn(value)  # each may be JSON
         own = [wire.decode_json(value) for name, value in self.values.items() if name.startswith("override.")]
         found: dict[str, dict[str, Override]] = {}
         for s in sorted(others, key=lambda s: int(s["cursor"])) + own:
@@ -453,7 +454,7 @@ class Execution:
 
     async def _settle(self, result: dict[str, Any]) -> dict[str, Any]:
         """Writes the stage memory of a step that is done. A lost memory overrides every other outcome."""
-        op = self.op
+        op, wrote = self.op, False
         problem = op.unreadable if result["outcome"] in ("failed", "not completed") else None
         try:
             if op.values and not op.lost and result["outcome"] in ("succeeded", "skipped"):
@@ -461,7 +462,7 @@ class Execution:
                     await op.check_lost()  # or this write would make a lost memory look complete
                     for name, value in op.values.items():
                         await op.memory.put(name, value)
-                result["stageMemory"] = True
+                        wrote = True
         except Exception as e:
             problem = Unavailable(f"stage memory: {e}")
             problem.__cause__ = e
@@ -473,4 +474,4 @@ class Execution:
         is_own = result["outcome"] == "retry" and (result.get("error") or {}).get("component") == "keb"
         if is_own and not result["retryAfter"] and isinstance(cause, (TimeoutError, NoAnswer)):
             result["retryAfter"] = MEMORY_DELAY
-        return result
+        return result | ({"stageMemory": True} if wrote else {})

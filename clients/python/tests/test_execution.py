@@ -223,6 +223,29 @@ class TestMemory(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(got["outcome"], "retry")
         self.assertIn("unknown key", str(got["error"]))
 
+    async def test_partial_write_is_reported(self) -> None:
+        class Full(DictMemory):
+            async def put(self, name: str, value: bytes) -> None:
+                if self:
+                    raise OSError("it is full")
+                self[name] = value
+
+        async def writes(op: Operation) -> None:
+            op.remember("a", b"v")
+            op.remember("b", b"v")
+        given = Given()
+        op = Operation(given.command("Writes"), "test", Full(), given.ask, None)  # type: ignore[arg-type]
+        got = await Execution(Step("Writes", writes), op).run() or {}
+        self.assertEqual((got["outcome"], got.get("stageMemory")), ("retry", True))
+
+    async def test_secret_override_of_json_is_removed_from_texts(self) -> None:
+        @step("Leaks")
+        async def leaks(op: Operation) -> Outcome:
+            await op.overrides()
+            return skip("it is short-s3cret")
+        got = await run(leaks, Given(overrides={"c": [Override("k", '{"x": "short-s3cret"}', secret=True)]}))
+        self.assertEqual(got.message, "it is [redacted]")
+
     async def test_silent_memory_is_a_retry_in_seconds(self) -> None:
         class Silent(DictMemory):
             error: Exception = TimeoutError()
