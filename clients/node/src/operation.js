@@ -175,7 +175,7 @@ export function createOperation(x) {
 
     progress: (message, percent) => x.report({
       operationId: id, cursor, message: cleanText(secrets.redact(message), MAX_PROGRESS),
-      percent: percent === undefined ? undefined : Math.min(Math.max(Math.round(percent), 0), 100),
+      percent: !Number.isFinite(percent) ? undefined : Math.min(Math.max(Math.round(percent), 0), 100),
     }),
   });
 

@@ -108,12 +108,14 @@ test("secrets do not reach the result", async () => {
 test("progress is reported without secrets", async () => {
   const { progress } = await run(async (op) => {
     op.progress("3 of 7 nodes", 43);
+    op.progress("a part", NaN);
     await op.claimCredentials("kubeconfig");
     op.progress(`${CANARY} ${"x ".repeat(150)}`, 101);
   }, { credentials: { kubeconfig: { token: CANARY } } });
   assert.deepEqual(progress[0], { message: "3 of 7 nodes", percent: 43 });
-  assert.match(progress[1].message, /^\[redacted\] x x .*\.\.\.$/);
-  assert.deepEqual([progress[1].message.length, progress[1].percent], [200, 100]);
+  assert.equal(progress[1].percent, undefined);
+  assert.match(progress[2].message, /^\[redacted\] x x .*\.\.\.$/);
+  assert.deepEqual([progress[2].message.length, progress[2].percent], [200, 100]);
 });
 
 test("digits in texts do not count as exponents", async () => {

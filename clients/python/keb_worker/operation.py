@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import re
 import socket
 import traceback
@@ -309,9 +310,11 @@ class Operation:
 
     def progress(self, message: str, percent: int | None = None) -> None:
         """Shows operators how far the step is, for example "3 of 7 nodes". The last report of each second is sent, and may be lost."""
+        if percent is not None and not math.isfinite(percent):
+            percent = None
         notice = {"operationId": self.id, "cursor": self._command["cursor"],
                   "message": wire.clean_text(self.secrets.redact(message), MAX_PROGRESS)}
-        self.notices.append(notice if percent is None else notice | {"percent": min(max(percent, 0), 100)})
+        self.notices.append(notice if percent is None else notice | {"percent": min(max(round(percent), 0), 100)})
 
 
 def merge_details(saved: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

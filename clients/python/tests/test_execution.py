@@ -153,11 +153,13 @@ class TestDetails(unittest.IsolatedAsyncioTestCase):
     async def test_progress_is_reported_without_secrets(self) -> None:
         @step("Reports")
         async def reports(op: Operation) -> None:
+            op.progress("a part", 43.3)  # type: ignore[arg-type]
+            op.progress("a part", math.nan)  # type: ignore[arg-type]
             op.progress("3 of 7 nodes", 43)
             op.progress(f"{(await op.claim_credentials('system'))['password']} {'x ' * 150}", 101)
         got = await run(reports, Given(credentials={"system": {"password": SECRET}}))
-        self.assertEqual(got.progress[0], ("3 of 7 nodes", 43))
-        self.assertEqual((got.progress[1][0][:12], len(got.progress[1][0]), got.progress[1][1]), ("[redacted] x", 200, 100))
+        self.assertEqual(got.progress[:3], [("a part", 43), ("a part", None), ("3 of 7 nodes", 43)])
+        self.assertEqual((got.progress[3][0][:12], len(got.progress[3][0]), got.progress[3][1]), ("[redacted] x", 200, 100))
 
     async def test_received_secret_in_details_fails_the_step(self) -> None:
         @step("Leaks")
