@@ -20,7 +20,7 @@ const isRandom = (part) => /^[^-_]{40,}$/.test(part) || /^(?=.*[A-Z])(?=.*[a-z])
 /** What looks like a credential, and by what it is replaced. */
 const RULES = [
   [/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)/g, REDACTED],
-  [/([a-zA-Z][a-zA-Z0-9+.-]*:\/\/)[^\s/?#"'\\]+@/g, `$1${REDACTED}@`],
+  [/([a-zA-Z][a-zA-Z0-9+.-]{0,30}:\/\/)[^\s/?#"'\\]+@/g, `$1${REDACTED}@`],
   [/\b(bearer|basic)\s+([A-Za-z0-9._~+/=-]+)/gi, (all, name, value) => (NO_CREDENTIAL.test(value) ? all : `${name} ${REDACTED}`)],
   [NAMED, (all, before, name, value, at, whole) =>
     (describes(before, name, value, whole.slice(at + all.length)) ? all : before + REDACTED)],

@@ -33,14 +33,14 @@ def _describes(m: re.Match[str]) -> bool:
 
 def _is_random(m: re.Match[str]) -> bool:
     """Reports whether a part of a long run looks random. Paths and names consist of short or simple parts, and a checksum is no secret."""
-    is_digest = re.search(r"sha(?:256|512):\Z", m.string[:m.start()])
+    is_digest = m.string.endswith(("sha256:", "sha512:"), 0, m.start())
     return not is_digest and any(_RANDOM.fullmatch(part) for part in m[0].rstrip("=").split("/"))
 
 
 # What looks like a credential, and by what it is replaced. A password in an address may contain an unescaped @.
 _RULES: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]] = [(re.compile(pattern, re.ASCII), by) for pattern, by in (
     (r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", lambda m: REDACTED),
-    (r"([a-zA-Z][a-zA-Z0-9+.-]*://)[^\t\n\f\r /?#\"'\\]+@", lambda m: f"{m[1]}{REDACTED}@"),
+    (r"([a-zA-Z][a-zA-Z0-9+.-]{0,30}://)[^\t\n\f\r /?#\"'\\]+@", lambda m: f"{m[1]}{REDACTED}@"),
     (rf"(?i)\b(bearer|basic){_SPACE}+([A-Za-z0-9._~+/=-]+)", lambda m: m[0] if _NO_CREDENTIAL.fullmatch(m[2]) else f"{m[1]} {REDACTED}"),
     (_NAMED, lambda m: m[0] if _describes(m) else m[1] + REDACTED),
     (r"\beyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*){1,4}", lambda m: REDACTED),

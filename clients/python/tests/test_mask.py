@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import unittest
 
-from keb_worker.mask import Secrets
+from keb_worker.mask import Secrets, mask_text
 
 
 class TestMask(unittest.TestCase):
@@ -21,6 +21,10 @@ class TestMask(unittest.TestCase):
         for text, want in (("it is done", "it is done"), ("it failed...", "it failed..."), ("it is s3cret s3cret...", "it is [redacted]")):
             with self.subTest(text):
                 self.assertEqual(secrets.redact(text), want)
+
+    def test_long_body_is_masked_in_time(self) -> None:
+        body = "a." * 50_000
+        self.assertEqual(mask_text(f"{body} x://u:p@h"), f"{body} x://[redacted]@h")
 
 
 if __name__ == "__main__":
