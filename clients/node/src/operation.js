@@ -169,7 +169,7 @@ export function createOperation(x) {
     },
 
     noteRemoved(object) {
-      if (!isClosed && removed.length < MAX_REMOVED) removed.push(String(object));
+      if (!isClosed && removed.length < MAX_REMOVED && !removed.includes(String(object))) removed.push(String(object));
       return op;
     },
 

@@ -53,7 +53,7 @@ test("a call that the network failed has its reason", async () => {
 });
 
 test("names what it removed", async () => {
-  assert.deepEqual((await run((op) => op.noteRemoved("evaluation 12").noteRemoved(/** @type {any} */ (12)).noteRemoved("ab ".repeat(100)))).removed, ["evaluation 12", "12", `${"ab ".repeat(84)}a...`]);
+  assert.deepEqual((await run((op) => op.noteRemoved("evaluation 12").noteRemoved("12").noteRemoved(/** @type {any} */ (12)).noteRemoved("ab ".repeat(100)))).removed, ["evaluation 12", "12", `${"ab ".repeat(84)}a...`]);
   assert.equal((await run(() => {})).removed, undefined);
 });
 

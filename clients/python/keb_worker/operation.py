@@ -305,7 +305,7 @@ class Operation:
 
     def note_removed(self, object_name: str) -> None:
         """Reports that the step deleted an object in its external system, for example "evaluation 12". A missing object does not count."""
-        if not self.closed and len(self.removed) < MAX_REMOVED:
+        if not self.closed and len(self.removed) < MAX_REMOVED and str(object_name) not in self.removed:
             self.removed.append(str(object_name))
 
     def progress(self, message: str, percent: int | None = None) -> None:

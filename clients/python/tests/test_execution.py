@@ -146,6 +146,7 @@ class TestDetails(unittest.IsolatedAsyncioTestCase):
     async def test_removed_objects_are_named(self) -> None:
         async def remove(op: Operation) -> None:
             op.note_removed("evaluation 12")
+            op.note_removed("12")
             op.note_removed(12)  # type: ignore[arg-type]
             op.note_removed("ab " * 100)
         self.assertEqual(["evaluation 12", "12", "ab " * 84 + "a..."], (await run(Step("Remove", remove))).removed)
