@@ -77,9 +77,17 @@ async def _connect(s: Settings, worker: Worker, stop: asyncio.Event) -> None:
     if s.ca or s.cert or s.tls_first:
         options["tls"] = ssl.create_default_context(cafile=s.ca or None)
 
-    async def load_certificate() -> None:
+    def load_files() -> None:
         if s.cert:
             options["tls"].load_cert_chain(s.cert, s.key)
+
+    async def reload_files() -> None:
+        try:
+            load_files()
+            if s.ca:
+                options["tls"].load_verify_locations(s.ca)
+        except (OSError, ssl.SSLError) as e:  # while they are renewed; an exception would end the attempts to connect
+            log.warning("bus: TLS files not read: %s", e)
 
     async def error(e: Exception) -> None:
         nonlocal logged_at
@@ -92,10 +100,10 @@ async def _connect(s: Settings, worker: Worker, stop: asyncio.Event) -> None:
     async def closed() -> None:
         stop.set()
 
-    await load_certificate()
+    load_files()
     await worker.nc.connect(
         s.urls, name=f"keb-worker-{worker.name}", max_reconnect_attempts=-1, reconnect_time_wait=0.2,  # type: ignore[arg-type]
-        connect_timeout=5, ping_interval=2, error_cb=error, disconnected_cb=load_certificate,  # the files are renewed
+        connect_timeout=5, ping_interval=2, error_cb=error, disconnected_cb=reload_files,  # the files are renewed
         closed_cb=closed, reconnected_cb=worker.connected, **options)
     await worker.connected()
 

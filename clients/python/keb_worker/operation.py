@@ -445,7 +445,9 @@ class Execution:
         if error is None:
             return {"outcome": outcome}
         texts, cause = [str(error) or type(error).__name__], error.__cause__
-        while cause is not None and len(texts) < 10:
+        for _ in range(10):  # an error can be its own cause
+            if cause is None:
+                break
             if str(cause) and str(cause) not in texts[-1]:
                 texts.append(str(cause))
             cause = cause.__cause__

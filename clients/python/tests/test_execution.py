@@ -83,6 +83,9 @@ class TestOutcome(unittest.IsolatedAsyncioTestCase):
         ):
             with self.subTest(repr(error)):
                 self.assertEqual(((await run(returns(retry(0, error)))).error or {})["reason"], reason)
+        own = StepError("x")
+        own.__cause__ = own  # "raise e from e"
+        self.assertEqual(((await run(returns(retry(0, own)))).error or {})["message"], "x")
         got = await run(returns(named("ReadTimeout")))
         self.assertEqual((got.outcome, got.panicked, (got.error or {})["reason"]), ("failed", True, "err_network_timeout"))
 
