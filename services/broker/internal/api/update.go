@@ -248,7 +248,10 @@ func (u *updating) decide(
 func (u *updating) activate(
 	ctx context.Context, tx *store.Tx, i *instance.Instance, newest *instance.Operation,
 ) (outcome, bool, error) {
-	if u.wanted.Active == nil || i.Plan.Name != catalog.Trial && !(newest.Suspension && *u.wanted.Active) {
+	if u.wanted.Active == nil {
+		return outcome{}, false, nil
+	}
+	if resumes := newest.Suspension && *u.wanted.Active; i.Plan.Name != catalog.Trial && !resumes {
 		return outcome{}, false, nil
 	}
 	begin, action := u.b.suspend, "suspend"
