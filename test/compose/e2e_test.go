@@ -359,11 +359,15 @@ func (in *installation) order(t *testing.T) ordered {
 	return ordered{o, id}
 }
 
-// inFlight counts the operations that have not ended.
-func (in *installation) inFlight() int {
-	running := 0
+// inFlight counts the orders that have not ended. The orchestrator, which is asked, may not know the newest yet.
+func (in *installation) inFlight(orders []ordered) int {
+	ended := map[string]bool{}
 	for _, op := range in.sys.Operations() {
-		if !op.Final() {
+		ended[op.ID] = op.Final()
+	}
+	running := 0
+	for _, o := range orders {
+		if !ended[o.id] {
 			running++
 		}
 	}
@@ -385,7 +389,7 @@ func (in *installation) killEach(t *testing.T) {
 		for len(orders) < (i+1)*load/len(victims) {
 			orders = append(orders, in.order(t))
 		}
-		running := in.inFlight()
+		running := in.inFlight(orders)
 		if running == 0 {
 			t.Errorf("no operation is in flight when %s is killed", c.service())
 		}
