@@ -331,7 +331,7 @@ func TestConsume_EveryPullIsRejected_Waits(t *testing.T) {
 	pulls := make(chan struct{}, 10_000)
 	sub, err := b.NATS().Subscribe("$JS.API.CONSUMER.MSG.NEXT.>", func(*nats.Msg) { pulls <- struct{}{} })
 	require.NoError(t, err)
-	defer sub.Unsubscribe() //nolint:errcheck // the connection is closed
+	defer sub.Unsubscribe()
 	consume(t, b, bus.ConsumeConfig{Consumer: s})
 	begun := time.Now()
 	for range 8 {

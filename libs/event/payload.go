@@ -182,8 +182,12 @@ func (e *Error) String() string {
 	return text
 }
 
-// MaxRemoved is the maximum number of objects in Result.Removed, and MaxRemovedSize the maximum size of each name, in bytes.
-const MaxRemoved, MaxRemovedSize = 100, 256
+const (
+	// MaxRemoved is the maximum number of objects in Result.Removed.
+	MaxRemoved = 100
+	// MaxRemovedSize is the maximum size of each name in Result.Removed, in bytes.
+	MaxRemovedSize = 256
+)
 
 // Result contains the fields that all results have.
 type Result struct {
