@@ -314,8 +314,8 @@ func (c *consumption) session(ctx context.Context, first bool) error {
 	return nil
 }
 
-// watch returns when ctx ends, or with the cause when the subscription is unusable. It keeps the subscription while the consumer exists: the subscription
-// pulls again by itself, and messages that the server sends to a closed subscription are redelivered only after AckWait.
+// watch returns when ctx ends, or with the cause when the subscription is unusable. It keeps the subscription while the consumer exists: the
+// subscription pulls again by itself, and messages that the server sends to a closed subscription are redelivered only after AckWait.
 func (c *consumption) watch(ctx context.Context, consumer jetstream.Consumer, reconnected <-chan struct{}, broken <-chan error) error {
 	made := consumer.CachedInfo().Created
 	clock := time.NewTicker(pulse)

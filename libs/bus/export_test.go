@@ -1,6 +1,8 @@
 package bus
 
 import (
+	"time"
+
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -14,3 +16,12 @@ func DeadLetterOf(m jetstream.Msg, consumer, reason string, limit int64) *nats.M
 	fit(letter, limit)
 	return letter
 }
+
+// Isolation is the state of leaving an isolated server.
+type Isolation = isolation
+
+// Works and Fails record the result of a request.
+func (i *Isolation) Works() { i.works() }
+
+// Fails reports whether the server is to be left.
+func (i *Isolation) Fails(asked, now time.Time) bool { return i.fails(asked, now) }

@@ -42,7 +42,7 @@ func (i *isolation) fails(asked, now time.Time) bool {
 	return true
 }
 
-// leaveIfIsolated moves the connection to another server if it is with a server of a cluster at which JetStream has been unavailable for isolatedAfter.
+// leaveIfIsolated moves the connection to another server if JetStream has been unavailable for isolatedAfter at this one, and it belongs to a cluster.
 // err is the result of a request that was sent at asked.
 func (b *Bus) leaveIfIsolated(asked time.Time, err error) {
 	if err == nil {

@@ -30,3 +30,26 @@ func TestConsume_ServerIsIsolated_MovesToAnotherServer(t *testing.T) {
 	require.NoError(t, b.Publish(t.Context(), command(t, "1")))
 	require.Equal(t, "1", within(t, got, "the command"))
 }
+
+func TestIsolation_RequestSucceeds_StartsAgain(t *testing.T) {
+	t.Parallel()
+	var i bus.Isolation
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	for _, c := range []struct {
+		asked, now int
+		worked     bool // before
+		leaves     bool
+	}{
+		{asked: 0, now: 2}, {asked: 3, now: 4},
+		{asked: 4, now: 7, worked: true},
+		{asked: 7, now: 9, leaves: true}, // the request of 4 was the first
+		{asked: 9, now: 10},
+	} {
+		if c.worked {
+			i.Works()
+		}
+		if got := i.Fails(at(c.asked), at(c.now)); got != c.leaves {
+			t.Errorf("the request of %d s that failed after %d s: leaves %t, want %t", c.asked, c.now, got, c.leaves)
+		}
+	}
+}

@@ -93,22 +93,24 @@ func (c *Catalog) Service(id string) *Service {
 	return nil
 }
 
-// Plan returns the plan with an id, or nil.
-func (s *Service) Plan(id string) *Plan {
-	for i := range s.Plans {
-		if s.Plans[i].ID == id {
-			return &s.Plans[i]
-		}
-	}
-	return nil
-}
+// Plan returns the offered plan with an id, or nil.
+func (s *Service) Plan(id string) *Plan { return planOf(s.Plans, id) }
 
 // known returns the offered or withdrawn plan with an id, or nil.
 func (s *Service) known(id string) *Plan {
 	if p := s.Plan(id); p != nil {
 		return p
 	}
-	return (&Service{Plans: s.Withdrawn}).Plan(id)
+	return planOf(s.Withdrawn, id)
+}
+
+func planOf(plans []Plan, id string) *Plan {
+	for i := range plans {
+		if plans[i].ID == id {
+			return &plans[i]
+		}
+	}
+	return nil
 }
 
 // IsBindable reports whether instances of a plan of the offering can be bound.

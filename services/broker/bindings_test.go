@@ -377,6 +377,24 @@ func TestCleanUp_ExpiredBinding_IsRemoved(t *testing.T) {
 	b.expect("bind", b.bind("i", "b", nil), 201)
 }
 
+func TestCleanUp_ManyRemovalsFail_OthersGoOn(t *testing.T) {
+	t.Parallel()
+	b, r := newBindingBench(t, func(c *broker.Config) { c.BindingCleanup = time.Millisecond })
+	b.provisioned("j")
+	for _, instance := range []string{"i", "j"} {
+		for n := range 9 {
+			b.expect("bind", b.bind(instance, fmt.Sprintf("b%d", n), nil), 201)
+		}
+	}
+	r.set(func() { r.failing = true })
+	b.exec(`UPDATE broker.bindings SET expires_at = now() - interval '1 second', due_at = now()`)
+	testkit.Eventually(t, waitTimeout, "a removal that fails", func() bool {
+		return strings.Contains(b.log.String(), "access of a binding not removed")
+	})
+	b.exec(`INSERT INTO broker.removed_bindings (instance_id, id, removed_at) VALUES ('i', 'old', now() - interval '1 year')`)
+	testkit.Eventually(t, waitTimeout, "the purge", func() bool { return b.count(`SELECT count(*) FROM broker.removed_bindings WHERE id = 'old'`) == 0 })
+}
+
 func TestUnbind_WorkerFails_CleanUpRemovesBinding(t *testing.T) {
 	t.Parallel()
 	b, r := newBindingBench(t, nil)

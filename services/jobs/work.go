@@ -38,8 +38,8 @@ func (r *runner) incomplete(ctx context.Context) ([]broker.Runtime, error) {
 	return r.broker.runtimes(ctx, url.Values{}, broker.RuntimeIncomplete)
 }
 
-// retrigger runs the steps that were not completed again: the broker starts a new deprovisioning with only those steps. In a dry run it asks the broker
-// whether it would do that.
+// retrigger runs the steps that were not completed again: the broker starts a new deprovisioning with only those steps. In a dry run it asks the
+// broker whether it would do that.
 func (r *runner) retrigger(ctx context.Context, i *broker.Runtime) (string, error) {
 	return r.broker.retrigger(ctx, i.InstanceID, r.cfg.DryRun)
 }
@@ -63,9 +63,10 @@ func (r *runner) aged(ctx context.Context) ([]broker.Runtime, error) {
 	now := r.deps.Now()
 	return slices.DeleteFunc(listed, func(i broker.Runtime) bool {
 		age, ok := ages[i.ServicePlanName]
-		done := !i.Status.ExpiredAt.IsZero() && i.Status.State == broker.RuntimeSuspended || i.Status.State == broker.RuntimeFailed && i.Status.Deprovisioning != nil
+		expired := !i.Status.ExpiredAt.IsZero() && i.Status.State == broker.RuntimeSuspended
+		stuck := i.Status.State == broker.RuntimeFailed && i.Status.Deprovisioning != nil
 		// An instance without a creation time must not count as old.
-		return !ok || done || i.Status.CreatedAt.IsZero() || now.Sub(i.Status.CreatedAt) <= age
+		return !ok || expired || stuck || i.Status.CreatedAt.IsZero() || now.Sub(i.Status.CreatedAt) <= age
 	}), err
 }
 

@@ -216,7 +216,7 @@ func (m *measured) part(t *testing.T) {
 	})
 }
 
-// checkRows checks that the tables have no operation that ended before the last archiving, and adds to the usage of the last part how many other rows
+// checkRows checks that the tables have no operation that ended before the last archiving (a part takes less than a minute), and adds to the usage of the last part how many other rows
 // there are for a thousand operations.
 func (m *measured) checkRows(t *testing.T) {
 	t.Helper()

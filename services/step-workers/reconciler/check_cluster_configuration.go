@@ -30,8 +30,8 @@ func (s *shared) checkClusterConfiguration(ctx context.Context, op worker.Operat
 // giveUpTimeout is the timeout of the deregistration after the step gave up.
 const giveUpTimeout = 30 * time.Second
 
-// giveUp fails the step. The Reconciler never gives up, so giveUp deregisters a new cluster and forgets its version. A cluster whose upgrade failed stays
-// registered, because the Reconciler maintains its Kyma.
+// giveUp fails the step. The Reconciler never gives up, so giveUp deregisters a new cluster and forgets its version. A cluster whose
+// upgrade failed stays registered, because the Reconciler maintains its Kyma.
 func (s *shared) giveUp(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	if op.Type == event.Provision {
 		_, _, err := s.reconciler.delete(ctx, d.RuntimeID)

@@ -189,8 +189,8 @@ func (s *Store) Runtimes(ctx context.Context, f RuntimeFilter) ([]Runtime, int, 
 	return out, total, err
 }
 
-// RuntimesAfter lists at most limit runtimes of instances that are not removed, the oldest first, after the one with the given creation time and instance
-// id. It reads all runtimes in pages without counting them.
+// RuntimesAfter lists at most limit runtimes of instances that are not removed, the oldest first, after the one with the given creation time
+// and instance id. It reads all runtimes in pages without counting them.
 func (s *Store) RuntimesAfter(ctx context.Context, createdAt time.Time, instanceID string, limit int) ([]Runtime, error) {
 	var out []Runtime
 	err := s.snapshot(ctx, "list runtimes", func(ctx context.Context, tx *sqlx.Tx) error {
