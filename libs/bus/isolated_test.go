@@ -40,7 +40,8 @@ func TestIsolation_RequestSucceeds_StartsAgain(t *testing.T) {
 		worked     bool // before
 		leaves     bool
 	}{
-		{asked: 0, now: 2}, {asked: 3, now: 4},
+		{asked: 0, now: 2},
+		{asked: 3, now: 4},
 		{asked: 4, now: 7, worked: true},
 		{asked: 7, now: 9, leaves: true}, // the request of 4 was the first
 		{asked: 9, now: 10},

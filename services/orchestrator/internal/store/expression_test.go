@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -157,7 +158,9 @@ func TestOperations_SlowFilterExpression_IsStopped(t *testing.T) {
 		t.Errorf("select: %v", err)
 	}
 	order := &batch.Batch{ID: uuid.Must(uuid.NewV7()).String(), Order: batch.Order{Action: batch.Retry, Reason: "test", By: "eve", Rate: batch.DefaultRate}, CreatedAt: epoch}
-	if err := NewBatches(b.Store, b.db, b.db).Create(t.Context(), order, f, func(int) error { return nil }); !errors.Is(err, ErrSlowFilter) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := NewBatches(b.Store, b.db, b.db).Create(ctx, order, f, func(int) error { return nil }); !errors.Is(err, ErrSlowFilter) {
 		t.Errorf("create: %v", err)
 	}
 }
