@@ -32,7 +32,7 @@ const (
 	remoteSteps    = stepsPerOperation - 2
 	floorBatch     = 500
 	floorPrefetch  = 1000
-	floorFolders   = 2
+	floorHandlers  = 2
 	floorPublished = 20 * time.Second
 )
 
@@ -103,7 +103,7 @@ type floor struct {
 	t      templates
 	js, wk jetstream.JetStream
 	begin  *sql.Stmt
-	fold   *sql.Stmt
+	apply  *sql.Stmt
 	end    *sql.Stmt
 }
 
@@ -124,7 +124,7 @@ INSERT INTO orchestrator.operations
      first_tried_at, execute_before, started_at, deadline)
 SELECT id, 'provision', id::text, 'azure', now(), 'in progress', 1, 3, 1, 1, 1, 1, 1, false, now(), now() + interval '1 hour', now(),
     now() + interval '1 day' FROM v`
-	floorFoldSQL = `
+	floorApplySQL = `
 WITH v AS (SELECT * FROM unnest($1::uuid[], $2::int4[]) AS v(id, n)), u AS (
     UPDATE orchestrator.operations o SET version = o.version + 1, cursor = v.n + 3, stage = 1, step = v.n, first_tried_at = now(),
         execute_before = now() + interval '1 hour'
@@ -182,7 +182,7 @@ func runFloor(ctx context.Context, m *machine, load load) (_ result, err error) 
 	for _, s := range []struct {
 		into  **sql.Stmt
 		query string
-	}{{&f.begin, floorBeginSQL}, {&f.fold, floorFoldSQL}, {&f.end, floorEndSQL}} {
+	}{{&f.begin, floorBeginSQL}, {&f.apply, floorApplySQL}, {&f.end, floorEndSQL}} {
 		if *s.into, err = db.PrepareContext(ctx, s.query); err != nil {
 			return result{}, fmt.Errorf("prepare: %w", err)
 		}
@@ -205,7 +205,7 @@ func (f *floor) run(ctx context.Context, m *machine, p *parts, load load, follow
 	var ended sync.WaitGroup
 	var mu sync.Mutex
 	var problems []error
-	serve := func(js jetstream.JetStream, stream event.Stream, name string, folders int, handle func(context.Context, []jetstream.Msg) error) error {
+	serve := func(js jetstream.JetStream, stream event.Stream, name string, handlers int, handle func(context.Context, []jetstream.Msg) error) error {
 		consumer, err := js.CreateOrUpdateConsumer(ctx, string(stream), jetstream.ConsumerConfig{
 			Durable: name, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 20_000, AckWait: 30 * time.Second,
 		})
@@ -218,7 +218,7 @@ func (f *floor) run(ctx context.Context, m *machine, p *parts, load load, follow
 			return err
 		}
 		ended.Go(func() { <-running.Done(); pull.Stop() })
-		for range folders {
+		for range handlers {
 			ended.Go(func() {
 				if err := batches(running, arrived, handle); err != nil {
 					mu.Lock()
@@ -237,10 +237,10 @@ func (f *floor) run(ctx context.Context, m *machine, p *parts, load load, follow
 	if err := serve(f.js, event.StreamRequests, "floor", 1, f.requests); err != nil {
 		return result{}, err
 	}
-	if err := serve(f.js, event.StreamResults, "floor", floorFolders, f.results); err != nil {
+	if err := serve(f.js, event.StreamResults, "floor", floorHandlers, f.results); err != nil {
 		return result{}, err
 	}
-	if err := serve(f.wk, event.StreamCommands, "floor", floorFolders, f.commands); err != nil {
+	if err := serve(f.wk, event.StreamCommands, "floor", floorHandlers, f.commands); err != nil {
 		return result{}, err
 	}
 	l := newLoop(load.inFlight)
@@ -385,7 +385,7 @@ func (f *floor) results(ctx context.Context, batch []jetstream.Msg) error {
 	for _, id := range last {
 		messages = append(messages, stamp(&f.t.operationFact, id+"/end", false))
 	}
-	if _, err := f.fold.ExecContext(ctx, uuids(ids), "{"+strings.Join(numbers, ",")+"}"); err != nil {
+	if _, err := f.apply.ExecContext(ctx, uuids(ids), "{"+strings.Join(numbers, ",")+"}"); err != nil {
 		return err
 	}
 	if len(last) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-// BenchmarkStep measures the work of the dispatcher for one result, without the database and the bus: it folds the result, and creates the
+// BenchmarkStep measures the work of the dispatcher for one result, without the database and the bus: it applies the result, and creates the
 // next command and the facts.
 func BenchmarkStep(b *testing.B) {
 	set, err := process.Load(processes)

@@ -111,7 +111,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			"Results that were refused because another worker was asked."),
 		factsLost: counter("keb_facts_lost_total", "Facts that the bus did not take at once."),
 		batchSize: f.NewHistogram(prometheus.HistogramOpts{
-			Name: "keb_fold_batch_size", Help: "Results folded in one commit.",
+			Name: "keb_fold_batch_size", Help: "Results applied in one commit.",
 			Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 		}),
 		commitTime: f.NewHistogram(prometheus.HistogramOpts{

@@ -33,7 +33,7 @@ func TestResult_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 			b.published(id, first, 1)
 			b.answer(id, first, nil)
 			o.bus.set(commandsOnly, c.taken)
-			b.fold(o, 1)
+			b.pass(o, 1)
 			committed := b.row(id)
 			if committed.Step != 1 || committed.Cursor == first {
 				t.Fatalf("the result has not been committed: step %d, cursor %d", committed.Step, committed.Cursor)
@@ -43,7 +43,7 @@ func TestResult_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 			if c.restarted {
 				o = b.orchestrator()
 			}
-			b.fold(o, 1) // the redelivery
+			b.pass(o, 1) // the redelivery
 			b.published(id, committed.Cursor, c.times)
 			b.inStream(event.StreamResults, 0)
 			b.inStream(event.StreamCommands, 2) // the first command, and the second one without a duplicate
@@ -93,7 +93,7 @@ func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 			id := b.request(mine, "i-1")[0]
 			c.other(b, other, id)
 			b.answer(id, b.row(id).AwaitedCursor(), nil)
-			b.fold(mine, 1)
+			b.pass(mine, 1)
 			if got := b.row(id); got.Step+2*got.Stage != c.step || count(mine.metrics.conflicts) != c.conflicts {
 				t.Errorf("step %d, %d conflicts; want %d, %d", got.Step, count(mine.metrics.conflicts), c.step, c.conflicts)
 			}
@@ -102,7 +102,7 @@ func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 	}
 }
 
-func TestResult_TwoOrchestratorsFoldIt_OneIsApplied(t *testing.T) {
+func TestResult_TwoOrchestratorsReadIt_OneAppliesIt(t *testing.T) {
 	b := setup(t)
 	orchestrators := []*orchestrator{b.orchestrator(), b.orchestrator()}
 	ids := b.request(orchestrators[0], instances(40)...)

@@ -21,7 +21,7 @@ const (
 	redeliveryPause = time.Second
 )
 
-// item is a result that is not yet folded.
+// item is a result that is not yet applied.
 type item struct {
 	delivery    Delivery
 	operationID string
@@ -40,8 +40,8 @@ func (it *item) isForeign(w *work) bool {
 	return it.worker != engine.Awaited(w.process, &w.row.State)
 }
 
-// Results folds a batch of step results: it reads the rows that are not cached, commits once, publishes once, and then acknowledges the
-// messages. After a transient error, all results are redelivered. After any other error, each result is folded alone; one that then fails with a
+// Results applies a batch of step results: it reads the rows that are not cached, commits once, publishes once, and then acknowledges the
+// messages. After a transient error, all results are redelivered. After any other error, each result is applied alone; one that then fails with a
 // permanent error becomes a dead letter.
 func (d *Dispatcher) Results(ctx context.Context, batch []Delivery) error {
 	items := make([]item, 0, len(batch))
@@ -54,7 +54,7 @@ func (d *Dispatcher) Results(ctx context.Context, batch []Delivery) error {
 		items = append(items, it)
 	}
 	d.metrics.batchSize.Observe(float64(len(items)))
-	err := d.fold(ctx, items)
+	err := d.applyResults(ctx, items)
 	if err == nil {
 		return nil
 	}
@@ -65,11 +65,11 @@ func (d *Dispatcher) Results(ctx context.Context, batch []Delivery) error {
 	d.log.Warn("batch of results failed; each result is handled alone", "results", len(items), "err", err)
 	for i := range items {
 		one := items[i : i+1]
-		err := d.fold(ctx, one)
+		err := d.applyResults(ctx, one)
 		if isDataException(err) {
 			d.log.Warn("result cannot be saved and fails its step", "operation_id", one[0].operationID, "err", err)
 			one[0].result = unsavable(one[0].result, err)
-			err = d.fold(ctx, one)
+			err = d.applyResults(ctx, one)
 		}
 		if err != nil {
 			d.rejectResults(ctx, one, err)
@@ -146,20 +146,20 @@ func (d *Dispatcher) deadLetter(ctx context.Context, delivery Delivery, cause er
 	}
 }
 
-func (d *Dispatcher) fold(ctx context.Context, items []item) error {
-	return d.withBatchTimeout(ctx, func(ctx context.Context) error { return d.foldAll(ctx, items) })
+func (d *Dispatcher) applyResults(ctx context.Context, items []item) error {
+	return d.withBatchTimeout(ctx, func(ctx context.Context) error { return d.applyAll(ctx, items) })
 }
 
-func (d *Dispatcher) foldAll(ctx context.Context, items []item) error {
+func (d *Dispatcher) applyAll(ctx context.Context, items []item) error {
 	var done []*work
 	waiting := map[string]int{}
 	start := d.deps.Now()
 	todo := items
 	for round := 0; len(todo) > 0; round++ {
 		if round == maxRounds {
-			return fmt.Errorf("fold results: %w", store.ErrConflict)
+			return fmt.Errorf("apply results: %w", store.ErrConflict)
 		}
-		works, again, err := d.foldRound(ctx, todo, waiting)
+		works, again, err := d.applyRound(ctx, todo, waiting)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (d *Dispatcher) foldAll(ctx context.Context, items []item) error {
 	if err := d.after(ctx, done, waiting); err != nil {
 		return err
 	}
-	d.traceFolds(ctx, done, start)
+	d.traceResults(ctx, done, start)
 	for _, it := range items {
 		if err := it.delivery.Ack(); err != nil {
 			d.log.Debug("result not acknowledged", "operation_id", it.operationID, "err", err)
@@ -178,7 +178,7 @@ func (d *Dispatcher) foldAll(ctx context.Context, items []item) error {
 	return nil
 }
 
-// round is one attempt to fold results.
+// round is one attempt to apply results.
 type round struct {
 	d   *Dispatcher
 	now time.Time
@@ -190,8 +190,8 @@ type round struct {
 	again []item
 }
 
-// foldRound folds results, and returns the works that are written and the items whose rows must be read again.
-func (d *Dispatcher) foldRound(ctx context.Context, items []item, waiting map[string]int) (works []*work, again []item, err error) {
+// applyRound applies results, and returns the works that are written and the items whose rows must be read again.
+func (d *Dispatcher) applyRound(ctx context.Context, items []item, waiting map[string]int) (works []*work, again []item, err error) {
 	byID, err := d.rows(ctx, items)
 	if err != nil {
 		return nil, nil, err
@@ -250,7 +250,7 @@ func (r *round) apply(w *work, it item) error {
 	switch err := w.apply(it.result, r.now); {
 	case err == nil:
 		if d.tracer != nil {
-			w.folds = append(w.folds, folded{delivery: it.delivery, step: stepContext(step)})
+			w.applied = append(w.applied, applied{delivery: it.delivery, step: stepContext(step)})
 		}
 	case errors.Is(err, engine.ErrStale) && w.fresh:
 		d.noteStale(w, &it)

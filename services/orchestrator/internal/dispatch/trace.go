@@ -294,21 +294,21 @@ func (d *Dispatcher) trace(works []*work) {
 	}
 }
 
-// folded is a result that was applied to its operation.
-type folded struct {
+// applied is a result that was applied to its operation.
+type applied struct {
 	delivery Delivery
 	// step is the span of its step.
 	step trace.SpanContext
 }
 
-// traceFolds records a span for each folded result, with the step as parent and a link to the execution.
-func (d *Dispatcher) traceFolds(ctx context.Context, works []*work, start time.Time) {
+// traceResults records a span for each applied result, with the step as parent and a link to the execution.
+func (d *Dispatcher) traceResults(ctx context.Context, works []*work, start time.Time) {
 	if d.tracer == nil {
 		return
 	}
 	now := d.deps.Now()
 	for _, w := range works {
-		for _, f := range w.folds {
+		for _, f := range w.applied {
 			e, subject := f.delivery.Message()
 			span := tracing.Span{
 				Parent: f.step, Name: "process " + subject, Kind: trace.SpanKindConsumer, Start: start, End: now,
@@ -319,7 +319,7 @@ func (d *Dispatcher) traceFolds(ctx context.Context, works []*work, start time.T
 			}
 			tracing.Record(ctx, d.tracer.t, span)
 		}
-		w.folds = nil
+		w.applied = nil
 	}
 }
 

@@ -240,7 +240,7 @@ func TestTracing_Off_AllocatesNothing(t *testing.T) {
 			t.Error("the trace context of the request is not propagated")
 		}
 		d.trace(works)
-		d.traceFolds(t.Context(), works, epoch)
+		d.traceResults(t.Context(), works, epoch)
 	})
 	if allocations != 0 {
 		t.Errorf("%v allocations, want none", allocations)

@@ -37,7 +37,7 @@ type orchestrator struct {
 type taskKind int
 
 const (
-	taskResults  taskKind = iota // two handlers fold results
+	taskResults  taskKind = iota // two handlers apply results
 	taskResults2                 //
 	taskRequests                 // accepts requests
 	taskTimer                    // checks for losses and sweeps
