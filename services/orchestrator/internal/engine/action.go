@@ -113,6 +113,9 @@ func (m *machine) skipStep(e SkipStep) error {
 	if step.Name != e.Step {
 		return fmt.Errorf("%w: the operation is at step %s, not %s", ErrNotPossible, step.Name, e.Step)
 	}
+	if m.s.InFlight() {
+		m.noteUnanswered()
+	}
 	m.endHold()
 	m.endLimit()
 	m.s.DueAt = time.Time{}

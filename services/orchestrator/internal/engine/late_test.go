@@ -42,6 +42,7 @@ func TestUnanswered_Tries_AreNoted(t *testing.T) {
 		{"a cancelled step", failed(worker.ReasonCancelled), true},
 		{"no answer of the worker", func(r *run) { r.hang(true) }, true},
 		{"cancelled without an answer", func(r *run) { r.must(engine.Cancel{Reason: "enough"}); r.hang(true) }, true},
+		{"skipped while it executes", func(r *run) { r.must(engine.SkipStep{Step: "A", By: "jane"}) }, true},
 		{"executed soon", startedAfter(4 * time.Second), false},
 		{"executed after a redelivery", startedAfter(5 * time.Second), true},
 	} {
