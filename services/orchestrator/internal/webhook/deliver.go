@@ -40,8 +40,13 @@ func (s *Service) round(ctx context.Context, id string) (time.Time, error) {
 		return w.DueAt, nil
 	}
 	target, err := s.open(w)
-	if err != nil {
-		return time.Time{}, err
+	if err != nil { // a lost key: its events must not wait for ever without a sign
+		s.conclude(w, &round{failed: 1, err: err})
+		if err := s.deps.Store.Record(ctx, w, nil); err != nil || w.State == Active {
+			return w.DueAt, err
+		}
+		s.refresh(ctx)
+		return begun.Add(idle), nil
 	}
 	for {
 		messages, err := s.deps.Store.Next(ctx, id, page)

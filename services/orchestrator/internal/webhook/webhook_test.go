@@ -162,6 +162,10 @@ func (f *fakeStore) Update(_ context.Context, w *Webhook) error {
 	return nil
 }
 
+func (f *fakeStore) Record(ctx context.Context, w *Webhook, _ []Message) error {
+	return f.Update(ctx, w)
+}
+
 func (f *fakeStore) About(_ context.Context, ids []string) (map[string]About, error) {
 	found := map[string]About{}
 	for _, id := range ids {
@@ -270,4 +274,30 @@ func TestEnable_FactsOfTheMeantime_AreNotQueued(t *testing.T) {
 	_, err = s.SetState(t.Context(), "w", Active, "")
 	require.NoError(t, err)
 	expect(now.Add(-30*time.Minute), 1)
+}
+
+// lostKey is a sealer without the key of the targets.
+type lostKey struct{ Sealer }
+
+func (lostKey) Open(string, []byte) ([]byte, error) { return nil, errors.New("unknown key") }
+
+func TestRound_SecretCannotBeOpened_WebhookFailsAndIsDisabled(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
+	store := &fakeStore{}
+	store.hook.Store(&Webhook{ID: "w", Name: "chat", State: Active})
+	s, err := New(Config{}, Deps{Store: store, Consumer: make(fakeConsumer, 2), Keys: lostKey{}, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	due, err := s.round(t.Context(), "w")
+	require.NoError(t, err)
+	w := store.hook.Load()
+	if w.Failures != 1 || !strings.Contains(w.Error, "the secret of webhook chat cannot be opened") || !due.After(now) {
+		t.Errorf("%d failures, error %q, due at %s", w.Failures, w.Error, due)
+	}
+	now = now.Add(disableAfter + time.Hour)
+	_, err = s.round(t.Context(), "w")
+	require.NoError(t, err)
+	if w = store.hook.Load(); w.State != Disabled || !strings.Contains(w.Reason, "no delivery has succeeded since") {
+		t.Errorf("state %s, reason %q, want it disabled", w.State, w.Reason)
+	}
 }
