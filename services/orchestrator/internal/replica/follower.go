@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,16 +14,24 @@ import (
 type Follower struct {
 	// what names the data, and notice is the subject on which changes are announced.
 	what, notice string
-	refresh      func(ctx context.Context) error
-	nats         *nats.Conn
-	log          *slog.Logger
+	// reading is held while read runs, so that an older read does not replace a newer one.
+	reading sync.Mutex
+	read    func(ctx context.Context) error
+	nats    *nats.Conn
+	log     *slog.Logger
 	// stale is signalled when the data may have changed.
 	stale chan struct{}
 }
 
-// NewFollower returns a Follower of data that refresh reads. The caller must call Run.
-func NewFollower(what, notice string, refresh func(ctx context.Context) error, nc *nats.Conn, log *slog.Logger) *Follower {
-	return &Follower{what: what, notice: notice, refresh: refresh, nats: nc, log: log, stale: make(chan struct{}, 1)}
+// NewFollower returns a Follower of data that read reads. The caller must call Run.
+func NewFollower(what, notice string, read func(ctx context.Context) error, nc *nats.Conn, log *slog.Logger) *Follower {
+	return &Follower{what: what, notice: notice, read: read, nats: nc, log: log, stale: make(chan struct{}, 1)}
+}
+
+func (f *Follower) refresh(ctx context.Context) error {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	return f.read(ctx)
 }
 
 // loadPause is the pause after a failed read at the start.
