@@ -131,6 +131,16 @@ func (r *Relay) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(waiting) > 0 {
+		ids := make(map[string]bool, len(waiting))
+		for _, p := range waiting {
+			ids[p.InstanceID] = true
+		}
+		// An earlier request of an instance may look younger, because the clocks of brokers differ: read all of these instances.
+		if waiting, err = r.deps.Outbox.UnpublishedOf(ctx, slices.Collect(maps.Keys(ids))); err != nil {
+			return err
+		}
+	}
 	published, err := r.publish(ctx, waiting)
 	r.deps.Waiting.Set(float64(len(waiting) - published))
 	return err

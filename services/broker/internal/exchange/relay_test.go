@@ -18,10 +18,11 @@ import (
 	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
-// fakeOutbox stores requests in memory.
+// fakeOutbox stores requests in memory. Those in young look too young for a sweep.
 type fakeOutbox struct {
 	waiting   []store.Publication
 	published []string
+	young     []string
 }
 
 func (o *fakeOutbox) UnpublishedOf(context.Context, []string) ([]store.Publication, error) {
@@ -29,7 +30,7 @@ func (o *fakeOutbox) UnpublishedOf(context.Context, []string) ([]store.Publicati
 }
 
 func (o *fakeOutbox) Unpublished(context.Context, time.Time, int) ([]store.Publication, error) {
-	return o.waiting, nil
+	return slices.DeleteFunc(slices.Clone(o.waiting), func(p store.Publication) bool { return slices.Contains(o.young, p.OperationID) }), nil
 }
 
 func (o *fakeOutbox) Published(_ context.Context, ids []string, _ time.Time) error {
@@ -103,6 +104,20 @@ func TestRelay_RejectedRequest_BlocksItsInstanceOnly(t *testing.T) {
 	}
 	if got := testutil.ToFloat64(waiting); got != 0 {
 		t.Errorf("%v requests wait, want none", got)
+	}
+}
+
+// The clocks of two brokers differ: the deprovisioning must not overtake the provisioning.
+func TestSweep_EarlierRequestLooksYounger_IsPublishedFirst(t *testing.T) {
+	t.Parallel()
+	o := &fakeOutbox{waiting: []store.Publication{request("a1", "a"), request("a2", "a")}, young: []string{"a1"}}
+	p := &fakePublisher{}
+	r, _ := relay(o, p)
+	if err := r.Sweep(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"a1", "a2"}, p.sent); diff != "" {
+		t.Error(diff)
 	}
 }
 
