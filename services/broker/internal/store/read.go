@@ -246,9 +246,11 @@ func (s *Store) Heard(ctx context.Context, operationIDs []string, at time.Time) 
 // Purge deletes old finished operations of removed instances, and old tombstones. The failure of one deletion does not stop the others.
 func (s *Store) Purge(ctx context.Context, operationsBefore, tombstonesBefore time.Time) error {
 	return errors.Join(
-		s.exec(ctx, "purge operations", `DELETE FROM broker.operations o
-			WHERE o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')
-				AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = o.instance_id)`, operationsBefore),
+		// Indexes runtimes_state and operations_instance: the list of runtimes has each removed instance while it has operations.
+		s.exec(ctx, "purge operations", `DELETE FROM broker.operations o USING broker.runtimes r
+			WHERE r.state IN ('deprovisioned', 'failed') AND o.instance_id = r.instance_id
+				AND o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')
+				AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)`, operationsBefore),
 		// Index runtimes_state.
 		s.exec(ctx, "purge list of runtimes", `DELETE FROM broker.runtimes r WHERE r.state IN ('deprovisioned', 'failed')
 			AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)
