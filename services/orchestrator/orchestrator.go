@@ -211,7 +211,7 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	o.batches = batch.NewController(batch.Config{Every: o.cfg.OrchestrationsEvery, Timeout: o.cfg.BatchTimeout}, batches, o.dispatch, o.deps.Now, o.deps.Log)
 	standing := census.New(census.Deps{
 		Operations: o.store, Orchestrations: orchestrations, Definitions: definitions, Workers: o.workers,
-		Limits: o.currentLimits, JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
+		Limits: o.currentLimits, Ramps: o.ramps.All, JetStream: o.deps.Bus.JetStream(), Now: o.deps.Now, Log: o.deps.Log,
 	})
 	links, err := operatorapi.ParseLinks(o.cfg.Links)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/kyma-project/keb/libs/process"
 	"github.com/kyma-project/keb/services/orchestrator/internal/limit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/liveness"
+	"github.com/kyma-project/keb/services/orchestrator/internal/ramp"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
@@ -49,8 +50,9 @@ type Deps struct {
 	Orchestrations Orchestrations
 	Definitions    Definitions
 	Workers        Workers
-	// Limits returns the limits that apply.
+	// Limits returns the limits that apply, and Ramps the ramps.
 	Limits    func() *limit.Set
+	Ramps     func() []ramp.Ramp
 	JetStream jetstream.JetStream
 	Now       func() time.Time
 	Log       *slog.Logger

@@ -168,17 +168,19 @@ func (o *orchestrations) read(ctx context.Context, s *scrape.Sample) error {
 type workers struct {
 	c                *Census
 	names            *scrape.Bound
-	replicas, served *scrape.Gauge
+	replicas, ramped *scrape.Gauge
+	served           *scrape.Gauge
 }
 
 func newWorkers(c *Census) *scrape.Collector {
 	w := &workers{
 		c: c, names: scrape.NewBound(maxWorkers, c.deps.Definitions.Set().Workers()...),
 		replicas: scrape.NewGauge("keb_worker_replicas", "Live replicas of a worker.", "worker").Remembered(),
+		ramped:   scrape.NewGauge("keb_worker_ramp_replicas", "Live ramped replicas with the version of a ramp.", "worker", "version"),
 		served: scrape.NewGauge("keb_worker_step_served",
 			"1 when a live replica serves a step of the processes, else 0.", "worker", "step"),
 	}
-	return scrape.New(c.config("workers", localAge), w.read, w.replicas, w.served)
+	return scrape.New(c.config("workers", localAge), w.read, w.replicas, w.ramped, w.served)
 }
 
 func (w *workers) read(_ context.Context, s *scrape.Sample) error {
@@ -186,8 +188,13 @@ func (w *workers) read(_ context.Context, s *scrape.Sample) error {
 	for _, name := range set.Workers() {
 		s.Add(w.replicas, 0, name)
 	}
+	ramped := map[string]map[string]int{}
 	for _, live := range w.c.deps.Workers.Workers() {
 		s.Add(w.replicas, float64(live.Replicas), w.names.Value(live.Name))
+		ramped[live.Name] = live.Ramped
+	}
+	for _, r := range w.c.deps.Ramps() {
+		s.Max(w.ramped, float64(ramped[r.Worker][r.Version]), w.names.Value(r.Worker), r.Version)
 	}
 	steps(set, func(_ event.OperationType, step *process.Step) {
 		served := 0.0
