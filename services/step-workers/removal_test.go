@@ -74,6 +74,36 @@ func TestRemoval_UnfinishedCreation_Waits(t *testing.T) {
 	w.holds("provisioner/runtime", 0)
 }
 
+// The Runtime Provisioner refuses with a code that is permanent for other steps: the cluster must not stay because of it.
+func TestProvisioner_RefusedMutation_IsRepeated(t *testing.T) {
+	for mutation, step := range map[string]string{"deprovisionRuntime": "Remove_Runtime", "upgradeShoot": "Upgrade_Shoot"} {
+		t.Run(step, func(t *testing.T) {
+			w := newWorld(t)
+			op := w.all(provisioning, w.order())
+			if step == "Remove_Runtime" {
+				op = deprovision(op)
+			} else {
+				op = w.noted(step, w.update(op, "u-1"))
+			}
+			next, refused := w.door.next, false
+			w.door.next = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if !refused && w.peek(r).graphQL() == mutation {
+					refused = true
+					rw.Header().Set("Content-Type", "application/json")
+					_, _ = rw.Write([]byte(`{"data":null,"errors":[{"message":"no","extensions":{"error_code":400,"error_reason":"err_provisioner_internal"}}]}`))
+					return
+				}
+				next.ServeHTTP(rw, r)
+			})
+			w.expect(step, op, retry, "no")
+			w.all([]string{step}, op)
+			if !refused {
+				t.Error("nothing was refused")
+			}
+		})
+	}
+}
+
 func TestCheckRuntime_FailedCreation_ReportsReason(t *testing.T) {
 	w := newWorld(t)
 	w.admin(http.MethodPut, "/provisioner/failures", map[string]any{

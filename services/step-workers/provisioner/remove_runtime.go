@@ -26,8 +26,8 @@ func (s *shared) removeRuntime(ctx context.Context, op worker.Operation, log *sl
 	}
 	r, err := s.remove(ctx, op, &d)
 	switch {
-	case err != nil:
-		return op, s.cfg.RetryInterval, err
+	case err != nil: // also after one that is permanent elsewhere: a deprovisioning that fails leaves the cluster
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	case r.gone:
 		if err := forget(op); err != nil {
 			return op, 0, err

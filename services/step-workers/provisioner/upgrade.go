@@ -62,6 +62,8 @@ func (s *shared) upgrade(ctx context.Context, op worker.Operation, d Details, in
 		return d.Upgrade.save(op, last.ID)
 	case errLook == nil && last.Running():
 		return worker.Wait(op, s.cfg.RetryInterval, otherFirst)
+	case op.Type == event.Update: // as the original's Upgrade_Shoot does after every error
+		return worker.Retry(op, s.cfg.RetryInterval, err)
 	}
 	return op, 0, err
 }
