@@ -118,8 +118,8 @@ func TestKubernetes_Apply_CreatesAndMerges(t *testing.T) {
 			t.Errorf("data is %q, want %q", k, value)
 		}
 	}
-	if _, ever := w.held("control-plane", "ConfigMap"); ever != 6 { // five are there from the start
-		t.Errorf("%d ConfigMaps were ever made, want 6", ever)
+	if _, ever := w.held("control-plane", "ConfigMap"); ever != 8 { // seven are there from the start
+		t.Errorf("%d ConfigMaps were ever made, want 8", ever)
 	}
 }
 

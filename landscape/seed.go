@@ -108,6 +108,13 @@ func seedControlPlane(cfg Config, control *kubernetes.System) error {
 			map[string]any{"runtime-override": "true", "component": "serverless"},
 			map[string]any{"dockerRegistry.password": "simulated-docker-password"},
 		},
+		// Those of Kyma 1.
+		{configMapResource, "overrides-kyma-1", map[string]any{"provisioning-runtime-override": "true"}, map[string]any{"global.disableLegacyConnectivity": "true"}},
+		{
+			configMapResource, "overrides-kyma-1-monitoring",
+			map[string]any{"provisioning-runtime-override": "true", "component": "monitoring", "default-for-lite": "true"},
+			map[string]any{"prometheus.retention": "1d"},
+		},
 		{
 			configMapResource, "keb-runtime-configuration",
 			map[string]any{"keb-config": "true", "runtime-version-" + strings.ToLower(cfg.KymaVersion): "true", "runtime-version-" + strings.ToLower(cfg.NextKymaVersion): "true"},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-project/keb/libs/worker"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
@@ -16,6 +17,9 @@ import (
 
 // labelComponent restricts an object to one component. Without it, the overrides apply to all components.
 const labelComponent = "component"
+
+// labelDefaultForLite marks overrides of Kyma 1 that do not apply to the licence type TestDevelopmentAndDemo.
+const labelDefaultForLite = "default-for-lite"
 
 // store reads the configuration objects of operators in the control plane.
 type store struct {
@@ -35,44 +39,46 @@ func (s *store) mapping(ctx context.Context, name string) (map[string]string, er
 	return text(*object)
 }
 
-// secrets adds the overrides of all plans and versions to into, by component.
-func (s *store) secrets(ctx context.Context, into map[string][]worker.Override) error {
-	list, err := s.kube.List(ctx, kube.Secrets, s.namespace, "runtime-override=true")
-	if err != nil {
-		return err
-	}
-	for _, object := range list {
-		data, err := text(object)
-		if err != nil {
-			return err
-		}
-		for _, key := range slices.Sorted(maps.Keys(data)) {
-			value, err := base64.StdEncoding.DecodeString(data[key])
-			if err != nil {
-				return fmt.Errorf("secret %s: the value of %s is not base64", object.GetName(), key)
-			}
-			add(into, object, worker.Override{Key: key, Value: string(value), Secret: true})
-		}
-	}
-	return nil
+// selection selects the overrides of an operation.
+type selection struct {
+	// secrets and configMaps are label selectors.
+	secrets, configMaps string
+	// withoutDefaultForLite leaves out objects with the label default-for-lite, of Kyma 1.
+	withoutDefaultForLite bool
 }
 
-// configMaps adds the overrides of one plan and version to into. It returns the number of entries for all components.
-func (s *store) configMaps(ctx context.Context, plan, version string, into map[string][]worker.Override) (global int, err error) {
-	list, err := s.kube.List(ctx, kube.ConfigMaps, s.namespace, overridesSelector(plan, version))
-	if err != nil {
-		return 0, err
-	}
-	for _, object := range list {
-		data, err := text(object)
+// collect adds the overrides of Secrets, then those of ConfigMaps, to into, by component. It returns the number of entries of ConfigMaps for all
+// components.
+func (s *store) collect(ctx context.Context, by selection, into map[string][]worker.Override) (global int, err error) {
+	for _, kind := range []struct {
+		resource schema.GroupVersionResource
+		selector string
+	}{{kube.Secrets, by.secrets}, {kube.ConfigMaps, by.configMaps}} {
+		list, err := s.kube.List(ctx, kind.resource, s.namespace, kind.selector)
 		if err != nil {
 			return 0, err
 		}
-		if object.GetLabels()[labelComponent] == "" {
-			global += len(data)
-		}
-		for _, key := range slices.Sorted(maps.Keys(data)) {
-			add(into, object, worker.Override{Key: key, Value: data[key]})
+		for _, object := range list {
+			if _, isForLite := object.GetLabels()[labelDefaultForLite]; isForLite && by.withoutDefaultForLite {
+				continue
+			}
+			data, err := text(object)
+			if err != nil {
+				return 0, err
+			}
+			isSecret := kind.resource == kube.Secrets
+			if !isSecret && object.GetLabels()[labelComponent] == "" {
+				global += len(data)
+			}
+			for _, key := range slices.Sorted(maps.Keys(data)) {
+				value := []byte(data[key])
+				if isSecret {
+					if value, err = base64.StdEncoding.DecodeString(data[key]); err != nil {
+						return 0, fmt.Errorf("secret %s: the value of %s is not base64", object.GetName(), key)
+					}
+				}
+				add(into, object, worker.Override{Key: key, Value: string(value), Secret: isSecret})
+			}
 		}
 	}
 	return global, nil

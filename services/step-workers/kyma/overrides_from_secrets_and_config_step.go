@@ -26,15 +26,17 @@ func (s decider) overrides(ctx context.Context, op worker.Operation, log *slog.L
 		return worker.Fail(op, &worker.Error{Component: "keb", Reason: "err_bad_request", Message: fmt.Sprintf(
 			"parameters.overridesVersion, kymaVersion: %q with plan %q cannot be a label, want letters, digits, \"-\", \"_\" or \".\"", version, op.Plan.Name)})
 	}
-	found := map[string][]worker.Override{}
-	if err := s.store.secrets(ctx, found); err != nil {
-		return op, s.cfg.RetryInterval, err
+	by := selection{secrets: "runtime-override=true", configMaps: overridesSelector(op.Plan.Name, version)}
+	if isKyma1(version) {
+		const both = "provisioning-runtime-override=true"
+		by = selection{secrets: both, configMaps: both, withoutDefaultForLite: op.Plan.Name == "azure_lite" || op.Plan.Name == "trial"}
 	}
-	global, err := s.store.configMaps(ctx, op.Plan.Name, version, found)
+	found := map[string][]worker.Override{}
+	global, err := s.store.collect(ctx, by, found)
 	if err != nil {
 		return op, s.cfg.RetryInterval, err
 	}
-	if global == 0 {
+	if global == 0 && !isKyma1(version) {
 		return worker.Fail(op, &worker.Error{Component: component, Reason: reasonNoMatch, Message: fmt.Sprintf(
 			"no global overrides for plan %s and version %s: want a ConfigMap in %s with the labels %s and without the label %s",
 			op.Plan.Name, version, s.cfg.Namespace, overridesSelector(op.Plan.Name, version), labelComponent)})

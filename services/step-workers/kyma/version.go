@@ -68,9 +68,11 @@ func (d decider) forAccount(ctx context.Context, op worker.Operation) (Details, 
 	return Details{Version: d.cfg.DefaultVersion, Origin: OriginDefaults}, nil
 }
 
+func isKyma1(version string) bool { return strings.HasPrefix(version, "1.") }
+
 // components returns the components of a version for a plan in the order of installation. Kyma 1 has no published list.
 func (d decider) components(ctx context.Context, version, plan string) ([]Component, error) {
-	if strings.HasPrefix(version, "1.") {
+	if isKyma1(version) {
 		return nil, nil
 	}
 	published, err := d.artifacts.components(ctx, version)

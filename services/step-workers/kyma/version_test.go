@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -271,6 +272,31 @@ func TestOverrides_SelectedVersion_IsUsed(t *testing.T) {
 				t.Errorf("overrides (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestOverrides_Kyma1_HasItsOwnLabels(t *testing.T) {
+	t.Parallel()
+	items := `{"metadata":{"name":"i","labels":{"component":"istio"}},"data":{"x":"y"}},
+		{"metadata":{"name":"lite","labels":{"component":"istio","default-for-lite":"true"}},"data":{"memory":"1Gi"}}`
+	for plan, want := range map[string][]worker.Override{
+		"azure":      {{Key: "memory", Value: "1Gi"}, {Key: "x", Value: "y"}},
+		"azure_lite": {{Key: "x", Value: "y"}},
+	} {
+		c := &controlPlane{status: 404, mapping: noMapping, items: items}
+		op := order("ga", "sa", nil)
+		op.Plan.Name, op.Details = plan, map[string]any{"kyma": kyma.Details{Version: "1.24.11"}}
+		r := run(t, c, collect, op)
+		if diff := gocmp.Diff([]string{"provisioning-runtime-override=true", "provisioning-runtime-override=true"}, c.selectors); diff != "" {
+			t.Errorf("selectors (-want +got):\n%s", diff)
+		}
+		istio := slices.IndexFunc(r.Overrides, func(o worker.ComponentOverrides) bool { return o.Component == "istio" })
+		if r.Outcome != event.OutcomeSucceeded || istio < 0 {
+			t.Fatalf("%s, %+v, overrides %v", r.Outcome, r.Error, r.Overrides)
+		}
+		if diff := gocmp.Diff(want, r.Overrides[istio].Entries); diff != "" {
+			t.Errorf("overrides of plan %s (-want +got):\n%s", plan, diff)
+		}
 	}
 }
 
