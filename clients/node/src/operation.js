@@ -10,6 +10,7 @@ const MAX_STORED = 512 << 10; // details as the database writes them, and a reme
 const MAX_PROGRESS = 200;
 const MAX_REMOVED = 100, MAX_OBJECT = 256;
 const MAX_TIMER = 2 ** 31 - 1; // of Node
+const FLUSH_TIMEOUT = 5000; // milliseconds for writing the stage memory
 const MEMORY_DELAY = 5; // seconds until a stage is repeated whose memory did not answer: the time in the process file is for external systems
 
 const invalid = (message) => new StepError({ message: `invalid result: ${message}`, reason: "err_step_result" });
@@ -119,7 +120,7 @@ export function createOperation(x) {
     },
 
     remember: (key, value) => store(`remember ${JSON.stringify(key)}: want a key, and at most ${MAX_STORED} bytes`,
-      key && value.length <= MAX_STORED, valueName(key), Buffer.from(value)),
+      key && Buffer.byteLength(value) <= MAX_STORED, valueName(key), Buffer.from(value)),
 
     setOverrides: (component, entries) => store(
       `overrides of component ${JSON.stringify(component)}: want entries with a key and a text`,
@@ -228,7 +229,8 @@ export function createOperation(x) {
     const errors = chain(error ?? returned?.cause);
     const isAbort = errors.some((e) => e === ended || e.name === "AbortError" || e.name === "TimeoutError");
     if (problem) return withError("failed", invalid(problem));
-    if (ended && (isAbort || (error && !classified(error)))) { // the step has not decided
+    const isChosen = returned instanceof Outcome && ended?.why === "time limit";
+    if (ended && !isChosen && (isAbort || (error && !classified(error)))) { // the step has not decided
       const reason = ended.why === "cancelled" ? "err_keb_cancelled" : "err_keb_timeout";
       const message = isAbort ? ended.message : `${ended.message}: ${error.message}`;
       const result = withError("retry", new StepError({ component: "keb", reason, message }));
@@ -236,14 +238,16 @@ export function createOperation(x) {
     }
     if (error) return { ...withError(errors.some((e) => e.temporary) ? "retry" : "failed", error), panicked: isBug(error) };
     if (returned === undefined || returned === op) return { outcome: "succeeded" };
-    if (returned instanceof Outcome) return chosen(returned);
+    if (returned instanceof Outcome) return chosen(returned, isChosen && isAbort && !classified(errors[0]));
     return withError("failed", invalid(`the step returned ${typeof returned}: return nothing, op, or an outcome such as retry(...)`));
   }
 
-  function chosen(/** @type {any} */ { outcome, message, cause, after, event }) {
+  // isLate means that the error of the outcome is the end of the time limit.
+  function chosen(/** @type {any} */ { outcome, message, cause, after, event }, isLate) {
     const isBad = event !== undefined && !isEventKey(event);
     if (isBad) return withError("failed", invalid("event.key: want letters, digits, hyphens and underscores, with dots between them"));
     const result = { outcome, message: message && clean(message), ...(cause && withError(outcome, cause)) };
+    if (isLate) result.error.reason = "err_keb_timeout";
     return outcome === "retry" ? { ...result, retryAfter: after / 1000, event: event && { key: event } } : result;
   }
 
@@ -251,10 +255,14 @@ export function createOperation(x) {
   async function settle(result) {
     let failure = ["failed", "not completed"].includes(result.outcome) ? unreadable : undefined;
     let wrote;
+    const flush = async () => {
+      await checkLost(); // or this write would make a lost memory look complete
+      for (const [name, value] of values) await memory.put(name, value).then(() => (wrote = true));
+    };
     try {
       if (!isLost && values.size && ["succeeded", "skipped"].includes(result.outcome)) {
-        await checkLost(); // or this write would make a lost memory look complete
-        for (const [name, value] of values) await memory.put(name, value).then(() => (wrote = true));
+        const late = Object.assign(new Error("no answer in time"), { name: "TimeoutError" });
+        await Promise.race([flush(), new Promise((_, reject) => setTimeout(reject, FLUSH_TIMEOUT, late).unref())]);
       }
     } catch (error) {
       failure = new StepError({ message: "stage memory", cause: error, component: "keb", reason: "err_keb_internal" });

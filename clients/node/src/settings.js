@@ -1,5 +1,7 @@
 // The settings of a worker come from its environment, with the names, formats and defaults of the workers in Go.
+import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
+import { createSecureContext } from "node:tls";
 import { Keyring } from "./memory.js";
 
 const UNITS = { h: 3_600_000, m: 60_000, s: 1000, ms: 1, us: 1e-3, µs: 1e-3, ns: 1e-6 };
@@ -38,6 +40,18 @@ const SETTINGS = {
   logLevel: ["KEB_LOG_LEVEL", "info", /^(debug|info|warn|error)$/, "debug, info, warn or error"],
 };
 
+/** Returns what is wrong with the TLS files of the bus: with wrong ones the worker would try to connect for ever. */
+function badTLSFiles({ caFile, certFile, keyFile }) {
+  const read = (file) => file && readFileSync(file);
+  try {
+    if (caFile) new X509Certificate(readFileSync(caFile)); // a context ignores what it cannot read
+    createSecureContext({ cert: read(certFile), key: read(keyFile) });
+    return [];
+  } catch (error) {
+    return [`KEB_NATS_CA_FILE, KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE: ${error.message}`];
+  }
+}
+
 /** Reads and validates the environment; the error names every invalid setting, and no value. */
 export function readSettings(env) {
   const problems = [];
@@ -47,7 +61,7 @@ export function readSettings(env) {
     try {
       const file = env[`${name}_FILE`];
       if (env[name] && file) throw new Error(`set it or ${name}_FILE, not both`);
-      const text = (file ? readFileSync(file, "utf8").trim() : env[name]) || byDefault;
+      const text = (file ? readFileSync(file, "utf8").replace(/[\r\n]+$/, "") : env[name]) || byDefault;
       if (text && !form.test(text)) throw new Error(`use ${wanted}`);
       if (text) found[setting] = convert(text);
     } catch (error) {
@@ -55,6 +69,8 @@ export function readSettings(env) {
     }
   }
   if (!found.user !== !found.password) problems.push("KEB_NATS_USER and KEB_NATS_PASSWORD: set both, or neither");
+  if (!found.certFile !== !found.keyFile) problems.push("KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE: set both, or neither");
+  else problems.push(...badTLSFiles(found));
   if (problems.length) throw new Error(problems.join("; "));
   return found;
 }

@@ -98,8 +98,13 @@ export function decodeCommand(m) {
 /** Returns the version of a micro service, which must be a semantic one. */
 export const serviceVersion = (version) => /^v?((?:(?:0|[1-9]\d*)(?:\.|$)){3})(?<!\.)$/.exec(version)?.[1] ?? "0.0.0";
 
-/** Encodes JSON that a database can store: without halves of surrogate pairs. */
-export const encodeJSON = (value) => JSON.stringify(value)?.replace(/(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g, "$1\ufffd");
+function rejectNaN(_, value) {
+  if (typeof value === "number" && !Number.isFinite(value)) throw new Error(`${value} is not JSON`);
+  return value;
+}
+
+/** Encodes JSON that a database can store: without halves of surrogate pairs. NaN and infinity are errors, and not null. */
+export const encodeJSON = (value) => JSON.stringify(value, rejectNaN)?.replace(/(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g, "$1\ufffd");
 
 // The first bytes of a text, without a part of a character at the end.
 const start = (raw, bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(raw.subarray(0, bytes), { stream: true });

@@ -7,6 +7,7 @@ import { createOperation } from "../src/operation.js";
 import { isAgain } from "../src/pool.js";
 import { run } from "../src/testing.js";
 
+const memoryThatHangs = { put: () => {} };
 const CANARY = "canary-4711-secret";
 
 test("outcomes of a step", async () => {
@@ -30,6 +31,8 @@ test("outcomes of a step", async () => {
     "waits for a bad key": [() => waitForEvent("a b", 0, "x"), "failed", /event\.key/],
     "saves a list": [(op) => op.saveDetails([1]), "failed", /save details: want an object/],
     "saves a NUL": [(op) => op.saveDetails({ a: "\0" }), "failed", /NUL/],
+    "saves NaN": [(op) => op.saveDetails({ a: NaN }), "failed", /save details: NaN is not JSON/],
+    "remembers too many bytes": [(op) => op.remember("a", "é".repeat(1 << 18).concat("x")), "failed", /at most 524288 bytes/],
     "saves too much": [(op) => { try { op.saveDetails({ a: "x".repeat(1 << 18) }); } catch { /* the step fails all the same */ } }, "failed", /at most 262144/],
     "saves long numbers": [(op) => op.saveDetails({ a: Array(2000).fill(1e308) }), "failed", /as the database writes them/],
   };
@@ -76,6 +79,14 @@ test("the end of the signal decides about an error without a class", async () =>
     throw new StepError({ component: "avs", message: "broken" });
   }, { limit: 20 });
   assert.deepEqual([own.outcome, own.error?.component], ["failed", "avs"]);
+  const chosen = await run(async (_, { signal }) => {
+    try {
+      await sleep(60_000, undefined, { signal });
+    } catch (error) {
+      return retry("90s", error);
+    }
+  }, { limit: 20 });
+  assert.deepEqual([chosen.outcome, chosen.retryAfter, chosen.error?.reason], ["retry", 90_000, "err_keb_timeout"]);
 });
 
 test("a step that asks for more time has it", async () => {
@@ -144,6 +155,18 @@ test("a stage memory that does not answer is tried again in seconds", async () =
       assert.deepEqual([r.outcome, r.retryAfter, r.error?.component], ["retry", retryAfter, "keb"], error.message);
     }
   }
+});
+
+test("a write of the stage memory that takes too long ends", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const started = new Promise((begin) => t.mock.method(memoryThatHangs, "put", () => (begin(undefined), new Promise(() => {}))));
+  const command = { operation: { id: "o" }, stage: "s", step: "S", cursor: 1, stageAttempt: 1, stepAttempt: 1, firstTriedAt: new Date().toISOString() };
+  const x = { command, deadline: Date.now() + 60_000, worker: { name: "w", version: "1" }, memory: memoryThatHangs, log: { error() {} }, end: new AbortController() };
+  const ended = createOperation(x).execute((op) => op.remember("a", "b"));
+  await started;
+  t.mock.timers.tick(5000);
+  const r = await ended;
+  assert.deepEqual([r.outcome, r.retryAfter], ["retry", 5]);
 });
 
 test("a partial write is reported", async () => {

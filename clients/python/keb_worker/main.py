@@ -10,12 +10,13 @@ import signal
 import ssl
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-import nats
 from aiohttp import web
 from nats.aio.client import Client
+from nats.errors import Error as NATSError
 from prometheus_client import REGISTRY, exposition
 
 from .operation import Step
@@ -34,6 +35,15 @@ class _JSON(logging.Formatter):
         return json.dumps(line | ({"err": self.formatException(record.exc_info)} if record.exc_info else {}), default=str)
 
 
+class _Client(Client):
+    """A client that sends no password without TLS if TLS is wanted: nats-py alone leaves the choice to the server."""
+
+    def _connect_command(self) -> Any:
+        if self.options.get("tls") and not self._server_info.get("tls_required"):
+            raise NATSError("nats: the server offers no TLS, which the settings require")
+        return super()._connect_command()
+
+
 def main(name: str, version: str, steps: Iterable[Step], questions: Mapping[str, Question] = {}) -> None:
     """Runs a worker until SIGTERM or SIGINT, and ends the process."""
     try:
@@ -41,8 +51,8 @@ def main(name: str, version: str, steps: Iterable[Step], questions: Mapping[str,
         handler = logging.StreamHandler()
         handler.setFormatter(_JSON() if settings.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         logging.basicConfig(level=settings.log_level.upper().replace("WARN", "WARNING"), handlers=[handler])
-        asyncio.run(run(settings, Worker(name, version, steps, questions, settings, Client())))
-    except (SettingError, ValueError, OSError, nats.errors.Error) as e:
+        asyncio.run(run(settings, Worker(name, version, steps, questions, settings, _Client())))
+    except (SettingError, ValueError, OSError, NATSError) as e:
         sys.exit(f"keb-worker-{name}: {e}")
 
 
@@ -61,7 +71,8 @@ async def run(settings: Settings, worker: Worker) -> None:
     stuck = await worker.run(stop)
     if nc.is_closed:
         raise ConnectionError(f"the bus has closed the connection: {nc.last_error}")
-    await nc.flush(2)
+    with suppress(NATSError, TimeoutError):  # while the bus is away: it delivers the commands again
+        await nc.flush(2)
     await nc.close()
     if stuck:  # asyncio.run would wait for a task that ignores its end, and the interpreter for a thread
         print(f"keb-worker-{worker.name}: steps did not stop: {', '.join(stuck)}", file=sys.stderr, flush=True)
@@ -91,7 +102,8 @@ async def _connect(s: Settings, worker: Worker, stop: asyncio.Event) -> None:
 
     async def error(e: Exception) -> None:
         nonlocal logged_at
-        if not worker.is_running and ("authorization" in str(e).lower() or isinstance(e, ssl.SSLError)):
+        is_cut = isinstance(e, (ssl.SSLEOFError, ssl.SSLZeroReturnError))  # by a server that stops
+        if not worker.is_running and ("authorization" in str(e).lower() or isinstance(e, ssl.SSLError) and not is_cut):
             raise e
         if (now := asyncio.get_running_loop().time()) > logged_at + 10:  # a lost connection is retried five times a second
             logged_at = now

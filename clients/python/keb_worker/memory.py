@@ -21,6 +21,7 @@ _INFO = "$JS.API.STREAM.INFO.KV_keb_stage"
 _MARKER = "="  # marks an attempt as used; no encoded name is equal to it
 _EXISTS = (10071, 10164)  # the error codes of a marker that is there, on one server and in a cluster
 _MISSING = 10.0  # seconds to wait for the bucket, which the orchestrator creates again after a restart of the bus, or for a replica
+_NO_RESPONDERS = "503"  # the status if nothing subscribes to a subject
 _LAG = 0.05  # seconds before a replica that lags is read again
 _MAX_KNOWN = 10_000
 _marked: set[str] = set()  # attempts whose marker this process has seen: to write one again would hide a loss
@@ -88,9 +89,13 @@ def decode_key(token: str) -> str:
     return re.sub(rb"=([0-9A-F]{2})", lambda m: bytes([int(m[1], 16)]), token.encode()).decode(errors="replace")
 
 
+def _status(msg: Any) -> Any:
+    return (msg.headers or {}).get("Status")
+
+
 def _is_end(msg: Any) -> bool:
     """Reports whether an answer says that there is no value, or no other one. Other statuses are errors."""
-    status = (msg.headers or {}).get("Status")
+    status = _status(msg)
     if status not in (None, "204", "404"):
         raise OSError(f"the bus answers {status} {msg.headers.get('Description', '')}")
     return status is not None
@@ -138,7 +143,7 @@ class StageMemory:
     async def list(self, prefix: str) -> dict[str, bytes]:
         """Reads all values with one request, and returns those whose names have the prefix."""
         async with asyncio.timeout(_MISSING):
-            while len(found := await self._list()) < await self._count(f"{self._prefix}*"):
+            while (found := await self._list()) is None or len(found) < await self._count(f"{self._prefix}*"):
                 await asyncio.sleep(_LAG)
         return {name: value for name, value in found.items() if name.startswith(prefix) and value is not None}
 
@@ -160,16 +165,18 @@ class StageMemory:
             raise OSError(f"the bus does not describe the stage memory: {error.get('description')}")
         return len(info["state"].get("subjects") or {})
 
-    async def _list(self) -> dict[str, bytes | None]:
-        """Returns what a replica has, with None for the marker and for deleted values."""
+    async def _list(self) -> dict[str, bytes | None] | None:
+        """Returns what a replica has, with None for the marker and for deleted values; or None if no replica answers."""
         inbox, values = self._nc.new_inbox(), dict[str, bytes | None]()
         sub = await self._nc.subscribe(inbox)
         try:
             await self._nc.publish(_READ, json.dumps({"multi_last": [f"{_SUBJECTS}{self._prefix}*"]}).encode(), reply=inbox)
-            while not _is_end(msg := await sub.next_msg(timeout=5)):
+            while _status(msg := await sub.next_msg(timeout=5)) != _NO_RESPONDERS:
+                if _is_end(msg):
+                    return values
                 key = msg.headers["Nats-Subject"].removeprefix(_SUBJECTS)
                 values[decode_key(key.removeprefix(self._prefix))] = self._open(msg, key)
-            return values
+            return None
         finally:
             await sub.unsubscribe()
 

@@ -27,6 +27,8 @@ class Settings:
         self.urls = self._text("KEB_NATS_URL", "nats://127.0.0.1:4222").split(",")
         self.user, self.password = self._text("KEB_NATS_USER"), self._text("KEB_NATS_PASSWORD")
         self.ca, self.cert, self.key = (env.get(f"KEB_NATS_{name}_FILE", "") for name in ("CA", "CERT", "KEY"))
+        if bool(self.cert) != bool(self.key):
+            raise SettingError("KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE: set both, or neither")
         self.tls_first = self._text("KEB_NATS_TLS_FIRST", "false", "true|false", "true or false") == "true"
         self.concurrency = int(self._text("KEB_WORKER_CONCURRENCY", "0", r"\d{1,4}|10000", "a whole number up to 10000")) or 32
         self.rate_limit = float(self._text("KEB_WORKER_RATE_LIMIT", "0", r"\d{1,9}(\.\d+)?", "a number of steps per second"))

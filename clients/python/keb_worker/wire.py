@@ -43,7 +43,15 @@ is_worker = _matches(r"[a-z0-9][a-z0-9-]{0,31}")
 is_step = _matches(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 is_event_key = _matches(r"(?=.{1,200}$)[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _is_text = _matches(r"(?s).+")
-_is_time = _matches(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_has_time_form = _matches(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def _is_time(v: Any) -> bool:
+    try:
+        return bool(_has_time_form(v) and datetime.fromisoformat(v))
+    except ValueError:  # such as the 30th of February
+        return False
+
 
 # The rules of attributes and members: their names, a test, and what is wanted.
 _ATTRIBUTES: list[tuple[str, Test, str]] = [

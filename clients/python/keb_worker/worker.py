@@ -217,17 +217,26 @@ class Worker:
             await self.nc.publish(f"$JS.API.CONSUMER.MSG.NEXT.{wire.STREAM}.{consumer}", request, reply=inbox)
             asked = time.time()
             while batch:
-                msg = await sub.next_msg(timeout=PULL_EXPIRY + 1)
+                msg = await self._next(sub)
                 if time.time() - asked > FROZEN:  # a step blocked the event loop, or the machine was suspended
                     await self.connected()
                 if msg.reply.startswith("$JS.ACK."):
                     batch -= 1
                     self._spawn(self._handle(msg))
+                    await asyncio.sleep(0)  # the command takes its slot
                 elif (status := (msg.headers or {}).get("Status")) != "100":
                     return bool(status == "408")  # otherwise the consumer is missing or was deleted, or its server stops
             return True
         finally:
             await sub.unsubscribe()
+
+    async def _next(self, sub: Any) -> Msg:
+        try:
+            msg: Msg = await sub.next_msg(timeout=PULL_EXPIRY + 1)
+        except TimeoutError:  # if a step blocked the event loop, messages are still in the socket: the answer to a ping comes after them
+            await self.nc.flush(REQUEST_TIMEOUT)
+            msg = await sub.next_msg(timeout=0.01)
+        return msg
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -27,6 +27,7 @@ class Lagging:
         self.messages = {prefix + "=": b""} | {
             prefix + name: keys.seal(value, (prefix + name).removeprefix(SUBJECTS)).encode() for name, value in sealed.items()}
         self.reads, self.lacks, self.answers = reads, lacks, list[Any]()
+        self.missing = 0  # how often the bucket is missing
 
     def replica(self) -> list[Any]:
         self.reads -= 1
@@ -49,6 +50,10 @@ class Lagging:
         return SimpleNamespace(next_msg=self._next, unsubscribe=self._end)
 
     async def publish(self, subject: str, data: bytes, reply: str) -> None:
+        if self.missing:
+            self.missing -= 1
+            self.answers = [SimpleNamespace(headers={"Status": "503"})]
+            return
         self.answers = [*self.replica(), SimpleNamespace(headers={"Status": "204", "Nats-Num-Pending": "0"})]
 
     async def _next(self, timeout: float) -> Any:
@@ -75,6 +80,11 @@ class TestReplicaLags(unittest.IsolatedAsyncioTestCase):
     async def test_incomplete_list_is_read_again(self) -> None:
         memory = self.memory({"override.a": b"1", "value.b": b"2", "override.c": b"3"}, reads=2, lacks=2)
         self.assertEqual(await memory.list("override."), {"override.a": b"1", "override.c": b"3"})
+
+    async def test_missing_bucket_is_waited_for(self) -> None:
+        memory = self.memory({"override.a": b"1"}, reads=0, lacks=0)
+        memory._nc.missing = 2
+        self.assertEqual(await memory.list("override."), {"override.a": b"1"})
 
 
 if __name__ == "__main__":

@@ -10,10 +10,14 @@ from typing import Any
 from unittest import mock
 
 from keb_worker.operation import Operation
+from keb_worker.settings import SettingError, Settings
 from keb_worker.testing import Given
 
 try:
+    from keb_worker import main
     from keb_worker.worker import Worker
+    from nats.errors import Error as NATSError
+    from nats.errors import TimeoutError as NATSTimeout
 except ImportError:
     Worker = None  # type: ignore[assignment, misc]
 
@@ -42,10 +46,51 @@ class TestWorker(unittest.IsolatedAsyncioTestCase):
             nothing = mock.AsyncMock()
             nc = mock.Mock(subscribe=mock.AsyncMock(return_value=SimpleNamespace(next_msg=wait, unsubscribe=nothing)), publish=nothing)
             worker: Any = SimpleNamespace(
-                nc=nc, name="a", settings=SimpleNamespace(ramped=False), connected=reconnect, _handle=mock.Mock(), _spawn=mock.Mock())
+                nc=nc, name="a", settings=SimpleNamespace(ramped=False), connected=reconnect, _handle=mock.Mock(), _spawn=mock.Mock(),
+                _next=lambda sub: sub.next_msg(timeout=1))
             with self.subTest(age), mock.patch("keb_worker.worker.time.time", lambda clock=clock: clock[0]):
                 await Worker._pull_once(worker, 1)
                 self.assertEqual(bool(connected), want)
+
+    async def test_message_behind_a_blocked_event_loop_is_read(self) -> None:
+        message = SimpleNamespace(reply="$JS.ACK.a.b.1.1.1.1.0")
+        flushed: list[float] = []
+
+        async def wait(timeout: float) -> Any:
+            if not flushed:
+                raise NATSTimeout
+            return message
+
+        async def flush(timeout: float) -> None:
+            flushed.append(timeout)
+
+        worker: Any = SimpleNamespace(nc=SimpleNamespace(flush=flush))
+        self.assertIs(await Worker._next(worker, SimpleNamespace(next_msg=wait)), message)
+
+    async def test_pulled_command_takes_its_slot_at_once(self) -> None:
+        nothing, handled = mock.AsyncMock(), list[Any]()
+
+        async def message(timeout: float) -> Any:
+            return SimpleNamespace(reply="$JS.ACK.a.b.1.1.1.1.0")
+
+        async def handle(msg: Any) -> None:
+            handled.append(msg)
+
+        nc = mock.Mock(subscribe=mock.AsyncMock(return_value=SimpleNamespace(next_msg=message, unsubscribe=nothing)), publish=nothing)
+        worker: Any = SimpleNamespace(nc=nc, name="a", settings=SimpleNamespace(ramped=False), _handle=handle, _next=lambda sub: message(0),
+                                      _spawn=asyncio.ensure_future)
+        await Worker._pull_once(worker, 1)
+        self.assertEqual(len(handled), 1)
+
+    def test_half_a_pair_of_tls_files_is_an_error(self) -> None:
+        with self.assertRaisesRegex(SettingError, "KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE"):
+            Settings({"KEB_NATS_KEY_FILE": "key.pem"})
+
+    def test_password_is_not_sent_without_tls(self) -> None:
+        client: Any = main._Client()
+        client.options, client._server_info = {"tls": object()}, {}
+        with self.assertRaisesRegex(NATSError, "offers no TLS"):
+            client._connect_command()
 
     async def test_step_that_does_not_return_is_abandoned(self) -> None:
         given = Given(limit=-2.9)
