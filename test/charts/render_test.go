@@ -17,6 +17,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -186,6 +187,44 @@ func TestNetworkPolicies_Postgres_IsRestricted(t *testing.T) {
 					t.Errorf("%s: Postgres lets %s in: %v", name, describe(w.object), in)
 				}
 			}
+		}
+	}
+}
+
+func TestNetworkPolicies_Webhooks_ReachReceivers(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]*networkingv1.NetworkPolicyEgressRule{
+		"":                                  {Ports: []networkingv1.NetworkPolicyPort{tcp(443)}},
+		"networkPolicy: {webhookPorts: []}": nil,
+		"networkPolicy: {webhookPorts: [8443], webhookTo: [{ipBlock: {cidr: 10.0.0.0/8}}]}": {
+			Ports: []networkingv1.NetworkPolicyPort{tcp(8443)},
+			To:    []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8"}}},
+		},
+	} {
+		// Without OpenID Connect, whose issuer has port 443, too.
+		p := kubetest.One[*networkingv1.NetworkPolicy](t, rendered(t, merged(t, everything, values)), "keb-orchestrator")
+		var got *networkingv1.NetworkPolicyEgressRule
+		for i, rule := range p.Spec.Egress {
+			if port := rule.Ports[0].Port.IntValue(); port == 443 || port == 8443 {
+				got = &p.Spec.Egress[i]
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q: the rule for receivers: diff (-want +got)\n%s", values, diff)
+		}
+	}
+}
+
+func tcp(port int32) networkingv1.NetworkPolicyPort {
+	return networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))}
+}
+
+// Without NATS no orchestrator is ready, and operators need the console.
+func TestOrchestratorService_UnreadyPods_AreReachable(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{"keb-orchestrator": true, "keb-broker": false} {
+		if got := kubetest.One[*corev1.Service](t, rendered(t, production), name).Spec.PublishNotReadyAddresses; got != want {
+			t.Errorf("%s leads to unready pods: %v, want %v", name, got, want)
 		}
 	}
 }
