@@ -68,7 +68,7 @@ nats:
   bundled: {enabled: true, extraWorkers: [hello-world], storage: {className: fast}, tlsSecretName: tls-nats}
   tls: {secretName: tls-clients, mutual: true, handshakeFirst: true}
 tls: {enabled: true, secretName: tls-services, mutual: true, metrics: true, serverName: metrics.keb}
-osb: {jwt: {issuer: "https://issuer.example", audience: keb, keySetURL: "https://issuer.example/keys"}}
+osb: {jwt: {issuer: "https://issuer.example", audience: keb}}
 access: {tokens: {existingSecret: access}, trustedProxies: [10.0.0.0/8], publicURL: "https://console.keb.example"}
 extraCA: {configMap: authorities}
 tracing: {endpoint: "http://otel.monitoring:4318"}

@@ -1,18 +1,26 @@
 package charts_test
 
 import (
+	"cmp"
+	"encoding/base64"
 	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/libs/process"
+	"github.com/kyma-project/keb/libs/service"
+	"github.com/kyma-project/keb/services/broker"
+	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 	"github.com/kyma-project/keb/services/orchestrator/processes"
 	stepworkers "github.com/kyma-project/keb/services/step-workers"
 	"github.com/kyma-project/keb/test/internal/docpage"
@@ -119,6 +127,35 @@ func TestEnv_Variables_AreKnownToServices(t *testing.T) {
 	}
 }
 
+// The broker must accept what the chart gives it, with stand-ins for the contents of Secrets.
+func TestEnv_Broker_AcceptsIt(t *testing.T) {
+	t.Parallel()
+	secrets := map[string]string{
+		"KEB_DATABASE_URL": "postgres://user:password@database:5432/keb", "KEB_PLANS": "azure",
+		"KEB_SEAL_KEYS": "k1:" + base64.StdEncoding.EncodeToString(make([]byte, 32)),
+	}
+	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
+	require.NoError(t, os.WriteFile(tokens, []byte("[]"), 0o600))
+	sets := valueSets(t)
+	sets["tokens"] = merged(t, production, `osb: {jwt: {issuer: "https://i", audience: a, keySetURL: "https://i/keys"}}`)
+	for name, values := range sets {
+		env := map[string]string{}
+		for _, e := range kubetest.One[*appsv1.Deployment](t, rendered(t, values), "keb-broker").Spec.Template.Spec.Containers[0].Env {
+			env[e.Name] = e.Value
+			if e.ValueFrom != nil {
+				env[e.Name] = cmp.Or(secrets[e.Name], "secret")
+			}
+		}
+		if env["KEB_ACCESS_TOKENS_FILE"] != "" {
+			env["KEB_ACCESS_TOKENS_FILE"] = tokens
+		}
+		var cfg broker.Config
+		if err := service.LoadEnvFrom(&cfg, env, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestEnv_TrustedProxies_AreEqual(t *testing.T) {
 	t.Parallel()
 	const variable = "KEB_ACCESS_TRUSTED_PROXIES"
@@ -189,7 +226,9 @@ func TestEnv_ExternalSystems_AreListed(t *testing.T) {
 	if len(systems.Workers) != len(workers) {
 		t.Errorf("files/systems.yaml has %d workers, there are %d", len(systems.Workers), len(workers))
 	}
-	cis := map[string]string{"KEB_CIS_URL": "/cis", "KEB_CIS_TOKEN_URL": "/cis/oauth/token"}
+	cis := map[string]string{
+		"KEB_CIS_URL": "/cis", "KEB_CIS_TOKEN_URL": "/cis/oauth/token", "KEB_CIS_CLIENT_ID": "keb", "KEB_CIS_CLIENT_SECRET": "keb",
+	}
 	check("subaccount-cleanup", cis, variables(t, "services/jobs.Config"), systems.Jobs["subaccount-cleanup"])
 }
 

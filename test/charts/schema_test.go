@@ -62,15 +62,39 @@ func TestSchema_InvalidValues_AreNamed(t *testing.T) {
 		`nats: {url: "nats://host:4222"}`:       "nats.url: must be empty with nats.bundled.enabled",
 		`nats: {bundled: {enabled: false}}`:     "nats.url: say where NATS is",
 		`postgres: {bundled: {enabled: false}}`: "postgres.existingSecret: name the Secret",
-		`landscape: {enabled: false}`:           "workers.avs.env.KEB_PROVISIONER_URL: say where",
+		`landscape: {enabled: false}`:           "workers.avs.env.KEB_PROVISIONER_URL: is required",
 		`workers: {mine: {}}`:                   "workers.mine.image: is required",
 		`workers: {avs: {autoscaling: {mode: hpa, minReplicas: 5, maxReplicas: 3}}}`: "workers.avs.autoscaling.minReplicas: 5 is more than maxReplicas, 3",
 		`networkPolicy: {externalPorts: [443, 5432]}`:                                "networkPolicy.externalPorts: 5432 is the port of Postgres",
 		`ingress: {console: {enabled: true}}`:                                        "ingress.console.host: is required",
 		`gateway: {osb: {enabled: true}}`:                                            "gateway.osb.parentRefs: is required",
 		`access: {oidc: {issuer: "https://i"}}`:                                      "access.oidc.audience: is required",
-		`osb: {jwt: {issuer: "https://i"}}`:                                          "osb.jwt: audience and keySetURL",
+		`osb: {jwt: {issuer: "https://i"}}`:                                          "osb.jwt.audience: is required",
+		`osb: {jwt: {issuer: "https://i", audience: a}}`:                             "osb.jwt.keySetURL: set either",
+		`{osb: {jwt: {issuer: "https://i", audience: a, keySetURL: "https://i/k"}}, broker: {secretFiles: {KEB_OSB_JWT_KEY_SET_FILE: {name: k, key: k}}}}`: "osb.jwt.keySetURL: set either",
+		`workers: {avs: {autoscaling: {mode: hpa, minReplicas: 0}}}`:                                              "workers.avs.autoscaling.minReplicas: must be at least 1",
+		`{landscape: {enabled: false}, jobs: {subaccount-cleanup: {enabled: true, env: {KEB_CIS_CLIENT_ID: a}}}}`: "jobs.subaccount-cleanup.env.KEB_CIS_CLIENT_SECRET: is required",
 	})
+}
+
+// With tokens alone, jobs have no credentials unless the values give them some.
+func TestJobs_TokensOnly_NeedCredentials(t *testing.T) {
+	t.Parallel()
+	tokens := merged(t, production, `osb: {existingSecret: "", jwt: {issuer: "https://i", audience: a, keySetURL: "https://i/keys"}}`)
+	rejects(t, kebDir, tokens, map[string]string{
+		"": "jobs.trial-expiry: has no credentials for the broker; set KEB_BROKER_TOKEN_URL and KEB_BROKER_CLIENT_ID in jobDefaults.env",
+		"jobs: {trial-expiry: {env: {KEB_BROKER_TOKEN_URL: x}}}": "jobs.deprovision-retrigger: has no credentials",
+	})
+	for _, given := range []string{
+		`jobDefaults: {env: {KEB_BROKER_TOKEN_URL: "https://i/token", KEB_BROKER_CLIENT_ID: jobs}, secretEnv: {KEB_BROKER_CLIENT_SECRET: {name: jobs, key: secret}}}`,
+		`jobDefaults: {secretEnv: {KEB_BROKER_TOKEN_URL: {name: jobs, key: url}}}`,
+		`jobs: {trial-expiry: {enabled: false}, deprovision-retrigger: {enabled: false}}`,
+		`osb: {existingSecret: platform}`,
+	} {
+		if _, err := renderChart(t, kebDir, merged(t, tokens, given)); err != nil {
+			t.Errorf("%s: %v", given, err)
+		}
+	}
 }
 
 // rejects wants an error that contains a text for each of some values over others.

@@ -85,6 +85,7 @@ func TestStepWorker_InvalidValues_AreNamed(t *testing.T) {
 		"env: {HELLO: 1}":               "/env/HELLO",
 		"secretEnv: {HELLO: {name: x}}": "/secretEnv/HELLO",
 		"autoscaling: {mode: vpa}":      "/autoscaling/mode",
+		"autoscaling: {mode: hpa, minReplicas: 0}": "autoscaling.minReplicas: must be at least 1",
 		"drainSeconds: 0":               "/drainSeconds",
 		"probes: {enabled: maybe}":      "/probes/enabled",
 		"probes: {port: 0}":             "/probes/port",

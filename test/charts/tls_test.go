@@ -191,6 +191,7 @@ func TestStepWorkerTLS_InvalidValues_AreNamed(t *testing.T) {
 		"metrics: {tls: {mutual: true}}":                                 "metrics.tls.secretName: name the Secret with tls.crt, tls.key and ca.crt",
 		"metrics: {tls: {secretName: own}}\npodMonitor: {enabled: true}": "metrics.tls.serverName: say which name Prometheus expects",
 		"metrics: {tls: {enabled: true}}":                                "enabled",
+		"nats: {tls: {handshakeFirst: true}}":                            "nats.tls.handshakeFirst: needs TLS",
 	})
 }
 
@@ -203,7 +204,15 @@ func TestTLS_InvalidValues_AreNamed(t *testing.T) {
 		"nats: {tls: {mutual: true}}":                  "nats.tls.secretName: name the Secret with ca.crt, tls.crt and tls.key",
 		"nats: {tls: {secretName: client}}":            "nats.bundled.tlsSecretName: name the Secret",
 		"nats: {bundled: {tlsSecretName: server}}":     "nats.tls.secretName: name the Secret with ca.crt, the authority of the bundled NATS",
+		"nats: {tls: {handshakeFirst: true}}":          "nats.bundled.tlsSecretName: name the Secret with the certificate of the bundled NATS, which nats.tls.handshakeFirst needs",
 		"postgres: {tls: {secretName: client}}":        "postgres.tls.secretName: must be empty with postgres.bundled.enabled",
 		"tls: {enabled: true, secretName: a, x: true}": "x",
 	})
+	own := merged(t, production, "nats: {tls: {handshakeFirst: true}}")
+	rejects(t, kebDir, own, map[string]string{"nats: {url: 'nats://host:4222'}": "nats.tls.handshakeFirst: needs TLS"})
+	for _, values := range []string{"", "nats: {url: 'nats://host:4222', tls: {secretName: authority}}"} {
+		if _, err := renderChart(t, kebDir, merged(t, own, values)); err != nil {
+			t.Errorf("%q: %v", values, err)
+		}
+	}
 }

@@ -83,6 +83,11 @@ capabilities:
 {{- toJson $out -}}
 {{- end -}}
 
+{{- /* "true" if a component has a variable, else nothing: dict "c" its values "name" the variable. */ -}}
+{{- define "keb.has" -}}
+{{- if or (hasKey (.c.env | default dict) .name) (hasKey (.c.secretEnv | default dict) .name) (hasKey (.c.secretFiles | default dict) .name) }}true{{ end -}}
+{{- end -}}
+
 {{- /* Names of Secrets: those that are named in the values, else those that secrets.create makes. */ -}}
 {{- define "keb.postgresSecret" -}}{{ .Values.postgres.existingSecret | default (printf "%s-postgres" (include "keb.fullname" .)) }}{{- end -}}
 {{- define "keb.natsSecret" -}}
@@ -278,7 +283,7 @@ valueFrom:
 {{- range $names, $path := .systems }}
 {{- $given := false }}
 {{- range $n := splitList "|" $names }}
-{{- if or (hasKey ($own.env | default dict) $n) (hasKey ($own.secretEnv | default dict) $n) (hasKey ($own.secretFiles | default dict) $n) }}{{ $given = true }}{{ end }}
+{{- if include "keb.has" (dict "c" $own "name" $n) }}{{ $given = true }}{{ end }}
 {{- end }}
 {{- if not $given }}
 - name: {{ first (splitList "|" $names) }}
