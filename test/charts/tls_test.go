@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
@@ -79,6 +80,47 @@ postgres: {tls: {secretName: postgres-client, mutual: true}}
 	}
 	if got := environment(kubetest.One[*appsv1.Deployment](t, rendered(t, everything), "keb-worker-avs").Spec.Template.Spec.Containers[0]); got["KEB_NATS_URL"] != "tls://keb-nats:4222" || got["KEB_NATS_TLS_FIRST"] != "true" {
 		t.Errorf("the bundled NATS is reached with %v", slices.Sorted(maps.Keys(got)))
+	}
+}
+
+// A Secret can have a key that a pod does not need, such as that of the authority of a database.
+func TestTLS_Secrets_MountOnlyFilesInUse(t *testing.T) {
+	t.Parallel()
+	sets := map[string][]client.Object{
+		"everything":      rendered(t, everything),
+		"CloudNativePG":   rendered(t, merged(t, production, readFile(t, examplesDir+"cloudnative-pg-values.yaml"))),
+		"clear clients":   rendered(t, merged(t, production, "tls: {enabled: true, secretName: services}\nnats: {tls: {secretName: authority}}")),
+		"worker, mutual":  renderedOf(t, workerDir, team+teamTLS),
+		"worker, without": renderedOf(t, workerDir, team+"nats: {tls: {secretName: authority}}\nmetrics: {tls: {secretName: own}}\n"),
+	}
+	for name, objects := range sets {
+		looked := 0
+		for _, w := range workloads(objects) {
+			c := w.pod.Spec.Containers[0]
+			for _, m := range c.VolumeMounts {
+				if !slices.Contains([]string{"nats-tls", "postgres-tls", "tls"}, strings.TrimPrefix(m.MountPath, "/etc/keb/")) {
+					continue
+				}
+				looked++
+				want := map[string]bool{}
+				for _, value := range environment(c) {
+					if file, ok := strings.CutPrefix(value, m.MountPath+"/"); ok {
+						want[file] = true
+					}
+				}
+				at := slices.IndexFunc(w.pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+				got := map[string]bool{}
+				for _, i := range w.pod.Spec.Volumes[at].Secret.Items {
+					got[i.Path] = i.Key == i.Path
+				}
+				if !maps.Equal(got, want) {
+					t.Errorf("%s: %s gets the files %v of %s, and reads %v", name, describe(w.object), got, m.MountPath, want)
+				}
+			}
+		}
+		if looked == 0 {
+			t.Errorf("%s: no pod has a Secret with certificates", name)
+		}
 	}
 }
 

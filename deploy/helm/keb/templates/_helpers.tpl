@@ -170,26 +170,35 @@ valueFrom:
 {{- end }}
 {{- end -}}
 
-{{- /* The Secrets of these hops by the name of their folder, as JSON. */ -}}
+{{- /* The Secrets of these hops by the name of their folder, as JSON: "secret", and whether "ca" and "own" (certificate and key) are read. */ -}}
 {{- define "keb.tlsSecrets" -}}
 {{- $v := .root.Values -}}
 {{- $out := dict -}}
-{{- if and (has "nats" .hops) $v.nats.tls.secretName }}{{ $_ := set $out "nats-tls" $v.nats.tls.secretName }}{{ end -}}
-{{- if and (has "database" .hops) $v.postgres.tls.secretName }}{{ $_ := set $out "postgres-tls" $v.postgres.tls.secretName }}{{ end -}}
-{{- if and $v.tls.enabled (or (has "api" .hops) (has "broker" .hops) (and (has "metrics" .hops) $v.tls.metrics)) }}{{ $_ := set $out "tls" $v.tls.secretName }}{{ end -}}
+{{- if and (has "nats" .hops) $v.nats.tls.secretName }}{{ $_ := set $out "nats-tls" (dict "secret" $v.nats.tls.secretName "ca" true "own" $v.nats.tls.mutual) }}{{ end -}}
+{{- if and (has "database" .hops) $v.postgres.tls.secretName }}{{ $_ := set $out "postgres-tls" (dict "secret" $v.postgres.tls.secretName "ca" true "own" $v.postgres.tls.mutual) }}{{ end -}}
+{{- if and $v.tls.enabled (or (has "api" .hops) (has "broker" .hops) (and (has "metrics" .hops) $v.tls.metrics)) }}{{ $_ := set $out "tls" (dict "secret" $v.tls.secretName "ca" (or $v.tls.mutual (has "broker" .hops)) "own" (or $v.tls.mutual (not (has "broker" .hops)))) }}{{ end -}}
 {{- toJson $out -}}
 {{- end -}}
 
 {{- define "keb.tlsVolumes" -}}
-{{- range $folder, $secret := include "keb.tlsSecrets" . | fromJson }}
+{{- range $folder, $files := include "keb.tlsSecrets" . | fromJson }}
 - name: {{ $folder }}
   secret:
-    secretName: {{ $secret | quote }}
+    secretName: {{ $files.secret | quote }}
+    # Only what the pod reads: the Secret may have a key that is not for it, such as that of the authority.
+    items:
+      {{- if $files.ca }}
+      - {key: ca.crt, path: ca.crt}
+      {{- end }}
+      {{- if $files.own }}
+      - {key: tls.crt, path: tls.crt}
+      - {key: tls.key, path: tls.key}
+      {{- end }}
 {{- end }}
 {{- end -}}
 
 {{- define "keb.tlsMounts" -}}
-{{- range $folder, $secret := include "keb.tlsSecrets" . | fromJson }}
+{{- range $folder, $_ := include "keb.tlsSecrets" . | fromJson }}
 - name: {{ $folder }}
   mountPath: /etc/keb/{{ $folder }}
   readOnly: true
