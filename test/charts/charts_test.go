@@ -76,8 +76,9 @@ log: {level: debug, format: text}
 priorityClassName: important
 podAnnotations: {a: b}
 podLabels: {team: kyma}
+lifetimes: {trial: 100h}
 broker:
-  env: {KEB_TRIAL_LIFETIME: 100h}
+  env: {KEB_OSB_RETRY_AFTER: 5s}
   secretEnv: {KEB_PLANS: {name: plans, key: names}}
   secretFiles: {KEB_OSB_JWT_KEY_SET_FILE: {name: jwks, key: keys.json}}
   podAnnotations: {c: d}

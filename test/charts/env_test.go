@@ -179,6 +179,41 @@ func TestEnv_TrustedProxies_AreEqual(t *testing.T) {
 	}
 }
 
+// The job asks for the instances that the broker lets expire.
+func TestEnv_Lifetimes_ReachBrokerAndJobs(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string][2]string{production: {"336h", "720h"}, everything: {"100h", "720h"}} {
+		looked := 0
+		for _, w := range workloads(rendered(t, values)) {
+			if c := w.component(); c != "broker" && c != "jobs" {
+				continue
+			}
+			looked++
+			env := environment(w.pod.Spec.Containers[0])
+			if got := [2]string{env["KEB_TRIAL_LIFETIME"], env["KEB_FREE_LIFETIME"]}; got != want {
+				t.Errorf("%s: the lifetimes are %v, want %v", describe(w.object), got, want)
+			}
+		}
+		if looked < 3 {
+			t.Errorf("%d workloads have lifetimes", looked)
+		}
+	}
+}
+
+func TestEnv_BrokerPublicURL_FollowsValues(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		production: "",
+		everything: "https://keb.example",
+		merged(t, everything, `osb: {publicURL: "https://other.example/keb"}`): "https://other.example/keb",
+	} {
+		d := kubetest.One[*appsv1.Deployment](t, rendered(t, values), "keb-broker")
+		if got := environment(d.Spec.Template.Spec.Containers[0])["KEB_BROKER_PUBLIC_URL"]; got != want {
+			t.Errorf("the public URL is %q, want %q", got, want)
+		}
+	}
+}
+
 // Addresses and ids of external systems have no defaults, so the chart lists them.
 func TestEnv_ExternalSystems_AreListed(t *testing.T) {
 	t.Parallel()

@@ -114,6 +114,21 @@ capabilities:
 {{- end -}}
 {{- end -}}
 
+{{- /* The configured address of the broker for customers, or nothing. */ -}}
+{{- define "keb.osbPublicURL" -}}
+{{- if .Values.osb.publicURL -}}{{ .Values.osb.publicURL }}
+{{- else if and .Values.ingress.osb.enabled .Values.ingress.osb.host -}}https://{{ .Values.ingress.osb.host }}
+{{- end -}}
+{{- end -}}
+
+{{- /* The ages from which instances expire: broker and jobs. */ -}}
+{{- define "keb.lifetimeEnv" -}}
+- name: KEB_TRIAL_LIFETIME
+  value: {{ .Values.lifetimes.trial | quote }}
+- name: KEB_FREE_LIFETIME
+  value: {{ .Values.lifetimes.free | quote }}
+{{- end -}}
+
 {{- define "keb.natsURL" -}}
 {{- if .Values.nats.bundled.enabled -}}{{ ternary "tls" "nats" (ne .Values.nats.bundled.tlsSecretName "") }}://{{ include "keb.fullname" . }}-nats:4222{{- else -}}{{ .Values.nats.url }}{{- end -}}
 {{- end -}}
