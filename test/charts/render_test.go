@@ -270,6 +270,15 @@ func TestPods_SecurityContext_IsRestricted(t *testing.T) {
 	check("step-worker", renderedOf(t, workerDir, team))
 }
 
+func TestPods_AnnotationsAndLabels_AreOnAll(t *testing.T) {
+	t.Parallel()
+	for _, w := range workloads(rendered(t, everything)) {
+		if got := [2]string{w.pod.Annotations["a"], w.pod.Labels["team"]}; got != [2]string{"b", "kyma"} {
+			t.Errorf("the pods of %s have podAnnotations and podLabels %v", describe(w.object), got)
+		}
+	}
+}
+
 func TestPods_ProbesAndGracePeriod_AreSet(t *testing.T) {
 	t.Parallel()
 	objects := append(rendered(t, everything), renderedOf(t, workerDir, team)...)

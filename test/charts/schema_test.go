@@ -77,8 +77,8 @@ func TestSchema_InvalidValues_AreNamed(t *testing.T) {
 		`osb: {jwt: {issuer: "https://i"}}`:                                          "osb.jwt.audience: is required",
 		`osb: {jwt: {issuer: "https://i", audience: a}}`:                             "osb.jwt.keySetURL: set either",
 		`{osb: {jwt: {issuer: "https://i", audience: a, keySetURL: "https://i/k"}}, broker: {secretFiles: {KEB_OSB_JWT_KEY_SET_FILE: {name: k, key: k}}}}`: "osb.jwt.keySetURL: set either",
-		`workers: {avs: {autoscaling: {mode: hpa, minReplicas: 0}}}`:                                              "workers.avs.autoscaling.minReplicas: must be at least 1",
-		`{landscape: {enabled: false}, jobs: {subaccount-cleanup: {enabled: true, env: {KEB_CIS_CLIENT_ID: a}}}}`: "jobs.subaccount-cleanup.env.KEB_CIS_CLIENT_SECRET: is required",
+		`workers: {avs: {autoscaling: {mode: hpa, minReplicas: 0}}}`:                                                                                       "workers.avs.autoscaling.minReplicas: must be at least 1",
+		`{landscape: {enabled: false}, jobs: {subaccount-cleanup: {enabled: true, env: {KEB_CIS_CLIENT_ID: a}}}}`:                                          "jobs.subaccount-cleanup.env.KEB_CIS_CLIENT_SECRET: is required",
 	})
 }
 

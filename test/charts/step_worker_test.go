@@ -77,19 +77,33 @@ func TestStepWorker_InvalidValues_AreNamed(t *testing.T) {
 	t.Parallel()
 	rejects(t, workerDir, "", map[string]string{"": "/image", "image: x": "/worker", "image: x\nworker: Hello_World": "/worker"})
 	rejects(t, workerDir, team, map[string]string{
-		"worker_: x":                    "'worker_'",
-		"replicas: two":                 "/replicas",
-		"nats: {url: nats}":             "/nats/url",
-		"nats: {url: 'nats://u:p@h'}":   "/nats/url",
-		"env: {KEB_NATS_URL: x}":        "KEB_NATS_URL",
-		"env: {HELLO: 1}":               "/env/HELLO",
-		"secretEnv: {HELLO: {name: x}}": "/secretEnv/HELLO",
-		"autoscaling: {mode: vpa}":      "/autoscaling/mode",
+		"worker_: x":                               "'worker_'",
+		"replicas: two":                            "/replicas",
+		"nats: {url: nats}":                        "/nats/url",
+		"nats: {url: 'nats://u:p@h'}":              "/nats/url",
+		"env: {KEB_NATS_URL: x}":                   "KEB_NATS_URL",
+		"env: {HELLO: 1}":                          "/env/HELLO",
+		"secretEnv: {HELLO: {name: x}}":            "/secretEnv/HELLO",
+		"autoscaling: {mode: vpa}":                 "/autoscaling/mode",
 		"autoscaling: {mode: hpa, minReplicas: 0}": "autoscaling.minReplicas: must be at least 1",
-		"drainSeconds: 0":               "/drainSeconds",
-		"probes: {enabled: maybe}":      "/probes/enabled",
-		"probes: {port: 0}":             "/probes/port",
+		"drainSeconds: 0":                          "/drainSeconds",
+		"probes: {enabled: maybe}":                 "/probes/enabled",
+		"probes: {port: 0}":                        "/probes/port",
 	})
+}
+
+// KEDA resolves the name in its own namespace.
+func TestStepWorker_MonitoringEndpoint_HasNamespace(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]string{
+		"autoscaling: {mode: keda}\n":                                    "keb-nats." + namespace + ":8222",
+		"autoscaling: {mode: keda, monitoringEndpoint: 'nats.bus:80'}\n": "nats.bus:80",
+	} {
+		so := kubetest.One[*scaledObject](t, renderedOf(t, workerDir, team+values), "keb-hello-world")
+		if got := so.Spec.Triggers[0].Metadata["natsServerMonitoringEndpoint"]; got != want {
+			t.Errorf("%q: KEDA asks %q, want %q", values, got, want)
+		}
+	}
 }
 
 func TestStepWorker_Probes_FollowValues(t *testing.T) {
