@@ -73,14 +73,15 @@ func lockID(schema string) int64 {
 	return int64(h.Sum64() >> 1) // positive, and fits into a bigint
 }
 
-// upgradeTimeout limits the time for which Upgrade waits for an unreachable server.
-const upgradeTimeout = 5 * time.Minute
+// reachTimeout limits the time for which Upgrade waits for an unreachable server.
+const reachTimeout = 5 * time.Minute
 
-// Upgrade opens a database, runs migrate, and closes it. It is for commands that only migrate, and waits up to five minutes for the server.
+// Upgrade opens a database, runs migrate, and closes it. It is for commands that only migrate. It waits up to five minutes for the server,
+// and does not limit migrate.
 func Upgrade(ctx context.Context, cfg Config, migrate func(context.Context, *sqlx.DB) error) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
+	reach, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	db, err := Open(ctx, cfg)
+	db, err := Open(reach, cfg)
 	if err != nil {
 		return err
 	}

@@ -1,11 +1,13 @@
 package postgres_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -89,6 +91,17 @@ func TestMigrate_FailingFile_IsRolledBackAndNamed(t *testing.T) {
 	if err := postgres.Migrate(ctx, db, "shop", files(createTable, addColumn)); err != nil {
 		t.Errorf("with the file repaired: %v", err)
 	}
+}
+
+func TestUpgrade_Migration_HasNoTimeLimit(t *testing.T) {
+	t.Parallel()
+	err := postgres.Upgrade(t.Context(), postgres.Config{URL: pgtest.Database(t, nil)}, func(ctx context.Context, db *sqlx.DB) error {
+		if deadline, limited := ctx.Deadline(); limited {
+			t.Errorf("the migration must end by %s", deadline)
+		}
+		return postgres.Migrate(ctx, db, "shop", files(createTable))
+	})
+	require.NoError(t, err)
 }
 
 func TestMigrate_InvalidSchemaName_IsRejected(t *testing.T) {

@@ -359,6 +359,17 @@ func TestMigrations_Hooks_RunBeforeUpgrade(t *testing.T) {
 	}
 }
 
+func TestMigrations_Deadline_FollowsValues(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]int64{"": 900, "migrations: {activeDeadlineSeconds: 7200}": 7200} {
+		for _, j := range kubetest.All[*batchv1.Job](rendered(t, merged(t, production, values))) {
+			if got := *j.Spec.ActiveDeadlineSeconds; got != want {
+				t.Errorf("%q: %s may take %d s, want %d", values, describe(j), got, want)
+			}
+		}
+	}
+}
+
 func TestImages_Values_AreUsed(t *testing.T) {
 	t.Parallel()
 	images := func(values string) (images []string) {
