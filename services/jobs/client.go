@@ -19,6 +19,13 @@ import (
 // errSettled means that nothing is left to do for an instance.
 var errSettled = errors.New("nothing is left to do for the instance")
 
+const (
+	// apiVersion is the version of the OSB API in the requests of jobs (docs/contracts/cis.md).
+	apiVersion = "2.14"
+	// pollAtMost limits the interval that the broker requests (docs/contracts/broker.md#jobs).
+	pollAtMost = 5 * time.Second
+)
+
 // pageSize is the number of instances in one page: the broker's maximum (docs/contracts/broker.md#list-of-runtimes).
 const pageSize = 100
 
@@ -52,7 +59,7 @@ func newClient(cfg Config, agent string, retry extclient.Retry, transport http.R
 	}
 	platform, err := osbclient.New(osbclient.Config{
 		BaseURL: strings.TrimRight(cfg.BrokerURL, "/") + "/oauth", User: user, Password: password, UserAgent: agent,
-		Timeout: cfg.RequestTimeout, PollEvery: cfg.PollEvery,
+		Version: apiVersion, Timeout: cfg.RequestTimeout, PollEvery: cfg.PollEvery, PollAtMost: pollAtMost,
 	}, &http.Client{Transport: transport})
 	return &client{retry: retry, api: api, osb: platform}, err
 }

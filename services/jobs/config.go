@@ -38,8 +38,8 @@ type Config struct {
 	// Wait makes the job wait for the end of each operation, at most WaitTimeout.
 	Wait        bool          `env:"KEB_JOB_WAIT"`
 	WaitTimeout time.Duration `env:"KEB_JOB_WAIT_TIMEOUT" envDefault:"6h"`
-	// PollEvery is the interval between two checks of an operation, unless the broker requests another one (docs/contracts/broker.md#jobs).
-	// Only tests set it; zero means two seconds.
+	// PollEvery is the interval between two checks of an operation, unless the broker requests another one, of which five seconds are the
+	// maximum (docs/contracts/broker.md#jobs). Only tests set it; zero means two seconds.
 	PollEvery time.Duration `env:"-"`
 	// RequestTimeout is the timeout of one request, for tests; zero means 30 s.
 	RequestTimeout time.Duration `env:"-"`

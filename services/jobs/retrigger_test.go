@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -162,6 +163,25 @@ func TestRetrigger_WaitTimeout_ReportsOperation(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func TestRetrigger_BrokerAsksForRarePolls_PollsEvery5s(t *testing.T) {
+	t.Parallel()
+	all := incomplete(1)
+	all[0].Ends = "never"
+	s := newStandin(t, all...)
+	s.retryAfter = "10"
+	cfg := s.config()
+	cfg.Wait, cfg.WaitTimeout = true, 17*time.Second
+	synctest.Test(t, func(t *testing.T) {
+		report, err := jobs.Run(t.Context(), jobs.DeprovisionRetrigger, cfg, jobs.Deps{Broker: s})
+		if err != nil || len(report.Failed) != 1 {
+			t.Errorf("error %v, report %+v", err, report)
+		}
+	})
+	if n := s.polls["i-000"]; n != 4 {
+		t.Errorf("%d polls in 17 s, want one every 5 s", n)
 	}
 }
 

@@ -55,8 +55,9 @@ type instance struct {
 
 // standin is a stand-in for the broker: its operator routes and the part of the OSB API that the jobs use.
 type standin struct {
-	t   *testing.T
-	url string
+	t       *testing.T
+	url     string
+	handler http.Handler
 
 	mu        sync.Mutex
 	instances []*instance
@@ -73,26 +74,40 @@ type standin struct {
 	down int
 	// token, if not empty, is accepted instead of user and password.
 	token string
+	// retryAfter is the header of a poll of a running operation.
+	retryAfter string
 }
 
 func newStandin(t *testing.T, instances ...*instance) *standin {
 	t.Helper()
-	s := &standin{t: t, instances: instances, polls: map[string]int{}}
+	s := &standin{t: t, instances: instances, polls: map[string]int{}, retryAfter: "0"}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /runtimes", s.list)
 	mux.HandleFunc("POST /runtimes/{id}/deprovision-retrigger", s.retrigger)
 	mux.HandleFunc("PUT /expire/service_instance/{id}", s.accept)
 	mux.HandleFunc("DELETE /oauth/v2/service_instances/{id}", s.deprovision)
 	mux.HandleFunc("GET /oauth/v2/service_instances/{id}/last_operation", s.poll)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.refuses(w, r) {
 			return
 		}
 		mux.ServeHTTP(w, r)
-	}))
+	})
+	server := httptest.NewServer(s.handler)
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	return s
+}
+
+// RoundTrip answers without the network, so that a test can have its own clock.
+func (s *standin) RoundTrip(r *http.Request) (*http.Response, error) {
+	received := r.Clone(r.Context())
+	if received.Body == nil {
+		received.Body = http.NoBody
+	}
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, received)
+	return w.Result(), nil
 }
 
 func (s *standin) refuses(w http.ResponseWriter, r *http.Request) bool {
@@ -252,7 +267,7 @@ func (s *standin) poll(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case i.Ends == "never" || s.polls[id] == 1:
-		w.Header().Set("Retry-After", "0")
+		w.Header().Set("Retry-After", s.retryAfter)
 		answer(w, http.StatusOK, map[string]string{"state": "in progress"})
 	case i.Ends == "failed":
 		answer(w, http.StatusOK, map[string]string{"state": "failed", "description": "the quota is used up"})
