@@ -182,28 +182,21 @@ func parseEntry(node *yaml.Node) (e entry, err error) {
 	return e, nil
 }
 
+// readTokens returns errors without the path.
 func readTokens(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, pathCause(err)
+		return nil, fmt.Errorf("the file cannot be read: %w", errors.Unwrap(err))
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxTokensFile+1))
 	if err != nil {
-		return nil, pathCause(err)
+		return nil, fmt.Errorf("the file cannot be read: %w", errors.Unwrap(err))
 	}
 	if len(text) > maxTokensFile {
 		return nil, fmt.Errorf("the file has more than %d bytes", maxTokensFile)
 	}
 	return text, nil
-}
-
-// pathCause removes the path from an error that already names the variable with the path.
-func pathCause(err error) error {
-	if e, ok := errors.AsType[*os.PathError](err); ok {
-		return fmt.Errorf("the file cannot be read: %w", e.Err)
-	}
-	return err
 }
 
 func loadTokens(path string) (entries, error) {

@@ -35,20 +35,19 @@ func (x *exchange) readBody() (*members, error) {
 	if header := x.r.Header.Get("Content-Encoding"); header != "" && !strings.EqualFold(header, "identity") {
 		return nil, &Error{Status: http.StatusUnsupportedMediaType, Description: "the body must not have a Content-Encoding"}
 	}
-	limit := x.h.bodyLimit
 	tooLarge := &Error{
-		Status: http.StatusRequestEntityTooLarge, Description: fmt.Sprintf("the body is larger than %d bytes", limit),
+		Status: http.StatusRequestEntityTooLarge, Description: fmt.Sprintf("the body is larger than %d bytes", BodyLimit),
 	}
-	if x.r.ContentLength > limit+drainLimit {
+	if x.r.ContentLength > BodyLimit+drainLimit {
 		return nil, tooLarge
 	}
-	raw, err := io.ReadAll(io.LimitReader(x.r.Body, limit+1))
+	raw, err := io.ReadAll(io.LimitReader(x.r.Body, BodyLimit+1))
 	if err != nil {
 		e := BadRequest("the body ends too early")
 		e.Err = err
 		return nil, e
 	}
-	if int64(len(raw)) > limit {
+	if len(raw) > BodyLimit {
 		_, _ = io.CopyN(io.Discard, x.r.Body, drainLimit)
 		return nil, tooLarge
 	}

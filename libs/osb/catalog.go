@@ -121,14 +121,6 @@ func (s *Service) IsBindable(p *Plan) bool {
 	return s.Bindable
 }
 
-// IsPlanUpdateable reports whether instances of a plan of the offering can change to another plan.
-func (s *Service) IsPlanUpdateable(p *Plan) bool {
-	if p.PlanUpdateable != nil {
-		return *p.PlanUpdateable
-	}
-	return s.PlanUpdateable
-}
-
 // CheckMaintenanceInfo compares the maintenance_info of a request, which may be nil, with that of the plan. The error is
 // MaintenanceInfoConflict.
 func (p *Plan) CheckMaintenanceInfo(sent *MaintenanceInfo) *Error {

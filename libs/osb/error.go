@@ -100,14 +100,6 @@ func ConcurrencyError() *Error {
 	}
 }
 
-// RequiresApp is 422: the plan can only be bound to an application.
-func RequiresApp() *Error {
-	return &Error{
-		Status: http.StatusUnprocessableEntity, Code: CodeRequiresApp,
-		Description: "this plan can only be bound to an application: send bind_resource.app_guid",
-	}
-}
-
 // MaintenanceInfoConflict is 422: the maintenance_info of the request differs from that of the catalog.
 func MaintenanceInfoConflict(format string, args ...any) *Error {
 	return &Error{

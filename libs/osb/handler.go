@@ -20,10 +20,8 @@ type handler struct {
 	auth            Authenticator
 	log             *slog.Logger
 	observers       []func(context.Context, Observation)
-	bodyLimit       int64
 	timeout         time.Duration
 	requireOrgSpace bool
-	now             func() time.Time
 
 	mux      *http.ServeMux
 	lost     http.HandlerFunc
@@ -37,8 +35,7 @@ func prefixes() []string { return []string{"", "/oauth", "/oauth/{region}"} }
 // request with 401.
 func NewHandler(b Broker, options ...Option) http.Handler {
 	h := &handler{
-		broker: b, auth: AnyOf(), log: slog.New(slog.DiscardHandler), bodyLimit: DefaultBodyLimit, timeout: DefaultTimeout,
-		now: time.Now, mux: http.NewServeMux(),
+		broker: b, auth: AnyOf(), log: slog.New(slog.DiscardHandler), timeout: DefaultTimeout, mux: http.NewServeMux(),
 	}
 	for _, option := range options {
 		option(h)
@@ -93,7 +90,7 @@ type exchange struct {
 // serve performs the common steps of all routes.
 func (h *handler) serve(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		start := h.now()
+		start := time.Now()
 		x := &exchange{h: h, r: r, route: rt, call: Call{
 			ID: rand.Text(), RequestIdentity: r.Header.Get(HeaderRequestIdentity), UserAgent: r.UserAgent(),
 		}}
@@ -112,7 +109,7 @@ func (h *handler) serve(rt route) http.HandlerFunc {
 			err, a = writeErr, internalError().answer()
 			_ = a.write(w)
 		}
-		h.report(x, a.status, code, h.now().Sub(start), err)
+		h.report(x, a.status, code, time.Since(start), err)
 	}
 }
 

@@ -36,7 +36,6 @@ func TestHandler_BrokerErrors_BecomeAnswers(t *testing.T) {
 		"no status":       {&osb.Error{Description: "db-canary"}, 500, []string{"description"}},
 		"no description":  {&osb.Error{Status: 400}, 400, []string{`"description":"Bad Request"`}},
 		"body that fails": {&osb.Error{Status: 400, Body: func() {}}, 500, []string{"description"}},
-		"requires app":    {osb.RequiresApp(), 422, []string{`"error":"RequiresApp"`, "app_guid"}},
 		"nothing":         {nil, 500, []string{"description"}},
 	}
 	for name, tt := range tests {

@@ -9,11 +9,11 @@ import (
 // MaxIDLength is the maximum length of an instance or binding id in bytes.
 const MaxIDLength = 512
 
-// Defaults of the options.
-const (
-	DefaultBodyLimit = 1 << 20
-	DefaultTimeout   = 30 * time.Second
-)
+// BodyLimit is the maximum size of a body in bytes.
+const BodyLimit = 1 << 20
+
+// DefaultTimeout is the default of WithTimeout.
+const DefaultTimeout = 30 * time.Second
 
 // Option configures NewHandler.
 type Option func(*handler)
@@ -30,17 +30,11 @@ func WithObserver(observe func(ctx context.Context, o Observation)) Option {
 	return func(h *handler) { h.observers = append(h.observers, observe) }
 }
 
-// WithBodyLimit sets the maximum size of a body in bytes, instead of DefaultBodyLimit.
-func WithBodyLimit(bytes int64) Option { return func(h *handler) { h.bodyLimit = bytes } }
-
 // WithTimeout sets the timeout of a request, instead of DefaultTimeout.
 func WithTimeout(d time.Duration) Option { return func(h *handler) { h.timeout = d } }
 
 // WithRequireOrgSpace rejects provisioning without organization_guid and space_guid.
 func WithRequireOrgSpace(on bool) Option { return func(h *handler) { h.requireOrgSpace = on } }
-
-// WithClock sets the clock for measuring durations, instead of time.Now.
-func WithClock(now func() time.Time) Option { return func(h *handler) { h.now = now } }
 
 // Observation is an answered request, for metrics and audit.
 type Observation struct {

@@ -3,21 +3,22 @@ package osb_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kyma-project/keb/libs/osb"
 )
 
-func TestWithBodyLimit_LargerBody_IsRejected(t *testing.T) {
+func TestHandler_BodyAboveLimit_IsRejected(t *testing.T) {
 	t.Parallel()
 	b := &stub{provision: func(context.Context, *osb.ProvisionRequest) (osb.ProvisionResult, error) { return osb.Accepted{}, nil }}
 	target := instanceTarget + "?accepts_incomplete=true"
-	size := int64(len(validBody))
-	w := call(t.Context(), osb.NewHandler(b, auth, osb.WithBodyLimit(size-1)), http.MethodPut, target, validBody)
-	expectAnswer(t, w, http.StatusRequestEntityTooLarge)
-	w = call(t.Context(), osb.NewHandler(b, auth, osb.WithBodyLimit(size)), http.MethodPut, target, validBody)
-	expectAnswer(t, w, http.StatusAccepted)
+	for size, status := range map[int]int{osb.BodyLimit: http.StatusAccepted, osb.BodyLimit + 1: http.StatusRequestEntityTooLarge} {
+		body := "{" + strings.Repeat(" ", size-len(validBody)) + validBody[1:]
+		expectAnswer(t, call(t.Context(), osb.NewHandler(b, auth), http.MethodPut, target, body), status)
+	}
 }
 
 func TestWithTimeout_Deadline_IsSet(t *testing.T) {
@@ -34,18 +35,19 @@ func TestWithTimeout_Deadline_IsSet(t *testing.T) {
 	expectAnswer(t, call(t.Context(), h, http.MethodPut, instanceTarget, validBody), http.StatusServiceUnavailable)
 }
 
-func TestWithClock_Duration_IsMeasured(t *testing.T) {
+func TestWithObserver_Duration_IsMeasured(t *testing.T) {
 	t.Parallel()
-	now := time.Unix(0, 0)
-	clock := func() time.Time {
-		now = now.Add(time.Second)
-		return now
-	}
-	var took []time.Duration
-	observe := func(_ context.Context, o osb.Observation) { took = append(took, o.Duration) }
-	h := osb.NewHandler(&stub{}, auth, osb.WithClock(clock), osb.WithObserver(observe))
-	expectAnswer(t, call(t.Context(), h, http.MethodGet, "/v2/catalog", ""), http.StatusOK)
-	if len(took) != 1 || took[0] != time.Second {
-		t.Errorf("measured %v, want one second", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := &stub{provision: func(context.Context, *osb.ProvisionRequest) (osb.ProvisionResult, error) {
+			<-time.After(time.Second)
+			return osb.Accepted{}, nil
+		}}
+		var took []time.Duration
+		observe := func(_ context.Context, o osb.Observation) { took = append(took, o.Duration) }
+		h := osb.NewHandler(b, auth, osb.WithObserver(observe))
+		expectAnswer(t, call(t.Context(), h, http.MethodPut, instanceTarget+"?accepts_incomplete=true", validBody), http.StatusAccepted)
+		if len(took) != 1 || took[0] != time.Second {
+			t.Errorf("measured %v, want one second", took)
+		}
+	})
 }

@@ -115,7 +115,8 @@ func fromFiles(names []string, environment map[string]string) (problems []error)
 		}
 		content, err := os.ReadFile(path)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("%s: the file %s cannot be read: %w", name+fileSuffix, absolute(path), pathCause(err)))
+			// The error of the file contains its path once more.
+			problems = append(problems, fmt.Errorf("%s: the file %s cannot be read: %w", name+fileSuffix, absolute(path), errors.Unwrap(err)))
 		}
 		environment[name] = strings.TrimRight(string(content), "\r\n")
 	}
@@ -189,12 +190,4 @@ func wanted(t reflect.Type) string {
 	default:
 		return "cannot be read as " + strings.TrimPrefix(t.String(), "*")
 	}
-}
-
-// pathCause removes the path from a file error that already contains the variable's name.
-func pathCause(err error) error {
-	if e, ok := errors.AsType[*os.PathError](err); ok {
-		return e.Err
-	}
-	return err
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -27,11 +26,12 @@ const (
 // named is a file and its variable.
 type named struct{ variable, path string }
 
+// read returns the content. Its errors contain the path once, without that in the error of the file.
 func (n named) read() ([]byte, error) {
 	info, err := os.Stat(n.path)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%s: %q cannot be read: %w", n.variable, n.path, cause(err))
+		return nil, fmt.Errorf("%s: %q cannot be read: %w", n.variable, n.path, errors.Unwrap(err))
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s: %q is not a file; want a PEM file", n.variable, n.path)
 	case info.Size() > maxFile:
@@ -39,17 +39,9 @@ func (n named) read() ([]byte, error) {
 	}
 	content, err := os.ReadFile(n.path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %q cannot be read: %w", n.variable, n.path, cause(err))
+		return nil, fmt.Errorf("%s: %q cannot be read: %w", n.variable, n.path, errors.Unwrap(err))
 	}
 	return content, nil
-}
-
-// cause removes the path from a file error that already contains it.
-func cause(err error) error {
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return e.Err
-	}
-	return err
 }
 
 // pair reads a certificate with its chain, and its key. The certificate must be valid for usage now.

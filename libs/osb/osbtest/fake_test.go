@@ -84,6 +84,14 @@ func fakeCatalog(description string) *osb.Catalog {
 	}}
 }
 
+// planUpdateable reports whether instances of a plan of the offering can change to another plan.
+func planUpdateable(s *osb.Service, p *osb.Plan) bool {
+	if p.PlanUpdateable != nil {
+		return *p.PlanUpdateable
+	}
+	return s.PlanUpdateable
+}
+
 func (f *fake) is(bugs ...string) bool { return slices.Contains(bugs, f.bug) }
 
 // lock locks the fake, and ends completed operations.
@@ -378,7 +386,7 @@ func (f *fake) Update(_ context.Context, req *osb.UpdateRequest) (osb.UpdateResu
 	if f.is("U19") && req.PreviousValues != nil {
 		return nil, osb.Conflict("the previous values are wrong")
 	}
-	if plan != i.plan && !req.Service.IsPlanUpdateable(req.Service.Plan(i.plan)) && !f.is("U10") {
+	if plan != i.plan && !planUpdateable(req.Service, req.Service.Plan(i.plan)) && !f.is("U10") {
 		return nil, osb.PlanNotUpdateable()
 	}
 	if i.state != "ready" {

@@ -66,7 +66,7 @@ func (f *fake) Bind(_ context.Context, req *osb.BindRequest) (osb.BindResult, er
 	case i.plan == plansLater && !req.AcceptsIncomplete && !f.is("B07"):
 		return nil, osb.AsyncRequired()
 	case i.plan == planApp && req.AppGUID == "" && !f.is("B24"):
-		return nil, osb.RequiresApp()
+		return nil, &osb.Error{Status: 422, Code: osb.CodeRequiresApp, Description: "send bind_resource.app_guid"}
 	}
 	if b, ok := i.bindings[req.BindingID]; ok && b.state != gone {
 		return f.boundAgain(b, req)
