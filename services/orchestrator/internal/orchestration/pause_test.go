@@ -109,6 +109,33 @@ func TestPause_RunningOrchestration_StartsNothingUntilResumed(t *testing.T) {
 	}
 }
 
+func TestPause_RetriedNow_StillIgnoresWindow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	c, _ := b.controller(nil)
+	o := b.order(inWindows)
+	b.awaitState(c, o.ID, orchestration.InProgress)
+	b.clock.Advance(14 * time.Hour)
+	b.awaitStarted(c, "i-00000")
+	b.operation("i-00000", "failed")
+	b.awaitState(c, o.ID, orchestration.Failed)
+	b.clock.Advance(3 * time.Hour) // its window is over
+	_, err := b.store.Retry(t.Context(), o.ID, nil, true, b.clock.Now())
+	require.NoError(t, err)
+	b.awaitStarted(c, "i-00000", "i-00000")
+	b.operation("i-00000", "pending")
+
+	_, err = b.store.Pause(t.Context(), o.ID, "jane", b.clock.Now())
+	require.NoError(t, err)
+	b.await(c, "it waits again", func() bool { return cmp.Equal(b.stats(o.ID), orchestration.Stats{orchestration.Pending: 1}) })
+	if m := b.members(o.ID)[0]; !m.WindowEnd.IsZero() || m.DueAt.After(b.clock.Now()) {
+		t.Errorf("due at %s, window until %s, want now and without a window", m.DueAt, m.WindowEnd)
+	}
+	_, err = b.store.Resume(t.Context(), o.ID, "jane", b.clock.Now())
+	require.NoError(t, err)
+	b.awaitStarted(c, "i-00000", "i-00000", "i-00000")
+}
+
 func TestPause_BrokerDoesNotAnswer_ClaimedMembersAreNotRecorded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2)

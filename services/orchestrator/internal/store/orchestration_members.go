@@ -55,7 +55,9 @@ RETURNING m.operation_id::text, m.state, o.state = 'cancelled' AND o.cancel_reas
 		}
 		replaced, next := make([]string, len(old)), make([]*orchestration.Member, len(old))
 		for i, m := range old {
-			replaced[i], next[i] = m.OperationID, m.Again(false, now)
+			// A retry that ignores windows goes on to ignore them.
+			immediate := m.Window != nil && m.WindowEnd.IsZero()
+			replaced[i], next[i] = m.OperationID, m.Again(immediate, now)
 			next[i].State = orchestration.Pending
 		}
 		return replace(ctx, tx, replaced, next, now)
