@@ -99,7 +99,7 @@ WITH member AS (
     SELECT orchestration_id, 'an operator has retried ' || CASE count(*) WHEN 1 THEN 'operation ' || min(operation_id::text)
         ELSE count(*) || ' operations' END AS description FROM member GROUP BY orchestration_id
 )
-UPDATE orchestrator.orchestrations o SET state = 'in progress', description = r.description, updated_at = $3
+UPDATE orchestrator.orchestrations o SET state = 'in progress', description = r.description, updated_at = $3, active_since = $3
 FROM reopened r WHERE o.id = r.orchestration_id AND o.state = 'failed'`, &orchestrations, &operations, now)
 	if err != nil {
 		return fmt.Errorf("reopen the members of operations: %w", err)

@@ -107,6 +107,26 @@ UPDATE orchestrator.orchestration_members SET state = 'failed' WHERE instance_id
 	}
 }
 
+// The rate counts the operations that have ended since the orchestration became active.
+func TestReopenMembers_FailedOrchestration_IsActiveSinceThen(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s, o := b.activeOrchestration(1)
+	_, err := s.Claim(t.Context(), o.ID, epoch)
+	require.NoError(t, err)
+	var operation string
+	require.NoError(t, b.db.Get(&operation, `UPDATE orchestrator.orchestration_members SET state = 'failed' RETURNING operation_id::text`))
+	_, err = b.db.Exec(`UPDATE orchestrator.orchestrations SET state = 'failed', active_since = $1`, epoch)
+	require.NoError(t, err)
+	later := epoch.Add(48 * time.Hour)
+	require.NoError(t, b.InTx(t.Context(), func(tx *Tx) error { return tx.ReopenMembers(t.Context(), []string{operation}, later) }))
+	got, err := s.Get(t.Context(), o.ID)
+	require.NoError(t, err)
+	if got.State != orchestration.InProgress || !got.ActiveSince.Equal(later) {
+		t.Errorf("the orchestration is %s since %s, want in progress since %s", got.State, got.ActiveSince, later)
+	}
+}
+
 // The share of failures that pauses an orchestration is one of its members.
 func TestRetry_CancelledBeforeItsStart_HasItsMembers(t *testing.T) {
 	t.Parallel()
