@@ -9,7 +9,7 @@ import (
 // Candidate is a member that may be retried.
 type Candidate struct {
 	Member
-	// Newest reports whether no newer upgrade of this type exists for its instance, except canceled and skipped ones.
+	// Newest reports whether no upgrade of this type was started later for its instance, except dry runs and canceled and skipped ones.
 	Newest bool
 }
 

@@ -262,13 +262,19 @@ WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.state = 'p
 	return found, nil
 }
 
-// candidates returns the members that may be retried. It relies on orchestration_members_instance for the newest upgrade.
+// candidates returns the members that may be retried. The newest upgrade is the one that the broker was asked for last: IDs are chosen when an
+// orchestration is ordered, which may be days earlier. A member that was never asked for counts from the start of its orchestration. It relies
+// on orchestration_members_instance.
 func candidates(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration, operations []string) ([]orchestration.Candidate, error) {
 	var states array
 	for _, state := range o.Retryable() {
 		states.text(string(state))
 	}
-	where, args := ` AND m.state = ANY($3::text[]) AND m.retried_as IS NULL`, []any{o.ID, string(o.Type), &states}
+	since := o.StartedAt
+	if since.IsZero() {
+		since = o.CreatedAt
+	}
+	where, args := ` AND m.state = ANY($3::text[]) AND m.retried_as IS NULL`, []any{o.ID, string(o.Type), &states, since}
 	if len(operations) > 0 {
 		var ids array
 		for _, id := range operations {
@@ -280,7 +286,8 @@ func candidates(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration
 	}
 	return collect(ctx, tx, "find members to retry", `SELECT`+memberColumns+`, NOT EXISTS (
     SELECT FROM orchestrator.orchestration_members n JOIN orchestrator.orchestrations p ON p.id = n.orchestration_id
-    WHERE n.instance_id = m.instance_id AND n.operation_id > m.operation_id AND p.type = $2 AND n.state NOT IN ('canceled', 'skipped'))`+
+    WHERE n.instance_id = m.instance_id AND n.asked_at > COALESCE(m.asked_at, $4) AND p.type = $2 AND n.state NOT IN ('canceled', 'skipped')
+        AND NOT COALESCE((p.parameters->>'dryRun')::boolean, false))`+
 		fromMembers+` WHERE m.orchestration_id = $1::uuid`+where+` ORDER BY m.operation_id`, args, func(rows *sql.Rows, c *orchestration.Candidate) error {
 		return scanMember(rows, &c.Member, &c.Newest)
 	})

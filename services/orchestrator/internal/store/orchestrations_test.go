@@ -127,6 +127,69 @@ func TestReopenMembers_FailedOrchestration_IsActiveSinceThen(t *testing.T) {
 	}
 }
 
+// Operations have their ids from the order of their orchestration, which may be days before it runs.
+func TestRetry_OtherUpgrades_OnlyLaterOnesCount(t *testing.T) {
+	t.Parallel()
+	hour := func(n int) time.Time { return epoch.Add(time.Duration(n) * time.Hour) }
+	var never time.Time
+	for name, c := range map[string]struct {
+		first          bool      // the other orchestration is ordered first
+		claimed, other time.Time // when the operation and that of the other orchestration were claimed
+		dryRun         bool      // the other orchestration is a dry run
+		retried        bool
+	}{
+		"ordered before and claimed after it":  {first: true, claimed: hour(1), other: hour(2)},
+		"ordered after and claimed after it":   {claimed: hour(1), other: hour(2)},
+		"ordered after and claimed before it":  {claimed: hour(2), other: hour(1), retried: true},
+		"ordered before and claimed before it": {first: true, claimed: hour(2), other: hour(1), retried: true},
+		"scheduled":                            {claimed: hour(1), other: never, retried: true},
+		"a dry run":                            {claimed: hour(1), other: hour(2), dryRun: true, retried: true},
+		"claimed since the start of one that was cancelled before its claim":  {claimed: never, other: hour(1)},
+		"claimed before the start of one that was cancelled before its claim": {claimed: never, other: hour(-1), retried: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var s *Orchestrations
+			var orders [2]*orchestration.Orchestration
+			for i := range orders {
+				s, orders[i] = b.activeOrchestration(1)
+			}
+			o, other := orders[0], orders[1]
+			if c.first {
+				o, other = other, o
+			}
+			for id, at := range map[string]time.Time{o.ID: c.claimed, other.ID: c.other} {
+				if at.IsZero() {
+					continue
+				}
+				_, err := b.db.Exec(`
+UPDATE orchestrator.orchestration_members SET due_at = least(due_at, $2) WHERE orchestration_id = $1::uuid`, id, at)
+				require.NoError(t, err)
+				if n, err := s.Claim(t.Context(), id, at); err != nil || n != 1 {
+					t.Fatalf("claimed %d, %v", n, err)
+				}
+			}
+			ended := orchestration.Failed
+			if c.claimed.IsZero() {
+				ended = orchestration.Canceled
+			}
+			_, err := b.db.Exec(`
+WITH ended AS (UPDATE orchestrator.orchestration_members SET state = $2 WHERE orchestration_id = $1::uuid)
+UPDATE orchestrator.orchestrations SET state = $2, started_at = $3 WHERE id = $1::uuid`, o.ID, string(ended), epoch)
+			require.NoError(t, err)
+			_, err = b.db.Exec(`
+UPDATE orchestrator.orchestrations SET parameters = parameters || jsonb_build_object('dryRun', $2::boolean) WHERE id = $1::uuid`, other.ID, c.dryRun)
+			require.NoError(t, err)
+			r, err := s.Retry(t.Context(), o.ID, nil, false, hour(3))
+			require.NoError(t, err)
+			if retried := len(r.New) == 1; retried != c.retried || len(r.New)+len(r.Old) != 1 {
+				t.Errorf("%d are retried, old are %v, want retried %t", len(r.New), r.Old, c.retried)
+			}
+		})
+	}
+}
+
 // The share of failures that pauses an orchestration is one of its members.
 func TestRetry_CancelledBeforeItsStart_HasItsMembers(t *testing.T) {
 	t.Parallel()
