@@ -395,6 +395,9 @@ type FoundInstance struct {
 // UpgradeRequest asks for at most 100 upgrades.
 type UpgradeRequest struct {
 	Upgrades []UpgradeOrder `json:"upgrades"`
+	// ConfirmOnly asks which of the upgrades are recorded. The broker records none, and refuses those that are not. A broker of an earlier
+	// release ignores it.
+	ConfirmOnly bool `json:"confirmOnly,omitempty"`
 }
 
 // UpgradeOrder asks for the upgrade of one instance.

@@ -120,6 +120,19 @@ func TestUpgrade_RepeatedOrder_IsRecordedOnce(t *testing.T) {
 	b.upgrading(orders[0])
 }
 
+func TestUpgrade_ConfirmOnly_RecordsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	known, unknown := upgradeOrder("i", event.UpgradeKyma), upgradeOrder("i", event.UpgradeKyma)
+	b.upgrading(known)
+	var a event.UpgradeAnswer
+	require.NoError(t, b.ask(event.AskUpgrade, event.UpgradeRequest{Upgrades: []event.UpgradeOrder{known, unknown}, ConfirmOnly: true}, &a))
+	want := []event.UpgradeRecorded{{OperationID: known.OperationID}, {OperationID: unknown.OperationID, Refused: "the upgrade is not recorded"}}
+	equal(t, "answer", want, a.Upgrades)
+	b.rows("upgrades are recorded", 1, `SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`)
+}
+
 func TestUpgrade_Impossible_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -109,8 +109,12 @@ func (f *fakeBroker) answerUpgrade(ctx context.Context, data []byte) (any, error
 	var messages []bus.Message
 	for _, u := range request.Upgrades {
 		result := event.UpgradeRecorded{OperationID: u.OperationID, Refused: f.refuse[u.InstanceID]}
+		_, known := f.recorded[u.OperationID]
+		if request.ConfirmOnly && !known {
+			result.Refused = "the upgrade is not recorded"
+		}
 		answer.Upgrades = append(answer.Upgrades, result)
-		if _, known := f.recorded[u.OperationID]; known || result.Refused != "" {
+		if known || result.Refused != "" {
 			continue
 		}
 		f.recorded[u.OperationID] = u

@@ -52,8 +52,12 @@ stages:
 			defer mu.Unlock()
 			var answer event.UpgradeAnswer
 			for _, u := range request.Upgrades {
-				answer.Upgrades = append(answer.Upgrades, event.UpgradeRecorded{OperationID: u.OperationID})
-				if known[u.OperationID] {
+				recorded := event.UpgradeRecorded{OperationID: u.OperationID}
+				if request.ConfirmOnly && !known[u.OperationID] {
+					recorded.Refused = "the upgrade is not recorded"
+				}
+				answer.Upgrades = append(answer.Upgrades, recorded)
+				if known[u.OperationID] || request.ConfirmOnly {
 					continue
 				}
 				known[u.OperationID] = true

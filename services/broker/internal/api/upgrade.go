@@ -30,7 +30,8 @@ var (
 )
 
 // AnswerUpgrade answers event.AskUpgrade: it records the possible upgrades of an orchestration in one transaction, and returns the reasons
-// against the others. A repeated request for the same operations records nothing, and gets the same answer. Upgrades go through the
+// against the others. A repeated request for the same operations records nothing, and gets the same answer. If only a confirmation is
+// requested, it records nothing, and the locks make it wait for an earlier request that is being recorded. Upgrades go through the
 // broker, because it serializes all operations of an instance, and because the read model and the credentials refer to its operations.
 func (b *Broker) AnswerUpgrade(ctx context.Context, question []byte) (any, error) {
 	var q event.UpgradeRequest
@@ -46,7 +47,7 @@ func (b *Broker) AnswerUpgrade(ctx context.Context, question []byte) (any, error
 	)
 	err := b.deps.Store.InTx(ctx, func(ctx context.Context, tx *store.Tx) error {
 		var err error
-		answer, recorded, err = b.recordUpgrades(ctx, tx, q.Upgrades)
+		answer, recorded, err = b.recordUpgrades(ctx, tx, q)
 		return err
 	})
 	switch {
@@ -66,7 +67,8 @@ func (b *Broker) AnswerUpgrade(ctx context.Context, question []byte) (any, error
 	return answer, nil
 }
 
-func (b *Broker) recordUpgrades(ctx context.Context, tx *store.Tx, orders []event.UpgradeOrder) (event.UpgradeAnswer, []store.Request, error) {
+func (b *Broker) recordUpgrades(ctx context.Context, tx *store.Tx, q event.UpgradeRequest) (event.UpgradeAnswer, []store.Request, error) {
+	orders := q.Upgrades
 	ids, instances := make([]string, len(orders)), make([]string, len(orders))
 	for i, o := range orders {
 		ids[i], instances[i] = o.OperationID, o.InstanceID
@@ -88,6 +90,10 @@ func (b *Broker) recordUpgrades(ctx context.Context, tx *store.Tx, orders []even
 			if old.InstanceID != o.InstanceID || old.Type != string(o.Type) {
 				answer.Upgrades[i].Refused = "another operation has this id"
 			}
+			continue
+		}
+		if q.ConfirmOnly {
+			answer.Upgrades[i].Refused = "the upgrade is not recorded"
 			continue
 		}
 		found := locked[o.InstanceID]

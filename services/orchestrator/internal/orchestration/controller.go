@@ -36,9 +36,9 @@ type Store interface {
 	Get(ctx context.Context, id string) (*Orchestration, error)
 	// Assign replaces the members of a pending orchestration. An instance that is already a member keeps its operation ID.
 	Assign(ctx context.Context, o *Orchestration, members []*Member) error
-	// Describe sets the description of an orchestration that is neither canceling nor ended. due is when the targets of a pending
-	// orchestration are looked up next.
-	Describe(ctx context.Context, id, description string, due, now time.Time) error
+	// Describe sets the description of an orchestration that is neither paused nor ended. due is when the targets of a pending orchestration are
+	// looked up next. seen is the state that the description belongs to: a cancellation that the caller has not seen keeps its description.
+	Describe(ctx context.Context, id string, seen State, description string, due, now time.Time) error
 	// Settle updates the members in progress whose operations have ended, and returns the number of members by state. Members whose operations
 	// were withdrawn wait again; they are not counted.
 	Settle(ctx context.Context, id string, now time.Time) (Stats, error)
@@ -53,6 +53,9 @@ type Store interface {
 	Unrecorded(ctx context.Context, id string, before time.Time) ([]*Member, error)
 	// Recorded stores the broker's answers. refused contains the reasons by operation ID.
 	Recorded(ctx context.Context, recorded []string, refused map[string]string, now time.Time) error
+	// NotRecorded cancels members of an orchestration that is being cancelled, whose operations the broker does not know, and returns their
+	// number.
+	NotRecorded(ctx context.Context, id string, operations []string, now time.Time) (canceled int, err error)
 	// Queued returns the operations of members in progress that are pending. If fresh, it omits those that have started before and are retried.
 	Queued(ctx context.Context, id string, fresh bool) ([]string, error)
 	// Conclude ends the orchestration if all of its members have ended. Otherwise it returns when the next waiting member is due, zero if
@@ -160,7 +163,7 @@ func (c *Controller) postpone(ctx context.Context, o *Orchestration, cause error
 	}
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Patience)
 	defer cancel()
-	if err := c.deps.Store.Describe(limited, o.ID, text, due, now); err != nil {
+	if err := c.deps.Store.Describe(limited, o.ID, o.State, text, due, now); err != nil {
 		return due, errors.Join(cause, err)
 	}
 	if o.Description != text {
@@ -182,7 +185,9 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 	switch o.State {
 	case Canceling:
 		if err = c.cancelQueued(ctx, o); err == nil {
-			err = c.notifyCancelled(ctx, o, now)
+			if err = c.notifyCancelled(ctx, o, now); err != nil {
+				err = errors.Join(err, c.explain(ctx, o, err))
+			}
 		}
 	case Paused:
 		err = c.withdrawQueued(ctx, o)
@@ -193,7 +198,7 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 	// Members claimed in an earlier round without an answer come first. A paused orchestration starts none.
 	var askErr error
 	for o.State != Paused {
-		refused, err := c.record(ctx, o)
+		freed, err := c.record(ctx, o)
 		if err != nil {
 			askErr = err
 			break
@@ -202,11 +207,11 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 		if err != nil {
 			return time.Time{}, err
 		}
-		if claimed == 0 && refused == 0 {
+		if claimed == 0 && freed == 0 {
 			break
 		}
 	}
-	if errors.Is(askErr, errPaused) {
+	if errors.Is(askErr, errStopped) {
 		askErr = nil
 	}
 	err = c.explain(ctx, o, askErr)
@@ -235,13 +240,21 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 	return next, nil
 }
 
-// notStarted is the prefix of the description of an orchestration while requests to the broker fail.
-const notStarted = "operations cannot be started now: "
+const (
+	// notStarted is the prefix of the description of an orchestration while requests to the broker fail.
+	notStarted = "operations cannot be started now: "
+	// notEnded precedes the error in the description of a cancelled orchestration while requests to other services fail.
+	notEnded = "; it cannot end now: "
+)
 
-// explain sets the description when operations cannot be started, and resets it when they can.
+// explain sets the description when operations cannot be started, or when a cancellation cannot end, and resets it when they can.
 func (c *Controller) explain(ctx context.Context, o *Orchestration, askErr error) error {
 	text := o.Description
 	switch {
+	case o.State == Canceling:
+		if text = CanceledDescription; askErr != nil {
+			text += notEnded + askErr.Error()
+		}
 	case askErr != nil:
 		text = notStarted + askErr.Error()
 	case strings.HasPrefix(o.Description, notStarted):
@@ -250,7 +263,7 @@ func (c *Controller) explain(ctx context.Context, o *Orchestration, askErr error
 	if text == o.Description || o.State == Paused {
 		return nil
 	}
-	return c.deps.Store.Describe(ctx, o.ID, text, time.Time{}, c.deps.Now())
+	return c.deps.Store.Describe(ctx, o.ID, o.State, text, time.Time{}, c.deps.Now())
 }
 
 // claim changes due members to in progress. Members that have missed their window wait for the next one.
@@ -277,32 +290,36 @@ func (c *Controller) claim(ctx context.Context, o *Orchestration) (int, error) {
 	return c.deps.Store.Claim(ctx, o.ID, now)
 }
 
-// errPaused ends a round whose orchestration was paused meanwhile.
-var errPaused = errors.New("the orchestration is paused")
+// errStopped ends a round whose orchestration was paused or cancelled meanwhile.
+var errStopped = errors.New("the orchestration is paused or cancelled")
 
-// record asks the broker to record the operations of members in progress that it has not confirmed.
-func (c *Controller) record(ctx context.Context, o *Orchestration) (refused int, err error) {
+// record asks the broker to record the operations of members in progress that it has not confirmed. If the orchestration is being cancelled, it
+// only asks which of them are recorded, and cancels the others. It returns the number of members that are no longer in progress.
+func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, err error) {
 	members, err := c.deps.Store.Unrecorded(ctx, o.ID, c.deps.Now().Add(-missing))
 	if err != nil {
 		return 0, err
 	}
 	for len(members) > 0 {
-		// A pause also holds for members that are claimed already. A request that is on its way is not called back.
-		if current, err := c.deps.Store.Get(ctx, o.ID); err != nil || current.State == Paused {
-			return refused, cmp.Or(err, errPaused)
+		// A pause or a cancellation also holds for members that are claimed already. A request that is on its way is not called back.
+		current, err := c.deps.Store.Get(ctx, o.ID)
+		if err != nil || current.State == Paused || current.State == Canceling && o.State != Canceling {
+			return freed, cmp.Or(err, errStopped)
 		}
 		n := min(len(members), upgradesPerQuestion)
-		no, err := c.ask(ctx, o, members[:n])
+		m, err := c.ask(ctx, o, members[:n], o.State == Canceling)
 		if err != nil {
-			return refused, err
+			return freed, err
 		}
-		members, refused = members[n:], refused+no
+		members, freed = members[n:], freed+m
 	}
-	return refused, nil
+	return freed, nil
 }
 
-func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Member) (int, error) {
-	request := event.UpgradeRequest{Upgrades: make([]event.UpgradeOrder, len(members))}
+// ask asks the broker to record operations or, if confirmOnly is set, which of them are recorded. It returns the number of members that are no
+// longer in progress.
+func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Member, confirmOnly bool) (freed int, err error) {
+	request := event.UpgradeRequest{Upgrades: make([]event.UpgradeOrder, len(members)), ConfirmOnly: confirmOnly}
 	for i, m := range members {
 		request.Upgrades[i] = event.UpgradeOrder{OperationID: m.OperationID, InstanceID: m.InstanceID, Type: o.Type, Upgrade: o.Upgrade(m)}
 	}
@@ -314,12 +331,14 @@ func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Membe
 	for _, m := range members {
 		asked[m.OperationID] = true
 	}
-	var recorded []string
+	var recorded, unknown []string
 	refused := map[string]string{}
 	for _, a := range answer.Upgrades {
 		switch {
 		case !asked[a.OperationID]:
 			return 0, fmt.Errorf("ask %s: the answer contains operation %.50q, which was not requested", event.AskUpgrade, a.OperationID)
+		case a.Refused != "" && confirmOnly:
+			unknown = append(unknown, a.OperationID)
 		case a.Refused != "":
 			refused[a.OperationID] = a.Refused
 		default:
@@ -330,10 +349,18 @@ func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Membe
 		return 0, err
 	}
 	c.ended.WithLabelValues(string(Skipped)).Add(float64(len(refused)))
-	if n := len(members) - len(recorded) - len(refused); n > 0 {
+	if freed = len(refused); len(unknown) > 0 {
+		canceled, err := c.deps.Store.NotRecorded(ctx, o.ID, unknown, c.deps.Now())
+		if err != nil {
+			return 0, err
+		}
+		c.ended.WithLabelValues(string(Canceled)).Add(float64(canceled))
+		freed += canceled
+	}
+	if n := len(members) - len(recorded) - len(refused) - len(unknown); n > 0 {
 		return 0, fmt.Errorf("ask %s: the answer lacks %d of %d operations", event.AskUpgrade, n, len(members))
 	}
-	return len(refused), nil
+	return freed, nil
 }
 
 // cancelQueued cancels operations that have been recorded but not started. An operation that starts in the meantime is cancelled at its

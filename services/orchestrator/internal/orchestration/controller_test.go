@@ -46,11 +46,15 @@ type bundle struct {
 	upgraded  []string       // instances, in order
 	pages     int
 	notified  []event.NotifyRequest
-	noNotice  error    // the answer to every notification
-	refuse    error    // the answer to every request for upgrades
-	withdrawn []string // operations
+	noNotice  error // the answer to every notification
+	refuse    error // the answer to every request for upgrades
+	// unanswered is the answer to every request for upgrades after its first one is recorded.
+	unanswered error
+	withdrawn  []string // operations
 	// onPage is called for each request for instances. An error becomes the answer.
 	onPage func(request event.InstancesRequest) error
+	// onUpgrade is called for each request for upgrades.
+	onUpgrade func()
 	// concluding is called before a round ends an orchestration.
 	concluding func(id string)
 }
@@ -119,6 +123,9 @@ func (b *bundle) upgrade(data []byte) (any, error) {
 	if err := json.Unmarshal(data, &request); err != nil {
 		return nil, err
 	}
+	if b.onUpgrade != nil {
+		b.onUpgrade()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.refuse != nil {
@@ -126,10 +133,21 @@ func (b *bundle) upgrade(data []byte) (any, error) {
 	}
 	var answer event.UpgradeAnswer
 	for _, u := range request.Upgrades {
-		if b.asked[u.OperationID]++; b.asked[u.OperationID] == 1 {
+		recorded := event.UpgradeRecorded{OperationID: u.OperationID}
+		switch {
+		case b.asked[u.OperationID] > 0:
+		case request.ConfirmOnly:
+			recorded.Refused = "the upgrade is not recorded"
+			answer.Upgrades = append(answer.Upgrades, recorded)
+			continue
+		default:
 			b.upgraded = append(b.upgraded, u.InstanceID)
 		}
-		answer.Upgrades = append(answer.Upgrades, event.UpgradeRecorded{OperationID: u.OperationID})
+		b.asked[u.OperationID]++
+		if b.unanswered != nil {
+			return nil, b.unanswered
+		}
+		answer.Upgrades = append(answer.Upgrades, recorded)
 	}
 	return answer, nil
 }

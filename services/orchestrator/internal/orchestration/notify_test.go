@@ -57,6 +57,9 @@ func TestNotification_SPCIsDown_OrchestrationWaitsFiveMinutes(t *testing.T) {
 	// The cancellation waits as long.
 	require.NoError(t, b.store.Cancel(t.Context(), o.ID, b.clock.Now()))
 	b.end("i-00000")
+	b.await(c, "the description has the reason", func() bool {
+		return strings.Contains(b.get(o.ID).Description, "it cannot end now: announce the cancellation: ask keb.ask.spc.notify: spc: status 503")
+	})
 	b.set(func() { b.noNotice = nil })
 	b.await(c, "it ends", func() bool { return b.get(o.ID).State == orchestration.Canceled })
 	if got := b.notices(); len(got) != 1 || !got[0].Cancelled {

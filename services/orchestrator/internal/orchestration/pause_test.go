@@ -1,6 +1,7 @@
 package orchestration_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -154,6 +155,62 @@ func TestPause_BrokerDoesNotAnswer_ClaimedMembersAreNotRecorded(t *testing.T) {
 	_, err = b.store.Resume(t.Context(), o.ID, "jane", b.clock.Now())
 	require.NoError(t, err)
 	b.awaitStarted(c, instances(2)...)
+}
+
+// The broker has recorded one of two operations, and its answer was lost.
+func TestCancel_BrokerDoesNotAnswer_NothingIsRequested(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	b.unanswered = errors.New("the answer is lost")
+	c, _ := b.controller(nil)
+	o := b.order(strategy(`{"parallel": {"workers": 2}}`))
+	b.awaitStarted(c, "i-00000")
+	b.set(func() { b.refuse, b.unanswered = errors.New("the database is unavailable"), nil })
+	cancelled := b.clock.Now()
+	require.NoError(t, b.store.Cancel(t.Context(), o.ID, cancelled))
+	b.clock.Advance(time.Minute)
+	b.await(c, "the description has the reason", func() bool {
+		return b.get(o.ID).Description == "Orchestration was canceled; it cannot end now: ask keb.ask.broker.upgrade: the database is unavailable"
+	})
+	if at := b.get(o.ID).UpdatedAt; !at.Equal(cancelled) {
+		t.Errorf("it was cancelled at %s, want %s", at, cancelled)
+	}
+	b.set(func() { b.refuse = nil })
+	b.await(c, "the other one is cancelled", func() bool {
+		return cmp.Equal(b.stats(o.ID), orchestration.Stats{orchestration.InProgress: 1, orchestration.Canceled: 1})
+	})
+	b.await(c, "the description is updated", func() bool { return b.get(o.ID).Description == "Orchestration was canceled" })
+	b.end("i-00000")
+	b.awaitState(c, o.ID, orchestration.Canceled)
+	if diff := cmp.Diff([]string{"i-00000"}, b.started()); diff != "" {
+		t.Errorf("requested from the broker (-want +got):\n%s", diff)
+	}
+	// What was not requested can be retried.
+	r, err := b.store.Retry(t.Context(), o.ID, nil, true, b.clock.Now())
+	require.NoError(t, err)
+	if len(r.New) != 1 || r.New[0].InstanceID != "i-00001" {
+		t.Errorf("retried: %+v", r.New)
+	}
+}
+
+// A round requests 100 operations at a time.
+func TestCancel_DuringRequests_EndsTheRound(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 150)
+	var o *orchestration.Orchestration
+	b.onUpgrade = func() {
+		if err := b.store.Cancel(context.Background(), o.ID, epoch); err != nil {
+			t.Error(err)
+		}
+	}
+	o = b.order(strategy(`{"parallel": {"workers": 150}}`))
+	c, _ := b.controller(nil)
+	b.await(c, "the others are cancelled", func() bool {
+		return cmp.Equal(b.stats(o.ID), orchestration.Stats{orchestration.InProgress: 100, orchestration.Canceled: 50})
+	})
+	if n := len(b.started()); n != 100 {
+		t.Errorf("%d operations were requested, want 100", n)
+	}
 }
 
 func TestPause_Scheduled_DoesNotStartAtItsTime(t *testing.T) {

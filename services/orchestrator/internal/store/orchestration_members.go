@@ -250,6 +250,34 @@ WHERE m.operation_id = ANY($1::uuid[]) AND m.state = 'in progress'`, &id, &no, &
 	return nil
 }
 
+// NotRecorded cancels members in progress of an orchestration that is being cancelled, whose operations the broker does not know, and returns
+// their number.
+func (s *Orchestrations) NotRecorded(ctx context.Context, id string, operations []string, now time.Time) (canceled int, err error) {
+	var ids array
+	for _, operation := range operations {
+		ids.raw(operation)
+	}
+	err = s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
+		if o.State != orchestration.Canceling {
+			return nil
+		}
+		result, err := tx.ExecContext(ctx, `
+UPDATE orchestrator.orchestration_members m SET state = 'canceled', description = $3, updated_at = $4
+WHERE m.orchestration_id = $1::uuid AND m.operation_id = ANY($2::uuid[]) AND m.state = 'in progress'
+    AND NOT EXISTS (SELECT FROM orchestrator.operations o WHERE o.id = m.operation_id)`, id, &ids, orchestration.CanceledDescription, now)
+		if err != nil {
+			return err
+		}
+		n, err := result.RowsAffected()
+		canceled = int(n)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("write that operations are not recorded: %w", err)
+	}
+	return canceled, nil
+}
+
 // Queued returns the ids of pending operations of members in progress. If fresh, it omits operations that have started before and are retried.
 func (s *Orchestrations) Queued(ctx context.Context, id string, fresh bool) ([]string, error) {
 	var found []string

@@ -227,17 +227,22 @@ ON CONFLICT (orchestration_id, instance_id) WHERE retried_as IS NULL DO UPDATE S
 	})
 }
 
-// Describe sets the description of an orchestration, unless it is paused, is being cancelled or has ended. due is the time of the next target
-// look-up of a pending orchestration.
-func (s *Orchestrations) Describe(ctx context.Context, id, description string, due, now time.Time) error {
+// Describe sets the description of an orchestration, unless it is paused or has ended. due is the time of the next target look-up of a pending
+// orchestration. seen is the state that the description belongs to: only that of Canceling is written to an orchestration that is being
+// cancelled.
+func (s *Orchestrations) Describe(ctx context.Context, id string, seen orchestration.State, description string, due, now time.Time) error {
 	return s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
-		if o.State == orchestration.Canceling || o.State == orchestration.Paused || o.State.Final() {
+		canceling := o.State == orchestration.Canceling
+		if canceling != (seen == orchestration.Canceling) || o.State == orchestration.Paused || o.State.Final() {
 			return nil
 		}
 		if o.State == orchestration.Pending {
 			o.DueAt = due
 		}
-		o.Description, o.UpdatedAt = description, now
+		o.Description = description
+		if !canceling { // UpdatedAt is when the cancellation began
+			o.UpdatedAt = now
+		}
 		return update(ctx, tx, o)
 	})
 }
@@ -272,8 +277,8 @@ SELECT (SELECT min(m.due_at) FROM orchestrator.orchestration_members m WHERE m.o
 		if !ended {
 			return nil
 		}
-		if o.State != orchestration.Canceling {
-			o.Description = stats.String()
+		if o.Description = stats.String(); o.State == orchestration.Canceling {
+			o.Description = orchestration.CanceledDescription
 		}
 		o.State, o.Pause, o.UpdatedAt = state, nil, now
 		if err := update(ctx, tx, o); err != nil {
