@@ -26,6 +26,8 @@ const (
 	parallel = 3
 	// missing is how long a recorded operation may take to arrive before the broker is asked again.
 	missing = time.Minute
+	// inFlight is how long the broker may take to record an operation after it was asked. A request has at most a minute (libs/bus).
+	inFlight = time.Minute
 	// Limits of requests (libs/event).
 	instancesPerPage, shootsPerQuestion, upgradesPerQuestion = 1000, 1000, 100
 )
@@ -53,11 +55,12 @@ type Store interface {
 	Unrecorded(ctx context.Context, id string, before time.Time) ([]*Member, error)
 	// Recorded stores the broker's answers. refused contains the reasons by operation ID.
 	Recorded(ctx context.Context, recorded []string, refused map[string]string, now time.Time) error
-	// NotRecorded cancels members of an orchestration that is being cancelled, whose operations the broker does not know, and returns their
-	// number.
-	NotRecorded(ctx context.Context, id string, operations []string, now time.Time) (canceled int, err error)
+	// NotRecorded stores that the broker does not know the operations of members in progress. They wait again with new operations. If the
+	// orchestration is being cancelled, they are canceled. It returns the number of members by their new states.
+	NotRecorded(ctx context.Context, id string, operations []string, now time.Time) (Stats, error)
 	// Queued returns the operations of members in progress that are pending. If fresh, it omits those that have started before and are retried.
-	Queued(ctx context.Context, id string, fresh bool) ([]string, error)
+	// If windowEnd is not zero, it returns only those whose window has ended by then.
+	Queued(ctx context.Context, id string, fresh bool, windowEnd time.Time) ([]string, error)
 	// Conclude ends the orchestration if all of its members have ended. Otherwise it returns when the next waiting member is due, zero if
 	// none waits, and the number of members in progress. seen is the state that the caller has handled: a cancellation that it has not seen
 	// does not end.
@@ -182,15 +185,17 @@ func (c *Controller) advance(ctx context.Context, o *Orchestration) (time.Time, 
 	for state, n := range settled {
 		c.ended.WithLabelValues(string(state)).Add(float64(n))
 	}
-	switch o.State {
-	case Canceling:
+	switch {
+	case o.State == Canceling:
 		if err = c.cancelQueued(ctx, o); err == nil {
 			if err = c.notifyCancelled(ctx, o, now); err != nil {
 				err = errors.Join(err, c.explain(ctx, o, err))
 			}
 		}
-	case Paused:
-		err = c.withdrawQueued(ctx, o)
+	case o.State == Paused:
+		err = c.withdraw(ctx, o, time.Time{}, PausedReason)
+	case o.Parameters.Strategy.MaintenanceWindow:
+		err = c.withdraw(ctx, o, now, MissedReason)
 	}
 	if err != nil {
 		return time.Time{}, err
@@ -293,8 +298,9 @@ func (c *Controller) claim(ctx context.Context, o *Orchestration) (int, error) {
 // errStopped ends a round whose orchestration was paused or cancelled meanwhile.
 var errStopped = errors.New("the orchestration is paused or cancelled")
 
-// record asks the broker to record the operations of members in progress that it has not confirmed. If the orchestration is being cancelled, it
-// only asks which of them are recorded, and cancels the others. It returns the number of members that are no longer in progress.
+// record asks the broker to record the operations of members in progress that it has not confirmed. If the orchestration is being cancelled, or
+// the window of a member has ended, it only asks which operations are recorded, and cancels the others or plans them again. It returns the
+// number of members that are no longer in progress.
 func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, err error) {
 	members, err := c.deps.Store.Unrecorded(ctx, o.ID, c.deps.Now().Add(-missing))
 	if err != nil {
@@ -307,18 +313,42 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, e
 			return freed, cmp.Or(err, errStopped)
 		}
 		n := min(len(members), upgradesPerQuestion)
-		m, err := c.ask(ctx, o, members[:n], o.State == Canceling)
-		if err != nil {
-			return freed, err
+		orders, unsure := requests(o, members[:n], c.deps.Now())
+		for _, r := range []struct {
+			members     []*Member
+			confirmOnly bool
+		}{{orders, false}, {unsure, true}} {
+			m, err := c.ask(ctx, o, r.members, r.confirmOnly)
+			if err != nil {
+				return freed, err
+			}
+			freed += m
 		}
-		members, freed = members[n:], freed+m
+		members = members[n:]
 	}
 	return freed, nil
+}
+
+// requests returns the members to request, and those of which the broker must say whether their operations are recorded. A request from before
+// the end of a window may still be recorded shortly after it, so these members are asked for later.
+func requests(o *Orchestration, members []*Member, now time.Time) (orders, unsure []*Member) {
+	for _, m := range members {
+		switch {
+		case o.State == Canceling || m.missed(now.Add(-inFlight)):
+			unsure = append(unsure, m)
+		case !m.missed(now):
+			orders = append(orders, m)
+		}
+	}
+	return orders, unsure
 }
 
 // ask asks the broker to record operations or, if confirmOnly is set, which of them are recorded. It returns the number of members that are no
 // longer in progress.
 func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Member, confirmOnly bool) (freed int, err error) {
+	if len(members) == 0 {
+		return 0, nil
+	}
 	request := event.UpgradeRequest{Upgrades: make([]event.UpgradeOrder, len(members)), ConfirmOnly: confirmOnly}
 	for i, m := range members {
 		request.Upgrades[i] = event.UpgradeOrder{OperationID: m.OperationID, InstanceID: m.InstanceID, Type: o.Type, Upgrade: o.Upgrade(m)}
@@ -350,12 +380,12 @@ func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Membe
 	}
 	c.ended.WithLabelValues(string(Skipped)).Add(float64(len(refused)))
 	if freed = len(refused); len(unknown) > 0 {
-		canceled, err := c.deps.Store.NotRecorded(ctx, o.ID, unknown, c.deps.Now())
+		stats, err := c.deps.Store.NotRecorded(ctx, o.ID, unknown, c.deps.Now())
 		if err != nil {
 			return 0, err
 		}
-		c.ended.WithLabelValues(string(Canceled)).Add(float64(canceled))
-		freed += canceled
+		c.ended.WithLabelValues(string(Canceled)).Add(float64(stats[Canceled]))
+		freed += stats[Canceled] + stats[Pending]
 	}
 	if n := len(members) - len(recorded) - len(refused) - len(unknown); n > 0 {
 		return 0, fmt.Errorf("ask %s: the answer lacks %d of %d operations", event.AskUpgrade, n, len(members))
@@ -366,22 +396,25 @@ func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Membe
 // cancelQueued cancels operations that have been recorded but not started. An operation that starts in the meantime is cancelled at its
 // next result, and its process cleans up.
 func (c *Controller) cancelQueued(ctx context.Context, o *Orchestration) error {
-	return c.endQueued(ctx, o, false, c.deps.Cancel, "orchestration "+o.ID+" was cancelled")
-}
-
-// withdrawQueued cancels operations that have been recorded but not started. Their members wait again.
-func (c *Controller) withdrawQueued(ctx context.Context, o *Orchestration) error {
-	return c.endQueued(ctx, o, true, c.deps.Withdraw, WithdrawnReason)
-}
-
-func (c *Controller) endQueued(
-	ctx context.Context, o *Orchestration, fresh bool, end func(ctx context.Context, id, reason string) error, reason string,
-) error {
-	queued, err := c.deps.Store.Queued(ctx, o.ID, fresh)
+	queued, err := c.deps.Store.Queued(ctx, o.ID, false, time.Time{})
 	if err != nil {
 		return err
 	}
-	for _, id := range queued {
+	return endAll(ctx, queued, c.deps.Cancel, "orchestration "+o.ID+" was cancelled")
+}
+
+// withdraw cancels operations that have been recorded but not started. Their members wait again. If windowEnd is not zero, only operations whose
+// window has ended by then are cancelled.
+func (c *Controller) withdraw(ctx context.Context, o *Orchestration, windowEnd time.Time, reason string) error {
+	queued, err := c.deps.Store.Queued(ctx, o.ID, true, windowEnd)
+	if err != nil {
+		return err
+	}
+	return endAll(ctx, queued, c.deps.Withdraw, reason)
+}
+
+func endAll(ctx context.Context, operations []string, end func(ctx context.Context, id, reason string) error, reason string) error {
+	for _, id := range operations {
 		if err := end(ctx, id, reason); err != nil {
 			return err
 		}

@@ -351,6 +351,79 @@ func TestController_MissedWindow_StartsInNextWindow(t *testing.T) {
 	b.await(c, "the orchestration ends", func() bool { return b.get(o.ID).State == orchestration.Succeeded })
 }
 
+// The operations wait for their instances or for a hold. One has started before and is retried.
+func TestController_QueuedAtEndOfWindow_WaitsForNextWindow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"maintenanceWindow": true, "parallel": {"workers": 2}}}`)
+	b.awaitState(c, o.ID, orchestration.InProgress)
+	b.clock.Advance(14*time.Hour + 5*time.Minute)
+	b.awaitStarted(c, instances(2)...)
+	b.operation("i-00000", "pending")
+	b.operation("i-00001", "pending")
+	_, err := b.db.Exec(`UPDATE orchestrator.operations SET started_at = now() WHERE instance_id = 'i-00001'`)
+	require.NoError(t, err)
+	b.clock.Advance(54 * time.Minute)
+	b.rounds(c)
+	if diff := cmp.Diff(orchestration.Stats{orchestration.InProgress: 2}, b.stats(o.ID)); diff != "" {
+		t.Errorf("members in the window (-want +got):\n%s", diff)
+	}
+	b.clock.Advance(time.Minute)
+	b.await(c, "one waits again", func() bool {
+		return cmp.Equal(b.stats(o.ID), orchestration.Stats{orchestration.InProgress: 1, orchestration.Pending: 1})
+	})
+	for _, m := range b.members(o.ID) {
+		if m.State == orchestration.Pending && (m.InstanceID != "i-00000" || !m.WindowBegin.Equal(epoch.Add(38*time.Hour)) || !m.DueAt.Equal(m.WindowBegin)) {
+			t.Errorf("waiting member %s: due at %s, window from %s", m.InstanceID, m.DueAt, m.WindowBegin)
+		}
+	}
+	var reason string
+	require.NoError(t, b.db.Get(&reason, `SELECT cancel_reason FROM orchestrator.operations WHERE state = 'cancelled'`))
+	if reason != "the maintenance window ended before the operation started" {
+		t.Errorf("reason %q", reason)
+	}
+	b.clock.Advance(23 * time.Hour)
+	b.awaitStarted(c, "i-00000", "i-00000", "i-00001")
+}
+
+// The broker is unavailable from the middle of the window until the next morning. It has recorded the first of two operations.
+func TestController_BrokerIsBackAfterWindow_RequestsInNextWindow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2)
+	b.unanswered = errors.New("the answer is lost")
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "strategy": {"maintenanceWindow": true, "parallel": {"workers": 2}}}`)
+	b.awaitState(c, o.ID, orchestration.InProgress)
+	b.clock.Advance(14*time.Hour + 50*time.Minute)
+	b.awaitStarted(c, "i-00000")
+	first := b.members(o.ID)
+	b.set(func() { b.refuse, b.unanswered = errors.New("the database is unavailable"), nil })
+	b.clock.Advance(10*time.Minute + 59*time.Second)
+	b.set(func() { b.refuse = nil })
+	// An earlier request may still be recorded.
+	b.await(c, "a round ends", func() bool { return b.get(o.ID).Description == "" })
+	if diff := cmp.Diff(orchestration.Stats{orchestration.InProgress: 2}, b.stats(o.ID)); diff != "" {
+		t.Errorf("members right after the window (-want +got):\n%s", diff)
+	}
+	b.clock.Advance(9 * time.Hour)
+	b.await(c, "the other waits again", func() bool {
+		return cmp.Equal(b.stats(o.ID), orchestration.Stats{orchestration.InProgress: 1, orchestration.Pending: 1})
+	})
+	for _, m := range b.members(o.ID) {
+		same := slices.ContainsFunc(first, func(f *orchestration.Member) bool { return f.OperationID == m.OperationID })
+		if want := m.InstanceID == "i-00000"; same != want || (m.State == orchestration.InProgress) != want {
+			t.Errorf("member %s: state %s, its operation is the first one: %t", m.InstanceID, m.State, same)
+		}
+	}
+	b.rounds(c)
+	if diff := cmp.Diff([]string{"i-00000"}, b.started()); diff != "" {
+		t.Errorf("requested outside the window (-want +got):\n%s", diff)
+	}
+	b.clock.Advance(14 * time.Hour)
+	b.awaitStarted(c, instances(2)...)
+}
+
 func TestController_Policy_OverridesShootWindow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)

@@ -149,6 +149,9 @@ type Member struct {
 	Canary bool
 }
 
+// missed reports whether the member has a window that has ended at a time.
+func (m *Member) missed(now time.Time) bool { return !m.WindowEnd.IsZero() && !m.WindowEnd.After(now) }
+
 // plan sets when the member is due: in the next occurrence of its window that has not ended, or at once.
 func (m *Member) plan(now time.Time) {
 	m.DueAt, m.WindowBegin, m.WindowEnd = now, time.Time{}, time.Time{}

@@ -17,9 +17,13 @@ type Pause struct {
 	From State `json:"from"`
 }
 
-// WithdrawnReason is the reason with which a paused orchestration cancels the operations that have not started. It starts them again, with new
-// IDs, when it is resumed.
-const WithdrawnReason = "the orchestration was paused before the operation started"
+// Reasons with which an orchestration withdraws operations that have not started: it cancels them, and starts them again with new IDs.
+const (
+	// PausedReason is that of a paused orchestration. It starts the operations again when it is resumed.
+	PausedReason = "the orchestration was paused before the operation started"
+	// MissedReason is that of operations whose maintenance window has ended. They start again in the next one.
+	MissedReason = "the maintenance window ended before the operation started"
+)
 
 // PauseBy pauses the orchestration for an operator. It reports whether that changes anything. The error wraps ErrNotPossible.
 func (o *Orchestration) PauseBy(name string, now time.Time) (changed bool, err error) {

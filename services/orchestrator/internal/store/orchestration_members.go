@@ -30,8 +30,8 @@ UPDATE orchestrator.orchestration_members m SET
 FROM orchestrator.operations o
 WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.id = m.operation_id
     AND o.state IN ('succeeded', 'failed', 'cancelled')
-RETURNING m.operation_id::text, m.state, o.state = 'cancelled' AND o.cancel_reason = $3`, []any{id, now, orchestration.WithdrawnReason},
-			func(rows *sql.Rows) error {
+RETURNING m.operation_id::text, m.state, o.state = 'cancelled' AND o.cancel_reason IN ($3, $4)`,
+			[]any{id, now, orchestration.PausedReason, orchestration.MissedReason}, func(rows *sql.Rows) error {
 				var operation string
 				var state orchestration.State
 				var again sql.NullBool
@@ -49,23 +49,28 @@ RETURNING m.operation_id::text, m.state, o.state = 'cancelled' AND o.cancel_reas
 		if err != nil || n == 0 {
 			return err
 		}
-		old, err := members(ctx, tx, "find withdrawn members", ` WHERE m.operation_id = ANY($1::uuid[]) ORDER BY m.operation_id`, &withdrawn)
-		if err != nil {
-			return err
-		}
-		replaced, next := make([]string, len(old)), make([]*orchestration.Member, len(old))
-		for i, m := range old {
-			// A retry that ignores windows goes on to ignore them.
-			immediate := m.Window != nil && m.WindowEnd.IsZero()
-			replaced[i], next[i] = m.OperationID, m.Again(immediate, now)
-			next[i].State = orchestration.Pending
-		}
-		return replace(ctx, tx, replaced, next, now)
+		return again(ctx, tx, &withdrawn, now)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("settle members: %w", err)
 	}
 	return stats, nil
+}
+
+// again replaces members with the given operations by waiting ones with new operations.
+func again(ctx context.Context, tx *sqlx.Tx, operations *array, now time.Time) error {
+	old, err := members(ctx, tx, "find withdrawn members", ` WHERE m.operation_id = ANY($1::uuid[]) ORDER BY m.operation_id`, operations)
+	if err != nil {
+		return err
+	}
+	replaced, next := make([]string, len(old)), make([]*orchestration.Member, len(old))
+	for i, m := range old {
+		// A retry that ignores windows goes on to ignore them.
+		immediate := m.Window != nil && m.WindowEnd.IsZero()
+		replaced[i], next[i] = m.OperationID, m.Again(immediate, now)
+		next[i].State = orchestration.Pending
+	}
+	return replace(ctx, tx, replaced, next, now)
 }
 
 // ReopenMembers sets the members of retried operations to in progress again, and their orchestrations as well if they have failed. It does
@@ -250,40 +255,57 @@ WHERE m.operation_id = ANY($1::uuid[]) AND m.state = 'in progress'`, &id, &no, &
 	return nil
 }
 
-// NotRecorded cancels members in progress of an orchestration that is being cancelled, whose operations the broker does not know, and returns
-// their number.
-func (s *Orchestrations) NotRecorded(ctx context.Context, id string, operations []string, now time.Time) (canceled int, err error) {
+// NotRecorded stores that the broker does not know the operations of members in progress, and returns the number of members by their new
+// states. They wait again with new operations. If the orchestration is being cancelled, they are canceled. Members whose operations have
+// arrived stay in progress.
+func (s *Orchestrations) NotRecorded(ctx context.Context, id string, operations []string, now time.Time) (orchestration.Stats, error) {
 	var ids array
 	for _, operation := range operations {
 		ids.raw(operation)
 	}
-	err = s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
-		if o.State != orchestration.Canceling {
-			return nil
+	var stats orchestration.Stats
+	err := s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
+		reason := orchestration.MissedReason
+		if o.State == orchestration.Canceling {
+			reason = orchestration.CanceledDescription
 		}
-		result, err := tx.ExecContext(ctx, `
+		var ended array
+		n := 0
+		err := query(ctx, tx, `
 UPDATE orchestrator.orchestration_members m SET state = 'canceled', description = $3, updated_at = $4
 WHERE m.orchestration_id = $1::uuid AND m.operation_id = ANY($2::uuid[]) AND m.state = 'in progress'
-    AND NOT EXISTS (SELECT FROM orchestrator.operations o WHERE o.id = m.operation_id)`, id, &ids, orchestration.CanceledDescription, now)
-		if err != nil {
+    AND NOT EXISTS (SELECT FROM orchestrator.operations o WHERE o.id = m.operation_id)
+RETURNING m.operation_id::text`, []any{id, &ids, reason, now}, func(rows *sql.Rows) error {
+			var operation string
+			err := rows.Scan(&operation)
+			ended.raw(operation)
+			n++
 			return err
+		})
+		switch {
+		case err != nil || n == 0:
+			return err
+		case o.State == orchestration.Canceling:
+			stats = orchestration.Stats{orchestration.Canceled: n}
+			return nil
 		}
-		n, err := result.RowsAffected()
-		canceled = int(n)
-		return err
+		stats = orchestration.Stats{orchestration.Pending: n}
+		return again(ctx, tx, &ended, now)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("write that operations are not recorded: %w", err)
+		return nil, fmt.Errorf("write that operations are not recorded: %w", err)
 	}
-	return canceled, nil
+	return stats, nil
 }
 
-// Queued returns the ids of pending operations of members in progress. If fresh, it omits operations that have started before and are retried.
-func (s *Orchestrations) Queued(ctx context.Context, id string, fresh bool) ([]string, error) {
+// Queued returns the ids of pending operations of members in progress. If fresh, it omits operations that have started before and are retried. If
+// windowEnd is not zero, it returns only operations whose window has ended by then.
+func (s *Orchestrations) Queued(ctx context.Context, id string, fresh bool, windowEnd time.Time) ([]string, error) {
 	var found []string
 	err := s.read.SelectContext(ctx, &found, `
 SELECT o.id::text FROM orchestrator.orchestration_members m JOIN orchestrator.operations o ON o.id = m.operation_id
-WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.state = 'pending' AND (o.started_at IS NULL OR NOT $2)`, id, fresh)
+WHERE m.orchestration_id = $1::uuid AND m.state = 'in progress' AND o.state = 'pending' AND (o.started_at IS NULL OR NOT $2)
+    AND ($3::timestamptz IS NULL OR m.window_end <= $3)`, id, fresh, nullTime(windowEnd))
 	if err != nil {
 		return nil, fmt.Errorf("find queued operations: %w", err)
 	}
