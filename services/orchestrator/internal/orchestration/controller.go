@@ -41,6 +41,8 @@ type Store interface {
 	// Describe sets the description of an orchestration that is neither paused nor ended. due is when the targets of a pending orchestration are
 	// looked up next. seen is the state that the description belongs to: a cancellation that the caller has not seen keeps its description.
 	Describe(ctx context.Context, id string, seen State, description string, due, now time.Time) error
+	// Unannounced stores that the announcement of an orchestration has failed, and returns when it failed first.
+	Unannounced(ctx context.Context, id string, now time.Time) (since time.Time, err error)
 	// Settle updates the members in progress whose operations have ended, and returns the number of members by state. Members whose operations
 	// were withdrawn wait again; they are not counted.
 	Settle(ctx context.Context, id string, now time.Time) (Stats, error)

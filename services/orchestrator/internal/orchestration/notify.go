@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// notifyFor is how long an orchestration waits for SPC before it starts and before it ends. It then continues without.
+// notifyFor is how long an orchestration waits for SPC before it starts, from its first failed announcement, and before it ends. It then continues
+// without.
 const notifyFor = 5 * time.Minute
 
 // errNotAnnounced delays the start of an orchestration.
@@ -38,15 +39,19 @@ func (c *Controller) announce(ctx context.Context, o *Orchestration, members []*
 		return nil
 	}
 	err := c.notify(ctx, q)
-	switch start := o.Start(); {
-	case err == nil:
+	if err == nil {
 		return nil
-	// The targets are looked up again before anything starts.
-	case start.After(now):
+	}
+	if o.Start().After(now) { // the targets are looked up again before anything starts
 		c.deps.Log.Warn("maintenance not announced", "orchestration_id", o.ID, "err", err)
 		return nil
-	case now.Before(start.Add(notifyFor)):
-		return fmt.Errorf("%w, until %s: %w", errNotAnnounced, start.Add(notifyFor).UTC().Format(time.RFC3339), err)
+	}
+	since, storeErr := c.deps.Store.Unannounced(ctx, o.ID, now)
+	if storeErr != nil {
+		return storeErr
+	}
+	if until := since.Add(notifyFor); now.Before(until) {
+		return fmt.Errorf("%w, until %s: %w", errNotAnnounced, until.UTC().Format(time.RFC3339), err)
 	}
 	c.deps.Log.Error("maintenance not announced; the orchestration starts without", "orchestration_id", o.ID, "err", err)
 	return nil

@@ -67,6 +67,37 @@ func TestNotification_SPCIsDown_OrchestrationWaitsFiveMinutes(t *testing.T) {
 	}
 }
 
+// The start of the orchestration may be long ago: its schedule was in the past, its targets were looked up for long, or it was paused.
+func TestNotification_StartWasLongAgo_WaitsFiveMinutes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	b.set(func() { b.noNotice = errors.New("spc: status 503") })
+	c, _ := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "notification": true, "strategy": {"schedule": "2026-11-21T07:00:00Z"}}`)
+	waits := func(until string) {
+		t.Helper()
+		b.await(c, "it waits until "+until, func() bool {
+			return strings.Contains(b.get(o.ID).Description, "the maintenance cannot be announced now, until "+until)
+		})
+	}
+	waits("2026-11-21T08:05:00Z")
+	b.clock.Advance(4 * time.Minute)
+	b.await(c, "it is tried again", func() bool { return b.get(o.ID).DueAt.After(b.clock.Now()) })
+	waits("2026-11-21T08:05:00Z")
+
+	_, err := b.store.Pause(t.Context(), o.ID, "jane", b.clock.Now())
+	require.NoError(t, err)
+	b.clock.Advance(time.Hour)
+	_, err = b.store.Resume(t.Context(), o.ID, "jane", b.clock.Now())
+	require.NoError(t, err)
+	waits("2026-11-21T09:09:00Z")
+	if got := b.started(); len(got) > 0 {
+		t.Errorf("started before the announcement: %v", got)
+	}
+	b.clock.Advance(5 * time.Minute)
+	b.awaitStarted(c, "i-00000")
+}
+
 // The round that ends the last member has not seen the cancellation.
 func TestNotification_CancelledBeforeTheEnd_CustomersAreNotified(t *testing.T) {
 	t.Parallel()

@@ -81,6 +81,8 @@ type Orchestration struct {
 	CanaryPassed bool
 	// FailuresAccepted is the number of failures that an operator has accepted, which no longer count.
 	FailuresAccepted int
+	// UnannouncedSince is when its announcement failed first after its start was due or it was resumed; zero if it did not fail.
+	UnannouncedSince time.Time
 	// Members is the number of members that could be upgraded when the orchestration started.
 	Members int
 }
