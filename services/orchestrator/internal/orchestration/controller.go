@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,6 +42,8 @@ type Store interface {
 	Describe(ctx context.Context, id string, seen State, description string, due, now time.Time) error
 	// Unannounced stores that the announcement of an orchestration has failed, and returns when it failed first.
 	Unannounced(ctx context.Context, id string, now time.Time) (since time.Time, err error)
+	// CancelAnnounced stores that customers need no further notice of the cancellation of an orchestration.
+	CancelAnnounced(ctx context.Context, id string) error
 	// Settle updates the members in progress whose operations have ended, and returns the number of members by state. Members whose operations
 	// were withdrawn wait again; they are not counted.
 	Settle(ctx context.Context, id string, now time.Time) (Stats, error)
@@ -103,8 +104,6 @@ type Controller struct {
 	cfg   Config
 	deps  Deps
 	ended *prometheus.CounterVec
-	// notified contains the orchestrations whose customers were notified of the cancellation.
-	notified sync.Map
 }
 
 // NewController returns a Controller. Run starts it.

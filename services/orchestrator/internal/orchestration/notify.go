@@ -57,9 +57,10 @@ func (c *Controller) announce(ctx context.Context, o *Orchestration, members []*
 	return nil
 }
 
-// notifyCancelled asks the worker spc to notify customers of the cancellation. It does so once per process, before the orchestration ends.
+// notifyCancelled asks the worker spc to notify customers of the cancellation, before the orchestration ends. A crash right after the notice
+// repeats it, which SPC accepts.
 func (c *Controller) notifyCancelled(ctx context.Context, o *Orchestration, now time.Time) error {
-	if _, notified := c.notified.Load(o.ID); notified || !o.Parameters.Notification || o.Parameters.DryRun {
+	if o.CancelAnnounced || !o.Parameters.Notification || o.Parameters.DryRun {
 		return nil
 	}
 	if err := c.notify(ctx, event.NotifyRequest{OrchestrationID: o.ID, Type: o.Type, Cancelled: true}); err != nil {
@@ -69,8 +70,7 @@ func (c *Controller) notifyCancelled(ctx context.Context, o *Orchestration, now 
 		}
 		c.deps.Log.Error("cancellation not announced", "orchestration_id", o.ID, "err", err)
 	}
-	c.notified.Store(o.ID, true)
-	return nil
+	return c.deps.Store.CancelAnnounced(ctx, o.ID)
 }
 
 func (c *Controller) notify(ctx context.Context, q event.NotifyRequest) error {

@@ -98,6 +98,24 @@ func TestNotification_StartWasLongAgo_WaitsFiveMinutes(t *testing.T) {
 	b.awaitStarted(c, "i-00000")
 }
 
+func TestNotification_OtherOrchestratorContinues_CancelsOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1)
+	c, stop := b.controller(nil)
+	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "notification": true}`)
+	b.awaitStarted(c, "i-00000")
+	require.NoError(t, b.store.Cancel(t.Context(), o.ID, b.clock.Now()))
+	b.await(c, "customers are notified of the cancellation", func() bool { return b.get(o.ID).CancelAnnounced })
+	stop()
+	c, _ = b.controller(nil)
+	b.rounds(c)
+	b.end("i-00000")
+	b.awaitState(c, o.ID, orchestration.Canceled)
+	if got := b.notices(); len(got) != 2 {
+		t.Errorf("%d notifications, want the announcement and the cancellation: %+v", len(got), got)
+	}
+}
+
 // The round that ends the last member has not seen the cancellation.
 func TestNotification_CancelledBeforeTheEnd_CustomersAreNotified(t *testing.T) {
 	t.Parallel()

@@ -83,6 +83,8 @@ type Orchestration struct {
 	FailuresAccepted int
 	// UnannouncedSince is when its announcement failed first after its start was due or it was resumed; zero if it did not fail.
 	UnannouncedSince time.Time
+	// CancelAnnounced reports whether customers need no further notice of the cancellation.
+	CancelAnnounced bool
 	// Members is the number of members that could be upgraded when the orchestration started.
 	Members int
 }

@@ -25,7 +25,8 @@ func NewOrchestrations(write, read *sqlx.DB) *Orchestrations {
 
 const (
 	orchestrationColumns = ` o.id::text, o.type, o.state, o.description, o.parameters, o.created_at, o.updated_at, o.due_at, o.started_at,
-    o.active_since, o.pause, o.canary_passed, o.failures_accepted, o.members, o.unannounced_since
+    o.active_since, o.pause, o.canary_passed, o.failures_accepted, o.members, o.unannounced_since,
+    o.cancel_announced
 FROM orchestrator.orchestrations o`
 	memberColumns = ` m.operation_id::text, m.orchestration_id::text, m.instance_id, m.runtime_id, m.global_account_id, m.subaccount_id,
     m.plan_id, m.plan_name, m.shoot_name, m.window_rule, m.state, m.description, m.due_at, m.window_begin, m.window_end,
@@ -155,7 +156,7 @@ func scanOrchestrations(rows *sql.Rows) (found []*orchestration.Orchestration, e
 		var parameters, pause []byte
 		var due, started, active, unannounced sql.NullTime
 		if err := rows.Scan(&o.ID, &o.Type, &o.State, &o.Description, &parameters, &o.CreatedAt, &o.UpdatedAt, &due, &started, &active, &pause,
-			&o.CanaryPassed, &o.FailuresAccepted, &o.Members, &unannounced); err != nil {
+			&o.CanaryPassed, &o.FailuresAccepted, &o.Members, &unannounced, &o.CancelAnnounced); err != nil {
 			return nil, err
 		}
 		o.CreatedAt, o.UpdatedAt, o.DueAt, o.StartedAt, o.ActiveSince = o.CreatedAt.UTC(), o.UpdatedAt.UTC(), utc(due), utc(started), utc(active)
@@ -258,6 +259,14 @@ func (s *Orchestrations) Unannounced(ctx context.Context, id string, now time.Ti
 		return update(ctx, tx, o)
 	})
 	return since, err
+}
+
+// CancelAnnounced stores that customers need no further notice of the cancellation of an orchestration.
+func (s *Orchestrations) CancelAnnounced(ctx context.Context, id string) error {
+	if _, err := s.write.ExecContext(ctx, `UPDATE orchestrator.orchestrations SET cancel_announced = true WHERE id = $1::uuid`, id); err != nil {
+		return fmt.Errorf("write that a cancellation is announced: %w", err)
+	}
+	return nil
 }
 
 // Conclude ends the orchestration if all of its members have ended. It also returns the due time of the next waiting member, zero if none
