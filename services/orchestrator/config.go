@@ -61,8 +61,8 @@ type Config struct {
 	KeepActions time.Duration `env:"KEB_ACTIONS_KEEP" envDefault:"2160h"`
 	// KeepOperations is how long an operation remains in lists after its end. It is then archived, and can only be read by its ID.
 	KeepOperations time.Duration `env:"KEB_OPERATIONS_KEEP" envDefault:"2160h"`
-	// KeepArchive is how long an archived operation is kept after its end. It must not be shorter than KeepOperations or eight days. If it
-	// is empty, it is two years, or KeepOperations if that is longer.
+	// KeepArchive is how long an archived operation and an orchestration are kept after their end. It must not be shorter than KeepOperations
+	// or eight days. If it is empty, it is two years, or KeepOperations if that is longer.
 	KeepArchive time.Duration `env:"KEB_ARCHIVE_KEEP"`
 	// WebhookKeys is the keyring that seals the URLs and the secrets of webhooks, "id1:base64key,id2:base64key" (package seal). If it is
 	// empty, webhooks are off.

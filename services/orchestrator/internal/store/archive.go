@@ -39,6 +39,18 @@ FROM o JOIN r ON r.operation_id = o.id LEFT JOIN lines ON lines.operation_id = o
 	dropArchivedSQL = `
 DELETE FROM orchestrator.archive WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM orchestrator.archive WHERE finished_at < $1 ORDER BY finished_at LIMIT $2))`
+	// dropOrchestrationsSQL deletes ended orchestrations with their members, oldest first, unless one of their operations is not archived. It
+	// reads all orchestrations, of which there are few, and relies on orchestration_members_list.
+	dropOrchestrationsSQL = `
+WITH old AS MATERIALIZED (
+    SELECT c.id FROM orchestrator.orchestrations c
+    WHERE c.updated_at < $1 AND c.state IN ('succeeded', 'failed', 'canceled') AND NOT EXISTS (
+        SELECT FROM orchestrator.orchestration_members m JOIN orchestrator.operations o ON o.id = m.operation_id WHERE m.orchestration_id = c.id)
+    ORDER BY c.updated_at LIMIT $2 FOR UPDATE OF c SKIP LOCKED
+), m AS (
+    DELETE FROM orchestrator.orchestration_members m USING old WHERE m.orchestration_id = old.id
+)
+DELETE FROM orchestrator.orchestrations c USING old WHERE c.id = old.id`
 	fromArchive = `
 FROM orchestrator.archive a, jsonb_populate_record(NULL::orchestrator.operations, a.operation) o,
     jsonb_populate_record(NULL::orchestrator.requests, a.request) r`
@@ -60,6 +72,12 @@ func (s *Store) Archive(ctx context.Context, before time.Time, limit int) (moved
 // while another orchestrator archives.
 func (s *Store) DropArchived(ctx context.Context, before time.Time, limit int) (removed int64, err error) {
 	return s.execArchive(ctx, dropArchivedSQL, before, limit)
+}
+
+// DropOrchestrations deletes up to limit orchestrations that ended before a time with their members, oldest first, and returns their number. It
+// does nothing while another orchestrator archives.
+func (s *Store) DropOrchestrations(ctx context.Context, before time.Time, limit int) (removed int64, err error) {
+	return s.execArchive(ctx, dropOrchestrationsSQL, before, limit)
 }
 
 // execArchive executes a statement unless another orchestrator holds archiveLock.

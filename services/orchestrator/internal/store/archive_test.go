@@ -116,6 +116,44 @@ SELECT $1::uuid, o.id, 'i-' || $3::int, '', '', '', '', '', '', 'failed', '', no
 	}
 }
 
+func TestDropOrchestrations_OldAndEnded_AreDeletedWithMembers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	live := b.ended(1, epoch).Operation.ID
+	for _, o := range []struct {
+		name, state string
+		updated     time.Time
+		operation   any
+	}{
+		{"old", "failed", epoch, nil},
+		{"older", "succeeded", epoch.Add(-time.Hour), nil},
+		{"unfinished", "in progress", epoch, nil},
+		{"recent", "succeeded", epoch.Add(time.Hour), nil},
+		{"with an operation that is not archived", "canceled", epoch, live},
+	} {
+		_, err := b.db.Exec(`
+WITH o AS (
+    INSERT INTO orchestrator.orchestrations (id, type, parameters, created_at, state, description, updated_at)
+    VALUES (gen_random_uuid(), 'upgradeKyma', '{}', $3, $2, $1, $3) RETURNING id)
+INSERT INTO orchestrator.orchestration_members (operation_id, orchestration_id, instance_id, runtime_id, global_account_id, subaccount_id, plan_id,
+    plan_name, shoot_name, state, description, due_at, updated_at)
+SELECT COALESCE($4::uuid, gen_random_uuid()), o.id, 'i-1', '', '', '', '', '', '', 'failed', $1, $3, $3 FROM o`, o.name, o.state, o.updated, o.operation)
+		require.NoError(t, err)
+	}
+	left := []string{"old", "recent", "unfinished", "with an operation that is not archived"}
+	for range 3 {
+		if n, err := b.DropOrchestrations(t.Context(), epoch.Add(time.Minute), 1); err != nil || n > 1 {
+			t.Fatalf("%d deleted, error %v", n, err)
+		}
+		for _, table := range []string{"orchestrations", "orchestration_members"} {
+			if diff := cmp.Diff(left, b.ids(`SELECT description FROM orchestrator.`+table+` ORDER BY description`)); diff != "" {
+				t.Errorf("left in %s (-want +got):\n%s", table, diff)
+			}
+		}
+		left = []string{"recent", "unfinished", "with an operation that is not archived"}
+	}
+}
+
 func TestArchive_TwoOrchestrators_OneArchivesOldestFirst(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

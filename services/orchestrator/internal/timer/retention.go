@@ -15,24 +15,28 @@ import (
 const (
 	// batchSize is the maximum number of operations per transaction.
 	batchSize = 200
+	// orchestrationBatch is the maximum number of orchestrations per transaction; one has up to 10,000 members.
+	orchestrationBatch = 1
 	// share limits the load: transactions use at most one part in share of the time.
 	share = 10
 	// timeout bounds a transaction.
 	timeout = time.Minute
 )
 
-// Archive moves and deletes ended operations, and events from outside, oldest first, and returns their number.
+// Archive moves and deletes ended operations, orchestrations, and events from outside, oldest first, and returns their number.
 type Archive interface {
 	Archive(ctx context.Context, before time.Time, limit int) (int64, error)
 	DropArchived(ctx context.Context, before time.Time, limit int) (int64, error)
 	DropSignals(ctx context.Context, before time.Time, limit int) (int64, error)
+	DropOrchestrations(ctx context.Context, before time.Time, limit int) (int64, error)
 }
 
 // RetentionConfig is the configuration of a Retention.
 type RetentionConfig struct {
 	// Every is the time between two rounds.
 	Every time.Duration
-	// Keep is the time from the end of an operation to its archiving, and KeepArchived the time from its end to its deletion.
+	// Keep is the time from the end of an operation to its archiving, and KeepArchived the time from its end to its deletion. Orchestrations are
+	// also deleted after KeepArchived.
 	Keep, KeepArchived time.Duration
 }
 
@@ -75,22 +79,29 @@ func (r *Retention) Run(ctx context.Context) error {
 
 // Round archives and deletes all operations that are due. It pauses between batches to limit the load.
 func (r *Retention) Round(ctx context.Context) error {
-	moved, err := r.batches(ctx, r.store.Archive, r.cfg.Keep, r.moved)
+	moved, err := r.batches(ctx, r.store.Archive, batchSize, r.cfg.Keep, r.moved)
 	if err != nil {
 		return err
 	}
-	if _, err := r.batches(ctx, r.store.DropSignals, event.SignalsKept, nil); err != nil {
+	if _, err := r.batches(ctx, r.store.DropSignals, batchSize, event.SignalsKept, nil); err != nil {
 		return err
 	}
-	removed, err := r.batches(ctx, r.store.DropArchived, r.cfg.KeepArchived, r.removed)
+	removed, err := r.batches(ctx, r.store.DropArchived, batchSize, r.cfg.KeepArchived, r.removed)
 	if moved > 0 || removed > 0 {
 		r.log.Info("old operations archived", "archived", moved, "removed", removed)
+	}
+	if err != nil {
+		return err
+	}
+	orchestrations, err := r.batches(ctx, r.store.DropOrchestrations, orchestrationBatch, r.cfg.KeepArchived, nil)
+	if orchestrations > 0 {
+		r.log.Info("old orchestrations removed", "removed", orchestrations)
 	}
 	return err
 }
 
 func (r *Retention) batches(
-	ctx context.Context, f func(context.Context, time.Time, int) (int64, error), keep time.Duration, counter prometheus.Counter,
+	ctx context.Context, f func(context.Context, time.Time, int) (int64, error), size int, keep time.Duration, counter prometheus.Counter,
 ) (total int64, err error) {
 	before := r.now().Add(-keep)
 	pause := time.NewTimer(0)
@@ -102,7 +113,7 @@ func (r *Retention) batches(
 		case <-pause.C:
 		}
 		start := time.Now()
-		n, err := r.batch(ctx, f, before)
+		n, err := r.batch(ctx, f, size, before)
 		if err != nil {
 			return total, err
 		}
@@ -110,15 +121,15 @@ func (r *Retention) batches(
 		if counter != nil {
 			counter.Add(float64(n))
 		}
-		if n < batchSize {
+		if n < int64(size) {
 			return total, nil
 		}
 		pause.Reset((share - 1) * time.Since(start))
 	}
 }
 
-func (r *Retention) batch(ctx context.Context, f func(context.Context, time.Time, int) (int64, error), before time.Time) (int64, error) {
+func (r *Retention) batch(ctx context.Context, f func(context.Context, time.Time, int) (int64, error), size int, before time.Time) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return f(ctx, before, batchSize)
+	return f(ctx, before, size)
 }

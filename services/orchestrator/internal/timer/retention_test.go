@@ -28,8 +28,11 @@ type slowStore struct {
 	// old is the number of old events from outside, and signals the time before which they are deleted.
 	old     int64
 	signals time.Time
-	calls   int
-	err     error
+	// orchestrations is the number of old ones, and ended the time before which they are deleted.
+	orchestrations int64
+	ended          time.Time
+	calls          int
+	err            error
 }
 
 func (p *slowStore) set(f func()) {
@@ -66,11 +69,17 @@ func (p *slowStore) DropSignals(_ context.Context, before time.Time, _ int) (n i
 	return n, nil
 }
 
+func (p *slowStore) DropOrchestrations(_ context.Context, before time.Time, limit int) (n int64, err error) {
+	p.set(func() { p.ended, n = before, min(p.orchestrations, int64(limit)) })
+	p.set(func() { p.orchestrations -= n })
+	return n, nil
+}
+
 func TestRetention_LongRound_PausesNineTimesAsLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		registry := prometheus.NewRegistry()
-		p := &slowStore{live: 1000, old: 1}
+		p := &slowStore{live: 1000, old: 1, orchestrations: 3}
 		r, err := timer.NewRetention(timer.RetentionConfig{Every: time.Hour, Keep: 90 * day, KeepArchived: 700 * day}, p, registry, time.Now, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -93,6 +102,9 @@ func TestRetention_LongRound_PausesNineTimesAsLong(t *testing.T) {
 			}
 			if age := time.Since(p.signals); p.old != 0 || age < event.SignalsKept || age > event.SignalsKept+time.Hour {
 				t.Errorf("%d old events are left, those that came %s ago are removed, want 7 days", p.old, age)
+			}
+			if age := time.Since(p.ended); p.orchestrations != 0 || age < 700*day || age > 700*day+time.Hour {
+				t.Errorf("%d old orchestrations are left, those that ended %s ago are removed, want 700 days", p.orchestrations, age)
 			}
 			if age := time.Since(p.before[1]); age < 700*day || age > 700*day+time.Hour {
 				t.Errorf("removed operations that ended %s ago, want 700 days", age)
