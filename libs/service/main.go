@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"unicode"
 )
 
 // LogConfig configures the logs of a service. Main reads it first.
@@ -69,7 +70,7 @@ func mainCode(ctx context.Context, name string, stderr io.Writer, run func(conte
 	return 1
 }
 
-// OneLine returns the text of an error in one line, with "; " between joined errors.
+// OneLine returns the text of an error in one line without control characters, with "; " between joined errors.
 func OneLine(err error) string {
 	var parts []string
 	for line := range strings.Lines(err.Error()) {
@@ -77,7 +78,12 @@ func OneLine(err error) string {
 			parts = append(parts, line)
 		}
 	}
-	return strings.Join(parts, "; ")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.Join(parts, "; "))
 }
 
 func isTerminal(w io.Writer) bool {

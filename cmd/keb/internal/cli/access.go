@@ -12,8 +12,6 @@ func newAccess(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "access",
 		Short: "Manage access to the operator API",
-		Args:  exactly(),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newAccessToken(o))
 	return cmd
@@ -50,10 +48,6 @@ the old token is no longer used.`,
 	flags := cmd.Flags()
 	flags.StringVar(&name, "name", "", "owner of the token; recorded with every action")
 	flags.StringVar(&role, "role", string(access.Viewer), "viewer (read only), operator (read and act) or sender (send events to operations)")
-	var roles []string
-	for _, r := range access.Roles() {
-		roles = append(roles, string(r))
-	}
-	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(roles, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
+	completeFlag(cmd, "role", texts(access.Roles()))
 	return cmd
 }

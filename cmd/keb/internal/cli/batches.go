@@ -181,11 +181,11 @@ func previewText(request *operator.BatchRequest, p *operator.BatchPreview, width
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "%d operations match", p.Count)
 	if p.Scope != nil {
-		fmt.Fprintf(&text, "; scope of the hold: %s", flat(p.Scope.String()))
+		fmt.Fprintf(&text, "; scope of the hold: %s", view.OneLine(p.Scope.String()))
 	}
 	text.WriteString("\n")
 	for i := range p.Holds {
-		fmt.Fprintf(&text, "  hold %s by %s: %s\n", p.Holds[i].ID, flat(p.Holds[i].CreatedBy), flat(p.Holds[i].Reason))
+		fmt.Fprintf(&text, "  hold %s by %s: %s\n", p.Holds[i].ID, view.OneLine(p.Holds[i].CreatedBy), view.OneLine(p.Holds[i].Reason))
 	}
 	if len(p.Sample) == 0 {
 		return text.String()
@@ -397,8 +397,8 @@ func (b *batching) show(ctx context.Context, client *operator.Client, id string)
 	case found.Step != "":
 		action += " " + found.Step
 	}
-	fmt.Fprintf(b.Out, "batch      %s\naction     %s\nfilter     %s\nreason     %s\nordered    %s by %s\nrate       %s\nstate      %s\n\n", found.ID, flat(action),
-		flat(found.Filter), flat(found.Reason), view.Time(found.CreatedAt), flat(found.CreatedBy), rate, batchText(found))
+	fmt.Fprintf(b.Out, "batch      %s\naction     %s\nfilter     %s\nreason     %s\nordered    %s by %s\nrate       %s\nstate      %s\n\n", found.ID, view.OneLine(action),
+		view.OneLine(found.Filter), view.OneLine(found.Reason), view.Time(found.CreatedAt), view.OneLine(found.CreatedBy), rate, batchText(found))
 	rows := make([][]string, len(results.Data))
 	for i := range results.Data {
 		r, at := &results.Data[i], ""

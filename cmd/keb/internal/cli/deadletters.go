@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -101,21 +100,21 @@ func deadLetterText(d *operator.DeadLetterDetail) string {
 		{"dead letter", strconv.FormatUint(d.ID, 10)},
 		{"time", view.Time(d.Time)},
 		{"stream", d.Stream},
-		{"subject", flat(d.Subject)},
-		{"consumer", flat(d.Consumer)},
-		{"reason", flat(d.Reason)},
-		{"event", flat(d.Type + " " + d.EventID)},
+		{"subject", d.Subject},
+		{"consumer", d.Consumer},
+		{"reason", d.Reason},
+		{"event", d.Type + " " + d.EventID},
 		{"operation", d.Operation},
 		{"size", strconv.Itoa(d.Size) + " bytes"},
 		{"redrive", d.Redrive},
 	} {
-		if strings.TrimSpace(line[1]) != "" {
-			fmt.Fprintf(&text, "%-12s %s\n", line[0], line[1])
+		if value := view.OneLine(line[1]); value != "" {
+			fmt.Fprintf(&text, "%-12s %s\n", line[0], value)
 		}
 	}
 	text.WriteString("headers\n")
 	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
-		fmt.Fprintf(&text, "  %s: %s\n", flat(name), flat(d.Headers[name]))
+		fmt.Fprintf(&text, "  %s: %s\n", view.OneLine(name), view.OneLine(d.Headers[name]))
 	}
 	title := "payload"
 	if d.PayloadTruncated {
@@ -123,19 +122,9 @@ func deadLetterText(d *operator.DeadLetterDetail) string {
 	}
 	text.WriteString(title + "\n")
 	for line := range strings.Lines(d.Payload) {
-		text.WriteString("  " + printable(line) + "\n")
+		text.WriteString("  " + view.Printable(strings.TrimRight(line, "\n")) + "\n")
 	}
 	return text.String()
-}
-
-// printable returns a line without characters that a terminal interprets.
-func printable(line string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return -1
-	}, line)
 }
 
 func newDeadLetterAction(o *options, name, short, done string, act func(c *operator.Client, ctx context.Context, id string) error) *cobra.Command {

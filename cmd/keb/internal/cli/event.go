@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
@@ -47,7 +48,7 @@ func (o *options) sendEvent(ctx context.Context, key, id, data string) error {
 		if sent.Repeated {
 			what = "was stored before"
 		}
-		_, err := fmt.Fprintf(o.Out, "event %s, id %s: %s\n", flat(sent.Key), flat(sent.ID), what)
+		_, err := fmt.Fprintf(o.Out, "event %s, id %s: %s\n", view.OneLine(sent.Key), view.OneLine(sent.ID), what)
 		return err
 	})
 }

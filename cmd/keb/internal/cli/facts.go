@@ -24,7 +24,7 @@ have the same ids as before, so readers that have seen them ignore them. Role: o
 			if since == "" {
 				return usageError("facts replay needs --since TIME; see keb facts replay --help")
 			}
-			at, err := parseTime(since, time.Now())
+			at, err := parseTime(since, ago)
 			if err != nil {
 				return usageError("--since %q: %s", since, err)
 			}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -45,7 +44,7 @@ or with --type only provisionings or only updates. It never rejects a deprovisio
 				return usageError("hold create needs --reason")
 			}
 			if until != "" {
-				at, err := parseEnd(until, time.Now())
+				at, err := parseTime(until, fromNow)
 				if err != nil {
 					return usageError("--until %q: %s", until, err)
 				}
@@ -75,24 +74,12 @@ func addScopeFlags(flags *pflag.FlagSet, s *operator.HoldScope, kind *string) {
 	flags.StringVar(kind, "type", "", "type of the operations, for example provision")
 }
 
-// parseEnd parses a time, or a duration from now.
-func parseEnd(value string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(value); err == nil && d > 0 {
-		return now.Add(d).UTC(), nil
-	}
-	at, err := time.Parse(time.RFC3339, value)
-	if err != nil {
-		return time.Time{}, errors.New("must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h")
-	}
-	return at, nil
-}
-
 func (o *options) createHold(ctx context.Context, request operator.HoldRequest) error {
 	request.By = o.author()
 	return answer(ctx, o, func(c *operator.Client, ctx context.Context) (*operator.Hold, json.RawMessage, error) {
 		return c.CreateHold(ctx, request)
 	}, func(h *operator.Hold) error {
-		_, err := fmt.Fprintf(o.Out, "hold %s: %s\n", h.ID, flat(h.Scope.String()))
+		_, err := fmt.Fprintf(o.Out, "hold %s: %s\n", h.ID, view.OneLine(h.Scope.String()))
 		return err
 	})
 }

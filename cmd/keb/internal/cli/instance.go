@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -99,7 +98,7 @@ func (r *report) table(what string, head []string, rows [][]string) {
 func (r *report) warn(problems []string) {
 	for _, p := range problems {
 		if r.err == nil {
-			_, r.err = fmt.Fprintf(r.Err, "keb: only a part is shown: %s\n", flat(p))
+			_, r.err = fmt.Fprintf(r.Err, "keb: only a part is shown: %s\n", view.OneLine(p))
 		}
 	}
 }
@@ -168,7 +167,7 @@ func (o *options) printInstance(i *operator.Instance, window *operator.Maintenan
 		rows := make([][]string, len(i.Events))
 		for n := range i.Events {
 			e := &i.Events[n]
-			rows[n] = []string{view.Time(e.CreatedAt), e.Level, e.OperationID, flat(e.Message)}
+			rows[n] = []string{view.Time(e.CreatedAt), e.Level, e.OperationID, view.OneLine(e.Message)}
 		}
 		out.line("\nEvents")
 		out.table("events", []string{"TIME", "LEVEL", "OPERATION", "EVENT"}, rows)
@@ -192,7 +191,7 @@ func instanceLines(d *event.InstanceDetail, window *operator.MaintenanceWindow, 
 	if window.Begin != "" {
 		maintenance = window.Begin + " to " + window.End
 	}
-	lines := []string{cmp.Or(d.Runtime.Name, d.InstanceID) + ": " + state}
+	lines := []string{view.OneLine(cmp.Or(d.Runtime.Name, d.InstanceID)) + ": " + state}
 	for _, f := range [][2]string{
 		{"Instance", d.InstanceID},
 		{"Runtime ID", d.RuntimeID},
@@ -205,18 +204,15 @@ func instanceLines(d *event.InstanceDetail, window *operator.MaintenanceWindow, 
 		{"Platform region", d.PlatformRegion},
 		{"Created", view.Time(d.CreatedAt) + ", " + view.Duration(now.Sub(d.CreatedAt)) + " ago"},
 		{"Maintenance window", maintenance},
-		{"Parameters as sent", parameterText(d.Parameters)},
-		{"Effective parameters", parameterText(d.EffectiveParameters)},
+		{"Parameters as sent", string(d.Parameters)},
+		{"Effective parameters", string(d.EffectiveParameters)},
 	} {
 		if f[1] != "" {
-			lines = append(lines, fmt.Sprintf("  %-21s %s", f[0], f[1]))
+			lines = append(lines, fmt.Sprintf("  %-21s %s", f[0], view.OneLine(f[1])))
 		}
 	}
 	return lines
 }
-
-// parameterText returns parameters on one line.
-func parameterText(raw json.RawMessage) string { return flat(string(raw)) }
 
 func bindingRows(list []event.BindingSummary, now time.Time) [][]string {
 	rows := make([][]string, len(list))

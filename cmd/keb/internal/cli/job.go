@@ -52,13 +52,7 @@ func jobArgs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-func jobNames() string {
-	names := make([]string, 0, len(jobs.All()))
-	for _, job := range jobs.All() {
-		names = append(names, string(job))
-	}
-	return strings.Join(names, ", ")
-}
+func jobNames() string { return strings.Join(texts(jobs.All()), ", ") }
 
 // impatient is the pause before a call is repeated. It is short because a user waits for the command.
 const impatient = 300 * time.Millisecond

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -65,7 +64,7 @@ func (o *options) applyLimits(ctx context.Context, file string, dryRun bool) err
 	}, func(applied *operator.LimitsAnswer) error {
 		var text bytes.Buffer
 		for _, line := range applied.Changes {
-			fmt.Fprintln(&text, flat(line))
+			fmt.Fprintln(&text, view.OneLine(line))
 		}
 		switch {
 		case len(applied.Changes) == 0:
@@ -100,10 +99,10 @@ func (o *options) printLimits(limits *operator.Limits) error {
 		text.WriteString(view.Table([]string{"LIMIT", "SCOPE", "EACH", "RATE", "COMMANDS", "OPERATIONS", "WAITING"}, rows, 0))
 	}
 	for _, account := range slices.Sorted(maps.Keys(limits.Weights)) {
-		fmt.Fprintf(&text, "weight of %s: %g\n", flat(account), limits.Weights[account])
+		fmt.Fprintf(&text, "weight of %s: %g\n", view.OneLine(account), limits.Weights[account])
 	}
 	if limits.AppliedAt != nil {
-		fmt.Fprintf(&text, "version %d, applied by %s at %s\n", limits.Version, flat(limits.AppliedBy), view.Time(*limits.AppliedAt))
+		fmt.Fprintf(&text, "version %d, applied by %s at %s\n", limits.Version, view.OneLine(limits.AppliedBy), view.Time(*limits.AppliedAt))
 	}
 	_, err := io.Copy(o.Out, &text)
 	return err
@@ -133,22 +132,22 @@ func limitRows(l *operator.Limit) [][]string {
 	waiting := commands.Waiting + operations.Waiting
 	if l.Each == "" {
 		return [][]string{{
-			l.Name, scopeText(l.Scope), "-", dash(l.Rate), usedOf(commands.InUse, l.Commands), usedOf(operations.InUse, l.Operations), number(waiting),
+			l.Name, scopeText(l.Scope), "-", dash(l.Rate), usedOf(commands.InUse, l.Commands), usedOf(operations.InUse, l.Operations), view.Number(waiting),
 		}}
 	}
-	rows := [][]string{{l.Name, scopeText(l.Scope), l.Each, dash(l.Rate), number(l.Commands), number(l.Operations), number(waiting)}}
+	rows := [][]string{{l.Name, scopeText(l.Scope), l.Each, dash(l.Rate), view.Number(l.Commands), view.Number(l.Operations), view.Number(waiting)}}
 	for _, u := range l.Use {
-		rows = append(rows, []string{"", "", u.Value, "", number(u.InUse), "", number(u.Waiting)})
+		rows = append(rows, []string{"", "", u.Value, "", view.Number(u.InUse), "", view.Number(u.Waiting)})
 	}
 	for _, u := range l.OperationUse {
-		rows = append(rows, []string{"", "", u.Value, "", "", number(u.InUse), number(u.Waiting)})
+		rows = append(rows, []string{"", "", u.Value, "", "", view.Number(u.InUse), view.Number(u.Waiting)})
 	}
 	return rows
 }
 
 func usedOf(used, most int) string {
 	if most == 0 {
-		return number(used)
+		return view.Number(used)
 	}
 	return fmt.Sprintf("%d/%d", used, most)
 }
@@ -158,11 +157,4 @@ func dash(text string) string {
 		return "-"
 	}
 	return text
-}
-
-func number(n int) string {
-	if n == 0 {
-		return "-"
-	}
-	return strconv.Itoa(n)
 }

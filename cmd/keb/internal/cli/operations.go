@@ -20,14 +20,13 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// waitingReasons are the values of --waiting.
-func waitingReasons() []string {
-	var names []string
-	for _, reason := range operator.WaitingReasons() {
-		names = append(names, string(reason))
-	}
-	return names
-}
+// Values of --state, in the order of an operation's life, of --type, --waiting and --sort.
+var (
+	states         = texts(operator.FilterStates())
+	types          = texts(event.OperationTypes())
+	waitingReasons = texts(operator.WaitingReasons())
+	sorts          = []string{"newest", "oldest", "duration", "attempts", "state"}
+)
 
 func newOperations(o *options) *cobra.Command {
 	var filter operator.Filter
@@ -67,8 +66,11 @@ a duration before now such as 2h. The fields are:
 				flag, value string
 				into        *time.Time
 			}{{"--since", since, &filter.Since}, {"--until", until, &filter.Until}, {"--finished-since", finishedSince, &filter.FinishedSince}, {"--finished-until", finishedUntil, &filter.FinishedUntil}} {
+				if at.value == "" {
+					continue
+				}
 				var err error
-				if *at.into, err = parseTime(at.value, time.Now()); err != nil {
+				if *at.into, err = parseTime(at.value, ago); err != nil {
 					return usageError("%s %q: %s", at.flag, at.value, err)
 				}
 			}
@@ -87,8 +89,8 @@ a duration before now such as 2h. The fields are:
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&filter.State, "state", "", "only operations in this state: "+strings.Join(states(), ", "))
-	flags.StringVar(&filter.Type, "type", "", "only operations of this type: "+strings.Join(types(), ", "))
+	flags.StringVar(&filter.State, "state", "", "only operations in this state: "+strings.Join(states, ", "))
+	flags.StringVar(&filter.Type, "type", "", "only operations of this type: "+strings.Join(types, ", "))
 	flags.StringVar(&filter.Plan, "plan", "", "only operations of this plan, for example azure")
 	flags.StringVar(&filter.Instance, "instance", "", "only operations of this instance")
 	flags.StringVarP(&filter.Search, "search", "q", "", "only operations whose id or instance id has this prefix, or with this subaccount, global account, shoot or runtime name")
@@ -98,7 +100,7 @@ a duration before now such as 2h. The fields are:
 	flags.StringVar(&filter.System, "system", "", "only operations that are currently at a step that calls this external system")
 	flags.StringVar(&filter.GlobalAccount, "global-account", "", "only operations of this global account")
 	flags.StringVar(&filter.Region, "region", "", "only operations in this region of the hyperscaler")
-	flags.StringVar(&filter.Waiting, "waiting", "", "only operations that wait for one of these reasons: "+strings.Join(waitingReasons(), ", "))
+	flags.StringVar(&filter.Waiting, "waiting", "", "only operations that wait for one of these reasons: "+strings.Join(waitingReasons, ", "))
 	flags.StringVar(&filter.Orchestration, "orchestration", "", "only operations of this orchestration")
 	flags.StringVar(&filter.Sort, "sort", "", "order: "+strings.Join(sorts, ", ")+" (default newest); the last three sort the newest 10,000 operations that match")
 	flags.StringVar(&since, "since", "", "only operations requested since this time, such as 2026-11-21T22:00:00Z, or a duration such as 2h")
@@ -111,10 +113,10 @@ a duration before now such as 2h. The fields are:
 	flags.IntVar(&filter.Page, "page", 1, "page number, starting at 1")
 	flags.IntVar(&filter.PageSize, "page-size", 50, "operations per page")
 	b.register(cmd)
-	completeFlag(cmd, "state", states())
+	completeFlag(cmd, "state", states)
 	completeFlag(cmd, "sort", sorts)
-	completeFlag(cmd, "type", types())
-	completeFlag(cmd, "waiting", waitingReasons())
+	completeFlag(cmd, "type", types)
+	completeFlag(cmd, "waiting", waitingReasons)
 	return cmd
 }
 
@@ -127,39 +129,18 @@ func filterHelp() string {
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
-// states lists the values of --state, in the order of an operation's life.
-func states() []string {
-	var names []string
-	for _, state := range operator.FilterStates() {
-		names = append(names, string(state))
-	}
-	return names
-}
-
-// types lists the values of --type.
-func types() []string {
-	var names []string
-	for _, t := range event.OperationTypes() {
-		names = append(names, string(t))
-	}
-	return names
-}
-
-// sorts are the values of --sort.
-var sorts = []string{"newest", "oldest", "duration", "attempts", "state"}
-
 // checkFilter rejects values that no operation can have, so that a typing error does not look like an empty result.
 func checkFilter(f *operator.Filter) error {
 	// The state contains a space, which must be quoted in a shell.
 	f.State = strings.NewReplacer("in-progress", string(event.InProgress), "in_progress", string(event.InProgress)).Replace(f.State)
-	if unknown := other(f.State, states()); unknown != "" {
-		return usageError("--state %q is not a state; allowed: %s", unknown, strings.Join(states(), ", "))
+	if unknown := other(f.State, states); unknown != "" {
+		return usageError("--state %q is not a state; allowed: %s", unknown, strings.Join(states, ", "))
 	}
-	if unknown := other(f.Type, types()); unknown != "" {
-		return usageError("--type %q is not an operation type; allowed: %s", unknown, strings.Join(types(), ", "))
+	if unknown := other(f.Type, types); unknown != "" {
+		return usageError("--type %q is not an operation type; allowed: %s", unknown, strings.Join(types, ", "))
 	}
-	if unknown := other(f.Waiting, waitingReasons()); unknown != "" {
-		return usageError("--waiting %q is not a waiting reason; allowed: %s", unknown, strings.Join(waitingReasons(), ", "))
+	if unknown := other(f.Waiting, waitingReasons); unknown != "" {
+		return usageError("--waiting %q is not a waiting reason; allowed: %s", unknown, strings.Join(waitingReasons, ", "))
 	}
 	switch {
 	case f.Sort != "" && !slices.Contains(sorts, f.Sort):
@@ -182,13 +163,10 @@ func other(list string, allowed []string) string {
 	return ""
 }
 
-// parseTime reads a time, or a duration before now.
-func parseTime(value string, now time.Time) (time.Time, error) {
-	if value == "" {
-		return time.Time{}, nil
-	}
+// parseTime reads a time, or a duration that relative converts: ago or fromNow.
+func parseTime(value string, relative func(time.Duration) time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(value); err == nil && d > 0 {
-		return now.Add(-d), nil
+		return relative(d), nil
 	}
 	at, err := time.Parse(time.RFC3339, value)
 	if err != nil {
@@ -196,6 +174,10 @@ func parseTime(value string, now time.Time) (time.Time, error) {
 	}
 	return at, nil
 }
+
+func ago(d time.Duration) time.Time { return time.Now().Add(-d) }
+
+func fromNow(d time.Duration) time.Time { return time.Now().Add(d).UTC() }
 
 // operationColumns are the columns of operationRows.
 var operationColumns = []string{"OPERATION", "TYPE", "STATE", "PLAN", "INSTANCE", "AGE", "WHERE"}
@@ -218,10 +200,10 @@ func dryRun(text string, isDry bool) string {
 	return text
 }
 
-// trimLines removes trailing spaces from each line of a table.
+// trimLines removes control characters, and trailing spaces from each line of a table.
 func trimLines(text []byte) []byte {
 	var out bytes.Buffer
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(view.Printable(string(text))) {
 		out.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
 	return out.Bytes()
@@ -420,7 +402,8 @@ func (a *acting) previewRetry(ctx context.Context, client *operator.Client, id s
 		return printJSON(a.Out, raw)
 	}
 	plans := map[string]string{"again": "runs again", "first": "runs for the first time", "unknown": "condition not known yet"}
-	table := tabwriter.NewWriter(a.Out, 0, 0, 2, ' ', 0)
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	for _, s := range preview.Steps {
 		plan := cmp.Or(plans[s.Plan], s.Plan)
 		if s.Reason != "" {
@@ -428,10 +411,7 @@ func (a *acting) previewRetry(ctx context.Context, client *operator.Client, id s
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", s.Stage, s.Step, plan)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	var text bytes.Buffer
+	_ = table.Flush() // a bytes.Buffer does not fail
 	if preview.LosesMemory {
 		fmt.Fprintf(&text, "\nIf a step needs what the steps before %s put into the stage memory, the stage %s starts at its first step: the memory is deleted.\n", step, stage)
 	}
@@ -509,8 +489,7 @@ func historyText(history []operator.HistoryLine) string {
 				told = "last of several: " + told
 			}
 		}
-		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t\n", e.Cursor, finished, step, tries, outcome,
-			strings.Join(strings.Fields(told), " "))
+		fmt.Fprintf(table, "  %d\t%s\t%s\t%s\t%s\t%s\t\n", e.Cursor, finished, step, tries, outcome, view.OneLine(told))
 	}
 	_ = table.Flush() // a bytes.Buffer does not fail
 	return string(trimLines(text.Bytes()))

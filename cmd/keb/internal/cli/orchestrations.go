@@ -182,8 +182,6 @@ func remaining(p *operator.Progress) string {
 	return "~" + view.Duration(max(0, time.Until(*p.EstimatedEnd)).Round(time.Second))
 }
 
-func flat(text string) string { return strings.Join(strings.Fields(text), " ") }
-
 func (i *inspecting) show(ctx context.Context, id string) error {
 	if i.watch {
 		client, err := i.operatorClient()
@@ -203,7 +201,7 @@ func (i *inspecting) print(o *operator.Orchestration) error {
 		{"orchestration", o.OrchestrationID},
 		{"type", string(o.Type)},
 		{"state", o.Status()},
-		{"description", flat(o.Description)},
+		{"description", view.OneLine(o.Description)},
 	}
 	if p.DryRun {
 		lines = append(lines, [2]string{"dry run", "yes: nothing is changed in the runtimes"})
@@ -232,7 +230,7 @@ func (i *inspecting) print(o *operator.Orchestration) error {
 	}
 	for k := range o.Failures {
 		f := &o.Failures[k]
-		lines = append(lines, [2]string{"failures", fmt.Sprintf("%d × %s (for example operation %s)", f.Count, short(flat(f.Error), maxFailure), f.OperationID)})
+		lines = append(lines, [2]string{"failures", fmt.Sprintf("%d × %s (for example operation %s)", f.Count, short(view.OneLine(f.Error), maxFailure), f.OperationID)})
 	}
 	return i.lines(lines)
 }
@@ -296,7 +294,7 @@ func targetsText(targets []operator.Target) string {
 		}
 		texts[i] = strings.Join(conditions, ",")
 	}
-	return flat(strings.Join(texts, "; "))
+	return view.OneLine(strings.Join(texts, "; "))
 }
 
 func strategyText(s *operator.Strategy) string {
@@ -374,7 +372,7 @@ func (i *inspecting) printMember(m *operator.Member) error {
 	lines := [][2]string{
 		{"operation", m.OperationID},
 		{"state", memberStatus(m)},
-		{"description", flat(m.Description)},
+		{"description", view.OneLine(m.Description)},
 		{"instance", m.InstanceID},
 		{"runtime", m.RuntimeID},
 		{"shoot", m.ShootName},
@@ -396,7 +394,7 @@ func (i *inspecting) change(action string) func(ctx context.Context, id string) 
 		return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.Orchestration, json.RawMessage, error) {
 			return c.ChangeOrchestration(ctx, id, action)
 		}, func(o *operator.Orchestration) error {
-			_, err := fmt.Fprintf(i.Out, "orchestration %s is %s: %s\n", id, o.Status(), flat(o.Description))
+			_, err := fmt.Fprintf(i.Out, "orchestration %s is %s: %s\n", id, o.Status(), view.OneLine(o.Description))
 			return err
 		})
 	}
@@ -426,7 +424,7 @@ func (i *inspecting) retry(ctx context.Context, id string) error {
 
 func (i *inspecting) printRetry(id string, r *operator.RetryAnswer) error {
 	var text strings.Builder
-	fmt.Fprintf(&text, "orchestration %s: %s\n", id, r.Msg)
+	fmt.Fprintf(&text, "orchestration %s: %s\n", id, view.OneLine(r.Msg))
 	for _, part := range []struct {
 		what string
 		list []string
@@ -436,7 +434,7 @@ func (i *inspecting) printRetry(id string, r *operator.RetryAnswer) error {
 		{"not retried, no failed operation of this orchestration", r.InvalidOperations},
 	} {
 		if len(part.list) > 0 {
-			fmt.Fprintf(&text, "%s: %s\n", part.what, strings.Join(part.list, ", "))
+			fmt.Fprintf(&text, "%s: %s\n", part.what, view.OneLine(strings.Join(part.list, ", ")))
 		}
 	}
 	_, err := io.WriteString(i.Out, text.String())

@@ -117,11 +117,11 @@ func (o *options) changeOverlays(
 ) error {
 	return answer(ctx, o, ask, func(changed *operator.OverlayAnswer) error {
 		for _, warning := range changed.Warnings {
-			if _, err := fmt.Fprintln(o.Err, "warning: "+flat(warning)); err != nil {
+			if _, err := fmt.Fprintln(o.Err, "warning: "+view.OneLine(warning)); err != nil {
 				return err
 			}
 		}
-		text := changed.Diff
+		text := view.Printable(changed.Diff)
 		switch {
 		case !changed.Changed:
 			text += fmt.Sprintf("no change; version %d applies\n", changed.Version)
@@ -153,10 +153,10 @@ func (o *options) overlayVersions(ctx context.Context) error {
 	}
 	var text bytes.Buffer
 	if overlays.Problem != "" {
-		fmt.Fprintf(&text, "REJECTED since %s, the last valid overlays apply: %s\n", view.Time(*overlays.ProblemSince), flat(overlays.Problem))
+		fmt.Fprintf(&text, "REJECTED since %s, the last valid overlays apply: %s\n", view.Time(*overlays.ProblemSince), view.OneLine(overlays.Problem))
 	}
 	for _, f := range overlays.Files {
-		fmt.Fprintf(&text, "file %s, digest %.12s\n", flat(f.Name), f.Digest)
+		fmt.Fprintf(&text, "file %s, digest %.12s\n", view.OneLine(f.Name), f.Digest)
 	}
 	for i := range overlays.Applied {
 		a := &overlays.Applied[i]

@@ -47,7 +47,7 @@ Without a duration, the time in the process file applies. retry*3 is three such 
 			}
 			p := set[event.OperationType(args[0])]
 			if p == nil {
-				return usageError("there is no process %q; known: %s", args[0], joined(event.OperationTypes()))
+				return usageError("there is no process %q; known: %s", args[0], strings.Join(types, ", "))
 			}
 			script, err := parseScript(p, answers)
 			if err != nil {
@@ -67,14 +67,6 @@ Without a duration, the time in the process file applies. retry*3 is three such 
 	cmd.Flags().StringVar(&plan, "plan", "azure", "plan of the instance, for conditions of steps")
 	cmd.Flags().StringArrayVar(&answers, "answer", nil, "answers of a step, as STEP=ANSWER[,ANSWER...]; can be repeated")
 	return cmd
-}
-
-func joined(types []event.OperationType) string {
-	names := make([]string, len(types))
-	for i, t := range types {
-		names[i] = string(t)
-	}
-	return strings.Join(names, ", ")
 }
 
 func parseScript(p *process.Process, flags []string) (rehearsal.Script, error) {

@@ -207,7 +207,7 @@ func (o *ordering) finish(ctx context.Context, client *osbclient.Client, instanc
 	last, err := client.Poll(ctx, instance, answer.Operation, func(l osb.LastOperation) {
 		line := string(l.State)
 		if l.Description != "" {
-			line += ": " + l.Description
+			line += ": " + view.OneLine(l.Description)
 		}
 		if line != told {
 			told = line

@@ -217,7 +217,7 @@ func (l *listing) details(r *runtime) []string {
 	var lines []string
 	if l.ops {
 		for _, op := range r.Status.Operations() {
-			line := fmt.Sprintf("%s %s %s: %s", op.OperationID, dryRun(string(op.Type), op.DryRun), op.State, flat(op.Description))
+			line := fmt.Sprintf("%s %s %s: %s", op.OperationID, dryRun(string(op.Type), op.DryRun), op.State, view.OneLine(op.Description))
 			if len(op.NotCompleted) > 0 {
 				line += "; not completed: " + strings.Join(op.NotCompleted, ", ")
 			}
@@ -225,7 +225,7 @@ func (l *listing) details(r *runtime) []string {
 		}
 	}
 	for _, e := range r.Events {
-		lines = append(lines, fmt.Sprintf("%s %s %s %s", view.Time(e.CreatedAt), e.Level, e.OperationID, flat(e.Message)))
+		lines = append(lines, fmt.Sprintf("%s %s %s %s", view.Time(e.CreatedAt), e.Level, e.OperationID, view.OneLine(e.Message)))
 	}
 	return lines
 }

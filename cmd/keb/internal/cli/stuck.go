@@ -48,7 +48,7 @@ func stuckRows(groups []*operator.Stuck, now time.Time) [][]string {
 		}
 		worker := g.Worker
 		if g.Version != "" {
-			worker += " " + flat(g.Version)
+			worker += " " + view.OneLine(g.Version)
 		}
 		rows[i] = []string{
 			string(g.Reason), strconv.Itoa(g.Count), string(g.Type), g.Step, worker, view.Time(g.Since), view.Duration(now.Sub(g.Since)),
@@ -103,7 +103,7 @@ func versionText(w *operator.Worker) string {
 		parts = append(parts, part)
 	}
 	for i := range w.Ramps {
-		parts = append(parts, "ramp "+flat(w.Ramps[i].String()))
+		parts = append(parts, "ramp "+view.OneLine(w.Ramps[i].String()))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -96,10 +96,10 @@ func writeAnswer(text *bytes.Buffer, a *operator.Answer) {
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "outcome:\t%s\n", a.Outcome)
 	if a.Error != nil {
-		fmt.Fprintf(table, "error:\t%s\n", a.Error)
+		fmt.Fprintf(table, "error:\t%s\n", view.OneLine(a.Error.String()))
 	}
 	if a.Message != "" {
-		fmt.Fprintf(table, "message:\t%s\n", a.Message)
+		fmt.Fprintf(table, "message:\t%s\n", view.OneLine(a.Message))
 	}
 	if a.RetryAfterMS > 0 {
 		fmt.Fprintf(table, "next try after:\t%s\n", milliseconds(a.RetryAfterMS))

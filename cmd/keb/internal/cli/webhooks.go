@@ -34,7 +34,7 @@ func newWebhooks(o *options) *cobra.Command {
 				if err := c.DeleteWebhook(cmd.Context(), w.ID); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(o.Out, "webhook %s deleted\n", flat(w.Name))
+				_, err := fmt.Fprintf(o.Out, "webhook %s deleted\n", view.OneLine(w.Name))
 				return err
 			})
 		},
@@ -71,20 +71,12 @@ is generated and printed once. The URL may contain a credential: it is sealed, a
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&format, "format", "", "cloudevents (default), cloudevents-binary or slack")
-	flags.StringSliceVar(&kinds, "kind", nil, "what to send: "+join(operator.WebhookKinds())+" (default failing, failed, orchestration)")
+	flags.StringSliceVar(&kinds, "kind", nil, "what to send: "+strings.Join(texts(operator.WebhookKinds()), ", ")+" (default failing, failed, orchestration)")
 	flags.StringSliceVar(&types, "type", nil, "types of operations, for example provision")
 	flags.StringSliceVar(&request.Filter.Plans, "plan", nil, "names or ids of plans")
 	flags.StringSliceVar(&request.Filter.GlobalAccounts, "global-account", nil, "ids of global accounts")
 	flags.StringVar(&secretFile, "secret-file", "", `a file with the secret: "whsec_" and the base64 of 24 to 64 bytes`)
 	return cmd
-}
-
-func join[T ~string](values []T) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = string(v)
-	}
-	return strings.Join(texts, ", ")
 }
 
 func (o *options) createWebhook(ctx context.Context, request operator.WebhookRequest, secretFile string) error {
@@ -99,7 +91,7 @@ func (o *options) createWebhook(ctx context.Context, request operator.WebhookReq
 	return answer(ctx, o, func(c *operator.Client, ctx context.Context) (*operator.Webhook, json.RawMessage, error) {
 		return c.CreateWebhook(ctx, request)
 	}, func(w *operator.Webhook) error {
-		text := fmt.Sprintf("webhook %s sends to %s\n", flat(w.Name), flat(w.Origin))
+		text := fmt.Sprintf("webhook %s sends to %s\n", view.OneLine(w.Name), view.OneLine(w.Origin))
 		if w.Secret != "" {
 			text += fmt.Sprintf("secret %s; keep it, it is not shown again\n", w.Secret)
 		}
@@ -119,7 +111,7 @@ func (o *options) printWebhooks(list *operator.List[operator.Webhook]) error {
 		if w.DeliveredAt != nil {
 			delivered = view.Time(*w.DeliveredAt)
 		}
-		rows = append(rows, []string{w.Name, w.Origin, string(w.Format), filterText(&w.Filter), state, strconv.Itoa(w.Waiting), delivered, flat(problem)})
+		rows = append(rows, []string{w.Name, w.Origin, string(w.Format), filterText(&w.Filter), state, strconv.Itoa(w.Waiting), delivered, view.OneLine(problem)})
 	}
 	return o.printTable(page{what: "webhooks", number: 1, count: len(rows), total: len(rows)},
 		[]string{"NAME", "TO", "FORMAT", "EVENTS", "STATE", "WAITING", "DELIVERED", "PROBLEM"}, rows)
@@ -129,14 +121,14 @@ func (o *options) printWebhooks(list *operator.List[operator.Webhook]) error {
 func filterText(f *operator.WebhookFilter) string {
 	parts := []string{"failing, failed, orchestration"}
 	if len(f.Kinds) > 0 {
-		parts[0] = join(f.Kinds)
+		parts[0] = strings.Join(texts(f.Kinds), ", ")
 	}
-	for _, values := range [][]string{strings.Fields(strings.ReplaceAll(join(f.Types), ",", "")), f.Plans, f.GlobalAccounts} {
+	for _, values := range [][]string{texts(f.Types), f.Plans, f.GlobalAccounts} {
 		if len(values) > 0 {
 			parts = append(parts, strings.Join(values, " or "))
 		}
 	}
-	return flat(strings.Join(parts, "; "))
+	return view.OneLine(strings.Join(parts, "; "))
 }
 
 // onWebhook calls f with the webhook that has a name or an id.
@@ -168,7 +160,7 @@ func newWebhookChange(o *options, action, short string) *cobra.Command {
 				if o.json() {
 					return printJSON(o.Out, raw)
 				}
-				_, err = fmt.Fprintf(o.Out, "webhook %s is %s, %d events wait\n", flat(changed.Name), changed.State, changed.Waiting)
+				_, err = fmt.Fprintf(o.Out, "webhook %s is %s, %d events wait\n", view.OneLine(changed.Name), changed.State, changed.Waiting)
 				return err
 			})
 		},
@@ -188,11 +180,11 @@ func newWebhookTest(o *options) *cobra.Command {
 				case err != nil:
 					return err
 				case d.State != operator.WebhookDeliveryDelivered:
-					return fmt.Errorf("%w: %s", errDelivery, flat(d.Error))
+					return fmt.Errorf("%w: %s", errDelivery, view.OneLine(d.Error))
 				case o.json():
 					return printJSON(o.Out, raw)
 				}
-				_, err = fmt.Fprintf(o.Out, "delivered: %s answered %d\n", flat(w.Origin), d.Status)
+				_, err = fmt.Fprintf(o.Out, "delivered: %s answered %d\n", view.OneLine(w.Origin), d.Status)
 				return err
 			})
 		},
@@ -217,7 +209,7 @@ func newWebhookDeliveries(o *options) *cobra.Command {
 				for i := range list.Data {
 					d := &list.Data[i]
 					rows = append(rows, []string{
-						view.Time(d.CreatedAt), d.Kind, flat(d.Subject), string(d.State), strconv.Itoa(d.Attempts), number(d.Status), flat(d.Error),
+						view.Time(d.CreatedAt), d.Kind, view.OneLine(d.Subject), string(d.State), strconv.Itoa(d.Attempts), view.Number(d.Status), view.OneLine(d.Error),
 					})
 				}
 				return o.printTable(page{what: "events", number: max(p.Page, 1), size: p.PageSize, count: list.Count, total: list.TotalCount},

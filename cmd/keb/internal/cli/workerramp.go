@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -90,7 +91,7 @@ func (o *options) createRamp(ctx context.Context, worker string, request operato
 	if o.json() {
 		return printJSON(o.Out, raw)
 	}
-	_, err = fmt.Fprintf(o.Out, "worker %s: %s\n", flat(worker), flat(r.String()))
+	_, err = fmt.Fprintf(o.Out, "worker %s: %s\n", view.OneLine(worker), view.OneLine(r.String()))
 	return err
 }
 
@@ -105,6 +106,6 @@ func (o *options) removeRamps(ctx context.Context, worker string) error {
 	case err != nil:
 		return err
 	}
-	_, err = fmt.Fprintf(o.Out, "worker %s: no ramp\n", flat(worker))
+	_, err = fmt.Fprintf(o.Out, "worker %s: no ramp\n", view.OneLine(worker))
 	return err
 }

@@ -118,7 +118,7 @@ func (c *Changes) stateNews(op *operator.OperationDetail, now time.Time) string 
 	}
 	text := headline(op, now)
 	if op.Error != nil && op.State == event.Failed {
-		text += ": " + oneLine(op.Error.String())
+		text += ": " + OneLine(op.Error.String())
 	}
 	if op.Cause != nil {
 		text += "; it was failing " + causeText(op.Cause)

@@ -129,7 +129,7 @@ func (c *column) cell(item any) (string, error) {
 			values = append(values, text)
 		}
 	}
-	text := strings.Join(strings.Fields(strings.Join(values, ",")), " ")
+	text := OneLine(strings.Join(values, ","))
 	if text == "" {
 		return "-", nil
 	}

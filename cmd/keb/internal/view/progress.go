@@ -26,8 +26,9 @@ func NewBar(out io.Writer, terminal func() (columns int, ok bool), now func() ti
 	return &Bar{out: out, terminal: terminal, now: now, started: now()}
 }
 
-// Set shows that done of total items are done, with a text. A total of 0 means that the total is not known yet.
+// Set shows that done of total items are done, with a text in one line. A total of 0 means that the total is not known yet.
 func (b *Bar) Set(done, total int, text string) error {
+	text = OneLine(text)
 	columns, ok := b.terminal()
 	if !ok {
 		line := text

@@ -28,7 +28,7 @@ func Table(head []string, rows [][]string, width int) string {
 	for i := range widths {
 		widths[i] = utf8.RuneCountInString(head[i])
 		for _, row := range rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(oneLine(row[i])))
+			widths[i] = max(widths[i], utf8.RuneCountInString(OneLine(row[i])))
 		}
 		room -= widths[i] + gap
 	}
@@ -43,7 +43,7 @@ func Table(head []string, rows [][]string, width int) string {
 	write := func(cells []string, text string) {
 		var line strings.Builder
 		for i, w := range widths {
-			cell := oneLine(cells[i])
+			cell := OneLine(cells[i])
 			line.WriteString(cell + strings.Repeat(" ", w-utf8.RuneCountInString(cell)+gap))
 		}
 		switch {
@@ -60,7 +60,7 @@ func Table(head []string, rows [][]string, width int) string {
 	}
 	write(head, head[last])
 	for _, row := range rows {
-		write(row, Middle(oneLine(row[last]), room))
+		write(row, Middle(OneLine(row[last]), room))
 	}
 	return out.String()
 }

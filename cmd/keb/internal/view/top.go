@@ -157,12 +157,13 @@ func limitRows(limits []operator.Limit) [][]string {
 		if l.Each != "" {
 			each = "for each " + l.Each
 		}
-		rows[i] = []string{l.Name, numberOrDash(l.Commands), cmp.Or(l.Rate, "-"), numberOrDash(l.Operations), each}
+		rows[i] = []string{l.Name, Number(l.Commands), cmp.Or(l.Rate, "-"), Number(l.Operations), each}
 	}
 	return rows
 }
 
-func numberOrDash(n int) string {
+// Number formats a number; 0 is "-".
+func Number(n int) string {
 	if n == 0 {
 		return "-"
 	}

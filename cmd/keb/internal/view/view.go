@@ -67,7 +67,7 @@ func render(op *operator.OperationDetail, now time.Time, fold bool) []string {
 		lines = append(lines, "not completed: "+strings.Join(op.NotCompleted, ", "))
 	}
 	if op.Error != nil && op.State == event.Failed {
-		lines = append(lines, "failed: "+oneLine(op.Error.String()))
+		lines = append(lines, "failed: "+OneLine(op.Error.String()))
 	}
 	return lines
 }
@@ -79,9 +79,9 @@ func Kind(op *operator.Operation) string { return cmp.Or(string(op.Purpose), str
 func Runtime(op *operator.Operation) string {
 	switch {
 	case op.RuntimeName != "" && op.ShootName != "":
-		return "  " + oneLine(op.RuntimeName) + " (" + oneLine(op.ShootName) + ")"
+		return "  " + OneLine(op.RuntimeName) + " (" + OneLine(op.ShootName) + ")"
 	case op.RuntimeName+op.ShootName != "":
-		return "  " + oneLine(op.RuntimeName+op.ShootName)
+		return "  " + OneLine(op.RuntimeName+op.ShootName)
 	}
 	return ""
 }
@@ -92,7 +92,7 @@ func causeText(c *operator.Cause) string {
 	if c.Attempts > 1 {
 		text += fmt.Sprintf(" (%d tries)", c.Attempts)
 	}
-	return text + ": " + oneLine(c.Error.String())
+	return text + ": " + OneLine(c.Error.String())
 }
 
 // dryRun marks a dry run.
@@ -115,16 +115,16 @@ func headline(op *operator.OperationDetail, now time.Time) string {
 		text += " for " + Duration(now.Sub(op.CreatedAt))
 	}
 	if !op.Final() && op.CancelRequested != "" {
-		text += "; will be cancelled when its current step answers: " + oneLine(op.CancelRequested)
+		text += "; will be cancelled when its current step answers: " + OneLine(op.CancelRequested)
 	}
 	if !op.Final() && op.WaitingFor != "" {
-		text += "; waiting for: " + oneLine(op.WaitingFor)
+		text += "; waiting for: " + OneLine(op.WaitingFor)
 	}
 	if extension := op.Waiting.Extension(); extension != "" {
 		text += "; " + extension
 	}
 	if op.Progress != nil {
-		text += "; progress: " + oneLine(op.Progress.String())
+		text += "; progress: " + OneLine(op.Progress.String())
 	}
 	return text
 }
@@ -240,20 +240,22 @@ func spent(s *operator.Step, now time.Time) string {
 // told returns the last error of the step, or else its last message.
 func told(s *operator.Step) string {
 	if s.Error != nil && s.State != operator.StateSucceeded {
-		return oneLine(s.Error.String())
+		return OneLine(s.Error.String())
 	}
-	return oneLine(s.Message)
+	return OneLine(s.Message)
 }
 
-// oneLine also removes control characters, because texts of external systems must not control the terminal.
-func oneLine(text string) string {
-	printable := strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && !unicode.IsSpace(r) {
+// OneLine returns a text in one line without control characters.
+func OneLine(text string) string { return Printable(strings.Join(strings.Fields(text), " ")) }
+
+// Printable returns a text without control characters except line breaks and tabs: texts of other systems must not control the terminal.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
 			return -1
 		}
 		return r
 	}, text)
-	return strings.Join(strings.Fields(printable), " ")
 }
 
 // Duration formats a duration in a short form: "80ms", "4.2s", "3m05s", "2h10m".

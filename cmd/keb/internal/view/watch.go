@@ -100,7 +100,7 @@ func (l *Lines) Show(op *operator.OperationDetail, _ json.RawMessage, now time.T
 // Lost prints the error.
 func (l *Lines) Lost(err error, now time.Time) error {
 	var out bytes.Buffer
-	l.line(&out, now, err.Error()+"; still trying")
+	l.line(&out, now, OneLine(err.Error())+"; still trying")
 	_, err = l.Out.Write(out.Bytes())
 	return err
 }
@@ -136,7 +136,13 @@ func (t *Terminal) Show(op *operator.OperationDetail, _ json.RawMessage, now tim
 // Lost adds a line below the block; the next answer overwrites it.
 func (t *Terminal) Lost(err error, _ time.Time) error {
 	t.printed++
-	_, err = fmt.Fprintf(t.Out, "%s; still trying\n", err)
+	line := OneLine(err.Error()) + "; still trying"
+	if t.Size != nil {
+		if width := t.Size().Width; width > 0 {
+			line = cut(line, width)
+		}
+	}
+	_, err = fmt.Fprintln(t.Out, line)
 	return err
 }
 
