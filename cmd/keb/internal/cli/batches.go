@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
@@ -42,7 +44,12 @@ func (b *bulk) register(cmd *cobra.Command) {
 }
 
 // check rejects flags that do not fit together.
-func (b *bulk) check() error {
+func (b *bulk) check(flags *pflag.FlagSet) error {
+	for _, name := range []string{"page", "page-size", "sort"} {
+		if b.action != "" && flags.Changed(name) {
+			return usageError("--%s is not allowed with --do, which acts on all operations that match", name)
+		}
+	}
 	switch action := operator.BatchAction(b.action); {
 	case b.action == "" && (b.reason != "" || b.rate != "" || b.from != "" || b.yes || b.detach):
 		return usageError("--reason, --rate, --from, --yes and --detach are only allowed with --do")
@@ -74,7 +81,7 @@ func (b *bulk) request() (operator.BatchRequest, error) {
 	}
 	if b.rate != "" {
 		rate, err := strconv.ParseFloat(strings.TrimSuffix(b.rate, "/s"), 64)
-		if err != nil || rate < 0 {
+		if err != nil || rate < 0 || math.IsNaN(rate) || math.IsInf(rate, 0) {
 			return request, usageError("--rate %q: must be a number of operations per second, for example 20/s", b.rate)
 		}
 		request.Rate = &rate
@@ -112,9 +119,7 @@ func (b *bulk) run(ctx context.Context) error {
 	case operator.BatchResume:
 		return b.release(ctx, client, preview.Holds)
 	}
-	if request.Expected = preview.Count; b.yes {
-		request.Expected = 0
-	}
+	request.Expected = preview.Count
 	batch, raw, err := client.OrderBatch(ctx, request)
 	if err != nil {
 		return err

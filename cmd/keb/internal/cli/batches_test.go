@@ -35,7 +35,7 @@ func TestOperationsDo_Retry_FollowsTheBatch(t *testing.T) {
 	}
 	want := []string{
 		`POST /batches {"action":"retry","filter":"state=failed","stage":"change","step":"EDP_Registration","reason":"EDP works","rate":20,"dryRun":true,"by":"jane"}`,
-		`POST /batches {"action":"retry","filter":"state=failed","stage":"change","step":"EDP_Registration","reason":"EDP works","rate":20,"by":"jane"}`,
+		`POST /batches {"action":"retry","filter":"state=failed","stage":"change","step":"EDP_Registration","reason":"EDP works","rate":20,"expected":12,"by":"jane"}`,
 	}
 	if diff := cmp.Diff(want, api.asked[:2]); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)

@@ -174,21 +174,30 @@ func (o *options) filterValues(ctx context.Context, field, typed string) []cobra
 
 // plans offers the plans of the catalog.
 func (o *options) plans(ctx context.Context, _ string) []cobra.Completion {
-	client, err := (&ordering{options: o, region: "cf-eu10"}).client()
+	names, err := o.planNames(ctx)
 	if err != nil {
 		return nil
+	}
+	return names
+}
+
+// planNames returns the names of the plans of the catalog.
+func (o *options) planNames(ctx context.Context) ([]string, error) {
+	client, err := (&ordering{options: o, region: "cf-eu10"}).client()
+	if err != nil {
+		return nil, err
 	}
 	catalog, err := client.Catalog(ctx)
 	if err != nil {
-		return nil
+		return nil, o.explain(err)
 	}
-	var names []cobra.Completion
+	var names []string
 	for _, service := range catalog.Services {
 		for _, plan := range service.Plans {
 			names = append(names, plan.Name)
 		}
 	}
-	return names
+	return names, nil
 }
 
 // ofOperations offers a value of each of the newest operations, with a description.

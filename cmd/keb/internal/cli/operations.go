@@ -74,7 +74,7 @@ a duration before now such as 2h. The fields are:
 					return usageError("%s %q: %s", at.flag, at.value, err)
 				}
 			}
-			if err := b.check(); err != nil {
+			if err := b.check(cmd.Flags()); err != nil {
 				return err
 			}
 			if b.action != "" {

@@ -9,9 +9,11 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/broker"
@@ -82,6 +84,9 @@ func newRoot(std IO) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkValues(cmd); err != nil {
+				return err
+			}
 			return o.check(cmd)
 		},
 	}
@@ -180,6 +185,25 @@ func (o *options) register(root *cobra.Command) {
 	flags.StringVar(&o.tls.KeyFile, "key-file", env("KEB_KEY_FILE", ""), "file with the key of the client certificate (KEB_KEY_FILE)")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions( // the flag exists
 		[]string{outputText, outputJSON, outputCustom + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+}
+
+// mayBeEmpty are the flags for which an empty value has a meaning.
+var mayBeEmpty = []string{"data", "overlays", "platform-region"}
+
+// checkValues rejects flags of the command that are set to nothing, as by an unset variable of a shell: a condition without a value would
+// select more than the user wants.
+func checkValues(cmd *cobra.Command) (err error) {
+	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		isEmpty := len(values) == 0 || slices.ContainsFunc(values, func(value string) bool { return strings.Trim(value, ",") == "" })
+		if err == nil && flag.Changed && isEmpty && !slices.Contains(mayBeEmpty, flag.Name) {
+			err = usageError("--%s has no value", flag.Name)
+		}
+	})
+	return err
 }
 
 func (o *options) check(cmd *cobra.Command) error {

@@ -202,6 +202,7 @@ func TestTaskrun_SeveralRuntimes_RunsCommand(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
 		"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}, "GET /kubeconfig/i-2": {"200 two"},
+		"GET /oauth/cf-eu10/v2/catalog": {`200 {"services":[{"plans":[{"name":"azure"},{"name":"aws"},{"name":"trial"}]}]}`},
 	})
 	got := run(t, "", "taskrun", "-t", "account=^ga$", "--osb-addr", addr, `echo "$RUNTIME_ID $(cat $KUBECONFIG)"; echo of $PLAN_NAME`)
 	lines := strings.Split(strings.TrimSpace(got.out), "\n")
@@ -226,6 +227,8 @@ func TestTaskrun_SeveralRuntimes_RunsCommand(t *testing.T) {
 	}
 
 	expect(t, run(t, "", "taskrun", "-t", "shoot=c-9", "--osb-addr", addr, "true"), 1, "", "keb: no runtime matches; keb runtimes lists them\n")
+	expect(t, run(t, "", "taskrun", "-t", "all", "-e", "plan=trail", "--osb-addr", addr, "true"), 2, "", "keb: unknown plan \"trail\"; known: azure, aws, trial\n")
+	expect(t, run(t, "", "taskrun", "-t", "shoot=c-1", "-e", "plan=aws", "--osb-addr", addr, "true"), 0, "the command succeeded for 1 runtimes\n", "")
 }
 
 func TestTaskrun_VersionAndFailed_SelectRuntimes(t *testing.T) {

@@ -130,13 +130,28 @@ func (t *tasks) find(ctx context.Context) ([]*task, error) {
 		return nil, err
 	}
 	var found []*task
+	plans := map[string]bool{"": true}
 	for _, raw := range items {
 		var r runtime
 		if err := json.Unmarshal(raw, &r); err != nil {
 			return nil, fmt.Errorf("list runtimes: %w", err)
 		}
+		plans[r.ServicePlanName] = true
 		if r.RuntimeID != "" && selected(include, &r) && !selected(exclude, &r) {
 			found = append(found, &task{runtime: r})
+		}
+	}
+	for _, target := range slices.Concat(include, exclude) {
+		if plans[target.PlanName] {
+			continue
+		}
+		// A plan without runtimes may exist.
+		known, err := t.planNames(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("check whether the plan %q exists: %w", target.PlanName, err)
+		}
+		if !slices.Contains(known, target.PlanName) {
+			return nil, usageError("unknown plan %q; known: %s", target.PlanName, strings.Join(known, ", "))
 		}
 	}
 	return found, nil

@@ -174,13 +174,16 @@ func parseTargets(flag string, specifiers []string) ([]operator.Target, error) {
 
 func parseTarget(specifier string) (operator.Target, error) {
 	var t operator.Target
-	if strings.TrimSpace(specifier) == "" {
+	if strings.Trim(specifier, ", ") == "" {
 		return t, errors.New("has no condition")
 	}
 	for _, condition := range splitConditions(specifier) {
 		if condition == "all" {
 			t.Target = "all"
 			continue
+		}
+		if condition == "" {
+			return t, errors.New("has an empty condition")
 		}
 		if condition == "failed" {
 			t.Failed = true
@@ -212,20 +215,22 @@ func parseTarget(specifier string) (operator.Target, error) {
 
 // splitConditions splits at commas, except those in brackets of a regular expression, such as in "a{1,2}".
 func splitConditions(specifier string) []string {
-	depth := 0
-	conditions := strings.FieldsFunc(specifier, func(r rune) bool {
+	var conditions []string
+	start, depth := 0, 0
+	for i, r := range specifier {
 		switch r {
 		case '{', '[', '(':
 			depth++
 		case '}', ']', ')':
 			depth--
+		case ',':
+			if depth <= 0 {
+				conditions = append(conditions, strings.TrimSpace(specifier[start:i]))
+				start = i + 1
+			}
 		}
-		return r == ',' && depth <= 0
-	})
-	for i := range conditions {
-		conditions[i] = strings.TrimSpace(conditions[i])
 	}
-	return conditions
+	return append(conditions, strings.TrimSpace(specifier[start:]))
 }
 
 // followEvery is the interval between two requests for an orchestration.

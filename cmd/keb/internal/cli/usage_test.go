@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,24 @@ func TestUsageErrors_EachCommand_OneLineAndExitTwo(t *testing.T) {
 		"operations --do hold --plan azure --reason r --rate 1":   "keb: --rate and --detach are not allowed with --do hold",
 		"operations --do retry --plan azure --reason r --rate x":  `keb: --rate "x": must be a number of operations per second, for example 20/s`,
 
+		"operations --do cancel --plan azure --reason r --page-size 10": "keb: --page-size is not allowed with --do, which acts on all operations that match",
+		"operations --do cancel --plan azure --reason r --page 2":       "keb: --page is not allowed with --do",
+		"operations --do cancel --plan azure --reason r --sort oldest":  "keb: --sort is not allowed with --do",
+		"operations --do retry --plan azure --reason r --rate nan":      `keb: --rate "nan": must be a number of operations per second`,
+		"operations --do retry --plan azure --reason r --rate inf/s":    `keb: --rate "inf/s": must be a number of operations per second`,
+
+		"operations --state failed --plan= --do cancel --reason r": "keb: --plan has no value",
+		"operations --state failed --plan , --do cancel":           "keb: --plan has no value",
+		"operations --since= ":                                     "keb: --since has no value",
+		"hold create --plan= --worker edp --reason x":              "keb: --plan has no value",
+		"hold create --plan azure --until= --reason x":             "keb: --until has no value",
+		"deprovision -s sub --shoot=":                              "keb: --shoot has no value",
+		"runtimes --plan=":                                         "keb: --plan has no value",
+		"runtimes --plan a,,b":                                     "keb: --plan has no value",
+		"worker pin edp 1.1 --plan= --type update --reason x":      "keb: --plan has no value",
+		"upgrade kyma -t all --max-failures=":                      "keb: --max-failures has no value",
+		"job trial-expiry --plans=":                                "keb: --plans has no value",
+
 		"hold create --reason x":                            "keb: hold create needs a scope, for example --worker; see keb hold create --help",
 		"hold create --plan azure":                          "keb: hold create needs --reason",
 		"hold create --plan azure --reason x --until later": `keb: --until "later": must be a time such as 2026-11-21T22:00:00Z, or a duration such as 2h`,
@@ -82,6 +101,9 @@ func TestUsageErrors_EachCommand_OneLineAndExitTwo(t *testing.T) {
 
 		"taskrun true":                    "keb: taskrun needs -t TARGET, for example -t all",
 		"taskrun -t all":                  "keb: taskrun needs a command",
+		"taskrun -t , true":               "keb: --target has no value",
+		"taskrun -t all -e , true":        "keb: --target-exclude has no value",
+		"taskrun -t plan=azure, true":     `keb: --target "plan=azure,": has an empty condition`,
 		"taskrun -t color=red true":       `keb: --target "color=red": unknown condition "color=red"`,
 		"taskrun -t kubernetes=1.33 true": "keb: kubernetes= is only allowed with upgrade: the list of runtimes does not have the version of Kubernetes",
 
@@ -128,7 +150,9 @@ func TestUsageErrors_EachCommand_OneLineAndExitTwo(t *testing.T) {
 			}
 		})
 	}
-	expect(t, run(t, "", "upgrade", "kyma", "-t", " "), 2, "", "keb: --target \" \": has no condition\n")
+	for _, nothing := range []string{" ", " ,", ", ,"} {
+		expect(t, run(t, "", "upgrade", "kyma", "-t", nothing), 2, "", fmt.Sprintf("keb: --target %q: has no condition\n", nothing))
+	}
 }
 
 func TestWorkerCheck_List_PrintsChecks(t *testing.T) {
