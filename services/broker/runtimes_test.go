@@ -149,12 +149,33 @@ func TestRuntimes_Filter_SelectsRuntimes(t *testing.T) {
 	}
 }
 
+func TestRuntimes_OneLeavesBetweenPages_MissesNone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	want := []string{"a", "b", "c", "d", "e"}
+	for _, id := range want {
+		b.provisioned(id)
+	}
+	after := func(l runtimeList) string {
+		last := l.Data[len(l.Data)-1]
+		return "&after=" + last.Status.CreatedAt.Format(time.RFC3339Nano) + "," + last.InstanceID
+	}
+	first := b.runtimes("?page_size=2")
+	b.ended("a", b.accepted(b.delete("a")), "succeeded")
+	second := b.runtimes("?page_size=2" + after(first))
+	last := b.runtimes("?page_size=2" + after(second))
+	if got := slices.Concat(first.ids(), second.ids(), last.ids()); !slices.Equal(got, want) || last.TotalCount != 4 {
+		t.Errorf("pages hold %v, of %d; want %v", got, last.TotalCount, want)
+	}
+}
+
 func TestRuntimes_InvalidParameter_IsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	for query, want := range map[string]string{
 		"page=0": "page", "page=x": "page", "page=1&page=2": "page", "page_size=101": "page_size", "page_size=-1": "page_size",
-		"page_size=": "page_size", "state=dead": "state", "expired=yes": "expired", "op_detail=first": "op_detail",
+		"after=": "after", "after=2026-11-21,i": "after", "after=2026-11-21T22:00:00Z": "after", "after=2026-11-21T22:00:00Z,%00": "after",
+		"after=2026-11-21T22:00:00Z,i&page=2": "page", "page_size=": "page_size", "state=dead": "state", "expired=yes": "expired", "op_detail=first": "op_detail",
 		"kyma_config=1": "kyma_config", "cluster_config=": "cluster_config", "account=": "account", "account=%00": "account",
 		"shoot=%ff": "shoot", "accounts=ga-1": `"accounts"`, "account=" + strings.Repeat("x", 600): "account", "%zz": "query",
 	} {

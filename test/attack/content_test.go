@@ -199,7 +199,7 @@ func (w *world) word(t *testing.T, from, what, word string) {
 	}
 	operators := len(requests)
 	for _, name := range []string{
-		"page", "page_size", "account", "subaccount", "instance_id", "runtime_id", "region", "shoot", "plan", "state", "expired", "op_detail", "kyma_config",
+		"page", "page_size", "after", "account", "subaccount", "instance_id", "runtime_id", "region", "shoot", "plan", "state", "expired", "op_detail", "kyma_config",
 	} {
 		add(platform(request{method: "GET", target: "/runtimes?" + name + "=" + word}))
 	}

@@ -51,15 +51,16 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, base: base, http: &http.Client{Timeout: requestTimeout, CheckRedirect: operator.NoRedirect, Transport: cfg.Transport}}, nil
 }
 
-// Runtimes returns all runtimes that the query selects, as the broker encodes them. It reads the list page by page. If seen is not nil, it
-// is called after each page with the number of runtimes read so far and the total.
+// Runtimes returns all runtimes that the query selects, each once, as the broker encodes them. It reads the list page by page, each after the
+// last runtime of the page before, so that a runtime that leaves the list hides no other one. If seen is not nil, it is called after each
+// page with the number of runtimes read so far and the total.
 func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, total int) error) ([]json.RawMessage, error) {
 	q := url.Values{}
 	maps.Copy(q, query)
 	q.Set("page_size", strconv.Itoa(pageSize))
 	all := []json.RawMessage{}
-	for page := 1; ; page++ {
-		q.Set("page", strconv.Itoa(page))
+	known := map[string]bool{}
+	for {
 		var answer struct {
 			Data       []json.RawMessage `json:"data"`
 			TotalCount int               `json:"totalCount"`
@@ -71,15 +72,30 @@ func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, 
 		if err := json.Unmarshal(raw, &answer); err != nil {
 			return nil, fmt.Errorf("list runtimes: %s does not answer like the broker: %w", c.base, err)
 		}
-		all = append(all, answer.Data...)
+		var last struct {
+			InstanceID string `json:"instanceID"`
+			Status     struct {
+				CreatedAt string `json:"createdAt"`
+			} `json:"status"`
+		}
+		for _, one := range answer.Data {
+			if err := json.Unmarshal(one, &last); err != nil {
+				return nil, fmt.Errorf("list runtimes: %s does not answer like the broker: %w", c.base, err)
+			}
+			if !known[last.InstanceID] { // an instance that was ordered again meanwhile moves to the end
+				known[last.InstanceID] = true
+				all = append(all, one)
+			}
+		}
 		if seen != nil {
 			if err := seen(len(all), answer.TotalCount); err != nil {
 				return nil, err
 			}
 		}
-		if len(answer.Data) < pageSize || len(all) >= answer.TotalCount {
+		if len(answer.Data) < pageSize {
 			return all, nil
 		}
+		q.Set("after", last.Status.CreatedAt+","+last.InstanceID)
 	}
 }
 

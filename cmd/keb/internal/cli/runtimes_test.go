@@ -48,7 +48,7 @@ func TestRuntimes_List_IsATable(t *testing.T) {
 	if diff := cmp.Diff(want, cells(got.out)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	asked := []string{"GET /runtimes?account=ga&expired=true&op_detail=last&page=1&page_size=100&plan=azure&plan=trial&state=succeeded&state=suspended"}
+	asked := []string{"GET /runtimes?account=ga&expired=true&op_detail=last&page_size=100&plan=azure&plan=trial&state=succeeded&state=suspended"}
 	if diff := cmp.Diff(asked, api.asked); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
@@ -104,14 +104,23 @@ func TestRuntimes_SeveralPages_AreFetched(t *testing.T) {
 	page := func(from, to int) string {
 		var items []string
 		for i := from; i < to; i++ {
-			items = append(items, fmt.Sprintf(`{"instanceID":"i-%d"}`, i))
+			items = append(items, fmt.Sprintf(`{"instanceID":"i-%d","status":{"createdAt":"2026-11-21T22:00:00.000%03dZ"}}`, i, i))
 		}
 		return fmt.Sprintf(`200 {"data":[%s],"count":%d,"totalCount":230}`, strings.Join(items, ","), to-from)
 	}
-	api, addr := newAPI(t, map[string][]string{"GET /runtimes": {page(0, 100), page(100, 200), page(200, 230)}})
+	// The last page repeats a runtime.
+	api, addr := newAPI(t, map[string][]string{"GET /runtimes": {page(0, 100), page(100, 200), page(199, 230)}})
 	got := run(t, "", "runtimes", "-o", "custom=ID:instanceID", "--osb-addr", addr)
-	if lines := strings.Split(strings.TrimSpace(got.out), "\n"); len(lines) != 231 || lines[230] != "i-229" || len(api.asked) != 3 {
-		t.Errorf("%d lines by %d requests, error %q", len(lines), len(api.asked), got.err)
+	if lines := strings.Split(strings.TrimSpace(got.out), "\n"); len(lines) != 231 || lines[230] != "i-229" {
+		t.Errorf("%d lines, error %q", len(lines), got.err)
+	}
+	asked := []string{
+		"GET /runtimes?op_detail=last&page_size=100",
+		"GET /runtimes?after=2026-11-21T22%3A00%3A00.000099Z%2Ci-99&op_detail=last&page_size=100",
+		"GET /runtimes?after=2026-11-21T22%3A00%3A00.000199Z%2Ci-199&op_detail=last&page_size=100",
+	}
+	if diff := cmp.Diff(asked, api.asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 
@@ -183,7 +192,7 @@ func TestKubeconfig_Runtime_IsDownloaded(t *testing.T) {
 		"GET /kubeconfig/gone": {"404 {}"},
 	})
 	expect(t, run(t, "", "kubeconfig", "-c", "c-1", "-g", "ga", "--osb-addr", addr), 0, "apiVersion: v1", "")
-	if want := "GET /runtimes?account=ga&op_detail=last&page=1&page_size=100&shoot=c-1"; api.asked[0] != want {
+	if want := "GET /runtimes?account=ga&op_detail=last&page_size=100&shoot=c-1"; api.asked[0] != want {
 		t.Errorf("asked %s, want %s", api.asked[0], want)
 	}
 	expect(t, run(t, "", "kubeconfig", "-c", "c-1", "--osb-addr", addr), 1, "", "keb: no runtime matches; keb runtimes lists them\n")

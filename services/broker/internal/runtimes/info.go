@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/json"
 	"net/http"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -22,12 +21,11 @@ const infoPage = 500
 func (a *API) info(w http.ResponseWriter, r *http.Request) {
 	var (
 		out     = bufio.NewWriter(w)
-		created time.Time
-		id      string
+		after   store.RuntimePosition
 		started bool
 	)
 	for {
-		found, err := a.deps.Store.RuntimesAfter(r.Context(), created, id, infoPage)
+		found, err := a.deps.Store.RuntimesAfter(r.Context(), after, infoPage)
 		if err != nil {
 			a.infoBroken(w, err, started)
 			return
@@ -58,7 +56,7 @@ func (a *API) info(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		last := &found[len(found)-1]
-		created, id = last.CreatedAt, last.InstanceID
+		after = store.RuntimePosition{CreatedAt: last.CreatedAt, InstanceID: last.InstanceID}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/kyma-project/keb/libs/osb"
@@ -50,6 +51,7 @@ func parse(raw string) (query, error) {
 	f := &q.filter
 	gardener := false
 	known := map[string]func(name string, given []string) error{
+		"after":           position(&f.After),
 		"page":            whole(&number, maxPage),
 		"page_size":       whole(&f.Limit, maxPageSize),
 		"account":         list(&f.Accounts),
@@ -77,6 +79,9 @@ func parse(raw string) (query, error) {
 		}
 	}
 	q.clusterConfig = q.clusterConfig || gardener
+	if number > 1 && f.After != (store.RuntimePosition{}) {
+		return q, errors.New("page: is not allowed with after")
+	}
 	f.Offset = (number - 1) * f.Limit
 	return q, nil
 }
@@ -147,6 +152,23 @@ func either(target *bool, yes, allowed string) func(string, []string) error {
 
 func boolean(target *bool) func(string, []string) error {
 	return either(target, "true", "true or false")
+}
+
+// position reads the createdAt and the instanceID of a runtime, with a comma between them.
+func position(target *store.RuntimePosition) func(string, []string) error {
+	return func(name string, given []string) error {
+		v, err := single(name, given)
+		if err != nil {
+			return err
+		}
+		created, id, _ := strings.Cut(v, ",")
+		at, err := time.Parse(time.RFC3339, created)
+		if err != nil || at.Year() < 1 {
+			return fmt.Errorf("%s %s: must be the createdAt and the instanceID of a runtime, with a comma between them", name, quoted(v))
+		}
+		*target = store.RuntimePosition{CreatedAt: at, InstanceID: id}
+		return checkText(name, id)
+	}
 }
 
 func list(target *[]string) func(string, []string) error {

@@ -45,8 +45,16 @@ type RuntimeFilter struct {
 	Expired bool
 	// Limit is the page size, at least 1, and Offset the number of runtimes before the page.
 	Limit, Offset int
+	// After, if it is not zero, is the position before the page, in place of Offset. The page does not depend on runtimes that have left the list.
+	After RuntimePosition
 	// LastOperation limits Operations to the newest one that is neither pending nor cancelled.
 	LastOperation bool
+}
+
+// RuntimePosition is the place of a runtime in the list: its creation time, and its instance id if several have the same time.
+type RuntimePosition struct {
+	CreatedAt  time.Time
+	InstanceID string
 }
 
 // Runtime is the operators' view of a runtime.
@@ -154,6 +162,9 @@ func (f *RuntimeFilter) count() (string, []any) {
 // page returns the statement of a page. total is the number of all matches: a page in the second half is read from the end.
 func (f *RuntimeFilter) page(total int) (string, []any) {
 	where, args := f.where()
+	if f.After != (RuntimePosition{}) {
+		return f.pageAfter(where, args)
+	}
 	order, limit, offset := `r.created_at, r.instance_id`, min(f.Limit, total-f.Offset), f.Offset
 	if offset > total/2 {
 		order, offset = `r.created_at DESC, r.instance_id DESC`, total-offset-limit
@@ -161,6 +172,17 @@ func (f *RuntimeFilter) page(total int) (string, []any) {
 	args = append(args, limit, offset)
 	return `SELECT r.instance_id FROM broker.runtimes r` + where + ` ORDER BY ` + order + ` LIMIT $` +
 		strconv.Itoa(len(args)-1) + ` OFFSET $` + strconv.Itoa(len(args)), args
+}
+
+// pageAfter returns the statement of the page after a position. Indexes runtimes_*, as for count.
+func (f *RuntimeFilter) pageAfter(where string, args []any) (string, []any) {
+	if where == "" {
+		where = " WHERE true"
+	}
+	args = append(args, f.After.CreatedAt, f.After.InstanceID, f.Limit)
+	n := len(args)
+	return fmt.Sprintf(`SELECT r.instance_id FROM broker.runtimes r%s AND (r.created_at, r.instance_id) > ($%d, $%d)
+		ORDER BY r.created_at, r.instance_id LIMIT $%d`, where, n-2, n-1, n), args
 }
 
 // Runtimes returns a page of the matching runtimes, the oldest first, and the number of all matches.
@@ -189,16 +211,16 @@ func (s *Store) Runtimes(ctx context.Context, f RuntimeFilter) ([]Runtime, int, 
 	return out, total, err
 }
 
-// RuntimesAfter lists at most limit runtimes of instances that are not removed, the oldest first, after the one with the given creation time
-// and instance id. It reads all runtimes in pages without counting them.
-func (s *Store) RuntimesAfter(ctx context.Context, createdAt time.Time, instanceID string, limit int) ([]Runtime, error) {
+// RuntimesAfter lists at most limit runtimes of instances that are not removed, the oldest first, after a position. It reads all runtimes in
+// pages without counting them.
+func (s *Store) RuntimesAfter(ctx context.Context, after RuntimePosition, limit int) ([]Runtime, error) {
 	var out []Runtime
 	err := s.snapshot(ctx, "list runtimes", func(ctx context.Context, tx *sqlx.Tx) error {
 		var ids []string
+		f := RuntimeFilter{Without: []RuntimeState{RuntimeDeprovisioned}, Limit: limit, After: after}
 		// Index runtimes_created.
-		err := tx.SelectContext(ctx, &ids, `SELECT r.instance_id FROM broker.runtimes r
-			WHERE (r.created_at, r.instance_id) > ($1, $2) AND r.state <> $3 ORDER BY r.created_at, r.instance_id LIMIT $4`,
-			createdAt, instanceID, string(RuntimeDeprovisioned), limit)
+		statement, args := f.pageAfter(f.where())
+		err := tx.SelectContext(ctx, &ids, statement, args...)
 		if err != nil {
 			return err
 		}

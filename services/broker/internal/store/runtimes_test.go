@@ -380,6 +380,23 @@ func TestRuntimes_Pages_ContainEachRuntimeOnce(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("pages of %d: %v, want %v", size, got, want)
 		}
+		got = nil
+		for f := (RuntimeFilter{Limit: size}); ; {
+			found, total, err := s.Runtimes(t.Context(), f)
+			if err != nil || total != 7 {
+				t.Fatalf("total %d, %v", total, err)
+			}
+			for _, r := range found {
+				got = append(got, r.InstanceID)
+				f.After = RuntimePosition{CreatedAt: r.CreatedAt, InstanceID: r.InstanceID}
+			}
+			if len(found) < size {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("pages of %d after the last runtime: %v, want %v", size, got, want)
+		}
 	}
 }
 
@@ -496,6 +513,9 @@ func TestRuntimes_EachFilter_UsesAnIndex(t *testing.T) {
 		check(name, statement, args...)
 		statement, args = f.count()
 		check("count of "+name, statement, args...)
+		f.After = RuntimePosition{CreatedAt: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC), InstanceID: "x"}
+		statement, args = f.page(n)
+		check(name+" after a position", statement, args...)
 	}
 	every := RuntimeFilter{Limit: 20, Without: []RuntimeState{RuntimeSuspended}}
 	statement, args := every.page(n)
