@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -348,7 +349,17 @@ func errorText(raw []byte) string {
 	return body.Description
 }
 
-// UnreachableError reports that a connection to an address failed.
+// Temporary reports whether a request may succeed later: there was no answer, or the server is overloaded or failed. The effect of a request
+// that changes something is then not known.
+func Temporary(err error) bool {
+	if _, ok := errors.AsType[*UnreachableError](err); ok {
+		return true
+	}
+	answer, ok := errors.AsType[*StatusError](err)
+	return ok && (answer.Status == http.StatusTooManyRequests || answer.Status >= http.StatusInternalServerError)
+}
+
+// UnreachableError reports that a connection to an address failed, or that there was no answer in time.
 type UnreachableError struct {
 	Address string
 	Err     error
@@ -358,6 +369,10 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	if failed, ok := errors.AsType[*tlsfiles.Error](e.Err); ok {
 		return fmt.Sprintf("no TLS connection to %s: %s", e.Address, failed)
+	}
+	dial, _ := errors.AsType[*net.OpError](e.Err)
+	if limit, ok := errors.AsType[net.Error](e.Err); ok && limit.Timeout() && (dial == nil || dial.Op != "dial") {
+		return fmt.Sprintf("no answer from %s in time", e.Address)
 	}
 	return fmt.Sprintf("cannot connect to %s; is keb up running? (%s)", e.Address, cause(e.Err))
 }

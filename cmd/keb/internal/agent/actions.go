@@ -160,7 +160,7 @@ func (s *server) act(ctx context.Context, id, action string, request operator.Ac
 
 // batch returns the request of a batch.
 func (s *server) batch(a *batchArgs) (operator.BatchRequest, error) {
-	for name, value := range map[string]string{"since": a.Filter.Since, "until": a.Filter.Until} {
+	for name, value := range map[string]string{"since": a.Filter.Since, "until": a.Filter.Until, "finished_since": a.Filter.FinishedSince} {
 		if _, err := time.ParseDuration(value); err == nil {
 			return operator.BatchRequest{}, fmt.Errorf("filter.%s %q: must be a time such as 2026-11-21T22:00:00Z", name, value)
 		}

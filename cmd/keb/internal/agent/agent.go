@@ -154,6 +154,15 @@ func explain(err error) error {
 	return err
 }
 
+// explainChange is explain for an error of a change that was sent.
+func explainChange(err error) error {
+	if operator.Temporary(err) {
+		return fmt.Errorf("%w; it is not known whether the change was made. Read its object with the tool operation, batches, orchestrations, holds or "+
+			"limits before you repeat it", err)
+	}
+	return err
+}
+
 // get reads an object of the operator API.
 func (s *server) get(ctx context.Context, path string, query url.Values) (map[string]any, error) {
 	raw, err := s.deps.Reader.Get(ctx, path, query)

@@ -25,6 +25,8 @@ type api struct {
 	answers map[string]string // by path
 	queries []string
 	changes []string
+	// lost makes the answers to changes get lost.
+	lost bool
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -37,6 +39,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.changes = append(a.changes, r.Method+" "+r.URL.Path)
 	}
 	a.queries = append(a.queries, r.URL.RequestURI())
+	if isChange && a.lost {
+		panic(http.ErrAbortHandler)
+	}
 	answer, ok := a.answers[r.Method+" "+r.URL.Path]
 	switch {
 	case !ok && r.Method != http.MethodGet, isChange && strings.HasPrefix(r.URL.Path, "/operations/"):
@@ -202,6 +207,7 @@ func TestRead_InvalidCalls_SayWhatToDo(t *testing.T) {
 		{"events", map[string]any{}, "set either instance or operation"},
 		{"create_hold", map[string]any{"reason": "x"}, "a hold needs a scope"},
 		{"order_batch", map[string]any{"action": "retry", "reason": "x", "expected": 1, "filter": map[string]any{"since": "2h"}}, "filter.since"},
+		{"order_batch", map[string]any{"action": "retry", "reason": "x", "expected": 1, "filter": map[string]any{"finished_since": "2h"}}, "filter.finished_since"},
 	} {
 		if text, isError := s.call(c.tool, c.arguments); !isError || !strings.Contains(text, c.want) {
 			t.Errorf("%s %v: %q (error: %v), want %q", c.tool, c.arguments, text, isError, c.want)
@@ -312,6 +318,20 @@ func TestWrite_Approval_FitsOnePreviewOnce(t *testing.T) {
 	}
 	if text, isError := s.call("skip_step", skip("op-1", p.Approval)); !isError || len(s.changes()) != 1 {
 		t.Errorf("second use: %s, changes %v", text, s.changes())
+	}
+}
+
+func TestWrite_AnswerLost_EffectIsNotKnown(t *testing.T) {
+	t.Parallel()
+	s := start(t, Config{AllowWrites: true}, nil)
+	s.api.answers["GET /operations/op-1"] = `{"id": "op-1", "state": "in progress"}`
+	p := s.preview("cancel_operation", map[string]any{"id": "op-1"})
+	s.api.mu.Lock()
+	s.api.lost = true
+	s.api.mu.Unlock()
+	text, isError := s.call("cancel_operation", map[string]any{"id": "op-1", "approval": p.Approval})
+	if !isError || !strings.Contains(text, "it is not known whether the change was made") || strings.Contains(text, "nothing was changed") {
+		t.Errorf("%s (error: %v)", text, isError)
 	}
 }
 

@@ -149,7 +149,7 @@ func write[T any, P interface {
 		}
 		out, err := c.do(ctx, &in)
 		if err != nil {
-			return nil, nil, explain(err)
+			return nil, nil, explainChange(err)
 		}
 		return textResult(bounded(map[string]any{"done": true, "result": out})), nil, nil
 	})
