@@ -131,7 +131,7 @@ func (b *bulk) run(ctx context.Context) error {
 		_, err := fmt.Fprintf(b.Out, "batch %s: %s of %d operations; keb batch %s shows its progress\n", batch.ID, batch.Action, batch.Total, batch.ID)
 		return err
 	}
-	return b.followBatch(ctx, client, batch.ID)
+	return b.followBatch(ctx, client, batch.ID, true)
 }
 
 // width returns the width of the terminal for progress, or 0.
@@ -231,34 +231,32 @@ func previewText(request *operator.BatchRequest, p *operator.BatchPreview, width
 	return text.String()
 }
 
-// followBatch shows the progress of a batch until it has ended or is paused.
-func (o *options) followBatch(ctx context.Context, client *operator.Client, id string) error {
+// followBatch shows the progress of a batch until it has ended. isKnown means that the operator API has already answered.
+func (o *options) followBatch(ctx context.Context, client *operator.Client, id string, isKnown bool) error {
 	bar := o.bar()
-	answered := false
-	for {
+	isPaused := false
+	err := o.poll(ctx, bar, isKnown, func() (bool, error) {
 		found, raw, err := client.Batch(ctx, id)
+		if err != nil {
+			return false, err
+		}
+		if err := bar.Set(found.Total-found.Waiting, found.Total, batchText(found)); err != nil {
+			return false, err
+		}
+		wasPaused := isPaused
+		isPaused = found.State == operator.BatchPaused
 		switch {
-		case err != nil:
-			// The operator API may be restarting; the batch goes on.
-			if _, away := errors.AsType[*operator.UnreachableError](err); !away || !answered {
-				return errors.Join(bar.Done(), err)
-			}
-		default:
-			answered = true
-			if err := bar.Set(found.Total-found.Waiting, found.Total, batchText(found)); err != nil {
-				return err
-			}
-			if found.State != operator.BatchRunning {
-				return errors.Join(bar.Done(), o.batchEnd(found, raw))
-			}
+		case found.State.Final():
+			return true, errors.Join(bar.Done(), o.batchEnd(found, raw))
+		case isPaused && !wasPaused:
+			return false, o.note(bar, "the batch is paused; keb batch resume %s continues it, keb batch cancel %s ends it", id, id)
 		}
-		select {
-		case <-ctx.Done():
-			_, _ = fmt.Fprintf(o.Err, "\nthe batch goes on; keb batch %s shows it, keb batch cancel %s ends it\n", id, id) // nowhere else to say it
-			return ctx.Err()
-		case <-time.After(time.Second):
-		}
+		return false, nil
+	})
+	if ctx.Err() != nil {
+		return errors.Join(err, o.note(bar, "the batch goes on; keb batch %s shows it, keb batch cancel %s ends it", id, id))
 	}
+	return err
 }
 
 func (o *options) batchEnd(b *operator.Batch, raw json.RawMessage) error {
@@ -268,9 +266,11 @@ func (o *options) batchEnd(b *operator.Batch, raw json.RawMessage) error {
 		}
 	}
 	switch {
+	case b.State == operator.BatchCancelled:
+		return fmt.Errorf("batch %s is %s", b.ID, batchText(b))
 	case b.Failed > 0:
 		return fmt.Errorf("batch %s: %d operations failed; keb batch %s --state failed lists them", b.ID, b.Failed, b.ID)
-	case b.State == operator.BatchFinished && b.Skipped > 0 && !o.json():
+	case b.Skipped > 0 && !o.json():
 		_, err := fmt.Fprintf(o.Out, "%d operations were skipped; keb batch %s --state skipped lists them\n", b.Skipped, b.ID)
 		return err
 	}
@@ -337,7 +337,7 @@ func newBatch(o *options) *cobra.Command {
 				return err
 			}
 			if watch {
-				return noBatch(b.followBatch(cmd.Context(), client, args[0]), args[0])
+				return noBatch(b.followBatch(cmd.Context(), client, args[0], false), args[0])
 			}
 			return noBatch(b.show(cmd.Context(), client, args[0]), args[0])
 		},

@@ -68,6 +68,23 @@ func TestOperationsDo_HoldAndResume_UseHolds(t *testing.T) {
 	}
 }
 
+func TestBatch_Watch_WaitsWhilePaused(t *testing.T) {
+	t.Parallel()
+	const path = "GET /batches/" + batchID
+	paused, ended := strings.Replace(runningOne, "running", "paused", 1), strings.Replace(runningOne, "running", "cancelled", 1)
+	_, addr := newAPI(t, map[string][]string{path: {"200 " + paused, "502 ", "200 " + paused, "200 " + finishedOne}})
+	got := run(t, "", "batch", batchID, "--watch", "--operator-addr", addr)
+	if want := "keb: the batch is paused; keb batch resume " + batchID + " continues it"; got.code != 0 || strings.Count(got.err, want) != 1 ||
+		strings.Count(got.err, "502 Bad Gateway; still trying") != 1 || !strings.Contains(got.out, "finished: 11 done") {
+		t.Errorf("%+v", got)
+	}
+	_, addr = newAPI(t, map[string][]string{path: {"200 " + ended}})
+	got = run(t, "", "batch", batchID, "--watch", "--operator-addr", addr)
+	if want := "keb: batch " + batchID + " is cancelled: 6 done, 0 failed, 1 skipped, 5 waiting\n"; got.code != 1 || got.err != want {
+		t.Errorf("%+v, want %q", got, want)
+	}
+}
+
 func TestBatch_ListShowChange(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{

@@ -2,7 +2,10 @@ package cli_test
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -247,6 +250,21 @@ func TestProvision_OperationFails_ExitsOne(t *testing.T) {
 	got := run(t, body, "provision", "-f", "-", "--wait", "--osb-addr", addr)
 	if got.code != 1 || got.err != "keb: provisioning of instance inst-1 failed: no quota\n" {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestProvision_AnswerLost_NamesInstance(t *testing.T) {
+	t.Parallel()
+	ordered := make(chan string, 10)
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		ordered <- path.Base(r.URL.Path)
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(srv.Close)
+	got := run(t, `{"service_id":"s","plan_id":"p"}`, "provision", "-f", "-", "--osb-addr", srv.URL)
+	id := <-ordered
+	if want := "repeat it with --id " + id + "\n"; got.code != 1 || len(id) != 36 || !strings.HasSuffix(got.err, want) {
+		t.Errorf("%+v, want %q", got, want)
 	}
 }
 

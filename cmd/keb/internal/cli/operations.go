@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Values of --state, in the order of an operation's life, of --type, --waiting and --sort.
@@ -358,7 +359,11 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	}
 	op, raw, err := client.Operation(ctx, id)
 	if err != nil {
-		return explainUnknown(err, id)
+		// The action was accepted, whatever happens to this request.
+		if _, err := fmt.Fprintf(a.Err, "keb: the state of the operation is not known: %s\n", service.OneLine(err)); err != nil {
+			return err
+		}
+		return a.done(acted{ID: id, Result: action + " accepted"}, "operation %s: %s accepted\n", id, action)
 	}
 	if a.json() {
 		return printJSON(a.Out, raw)

@@ -188,7 +188,7 @@ func (i *inspecting) show(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		return i.follow(ctx, client, id)
+		return i.follow(ctx, client, id, false)
 	}
 	return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.Orchestration, json.RawMessage, error) {
 		return c.Orchestration(ctx, id)

@@ -88,6 +88,22 @@ func TestUpgrade_Wait_FollowsOrchestration(t *testing.T) {
 	}
 }
 
+func TestUpgrade_APIAwayForAWhile_WaitsOn(t *testing.T) {
+	t.Parallel()
+	const path, order = "GET /orchestrations/o-1", "POST /upgrade/kyma"
+	accepted := []string{`202 {"orchestrationID":"o-1"}`}
+	succeeded := `200 {"orchestrationID":"o-1","state":"succeeded","description":"done","operationStats":{"succeeded":1}}`
+	_, addr := newAPI(t, map[string][]string{order: accepted, path: {`503 {"error":"starting"}`, "429 ", succeeded}})
+	got := run(t, "", "upgrade", "kyma", "-t", "all", "--wait", "-o", "json", "--operator-addr", addr)
+	if want := "keb: orchestration o-1: the operator API answers 503: starting; still trying\n"; got.code != 0 || strings.Count(got.err, "trying") != 1 || !strings.Contains(got.err, want) {
+		t.Errorf("%+v, want once %q", got, want)
+	}
+	_, addr = newAPI(t, map[string][]string{order: accepted, path: {`403 {"error":"jane has no role"}`, succeeded}})
+	if got := run(t, "", "upgrade", "kyma", "-t", "all", "--wait", "--operator-addr", addr); got.code != 1 || !strings.Contains(got.err, "jane has no role") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestOrchestrations_List_IsATable(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"GET /orchestrations": {`200 {"data":[

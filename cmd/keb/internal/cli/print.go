@@ -48,6 +48,22 @@ func answer[T any](
 	return o.printPage(raw)
 }
 
+// acted is the JSON output of an action whose answer is empty.
+type acted struct {
+	ID string `json:"id"`
+	// Result is what the action has done, for example released.
+	Result string `json:"result"`
+}
+
+// done prints the result of an action whose answer is empty: as JSON, or as the formatted text.
+func (o *options) done(result any, format string, args ...any) error {
+	if o.json() {
+		return printJSON(o.Out, result)
+	}
+	_, err := fmt.Fprintf(o.Out, format, args...)
+	return err
+}
+
 // list is a page of a list, in the form that all lists of the APIs have.
 type list struct {
 	Data       []json.RawMessage `json:"data"`
@@ -134,10 +150,10 @@ func terminal(out io.Writer) (func() view.Size, bool) {
 // printer returns the printer of a watched operation for the output: JSON, a terminal or plain lines.
 func (o *options) printer() view.Printer {
 	if o.json() {
-		return &view.JSON{Out: o.Out}
+		return &view.JSON{Out: o.Out, Err: o.Err}
 	}
 	if size, ok := terminal(o.Out); ok {
 		return &view.Terminal{Out: o.Out, Size: size}
 	}
-	return &view.Lines{Out: o.Out}
+	return &view.Lines{Out: o.Out, Err: o.Err}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/osb"
 	"github.com/kyma-project/keb/libs/osb/osbclient"
-	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // ordered is the JSON output of provision and deprovision.
@@ -85,7 +84,7 @@ standard input. Without an id a new one is generated.`,
 			instance := r.instance(id)
 			answer, err := client.Provision(cmd.Context(), instance, r.provisioning())
 			if err != nil {
-				return o.explain(err)
+				return o.explainOrder(err, instance)
 			}
 			return order.finish(cmd.Context(), client, instance, answer, "provisioning")
 		},
@@ -254,22 +253,19 @@ func (o *options) explain(err error) error {
 	case ok:
 		return fmt.Errorf("the OSB API answers %d: %s", e.Status, e.Description)
 	}
-	if failed, ok := errors.AsType[*tlsfiles.Error](err); ok {
-		return fmt.Errorf("no TLS connection to %s: %w", o.osbAddr, failed)
-	}
 	if u, ok := errors.AsType[*url.Error](err); ok && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("no answer from %s; is keb up running? (%w)", o.osbAddr, rootCause(u))
+		return &operator.UnreachableError{Address: o.osbAddr, Err: u}
 	}
 	return err
 }
 
-// rootCause returns the last error of a chain, which is the reason why a connection failed.
-func rootCause(err error) error {
-	for {
-		next := errors.Unwrap(err)
-		if next == nil {
-			return err
-		}
-		err = next
+// explainOrder is explain for an order of an instance. If it is not known whether the broker has accepted the order, the error has the id of
+// the instance, which may have been generated.
+func (o *options) explainOrder(err error, instance string) error {
+	if answer, ok := errors.AsType[*osb.Error](err); ok && answer.Status < http.StatusInternalServerError {
+		return o.explain(err)
 	}
+	// Main does not print an interruption.
+	text := o.explain(err).Error()
+	return fmt.Errorf("%s; it is not known whether the order of instance %s was accepted: repeat it with --id %s", text, instance, instance)
 }

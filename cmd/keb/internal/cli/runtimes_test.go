@@ -181,6 +181,15 @@ func TestOperation_Actions_CallAPI(t *testing.T) {
 	}
 }
 
+func TestOperation_StateNotRead_ActionIsAccepted(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"POST /operations/op-1/cancel": {"204 "}, "GET /operations/op-1": {`503 {"error":"starting"}`}})
+	const told = "keb: the state of the operation is not known: operation op-1: the operator API answers 503: starting\n"
+	expect(t, run(t, "", "operation", "op-1", "cancel", "--operator-addr", addr), 0, "operation op-1: cancel accepted\n", told)
+	expect(t, run(t, "", "operation", "op-1", "cancel", "-o", "json", "--operator-addr", addr), 0,
+		"{\n  \"id\": \"op-1\",\n  \"result\": \"cancel accepted\"\n}\n", told)
+}
+
 const notFound = `{"data":[],"count":0,"totalCount":0}`
 
 func TestKubeconfig_Runtime_IsDownloaded(t *testing.T) {

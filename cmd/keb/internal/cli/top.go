@@ -58,7 +58,7 @@ func (o *options) snapshot(ctx context.Context, client *operator.Client) error {
 	return err
 }
 
-// followTop shows snapshots until ctx ends. A server that stops answering may be restarting.
+// followTop shows snapshots until ctx ends. After a temporary error the server may be restarting.
 func followTop(ctx context.Context, client *operator.Client, screen *view.Terminal, every time.Duration) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -73,9 +73,10 @@ func followTop(ctx context.Context, client *operator.Client, screen *view.Termin
 			err = screen.Draw(view.RenderTop(top, size))
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case answered && lost:
+		case !answered || !operator.Temporary(err):
+		case lost:
 			err = nil
-		case answered:
+		default:
 			lost = true
 			err = screen.Lost(err, time.Now())
 		}

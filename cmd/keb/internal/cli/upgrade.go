@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
 )
 
@@ -102,7 +103,7 @@ func (u *upgrading) run(ctx context.Context, what string) error {
 		if _, err := fmt.Fprintf(u.progress(), "orchestration %s accepted\n", id); err != nil {
 			return err
 		}
-		return u.follow(ctx, client, id)
+		return u.follow(ctx, client, id, true)
 	}
 	if u.json() {
 		return printJSON(u.Out, raw)
@@ -233,42 +234,64 @@ func splitConditions(specifier string) []string {
 	return append(conditions, strings.TrimSpace(specifier[start:]))
 }
 
-// followEvery is the interval between two requests for an orchestration.
+// followEvery is the interval between two requests for an orchestration or a batch.
 const followEvery = time.Second
 
-// follow shows the progress of an orchestration until it ends. It returns an error if the orchestration did not succeed.
-func (o *options) follow(ctx context.Context, client *operator.Client, id string) error {
-	ticker := time.NewTicker(followEvery)
-	defer ticker.Stop()
+// follow shows the progress of an orchestration until it ends. It returns an error if the orchestration did not succeed. isKnown means that
+// the operator API has already answered.
+func (o *options) follow(ctx context.Context, client *operator.Client, id string, isKnown bool) error {
 	bar := o.bar()
-	answered := false
-	for {
+	return o.poll(ctx, bar, isKnown, func() (bool, error) {
 		found, raw, err := client.Orchestration(ctx, id)
 		if err != nil {
-			// The operator API may be restarting; the orchestration goes on.
-			if _, away := errors.AsType[*operator.UnreachableError](err); !away || !answered {
-				return errors.Join(bar.Done(), err)
-			}
-		} else {
-			answered = true
-			done, total := found.OperationStats.Progress()
-			text := dryRun(found.Status(), found.Parameters.DryRun) + ": " + cmp.Or(found.OperationStats.String(), found.Description)
-			if found.Pause != nil {
-				text += "; " + nextAction(found)
-			}
-			if err := bar.Set(done, total, text); err != nil {
+			return false, err
+		}
+		done, total := found.OperationStats.Progress()
+		text := dryRun(found.Status(), found.Parameters.DryRun) + ": " + cmp.Or(found.OperationStats.String(), found.Description)
+		if found.Pause != nil {
+			text += "; " + nextAction(found)
+		}
+		if err := bar.Set(done, total, text); err != nil || !found.State.Final() {
+			return false, err
+		}
+		return true, errors.Join(bar.Done(), o.ended(found, raw))
+	})
+}
+
+// poll calls ask until it reports the end. A temporary error of the operator API is printed once, and does not end the command if the API has
+// answered before: it may be restarting, and what it was told to do goes on.
+func (o *options) poll(ctx context.Context, bar *view.Bar, answered bool, ask func() (isEnd bool, err error)) error {
+	isLost := false
+	for {
+		isEnd, err := ask()
+		switch {
+		case isEnd:
+			return err
+		case err == nil:
+			answered, isLost = true, false
+		case !answered || !operator.Temporary(err):
+			return errors.Join(bar.Done(), err)
+		case !isLost:
+			isLost = true
+			if err := o.note(bar, "%s; still trying", err); err != nil {
 				return err
-			}
-			if found.State.Final() {
-				return errors.Join(bar.Done(), o.ended(found, raw))
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return errors.Join(bar.Done(), ctx.Err())
-		case <-ticker.C:
+		case <-time.After(followEvery):
 		}
 	}
+}
+
+// note prints a line about something that goes on, below the bar.
+func (o *options) note(bar *view.Bar, format string, args ...any) error {
+	if err := bar.Done(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(o.Err, "keb: %s\n", view.OneLine(fmt.Sprintf(format, args...)))
+	return err
 }
 
 func (o *options) ended(found *operator.Orchestration, raw json.RawMessage) error {

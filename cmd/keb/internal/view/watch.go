@@ -35,8 +35,8 @@ type FollowConfig struct {
 	Now func() time.Time
 }
 
-// Follow shows an operation until it has ended and returns its final state. If the source stops answering, Follow retries
-// until ctx ends, because it may be restarting. It returns an error if the source has never answered.
+// Follow shows an operation until it has ended and returns its final state. After an error that is temporary (operator.Temporary), Follow
+// retries until ctx ends, because the source may be restarting. It returns other errors, and every error of a source that has never answered.
 func Follow(ctx context.Context, source Source, id string, printer Printer, cfg FollowConfig) (*operator.OperationDetail, error) {
 	if cfg.Every <= 0 {
 		cfg.Every = 500 * time.Millisecond
@@ -46,12 +46,12 @@ func Follow(ctx context.Context, source Source, id string, printer Printer, cfg 
 	}
 	ticker := time.NewTicker(cfg.Every)
 	defer ticker.Stop()
-	answered, lost, began := false, false, cfg.Now()
+	answered, shown, lost, began := false, false, false, cfg.Now()
 	for {
 		op, raw, err := source.Operation(ctx, id)
 		switch {
 		case err == nil:
-			answered, lost = true, false
+			answered, shown, lost = true, true, false
 			if err := printer.Show(op, raw, cfg.Now()); err != nil {
 				return nil, fmt.Errorf("show operation: %w", err)
 			}
@@ -60,15 +60,15 @@ func Follow(ctx context.Context, source Source, id string, printer Printer, cfg 
 			}
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case answered || errors.Is(err, operator.ErrNotFound) && cfg.Now().Sub(began) < cfg.Await:
-			if answered && !lost {
-				lost = true
-				if err := printer.Lost(err, cfg.Now()); err != nil {
-					return nil, fmt.Errorf("show operation: %w", err)
-				}
-			}
-		default:
+		case !shown && errors.Is(err, operator.ErrNotFound) && cfg.Now().Sub(began) < cfg.Await:
+			answered, lost = true, false
+		case !answered || !operator.Temporary(err):
 			return nil, err
+		case !lost:
+			lost = true
+			if err := printer.Lost(err, cfg.Now()); err != nil {
+				return nil, fmt.Errorf("show operation: %w", err)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -78,9 +78,14 @@ func Follow(ctx context.Context, source Source, id string, printer Printer, cfg 
 	}
 }
 
+// lossNote is the line about a source that stops answering.
+func lossNote(err error) string { return OneLine(err.Error()) + "; still trying" }
+
 // Lines prints one line per change, with the time of day.
 type Lines struct {
 	Out io.Writer
+	// Err is for the errors of the source; nil means Out.
+	Err io.Writer
 	// Prefix is printed before the time of day.
 	Prefix string
 
@@ -100,8 +105,12 @@ func (l *Lines) Show(op *operator.OperationDetail, _ json.RawMessage, now time.T
 // Lost prints the error.
 func (l *Lines) Lost(err error, now time.Time) error {
 	var out bytes.Buffer
-	l.line(&out, now, OneLine(err.Error())+"; still trying")
-	_, err = l.Out.Write(out.Bytes())
+	l.line(&out, now, lossNote(err))
+	to := l.Out
+	if l.Err != nil {
+		to = l.Err
+	}
+	_, err = to.Write(out.Bytes())
 	return err
 }
 
@@ -136,7 +145,7 @@ func (t *Terminal) Show(op *operator.OperationDetail, _ json.RawMessage, now tim
 // Lost adds a line below the block; the next answer overwrites it.
 func (t *Terminal) Lost(err error, _ time.Time) error {
 	t.printed++
-	line := OneLine(err.Error()) + "; still trying"
+	line := lossNote(err)
 	if t.Size != nil {
 		if width := t.Size().Width; width > 0 {
 			line = cut(line, width)
@@ -165,6 +174,8 @@ func (t *Terminal) Draw(lines []string) error {
 // JSON prints each answer that differs from the one before, on a line of its own.
 type JSON struct {
 	Out io.Writer
+	// Err is for the errors of the source.
+	Err io.Writer
 
 	last string
 }
@@ -183,5 +194,8 @@ func (j *JSON) Show(_ *operator.OperationDetail, raw json.RawMessage, _ time.Tim
 	return err
 }
 
-// Lost prints nothing, because there is no answer.
-func (j *JSON) Lost(error, time.Time) error { return nil }
+// Lost prints the error.
+func (j *JSON) Lost(err error, _ time.Time) error {
+	_, err = fmt.Fprintln(j.Err, lossNote(err))
+	return err
+}

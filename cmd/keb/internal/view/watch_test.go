@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-var errAway = errors.New("no answer")
+var errAway = &operator.UnreachableError{Address: "keb:8081", Err: errors.New("no\x1b[2J answer")}
 
 // script returns its answers in order; the last one is repeated.
 type script struct {
@@ -79,15 +80,31 @@ func TestFollow_FinalState_Ends(t *testing.T) {
 func TestFollow_SourceRestarts_Continues(t *testing.T) {
 	t.Parallel()
 	source := &script{answers: []answer{
-		{op: operation("in progress")}, {err: errAway}, {err: errAway}, {err: operator.ErrNotFound}, {op: operation("failed")},
+		{op: operation("in progress")}, {err: errAway}, {err: errAway}, {err: &operator.StatusError{Status: 503}}, {op: operation("failed")},
 	}}
-	var out bytes.Buffer
-	op, err := view.Follow(t.Context(), source, "op-1", &view.Lines{Out: &out}, config())
-	if err != nil || op.State != "failed" {
-		t.Fatalf("%v, %v", op, err)
+	for name, printer := range map[string]func(out, errs io.Writer) view.Printer{
+		"lines": func(out, errs io.Writer) view.Printer { return &view.Lines{Out: out, Err: errs} },
+		"JSON":  func(out, errs io.Writer) view.Printer { return &view.JSON{Out: out, Err: errs} },
+	} {
+		var out, errs bytes.Buffer
+		source.asked = 0
+		op, err := view.Follow(t.Context(), source, "op-1", printer(&out, &errs), config())
+		if err != nil || op.State != "failed" {
+			t.Fatalf("%s: %v, %v", name, op, err)
+		}
+		if n := strings.Count(errs.String(), "(no[2J answer); still trying"); n != 1 || strings.Contains(out.String(), "trying") {
+			t.Errorf("%s: the loss is printed %d times, want once:\n%s", name, n, &errs)
+		}
 	}
-	if n := strings.Count(out.String(), "no answer; still trying"); n != 1 {
-		t.Errorf("the loss is printed %d times, want once:\n%s", n, &out)
+}
+
+func TestFollow_RejectedLater_Fails(t *testing.T) {
+	t.Parallel()
+	for _, rejected := range []error{errors.New("the token is not valid"), operator.ErrNotFound, &operator.StatusError{Status: 400}} {
+		source := &script{answers: []answer{{op: operation("in progress")}, {err: rejected}, {op: operation("succeeded")}}}
+		if _, err := view.Follow(t.Context(), source, "op-1", &view.Lines{Out: &bytes.Buffer{}}, config()); !errors.Is(err, rejected) {
+			t.Errorf("error %v, want %v", err, rejected)
+		}
 	}
 }
 
@@ -172,10 +189,10 @@ func TestTerminal_NewAnswer_RewritesLines(t *testing.T) {
 func TestTerminal_AnswerAfterLoss_OverwritesNote(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	printer := &view.Terminal{Out: &out}
+	printer := &view.Terminal{Out: &out, Size: func() view.Size { return view.Size{Width: 40, Height: 9} }}
 	op := operation("succeeded")
 	require.NoError(t, errors.Join(printer.Show(op, nil, noon), printer.Lost(errAway, noon), printer.Show(op, nil, noon)))
-	if !strings.Contains(out.String(), "no answer; still trying\n\x1b[3A\r") {
+	if !strings.Contains(out.String(), "cannot connect to keb:8081; is keb up r…\n\x1b[3A\r") {
 		t.Errorf("printed %q, want the note and then three lines up", out.String())
 	}
 }
