@@ -160,7 +160,10 @@ func (c *Client) Try(ctx context.Context, id, line string) (*Try, json.RawMessag
 	return read[Try](ctx, c, "/operations/"+url.PathEscape(id)+"/tries/"+url.PathEscape(line), nil, "operation %s, try %s", id, line)
 }
 
-// Events returns the events of at most 100 instances.
+// MaxEvents is the largest number of events in an answer.
+const MaxEvents = 5000
+
+// Events returns the events of at most 100 instances: the newest MaxEvents of all of them.
 func (c *Client) Events(ctx context.Context, instances []string) ([]Event, error) {
 	out, _, err := read[[]Event](ctx, c, "/events", url.Values{"instance_ids": {strings.Join(instances, ",")}}, "list events")
 	if err != nil {

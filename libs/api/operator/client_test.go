@@ -20,7 +20,7 @@ func (b broken) RoundTrip(*http.Request) (*http.Response, error) { return nil, b
 func TestClient_NoAnswer_NamesWhy(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{
-		"no answer from http://keb:8081 in time": os.ErrDeadlineExceeded,
+		"no answer from http://keb:8081 in time":                              os.ErrDeadlineExceeded,
 		"cannot connect to http://keb:8081; is keb up running? (i/o timeout)": &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
 		"cannot connect to http://keb:8081; is keb up running? (refused)":     errors.New("refused"),
 	} {

@@ -141,6 +141,7 @@ func TestOperation_Show_ListsStagesStepsHistory(t *testing.T) {
 		"GET /operations/op-1": {"200 " + finished, "200 " + finished, "200 " + strings.Replace(finished, `"historyCount":2`, `"historyCount":4`, 1)},
 		"GET /operations/op-1/history": {
 			`200 {"data":[{"cursor":1,"tries":1,"outcome":"operation started"}],"nextAfter":1}`, `200 {"data":[{"cursor":2,"tries":1,"outcome":"operation failed"}]}`,
+			`200 {"data":[{"cursor":1,"tries":1,"outcome":"operation started"}],"nextAfter":1}`, `200 {"data":[{"cursor":2,"tries":1,"outcome":"operation failed"}]}`,
 		},
 	})
 	const text = "provision op-1  plan azure  instance inst-1\nsucceeded after 7.0s\n✓ start\n    ✓ Starting  orchestrator  succeeded, 2ms\n"
@@ -151,6 +152,14 @@ func TestOperation_Show_ListsStagesStepsHistory(t *testing.T) {
 	// The answer has only the newest lines; the others are on pages.
 	expect(t, run(t, "", "operation", "op-1", "--history", "--operator-addr", addr), 0,
 		text+"\nhistory:\n  1        operation started\n  2        operation failed\n", "")
+	got := run(t, "", "operation", "op-1", "--history", "-o", "json", "--operator-addr", addr)
+	var answer struct {
+		ID      string
+		History []struct{ Outcome string }
+	}
+	if err := json.Unmarshal([]byte(got.out), &answer); err != nil || answer.ID != "op-1" || len(answer.History) != 2 || answer.History[0].Outcome != "operation started" {
+		t.Errorf("as JSON: %v: %+v", err, got)
+	}
 }
 
 func TestOperation_Unknown_Fails(t *testing.T) {

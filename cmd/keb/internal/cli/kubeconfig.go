@@ -44,6 +44,12 @@ func (s *one) find(ctx context.Context, o *options) (string, error) {
 		return "", usageError("no runtime selected: give its instance, or one of --subaccount, --instance-id, --runtime-id, --shoot, optionally with --account")
 	}
 	q := url.Values{"op_detail": {"last"}}
+	for _, state := range broker.RuntimeStates() {
+		// An instance that is suspended exists; one that is deprovisioned does not, whatever its deprovisioning has left.
+		if state != broker.RuntimeDeprovisioned && state != broker.RuntimeIncomplete {
+			q.Add("state", string(state))
+		}
+	}
 	for name, value := range map[string]string{
 		"account": s.account, "subaccount": s.subaccount, "instance_id": s.instance, "runtime_id": s.runtime, "shoot": s.shoot,
 	} {

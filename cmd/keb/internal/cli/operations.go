@@ -314,6 +314,14 @@ func (a *acting) show(ctx context.Context, id string) error {
 	if err != nil {
 		return explainUnknown(err, id)
 	}
+	if a.history && op.HistoryCount > len(op.History) {
+		if op.History, err = client.History(ctx, id); err != nil {
+			return err
+		}
+		if raw, err = withMember(raw, "history", op.History); err != nil {
+			return fmt.Errorf("operation %s: %w", id, err)
+		}
+	}
 	if a.json() {
 		return printJSON(a.Out, raw)
 	}
@@ -322,13 +330,7 @@ func (a *acting) show(ctx context.Context, id string) error {
 		text += detailsText(op)
 	}
 	if a.history {
-		history := op.History
-		if op.HistoryCount > len(history) {
-			if history, err = client.History(ctx, id); err != nil {
-				return err
-			}
-		}
-		text += historyText(history)
+		text += historyText(op.History)
 	}
 	_, err = io.WriteString(a.Out, text)
 	return err

@@ -249,7 +249,7 @@ func (l *listing) withEvents(ctx context.Context, items []json.RawMessage) ([]js
 	}
 	byInstance := map[string][]operator.Event{}
 	for chunk := range slices.Chunk(ids, askedAtOnce) {
-		events, err := client.Events(ctx, chunk)
+		events, err := l.eventsOf(ctx, client, chunk)
 		if err != nil {
 			return nil, err
 		}
@@ -264,17 +264,37 @@ func (l *listing) withEvents(ctx context.Context, items []json.RawMessage) ([]js
 		events := byInstance[ids[i]]
 		slices.SortStableFunc(events, func(a, b operator.Event) int { return a.CreatedAt.Compare(b.CreatedAt) })
 		if out[i], err = withMember(raw, "events", events); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("list runtimes: %w", err)
 		}
 	}
 	return out, nil
 }
 
-// withMember adds a member to a JSON object.
+// eventsOf returns the events of instances. An answer has the newest ones of all its instances, so if it is full, each half is requested on
+// its own.
+func (l *listing) eventsOf(ctx context.Context, client *operator.Client, instances []string) ([]operator.Event, error) {
+	events, err := client.Events(ctx, instances)
+	if err != nil || len(events) < operator.MaxEvents {
+		return events, err
+	}
+	if len(instances) == 1 {
+		_, err = fmt.Fprintf(l.Err, "keb: only the newest %d events of instance %s are shown\n", len(events), view.OneLine(instances[0]))
+		return events, err
+	}
+	half := len(instances) / 2
+	first, err := l.eventsOf(ctx, client, instances[:half])
+	if err != nil {
+		return nil, err
+	}
+	second, err := l.eventsOf(ctx, client, instances[half:])
+	return append(first, second...), err
+}
+
+// withMember sets a member of a JSON object.
 func withMember(object json.RawMessage, name string, value any) (json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(object, &members); err != nil {
-		return nil, fmt.Errorf("list runtimes: %w", err)
+		return nil, err
 	}
 	raw, err := json.Marshal(value)
 	if err != nil {

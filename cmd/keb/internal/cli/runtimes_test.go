@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-project/keb/cmd/keb/internal/cli"
+	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/testkit"
 )
 
@@ -86,6 +87,22 @@ func TestRuntimes_OpsAndEvents_AreListed(t *testing.T) {
 	}
 	if answer.Count != 2 || len(answer.Data[0].Events) != 2 || answer.Data[0].Events[0].OperationID != "op-1" {
 		t.Errorf("got %+v, want the events of each runtime, oldest first", answer)
+	}
+}
+
+func TestRuntimes_ManyEvents_AreRequestedInParts(t *testing.T) {
+	t.Parallel()
+	full := `{"Level":"info","InstanceID":"i-2","CreatedAt":"2020-01-02T00:00:00Z"}` + strings.Repeat(`,{"Level":"info","InstanceID":"i-2"}`, operator.MaxEvents-1)
+	_, brokerAddr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}})
+	api, addr := newAPI(t, map[string][]string{"GET /events": {
+		"200 [" + full + "]", `200 [{"Level":"error","InstanceID":"i-1","OperationID":"op-2","Message":"an old error"}]`, "200 [" + full + "]",
+	}})
+	got := run(t, "", "runtimes", "--events=error", "--osb-addr", brokerAddr, "--operator-addr", addr)
+	if want := "keb: only the newest 5000 events of instance i-2 are shown\n"; got.code != 0 || got.err != want || !strings.Contains(got.out, "an old error") {
+		t.Errorf("code %d, %q, want %q\n%s", got.code, got.err, want, got.out)
+	}
+	if diff := cmp.Diff([]string{"GET /events?instance_ids=i-1%2Ci-2", "GET /events?instance_ids=i-1", "GET /events?instance_ids=i-2"}, api.asked); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 
@@ -201,7 +218,8 @@ func TestKubeconfig_Runtime_IsDownloaded(t *testing.T) {
 		"GET /kubeconfig/gone": {"404 {}"},
 	})
 	expect(t, run(t, "", "kubeconfig", "-c", "c-1", "-g", "ga", "--osb-addr", addr), 0, "apiVersion: v1", "")
-	if want := "GET /runtimes?account=ga&op_detail=last&page_size=100&shoot=c-1"; api.asked[0] != want {
+	if want := "GET /runtimes?account=ga&op_detail=last&page_size=100&shoot=c-1&state=provisioning&state=succeeded&state=updating&state=upgrading" +
+		"&state=failed&state=error&state=deprovisioning&state=suspended"; api.asked[0] != want {
 		t.Errorf("asked %s, want %s", api.asked[0], want)
 	}
 	expect(t, run(t, "", "kubeconfig", "-c", "c-1", "--osb-addr", addr), 1, "", "keb: no runtime matches; keb runtimes lists them\n")

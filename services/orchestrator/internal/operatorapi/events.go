@@ -13,11 +13,8 @@ import (
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
 )
 
-const (
-	// maxEventIDs limits the IDs of a request for events. maxEvents limits its answer to the newest events.
-	maxEventIDs = 100
-	maxEvents   = 5000
-)
+// maxEventIDs limits the IDs of a request for events.
+const maxEventIDs = 100
 
 // events lists the events of operations and instances. As in the original broker, a failure is a 503 in plain text.
 func (a *API) events(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +23,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, http.StatusBadRequest, err)
 		return
 	}
-	events, err := a.deps.Orchestrations.Events(r.Context(), operations, instances, maxEvents)
+	events, err := a.deps.Orchestrations.Events(r.Context(), operations, instances, operator.MaxEvents)
 	out := make([]operator.Event, 0, len(events))
 	for i := range events {
 		var p *process.Process
