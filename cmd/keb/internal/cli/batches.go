@@ -100,17 +100,24 @@ func (b *bulk) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	preview, _, err := client.PreviewBatch(ctx, request)
+	preview, raw, err := client.PreviewBatch(ctx, request)
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(b.progress(), previewText(&request, preview, b.width())); err != nil {
+	out := b.progress()
+	if !b.yes {
+		out = b.Err // where the question is
+	}
+	if _, err := io.WriteString(out, previewText(&request, preview, width(out))); err != nil {
 		return err
 	}
 	if preview.Count == 0 && request.Action != operator.BatchHold && request.Action != operator.BatchResume {
+		if b.json() {
+			return printJSON(b.Out, raw)
+		}
 		return nil
 	}
-	if err := b.confirm(preview.Count); err != nil {
+	if err := b.confirm(ctx, preview.Count); err != nil {
 		return err
 	}
 	switch request.Action {
@@ -120,13 +127,13 @@ func (b *bulk) run(ctx context.Context) error {
 		return b.release(ctx, client, preview.Holds)
 	}
 	request.Expected = preview.Count
-	batch, raw, err := client.OrderBatch(ctx, request)
+	batch, answer, err := client.OrderBatch(ctx, request)
 	if err != nil {
 		return err
 	}
 	if b.detach {
 		if b.json() {
-			return printJSON(b.Out, raw)
+			return printJSON(b.Out, answer)
 		}
 		_, err := fmt.Fprintf(b.Out, "batch %s: %s of %d operations; keb batch %s shows its progress\n", batch.ID, batch.Action, batch.Total, batch.ID)
 		return err
@@ -134,9 +141,9 @@ func (b *bulk) run(ctx context.Context) error {
 	return b.followBatch(ctx, client, batch.ID, true)
 }
 
-// width returns the width of the terminal for progress, or 0.
-func (b *bulk) width() int {
-	if size, ok := terminal(b.progress()); ok {
+// width returns the width of a terminal, or 0.
+func width(out io.Writer) int {
+	if size, ok := terminal(out); ok {
 		return size().Width
 	}
 	return 0
@@ -152,26 +159,41 @@ func (b *bulk) release(ctx context.Context, client *operator.Client, holds []ope
 			return err
 		}
 	}
+	if b.json() {
+		return printJSON(b.Out, map[string][]operator.Hold{"released": holds})
+	}
 	return nil
 }
 
 // confirm asks for the number of operations on a terminal. Elsewhere it requires --yes.
-func (b *bulk) confirm(count int) error {
+func (b *bulk) confirm(ctx context.Context, count int) error {
 	if b.yes {
 		return nil
 	}
 	if _, ok := terminal(b.Err); !ok {
 		return usageError("nothing was done; add --yes to %s these operations", b.action)
 	}
-	return confirmCount(b.In, b.Err, b.action, count)
+	return confirmCount(ctx, b.In, b.Err, b.action, count)
 }
 
-// confirmCount asks to type a number.
-func confirmCount(in io.Reader, out io.Writer, action string, count int) error {
+// confirmCount asks to type a number. An interruption ends it.
+func confirmCount(ctx context.Context, in io.Reader, out io.Writer, action string, count int) error {
 	if _, err := fmt.Fprintf(out, "Type %d to %s these operations: ", count, action); err != nil {
 		return err
 	}
-	line, err := bufio.NewReader(in).ReadString('\n')
+	var line string
+	var err error
+	read := make(chan struct{})
+	// A terminal cannot be closed to end a read, so after an interruption the goroutine ends with the process.
+	go func() {
+		defer close(read)
+		line, err = bufio.NewReader(in).ReadString('\n')
+	}()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-read:
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the confirmation: %w", err)
 	}

@@ -108,11 +108,7 @@ func (o *options) printTable(p page, head []string, rows [][]string) error {
 		_, err := fmt.Fprintln(o.Out, "no "+p.what)
 		return err
 	}
-	width := 0
-	if size, ok := terminal(o.Out); ok {
-		width = size().Width
-	}
-	text := view.Table(head, rows, width)
+	text := view.Table(head, rows, width(o.Out))
 	if p.count < p.total {
 		text += fmt.Sprintf("%d of %d %s; see --page\n", p.count, p.total, p.what)
 	}

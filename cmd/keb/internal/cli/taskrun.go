@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -199,12 +200,18 @@ func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []strin
 		command = shell(command[0])
 	}
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.WaitDelay = time.Second // for processes that the command leaves running
+	// The command gets a process group, so that no process that it has started is left.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // for a process that has left the group and holds the output
 	cmd.Env = append(environment(), "KUBECONFIG="+path, "INSTANCE_ID="+r.InstanceID, "RUNTIME_ID="+r.RuntimeID, "SHOOT_NAME="+r.ShootName,
 		"GLOBALACCOUNT_ID="+r.GlobalAccountID, "SUBACCOUNT_ID="+r.SubAccountID, "PLAN_NAME="+r.ServicePlanName, "REGION="+r.Region)
 	out := &lines{to: t.progress(), mu: &t.mu, before: r.ShootName + ": "}
 	cmd.Stdout, cmd.Stderr = out, out // the same writer, so that exec does not write concurrently
 	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // usually there is none left
+	}
 	if printed := out.end(); err == nil {
 		err = printed
 	}
