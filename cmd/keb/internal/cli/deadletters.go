@@ -142,13 +142,19 @@ func newDeadLetterAction(o *options, name, short, done string, act func(c *opera
 			if err != nil {
 				return err
 			}
+			results, err := []acted{}, error(nil)
 			for _, id := range args {
-				if err := act(client, cmd.Context(), id); err != nil {
-					return explainDeadLetter(err, id)
+				if err = act(client, cmd.Context(), id); err != nil {
+					err = explainDeadLetter(err, id)
+					break
 				}
-				fmt.Fprintf(o.Out, "dead letter %s %s\n", id, done)
+				results = append(results, acted{id, done})
+				fmt.Fprintf(o.progress(), "dead letter %s %s\n", id, done)
 			}
-			return nil
+			if o.json() {
+				err = errors.Join(printJSON(o.Out, map[string][]acted{"data": results}), err)
+			}
+			return err
 		},
 	}
 }

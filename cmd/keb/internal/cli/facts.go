@@ -49,8 +49,7 @@ func (o *options) replayFacts(ctx context.Context, since time.Time) error {
 		}
 		total += answer.Published
 		if replay.Next = answer.Next; replay.Next == "" {
-			_, err := fmt.Fprintf(o.Out, "%d facts published again\n", total)
-			return err
+			return o.done(map[string]int{"published": total}, "%d facts published again\n", total)
 		}
 		if _, err := fmt.Fprintf(o.Err, "%d facts published again so far\n", total); err != nil {
 			return err

@@ -131,8 +131,7 @@ func newHoldRelease(o *options) *cobra.Command {
 			case err != nil:
 				return err
 			}
-			_, err = fmt.Fprintf(o.Out, "hold %s released\n", args[0])
-			return err
+			return o.done(acted{args[0], "released"}, "hold %s released\n", args[0])
 		},
 	}
 }

@@ -417,9 +417,18 @@ func (i *inspecting) cancel(ctx context.Context, id string) error {
 }
 
 func (i *inspecting) retry(ctx context.Context, id string) error {
-	return answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.RetryAnswer, json.RawMessage, error) {
-		return c.RetryOrchestration(ctx, id, i.operations, i.now)
+	left := 0
+	err := answer(ctx, i.options, func(c *operator.Client, ctx context.Context) (*operator.RetryAnswer, json.RawMessage, error) {
+		retried, raw, err := c.RetryOrchestration(ctx, id, i.operations, i.now)
+		if err == nil && len(i.operations) > 0 {
+			left = len(retried.OldOperations) + len(retried.InvalidOperations)
+		}
+		return retried, raw, err
 	}, func(r *operator.RetryAnswer) error { return i.printRetry(id, r) })
+	if err == nil && left > 0 {
+		return fmt.Errorf("%d of the %d named operations were not retried", left, len(i.operations))
+	}
+	return err
 }
 
 func (i *inspecting) printRetry(id string, r *operator.RetryAnswer) error {

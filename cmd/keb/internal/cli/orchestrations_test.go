@@ -177,9 +177,10 @@ func TestOrchestrations_CancelAndRetry_CallAPI(t *testing.T) {
 	})
 	expect(t, run(t, "", "orchestrations", "o-1", "cancel", "--operator-addr", addr), 0,
 		"orchestration o-1: pending operations are cancelled, operations in progress continue; see keb orchestrations o-1\n", "")
-	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operation", "op-3", "--operation", "x", "--now", "--operator-addr", addr), 0,
+	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operation", "op-3", "--operation", "x", "--now", "--operator-addr", addr), 1,
 		"orchestration o-1: retry operations are queued for processing\nretried shoots: c-1, c-2\n"+
-			"not retried, replaced by a newer upgrade: op-3\nnot retried, no failed operation of this orchestration: x\n", "")
+			"not retried, replaced by a newer upgrade: op-3\nnot retried, no failed operation of this orchestration: x\n",
+		"keb: 2 of the 2 named operations were not retried\n")
 	expect(t, run(t, "", "orchestrations", "o-1", "retry", "--operator-addr", addr), 0,
 		"orchestration o-1: there is no failed operation to retry\n", "")
 	expect(t, run(t, "", "orchestrations", "o-1", "pause", "--operator-addr", addr), 0,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,8 +35,7 @@ func newWebhooks(o *options) *cobra.Command {
 				if err := c.DeleteWebhook(cmd.Context(), w.ID); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintf(o.Out, "webhook %s deleted\n", view.OneLine(w.Name))
-				return err
+				return o.done(acted{w.ID, "deleted"}, "webhook %s deleted\n", view.OneLine(w.Name))
 			})
 		},
 	}
@@ -54,12 +54,19 @@ func newWebhookCreate(o *options) *cobra.Command {
 		Short: "Create a webhook",
 		Long: `Create a webhook: from now on, facts that all flags select are sent to the URL, each at least once. Without --kind these are operations that
 fail, steps that begin to fail, and new states of orchestrations. Requests are signed (Standard Webhooks); without --secret-file a secret
-is generated and printed once. The URL may contain a credential: it is sealed, and only its host is shown. Role: operator.`,
+is generated and printed once. The URL may contain a credential: it is sealed, and only its host is shown. With - it is read from the
+standard input, because other users of the machine can see arguments in the list of processes. Role: operator.`,
 		Example: "  keb webhooks create on-call https://example.org/keb --kind failing,failed --plan azure\n" +
-			"  keb webhooks create chat https://hooks.slack.com/services/... --format slack",
+			"  keb webhooks create chat - --format slack < slack-url",
 		Args: exactly("a name", "a URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Name, request.URL, request.Format = args[0], args[1], operator.WebhookFormat(format)
+			if request.URL == "-" {
+				line, err := bufio.NewReader(o.In).ReadString('\n')
+				if request.URL = strings.TrimSpace(line); request.URL == "" {
+					return usageError("the standard input has no URL: %v", err)
+				}
+			}
 			for _, k := range kinds {
 				request.Filter.Kinds = append(request.Filter.Kinds, operator.WebhookKind(k))
 			}

@@ -106,6 +106,5 @@ func (o *options) removeRamps(ctx context.Context, worker string) error {
 	case err != nil:
 		return err
 	}
-	_, err = fmt.Fprintf(o.Out, "worker %s: no ramp\n", view.OneLine(worker))
-	return err
+	return o.done(acted{worker, "no ramp"}, "worker %s: no ramp\n", view.OneLine(worker))
 }
