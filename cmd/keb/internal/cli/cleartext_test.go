@@ -25,7 +25,7 @@ func TestToken_Unencrypted_PrintsWarning(t *testing.T) {
 		"127.0.0.1:8081": false, "[::1]:8081": false, "orchestrator:8081": false,
 	} {
 		var said bytes.Buffer
-		o := &options{IO: IO{Err: &said}, operatorAddr: addr, osbAddr: addr, token: "keb_CANARY"}
+		o := &options{IO: IO{Err: &said}, operatorAddr: addr, osbAddr: addr, token: "keb_CANARY", user: "keb", password: "keb"}
 		_, err := o.operatorClient()
 		require.NoError(t, err)
 		_, err = o.brokerClient()
@@ -37,6 +37,13 @@ func TestToken_Unencrypted_PrintsWarning(t *testing.T) {
 		o.token = ""
 		if _, err := o.operatorClient(); err != nil || said.Len() > 0 {
 			t.Errorf("%s without a token: %v, %q", addr, err, said.String())
+		}
+		_, err = o.brokerClient()
+		require.NoError(t, err)
+		_, err = (&ordering{options: o}).client()
+		require.NoError(t, err)
+		if got := strings.Count(said.String(), "password of the OSB API go to"); got != 0 && !warned || got != 2 && warned {
+			t.Errorf("%s with a password: %q", addr, said.String())
 		}
 	}
 }

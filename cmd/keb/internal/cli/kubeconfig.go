@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -116,7 +116,10 @@ func (o *options) kubeconfig(ctx context.Context, instance, file string) error {
 		_, err = o.Out.Write(content)
 		return err
 	}
-	if err := os.WriteFile(file, content, 0o600); err != nil {
+	if err := writeFile(file, func(to io.Writer) error {
+		_, err := to.Write(content)
+		return err
+	}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(o.Out, "kubeconfig of instance %s is in %s\n", instance, file)

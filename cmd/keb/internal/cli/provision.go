@@ -47,6 +47,7 @@ func (o *ordering) client() (*osbclient.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OSB API: %w", err)
 	}
+	o.warnOfClearText(base, passwordSent)
 	if o.region != "" {
 		base += "/oauth/" + url.PathEscape(o.region)
 	}

@@ -34,7 +34,10 @@ func readRequest(path string, stdin io.Reader) (*request, error) {
 	var err error
 	if path == "-" {
 		path = "standard input"
-		content, err = io.ReadAll(io.LimitReader(stdin, maxRequest))
+		content, err = io.ReadAll(io.LimitReader(stdin, maxRequest+1))
+		if len(content) > maxRequest {
+			err = fmt.Errorf("more than %d bytes", maxRequest)
+		}
 	} else {
 		content, err = os.ReadFile(path)
 	}

@@ -64,7 +64,7 @@ func Main(ctx context.Context, args []string, std IO) int {
 
 // isCobraUsage reports whether cobra itself returned the error before a command ran.
 func isCobraUsage(err error) bool {
-	for _, start := range []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "required flag", "invalid argument", "flag needs"} {
+	for _, start := range []string{"unknown command", "unknown flag", "unknown shorthand", "accepts ", "required flag", "invalid argument", "flag needs", "bad flag syntax"} {
 		if strings.HasPrefix(err.Error(), start) {
 			return true
 		}
@@ -251,18 +251,24 @@ func (o *options) readToken() error {
 	return nil
 }
 
-// warnOfClearText prints a warning if the access token is sent unencrypted to another machine. Names without a dot denote this
-// machine or services in the same network.
-func (o *options) warnOfClearText(address string) {
+// What a request contains to authenticate the caller.
+const (
+	tokenSent    = "access token goes"
+	passwordSent = "user and the password of the OSB API go"
+)
+
+// warnOfClearText prints a warning if a secret is sent unencrypted to another machine. Names without a dot denote this machine or services in
+// the same network.
+func (o *options) warnOfClearText(address, sent string) {
 	base, err := operator.BaseURL(address)
-	if err != nil || o.token == "" {
+	if err != nil {
 		return // the client reports the invalid address
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" || !strings.ContainsAny(u.Hostname(), ".:") || net.ParseIP(u.Hostname()).IsLoopback() {
 		return
 	}
-	_, _ = fmt.Fprintf(o.Err, "keb: warning: the access token goes to %s unencrypted; use https://... if the address supports TLS\n", base) // nowhere else to say it
+	_, _ = fmt.Fprintf(o.Err, "keb: warning: the %s to %s unencrypted; use https://... if the address supports TLS\n", sent, base) // nowhere else to say it
 }
 
 // address returns the URL of an API. With TLS files it is https, unless the address says http.
@@ -288,7 +294,9 @@ func (o *options) transport() (*tlsfiles.Transport, error) {
 // operatorClient returns a client of the operator API.
 func (o *options) operatorClient() (*operator.Client, error) {
 	address := o.address(o.operatorAddr)
-	o.warnOfClearText(address)
+	if o.token != "" {
+		o.warnOfClearText(address, tokenSent)
+	}
 	transport, err := o.transport()
 	if err != nil {
 		return nil, err
@@ -302,8 +310,11 @@ func (o *options) operatorClient() (*operator.Client, error) {
 
 // brokerClient returns a client of the broker API.
 func (o *options) brokerClient() (*broker.Client, error) {
-	address := o.address(o.osbAddr)
-	o.warnOfClearText(address)
+	address, sent := o.address(o.osbAddr), passwordSent
+	if o.token != "" {
+		sent = tokenSent
+	}
+	o.warnOfClearText(address, sent)
 	transport, err := o.transport()
 	if err != nil {
 		return nil, err

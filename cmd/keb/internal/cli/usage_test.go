@@ -44,6 +44,10 @@ func TestUsageErrors_EachCommand_OneLineAndExitTwo(t *testing.T) {
 		"worker check --worker a --check nothing -- true":        `check "nothing"`,
 		"worker check --worker a --step A.B -- true":             `step "A.B"`,
 
+		"access":       "keb: keb access needs a command: token",
+		"watch --=x a": "keb: bad flag syntax: --=x",
+		"worker check --worker a --junit /no/dir/x -- true": "keb: --junit: there is no folder /no/dir",
+
 		"operation a skip b":              `keb: operation: unexpected argument "b"; see keb operation --help`,
 		"operation x kill":                `keb: operation: unknown action "kill"; allowed: cancel, retry, skip`,
 		"operation x skip":                "keb: skip needs --step with the name of the current step; keb operation x shows it",

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -108,6 +109,9 @@ func (w *workerCheck) prepare(args []string) error {
 		}
 		w.cfg.Starter = contract.Command(path, args[1:]...)
 	}
+	if folder, err := os.Stat(filepath.Dir(w.junit)); w.junit != "" && (err != nil || !folder.IsDir()) {
+		return usageError("--junit: there is no folder %s", filepath.Dir(w.junit))
+	}
 	if err := w.cfg.Validate(); err != nil {
 		return usageError("worker check: %s", err)
 	}
@@ -155,10 +159,26 @@ func (w *workerCheck) tell(env contract.Environment) {
 	_, _ = fmt.Fprintf(w.Err, "start the worker with\n  %s\nwaiting up to %s for it\n", strings.Join(env.Variables(), " \\\n  "), w.cfg.Patience) // nowhere else to say it
 }
 
+// writeFile writes a file that only this user may read, or nothing: an older file stays if an error occurs.
 func writeFile(name string, write func(io.Writer) error) error {
-	file, err := os.Create(name)
+	if target, err := os.Stat(name); err == nil && !target.Mode().IsRegular() {
+		// For example /dev/stdout, which must not be replaced.
+		file, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(file), file.Close())
+	}
+	file, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(file), file.Close())
+	err = errors.Join(write(file), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"path/filepath"
 	"time"
 )
 
@@ -112,7 +111,7 @@ func (s *store) certificate(service string) (cert, key string, err error) {
 		if kept, err = create(); err != nil {
 			return "", "", err
 		}
-		if err := write(filepath.Join(s.dir, KeptIn), name, kept, 0); err != nil {
+		if err := s.keep(name, kept); err != nil {
 			return "", "", err
 		}
 	}

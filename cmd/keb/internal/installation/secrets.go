@@ -35,6 +35,9 @@ const (
 	// Other users than the creator read the files; each folder is mounted into its service only.
 	fileMode   = 0o444
 	folderMode = 0o755
+	// Only their creator reads the files in KeptIn.
+	keptFileMode   = 0o400
+	keptFolderMode = 0o700
 )
 
 // Config configures Init.
@@ -192,13 +195,22 @@ func (s *store) get(name string, make func() (string, error)) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		return value, write(kept, name, value, 0)
+		return value, s.keep(name, value)
 	case err != nil:
 		return "", err
 	case len(content) == 0:
 		return "", fmt.Errorf("%s is empty: remove it to have a new one created", name)
 	}
 	return string(content), nil
+}
+
+// keep stores a secret under a name.
+func (s *store) keep(name, value string) error {
+	kept := filepath.Join(s.dir, KeptIn)
+	if err := os.MkdirAll(kept, keptFolderMode); err != nil {
+		return err
+	}
+	return write(kept, name, value, keptFileMode)
 }
 
 // newPassword returns a password that begins with a letter, so that no configuration parses it as a number.

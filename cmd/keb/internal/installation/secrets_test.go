@@ -84,6 +84,13 @@ func TestInit_SecondRun_KeepsSecrets(t *testing.T) {
 	cfg := config(t, "avs")
 	require.NoError(t, Init(cfg))
 	before := content(t, cfg.Dir)
+	for path, want := range map[string]fs.FileMode{KeptIn: fs.ModeDir | 0o700, KeptIn + "/osb": 0o400, "broker": fs.ModeDir | 0o755, "broker/osb-password": 0o444} {
+		info, err := os.Stat(filepath.Join(cfg.Dir, path))
+		require.NoError(t, err)
+		if info.Mode() != want {
+			t.Errorf("%s has the mode %s, want %s", path, info.Mode(), want)
+		}
+	}
 	cfg.Workers = append(cfg.Workers, "hello-world")
 	require.NoError(t, Init(cfg))
 	after := content(t, cfg.Dir)
