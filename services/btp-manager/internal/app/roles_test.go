@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
@@ -253,6 +255,34 @@ func TestPermissions_Roles_AllowOnlyNeededCalls(t *testing.T) {
 				t.Error("nothing was forbidden")
 			}
 		})
+	}
+}
+
+// The credentials can be in another namespace from the first install to the deletion, also while the inventory is missing.
+func TestPermissions_CredentialsNamespace_IsSufficient(t *testing.T) {
+	s := newSystem(t)
+	s.clearAfter("credentials")
+	s.installRoles(chartRoles(t))
+	earlier := len(s.cluster.Audit(t))
+	s.start()
+	s.create(secret("credentials_namespace", "credentials"))
+	o := s.operator("btpoperator")
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	inventory := new(corev1.ConfigMap)
+	inventory.Namespace, inventory.Name = kymaSystem, operand.InventoryName
+	s.delete(inventory)
+	testkit.Eventually(t, waitTimeout, "the inventory is restored", func() bool { return s.exists(inventory) })
+	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
+	s.stop()
+	s.delete(inventory)
+	s.delete(o)
+	s.start()
+	s.awaitGone(o)
+	s.awaitGone(operandSecret("credentials"))
+	s.nothingLeft()
+	s.stop()
+	if _, forbidden := done(s.cluster.Audit(t)[earlier:]); len(forbidden) > 0 {
+		t.Errorf("forbidden:\n%s", strings.Join(forbidden, "\n"))
 	}
 }
 

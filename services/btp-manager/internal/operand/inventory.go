@@ -196,18 +196,20 @@ func Kinds() []schema.GroupVersionKind {
 	}
 }
 
-// labelled lists the objects with our label, and opts, of the kinds in Kinds and in known; namespaced kinds in the chart's namespace and in
-// those of known. It does not include the inventory.
+// labelled lists the objects with our label, and opts, of the kinds in Kinds and in known. It lists a namespaced kind in the chart's namespace
+// and in those where known has an object of that kind: BTP Manager has the right to list Secrets, but no other kind, elsewhere. It does not
+// include the inventory.
 func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.ListOption) ([]Ref, error) {
 	kinds := map[schema.GroupKind]string{}
-	namespaces := map[string]bool{o.cfg.Namespace: true}
 	for _, k := range Kinds() {
 		kinds[k.GroupKind()] = k.Version
 	}
+	namespaces := map[schema.GroupKind][]string{}
 	for _, r := range known {
-		kinds[r.GroupVersionKind().GroupKind()] = r.Version
-		if r.Namespace != "" {
-			namespaces[r.Namespace] = true
+		kind := r.GroupVersionKind().GroupKind()
+		kinds[kind] = r.Version
+		if r.Namespace != "" && !slices.Contains(namespaces[kind], r.Namespace) {
+			namespaces[kind] = append(namespaces[kind], r.Namespace)
 		}
 	}
 	opts = append([]client.ListOption{client.MatchingLabels{render.ManagedByLabel: render.ManagedBy}, client.Limit(200)}, opts...)
@@ -223,7 +225,9 @@ func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.List
 		}
 		where := []string{""}
 		if namespaced {
-			where = slices.Sorted(maps.Keys(namespaces))
+			where = append(namespaces[kind], o.cfg.Namespace)
+			slices.Sort(where)
+			where = slices.Compact(where)
 		}
 		for _, ns := range where {
 			found, err := o.list(ctx, gvk, append([]client.ListOption{client.InNamespace(ns)}, opts...))

@@ -139,8 +139,7 @@ type target struct {
 	live *metav1.PartialObjectMetadata
 }
 
-// targets returns the existing objects of known, of strayed and of our own, and those with our label in the namespaces of known, in the
-// order of removal.
+// targets returns the existing objects of known, of strayed and of our own, and those that labelled finds, in the order of removal.
 func (o *Operand) targets(ctx context.Context, known, strayed []Ref, keep func(Ref) bool) ([]target, error) {
 	found, err := o.labelled(ctx, known)
 	if err != nil {
