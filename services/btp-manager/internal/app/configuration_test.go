@@ -123,6 +123,34 @@ func TestDeletion_BlockDeletionRemoved_Continues(t *testing.T) {
 	s.awaitGone(o)
 }
 
+// The previous settings are lost with the process, and they may block the deletion.
+func TestDeletion_ConfigRejectedAtStart_Waits(t *testing.T) {
+	s := newSystem(t)
+	s.create(settingsMap(map[string]string{"BlockDeletion": "true"}))
+	s.start()
+	o := s.provisioned()
+	s.namespace("users")
+	instance := s.serviceInstance("users", "an-instance")
+	s.delete(o)
+	s.await(o, v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned)
+	s.set(map[string]string{"BlockDeletion": "true", "ReadyTimeout": "never"})
+	s.awaitMetric(1, "config_rejected")
+	s.stop()
+	s.start()
+	said := func(parts ...string) func() bool {
+		return func() bool { return containsAll(o.Status.Conditions[0].Message, parts...) }
+	}
+	s.until(o, "the message names the error in the ConfigMap", said("kyma-system/sap-btp-manager", "ReadyTimeout", `"never"`))
+	s.await(o, v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned)
+	if !s.exists(instance) || instance.GetDeletionTimestamp() != nil {
+		t.Error("the instance is being deleted")
+	}
+	s.set(map[string]string{"BlockDeletion": "true"})
+	s.until(o, "the message counts what blocks", said("1 service instance"))
+	s.delete(instance)
+	s.awaitGone(o)
+}
+
 func TestSettings_NoBtpOperator_AreRead(t *testing.T) {
 	s := newSystem(t)
 	s.start()

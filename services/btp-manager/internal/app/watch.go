@@ -135,7 +135,7 @@ func (a *App) watch(
 	err = a.manager.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		a.metrics.Leads(true)
 		defer a.metrics.Leads(false)
-		if _, err := settings.Read(ctx); err != nil {
+		if _, _, err := settings.Read(ctx); err != nil {
 			log.FromContext(ctx).Info("settings not read yet", "err", err.Error())
 		}
 		<-ctx.Done()

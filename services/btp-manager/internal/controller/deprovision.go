@@ -38,9 +38,15 @@ func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// begin starts the deprovisioning, unless service instances or bindings block it. It returns no wait if it has started.
+// begin starts the deprovisioning, unless service instances or bindings block it, or may block it by settings that are unknown. It returns no
+// wait if it has started.
 func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 	begun := p.cr.Status.Deprovisioning != nil
+	if p.rejected != nil && !begun {
+		p.keepOperand(ctx)
+		message := p.rejected.Error() + ". The deletion waits for valid settings, which can block it: correct or delete the ConfigMap"
+		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
+	}
 	if p.cfg.BlockDeletion && !begun && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
 		left, err := p.deps.Services(p.cfg).Count(ctx)
 		if err != nil {

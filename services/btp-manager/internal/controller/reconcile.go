@@ -29,7 +29,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("list BtpOperators: %w", err)
 	}
 	defer func() { r.deps.Metrics.BtpOperators(all.Items) }()
-	cfg, err := r.deps.Settings.Read(ctx)
+	cfg, rejected, err := r.deps.Settings.Read(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -39,7 +39,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			continue
 		}
 		started := r.deps.Now()
-		p := &pass{Reconciler: r, cr: cr, cfg: cfg}
+		p := &pass{Reconciler: r, cr: cr, cfg: cfg, rejected: rejected}
 		before := p.at().State
 		after, err := p.run(ctx, all.Items)
 		r.deps.Metrics.Reconciled(before, r.deps.Now().Sub(started), err)
@@ -61,6 +61,8 @@ type pass struct {
 	*Reconciler
 	cr  *v1alpha1.BtpOperator
 	cfg config.Config
+	// rejected is the reason why cfg may lack settings of the ConfigMap, or nil.
+	rejected error
 }
 
 func (p *pass) run(ctx context.Context, all []v1alpha1.BtpOperator) (time.Duration, error) {

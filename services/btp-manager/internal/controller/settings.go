@@ -19,7 +19,7 @@ import (
 )
 
 // Settings are the flags overridden by the ConfigMap. An invalid ConfigMap changes nothing: the previous settings stay in force. Without a
-// ConfigMap the flags apply.
+// ConfigMap the flags apply. They also apply after a start with an invalid ConfigMap, because the previous settings are not stored.
 type Settings struct {
 	flags    config.Config
 	client   client.Client
@@ -28,6 +28,7 @@ type Settings struct {
 
 	mu      sync.Mutex
 	current config.Config
+	known   bool    // whether a valid ConfigMap, or none, was read
 	seen    version // of the ConfigMap that was read last, so that each is reported once
 }
 
@@ -43,17 +44,18 @@ func NewSettings(flags config.Config, c client.Client, recorder events.EventReco
 
 // Reconcile implements reconcile.Reconciler for the ConfigMap.
 func (s *Settings) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	_, err := s.Read(ctx)
+	_, _, err := s.Read(ctx)
 	return reconcile.Result{}, err
 }
 
-// Read reads the ConfigMap and returns the current settings. It fails only if the API fails.
-func (s *Settings) Read(ctx context.Context) (config.Config, error) {
+// Read reads the ConfigMap and returns the current settings. rejected is not nil if an invalid ConfigMap is all that this process has read:
+// the settings may then differ from those before its start. err is not nil only if the API fails.
+func (s *Settings) Read(ctx context.Context) (cfg config.Config, rejected, err error) {
 	var found corev1.ConfigMap
 	key := client.ObjectKey{Namespace: s.flags.ChartNamespace, Name: s.flags.ConfigName}
-	err := s.client.Get(ctx, key, &found)
+	err = s.client.Get(ctx, key, &found)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return config.Config{}, fmt.Errorf("read the ConfigMap %s: %w", key, err)
+		return config.Config{}, nil, fmt.Errorf("read the ConfigMap %s: %w", key, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +63,7 @@ func (s *Settings) Read(ctx context.Context) (config.Config, error) {
 		s.use(ctx, s.flags, version{})
 		s.metrics.CustomConfig(false)
 		s.metrics.ConfigRejected(false)
-		return s.current, nil
+		return s.current, nil, nil
 	}
 	next, err := s.flags.With(found.Data)
 	s.metrics.ConfigRejected(err != nil)
@@ -72,16 +74,19 @@ func (s *Settings) Read(ctx context.Context) (config.Config, error) {
 			log.FromContext(ctx).Error(err, "settings refused, the previous ones stay in force", "config_map", key.String())
 			s.recorder.Eventf(&found, nil, corev1.EventTypeWarning, "ConfigRejected", "ConfigRejected", "%s", clip(err.Error()))
 		}
-		return s.current, nil
+		if !s.known {
+			rejected = fmt.Errorf("the ConfigMap %s is rejected: %w", key, err)
+		}
+		return s.current, rejected, nil
 	}
 	s.use(ctx, next, read)
 	s.metrics.CustomConfig(true)
-	return next, nil
+	return next, nil, nil
 }
 
 func (s *Settings) use(ctx context.Context, next config.Config, read version) {
 	if changed := config.Diff(s.current, next); len(changed) > 0 {
 		log.FromContext(ctx).Info("settings changed", "keys", strings.Join(changed, ","))
 	}
-	s.current, s.seen = next, read
+	s.current, s.seen, s.known = next, read, true
 }
