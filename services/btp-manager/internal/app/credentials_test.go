@@ -271,3 +271,34 @@ func TestOperand_ClusterIDOfEarlierStart_IsRemoved(t *testing.T) {
 		}
 	})
 }
+
+// Without the operand, users cannot delete the service instances that block the deletion.
+func TestDeletion_Blocked_FollowsCredentials(t *testing.T) {
+	s := newSystem(t)
+	s.clearAfter("credentials")
+	s.settings.BlockDeletion = true
+	s.start()
+	o := s.provisioned()
+	s.namespace("users")
+	s.serviceInstance("users", "an-instance")
+	s.delete(o)
+	s.await(o, v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned)
+	t.Run("to another cluster ID", func(t *testing.T) {
+		s := s.in(t)
+		s.create(clusterID(kymaSystem, "a-cluster"))
+		s.deployments.Hold()
+		s.change("cluster_id", "b-cluster")
+		s.awaitGone(clusterID(kymaSystem, ""))
+		s.awaitEvent(o, "Normal", "ClusterIDRemoved")
+		s.deployments.Release()
+	})
+	t.Run("to another namespace", func(t *testing.T) {
+		s := s.in(t)
+		s.create(clusterID(kymaSystem, "b-cluster"))
+		s.change("credentials_namespace", "credentials")
+		s.awaitGone(clusterID(kymaSystem, ""))
+		s.awaitGone(operandSecret(kymaSystem))
+		testkit.Eventually(t, waitTimeout, "the Secret is moved", func() bool { return s.exists(operandSecret("credentials")) })
+	})
+	s.await(o, v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned)
+}

@@ -28,8 +28,8 @@ const (
 	restarter = client.FieldOwner("kubectl-rollout")
 )
 
-// followCredentials reports a Secret with another credentials namespace or cluster ID than the operand's. It deletes the operand's records in
-// a namespace that the operand leaves.
+// followCredentials reports a Secret with another credentials namespace or cluster ID than the operand's, unless the BtpOperator is being
+// deleted. It deletes the operand's records in a namespace that the operand leaves.
 func (p *pass) followCredentials(ctx context.Context, given credentials.Credentials) error {
 	var has corev1.ConfigMap
 	err := p.deps.Client.Get(ctx, client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: operandConfig}, &has)
@@ -40,7 +40,7 @@ func (p *pass) followCredentials(ctx context.Context, given credentials.Credenti
 	if namespace == "" {
 		namespace = p.cfg.ChartNamespace
 	}
-	ready := p.at().State == v1alpha1.StateReady
+	ready := p.at().State == v1alpha1.StateReady && p.cr.DeletionTimestamp.IsZero()
 	if old := has.Data[namespaceKey]; old != "" && old != namespace {
 		// This must happen before the ConfigMap changes, which contains the old namespace.
 		if _, err := p.forget(ctx, old, ""); err != nil {

@@ -43,8 +43,7 @@ func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
 func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 	begun := p.cr.Status.Deprovisioning != nil
 	if p.rejected != nil && !begun {
-		p.keepOperand(ctx)
-		message := p.rejected.Error() + ". The deletion waits for valid settings, which can block it: correct or delete the ConfigMap"
+		message := p.keepOperand(ctx) + p.rejected.Error() + ". The deletion waits for valid settings, which can block it: correct or delete the ConfigMap"
 		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
 	}
 	if p.cfg.BlockDeletion && !begun && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
@@ -55,8 +54,8 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 		p.deps.Metrics.Left(left.Instances, left.Bindings)
 		if !left.None() {
 			// Users need a working operand to delete them.
-			p.keepOperand(ctx)
-			message := fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
+			message := p.keepOperand(ctx) +
+				fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
 			return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
 		}
 	}
@@ -73,12 +72,13 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 
 // hardDelete deletes the users' objects and lets the operand clean up the remote side, until the deadline.
 func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
+	trouble := ""
 	if p.cfg.OperandFirst {
 		if err := p.deps.Objects.RemoveWorkload(ctx); err != nil {
 			return p.removalFailed(ctx, err)
 		}
 	} else {
-		p.keepOperand(ctx)
+		trouble = p.keepOperand(ctx)
 	}
 	until := p.cr.Status.Deprovisioning.HardDeleteDeadline
 	late := !p.deps.Now().Before(until.Time)
@@ -88,7 +88,7 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 		// The soft delete abandons the remote side, so a temporary API error must not cause it. Do not return an error either, because the pauses
 		// after errors could exceed the deadline.
 		log.FromContext(ctx).Info("the hard delete is delayed", "err", err.Error())
-		return p.before(until), p.move(ctx, machine.DeletionStarted, goesOn+", though it does not get through: "+err.Error(), nil)
+		return p.before(until), p.move(ctx, machine.DeletionStarted, trouble+goesOn+", though it does not get through: "+err.Error(), nil)
 	}
 	if err != nil {
 		return p.giveUp(ctx, failure(err), machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
@@ -104,7 +104,7 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 	if late {
 		return p.giveUp(ctx, metric.TimedOut, machine.HardDeleteTimedOut, "the hard delete ran out of time: "+remaining(left), left)
 	}
-	return p.before(until), p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, remaining(left)+"; "+goesOn, left)
+	return p.before(until), p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, trouble+remaining(left)+"; "+goesOn, left)
 }
 
 // before returns the wait until the next check, at most until the deadline. If the deadline passed during this pass, it returns a short
@@ -234,19 +234,18 @@ func at(d *v1alpha1.Deprovisioning, phase v1alpha1.DeprovisioningPhase, left ser
 	return &next
 }
 
-// keepOperand keeps the operand in line with its chart while users or the hard delete need it. A failure does not stop the
-// deprovisioning.
-func (p *pass) keepOperand(ctx context.Context) {
-	given, event, err := p.credentials(ctx)
-	if err == nil && event == "" {
-		objects, _, operandErr := p.operand(ctx, given)
-		if err = operandErr; err == nil {
-			_, err = p.deps.Objects.Apply(ctx, objects)
-		}
+// keepOperand keeps the operand in line with its chart and the Secret while users or the hard delete need it. A failure does not stop the
+// deprovisioning. keepOperand returns it as the beginning of a message, because clip removes the end of a long one.
+func (p *pass) keepOperand(ctx context.Context) string {
+	given, _, err := p.credentials(ctx)
+	if err == nil {
+		_, err = p.reconcileOperand(ctx, given)
 	}
-	if err != nil {
-		log.FromContext(ctx).Info("the operand could not be reconciled during the deprovisioning", "err", err.Error())
+	if err == nil {
+		return ""
 	}
+	log.FromContext(ctx).Info("the operand could not be reconciled during the deprovisioning", "err", err.Error())
+	return "the operand could not be reconciled: " + err.Error() + "; "
 }
 
 func failure(err error) metric.End {

@@ -46,31 +46,45 @@ func (p *pass) provision(ctx context.Context) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	objects, certificates, err := p.operand(ctx, given)
-	if err != nil {
-		return p.chartFailed(ctx, err)
-	}
-	if err := p.followCredentials(ctx, given); err != nil {
-		return p.chartFailed(ctx, err)
-	}
-	applied, err := p.deps.Objects.Apply(ctx, objects)
-	p.corrected(ctx, applied)
-	if err != nil {
-		return p.chartFailed(ctx, err)
-	}
-	unready, err := p.deps.Objects.Unready(ctx, objects)
+	found, err := p.reconcileOperand(ctx, given)
 	if err != nil {
 		return p.chartFailed(ctx, err)
 	}
 	p.troubledSince = time.Time{}
+	if len(found.unready) > 0 {
+		return p.notReady(ctx, found.unready)
+	}
+	return p.ready(ctx, found.certificates, found.kept)
+}
+
+// operandState is the state of the operand after a reconciliation: its certificates, the obsolete definitions that stay, and the objects that
+// are not ready.
+type operandState struct {
+	certificates certs.Result
+	kept         []*operand.InUseError
+	unready      []operand.NotReady
+}
+
+// reconcileOperand brings the operand in line with its chart and the Secret, and helps it to start with changed credentials.
+func (p *pass) reconcileOperand(ctx context.Context, given credentials.Credentials) (operandState, error) {
+	objects, certificates, err := p.operand(ctx, given)
+	if err != nil {
+		return operandState{}, err
+	}
+	if err := p.followCredentials(ctx, given); err != nil {
+		return operandState{}, err
+	}
+	applied, err := p.deps.Objects.Apply(ctx, objects)
+	p.corrected(ctx, applied)
+	if err != nil {
+		return operandState{}, err
+	}
+	unready, err := p.deps.Objects.Unready(ctx, objects)
+	if err != nil {
+		return operandState{}, err
+	}
 	p.deps.Metrics.NotReady(kinds(unready)...)
-	if err := p.unblock(ctx, given, unready); err != nil {
-		return p.chartFailed(ctx, err)
-	}
-	if len(unready) > 0 {
-		return p.notReady(ctx, unready)
-	}
-	return p.ready(ctx, certificates, applied.Kept)
+	return operandState{certificates, applied.Kept, unready}, p.unblock(ctx, given, unready)
 }
 
 // restartClock sets the deadline by which the objects of the chart must be ready. It clears the progress of a deprovisioning that a backup

@@ -30,3 +30,18 @@ func TestSoftDelete_Stuck_NamesRemainingObjects(t *testing.T) {
 		t.Errorf("message %q does not name what is left", message)
 	}
 }
+
+func TestHardDelete_OperandFails_IsNamed(t *testing.T) {
+	s := newSystem(t)
+	s.provisioned()
+	s.delete()
+	s.applied = func() error { return errRefused }
+	s.hardDelete = func() (services.Left, error) { return services.Left{Instances: 1}, nil }
+	if _, err := s.pass(); err != nil {
+		t.Fatal(err)
+	}
+	message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting)
+	if !strings.Contains(message, "no more of them") || !strings.Contains(message, "1 service instance") {
+		t.Errorf("message %q does not name the failure and what is left", message)
+	}
+}
