@@ -286,6 +286,24 @@ func TestPermissions_CredentialsNamespace_IsSufficient(t *testing.T) {
 	}
 }
 
+// The roles contain the names of the operand's charts only. Another object with the label must block neither an install nor a deletion.
+func TestPermissions_OtherRoleWithLabel_IsKept(t *testing.T) {
+	s := newSystem(t)
+	s.installRoles(chartRoles(t))
+	other := labelledRole("of-a-user")
+	s.create(other)
+	s.start()
+	o := s.provisioned()
+	s.delete(o)
+	s.awaitGone(o)
+	if !s.exists(other) {
+		t.Error("the ClusterRole is gone")
+	}
+	if !containsAll(s.log.String(), "keeping an object with our label", "ClusterRole of-a-user") {
+		t.Error("the log does not name the ClusterRole")
+	}
+}
+
 // withhold removes a right of the ServiceAccount until the test ends.
 func (s *system) withhold(all roles, one right) {
 	s.t.Helper()

@@ -11,12 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/render"
 )
 
 // tour makes BTP Manager perform all its functions, so that it sends every kind of request to the API server. Other tests check the results;
@@ -183,6 +185,7 @@ func set(t *testing.T, o *unstructured.Unstructured, value string, path ...strin
 	require.NoError(t, unstructured.SetNestedField(o.Object, value, path...))
 }
 
+// inventory makes BTP Manager find objects without an inventory: those of its chart, and those of the original manager's operand.
 func (r *tour) inventory() {
 	o := new(corev1.ConfigMap)
 	o.Namespace, o.Name = kymaSystem, operand.InventoryName
@@ -190,9 +193,28 @@ func (r *tour) inventory() {
 		r.t.Fatal("no inventory")
 	}
 	lines := o.Data["objects"]
+	originals := []client.Object{
+		labelledRole("sap-btp-operator-metrics-reader"), labelledRole("sap-btp-operator-proxy-role"), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: labelledRole("sap-btp-operator-proxy-rolebinding").ObjectMeta,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "sap-btp-operator-proxy-role"},
+		},
+	}
+	for _, original := range originals {
+		r.create(original)
+	}
 	r.patch(o, `{"data":{"objects":"none"}}`)
 	r.poke(r.first)
 	testkit.Eventually(r.t, waitTimeout, "the inventory is whole again", func() bool { return r.exists(o) && o.Data["objects"] == lines })
+	for _, original := range originals {
+		r.awaitGone(original)
+	}
+}
+
+// labelledRole returns a ClusterRole with the labels of an operand.
+func labelledRole(name string) *rbacv1.ClusterRole {
+	o := new(rbacv1.ClusterRole)
+	o.Name, o.Labels = name, map[string]string{render.ManagedByLabel: render.ManagedBy, render.ChartVersionLabel: "v0.2.5"}
+	return o
 }
 
 func (r *tour) configured() {

@@ -24,10 +24,12 @@ const (
 	everywhere, inNamespace = "everywhere", "`kyma-system`"
 )
 
-// reasons explain the rules of BTP Manager, which are identified by place, resources and, if they have names, the word "named".
+// reasons explain the rules of BTP Manager, which are identified by place, resources and, if they have names, the word "named", and by "to
+// remove" if they allow nothing else.
 func reasons() map[string]string {
 	const (
 		applied = "These objects of the operand's chart are made, brought back, and removed, by name."
+		removed = "These objects of the original manager's operand are removed, by name."
 		watched = "A change of these objects is seen at once. Kubernetes cannot narrow that to names."
 		inChart = "What the operand's chart has here is made, watched, and removed."
 	)
@@ -45,6 +47,8 @@ func reasons() map[string]string {
 		everywhere + " customresourcedefinitions named":                                applied,
 		everywhere + " clusterroles named":                                             applied,
 		everywhere + " clusterrolebindings named":                                      applied,
+		everywhere + " clusterroles named, to remove":                                  removed,
+		everywhere + " clusterrolebindings named, to remove":                           removed,
 		everywhere + " mutatingwebhookconfigurations named":                            applied,
 		everywhere + " validatingwebhookconfigurations named":                          applied,
 		everywhere + " customresourcedefinitions":                                      watched,
@@ -100,6 +104,9 @@ func permissions(t *testing.T) string {
 			if len(r.ResourceNames) > 0 {
 				key += " named"
 				what += " " + quoted(r.ResourceNames)
+			}
+			if slices.Equal(r.Verbs, []string{"get", "delete"}) {
+				key += ", to remove"
 			}
 			reason, ok := why[key]
 			if !ok {

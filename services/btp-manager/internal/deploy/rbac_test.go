@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
-// everShipped are the cluster-scoped objects of all releases of the operand's chart. No line may be removed: an object may still have to be
+// everShipped are the cluster-scoped objects of all releases of the operand's chart, and of those of the original manager. No line may be removed: an object may still have to be
 // removed in some cluster.
 func everShipped() []string {
 	return []string{
@@ -24,7 +24,10 @@ func everShipped() []string {
 		"clusterroles kyma-btp-operator-edit",
 		"clusterroles kyma-btp-operator-view",
 		"clusterroles sap-btp-operator-manager-role",
+		"clusterroles sap-btp-operator-metrics-reader",
+		"clusterroles sap-btp-operator-proxy-role",
 		"clusterrolebindings sap-btp-operator-manager-rolebinding",
+		"clusterrolebindings sap-btp-operator-proxy-rolebinding",
 		"mutatingwebhookconfigurations sap-btp-operator-mutating-webhook-configuration",
 		"validatingwebhookconfigurations sap-btp-operator-validating-webhook-configuration",
 	}

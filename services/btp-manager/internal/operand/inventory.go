@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -197,8 +198,9 @@ func Kinds() []schema.GroupVersionKind {
 }
 
 // labelled lists the objects with our label, and opts, of the kinds in Kinds and in known. It lists a namespaced kind in the chart's namespace
-// and in those where known has an object of that kind: BTP Manager has the right to list Secrets, but no other kind, elsewhere. It does not
-// include the inventory.
+// and in those where known has an object of that kind: BTP Manager has the right to list Secrets, but no other kind, elsewhere. It
+// includes neither known nor the inventory, nor objects that BTP Manager may not read: outside of namespaces it has rights only for the names
+// of the operand's charts.
 func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.ListOption) ([]Ref, error) {
 	kinds := map[schema.GroupKind]string{}
 	for _, k := range Kinds() {
@@ -235,6 +237,23 @@ func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.List
 				return nil, err
 			}
 			out = append(out, found...)
+		}
+	}
+	return o.readable(ctx, without(out, known))
+}
+
+// readable returns the elements of found that still exist and that BTP Manager may read.
+func (o *Operand) readable(ctx context.Context, found []Ref) ([]Ref, error) {
+	var out []Ref
+	for _, ref := range found {
+		live, err := o.getMeta(ctx, ref)
+		switch {
+		case apierrors.IsForbidden(err):
+			log.FromContext(ctx).Info("keeping an object with our label that no chart of the operand has", "object", ref.String(), "err", err.Error())
+		case err != nil:
+			return nil, err
+		case live != nil:
+			out = append(out, ref)
 		}
 	}
 	return out, nil
