@@ -57,6 +57,22 @@ func TestChart_Values_AreRendered(t *testing.T) {
 	}
 }
 
+func TestChart_Notes_WarnAboutDeletions(t *testing.T) {
+	t.Parallel()
+	for values, want := range map[string]bool{
+		"":                                 true,
+		"settings: {BlockDeletion: false}": true,
+		"settings: {BlockDeletion: true}":  false,
+		"configMap: {create: true, settings: {BlockDeletion: true}}": false,
+	} {
+		files, err := kubetest.RenderChart(t, chartDir, values, kubetest.Release{Name: "release", Namespace: "default"})
+		require.NoError(t, err)
+		if notes := files["btp-manager/templates/NOTES.txt"]; strings.Contains(notes, "settings.BlockDeletion=true") != want {
+			t.Errorf("%s: warning %t, want %t, in\n%s", values, !want, want, notes)
+		}
+	}
+}
+
 func TestChart_Selectors_MatchLabels(t *testing.T) {
 	t.Parallel()
 	for name, values := range valueSets() {
