@@ -45,8 +45,8 @@ func TestHardDelete_DeadlineDuringPass_Ends(t *testing.T) {
 	}
 }
 
-// A temporarily unavailable API server must not cause a soft delete, which abandons the remote side.
-func TestHardDelete_APIServerIsDown_Continues(t *testing.T) {
+// An API server that does not answer or list must not cause a soft delete, which abandons the remote side.
+func TestHardDelete_NoRefusal_Continues(t *testing.T) {
 	get := func(err error) error {
 		return fmt.Errorf("list: %w", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: err})
 	}
@@ -58,12 +58,15 @@ func TestHardDelete_APIServerIsDown_Continues(t *testing.T) {
 		{"no route", get(errors.New("dial tcp 10.0.0.1:443: connect: no route to host"))},
 		{"handshake", get(errors.New("net/http: TLS handshake timeout"))},
 		{"list that took too long", fmt.Errorf("list: %w", apierrors.NewResourceExpired("too old"))},
+		{"list that is forbidden", fmt.Errorf("list: %w", errRefused)},
 		{"webhook without a server", apierrors.NewInternalError(errors.New("failed calling webhook"))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSystem(t)
 			s.provisioned()
 			s.delete()
+			s.hardDelete = func() (services.Left, error) { return services.Left{Instances: 2, Bindings: 1}, nil }
+			s.pass()
 			s.hardDelete = func() (services.Left, error) { return services.Left{}, tt.err }
 			_, first := s.pass()
 			result, second := s.pass()
@@ -79,6 +82,22 @@ func TestHardDelete_APIServerIsDown_Continues(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
+			if d := s.cr.Status.Deprovisioning; d.ServiceInstances != 2 || d.ServiceBindings != 1 {
+				t.Errorf("%d instances and %d bindings, want the last numbers: 2 and 1", d.ServiceInstances, d.ServiceBindings)
+			}
 		})
 	}
+}
+
+func TestHardDelete_Refusal_StartsSoftDelete(t *testing.T) {
+	s := newSystem(t)
+	s.provisioned()
+	s.delete()
+	s.hardDelete = func() (services.Left, error) {
+		return services.Left{Instances: 1}, &services.RefusedError{Count: 1, Err: errRefused}
+	}
+	if _, err := s.pass(); err != nil {
+		t.Fatal(err)
+	}
+	s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
 }

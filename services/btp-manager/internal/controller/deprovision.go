@@ -84,13 +84,17 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 	late := !p.deps.Now().Before(until.Time)
 	left, err := p.deps.Services(p.cfg).HardDelete(ctx)
 	goesOn := "the hard delete goes on until " + until.UTC().Format(time.RFC3339)
-	if passing(err) && !late {
-		// The soft delete abandons the remote side, so a temporary API error must not cause it. Do not return an error either, because the pauses
-		// after errors could exceed the deadline.
+	_, refused := errors.AsType[*services.RefusedError](err)
+	if err != nil && !refused && !late {
+		// The soft delete abandons the remote side, so only a rejected deletion or the deadline may cause it. Do not return an error either, because
+		// the pauses after errors could exceed the deadline.
 		log.FromContext(ctx).Info("the hard delete is delayed", "err", err.Error())
 		return p.before(until), p.move(ctx, machine.DeletionStarted, trouble+goesOn+", though it does not get through: "+err.Error(), nil)
 	}
 	if err != nil {
+		if !refused {
+			left = last(p.cr.Status.Deprovisioning)
+		}
 		return p.giveUp(ctx, failure(err), machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
 	}
 	p.deps.Metrics.Left(left.Instances, left.Bindings)
@@ -232,6 +236,11 @@ func at(d *v1alpha1.Deprovisioning, phase v1alpha1.DeprovisioningPhase, left ser
 	next.SoftDeleted = next.SoftDeleted || phase == v1alpha1.PhaseSoftDelete
 	next.Phase, next.ServiceInstances, next.ServiceBindings = phase, int32(left.Instances), int32(left.Bindings)
 	return &next
+}
+
+// last returns the numbers of the last count.
+func last(d *v1alpha1.Deprovisioning) services.Left {
+	return services.Left{Instances: int(d.ServiceInstances), Bindings: int(d.ServiceBindings)}
 }
 
 // keepOperand keeps the operand in line with its chart and the Secret while users or the hard delete need it. A failure does not stop the

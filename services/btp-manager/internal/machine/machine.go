@@ -45,7 +45,7 @@ const (
 	DeletionBlocked Event = "DeletionBlocked"
 	// DeletionStarted: the BtpOperator is to be deleted, and nothing blocks that.
 	DeletionStarted Event = "DeletionStarted"
-	// HardDeleteFailed: the API rejected the hard delete.
+	// HardDeleteFailed: the API rejected a deletion, or the hard delete failed until its deadline.
 	HardDeleteFailed Event = "HardDeleteFailed"
 	// HardDeleteTimedOut: service instances or bindings exist at the deadline.
 	HardDeleteTimedOut Event = "HardDeleteTimedOut"
