@@ -140,7 +140,9 @@ func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
 	}
 	p.deps.Metrics.Left(left.Instances, left.Bindings)
 	if !left.None() {
-		return soon, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left, "the soft delete goes on: "+remaining(left))
+		message := "the soft delete goes on: " + remaining(left)
+		wait := p.pause(message)
+		return wait, p.setPhase(ctx, v1alpha1.PhaseSoftDelete, left, message)
 	}
 	if err := p.setPhase(ctx, v1alpha1.PhaseRemoval, left, ""); err != nil {
 		return 0, err
@@ -173,7 +175,9 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 	}
 	if len(waiting) > 0 {
 		log.FromContext(ctx).V(1).Info("waiting for objects to be removed", "objects", len(waiting), "first", waiting[0].String())
-		return soon, p.writeMessage(ctx, "the operand is being removed: "+describe(waiting))
+		message := "the operand is being removed: " + describe(waiting)
+		wait := p.pause(message)
+		return wait, p.writeMessage(ctx, message)
 	}
 	mode := metric.Hard
 	if p.cr.Status.Deprovisioning.SoftDeleted {
@@ -187,6 +191,15 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 	p.deps.Metrics.Expires(metric.CertificateServing, time.Time{})
 	p.deps.Metrics.Deprovisioned(mode, p.deps.Now().Sub(p.cr.Status.Deprovisioning.StartedAt.Time))
 	return 0, nil
+}
+
+// pause returns the wait until the next pass of a soft delete or a removal: a short one while its message changes, which is a sign of progress.
+func (p *pass) pause(message string) time.Duration {
+	c := meta.FindStatusCondition(p.cr.Status.Conditions, v1alpha1.ConditionReady)
+	if c != nil && c.Message == clip(message) {
+		return p.cfg.HardDeleteCheckInterval
+	}
+	return soon
 }
 
 // keep reports whether an object is an input of BTP Manager, whatever its labels: the credentials and the settings.

@@ -3,8 +3,10 @@ package controller_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
@@ -28,6 +30,39 @@ func TestSoftDelete_Stuck_NamesRemainingObjects(t *testing.T) {
 	message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
 	if strings.Contains(message, "users/gone") || !strings.Contains(message, "users/held: a finalizer is restored") {
 		t.Errorf("message %q does not name what is left", message)
+	}
+}
+
+// A finalizer of a user can keep an object for days.
+func TestDeprovision_NoProgress_WaitsForInterval(t *testing.T) {
+	for name, block := range map[string]func(s *system){
+		"soft delete": func(s *system) {
+			s.hardDelete = func() (services.Left, error) {
+				return services.Left{Instances: 1}, &services.RefusedError{Err: errRefused}
+			}
+			s.softDelete = func() (services.Left, error) { return services.Left{Instances: 1}, nil }
+			s.pass()
+		},
+		"removal": func(s *system) {
+			s.removed = func() ([]operand.NotReady, error) {
+				return []operand.NotReady{{Ref: operand.Ref{Kind: "ConfigMap", Name: "held"}, Reason: "is being deleted"}}, nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSystem(t)
+			s.provisioned()
+			s.delete()
+			block(s)
+			first, err := s.pass()
+			if err != nil || first.RequeueAfter <= 0 || first.RequeueAfter > time.Second {
+				t.Errorf("after the first pass the wait is %s, error %v", first.RequeueAfter, err)
+			}
+			second, err := s.pass()
+			if err != nil || second.RequeueAfter != s.settings.HardDeleteCheckInterval {
+				t.Errorf("without progress the wait is %s, error %v, want %s", second.RequeueAfter, err, s.settings.HardDeleteCheckInterval)
+			}
+		})
 	}
 }
 
