@@ -66,6 +66,29 @@ func TestReady_RepeatedPasses_WriteNothing(t *testing.T) {
 	}
 }
 
+// Users may create and delete thousands of service instances and bindings.
+func TestReady_ServiceInstances_CauseNoPasses(t *testing.T) {
+	s := newSystem(t)
+	seen := s.observe()
+	s.start()
+	s.provisioned()
+	s.namespace("users")
+	// The watch of a kind begins at once if the kind is served at the start.
+	s.stop()
+	s.start()
+	const longer = 1500 * time.Millisecond // than the delay of these events
+	seen.rest(t, longer)
+	passes := seen.passes()
+	instance, binding := s.serviceInstance("users", "an-instance"), s.serviceBinding("users", "a-binding")
+	seen.rest(t, longer)
+	s.delete(binding)
+	s.delete(instance)
+	seen.rest(t, longer)
+	if n := seen.passes() - passes; n > 0 {
+		t.Errorf("%d passes for service instances and bindings of a user", n)
+	}
+}
+
 func TestManager_NothingToDo_MakesFewRequests(t *testing.T) {
 	s := newSystem(t)
 	s.settings.ReadyTimeout = 300 * time.Millisecond

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -84,7 +83,7 @@ func ours(made []kind, namespace string) map[client.Object]cache.ByObject {
 }
 
 // watch connects the controllers with their events. An event of a shared object triggers all BtpOperators. For one that does not lead, a
-// pass is short.
+// pass is short. An event of a service instance or binding triggers only those that are being deleted.
 func (a *App) watch(
 	r *controller.Reconciler, settings *controller.Settings, found *services.Services, made []kind, cfg config.Config, to *rest.Config,
 ) error {
@@ -106,7 +105,7 @@ func (a *App) watch(
 			func(ctx context.Context, _ *corev1.Secret) []reconcile.Request { return a.allBtpOperators(ctx, nil) }))).
 		WatchesRawSource(source.Kind(named, &corev1.ConfigMap{}, handler.TypedEnqueueRequestsFromMapFunc(
 			func(ctx context.Context, _ *corev1.ConfigMap) []reconcile.Request { return a.allBtpOperators(ctx, nil) }))).
-		WatchesRawSource(source.Channel(left, after(settleMany, a.allBtpOperators)))
+		WatchesRawSource(source.Channel(left, after(settleMany, a.deletedBtpOperators)))
 	for _, k := range made {
 		b = b.WatchesMetadata(metadataOf(k), after(settle, a.allBtpOperators))
 	}
@@ -171,14 +170,27 @@ func (a *App) named(cfg config.Config, to *rest.Config) (cache.Cache, error) {
 
 // allBtpOperators returns requests for all BtpOperators.
 func (a *App) allBtpOperators(ctx context.Context, _ client.Object) []reconcile.Request {
+	return a.btpOperators(ctx, func(*v1alpha1.BtpOperator) bool { return true })
+}
+
+// deletedBtpOperators returns requests for the BtpOperators that are being deleted. Only they depend on the remaining service instances and
+// bindings.
+func (a *App) deletedBtpOperators(ctx context.Context, _ client.Object) []reconcile.Request {
+	return a.btpOperators(ctx, func(o *v1alpha1.BtpOperator) bool { return o.DeletionTimestamp != nil })
+}
+
+// btpOperators returns requests for the BtpOperators that include selects.
+func (a *App) btpOperators(ctx context.Context, include func(*v1alpha1.BtpOperator) bool) []reconcile.Request {
 	var all v1alpha1.BtpOperatorList
 	if err := a.manager.GetCache().List(ctx, &all); err != nil {
 		log.FromContext(ctx).Error(err, "BtpOperators not listed, they are reconciled after their interval")
 		return nil
 	}
-	requests := make([]reconcile.Request, len(all.Items))
+	var requests []reconcile.Request
 	for i := range all.Items {
-		requests[i] = reconcile.Request{NamespacedName: types.NamespacedName{Namespace: all.Items[i].Namespace, Name: all.Items[i].Name}}
+		if include(&all.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&all.Items[i])})
+		}
 	}
 	return requests
 }
