@@ -3,6 +3,7 @@ package services
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,8 +17,8 @@ const parallel = 8
 var noFinalizers = client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 
 // HardDelete makes one pass of a deletion in which the operand cleans up the remote side. It requests the deletion of all bindings, and
-// once no binding is left, of all instances. The operand handles objects whose deletion is requested. HardDelete also deletes the Secrets
-// of bindings without finalizers, which the operand does not know.
+// once no binding is left, of all instances. The operand handles objects whose deletion is requested. It does not know bindings without
+// finalizers: HardDelete deletes their Secrets before them.
 //
 // It returns what is left. A request without success (timeout, conflict, throttling, no connection) is not an error: its objects are left.
 // The error is, or wraps, a *RefusedError if the API rejected a request. After any other error a later pass may succeed; the number of
@@ -32,9 +33,9 @@ func (s *Services) HardDelete(ctx context.Context) (Left, error) {
 		return Left{}, err
 	}
 	t := new(tally)
-	secrets := s.secretsOf(ctx, bindings, t)
+	free := slices.DeleteFunc(slices.Clone(bindings), func(it item) bool { return it.held })
+	bindings = s.relist(ctx, binding, bindings, s.releaseAll(ctx, binding, free, t), t)
 	bindings = s.deleteAll(ctx, binding, bindings, t)
-	s.deleteSecrets(ctx, secrets, bindings, t)
 	if len(bindings) == 0 {
 		instances = s.deleteAll(ctx, instance, instances, t)
 	}
@@ -67,10 +68,16 @@ func (s *Services) SoftDelete(ctx context.Context) (Left, error) {
 	return s.left(ctx, bindings, instances), t.result(ctx)
 }
 
-// deleteAll requests the deletion of all items, with one request per namespace, and returns what is left.
+// deleteAll requests the deletion of all items, with one request per namespace, and returns what is left. A namespace with a binding without
+// finalizers waits for the next pass, because the binding's Secret must be deleted first.
 func (s *Services) deleteAll(ctx context.Context, k kind, items []item, t *tally) []item {
 	var namespaces []string
 	known := make(map[string]bool)
+	for _, it := range items {
+		if k == binding && !it.held {
+			known[it.namespace] = true
+		}
+	}
 	for _, it := range items {
 		if !it.marked && !known[it.namespace] {
 			known[it.namespace] = true

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -29,6 +30,33 @@ func TestHardDelete_NoFinalizers_NeedsOnePass(t *testing.T) {
 	want(t, left, err, 0, 0)
 	if b.exists(s) {
 		t.Error("the Secret of the binding is still there")
+	}
+}
+
+// Only the binding has the name of its Secret.
+func TestHardDelete_SecretUndeletable_KeepsBinding(t *testing.T) {
+	b := setup(t, instance, binding)
+	ns := b.namespace()
+	s := b.secret(ns, "access", b.order(binding, ns, "access"))
+	b.order(binding, ns, "another", held)
+	b.requests.reset(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/secrets/") {
+			return nil, errors.New("connection lost")
+		}
+		return nil, nil
+	})
+	left, err := b.services.HardDelete(t.Context())
+	want(t, left, err, 0, 2)
+
+	b.requests.reset(nil)
+	left, err = b.services.HardDelete(t.Context())
+
+	want(t, left, err, 0, 1)
+	if b.exists(s) {
+		t.Error("the Secret of the binding is still there")
+	}
+	if !b.marked(binding, ns, "another") {
+		t.Error("the other binding is not being deleted")
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -20,7 +19,6 @@ const (
 // item holds the required data of an instance or a binding.
 type item struct {
 	namespace, name string
-	uid             types.UID
 	// marked means that its deletion is requested; held means that it has finalizers.
 	marked, held bool
 }
@@ -54,8 +52,7 @@ func (s *Services) pages(ctx context.Context, k kind) ([]item, error) {
 		}
 		for _, o := range page.Items {
 			items = append(items, item{
-				namespace: o.Namespace, name: o.Name, uid: o.UID,
-				marked: o.DeletionTimestamp != nil, held: len(o.Finalizers) > 0,
+				namespace: o.Namespace, name: o.Name, marked: o.DeletionTimestamp != nil, held: len(o.Finalizers) > 0,
 			})
 		}
 		if next = page.Continue; next == "" {
