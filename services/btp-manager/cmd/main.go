@@ -46,14 +46,15 @@ func run(ctx context.Context, args []string, env func(string) string, out io.Wri
 	kubeconfig := fs.String("kubeconfig", "", "file that says how to reach the cluster; empty for the cluster that this runs in")
 	format := fs.String("log-format", "json", "format of the log: json or text")
 	level := fs.String("log-level", "info", "least level of the log: debug, info, warn or error")
-	check := fs.Bool("check-config", false, "check the flags and end")
+	check := fs.Bool("check-config", false, "check the flags and the operand's image and end")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q: settings are flags", fs.Arg(0))
 	}
-	if err := settings.Validate(); err != nil {
+	cfg := app.Config{Settings: settings, Version: version(), Image: env(operandImage)}
+	if err := app.Check(cfg, operand.Chart()); err != nil {
 		return err
 	}
 	logger, err := service.Logger(out, *format, *level)
@@ -70,7 +71,7 @@ func run(ctx context.Context, args []string, env func(string) string, out io.Wri
 	sink := logr.FromSlogHandler(logger.Handler())
 	log.SetLogger(sink)
 	klog.SetLogger(sink)
-	a, err := app.New(app.Config{Settings: settings, Version: version(), Image: env(operandImage)}, app.Deps{
+	a, err := app.New(cfg, app.Deps{
 		REST: to, Log: sink, Chart: operand.Chart(), Metrics: metrics.Registry,
 	})
 	if err != nil {

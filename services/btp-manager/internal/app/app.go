@@ -75,17 +75,36 @@ type App struct {
 	metrics *metric.Metrics
 }
 
+// Check validates the configuration with the files of the operand's chart. It needs no cluster.
+func Check(cfg Config, chart fs.FS) error {
+	_, _, err := load(cfg, chart)
+	return err
+}
+
+// load validates the configuration, and returns the operand's chart with the kinds of its objects.
+func load(cfg Config, files fs.FS) (*render.Chart, []kind, error) {
+	if err := cfg.Settings.Validate(); err != nil {
+		return nil, nil, fmt.Errorf("settings: %w", err)
+	}
+	chart, err := render.Load(files)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the operand's chart: %w", err)
+	}
+	made, err := kinds(chart, cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the operand's chart with the image %q: %w", cfg.Image, err)
+	}
+	return chart, made, nil
+}
+
 // New creates a BTP Manager. It reads the required data from the API server, and changes nothing there.
 func New(cfg Config, deps Deps) (*App, error) {
-	if err := cfg.Settings.Validate(); err != nil {
-		return nil, fmt.Errorf("settings: %w", err)
+	operandChart, made, err := load(cfg, deps.Chart)
+	if err != nil {
+		return nil, err
 	}
 	if deps.Now == nil {
 		deps.Now = time.Now
-	}
-	operandChart, err := render.Load(deps.Chart)
-	if err != nil {
-		return nil, fmt.Errorf("the operand's chart: %w", err)
 	}
 	metrics, err := metric.New(metric.Config{Version: cfg.Version, ChartVersion: operandChart.Version()}, deps.Metrics)
 	if err != nil {
@@ -96,10 +115,6 @@ func New(cfg Config, deps Deps) (*App, error) {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("make the scheme: %w", err)
 		}
-	}
-	made, err := kinds(operandChart, cfg.Settings.ChartNamespace)
-	if err != nil {
-		return nil, err
 	}
 	mgr, err := newManager(cfg, deps, scheme, made)
 	if err != nil {

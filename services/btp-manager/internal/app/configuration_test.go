@@ -12,6 +12,8 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/app"
+	"github.com/kyma-project/keb/services/btp-manager/internal/config"
+	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 )
 
 // settingsMap returns the ConfigMap with settings.
@@ -174,6 +176,29 @@ func TestOperand_LimitedCache_IsDefault(t *testing.T) {
 	s.settings.EnableLimitedCache = false
 	s.start()
 	testkit.Eventually(t, waitTimeout, "the cache is not limited", func() bool { return s.operandConfig()["ENABLE_LIMITED_CACHE"] == "false" })
+}
+
+func TestCheck_InvalidImage_IsRejected(t *testing.T) {
+	cfg := app.Config{Settings: config.Default()}
+	for image, valid := range map[string]bool{
+		"":                                  true,
+		"registry.example:5000/operand:2":   true,
+		"registry.example/operand:a b":      false,
+		"registry.example/operand@sha256:1": false,
+		"$(IMAGE)":                          false,
+	} {
+		cfg.Image = image
+		err := app.Check(cfg, operand.Chart())
+		if (err == nil) != valid || err != nil && !strings.Contains(err.Error(), "manager.image") {
+			t.Errorf("%q: got %v, want that it is valid: %t", image, err, valid)
+		}
+		if valid {
+			continue
+		}
+		if _, err := app.New(cfg, app.Deps{Chart: operand.Chart()}); err == nil {
+			t.Errorf("BTP Manager starts with the image %q", image)
+		}
+	}
 }
 
 func TestSettings_Invalid_PreventStart(t *testing.T) {

@@ -48,10 +48,10 @@ type kind struct {
 }
 
 // kinds lists the kinds of the objects in the chart.
-func kinds(c *render.Chart, namespace string) ([]kind, error) {
-	objects, err := c.Render(render.Release{Name: name, Namespace: namespace}, nil)
+func kinds(c *render.Chart, cfg Config) ([]kind, error) {
+	objects, err := c.Render(render.Release{Name: name, Namespace: cfg.Settings.ChartNamespace}, controller.ImageValues(cfg.Image))
 	if err != nil {
-		return nil, fmt.Errorf("the operand's chart: %w", err)
+		return nil, err
 	}
 	var all []kind
 	for _, o := range objects {

@@ -86,13 +86,13 @@ func (p *pass) render(given credentials.Credentials, caBundle []byte) ([]*unstru
 			"enabled": !strings.EqualFold(p.cr.Annotations[v1alpha1.DisableNetworkPoliciesAnnotation], "true"),
 		},
 	}
-	if p.deps.Image != "" {
-		merge(values, map[string]any{"manager": map[string]any{"image": image(p.deps.Image)}})
-	}
-	if given.ClusterID != "" {
-		merge(values, given.Values())
-	}
-	return p.deps.Chart.Render(render.Release{Name: releaseName, Namespace: p.cfg.ChartNamespace}, values)
+	merge(values, ImageValues(p.deps.Image))
+	merge(values, given.Values())
+	return p.deps.Chart.Render(p.release(), values)
+}
+
+func (p *pass) release() render.Release {
+	return render.Release{Name: releaseName, Namespace: p.cfg.ChartNamespace}
 }
 
 // releaseName is the name of the chart's release. It does not depend on the leading BtpOperator, so that another leader can take over the
@@ -114,12 +114,18 @@ func merge(a, b map[string]any) {
 	}
 }
 
-// image splits a reference into the chart's values. It sets all of them, because the chart's tag does not apply to another image.
-func image(reference string) map[string]any {
+// ImageValues splits the reference of an image into the chart's values. It sets all of them, because the chart's tag does not apply to another
+// image. An empty reference has no values, so that the chart's image applies.
+func ImageValues(reference string) map[string]any {
+	if reference == "" {
+		return nil
+	}
 	rest, digest, _ := strings.Cut(reference, "@")
 	repository, tag := rest, ""
 	if i := strings.LastIndex(rest, ":"); i > strings.LastIndex(rest, "/") { // what else has a colon is the registry's port
 		repository, tag = rest[:i], rest[i+1:]
 	}
-	return map[string]any{"repository": repository, "tag": tag, "sha": strings.TrimPrefix(digest, "sha256:")}
+	return map[string]any{"manager": map[string]any{
+		"image": map[string]any{"repository": repository, "tag": tag, "sha": strings.TrimPrefix(digest, "sha256:")},
+	}}
 }

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
-	"github.com/kyma-project/keb/services/btp-manager/internal/credentials"
 	"github.com/kyma-project/keb/services/btp-manager/internal/machine"
 	"github.com/kyma-project/keb/services/btp-manager/internal/metric"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
@@ -165,7 +164,8 @@ func (p *pass) remove(ctx context.Context) (time.Duration, error) {
 		message := "made while the operand was being removed: " + remaining(left)
 		return soon, p.enter(ctx, v1alpha1.PhaseSoftDelete, machine.HardDeleteFailed, message, left)
 	}
-	objects, err := p.render(credentials.Credentials{}, nil)
+	// The default values render every object of the operand.
+	objects, err := p.deps.Chart.Render(p.release(), nil)
 	if err != nil {
 		return p.removalFailed(ctx, err)
 	}

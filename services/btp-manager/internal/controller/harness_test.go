@@ -49,6 +49,7 @@ type system struct {
 	softDelete func() (services.Left, error)
 	unready    []operand.NotReady
 	removed    func() ([]operand.NotReady, error)
+	rendered   func(values map[string]any) error
 	// statusWrite returns the error of a write to the status, secretRead that of a read of a Secret; nil means none.
 	statusWrite func() error
 	secretRead  func(name string) error
@@ -66,6 +67,7 @@ func newSystem(t *testing.T) *system {
 		registry: prometheus.NewRegistry(), recorder: events.NewFakeRecorder(100),
 		applied: func() error { return nil }, hardDelete: none, softDelete: none,
 		removed:     func() ([]operand.NotReady, error) { return nil, nil },
+		rendered:    func(map[string]any) error { return nil },
 		statusWrite: func() error { return nil },
 		secretRead:  func(string) error { return nil },
 	}
@@ -143,8 +145,8 @@ type emptyChart struct{ *system }
 
 func (c emptyChart) Version() string { return c.chartVersion }
 
-func (emptyChart) Render(render.Release, map[string]any) ([]*unstructured.Unstructured, error) {
-	return nil, nil
+func (c emptyChart) Render(_ render.Release, values map[string]any) ([]*unstructured.Unstructured, error) {
+	return nil, c.rendered(values)
 }
 
 type objects struct{ *system }

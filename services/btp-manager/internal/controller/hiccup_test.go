@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
@@ -106,6 +107,24 @@ func TestRemove_RequestFails_IsReported(t *testing.T) {
 	}
 	if message := s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting); !strings.Contains(message, "failed calling webhook") {
 		t.Errorf("message %q does not name the awaited objects", message)
+	}
+}
+
+func TestRemove_InvalidValues_Completes(t *testing.T) {
+	s := newSystem(t)
+	s.provisioned()
+	s.delete()
+	s.rendered = func(values map[string]any) error {
+		if values != nil {
+			return errors.New("the image is invalid")
+		}
+		return nil
+	}
+	if _, err := s.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(s.cr), s.cr); !apierrors.IsNotFound(err) {
+		t.Errorf("the BtpOperator: %v, want that it is gone", err)
 	}
 }
 
