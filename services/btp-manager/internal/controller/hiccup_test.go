@@ -75,6 +75,21 @@ func TestPassing_ConflictAndError_ReportsError(t *testing.T) {
 	}
 }
 
+// Another controller may change an object faster than it can be applied.
+func TestReconcile_LastingConflict_ReportsError(t *testing.T) {
+	s := newSystem(t)
+	s.applied = func() error { return errConflict }
+	s.pass()
+	s.want(v1alpha1.StateProcessing, v1alpha1.ReasonInitialized)
+	s.now = s.now.Add(s.settings.ReadyTimeout)
+	s.pass()
+	if message := s.want(v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed); !strings.Contains(message, "it changed") {
+		t.Errorf("message %q does not name the conflict", message)
+	}
+	s.applied = func() error { return nil }
+	s.provisioned()
+}
+
 func TestReconcile_MissingRight_IsNamed(t *testing.T) {
 	for _, name := range []string{"sap-btp-manager", "sap-btp-operator-clusterid"} {
 		t.Run(name, func(t *testing.T) {
