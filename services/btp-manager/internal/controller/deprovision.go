@@ -71,43 +71,45 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 
 // hardDelete deletes the users' objects and lets the operand clean up the remote side, until the deadline.
 func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
-	trouble := ""
 	if p.cfg.OperandFirst {
 		if err := p.deps.Objects.RemoveWorkload(ctx); err != nil {
 			return p.removalFailed(ctx, err)
 		}
-	} else {
-		trouble = p.keepOperand(ctx)
 	}
 	until := p.cr.Status.Deprovisioning.HardDeleteDeadline
 	late := !p.deps.Now().Before(until.Time)
 	left, err := p.deps.Services(p.cfg).HardDelete(ctx)
-	goesOn := "the hard delete goes on until " + until.UTC().Format(time.RFC3339)
 	_, refused := errors.AsType[*services.RefusedError](err)
-	if err != nil && !refused && !late {
-		// The soft delete abandons the remote side, so only a rejected deletion or the deadline may cause it. Do not return an error either, because
-		// the pauses after errors could exceed the deadline.
-		log.FromContext(ctx).Info("the hard delete is delayed", "err", err.Error())
-		return p.before(until), p.move(ctx, machine.DeletionStarted, trouble+goesOn+", though it does not get through: "+err.Error(), nil)
+	if err == nil {
+		p.deps.Metrics.Left(left.Instances, left.Bindings)
+	} else if !refused {
+		left = last(p.cr.Status.Deprovisioning)
 	}
-	if err != nil {
-		if !refused {
-			left = last(p.cr.Status.Deprovisioning)
-		}
-		return p.giveUp(ctx, failure(err), machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
-	}
-	p.deps.Metrics.Left(left.Instances, left.Bindings)
-	if left.None() {
+	switch {
+	case err == nil && left.None():
 		if err := p.enter(ctx, v1alpha1.PhaseRemoval, machine.DeletionStarted, "the operand is being removed", left); err != nil {
 			return 0, err
 		}
 		p.deps.Metrics.Deleted(metric.Hard, metric.Done)
 		return p.remove(ctx)
-	}
-	if late {
+	case refused || late && err != nil:
+		return p.giveUp(ctx, failure(err), machine.HardDeleteFailed, "the hard delete failed: "+err.Error(), left)
+	case late:
 		return p.giveUp(ctx, metric.TimedOut, machine.HardDeleteTimedOut, "the hard delete ran out of time: "+remaining(left), left)
 	}
-	return p.before(until), p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, trouble+remaining(left)+"; "+goesOn, left)
+	message := "the hard delete goes on until " + until.UTC().Format(time.RFC3339)
+	if err == nil {
+		message = remaining(left) + "; " + message
+	} else {
+		// The soft delete abandons the remote side, so only a rejected deletion or the deadline may cause it. Do not return an error either, because
+		// the pauses after errors could exceed the deadline.
+		log.FromContext(ctx).Info("the hard delete is delayed", "err", err.Error())
+		message += ", though it does not get through: " + err.Error()
+	}
+	if !p.cfg.OperandFirst {
+		message = p.keepOperand(ctx) + message
+	}
+	return p.before(until), p.enter(ctx, v1alpha1.PhaseHardDelete, machine.DeletionStarted, message, left)
 }
 
 // before returns the wait until the next check, at most until the deadline. If the deadline passed during this pass, it returns a short

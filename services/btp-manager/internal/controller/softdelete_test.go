@@ -5,6 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
@@ -63,6 +67,23 @@ func TestDeprovision_NoProgress_WaitsForInterval(t *testing.T) {
 				t.Errorf("without progress the wait is %s, error %v, want %s", second.RequeueAfter, err, s.settings.HardDeleteCheckInterval)
 			}
 		})
+	}
+}
+
+func TestHardDelete_NothingLeft_InstallsNoOperand(t *testing.T) {
+	s := newSystem(t)
+	s.cr.Finalizers = []string{v1alpha1.Finalizer}
+	require.NoError(t, s.Update(t.Context(), s.cr))
+	s.delete()
+	s.applied = func() error {
+		t.Error("the operand is installed to be removed")
+		return nil
+	}
+	if _, err := s.pass(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(s.cr), s.cr); !apierrors.IsNotFound(err) {
+		t.Errorf("the BtpOperator: %v, want that it is gone", err)
 	}
 }
 
