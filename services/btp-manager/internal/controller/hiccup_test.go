@@ -174,6 +174,28 @@ func TestReconcile_InvalidStatus_IsCorrected(t *testing.T) {
 	}
 }
 
+func TestFollow_RestoredDeprovisioning_IsCleared(t *testing.T) {
+	s := newSystem(t)
+	older := s.cr.DeepCopy()
+	older.Name, older.UID, older.ResourceVersion = "a-btpoperator", "b", "" // the names decide, because both are equally old
+	require.NoError(t, s.Create(t.Context(), older))
+	s.cr.Status.State = v1alpha1.StateDeleting
+	s.cr.Status.Deprovisioning = &v1alpha1.Deprovisioning{Phase: v1alpha1.PhaseHardDelete}
+	require.NoError(t, s.Status().Update(t.Context(), s.cr))
+	for range 2 {
+		if _, err := s.pass(); err != nil {
+			t.Fatal(err)
+		}
+		s.want(v1alpha1.StateError, v1alpha1.ReasonOlderCRExists)
+		if s.cr.Status.Deprovisioning != nil {
+			t.Error("the status still has a deprovisioning")
+		}
+	}
+	if n := len(s.recorder.Events); n != 1 {
+		t.Errorf("%d events, want 1", n)
+	}
+}
+
 func TestReconcile_StatusConflict_RetriesSoon(t *testing.T) {
 	s := newSystem(t)
 	s.statusWrite = func() error { return errConflict }

@@ -92,7 +92,7 @@ func (p *pass) follow(ctx context.Context, leader *v1alpha1.BtpOperator, deletin
 	}
 	message := fmt.Sprintf("BtpOperator %q in namespace %q is older and leads", leader.Name, leader.Namespace)
 	return p.cfg.ReadyStateRequeueInterval, p.move(ctx, machine.OlderExists, message, func(s *v1alpha1.BtpOperatorStatus) {
-		s.ReadyDeadline, s.ChartVersion = nil, ""
+		s.ReadyDeadline, s.ChartVersion, s.Deprovisioning = nil, "", nil
 	})
 }
 
