@@ -6,6 +6,7 @@ import (
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
+	"github.com/kyma-project/keb/services/btp-manager/internal/services"
 )
 
 // brings makes a pass recreate a Deployment, and returns the number of corrections in metrics and events since the last call.
@@ -60,6 +61,13 @@ func TestReconcile_CorrectedDrift_IsReported(t *testing.T) {
 			s.unready = unready
 			s.pass()
 			s.want(v1alpha1.StateProcessing, v1alpha1.ReasonInitialized)
+		}, drift: true},
+		{name: "hard delete", before: func(s *system) {
+			s.provisioned()
+			s.delete()
+			s.hardDelete = func() (services.Left, error) { return services.Left{Instances: 1}, nil }
+			s.pass()
+			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting)
 		}, drift: true},
 		{name: "another chart", before: func(s *system) {
 			s.provisioned()

@@ -135,10 +135,14 @@ func (p *pass) operand(ctx context.Context, given credentials.Credentials) ([]*u
 }
 
 // settled reports whether the operand has already been complete with this version of the chart, and no change was requested since. With
-// this version, the reason Initialized means that a later pass has found a problem in a BtpOperator that was Ready.
+// this version, the reason Initialized means that a later pass has found a problem in a BtpOperator that was Ready. A deletion keeps the
+// operand as it is.
 func (p *pass) settled() bool {
+	if p.cr.Status.ChartVersion != p.deps.Chart.Version() {
+		return false
+	}
 	at := p.at()
-	return p.cr.Status.ChartVersion == p.deps.Chart.Version() && (at.State == v1alpha1.StateReady || at.Reason == v1alpha1.ReasonInitialized)
+	return at.State == v1alpha1.StateReady || at.Reason == v1alpha1.ReasonInitialized || !p.cr.DeletionTimestamp.IsZero()
 }
 
 // corrected reports the corrections of a pass. Changes by the first passes are not a drift.
