@@ -137,9 +137,7 @@ func New(cfg Config, deps Deps) (*App, error) {
 	}
 	reconciler := controller.New(controller.Deps{
 		Client: uncached, Chart: operandChart, Settings: settings, Recorder: recorder, Metrics: metrics, Image: cfg.Image, Now: deps.Now,
-		Objects: operand.New(operand.Config{
-			Namespace: cfg.Settings.ChartNamespace, FieldOwner: name,
-		}, operand.Deps{Client: uncached}),
+		Objects:  operand.New(operand.Config{Namespace: cfg.Settings.ChartNamespace}, operand.Deps{Client: uncached}),
 		Services: func(s config.Config) controller.Services { return found(s) },
 		Certificates: func(s config.Config) controller.Certificates {
 			return certs.New(certs.Config{

@@ -134,7 +134,7 @@ func (p *pass) softDelete(ctx context.Context) (time.Duration, error) {
 	}
 	left, err := p.deps.Services(p.cfg).SoftDelete(ctx)
 	if err != nil {
-		if !passing(err) && p.at().State == v1alpha1.StateDeleting {
+		if !temporary(err) && p.at().State == v1alpha1.StateDeleting {
 			p.deps.Metrics.Deleted(metric.Soft, failure(err))
 		}
 		return p.removalFailed(ctx, err)
@@ -212,7 +212,7 @@ func (p *pass) keep(ref operand.Ref) bool {
 
 // removalFailed reports the cause. The returned error causes a retry with growing pauses.
 func (p *pass) removalFailed(ctx context.Context, cause error) (time.Duration, error) {
-	if passing(cause) {
+	if temporary(cause) {
 		return 0, errors.Join(cause, p.writeMessage(ctx, "tried again: "+cause.Error()))
 	}
 	return 0, errors.Join(cause, p.move(ctx, machine.RemovalFailed, cause.Error(), nil))

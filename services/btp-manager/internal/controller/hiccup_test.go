@@ -50,7 +50,7 @@ func TestReconcile_APIServerRestarts_StaysReady(t *testing.T) {
 	}
 }
 
-func TestPassing_ConflictAndError_ReportsError(t *testing.T) {
+func TestReconcile_ConflictAndError_ReportsError(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		ready bool

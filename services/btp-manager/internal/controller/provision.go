@@ -171,7 +171,7 @@ func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
 // chartFailed waits for temporary errors, and reports all others immediately. The returned error causes a retry with growing
 // pauses.
 func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, error) {
-	if passing(cause) && (p.inTime() || p.isBrief()) {
+	if temporary(cause) && (p.inTime() || p.isBrief()) {
 		return 0, cause
 	}
 	return 0, errors.Join(cause, p.move(ctx, machine.ChartFailed, cause.Error(), nil))

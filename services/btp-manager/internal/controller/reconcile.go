@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		switch {
 		case ctx.Err() != nil:
 			return reconcile.Result{}, nil // BTP Manager stops; the next one continues
-		case apierrors.IsConflict(err) && passing(err):
+		case apierrors.IsConflict(err) && temporary(err):
 			// Another client changed the object; the next pass reads it again.
 			log.FromContext(ctx).V(1).Info("something changed meanwhile", "err", err.Error())
 			after, err = soon, nil
@@ -181,7 +182,7 @@ func (p *pass) move(ctx context.Context, event machine.Event, message string, ch
 
 // writeStatus writes the differences from base.
 func (p *pass) writeStatus(ctx context.Context, base *v1alpha1.BtpOperator) error {
-	if statusEqual(&base.Status, &p.cr.Status) {
+	if equality.Semantic.DeepEqual(base.Status, p.cr.Status) {
 		return nil
 	}
 	patch := client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})

@@ -7,7 +7,6 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
@@ -29,8 +28,6 @@ func clip(message string) string {
 	return message[:cut] + " ..."
 }
 
-func statusEqual(a, b *v1alpha1.BtpOperatorStatus) bool { return equality.Semantic.DeepEqual(a, b) }
-
 // announce writes an event about a new state.
 func (p *pass) announce(to machine.At, action, message string) {
 	kind := corev1.EventTypeNormal
@@ -45,15 +42,15 @@ func (p *pass) note(kind, reason, message string) {
 	p.deps.Recorder.Eventf(p.cr, nil, kind, reason, reason, "%s", clip(message))
 }
 
-// passing reports whether an error is probably temporary: the API is busy, restarting or unreachable, or another client was faster. If an
+// temporary reports whether an error is probably temporary: the API is busy, restarting or unreachable, or another client was faster. If an
 // error joins several, one permanent error makes it permanent.
-func passing(err error) bool {
+func temporary(err error) bool {
 	if err == nil {
 		return false
 	}
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range many.Unwrap() {
-			if !passing(e) {
+			if !temporary(e) {
 				return false
 			}
 		}
@@ -63,7 +60,7 @@ func passing(err error) bool {
 		return true
 	}
 	if one := errors.Unwrap(err); one != nil {
-		return passing(one)
+		return temporary(one)
 	}
 	return apierrors.IsConflict(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsResourceExpired(err) ||

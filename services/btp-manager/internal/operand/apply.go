@@ -162,7 +162,7 @@ func (o *Operand) serverSideApply(ctx context.Context, want *unstructured.Unstru
 	// An applied configuration must not contain managed fields.
 	got.SetManagedFields(nil)
 	got.SetResourceVersion("")
-	err := o.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(got), client.ForceOwnership, client.FieldOwner(o.cfg.FieldOwner))
+	err := o.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(got), client.ForceOwnership, client.FieldOwner(fieldOwner))
 	return got, err
 }
 

@@ -115,7 +115,7 @@ func TestApply_NewKind_WaitsUntilServed(t *testing.T) {
 	gadget, mine := definition(t, "1", "Gadget"), thing(t, "Gadget", "mine")
 	objs := []*unstructured.Unstructured{gadget, mine}
 	sawHeld := false
-	testkit.Eventually(t, within, "the custom resource", func() bool {
+	testkit.Eventually(t, waitTimeout, "the custom resource", func() bool {
 		done := b.apply(objs)
 		sawHeld = sawHeld || len(done.Held) > 0
 		return len(done.Held) == 0

@@ -88,7 +88,7 @@ func (b *bundle) die(n int, call func(*operand.Operand) error) bool {
 func (b *bundle) settle(objs []*unstructured.Unstructured) {
 	b.t.Helper()
 	before := ""
-	testkit.Eventually(b.t, within, "a settled operand", func() bool {
+	testkit.Eventually(b.t, waitTimeout, "a settled operand", func() bool {
 		deleting := b.deleting()
 		done := b.apply(objs)
 		after := fmt.Sprint(b.versions())

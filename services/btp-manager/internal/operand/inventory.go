@@ -83,7 +83,7 @@ func (o *Operand) inventory(ctx context.Context, objs []*unstructured.Unstructur
 	if err != nil {
 		return nil, fmt.Errorf("rebuild the inventory: %w", err)
 	}
-	inv.refs = union(inv.refs, without(found, o.cfg.Own))
+	inv.refs = union(inv.refs, without(found, o.own()))
 	return inv, nil
 }
 
@@ -125,9 +125,9 @@ func (o *Operand) store(ctx context.Context, inv *inventory, refs []Ref, objs []
 	}
 	var err error
 	if inv.stored == nil {
-		err = o.client.Create(ctx, want, client.FieldOwner(o.cfg.FieldOwner))
+		err = o.client.Create(ctx, want, client.FieldOwner(fieldOwner))
 	} else if !maps.Equal(want.Data, inv.stored.Data) || !maps.Equal(want.Labels, inv.stored.Labels) {
-		err = o.client.Update(ctx, want, client.FieldOwner(o.cfg.FieldOwner))
+		err = o.client.Update(ctx, want, client.FieldOwner(fieldOwner))
 	}
 	if err != nil {
 		return fmt.Errorf("store the inventory: %w", err)

@@ -6,6 +6,7 @@
 package operand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,44 +60,33 @@ func (r Ref) identity() Ref {
 
 func (r Ref) key() client.ObjectKey { return client.ObjectKey{Namespace: r.Namespace, Name: r.Name} }
 
-// Config describes the operand. A zero field means its default.
+// Config describes the operand.
 type Config struct {
-	// Namespace holds the inventory and the namespaced objects of the chart. The default is kyma-system.
+	// Namespace holds the inventory and the namespaced objects of the chart. Empty means kyma-system.
 	Namespace string
-	// FieldOwner is the field manager of everything applied. The default is btp-manager.
-	FieldOwner string
-	// Deployment is the name of the operand's Deployment. The default is sap-btp-operator-controller-manager.
-	Deployment string
-	// MutatingWebhook and ValidatingWebhook are the names of the operand's webhook configurations. The defaults are
-	// sap-btp-operator-mutating-webhook-configuration and sap-btp-operator-validating-webhook-configuration.
-	MutatingWebhook, ValidatingWebhook string
-	// Own are additional objects of BTP Manager. Apply never removes them as obsolete; Remove removes them if they have our label. The default
-	// is the two Secrets with certificates, ca-server-cert and webhook-server-cert.
-	Own []Ref
-	// Products are objects that the operand creates, without our label. Remove removes them. The default is the Secret sap-btp-operator-clusterid
-	// (docs/contracts/btp-manager.md#deprovisioning): with it, a new operand would not start with another cluster ID.
-	Products []Ref
 }
 
-func (c Config) withDefaults() Config {
-	fill := func(s *string, value string) {
-		if *s == "" {
-			*s = value
-		}
-	}
-	fill(&c.Namespace, "kyma-system")
-	fill(&c.FieldOwner, "btp-manager")
-	fill(&c.Deployment, "sap-btp-operator-controller-manager")
-	fill(&c.MutatingWebhook, "sap-btp-operator-mutating-webhook-configuration")
-	fill(&c.ValidatingWebhook, "sap-btp-operator-validating-webhook-configuration")
-	secret := func(name string) Ref { return Ref{Version: "v1", Kind: "Secret", Namespace: c.Namespace, Name: name} }
-	if c.Own == nil {
-		c.Own = []Ref{secret("ca-server-cert"), secret("webhook-server-cert")}
-	}
-	if c.Products == nil {
-		c.Products = []Ref{secret("sap-btp-operator-clusterid")}
-	}
-	return c
+const (
+	// fieldOwner is the field manager of everything applied.
+	fieldOwner = "btp-manager"
+	// The names of the operand's Deployment and webhook configurations.
+	deployment        = "sap-btp-operator-controller-manager"
+	mutatingWebhook   = "sap-btp-operator-mutating-webhook-configuration"
+	validatingWebhook = "sap-btp-operator-validating-webhook-configuration"
+)
+
+// own are additional objects of BTP Manager, the Secrets with certificates. Apply never removes them as obsolete; Remove removes them if they
+// have our label.
+func (o *Operand) own() []Ref {
+	return []Ref{o.secret("ca-server-cert"), o.secret("webhook-server-cert")}
+}
+
+// product is the object that the operand creates beside its credentials, without our label. Remove removes it
+// (docs/contracts/btp-manager.md#deprovisioning): with it, a new operand would not start with another cluster ID.
+func (o *Operand) product() Ref { return o.secret("sap-btp-operator-clusterid") }
+
+func (o *Operand) secret(name string) Ref {
+	return Ref{Version: "v1", Kind: "Secret", Namespace: o.cfg.Namespace, Name: name}
 }
 
 // Deps are the dependencies of an Operand.
@@ -114,7 +104,8 @@ type Operand struct {
 
 // New creates an Operand.
 func New(cfg Config, deps Deps) *Operand {
-	return &Operand{cfg: cfg.withDefaults(), client: deps.Client}
+	cfg.Namespace = cmp.Or(cfg.Namespace, "kyma-system")
+	return &Operand{cfg: cfg, client: deps.Client}
 }
 
 // get reads an object. It returns nil if the object or its kind does not exist.

@@ -78,7 +78,7 @@ func TestApply_NewChart_RemovesObsoleteObjects(t *testing.T) {
 			done := b.apply(next)
 			equal(t, "removed", len(done.Removed), c.removed)
 			// A definition is removed shortly after its deletion.
-			testkit.Eventually(t, within, "only the new objects", func() bool {
+			testkit.Eventually(t, waitTimeout, "only the new objects", func() bool {
 				b.apply(next)
 				return len(b.names()) == len(next)
 			})
@@ -170,7 +170,7 @@ func TestApply_ObsoleteDefinitionInUse_IsKept(t *testing.T) {
 	}
 	require.NoError(t, b.client.Delete(t.Context(), thing(t, "Gadget", "mine")))
 	equal(t, "removed", b.apply(objs).Removed, []operand.Ref{operand.RefOf(gadget)})
-	testkit.Eventually(t, within, "the end of the definition", func() bool { return !b.exists(gadget) })
+	testkit.Eventually(t, waitTimeout, "the end of the definition", func() bool { return !b.exists(gadget) })
 	b.apply(objs)
 	equal(t, "inventory", b.inventory().Data["objects"], "v1 ConfigMap kyma-system/config\n")
 }

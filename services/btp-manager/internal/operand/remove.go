@@ -47,7 +47,7 @@ func (o *Operand) prune(ctx context.Context, obsolete []Ref, applied map[types.U
 	var remaining []Ref
 	var errs []error
 	slices.SortStableFunc(obsolete, byPhase)
-	for _, ref := range without(obsolete, o.cfg.Own) {
+	for _, ref := range without(obsolete, o.own()) {
 		there, err := o.pruneOne(ctx, ref, applied, done)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("remove the obsolete %s: %w", ref, err))
@@ -89,7 +89,7 @@ func (o *Operand) pruneOne(ctx context.Context, ref Ref, applied map[types.UID]b
 
 // Remove removes the objects of the chart, of the inventory and of BTP Manager: the workloads and webhooks, then the rest, then Secrets,
 // then CustomResourceDefinitions, and finally the inventory. It also removes other objects of known kinds with our label. It removes no
-// object without our label, except the Products of Config. keep selects objects that stay; it may be nil.
+// object without our label, except what the operand creates. keep selects objects that stay; it may be nil.
 //
 // It returns the existing objects, starting with those that it waits for and their reasons: call it again until the result is empty. While
 // custom resources of a definition exist, it removes nothing and returns an *InUseError for each definition.
@@ -151,7 +151,7 @@ func (o *Operand) targets(ctx context.Context, known, strayed []Ref, keep func(R
 	})
 	known = union(known, strayed)
 	products := o.products(known)
-	all := union(union(union(known, o.cfg.Own), products), found)
+	all := union(union(union(known, o.own()), products), found)
 	slices.SortStableFunc(all, byPhase)
 	var out []target
 	for _, ref := range all {
@@ -170,15 +170,14 @@ func (o *Operand) targets(ctx context.Context, known, strayed []Ref, keep func(R
 	return out, nil
 }
 
-// products returns the products of Config, and objects with their names in other namespaces that contain objects of the chart: the operand
-// creates them beside its credentials.
+// products returns the operand's product, and objects with its name in other namespaces that contain objects of the chart: the operand creates
+// it beside its credentials.
 func (o *Operand) products(known []Ref) []Ref {
-	out := o.cfg.Products
-	for _, p := range o.cfg.Products {
-		for _, ref := range known {
-			if p.Namespace = ref.Namespace; p.Namespace != "" {
-				out = union(out, []Ref{p})
-			}
+	p := o.product()
+	out := []Ref{p}
+	for _, ref := range known {
+		if p.Namespace = ref.Namespace; p.Namespace != "" {
+			out = union(out, []Ref{p})
 		}
 	}
 	return out
@@ -220,9 +219,9 @@ func (o *Operand) RemoveWorkload(ctx context.Context) error {
 	const admission = "admissionregistration.k8s.io"
 	var errs []error
 	for _, ref := range []Ref{
-		{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: o.cfg.Namespace, Name: o.cfg.Deployment},
-		{Group: admission, Version: "v1", Kind: "MutatingWebhookConfiguration", Name: o.cfg.MutatingWebhook},
-		{Group: admission, Version: "v1", Kind: "ValidatingWebhookConfiguration", Name: o.cfg.ValidatingWebhook},
+		{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: o.cfg.Namespace, Name: deployment},
+		{Group: admission, Version: "v1", Kind: "MutatingWebhookConfiguration", Name: mutatingWebhook},
+		{Group: admission, Version: "v1", Kind: "ValidatingWebhookConfiguration", Name: validatingWebhook},
 	} {
 		live, err := o.getMeta(ctx, ref)
 		if err == nil && live != nil && ours(live) {

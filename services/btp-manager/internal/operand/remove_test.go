@@ -21,7 +21,7 @@ import (
 // remove calls Remove until nothing is left.
 func (b *bundle) remove(objs []*unstructured.Unstructured) {
 	b.t.Helper()
-	testkit.Eventually(b.t, within, "the removal", func() bool {
+	testkit.Eventually(b.t, waitTimeout, "the removal", func() bool {
 		left, err := b.operand.Remove(b.t.Context(), objs, nil)
 		if err != nil {
 			b.t.Fatal(err)
@@ -164,7 +164,7 @@ func TestRemove_Phases_AreOrdered(t *testing.T) {
 	b.make(secret(t, "1", "ca-server-cert"))
 	var deleted []string
 	op := watched(b, &deleted)
-	testkit.Eventually(t, within, "the removal", func() bool {
+	testkit.Eventually(t, waitTimeout, "the removal", func() bool {
 		left, err := op.Remove(t.Context(), chart(t, "1"), nil)
 		return err == nil && len(left) == 0
 	})

@@ -28,9 +28,9 @@ import (
 )
 
 const (
-	// within is the timeout for short operations on a busy machine.
-	within    = 90 * time.Second
-	namespace = "kyma-system"
+	// waitTimeout is the timeout for short operations on a busy machine.
+	waitTimeout = 90 * time.Second
+	namespace   = "kyma-system"
 )
 
 var shared kubetest.Shared
@@ -59,7 +59,7 @@ func setup(t *testing.T) *bundle {
 		}
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*within)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*waitTimeout)
 		defer cancel()
 		b.empty(ctx)
 	})
@@ -116,7 +116,7 @@ func (b *bundle) of(ctx context.Context, kinds []schema.GroupVersionKind) []unst
 func (b *bundle) empty(ctx context.Context) {
 	b.t.Helper()
 	left := kinds()
-	testkit.Eventually(b.t, within, "an empty cluster", func() bool {
+	testkit.Eventually(b.t, waitTimeout, "an empty cluster", func() bool {
 		items := b.of(ctx, left)
 		left = nil
 		for i := range items {

@@ -28,7 +28,7 @@ const (
 // takeOver makes us the owner of fields that other clients set in an object. Server-side apply then removes those that the chart does not
 // contain; otherwise it would keep additions of other clients (docs/contracts/btp-manager.md#operand).
 func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured) error {
-	entries, changed, err := takenOver(live.GetManagedFields(), o.cfg.FieldOwner, live.GetAPIVersion())
+	entries, changed, err := takenOver(live.GetManagedFields(), fieldOwner, live.GetAPIVersion())
 	if err != nil {
 		return fmt.Errorf("take the fields of other managers over: %w", err)
 	}
@@ -47,7 +47,7 @@ func (o *Operand) takeOver(ctx context.Context, live *unstructured.Unstructured)
 	target.SetGroupVersionKind(live.GroupVersionKind())
 	target.SetNamespace(live.GetNamespace())
 	target.SetName(live.GetName())
-	if err := o.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(o.cfg.FieldOwner)); err != nil {
+	if err := o.client.Patch(ctx, target, client.RawPatch(types.JSONPatchType, patch), client.FieldOwner(fieldOwner)); err != nil {
 		return fmt.Errorf("take the fields of other managers over: %w", err)
 	}
 	return nil

@@ -189,7 +189,7 @@ func TestApply_ImmutableField_ReplacesObject(t *testing.T) {
 			b.apply([]*unstructured.Unstructured{c.old})
 			old := b.get(c.old)
 			var how operand.How
-			testkit.Eventually(t, within, "the replacement", func() bool {
+			testkit.Eventually(t, waitTimeout, "the replacement", func() bool {
 				done := b.apply(objs)
 				if len(done.Changed) == 1 {
 					how = done.Changed[0].How
@@ -260,5 +260,5 @@ func TestApply_MutableChange_KeepsObject(t *testing.T) {
 // make creates an object of a new kind.
 func (b *bundle) make(obj *unstructured.Unstructured) {
 	b.t.Helper()
-	testkit.Eventually(b.t, within, "the kind of "+obj.GetName(), func() bool { return b.client.Create(b.t.Context(), obj.DeepCopy()) == nil })
+	testkit.Eventually(b.t, waitTimeout, "the kind of "+obj.GetName(), func() bool { return b.client.Create(b.t.Context(), obj.DeepCopy()) == nil })
 }

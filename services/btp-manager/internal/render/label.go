@@ -22,8 +22,8 @@ const (
 	Module = "btp-operator"
 )
 
-// Labels returns the labels of an object in this version of the chart.
-func Labels(version string) map[string]string {
+// chartLabels returns the labels of an object in this version of the chart.
+func chartLabels(version string) map[string]string {
 	return map[string]string{ManagedByLabel: ManagedBy, ModuleLabel: Module, ChartVersionLabel: version}
 }
 
@@ -56,7 +56,7 @@ func addLabels(object map[string]any, version string, fields ...string) error {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	maps.Copy(labels, Labels(version))
+	maps.Copy(labels, chartLabels(version))
 	if err := unstructured.SetNestedStringMap(object, labels, fields...); err != nil {
 		return fmt.Errorf("labels: %w", err)
 	}

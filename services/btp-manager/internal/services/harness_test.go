@@ -1,6 +1,7 @@
 package services_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -93,6 +94,7 @@ func setup(t *testing.T, kinds ...string) *bundle {
 
 // with returns Services that use another client.
 func (b *bundle) with(c client.Client, cfg services.Config) *services.Services {
+	cfg.RequestTimeout = cmp.Or(cfg.RequestTimeout, 5*time.Minute)
 	return services.New(cfg, services.Deps{Client: c, REST: b.cfg})
 }
 

@@ -19,17 +19,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-const (
-	// DefaultRequestTimeout is docs/contracts/btp-manager.md#timers, DeleteRequestTimeout.
-	DefaultRequestTimeout = 5 * time.Minute
-	// DefaultWatchRetry is the maximum interval at which Watch checks for kinds that the cluster does not serve.
-	DefaultWatchRetry = 30 * time.Second
-)
+// DefaultWatchRetry is the maximum interval at which Watch checks for kinds that the cluster does not serve.
+const DefaultWatchRetry = 30 * time.Second
 
 // Config holds the limits of the calls.
 type Config struct {
-	// RequestTimeout limits each request to the Kubernetes API, and the time in which one pass deletes objects of one kind.
-	// 0 means DefaultRequestTimeout.
+	// RequestTimeout limits each request to the Kubernetes API, and the time in which one pass deletes objects of one kind. It must be positive.
 	RequestTimeout time.Duration
 	// WatchRetry is the maximum pause of Watch between two attempts. 0 means DefaultWatchRetry.
 	WatchRetry time.Duration
@@ -51,9 +46,6 @@ type Services struct {
 
 // New creates a Services. It makes no request.
 func New(cfg Config, deps Deps) *Services {
-	if cfg.RequestTimeout <= 0 {
-		cfg.RequestTimeout = DefaultRequestTimeout
-	}
 	if cfg.WatchRetry <= 0 {
 		cfg.WatchRetry = DefaultWatchRetry
 	}
