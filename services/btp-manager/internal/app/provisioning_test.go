@@ -9,7 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,6 +98,29 @@ func TestOperand_ImageVariable_IsUsed(t *testing.T) {
 			})
 			s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
 		})
+	}
+}
+
+func TestOperand_PullSecretsAndPorts_AreUsed(t *testing.T) {
+	s := newSystem(t)
+	s.settings.OperandPullSecrets, s.settings.OperandEgressPorts = "registry,mirror", "443,8443"
+	s.start()
+	s.provisioned()
+	d := deployment()
+	s.exists(d)
+	want := []corev1.LocalObjectReference{{Name: "registry"}, {Name: "mirror"}}
+	if diff := cmp.Diff(want, d.Spec.Template.Spec.ImagePullSecrets); diff != "" {
+		t.Errorf("pull secrets (-want +got):\n%s", diff)
+	}
+	policy := new(networkingv1.NetworkPolicy)
+	policy.Namespace, policy.Name = kymaSystem, "sap-btp-operator-allow-to-https"
+	s.exists(policy)
+	var ports []int
+	for _, p := range policy.Spec.Egress[0].Ports {
+		ports = append(ports, p.Port.IntValue())
+	}
+	if diff := cmp.Diff([]int{443, 8443}, ports); diff != "" {
+		t.Errorf("ports (-want +got):\n%s", diff)
 	}
 }
 

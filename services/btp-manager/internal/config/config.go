@@ -5,6 +5,8 @@ package config
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -44,6 +46,10 @@ type Config struct {
 	SecretName string
 	// ConfigName is the name of the ConfigMap with settings.
 	ConfigName string
+	// OperandPullSecrets are the names of the Secrets for pulling the operand's image, separated by commas. Empty means none.
+	OperandPullSecrets string
+	// OperandEgressPorts are the ports that the operand's network policies let it call, separated by commas.
+	OperandEgressPorts string
 	// LeaderElect enables the leader election among several managers.
 	LeaderElect bool
 	// MetricsBindAddress is the address of the metrics, HealthProbeBindAddress that of the probes. "0" disables them.
@@ -67,10 +73,33 @@ func Default() Config {
 		ChartNamespace:                 "kyma-system",
 		SecretName:                     "sap-btp-manager",
 		ConfigName:                     "sap-btp-manager",
+		OperandEgressPorts:             "443,6443",
 		LeaderElect:                    true,
 		MetricsBindAddress:             ":8080",
 		HealthProbeBindAddress:         ":8081",
 	}
+}
+
+// PullSecrets returns the names in OperandPullSecrets.
+func (c Config) PullSecrets() []string { return split(c.OperandPullSecrets) }
+
+// EgressPorts returns the numbers in OperandEgressPorts, which must be valid.
+func (c Config) EgressPorts() []int {
+	var ports []int
+	for _, s := range split(c.OperandEgressPorts) {
+		if port, err := strconv.Atoi(s); err == nil {
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}
+
+// split splits a list. An empty one has no elements.
+func split(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
 }
 
 // Diff returns the sorted names of the settings that differ.

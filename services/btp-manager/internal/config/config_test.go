@@ -25,7 +25,7 @@ func TestDefault_Settings_EqualOriginal(t *testing.T) {
 		"CaCertificateExpiration": "87600h", "WebhookCertificateExpiration": "8760h", "ExpirationBoundary": "168h",
 		"BlockDeletion": "false", "OperandFirst": "false", "EnableLimitedCache": "true", "LeaderElect": "true",
 		"ChartNamespace": "kyma-system", "SecretName": "sap-btp-manager", "ConfigName": "sap-btp-manager",
-		"MetricsBindAddress": ":8080", "HealthProbeBindAddress": ":8081",
+		"OperandPullSecrets": "", "OperandEgressPorts": "443,6443", "MetricsBindAddress": ":8080", "HealthProbeBindAddress": ":8081",
 	}
 	got := make(map[string]string)
 	for _, s := range config.Settings() {
@@ -119,6 +119,21 @@ func TestValidate_Invalid_NamesAllowedValues(t *testing.T) {
 				{"MetricsBindAddress", `"8080" is not an address`, "`host:port`, `:port`, or `0` for nowhere"},
 				{"HealthProbeBindAddress", `":99999" has no port from 1 to 65535`, "`host:port`, `:port`, or `0` for nowhere"},
 			},
+		},
+		"lists that cannot be": {
+			func(c *config.Config) { c.OperandPullSecrets, c.OperandEgressPorts = "registry,,mirror", "443,https" },
+			[]config.InvalidError{
+				{"OperandPullSecrets", `"" is not the name of an object`, "names of Secrets, separated by commas without spaces, or nothing"},
+				{"OperandEgressPorts", `"https" is not a port`, "different ports from 1 to 65535, separated by commas without spaces"},
+			},
+		},
+		"a port twice": {
+			func(c *config.Config) { c.OperandEgressPorts = "443,443" },
+			[]config.InvalidError{{"OperandEgressPorts", `"443" is duplicated`, "different ports from 1 to 65535, separated by commas without spaces"}},
+		},
+		"no port": {
+			func(c *config.Config) { c.OperandEgressPorts = "" },
+			[]config.InvalidError{{"OperandEgressPorts", `"" is not a port`, "different ports from 1 to 65535, separated by commas without spaces"}},
 		},
 		"an address without a port": {
 			func(c *config.Config) { c.MetricsBindAddress = "localhost:0" },

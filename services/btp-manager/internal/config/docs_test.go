@@ -43,7 +43,10 @@ func TestSettings_Documentation_MatchesCode(t *testing.T) {
 func table() string {
 	var runtime, start strings.Builder
 	for _, s := range config.Settings() {
-		def := "`" + s.Default + "`"
+		def := "none"
+		if s.Default != "" {
+			def = "`" + s.Default + "`"
+		}
 		if s.FlagOnly {
 			fmt.Fprintf(&start, "| `--%s` | %s | %s | %s |\n", s.Flag, def, s.Allowed, s.Meaning)
 			continue

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -24,9 +25,11 @@ type InvalidError struct {
 func (e *InvalidError) Error() string { return e.Key + ": " + e.Problem + ": want " + e.Allowed }
 
 const (
-	namespaceAllowed = "a DNS label: at most 63 lower-case letters, digits or hyphens, no hyphen at its ends"
-	nameAllowed      = "a DNS name: at most 253 lower-case letters, digits, hyphens or dots, a letter or digit at its ends"
-	addressAllowed   = "`host:port`, `:port`, or `0` for nowhere"
+	namespaceAllowed   = "a DNS label: at most 63 lower-case letters, digits or hyphens, no hyphen at its ends"
+	nameAllowed        = "a DNS name: at most 253 lower-case letters, digits, hyphens or dots, a letter or digit at its ends"
+	pullSecretsAllowed = "names of Secrets, separated by commas without spaces, or nothing"
+	portsAllowed       = "different ports from 1 to 65535, separated by commas without spaces"
+	addressAllowed     = "`host:port`, `:port`, or `0` for nowhere"
 )
 
 // Validate returns an InvalidError for each invalid setting, joined.
@@ -70,6 +73,29 @@ func namespaceProblem(s string) string {
 func nameProblem(s string) string {
 	if len(validation.IsDNS1123Subdomain(s)) > 0 {
 		return quote(s) + " is not the name of an object"
+	}
+	return ""
+}
+
+func pullSecretsProblem(s string) string {
+	for _, name := range split(s) {
+		if problem := nameProblem(name); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+func portsProblem(s string) string {
+	seen := map[string]bool{}
+	for port := range strings.SplitSeq(s, ",") {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || port[0] == '0' {
+			return quote(port) + " is not a port"
+		}
+		if seen[port] {
+			return quote(port) + " is duplicated"
+		}
+		seen[port] = true
 	}
 	return ""
 }

@@ -77,13 +77,22 @@ func New(deps Deps) *Reconciler { return &Reconciler{deps: deps} }
 
 // render renders the objects of the operand with credentials and the CA bundle of its webhooks.
 func (p *pass) render(given credentials.Credentials, caBundle []byte) ([]*unstructured.Unstructured, error) {
+	pullSecrets, ports := []any{}, []any{}
+	for _, name := range p.cfg.PullSecrets() {
+		pullSecrets = append(pullSecrets, map[string]any{"name": name})
+	}
+	for _, port := range p.cfg.EgressPorts() {
+		ports = append(ports, port)
+	}
 	values := map[string]any{
 		"manager": map[string]any{
 			"enable_limited_cache": p.cfg.EnableLimitedCache,
+			"imagePullSecrets":     pullSecrets,
 			"certificates":         map[string]any{"caBundle": string(caBundle)},
 		},
 		"networkPolicies": map[string]any{
-			"enabled": !strings.EqualFold(p.cr.Annotations[v1alpha1.DisableNetworkPoliciesAnnotation], "true"),
+			"enabled":     !strings.EqualFold(p.cr.Annotations[v1alpha1.DisableNetworkPoliciesAnnotation], "true"),
+			"egressPorts": ports,
 		},
 	}
 	merge(values, ImageValues(p.deps.Image))

@@ -240,6 +240,7 @@ func TestChart_Args_AreValidFlags(t *testing.T) {
 			c.HardDeleteTimeout *= 3
 			c.HardDeleteTimeout /= 2
 			c.BlockDeletion, c.EnableLimitedCache, c.ConfigName = true, false, "settings"
+			c.OperandPullSecrets, c.OperandEgressPorts = "a,b", "443"
 		},
 	} {
 		objects := rendered(t, valueSets()[name])

@@ -24,7 +24,7 @@ const (
 prerequisites: {namespace: true, priorityClass: true}
 image: {digest: "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}
 imagePullSecrets: [{name: registry}]
-settings: {HardDeleteTimeout: 30m, BlockDeletion: true, EnableLimitedCache: false, ConfigName: settings}
+settings: {HardDeleteTimeout: 30m, BlockDeletion: true, EnableLimitedCache: false, ConfigName: settings, OperandPullSecrets: "a,b", OperandEgressPorts: "443"}
 configMap: {create: true, settings: {ReadyTimeout: 2m, OperandFirst: true}}
 operandImage: registry.example/operand:1.2.3
 log: {level: debug, format: text}

@@ -78,11 +78,13 @@ func TestChart_Schema_ContainsEachSetting(t *testing.T) {
 	asFlag, live := map[string]any{}, map[string]any{}
 	for _, s := range config.Settings() {
 		var want any
-		switch s.Type {
-		case "duration":
+		switch {
+		case s.Type == "duration":
 			want = map[string]any{"$ref": "#/$defs/duration"}
-		case "bool":
+		case s.Type == "bool":
 			want = map[string]any{"type": "boolean"}
+		case s.Key == "OperandPullSecrets", s.Key == "OperandEgressPorts": // lists
+			want = map[string]any{"type": "string"}
 		default:
 			want = map[string]any{"$ref": "#/$defs/name"}
 		}
