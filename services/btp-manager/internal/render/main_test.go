@@ -58,14 +58,11 @@ func usual() values {
 	}
 }
 
-// namespaced limits the operand to two namespaces, with its credentials in a third.
-func namespaced() values {
+// moved has the credentials in another namespace, and no network policies.
+func moved() values {
 	return values{
-		"cluster": values{"id": "c"},
-		"manager": values{
-			"allow_cluster_access": false, "allowed_namespaces": []string{"apps", "data"}, "management_namespace": "credentials",
-			"certificates": values{"caBundle": bundle},
-		},
+		"cluster":         values{"id": "c"},
+		"manager":         values{"management_namespace": "credentials", "certificates": values{"caBundle": bundle}},
 		"networkPolicies": values{"enabled": false},
 	}
 }
@@ -75,31 +72,22 @@ func tuned() values {
 	return values{
 		"cluster": values{"id": "true"}, // a string that YAML would interpret as another type
 		"manager": values{
-			"image":            values{"repository": "registry.local:5000/operand", "tag": "v1.2.3", "sha": strings.Repeat("ab", 32)},
-			"imagePullSecrets": []any{values{"name": "registry"}},
-			"replica_count":    2, "enable_leader_election": false, "priorityClassName": "",
-			"cpu_limit": "1", "memory_limit": "2Gi", "req_cpu_limit": "100m", "req_memory_limit": "128Mi",
+			"image":                values{"repository": "registry.local:5000/operand", "tag": "v1.2.3", "sha": strings.Repeat("ab", 32)},
+			"imagePullSecrets":     []any{values{"name": "registry"}},
 			"enable_limited_cache": false,
 			"secret": values{
-				"b64encoded": true, "annotations": map[string]string{"note": "yes"},
-				"clientid": "Y2xpZW50", "clientsecret": "", "sm_url": "aHR0cHM6Ly9zbQ==", "tokenurl": "aHR0cHM6Ly90", "tokenurlsuffix": "/token",
-				"tls":   values{"crt": "Y3J0", "key": "a2V5"},
+				"clientid": "client", "clientsecret": "", "sm_url": "https://sm", "tokenurl": "https://t", "tokenurlsuffix": "/token",
+				"tls":   values{"crt": "crt", "key": "key"},
 				"extra": map[string]string{"region": "ZXUxMA==", "a.b-c": ""},
 			},
-			"certificates": values{"caBundle": bundle + bundle}, "customCACerts": values{"configMap": "company-ca"},
-			"health_service":     values{"enabled": true},
-			"podSecurityContext": values{"fsGroup": 1000}, "securityContext": values{"runAsUser": 1000},
-			"annotations": map[string]string{"team": "btp"}, "nodeSelector": map[string]string{"kubernetes.io/arch": "arm64"},
-			"tolerations":               []any{values{"key": "dedicated", "operator": "Exists"}},
-			"affinity":                  values{"nodeAffinity": values{}},
-			"topologySpreadConstraints": []any{values{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
+			"certificates": values{"caBundle": bundle + bundle},
 		},
 		"networkPolicies": values{"egressPorts": []any{8443}},
 	}
 }
 
 func sets() map[string]values {
-	return map[string]values{"defaults": nil, "usual": usual(), "namespaced": namespaced(), "tuned": tuned()}
+	return map[string]values{"defaults": nil, "usual": usual(), "moved": moved(), "tuned": tuned()}
 }
 
 // tiny is a chart with these templates and files only.

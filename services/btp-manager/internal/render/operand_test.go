@@ -90,23 +90,13 @@ func TestOperand_CredentialsNamespace_MovesSecret(t *testing.T) {
 func TestChart_NamesLikeYAMLTypes_AreQuoted(t *testing.T) {
 	for _, name := range []string{"123", "0x10", "1e3", "true", "off", "null"} {
 		t.Run(name, func(t *testing.T) {
-			objs := renderOperand(t, values{"manager": values{
-				"management_namespace": name, "allow_cluster_access": false, "allowed_namespaces": []string{name + "-apps", "0" + name},
-				"priorityClassName": name, "customCACerts": values{"configMap": name},
-			}})
+			objs := renderOperand(t, values{"manager": values{"management_namespace": name, "imagePullSecrets": []any{values{"name": name}}}})
 			secret := find(t, objs, "Secret", "sap-btp-service-operator")
 			if got := secret.GetNamespace(); got != name {
 				t.Errorf("the credentials are in %q, must be in %q", got, name)
 			}
-			bound := typed[*rbacv1.RoleBinding](t, objs)
-			for _, namespace := range []string{name, name + "-apps", "0" + name} {
-				if bound[namespace+"/sap-btp-operator-manager-rolebinding"] == nil {
-					t.Errorf("the operand has no rights in %s", namespace)
-				}
-			}
-			pod := deployment(t, objs).Spec.Template.Spec
-			if got := pod.Volumes[1].ConfigMap.Name; pod.PriorityClassName != name || got != name {
-				t.Errorf("the priority is %q and the ConfigMap %q, both must be %q", pod.PriorityClassName, got, name)
+			if got := deployment(t, objs).Spec.Template.Spec.ImagePullSecrets[0].Name; got != name {
+				t.Errorf("the pull secret is %q, must be %q", got, name)
 			}
 		})
 	}
@@ -131,12 +121,6 @@ func TestOperand_ExtraCredentials_AreInSecret(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, data); diff != "" {
 		t.Errorf("the Secret (-want +got):\n%s", diff)
-	}
-	none := values{"manager": values{"secret": values{"enabled": false}}}
-	for _, o := range renderOperand(t, none) {
-		if o.GetKind() == "Secret" {
-			t.Errorf("the Secret %s is there though it is switched off", o.GetName())
-		}
 	}
 }
 
@@ -212,7 +196,7 @@ func TestOperand_Selectors_MatchPods(t *testing.T) {
 					}
 				}
 			}
-			if name != "namespaced" { // these values disable the policies
+			if name != "moved" { // these values disable the policies
 				for _, p := range typed[*networkingv1.NetworkPolicy](t, objs) {
 					meets("the NetworkPolicy "+p.Name, &p.Spec.PodSelector)
 				}
@@ -322,34 +306,10 @@ func TestOperand_Roles_AreBoundWithoutWildcards(t *testing.T) {
 			for _, b := range typed[*rbacv1.RoleBinding](t, objs) {
 				bound(b.Name, b.RoleRef, b.Subjects)
 			}
-			if name != "namespaced" {
-				for _, b := range typed[*rbacv1.ClusterRoleBinding](t, objs) {
-					bound(b.Name, b.RoleRef, b.Subjects)
-				}
+			for _, b := range typed[*rbacv1.ClusterRoleBinding](t, objs) {
+				bound(b.Name, b.RoleRef, b.Subjects)
 			}
 		})
-	}
-}
-
-func TestOperand_LimitedNamespaces_LimitRights(t *testing.T) {
-	objs := renderOperand(t, namespaced())
-	for _, o := range objs {
-		if o.GetKind() == "ClusterRoleBinding" {
-			t.Errorf("%s binds in the whole cluster", o.GetName())
-		}
-	}
-	var where []string
-	for _, b := range typed[*rbacv1.RoleBinding](t, objs) {
-		if b.RoleRef.Kind == "ClusterRole" {
-			where = append(where, b.Namespace)
-		}
-	}
-	slices.Sort(where)
-	if want := []string{"apps", "credentials", "data", "kyma-system"}; !slices.Equal(where, want) {
-		t.Errorf("it has rights in %v, must have them in %v", where, want)
-	}
-	if got := typed[*corev1.ConfigMap](t, objs)["sap-btp-operator-config"].Data; got["ALLOWED_NAMESPACES"] != "apps,data" || got["ALLOW_CLUSTER_ACCESS"] != "false" {
-		t.Errorf("the ConfigMap is %v", got)
 	}
 }
 
@@ -381,7 +341,7 @@ func TestNetworkPolicies_Traffic_IsLimited(t *testing.T) {
 	if diff := cmp.Diff(want, open); diff != "" {
 		t.Errorf("what is open (-want +got):\n%s", diff)
 	}
-	for _, o := range renderOperand(t, namespaced()) {
+	for _, o := range renderOperand(t, moved()) {
 		if o.GetKind() == "NetworkPolicy" {
 			t.Errorf("%s is there though policies are switched off", o.GetName())
 		}

@@ -27,32 +27,24 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 
 {{- /* Data of the ConfigMap that the operand has as its environment. */ -}}
 {{- define "operand.config" -}}
-ALLOW_CLUSTER_ACCESS: {{ .Values.manager.allow_cluster_access | quote }}
-{{- if and (not .Values.manager.allow_cluster_access) .Values.manager.allowed_namespaces }}
-ALLOWED_NAMESPACES: {{ join "," .Values.manager.allowed_namespaces | quote }}
-{{- end }}
+ALLOW_CLUSTER_ACCESS: "true"
 CLUSTER_ID: {{ .Values.cluster.id | quote }}
 ENABLE_LIMITED_CACHE: {{ .Values.manager.enable_limited_cache | quote }}
 MANAGEMENT_NAMESPACE: {{ include "operand.managementNamespace" . | quote }}
 RELEASE_NAMESPACE: {{ include "operand.managementNamespace" . | quote }}
 {{- end -}}
 
-{{- define "operand.credential" -}}
-{{- if .encoded }}{{ .value | quote }}{{ else }}{{ .value | b64enc | quote }}{{ end -}}
-{{- end -}}
-
 {{- /* Data of the Secret with the credentials for Service Manager. */ -}}
 {{- define "operand.credentials" -}}
 {{- $secret := .Values.manager.secret -}}
-{{- $encoded := $secret.b64encoded -}}
-clientid: {{ include "operand.credential" (dict "encoded" $encoded "value" $secret.clientid) }}
-clientsecret: {{ include "operand.credential" (dict "encoded" $encoded "value" $secret.clientsecret) }}
-sm_url: {{ include "operand.credential" (dict "encoded" $encoded "value" $secret.sm_url) }}
-tokenurl: {{ include "operand.credential" (dict "encoded" $encoded "value" $secret.tokenurl) }}
+clientid: {{ $secret.clientid | b64enc | quote }}
+clientsecret: {{ $secret.clientsecret | b64enc | quote }}
+sm_url: {{ $secret.sm_url | b64enc | quote }}
+tokenurl: {{ $secret.tokenurl | b64enc | quote }}
 tokenurlsuffix: {{ $secret.tokenurlsuffix | b64enc | quote }}
 {{- if and $secret.tls.crt $secret.tls.key }}
-tls.crt: {{ include "operand.credential" (dict "encoded" $encoded "value" $secret.tls.crt) }}
-tls.key: {{ include "operand.credential" (dict "encoded" $encoded "value" $secret.tls.key) }}
+tls.crt: {{ $secret.tls.crt | b64enc | quote }}
+tls.key: {{ $secret.tls.key | b64enc | quote }}
 {{- end }}
 {{- range $key, $value := $secret.extra }}
 {{ $key | quote }}: {{ $value | quote }}
