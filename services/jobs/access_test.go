@@ -42,7 +42,7 @@ func TestToken_Rejected_IsRenewed(t *testing.T) {
 	cfg.BrokerTokenURL, cfg.BrokerClientID, cfg.BrokerClientSecret = url, "jobs", "CANARY-client"
 	// The first token is expired; the second one is for the list, and the third one for the deprovisioning.
 	s.token = "token-2"
-	s.listed = func(int) { s.token = "token-3" }
+	s.listed = func() { s.token = "token-3" }
 	if got := run(t, jobs.SubaccountCleanup, cfg); got.Started != 1 || given.Load() != 3 {
 		t.Errorf("report %+v with %d tokens, want one started with 3", got, given.Load())
 	}

@@ -88,52 +88,33 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// maxPasses limits the number of times that a changing list is read; the next run of the job finds the other instances.
-const maxPasses = 20
-
-// runtimes returns the instances that a query with these states selects. The broker numbers its pages. If an instance leaves the list
-// during a reading, the others move forward, and one of them may move to a page that was already read. So runtimes repeats the reading of
-// several pages until it finds no new instance. It finds every instance that stays in the list.
+// runtimes returns the instances that a query with these states selects, each once. It reads the list in parts, each after the last instance of
+// the part before.
 func (c *client) runtimes(ctx context.Context, query url.Values, states ...broker.RuntimeState) ([]broker.Runtime, error) {
 	query.Set("op_detail", "last")
 	for _, state := range states {
 		query.Add("state", string(state))
 	}
+	query.Set("page_size", strconv.Itoa(pageSize))
 	var found []broker.Runtime
 	seen := map[string]bool{}
-	for range maxPasses {
-		before := len(found)
-		pages, err := c.eachPage(ctx, query, func(r broker.Runtime) {
-			if !seen[r.InstanceID] {
-				seen[r.InstanceID] = true
-				found = append(found, r)
-			}
-		})
-		if err != nil {
-			return nil, fmt.Errorf("list instances: %w", err)
-		}
-		if pages <= 1 || len(found) == before {
-			break
-		}
-	}
-	return found, nil
-}
-
-func (c *client) eachPage(ctx context.Context, query url.Values, do func(broker.Runtime)) (pages int, err error) {
-	query.Set("page_size", strconv.Itoa(pageSize))
-	for page := 1; ; page++ {
-		query.Set("page", strconv.Itoa(page))
+	for {
 		var list broker.RuntimeList
 		err := c.do(ctx, extclient.Request{Method: http.MethodGet, Route: "/runtimes", Query: query, Accept: []int{http.StatusOK}}, &list)
 		if err != nil {
-			return page, err
+			return nil, fmt.Errorf("list instances: %w", err)
 		}
 		for _, r := range list.Data {
-			do(r)
+			if !seen[r.InstanceID] { // an instance that was ordered again meanwhile moves to the end
+				seen[r.InstanceID] = true
+				found = append(found, r)
+			}
 		}
-		if len(list.Data) == 0 || page*pageSize >= list.TotalCount {
-			return page, nil
+		if len(list.Data) < pageSize {
+			return found, nil
 		}
+		last := list.Data[len(list.Data)-1]
+		query.Set("after", last.Status.CreatedAt.Format(time.RFC3339Nano)+","+last.InstanceID)
 	}
 }
 

@@ -66,14 +66,10 @@ func TestRetrigger_ShrinkingList_SkipsNoInstance(t *testing.T) {
 	t.Parallel()
 	const n = 250
 	s := newStandin(t, incomplete(n)...)
-	// After each page, one of its instances leaves the list; the first instance of the next page moves to the end of this page.
-	s.listed = func(page int) {
-		if page*100 < len(s.instances) {
-			left := s.instances[(page-1)*100+50]
-			left.State = "deprovisioned"
-		}
-		if page > 1 {
-			s.listed = nil
+	parts := 0
+	s.listed = func() { // after each part, one of its instances leaves the list
+		if parts++; parts*100 < n {
+			s.instances[(parts-1)*100+50].State = "deprovisioned"
 		}
 	}
 	got := run(t, jobs.DeprovisionRetrigger, s.config())

@@ -66,8 +66,8 @@ type standin struct {
 	seen      []testkit.Request
 	polls     map[string]int
 	busy, top int
-	// listed is called after each page of the list, with the lock held.
-	listed func(page int)
+	// listed is called after each part of the list, with the lock held.
+	listed func()
 	// hold, if not nil, blocks every request for an instance until it is closed or sends a value.
 	hold chan struct{}
 	// down is the status of every answer, unless it is 0.
@@ -146,26 +146,34 @@ func answer(w http.ResponseWriter, status int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// list answers with a page as docs/contracts/broker.md#list-of-runtimes defines it: a page number counts in the current list.
+// list answers with the instances after a position, the oldest first.
 func (s *standin) list(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, "GET /runtimes")
 	q := r.URL.Query()
-	page, err := strconv.Atoi(q.Get("page"))
-	size, err2 := strconv.Atoi(q.Get("page_size"))
-	if err != nil || err2 != nil || page < 1 || size < 1 || size > 100 || len(q["subaccount"]) > 50 {
+	size, err := strconv.Atoi(q.Get("page_size"))
+	if err != nil || size < 1 || size > 100 || len(q["subaccount"]) > 50 {
 		s.t.Errorf("bad request %s", r.URL.RawQuery)
+	}
+	position := func(i *instance) string { return i.Created.UTC().Format("2006-01-02T15:04:05.000000000Z") + "," + i.ID }
+	after := q.Get("after")
+	if at, id, ok := strings.Cut(after, ","); ok {
+		created, err := time.Parse(time.RFC3339Nano, at)
+		if err != nil {
+			s.t.Error(err)
+		}
+		after = position(&instance{ID: id, Created: created})
 	}
 	var matching []*instance
 	for _, i := range s.instances {
-		if has(q["state"], i.State) && has(q["plan"], i.Plan) && has(q["subaccount"], i.Subaccount) && has(q["instance_id"], i.ID) {
+		if has(q["state"], i.State) && has(q["plan"], i.Plan) && has(q["subaccount"], i.Subaccount) && has(q["instance_id"], i.ID) && position(i) > after {
 			matching = append(matching, i)
 		}
 	}
+	slices.SortFunc(matching, func(a, b *instance) int { return strings.Compare(position(a), position(b)) })
 	data := []map[string]any{}
-	first := min((page-1)*size, len(matching))
-	for _, i := range matching[first:min(first+size, len(matching))] {
+	for _, i := range matching[:min(size, len(matching))] {
 		status := map[string]any{"state": i.State, "createdAt": i.Created}
 		if i.Leaving {
 			status["deprovisioning"] = map[string]any{"state": i.State}
@@ -180,7 +188,7 @@ func (s *standin) list(w http.ResponseWriter, r *http.Request) {
 	}
 	answer(w, http.StatusOK, map[string]any{"data": data, "count": len(data), "totalCount": len(matching)})
 	if s.listed != nil {
-		s.listed(page)
+		s.listed()
 	}
 }
 
