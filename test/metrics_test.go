@@ -149,8 +149,8 @@ func TestMetrics_RunningSystem_MatchesDocs(t *testing.T) {
 	}
 
 	documented := documentedMetrics(t)
-	for _, name := range []string{"keb_limit", "keb_limit_in_use", "keb_limit_waiting"} {
-		delete(documented, name) // there are no limits; the orchestrator's own tests have one
+	for _, name := range []string{"keb_limit", "keb_limit_in_use", "keb_limit_waiting", "keb_worker_ramp_replicas"} {
+		delete(documented, name) // there are no limits and no ramps; the orchestrator's own tests have them
 	}
 	delete(documented, "go_sql_*")
 	// keb up has no certificates; libs/tlsfiles and make e2e SUITE=tls have some.
