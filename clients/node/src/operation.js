@@ -254,10 +254,12 @@ export function createOperation(x) {
   // Writes the stage memory of a step that is done. A lost memory overrides every other outcome.
   async function settle(result) {
     let failure = ["failed", "not completed"].includes(result.outcome) ? unreadable : undefined;
-    let wrote;
+    let wrote, isLate;
     const flush = async () => {
       await checkLost(); // or this write would make a lost memory look complete
-      for (const [name, value] of values) await memory.put(name, value).then(() => (wrote = true));
+      for (const [name, value] of values) { // too late, it could replace values of the next try
+        if (!isLate) await memory.put(name, value).then(() => (wrote = true));
+      }
     };
     try {
       if (!isLost && values.size && ["succeeded", "skipped"].includes(result.outcome)) {
@@ -265,6 +267,7 @@ export function createOperation(x) {
         await Promise.race([flush(), new Promise((_, reject) => setTimeout(reject, FLUSH_TIMEOUT, late).unref())]);
       }
     } catch (error) {
+      isLate = true;
       failure = new StepError({ message: "stage memory", cause: error, component: "keb", reason: "err_keb_internal" });
     }
     if (isLost) return { outcome: "stage lost", message: "the stage memory is lost" };

@@ -1,5 +1,6 @@
 // What becomes of a step, with the kit that teams use.
 import assert from "node:assert/strict";
+import { EventEmitter, once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { test } from "node:test";
 import { fail, notCompleted, retry, retryWithoutFail, skip, StepEnded, StepError, wait, waitForEvent } from "../src/index.js";
@@ -7,7 +8,6 @@ import { createOperation } from "../src/operation.js";
 import { isAgain } from "../src/pool.js";
 import { run } from "../src/testing.js";
 
-const memoryThatHangs = { put: () => {} };
 const CANARY = "canary-4711-secret";
 
 test("outcomes of a step", async () => {
@@ -159,14 +159,19 @@ test("a stage memory that does not answer is tried again in seconds", async () =
 
 test("a write of the stage memory that takes too long ends", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const started = new Promise((begin) => t.mock.method(memoryThatHangs, "put", () => (begin(undefined), new Promise(() => {}))));
+  const events = new EventEmitter();
+  let puts = 0;
+  const memory = { put: () => (puts++, queueMicrotask(() => events.emit("put")), once(events, "answer")) };
   const command = { operation: { id: "o" }, stage: "s", step: "S", cursor: 1, stageAttempt: 1, stepAttempt: 1, firstTriedAt: new Date().toISOString() };
-  const x = { command, deadline: Date.now() + 60_000, worker: { name: "w", version: "1" }, memory: memoryThatHangs, log: { error() {} }, end: new AbortController() };
-  const ended = createOperation(x).execute((op) => op.remember("a", "b"));
-  await started;
+  const x = { command, deadline: Date.now() + 60_000, worker: { name: "w", version: "1" }, memory, log: { error() {} }, end: new AbortController() };
+  const ended = createOperation(x).execute((op) => op.remember("a", "b").remember("c", "d"));
+  await once(events, "put");
   t.mock.timers.tick(5000);
   const r = await ended;
   assert.deepEqual([r.outcome, r.retryAfter], ["retry", 5]);
+  events.emit("answer");
+  await new Promise(setImmediate);
+  assert.equal(puts, 1); // the second value is not written any more
 });
 
 test("a partial write is reported", async () => {

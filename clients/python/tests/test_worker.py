@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import unittest
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -16,7 +17,6 @@ from keb_worker.testing import Given
 try:
     from keb_worker import main
     from keb_worker.worker import Worker
-    from nats.errors import Error as NATSError
     from nats.errors import TimeoutError as NATSTimeout
 except ImportError:
     Worker = None  # type: ignore[assignment, misc]
@@ -86,11 +86,28 @@ class TestWorker(unittest.IsolatedAsyncioTestCase):
         with self.assertRaisesRegex(SettingError, "KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE"):
             Settings({"KEB_NATS_KEY_FILE": "key.pem"})
 
-    def test_password_is_not_sent_without_tls(self) -> None:
-        client: Any = main._Client()
-        client.options, client._server_info = {"tls": object()}, {}
-        with self.assertRaisesRegex(NATSError, "offers no TLS"):
-            client._connect_command()
+    async def test_password_is_not_sent_without_tls(self) -> None:
+        outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def ends_with(what: Any) -> None:
+            if what and not outcome.done():
+                outcome.set_result(what)
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b'INFO {"version": "2.12.0", "max_payload": 1000}\r\n')
+            ends_with(await reader.read(100))
+
+        async def failed(error: Exception) -> None:
+            ends_with(str(error))
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            client: Any = main._Client()
+            url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            connecting = asyncio.create_task(client.connect(
+                url, user="a", password="secret", tls=ssl.create_default_context(), error_cb=failed, allow_reconnect=False))
+            self.assertRegex(await outcome, "offers no TLS")
+            connecting.cancel()
+            await asyncio.gather(connecting, return_exceptions=True)
 
     async def test_step_that_does_not_return_is_abandoned(self) -> None:
         given = Given(limit=-2.9)
