@@ -99,6 +99,7 @@ func (c *client) runtimes(ctx context.Context, query url.Values, states ...broke
 	var found []broker.Runtime
 	seen := map[string]bool{}
 	for {
+		before := len(found)
 		var list broker.RuntimeList
 		err := c.do(ctx, extclient.Request{Method: http.MethodGet, Route: "/runtimes", Query: query, Accept: []int{http.StatusOK}}, &list)
 		if err != nil {
@@ -110,8 +111,11 @@ func (c *client) runtimes(ctx context.Context, query url.Values, states ...broke
 				found = append(found, r)
 			}
 		}
-		if len(list.Data) < pageSize {
+		switch {
+		case len(list.Data) < pageSize:
 			return found, nil
+		case len(found) == before:
+			return nil, errors.New("list instances: the broker repeats a part of the list")
 		}
 		last := list.Data[len(list.Data)-1]
 		query.Set("after", last.Status.CreatedAt.Format(time.RFC3339Nano)+","+last.InstanceID)

@@ -78,6 +78,7 @@ func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, 
 				CreatedAt string `json:"createdAt"`
 			} `json:"status"`
 		}
+		before := len(all)
 		for _, one := range answer.Data {
 			if err := json.Unmarshal(one, &last); err != nil {
 				return nil, fmt.Errorf("list runtimes: %s does not answer like the broker: %w", c.base, err)
@@ -92,8 +93,11 @@ func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, 
 				return nil, err
 			}
 		}
-		if len(answer.Data) < pageSize {
+		switch {
+		case len(answer.Data) < pageSize:
 			return all, nil
+		case len(all) == before:
+			return nil, fmt.Errorf("list runtimes: %s repeats a part of the list", c.base)
 		}
 		q.Set("after", last.Status.CreatedAt+","+last.InstanceID)
 	}

@@ -42,7 +42,7 @@ type Store interface {
 	Describe(ctx context.Context, id string, seen State, description string, due, now time.Time) error
 	// Unannounced stores that the announcement of an orchestration has failed, and returns when it failed first.
 	Unannounced(ctx context.Context, id string, now time.Time) (since time.Time, err error)
-	// CancelAnnounced stores that customers need no further notice of the cancellation of an orchestration.
+	// CancelAnnounced stores that customers need no further notice of the cancellation of an orchestration. It needs no lock.
 	CancelAnnounced(ctx context.Context, id string) error
 	// Settle updates the members in progress whose operations have ended, and returns the number of members by state. Members whose operations
 	// were withdrawn wait again; they are not counted.
@@ -314,7 +314,7 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, e
 			return freed, cmp.Or(err, errStopped)
 		}
 		n := min(len(members), upgradesPerQuestion)
-		orders, unsure := requests(o, members[:n], c.deps.Now())
+		orders, unsure := splitByState(o, members[:n], c.deps.Now())
 		for _, r := range []struct {
 			members     []*Member
 			confirmOnly bool
@@ -330,12 +330,14 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, e
 	return freed, nil
 }
 
-// requests returns the members to request, and those of which the broker must say whether their operations are recorded. A request from before
-// the end of a window may still be recorded shortly after it, so these members are asked for later.
-func requests(o *Orchestration, members []*Member, now time.Time) (orders, unsure []*Member) {
+// splitByState returns the members whose operations the broker must record, and those of which it must say whether their operations are recorded.
+// It may still record a request from before the cancellation or the end of the window, so the controller asks for these members a minute later.
+func splitByState(o *Orchestration, members []*Member, now time.Time) (orders, unsure []*Member) {
+	settled := now.Add(-inFlight)
 	for _, m := range members {
 		switch {
-		case o.State == Canceling || m.missed(now.Add(-inFlight)):
+		case o.State == Canceling && o.UpdatedAt.After(settled):
+		case o.State == Canceling || m.missed(settled):
 			unsure = append(unsure, m)
 		case !m.missed(now):
 			orders = append(orders, m)

@@ -168,6 +168,10 @@ func TestCancel_BrokerDoesNotAnswer_NothingIsRequested(t *testing.T) {
 	b.set(func() { b.refuse, b.unanswered = errors.New("the database is unavailable"), nil })
 	cancelled := b.clock.Now()
 	require.NoError(t, b.store.Cancel(t.Context(), o.ID, cancelled))
+	b.rounds(c)
+	if text := b.get(o.ID).Description; text != "Orchestration was canceled" {
+		t.Errorf("the broker was asked while it may still record an earlier request: %s", text)
+	}
 	b.clock.Advance(time.Minute)
 	b.await(c, "the description has the reason", func() bool {
 		return b.get(o.ID).Description == "Orchestration was canceled; it cannot end now: ask keb.ask.broker.upgrade: the database is unavailable"
@@ -205,6 +209,8 @@ func TestCancel_DuringRequests_EndsTheRound(t *testing.T) {
 	}
 	o = b.order(strategy(`{"parallel": {"workers": 150}}`))
 	c, _ := b.controller(nil)
+	b.await(c, "100 are requested", func() bool { return len(b.started()) == 100 })
+	b.clock.Advance(time.Minute)
 	b.await(c, "the others are cancelled", func() bool {
 		return cmp.Equal(b.stats(o.ID), orchestration.Stats{orchestration.InProgress: 100, orchestration.Canceled: 50})
 	})

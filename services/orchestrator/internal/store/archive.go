@@ -40,7 +40,7 @@ FROM o JOIN r ON r.operation_id = o.id LEFT JOIN lines ON lines.operation_id = o
 DELETE FROM orchestrator.archive WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM orchestrator.archive WHERE finished_at < $1 ORDER BY finished_at LIMIT $2))`
 	// dropOrchestrationsSQL deletes ended orchestrations with their members, oldest first, unless one of their operations is not archived. It
-	// reads all orchestrations, of which there are few, and relies on orchestration_members_list.
+	// relies on orchestrations_ended and orchestration_members_list.
 	dropOrchestrationsSQL = `
 WITH old AS MATERIALIZED (
     SELECT c.id FROM orchestrator.orchestrations c

@@ -299,7 +299,7 @@ RETURNING m.operation_id::text`, []any{id, &ids, reason, now}, func(rows *sql.Ro
 }
 
 // Queued returns the ids of pending operations of members in progress. If fresh, it omits operations that have started before and are retried. If
-// windowEnd is not zero, it returns only operations whose window has ended by then.
+// windowEnd is not zero, it returns only operations whose window has ended by then. It relies on orchestration_members_in_progress.
 func (s *Orchestrations) Queued(ctx context.Context, id string, fresh bool, windowEnd time.Time) ([]string, error) {
 	var found []string
 	err := s.read.SelectContext(ctx, &found, `

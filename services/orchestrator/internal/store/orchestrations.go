@@ -263,7 +263,7 @@ func (s *Orchestrations) Unannounced(ctx context.Context, id string, now time.Ti
 
 // CancelAnnounced stores that customers need no further notice of the cancellation of an orchestration.
 func (s *Orchestrations) CancelAnnounced(ctx context.Context, id string) error {
-	if _, err := s.write.ExecContext(ctx, `UPDATE orchestrator.orchestrations SET cancel_announced = true WHERE id = $1::uuid`, id); err != nil {
+	if _, err := s.write.ExecContext(ctx, `UPDATE orchestrator.orchestrations SET cancel_announced = true WHERE id = $1::uuid AND state = 'canceling'`, id); err != nil {
 		return fmt.Errorf("write that a cancellation is announced: %w", err)
 	}
 	return nil
