@@ -182,7 +182,7 @@ func parseEntry(node *yaml.Node) (e entry, err error) {
 	return e, nil
 }
 
-// readTokens returns errors without the path.
+// readTokens reads the file. Its errors omit the path, which the caller adds.
 func readTokens(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -79,7 +79,10 @@ func OneLine(err error) string {
 		}
 	}
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		switch {
+		case r == '\t':
+			return ' '
+		case unicode.IsControl(r):
 			return -1
 		}
 		return r

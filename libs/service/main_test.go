@@ -35,6 +35,7 @@ func TestMain_Errors_CodeAndOneLine(t *testing.T) {
 		"cancelled without a signal":  {t.Context(), context.Canceled, 1, "keb: context canceled\n"},
 		"an error":                    {t.Context(), errors.New("broken"), 1, "keb: broken\n"},
 		"an error while stopping":     {ended, errors.New("broken"), 1, "keb: broken\n"},
+		"control characters":          {t.Context(), errors.New("a\tb\x1b[2J\u009bc"), 1, "keb: a b[2Jc\n"},
 		"two errors stay in one line": {t.Context(), errors.Join(errors.New("a"), errors.New("b")), 1, "keb: a; b\n"},
 	}
 	for name, tt := range tests {

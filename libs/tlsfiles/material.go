@@ -26,7 +26,7 @@ const (
 // named is a file and its variable.
 type named struct{ variable, path string }
 
-// read returns the content. Its errors contain the path once, without that in the error of the file.
+// read returns the content. Its errors contain the path only once.
 func (n named) read() ([]byte, error) {
 	info, err := os.Stat(n.path)
 	switch {

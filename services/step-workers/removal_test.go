@@ -76,14 +76,16 @@ func TestRemoval_UnfinishedCreation_Waits(t *testing.T) {
 
 // The Runtime Provisioner refuses with a code that is permanent for other steps: the cluster must not stay because of it.
 func TestProvisioner_RefusedMutation_IsRepeated(t *testing.T) {
-	for mutation, step := range map[string]string{"deprovisionRuntime": "Remove_Runtime", "upgradeShoot": "Upgrade_Shoot"} {
+	for step, mutation := range map[string]string{
+		"Remove_Runtime": "deprovisionRuntime", "Check_Runtime_Removal": "deprovisionRuntime", "Upgrade_Shoot": "upgradeShoot",
+	} {
 		t.Run(step, func(t *testing.T) {
 			w := newWorld(t)
 			op := w.all(provisioning, w.order())
-			if step == "Remove_Runtime" {
-				op = deprovision(op)
-			} else {
+			if step == "Upgrade_Shoot" {
 				op = w.noted(step, w.update(op, "u-1"))
+			} else {
+				op = deprovision(op)
 			}
 			next, refused := w.door.next, false
 			w.door.next = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

@@ -29,7 +29,7 @@ func (s decider) overrides(ctx context.Context, op worker.Operation, log *slog.L
 	by := selection{secrets: "runtime-override=true", configMaps: overridesSelector(op.Plan.Name, version)}
 	if isKyma1(version) {
 		const both = "provisioning-runtime-override=true"
-		by = selection{secrets: both, configMaps: both, withoutDefaultForLite: op.Plan.Name == "azure_lite" || op.Plan.Name == "trial"}
+		by = selection{secrets: both, configMaps: both, withoutDefaultForLite: isLite(op.Plan.Name)}
 	}
 	found := map[string][]worker.Override{}
 	global, err := s.store.collect(ctx, by, found)
@@ -47,6 +47,9 @@ func (s decider) overrides(ctx context.Context, op worker.Operation, log *slog.L
 	log.Debug("overrides collected", "components", len(found))
 	return op, 0, nil
 }
+
+// isLite reports whether a plan has the licence type TestDevelopmentAndDemo.
+func isLite(plan string) bool { return plan == "azure_lite" || plan == "trial" }
 
 // version returns the version of the overrides. An order for a new runtime may have a separate version for them.
 func (s decider) version(op worker.Operation) (string, error) {

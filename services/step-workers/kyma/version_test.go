@@ -282,6 +282,7 @@ func TestOverrides_Kyma1_HasItsOwnLabels(t *testing.T) {
 	for plan, want := range map[string][]worker.Override{
 		"azure":      {{Key: "memory", Value: "1Gi"}, {Key: "x", Value: "y"}},
 		"azure_lite": {{Key: "x", Value: "y"}},
+		"trial":      {{Key: "x", Value: "y"}},
 	} {
 		c := &controlPlane{status: 404, mapping: noMapping, items: items}
 		op := order("ga", "sa", nil)

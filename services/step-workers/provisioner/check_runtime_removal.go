@@ -45,7 +45,7 @@ func (s *shared) checkRuntimeRemoval(ctx context.Context, op worker.Operation, l
 func (s *shared) start(ctx context.Context, op worker.Operation, d Details, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	r, err := s.remove(ctx, op, &d)
 	switch {
-	case err != nil: // also after one that is permanent elsewhere: a deprovisioning that fails leaves the cluster
+	case err != nil: // every error, also a permanent one: a failed deprovisioning would leave the cluster
 		return worker.Retry(op, s.cfg.RetryInterval, err)
 	case r.gone:
 		return op, 0, forget(op)

@@ -26,7 +26,7 @@ func (s *shared) removeRuntime(ctx context.Context, op worker.Operation, log *sl
 	}
 	r, err := s.remove(ctx, op, &d)
 	switch {
-	case err != nil: // also after one that is permanent elsewhere: a deprovisioning that fails leaves the cluster
+	case err != nil: // every error, also a permanent one: a failed deprovisioning would leave the cluster
 		return worker.Retry(op, s.cfg.RetryInterval, err)
 	case r.gone:
 		if err := forget(op); err != nil {

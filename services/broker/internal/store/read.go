@@ -243,14 +243,17 @@ func (s *Store) Heard(ctx context.Context, operationIDs []string, at time.Time) 
 		`UPDATE broker.operations SET heard_at = $2 WHERE id = ANY ($1)`, postgres.Array(operationIDs), at)
 }
 
+// purgeOperations relies on the indexes runtimes_state and operations_instance: the list of runtimes has each removed instance while it has
+// operations.
+const purgeOperations = `DELETE FROM broker.operations o USING broker.runtimes r
+	WHERE r.state IN ('deprovisioned', 'failed') AND o.instance_id = r.instance_id
+		AND o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')
+		AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)`
+
 // Purge deletes old finished operations of removed instances, and old tombstones. The failure of one deletion does not stop the others.
 func (s *Store) Purge(ctx context.Context, operationsBefore, tombstonesBefore time.Time) error {
 	return errors.Join(
-		// Indexes runtimes_state and operations_instance: the list of runtimes has each removed instance while it has operations.
-		s.exec(ctx, "purge operations", `DELETE FROM broker.operations o USING broker.runtimes r
-			WHERE r.state IN ('deprovisioned', 'failed') AND o.instance_id = r.instance_id
-				AND o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')
-				AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)`, operationsBefore),
+		s.exec(ctx, "purge operations", purgeOperations, operationsBefore),
 		// Index runtimes_state.
 		s.exec(ctx, "purge list of runtimes", `DELETE FROM broker.runtimes r WHERE r.state IN ('deprovisioned', 'failed')
 			AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)

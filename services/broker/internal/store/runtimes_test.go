@@ -527,6 +527,9 @@ func TestRuntimes_EachFilter_UsesAnIndex(t *testing.T) {
 	check("rows", runtimeRows, postgres.Array(ids))
 	check("find", findSQL(), "c-77%", "c-77%", 20)
 	check("found", foundRows, postgres.Array(ids))
+	if p := plan(t, s, purgeOperations, time.Unix(9000, 0)); !strings.Contains(p, "Index Scan using operations_instance") {
+		t.Errorf("the search for operations to purge reads all:\n%s", p)
+	}
 	for text, want := range map[string]string{
 		"c-770": "shoot c-770", "rt-770": "runtime c-770", "cfee398643cbc3dc5eefc89334cacdc1": "instance c-478", "sa-770": "subaccount c-3270 c-770", "no-such": "",
 		"rt%": "", "N\x00": "name more",

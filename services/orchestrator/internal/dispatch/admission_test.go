@@ -46,7 +46,7 @@ func (b *bundle) waitForRetry(o *orchestrator, id string) {
 	b.t.Helper()
 	r := result(id, b.row(id).Cursor)
 	b.publishResult("alpha", event.TypeStepRetry, r, &event.StepRetry{RetryAfter: 60, Result: r})
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	if !b.row(id).Waiting() {
 		b.t.Fatalf("operation %s does not wait", id)
 	}

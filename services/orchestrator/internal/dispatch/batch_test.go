@@ -104,7 +104,7 @@ func TestRunBatch_RetryWithNewerOperation_IsSkipped(t *testing.T) {
 	o := b.orchestrator()
 	old := b.request(o, "i-1")[0]
 	b.answer(old, b.row(old).Cursor, nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	b.request(o, "i-1")
 	b.exec(`UPDATE orchestrator.operations SET state = 'failed' WHERE id = $1`, old)
 	batches, ordered, members := b.order(batch.Order{Action: batch.Retry}, store.Filter{States: []event.OperationState{event.Failed}})

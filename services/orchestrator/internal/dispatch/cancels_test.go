@@ -50,7 +50,7 @@ func TestCancels_CommandNoLongerNeeded_NotifiesWorker(t *testing.T) {
 	id := b.request(o, "i-1")[0]
 	want("start")
 	b.answer(id, b.row(id).Cursor, nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	want("result")
 	at := b.row(id).Cursor
 	number := strings.TrimPrefix(event.CommandID("", at), "/")
@@ -63,7 +63,7 @@ func TestCancels_CommandNoLongerNeeded_NotifiesWorker(t *testing.T) {
 	require.NoError(t, o.Act(t.Context(), id, engine.Cancel{Reason: "cancelled by you"}))
 	want("second cancel", "keb.worker.alpha.cancel "+number+": cancelled by me")
 	b.answer(id, at, nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	want("result of one of two dispatches", "keb.worker.alpha.cancel "+number+": another execution of the command has ended")
 	if got := b.row(id).Status; got != event.Cancelled {
 		t.Errorf("the operation is %s, want cancelled", got)

@@ -23,7 +23,7 @@ func TestResult_InvalidDetailsForDatabase_FailsOnlyItsStep(t *testing.T) {
 			ids := b.request(o, "i-1", "i-2")
 			b.answer(ids[0], b.row(ids[0]).Cursor, func(r *event.StepSucceeded) { r.Details = json.RawMessage(c.details) })
 			b.answer(ids[1], b.row(ids[1]).Cursor, nil)
-			b.pass(o, 2)
+			b.deliver(o, 2)
 			bad := b.row(ids[0])
 			if bad.Status != event.Failed || bad.Error == nil || bad.Error.Reason != "err_keb_details" || !strings.Contains(bad.Error.Message, c.want) || len(bad.Details) > 0 {
 				t.Errorf("the operation is %s with error %+v, want failed with %q", bad.Status, bad.Error, c.want)
@@ -41,7 +41,7 @@ func TestResult_EscapedNULText_IsSaved(t *testing.T) {
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
 	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.Details = json.RawMessage(`{"regexp":"\\u0000"}`) })
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	if got, want := string(b.row(id).Details), `{"alpha": {"regexp": "\\u0000"}}`; got != want {
 		t.Errorf("details are %s, want %s", got, want)
 	}
@@ -52,7 +52,7 @@ func TestResult_NoTimes_IsApplied(t *testing.T) {
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
 	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.StartedAt, r.FinishedAt = time.Time{}, time.Time{} })
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	if got := b.row(id).Step; got != 1 {
 		t.Fatalf("the operation is at step %d, want 1", got)
 	}
@@ -67,7 +67,7 @@ func TestResult_InvalidTimeForDatabase_FailsItsStep(t *testing.T) {
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
 	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.StartedAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) })
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	if got := b.row(id); got.Status != event.Failed || !strings.Contains(got.Error.Message, "timestamp out of range") {
 		t.Errorf("the operation is %s with error %+v", got.Status, got.Error)
 	}

@@ -86,7 +86,7 @@ func (b *bundle) finish(o *orchestrator, id string) {
 	b.t.Helper()
 	for b.row(id).InFlight() {
 		b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.Step = []string{"One", "Two"}[b.row(id).Step] })
-		b.pass(o, 1)
+		b.deliver(o, 1)
 	}
 	if got := b.row(id).Status; got != event.Succeeded {
 		b.t.Fatalf("the operation is %s", got)
@@ -117,7 +117,7 @@ func TestFacts_KilledBeforePublication_RedeliveryPublishes(t *testing.T) {
 		batch = b.take(b.results, 1)
 		killed(t, batch, func() error { return o.Results(t.Context(), batch) })
 		o = b.orchestrator()
-		b.pass(o, 1)
+		b.deliver(o, 1)
 	}
 	facts.want(id, finished...)
 	b.inStream(event.StreamResults, 0)
@@ -219,7 +219,7 @@ func TestFacts_PublishFails_OperationContinues(t *testing.T) {
 	o.bus.set(factsOnly, false)
 	id := b.request(o, "i-1")[0]
 	b.answer(id, b.row(id).AwaitedCursor(), nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	b.published(id, b.row(id).Cursor, 1)
 	b.finish(o, id)
 	b.inStream(event.StreamResults, 0)
@@ -265,7 +265,7 @@ func TestFacts_NoAnswer_AreTriedOncePerPause(t *testing.T) {
 	first := b.row(id).Cursor
 	b.finish(o, id)
 	b.answer(id, first, nil) // a duplicate
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	if o.bus.unanswered != 1 {
 		t.Errorf("%d facts are sent during the pause, want none", o.bus.unanswered-1)
 	}
@@ -292,14 +292,14 @@ func TestFacts_DuplicateResult_PublishesThemAgain(t *testing.T) {
 	b.exec(`UPDATE orchestrator.history SET cursor = cursor + 100 WHERE operation_id = $1 AND cursor > 2`, id)
 	b.exec(`UPDATE orchestrator.operations SET cursor = cursor + 100 WHERE id = $1`, id)
 	b.answer(id, first, nil)
-	b.pass(b.orchestrator(), 1)
+	b.deliver(b.orchestrator(), 1)
 	testkit.Eventually(t, patience, "the fact of the result is published again", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(facts.seen[id]) == len(finished)+1 && facts.seen[id][len(finished)] == "2 step-finished"
 	})
 	b.answer(id, 1<<40, nil) // no such command
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	b.inStream(event.StreamDead, 0)
 }
 
@@ -313,7 +313,7 @@ func TestReplayFacts_AfterTheStreamWasLost_PublishesAllSinceATime(t *testing.T) 
 	b.answer(late, b.row(late).Cursor, func(r *event.StepSucceeded) {
 		r.StartedAt, r.FinishedAt = b.clock.Now(), b.clock.Now()
 	})
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	require.NoError(t, b.bus.JetStream().DeleteStream(t.Context(), string(event.StreamFacts)))
 	require.NoError(t, b.bus.EnsureStreams(t.Context()))
 	for _, c := range []struct {

@@ -168,7 +168,7 @@ func TestFoldHistories_KilledBeforePublication_PublishesTheFactsOfEveryTry(t *te
 	}
 	for range 3 {
 		try()
-		b.pass(killedOne, 1)
+		b.deliver(killedOne, 1)
 		b.again(killedOne, id)
 	}
 	// The try is committed, its fact is not published, and its message is not acknowledged.
@@ -187,20 +187,20 @@ func TestFoldHistories_KilledBeforePublication_PublishesTheFactsOfEveryTry(t *te
 	b.again(o, id)
 	for range 20 {
 		try()
-		b.pass(o, 1)
+		b.deliver(o, 1)
 		b.again(o, id)
 	}
 	if rows := len(b.history(id)); rows != 25 {
 		t.Errorf("%d rows while a message is not acknowledged, want all 25", rows)
 	}
 	require.NoError(t, lost[0].Nak(0))
-	b.pass(o, 1) // the redelivery
+	b.deliver(o, 1) // the redelivery
 	slices.Sort(want)
 	facts.want(id, want...)
 	b.inStream(event.StreamResults, 0)
 	for range 2 {
 		try()
-		b.pass(o, 1)
+		b.deliver(o, 1)
 		b.inStream(event.StreamResults, 0)
 		b.again(o, id)
 	}
@@ -226,7 +226,7 @@ func TestFoldHistories_FactsNotPublished_AreKept(t *testing.T) {
 	for range 25 {
 		b.retryNow(id)
 		want = append(want, fmt.Sprint(b.row(id).Cursor+1, " step-finished"))
-		b.pass(o, 1)
+		b.deliver(o, 1)
 		b.inStream(event.StreamResults, 0) // the operation does not wait for facts
 		b.clock.Advance(b.row(id).DueAt.Sub(b.clock.Now()))
 		_, err := o.Due(t.Context())

@@ -25,7 +25,7 @@ func TestResult_OtherWorker_IsDropped(t *testing.T) {
 	o := b.orchestrator()
 	id := b.request(o, "i-1")[0]
 	b.answer(id, b.row(id).AwaitedCursor(), nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	before := b.row(id)
 	for _, cached := range []bool{true, false} {
 		if !cached {
@@ -35,7 +35,7 @@ func TestResult_OtherWorker_IsDropped(t *testing.T) {
 		b.forge("mallory", "alpha", id, before.Cursor)
 		b.forge("mallory", "mallory", id, before.Cursor-1)
 		b.forge("mallory", "mallory", id, before.Cursor+1)
-		b.pass(o, 4)
+		b.deliver(o, 4)
 		if diff := cmp.Diff(before, b.row(id)); diff != "" {
 			t.Fatalf("the operation has changed (-before +after):\n%s", diff)
 		}
@@ -50,7 +50,7 @@ func TestResult_OtherWorker_IsDropped(t *testing.T) {
 	b.forge("mallory", "mallory", id, before.Cursor)
 	b.answer(id, before.Cursor, nil)
 	b.forge("mallory", "mallory", id, before.Cursor)
-	b.pass(o, 3)
+	b.deliver(o, 3)
 	if row := b.row(id); row.Status != event.Succeeded || len(row.Details) != 0 {
 		t.Errorf("the operation is %s, with the details %s", row.Status, row.Details)
 	}
@@ -66,7 +66,7 @@ func TestResult_StaleWithOtherDetails_IsLogged(t *testing.T) {
 	cursor := b.row(id).AwaitedCursor()
 	created := func(evaluation string) {
 		b.answer(id, cursor, func(r *event.StepSucceeded) { r.Details = json.RawMessage(`{"evaluation":"` + evaluation + `"}`) })
-		b.pass(o, 1)
+		b.deliver(o, 1)
 	}
 	created("12")
 	created("12")
@@ -94,7 +94,7 @@ func TestResult_AfterAStaleOneInABatch_IsApplied(t *testing.T) {
 	}
 	b.answer(id, first, nil)
 	b.forge("gamma", "gamma", id, asked.Cursor)
-	b.pass(mine, 2)
+	b.deliver(mine, 2)
 	if row := b.row(id); row.Status != event.Failed || count(mine.metrics.foreign) != 0 {
 		t.Errorf("the operation is %s, and %d results are foreign; want it to have ended", row.Status, count(mine.metrics.foreign))
 	}

@@ -340,8 +340,8 @@ func (b *bundle) answer(id string, cursor int64, change func(r *event.StepSuccee
 	b.publishResult("alpha", event.TypeStepSucceeded, result(id, cursor), &r)
 }
 
-// pass passes the next n results to the orchestrator as one batch.
-func (b *bundle) pass(o *orchestrator, n int) {
+// deliver passes the next n results to the orchestrator as one batch.
+func (b *bundle) deliver(o *orchestrator, n int) {
 	b.t.Helper()
 	require.NoError(b.t, o.Results(b.t.Context(), b.take(b.results, n)))
 }

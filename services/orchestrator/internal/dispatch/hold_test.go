@@ -126,7 +126,7 @@ func TestHold_ResultOfEarlierStep_HoldsTheNextOne(t *testing.T) {
 	board := b.holds([]hold.Scope{{Step: "Two"}}, o, other)
 	id := b.request(o, "i-1")[0]
 	b.answer(id, b.row(id).Cursor, nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	b.held(id, true)
 	cursor := b.row(id).Cursor
 	b.clock.Advance(2 * time.Hour)
@@ -180,7 +180,7 @@ func TestHold_UnansweredCommand_IsNotSentAgain(t *testing.T) {
 	require.NoError(t, err)
 	b.held(id, true)
 	b.answer(id, cursor, nil) // the late result of a slow worker counts
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	if row := b.row(id); row.Step != 1 || !row.Held() {
 		t.Errorf("step %d, held %t: want the next step held", row.Step, row.Held())
 	}

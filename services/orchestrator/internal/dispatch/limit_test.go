@@ -91,7 +91,7 @@ func (b *bundle) succeed(o *orchestrator, ids ...string) {
 	for _, id := range ids {
 		b.answer(id, b.row(id).AwaitedCursor(), nil)
 	}
-	b.pass(o, len(ids))
+	b.deliver(o, len(ids))
 }
 
 func instances(n int) []string {

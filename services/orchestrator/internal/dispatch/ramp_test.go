@@ -61,7 +61,7 @@ func TestAfterRamp_ShortlyBeforeDeadline_SendsOnce(t *testing.T) {
 	id := b.request(o, "i-1")[0]
 	b.clock.Advance(b.row(id).Deadline.Sub(epoch) - 40*time.Second)
 	b.answer(id, b.row(id).Cursor, nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	first := b.row(id)
 	if !first.ExecuteBefore.Equal(first.Deadline) {
 		t.Fatalf("the limit is %s, want the deadline", first.ExecuteBefore)

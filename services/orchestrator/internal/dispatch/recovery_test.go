@@ -33,7 +33,7 @@ func TestResult_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 			b.published(id, first, 1)
 			b.answer(id, first, nil)
 			o.bus.set(commandsOnly, c.taken)
-			b.pass(o, 1)
+			b.deliver(o, 1)
 			committed := b.row(id)
 			if committed.Step != 1 || committed.Cursor == first {
 				t.Fatalf("the result has not been committed: step %d, cursor %d", committed.Step, committed.Cursor)
@@ -43,7 +43,7 @@ func TestResult_CrashBeforePublication_RedeliveryPublishes(t *testing.T) {
 			if c.restarted {
 				o = b.orchestrator()
 			}
-			b.pass(o, 1) // the redelivery
+			b.deliver(o, 1) // the redelivery
 			b.published(id, committed.Cursor, c.times)
 			b.inStream(event.StreamResults, 0)
 			b.inStream(event.StreamCommands, 2) // the first command, and the second one without a duplicate
@@ -93,7 +93,7 @@ func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 			id := b.request(mine, "i-1")[0]
 			c.other(b, other, id)
 			b.answer(id, b.row(id).AwaitedCursor(), nil)
-			b.pass(mine, 1)
+			b.deliver(mine, 1)
 			if got := b.row(id); got.Step+2*got.Stage != c.step || count(mine.metrics.conflicts) != c.conflicts {
 				t.Errorf("step %d, %d conflicts; want %d, %d", got.Step, count(mine.metrics.conflicts), c.step, c.conflicts)
 			}

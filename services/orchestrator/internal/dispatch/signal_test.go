@@ -31,7 +31,7 @@ func (b *bundle) awaits(o *orchestrator, id, key string) {
 	b.t.Helper()
 	r := result(id, b.row(id).AwaitedCursor())
 	b.publishResult("alpha", event.TypeStepRetry, r, event.StepRetry{Result: r, RetryAfter: 60, Event: &event.AwaitedEvent{Key: key}})
-	b.pass(o, 1)
+	b.deliver(o, 1)
 }
 
 // commandEvent returns the id of the event in the command in flight; "-" if none is in flight.

@@ -89,7 +89,7 @@ func (b *bundle) finishDeprovisioning(id string) {
 	require.NoError(b.t, err)
 	b.published(id, b.row(id).Cursor, 2)
 	b.answer(id, b.row(id).AwaitedCursor(), func(r *event.StepSucceeded) { r.Stage = "remove" })
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	if got := b.row(id).Status; got != event.Succeeded {
 		b.t.Errorf("the deprovisioning is %s", got)
 	}
@@ -101,10 +101,10 @@ func TestCommand_TooLargeOnRedelivery_FailsItsOperation(t *testing.T) {
 	id := b.request(o, "i-1")[0]
 	first := b.row(id).Cursor
 	b.answer(id, first, nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	b.exec(`UPDATE orchestrator.requests SET body = jsonb_set(body, '{parameters}', $2::jsonb) WHERE operation_id = $1`, id, string(numbers))
 	b.answer(id, first, nil)
-	b.pass(b.orchestrator(), 1)
+	b.deliver(b.orchestrator(), 1)
 	if row := b.row(id); row.Status != event.Failed || row.Error.Reason != "err_keb_too_large" {
 		t.Errorf("the operation is %s with error %+v", row.Status, row.Error)
 	}

@@ -308,10 +308,10 @@ func (d *Dispatcher) traceResults(ctx context.Context, works []*work, start time
 	}
 	now := d.deps.Now()
 	for _, w := range works {
-		for _, f := range w.applied {
-			e, subject := f.delivery.Message()
+		for _, a := range w.applied {
+			e, subject := a.delivery.Message()
 			span := tracing.Span{
-				Parent: f.step, Name: "process " + subject, Kind: trace.SpanKindConsumer, Start: start, End: now,
+				Parent: a.step, Name: "process " + subject, Kind: trace.SpanKindConsumer, Start: start, End: now,
 				Attributes: messaging(e, subject, event.ResultsConsumer().Name, w.row.Operation.ID),
 			}
 			if execution := tracing.ParseParent(bus.TraceOf(e)); execution.IsValid() {

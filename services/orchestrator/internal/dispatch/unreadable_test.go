@@ -26,7 +26,7 @@ func TestResults_UnreadableRow_FailsOnlyItsMessage(t *testing.T) {
 	for _, id := range ids {
 		b.answer(id, b.row(id).AwaitedCursor(), nil)
 	}
-	b.pass(o, 3)
+	b.deliver(o, 3)
 	for i, want := range []int{1, 0, 1} {
 		if got := b.row(ids[i]).Step; got != want {
 			t.Errorf("operation %d is at step %d, want %d", i, got, want)
@@ -52,11 +52,11 @@ CREATE TRIGGER full_disk BEFORE INSERT ON orchestrator.history EXECUTE FUNCTION 
 	for _, id := range ids {
 		b.answer(id, b.row(id).AwaitedCursor(), nil)
 	}
-	b.pass(o, len(ids))
+	b.deliver(o, len(ids))
 	b.inStream(event.StreamDead, 0)
 	b.inStream(event.StreamResults, uint64(len(ids)))
 	b.exec(`DROP TRIGGER full_disk ON orchestrator.history`)
-	b.pass(o, len(ids))
+	b.deliver(o, len(ids))
 	for _, id := range ids {
 		if got := b.row(id).Step; got != 1 {
 			t.Errorf("operation %s is at step %d, want 1", id, got)

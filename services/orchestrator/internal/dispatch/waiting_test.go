@@ -12,11 +12,11 @@ func TestResults_OperationEndsInBatch_StartsTheWaitingOne(t *testing.T) {
 	first, next := b.request(o, "i-1")[0], b.request(o, "i-1")[0]
 	old := b.row(first).Cursor
 	b.answer(first, old, nil)
-	b.pass(o, 1)
+	b.deliver(o, 1)
 	// The batch has a duplicate of the first result and the last result.
 	b.answer(first, old, nil)
 	b.answer(first, b.row(first).Cursor, nil)
-	b.pass(o, 2)
+	b.deliver(o, 2)
 	if got := b.row(first).Status; got != event.Succeeded {
 		t.Fatalf("the first operation is %s", got)
 	}

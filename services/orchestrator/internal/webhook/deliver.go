@@ -40,7 +40,7 @@ func (s *Service) round(ctx context.Context, id string) (time.Time, error) {
 		return w.DueAt, nil
 	}
 	target, err := s.open(w)
-	if err != nil { // a lost key: its events must not wait for ever without a sign
+	if err != nil { // report the webhook as failing: otherwise its events wait unnoticed
 		s.conclude(w, &round{failed: 1, err: err})
 		if err := s.deps.Store.Record(ctx, w, nil); err != nil || w.State == Active {
 			return w.DueAt, err
