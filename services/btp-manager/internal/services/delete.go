@@ -21,8 +21,8 @@ var noFinalizers = client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"f
 // finalizers: HardDelete deletes their Secrets before them.
 //
 // It returns what is left. A request without success (timeout, conflict, throttling, no connection) is not an error: its objects are left.
-// The error is, or wraps, a *RefusedError if the API rejected a request. After any other error a later pass may succeed; the number of
-// remaining objects may then be unknown.
+// The error is, or wraps, a *RefusedError if the API rejected a change, but not for a failed read. After any other error a later pass may
+// succeed; the number of remaining objects may then be unknown.
 func (s *Services) HardDelete(ctx context.Context) (Left, error) {
 	bindings, err := s.list(ctx, binding)
 	if err != nil {
@@ -101,7 +101,8 @@ func (s *Services) releaseAll(ctx context.Context, k kind, items []item, t *tall
 		it := items[i]
 		what := k.name + " " + it.namespace + "/" + it.name
 		if k == binding {
-			// Delete the Secret before the binding, which contains its name. A failure does not keep the binding.
+			// Delete the Secret before the binding, which contains its name. Keep the binding until then, unless the API rejects the deletion of
+			// the Secret.
 			err := s.deleteSecretOf(ctx, it)
 			t.add("delete the Secret of "+what, err)
 			if err != nil && !refused(err) {
@@ -128,7 +129,7 @@ func (s *Services) relist(ctx context.Context, k kind, before []item, requests i
 	}
 	after, err := s.list(ctx, k)
 	if err != nil {
-		t.add("look for what is left", err)
+		t.add("look for what is left", readError{err})
 		return before
 	}
 	return after

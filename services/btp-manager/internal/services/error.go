@@ -16,7 +16,7 @@ import (
 // maxErrors is the number of reported errors of a kind per pass; further errors are counted.
 const maxErrors = 5
 
-// RefusedError means that the Kubernetes API rejected requests: an admission webhook or policy denied them, or they are forbidden or
+// RefusedError means that the Kubernetes API rejected changes: an admission webhook or policy denied them, or they are forbidden or
 // invalid. A retry does not help.
 type RefusedError struct {
 	// Count is the number of rejected requests.
@@ -31,6 +31,12 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("%d requests refused:
 // Unwrap returns the first rejections.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// readError is a failed read. It never counts as a rejection: a rejected deletion has consequences, and a read has none.
+type readError struct{ error }
+
+// Unwrap returns the error of the read.
+func (e readError) Unwrap() error { return e.error }
+
 // absent reports whether an object, or its whole kind, does not exist.
 func absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
@@ -44,10 +50,11 @@ func delayed(err error) bool {
 	return noAnswer
 }
 
-// refused reports whether the API rejected the request. An unknown identity does not count.
+// refused reports whether the API rejected a change. A read and an unknown identity do not count.
 func refused(err error) bool {
+	_, read := errors.AsType[readError](err)
 	status, ok := errors.AsType[*apierrors.StatusError](err)
-	if !ok || delayed(err) {
+	if !ok || read || delayed(err) {
 		return false
 	}
 	code := int(status.ErrStatus.Code)

@@ -204,6 +204,55 @@ func TestHardDelete_Refusal_ReturnsRefusedError(t *testing.T) {
 	}
 }
 
+// Only a rejected deletion may end the hard delete before its deadline.
+func TestHardDelete_RejectedRead_IsNoRefusal(t *testing.T) {
+	for name, cause := range map[string]*apierrors.StatusError{
+		"forbidden": apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no right")),
+		"expired":   apierrors.NewResourceExpired("too old"),
+	} {
+		for read, fails := range map[string]func(o client.Object, lists int) bool{
+			"list after a request": func(o client.Object, lists int) bool { return o == nil && lists > 1 },
+			"read of the Secret": func(o client.Object, _ int) bool {
+				return o != nil && o.GetObjectKind().GroupVersionKind().Kind == "Secret"
+			},
+			"read of the binding": func(o client.Object, _ int) bool {
+				return o != nil && o.GetObjectKind().GroupVersionKind().Kind == binding
+			},
+		} {
+			t.Run(name+" "+read, func(t *testing.T) {
+				b := setup(t, instance, binding)
+				ns := b.namespace()
+				b.order(binding, ns, "access")
+				lists := map[string]int{}
+				s := b.with(interceptor.NewClient(b.client, interceptor.Funcs{
+					List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+						kind := list.GetObjectKind().GroupVersionKind().Kind
+						if lists[kind]++; fails(nil, lists[kind]) {
+							return cause
+						}
+						return c.List(ctx, list, opts...)
+					},
+					Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+						if fails(o, 0) {
+							return cause
+						}
+						return c.Get(ctx, key, o, opts...)
+					},
+				}), services.Config{})
+
+				_, err := s.HardDelete(t.Context())
+
+				if _, refused := errors.AsType[*services.RefusedError](err); refused || !errors.Is(err, cause) {
+					t.Errorf("error: %v, want one that wraps %v and is no refusal", err, cause)
+				}
+				if read != "list after a request" && (!b.exists(meta(binding, ns, "access")) || b.marked(binding, ns, "access")) {
+					t.Error("the binding is deleted before its Secret")
+				}
+			})
+		}
+	}
+}
+
 func TestHardDelete_Refusal_OtherNamespacesContinue(t *testing.T) {
 	b := setup(t, instance, binding)
 	protected, free := b.namespace(), b.namespace()

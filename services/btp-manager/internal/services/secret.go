@@ -15,8 +15,11 @@ const managedBy = "app.kubernetes.io/managed-by"
 // deleteSecretOf deletes the Secret of a binding, if there is one, unless it was replaced since it was found.
 func (s *Services) deleteSecretOf(ctx context.Context, it item) error {
 	found, err := s.secretOf(ctx, it)
-	if err != nil || found == nil {
-		return err
+	if err != nil {
+		return readError{err}
+	}
+	if found == nil {
+		return nil
 	}
 	o := new(unstructured.Unstructured)
 	o.SetGroupVersionKind(found.GroupVersionKind())
