@@ -46,7 +46,7 @@ func Reasons() []Meaning {
 		{ReasonUpdated, StateProcessing, no, "The cause of an error has changed, and the operand is provisioned again."},
 		{ReasonCredentialsNamespaceChanged, StateProcessing, no, "The operand's credentials are moved to another namespace."},
 		{ReasonClusterIDChanged, StateProcessing, no, "The operand gets another cluster ID."},
-		{ReasonNotCleaned, StateWarning, no, "The deletion waits until no service instance or binding is left, for the label force-delete, or for a valid ConfigMap."},
+		{ReasonNotCleaned, StateWarning, no, "The deletion waits until all service instances and bindings are gone or the label force-delete is set. If the ConfigMap is rejected, it waits for a valid one."},
 		{ReasonHardDeleting, StateDeleting, no, "Service bindings and then service instances are being deleted, and the operand cleans up the remote side."},
 		{ReasonSoftDeleting, StateDeleting, no, "The hard delete failed or timed out: the finalizers of the remaining objects are removed."},
 		{ReasonOlderCRExists, StateError, no, "An older BtpOperator leads. The message names it."},

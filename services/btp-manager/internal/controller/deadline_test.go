@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
@@ -84,6 +85,43 @@ func TestHardDelete_NoRefusal_Continues(t *testing.T) {
 			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonSoftDeleting)
 			if d := s.cr.Status.Deprovisioning; d.ServiceInstances != 2 || d.ServiceBindings != 1 {
 				t.Errorf("%d instances and %d bindings, want the last numbers: 2 and 1", d.ServiceInstances, d.ServiceBindings)
+			}
+		})
+	}
+}
+
+// The settings before the start are unknown, and they may block the deletion.
+func TestDeletion_ConfigRejected_WaitsForLeftovers(t *testing.T) {
+	for _, tt := range []struct {
+		name, label string
+		left        services.Left
+		waits       bool
+	}{
+		{"an instance is left", "", services.Left{Instances: 1}, true},
+		{"another label", "yes", services.Left{Bindings: 1}, true},
+		{"the label", "true", services.Left{Instances: 1}, false},
+		{"nothing is left", "", services.Left{}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSystem(t)
+			settings := &corev1.ConfigMap{Data: map[string]string{"ReadyTimeout": "never"}}
+			settings.Namespace, settings.Name = "kyma-system", "sap-btp-manager"
+			require.NoError(t, s.Create(t.Context(), settings))
+			s.provisioned()
+			s.cr.Labels = map[string]string{v1alpha1.ForceDeleteLabel: tt.label}
+			require.NoError(t, s.Update(t.Context(), s.cr))
+			s.delete()
+			s.counted = tt.left
+			s.hardDelete = func() (services.Left, error) { return services.Left{Instances: 1}, nil }
+			if _, err := s.pass(); err != nil {
+				t.Fatal(err)
+			}
+			if !tt.waits {
+				s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting)
+				return
+			}
+			if message := s.want(v1alpha1.StateWarning, v1alpha1.ReasonNotCleaned); !strings.Contains(message, "ReadyTimeout") {
+				t.Errorf("message %q does not name the error in the ConfigMap", message)
 			}
 		})
 	}

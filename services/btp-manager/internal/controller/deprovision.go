@@ -41,11 +41,7 @@ func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
 // wait if it has started.
 func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 	begun := p.cr.Status.Deprovisioning != nil
-	if p.rejected != nil && !begun {
-		message := p.keepOperand(ctx) + p.rejected.Error() + ". The deletion waits for valid settings, which can block it: correct or delete the ConfigMap"
-		return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
-	}
-	if p.cfg.BlockDeletion && !begun && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
+	if (p.cfg.BlockDeletion || p.rejected != nil) && !begun && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
 		left, err := p.deps.Services(p.cfg).Count(ctx)
 		if err != nil {
 			return 0, err
@@ -53,8 +49,11 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 		p.deps.Metrics.Left(left.Instances, left.Bindings)
 		if !left.None() {
 			// Users need a working operand to delete them.
-			message := p.keepOperand(ctx) +
-				fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
+			message := p.keepOperand(ctx)
+			if p.rejected != nil {
+				message += p.rejected.Error() + ". The deletion waits for valid settings, which can block it: correct or delete the ConfigMap. "
+			}
+			message += fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
 			return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
 		}
 	}

@@ -45,6 +45,7 @@ type system struct {
 	// The answers of the cluster. A test may change them.
 	applied    func() error
 	changed    []operand.Change
+	counted    services.Left
 	hardDelete func() (services.Left, error)
 	softDelete func() (services.Left, error)
 	unready    []operand.NotReady
@@ -167,7 +168,7 @@ func (objects) RemoveWorkload(context.Context) error { return nil }
 
 type ordered struct{ *system }
 
-func (ordered) Count(context.Context) (services.Left, error)        { return services.Left{}, nil }
+func (o ordered) Count(context.Context) (services.Left, error)      { return o.counted, nil }
 func (o ordered) HardDelete(context.Context) (services.Left, error) { return o.hardDelete() }
 func (o ordered) SoftDelete(context.Context) (services.Left, error) { return o.softDelete() }
 

@@ -41,7 +41,8 @@ const (
 	CredentialsMoved Event = "CredentialsMoved"
 	// ClusterIDChanged: the Secret contains another cluster ID than the operand's.
 	ClusterIDChanged Event = "ClusterIDChanged"
-	// DeletionBlocked: the BtpOperator is to be deleted, but existing service instances or bindings, or a rejected ConfigMap, block that.
+	// DeletionBlocked: the BtpOperator is to be deleted, but existing service instances or bindings block that, or a rejected ConfigMap may
+	// block it for them.
 	DeletionBlocked Event = "DeletionBlocked"
 	// DeletionStarted: the BtpOperator is to be deleted, and nothing blocks that.
 	DeletionStarted Event = "DeletionStarted"
