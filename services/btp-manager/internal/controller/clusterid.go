@@ -28,13 +28,13 @@ const (
 	restarter = client.FieldOwner("kubectl-rollout")
 )
 
-// followCredentials reports a Secret with another credentials namespace or cluster ID than the operand's, unless the BtpOperator is being
-// deleted. It deletes the operand's records in a namespace that the operand leaves.
-func (p *pass) followCredentials(ctx context.Context, given credentials.Credentials) error {
+// followCredentials returns whether the Secret has another credentials namespace or cluster ID than the operand. It moves a Ready BtpOperator
+// to the state for that, unless the BtpOperator is being deleted. It deletes the operand's records in a namespace that the operand leaves.
+func (p *pass) followCredentials(ctx context.Context, given credentials.Credentials) (moved bool, err error) {
 	var has corev1.ConfigMap
-	err := p.deps.Client.Get(ctx, client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: operandConfig}, &has)
+	err = p.deps.Client.Get(ctx, client.ObjectKey{Namespace: p.cfg.ChartNamespace, Name: operandConfig}, &has)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("read the operand's ConfigMap: %w", err)
+		return false, fmt.Errorf("read the operand's ConfigMap: %w", err)
 	}
 	namespace := given.Namespace
 	if namespace == "" {
@@ -44,16 +44,20 @@ func (p *pass) followCredentials(ctx context.Context, given credentials.Credenti
 	if old := has.Data[namespaceKey]; old != "" && old != namespace {
 		// This must happen before the ConfigMap changes, which contains the old namespace.
 		if _, err := p.forget(ctx, old, ""); err != nil {
-			return err
+			return false, err
 		}
+		moved = true
 		if ready {
-			return p.move(ctx, machine.CredentialsMoved, fmt.Sprintf("the credentials move from namespace %q to %q", old, namespace), p.restartClock)
+			return true, p.move(ctx, machine.CredentialsMoved, fmt.Sprintf("the credentials move from namespace %q to %q", old, namespace), p.restartClock)
 		}
 	}
-	if old := has.Data[clusterIDKey]; ready && old != "" && old != given.ClusterID {
-		return p.move(ctx, machine.ClusterIDChanged, fmt.Sprintf("the cluster ID changes from %q to %q", old, given.ClusterID), p.restartClock)
+	if old := has.Data[clusterIDKey]; old != "" && old != given.ClusterID {
+		moved = true
+		if ready {
+			return true, p.move(ctx, machine.ClusterIDChanged, fmt.Sprintf("the cluster ID changes from %q to %q", old, given.ClusterID), p.restartClock)
+		}
 	}
-	return nil
+	return moved, nil
 }
 
 // unblock helps an operand that does not start because of another cluster ID: the operand exits if its ID differs from the one recorded at

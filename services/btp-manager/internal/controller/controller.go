@@ -68,7 +68,7 @@ type Deps struct {
 // Reconciler reconciles BtpOperators, one at a time. Package app connects its events.
 type Reconciler struct {
 	deps Deps
-	// troubledSince is the time since which the operand of a Ready BtpOperator cannot be checked; zero if it can.
+	// troubledSince is the time since which the operand of a Ready BtpOperator cannot be checked, or since which conflicts last; zero if neither.
 	troubledSince time.Time
 }
 

@@ -4,6 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kyma-project/keb/services/btp-manager/api/v1alpha1"
 	"github.com/kyma-project/keb/services/btp-manager/internal/operand"
 	"github.com/kyma-project/keb/services/btp-manager/internal/services"
@@ -24,6 +27,19 @@ func (s *system) brings() (counted float64, told int) {
 		}
 	}
 	return s.corrections() - before, told
+}
+
+// deletedWith brings the BtpOperator to a hard delete, and writes the operand's ConfigMap.
+func (s *system) deletedWith(data map[string]string) {
+	s.t.Helper()
+	s.provisioned()
+	s.delete()
+	s.hardDelete = func() (services.Left, error) { return services.Left{Instances: 1}, nil }
+	s.pass()
+	s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting)
+	has := &corev1.ConfigMap{Data: data}
+	has.Namespace, has.Name = "kyma-system", "sap-btp-operator-config"
+	require.NoError(s.t, s.Create(s.t.Context(), has))
 }
 
 func (s *system) corrections() (sum float64) {
@@ -68,6 +84,11 @@ func TestReconcile_CorrectedDrift_IsReported(t *testing.T) {
 			s.hardDelete = func() (services.Left, error) { return services.Left{Instances: 1}, nil }
 			s.pass()
 			s.want(v1alpha1.StateDeleting, v1alpha1.ReasonHardDeleting)
+		}, drift: true},
+		{name: "hard delete, another cluster ID", before: func(s *system) { s.deletedWith(map[string]string{"CLUSTER_ID": "another"}) }},
+		{name: "hard delete, another namespace", before: func(s *system) { s.deletedWith(map[string]string{"MANAGEMENT_NAMESPACE": "another"}) }},
+		{name: "hard delete, equal credentials", before: func(s *system) {
+			s.deletedWith(map[string]string{"CLUSTER_ID": "a-cluster", "MANAGEMENT_NAMESPACE": "kyma-system"})
 		}, drift: true},
 		{name: "another chart", before: func(s *system) {
 			s.provisioned()

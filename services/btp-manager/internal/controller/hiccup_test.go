@@ -90,6 +90,29 @@ func TestReconcile_LastingConflict_ReportsError(t *testing.T) {
 	s.provisioned()
 }
 
+// A single conflict shows nothing about the operand.
+func TestReconcile_ConflictAfterDeadline_MustLast(t *testing.T) {
+	s := newSystem(t)
+	s.unready = []operand.NotReady{{Ref: operand.Ref{Kind: "Deployment", Name: "d"}, Reason: "no pod is ready"}}
+	s.pass()
+	s.now = s.now.Add(s.settings.ReadyTimeout)
+	s.applied = func() error { return errConflict }
+	s.pass()
+	s.want(v1alpha1.StateProcessing, v1alpha1.ReasonInitialized)
+	s.applied = func() error { return nil }
+	s.pass()
+	s.want(v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed)
+
+	s.applied = func() error { return errConflict }
+	for _, want := range []string{"no pod is ready", "it changed"} {
+		s.pass()
+		if message := s.want(v1alpha1.StateError, v1alpha1.ReasonChartInstallFailed); !strings.Contains(message, want) {
+			t.Errorf("message %q does not contain %q", message, want)
+		}
+		s.now = s.now.Add(s.settings.ReadyTimeout)
+	}
+}
+
 func TestReconcile_MissingRight_IsNamed(t *testing.T) {
 	for _, name := range []string{"sap-btp-manager", "sap-btp-operator-clusterid"} {
 		t.Run(name, func(t *testing.T) {

@@ -71,11 +71,12 @@ func (p *pass) reconcileOperand(ctx context.Context, given credentials.Credentia
 	if err != nil {
 		return operandState{}, err
 	}
-	if err := p.followCredentials(ctx, given); err != nil {
+	moved, err := p.followCredentials(ctx, given)
+	if err != nil {
 		return operandState{}, err
 	}
 	applied, err := p.deps.Objects.Apply(ctx, objects)
-	p.corrected(ctx, applied)
+	p.corrected(ctx, applied, moved)
 	if err != nil {
 		return operandState{}, err
 	}
@@ -135,8 +136,8 @@ func (p *pass) operand(ctx context.Context, given credentials.Credentials) ([]*u
 }
 
 // settled reports whether the operand has already been complete with this version of the chart, and no change was requested since. With
-// this version, the reason Initialized means that a later pass has found a problem in a BtpOperator that was Ready. A deletion keeps the
-// operand as it is.
+// this version, the reason Initialized means that a later pass has found a problem in a BtpOperator that was Ready. During a deletion the
+// operand only follows the Secret.
 func (p *pass) settled() bool {
 	if p.cr.Status.ChartVersion != p.deps.Chart.Version() {
 		return false
@@ -145,10 +146,11 @@ func (p *pass) settled() bool {
 	return at.State == v1alpha1.StateReady || at.Reason == v1alpha1.ReasonInitialized || !p.cr.DeletionTimestamp.IsZero()
 }
 
-// corrected reports the corrections of a pass. Changes by the first passes are not a drift.
-func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
+// corrected reports the corrections of a pass. Changes by the first passes are not a drift, nor those by a pass in which the credentials
+// namespace or the cluster ID moved.
+func (p *pass) corrected(ctx context.Context, applied operand.Applied, moved bool) {
 	logger := log.FromContext(ctx)
-	settled := p.settled()
+	settled := p.settled() && !moved
 	for _, change := range applied.Changed {
 		logger.Info("object applied", "object", change.String())
 		if settled {
@@ -171,16 +173,17 @@ func (p *pass) corrected(ctx context.Context, applied operand.Applied) {
 // chartFailed waits for temporary errors, and reports all others immediately. The returned error causes a retry with growing
 // pauses.
 func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, error) {
-	if temporary(cause) && (p.inTime() || p.isBrief()) {
+	if temporary(cause) && (p.isBrief(cause) || p.inTime()) {
 		return 0, cause
 	}
 	return 0, errors.Join(cause, p.move(ctx, machine.ChartFailed, cause.Error(), nil))
 }
 
 // isBrief reports whether a temporary problem has lasted less than the time that objects have to get ready. A Ready BtpOperator has no
-// deadline in its status: a restart of the API server is no reason to write one.
-func (p *pass) isBrief() bool {
-	if p.at().State != v1alpha1.StateReady {
+// deadline in its status: a restart of the API server is no reason to write one. A conflict is brief in every state: a single one shows
+// nothing about the operand, even after the deadline.
+func (p *pass) isBrief(cause error) bool {
+	if p.at().State != v1alpha1.StateReady && !apierrors.IsConflict(cause) {
 		return false
 	}
 	if p.troubledSince.IsZero() {
