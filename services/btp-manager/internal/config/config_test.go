@@ -123,9 +123,13 @@ func TestValidate_Invalid_NamesAllowedValues(t *testing.T) {
 		"lists that cannot be": {
 			func(c *config.Config) { c.OperandPullSecrets, c.OperandEgressPorts = "registry,,mirror", "443,https" },
 			[]config.InvalidError{
-				{"OperandPullSecrets", `"" is not the name of an object`, "names of Secrets, separated by commas without spaces, or nothing"},
+				{"OperandPullSecrets", `"" is not the name of an object`, "different names of Secrets, separated by commas without spaces, or nothing"},
 				{"OperandEgressPorts", `"https" is not a port`, "different ports from 1 to 65535, separated by commas without spaces"},
 			},
+		},
+		"a Secret twice": {
+			func(c *config.Config) { c.OperandPullSecrets = "a,a" },
+			[]config.InvalidError{{"OperandPullSecrets", `"a" is duplicated`, "different names of Secrets, separated by commas without spaces, or nothing"}},
 		},
 		"a port twice": {
 			func(c *config.Config) { c.OperandEgressPorts = "443,443" },

@@ -69,7 +69,7 @@ func table() []entry {
 		duration("HardDeleteTimeout", func(c *Config) *time.Duration { return &c.HardDeleteTimeout },
 			shortTimeout, longTimeout, "How long a deprovisioning waits for service bindings and instances before it removes their finalizers. A change applies to later deprovisionings."),
 		duration("HardDeleteCheckInterval", func(c *Config) *time.Duration { return &c.HardDeleteCheckInterval },
-			shortCheck, longCheck, "The interval of the checks for remaining ones, and of those of a removal that makes no progress."),
+			shortCheck, longCheck, "The interval of the checks for remaining service instances and bindings, and of a removal without progress."),
 		duration("DeleteRequestTimeout", func(c *Config) *time.Duration { return &c.DeleteRequestTimeout },
 			shortTimeout, longTimeout, "The timeout of a request that deletes service bindings or instances."),
 		duration("CaCertificateExpiration", func(c *Config) *time.Duration { return &c.CaCertificateExpiration },

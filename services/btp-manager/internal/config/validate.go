@@ -27,7 +27,7 @@ func (e *InvalidError) Error() string { return e.Key + ": " + e.Problem + ": wan
 const (
 	namespaceAllowed   = "a DNS label: at most 63 lower-case letters, digits or hyphens, no hyphen at its ends"
 	nameAllowed        = "a DNS name: at most 253 lower-case letters, digits, hyphens or dots, a letter or digit at its ends"
-	pullSecretsAllowed = "names of Secrets, separated by commas without spaces, or nothing"
+	pullSecretsAllowed = "different names of Secrets, separated by commas without spaces, or nothing"
 	portsAllowed       = "different ports from 1 to 65535, separated by commas without spaces"
 	addressAllowed     = "`host:port`, `:port`, or `0` for nowhere"
 )
@@ -78,10 +78,15 @@ func nameProblem(s string) string {
 }
 
 func pullSecretsProblem(s string) string {
+	seen := map[string]bool{}
 	for _, name := range split(s) {
 		if problem := nameProblem(name); problem != "" {
 			return problem
 		}
+		if seen[name] {
+			return quote(name) + " is duplicated"
+		}
+		seen[name] = true
 	}
 	return ""
 }
