@@ -242,13 +242,14 @@ func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.List
 	return o.readable(ctx, without(out, known))
 }
 
-// readable returns the elements of found that still exist and that BTP Manager may read.
+// readable returns the elements of found that still exist, without the cluster-scoped ones that BTP Manager may not read. In a namespace
+// BTP Manager may read all objects of a kind that it may list: a missing right there is an error.
 func (o *Operand) readable(ctx context.Context, found []Ref) ([]Ref, error) {
 	var out []Ref
 	for _, ref := range found {
 		live, err := o.getMeta(ctx, ref)
 		switch {
-		case apierrors.IsForbidden(err):
+		case apierrors.IsForbidden(err) && ref.Namespace == "":
 			log.FromContext(ctx).Info("keeping an object with our label that no chart of the operand has", "object", ref.String(), "err", err.Error())
 		case err != nil:
 			return nil, err

@@ -9,8 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -305,6 +307,34 @@ func TestRemove_ListFails_RemovesNothing(t *testing.T) {
 		t.Errorf("the cause is missing: %v", err)
 	}
 	equal(t, "resource versions", b.versions(), before)
+}
+
+// The roles name cluster-scoped objects only. In a namespace a missing right is an error.
+func TestRemove_ForbiddenRead_SkipsClusterScoped(t *testing.T) {
+	for manifest, skipped := range map[string]bool{
+		"{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: unreadable}}": true,
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: unreadable}}":                             false,
+	} {
+		b := setup(t)
+		obj := object(t, "1", manifest)
+		b.make(obj)
+		forbidden := apierrors.NewForbidden(schema.GroupResource{}, obj.GetName(), errors.New("no right to read it"))
+		c := interceptor.NewClient(b.client, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if key.Name == obj.GetName() {
+					return forbidden
+				}
+				return c.Get(ctx, key, o, opts...)
+			},
+		})
+		_, err := operand.New(operand.Config{}, operand.Deps{Client: c}).Remove(t.Context(), nil, nil)
+		if errors.Is(err, forbidden) == skipped || (err == nil) != skipped {
+			t.Errorf("%s: error %v, skipped %t", manifest, err, skipped)
+		}
+		if !b.exists(obj) {
+			t.Errorf("%s is gone", manifest)
+		}
+	}
 }
 
 func TestRemoveWorkload_OtherObjects_AreKept(t *testing.T) {
