@@ -63,7 +63,10 @@ func TestChart_Notes_WarnAboutDeletions(t *testing.T) {
 		"":                                 true,
 		"settings: {BlockDeletion: false}": true,
 		"settings: {BlockDeletion: true}":  false,
-		"configMap: {create: true, settings: {BlockDeletion: true}}": false,
+		"configMap: {create: true, settings: {BlockDeletion: true}}":                                   false,
+		"configMap: {create: false, settings: {BlockDeletion: true}}":                                  true,
+		"settings: {BlockDeletion: true}\nconfigMap: {create: true, settings: {BlockDeletion: false}}": true,
+		"settings: {BlockDeletion: true}\nconfigMap: {create: true, settings: {ReadyTimeout: 2m}}":     false,
 	} {
 		files, err := kubetest.RenderChart(t, chartDir, values, kubetest.Release{Name: "release", Namespace: "default"})
 		require.NoError(t, err)

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-project/keb/services/btp-manager/kubetest"
 )
 
-// everShipped are the cluster-scoped objects of all releases of the operand's chart, and of those of the original manager. No line may be removed: an object may still have to be
-// removed in some cluster.
+// everShipped are the cluster-scoped objects of all releases of the operand's chart, and of those of the original manager. No line may be
+// removed: an object may still have to be removed in some cluster.
 func everShipped() []string {
 	return []string{
 		"customresourcedefinitions servicebindings.services.cloud.sap.com",
