@@ -191,6 +191,20 @@ func TestNetworkPolicies_Postgres_IsRestricted(t *testing.T) {
 	}
 }
 
+// `helm upgrade --reuse-values` from release 1.0.0 lacks the values that are newer. Helm takes a null as a value that is not set.
+func TestCharts_ReusedValues_GetDefaults(t *testing.T) {
+	t.Parallel()
+	const reused = "lifetimes: null\nmigrations: {activeDeadlineSeconds: null}\nnetworkPolicy: {webhookPorts: null, webhookTo: null}\nosb: {publicURL: null}"
+	render := func(values string) map[string]string {
+		files, err := renderChart(t, kebDir, values)
+		require.NoError(t, err)
+		return files
+	}
+	if diff := cmp.Diff(render(production), render(merged(t, production, reused))); diff != "" {
+		t.Errorf("diff (-with defaults +reused)\n%s", diff)
+	}
+}
+
 func TestNetworkPolicies_Webhooks_ReachReceivers(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]*networkingv1.NetworkPolicyEgressRule{

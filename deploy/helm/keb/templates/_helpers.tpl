@@ -121,12 +121,13 @@ capabilities:
 {{- end -}}
 {{- end -}}
 
-{{- /* The ages from which instances expire: broker and jobs. */ -}}
+{{- /* The ages from which instances expire: broker and jobs. `helm upgrade --reuse-values` from release 1.0.0 has no lifetimes. */ -}}
 {{- define "keb.lifetimeEnv" -}}
+{{- $lifetimes := .Values.lifetimes | default dict -}}
 - name: KEB_TRIAL_LIFETIME
-  value: {{ .Values.lifetimes.trial | quote }}
+  value: {{ $lifetimes.trial | default "336h" | quote }}
 - name: KEB_FREE_LIFETIME
-  value: {{ .Values.lifetimes.free | quote }}
+  value: {{ $lifetimes.free | default "720h" | quote }}
 {{- end -}}
 
 {{- define "keb.natsURL" -}}
@@ -200,7 +201,7 @@ valueFrom:
 - name: {{ $folder }}
   secret:
     secretName: {{ $files.secret | quote }}
-    # Only what the pod reads: the Secret may have a key that is not for it, such as that of the authority.
+    # Mount only the files that the pod reads. The Secret may also contain the key of the CA.
     items:
       {{- if $files.ca }}
       - {key: ca.crt, path: ca.crt}
