@@ -62,6 +62,10 @@ func Init(cfg Config) error {
 			return fmt.Errorf("secrets: %w", err)
 		}
 	}
+	// Older versions created the folder with folderMode.
+	if err := os.Chmod(filepath.Join(cfg.Dir, KeptIn), keptFolderMode); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("secrets: %w", err)
+	}
 	s := &store{dir: cfg.Dir}
 	for _, folder := range folders(cfg) {
 		for _, file := range folder.files {

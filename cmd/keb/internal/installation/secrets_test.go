@@ -92,7 +92,12 @@ func TestInit_SecondRun_KeepsSecrets(t *testing.T) {
 		}
 	}
 	cfg.Workers = append(cfg.Workers, "hello-world")
+	// Older versions created the folder with this mode.
+	require.NoError(t, os.Chmod(filepath.Join(cfg.Dir, KeptIn), 0o755))
 	require.NoError(t, Init(cfg))
+	if info, err := os.Stat(filepath.Join(cfg.Dir, KeptIn)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("an old folder has the mode %s, %v", info.Mode(), err)
+	}
 	after := content(t, cfg.Dir)
 	for _, added := range []string{"worker-hello-world/nats-password", "worker-hello-world/stage-keys", "init/nats-worker-hello-world"} {
 		if after[added] == "" {
