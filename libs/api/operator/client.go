@@ -352,14 +352,27 @@ func errorText(raw []byte) string {
 	return body.Description
 }
 
-// Temporary reports whether a request may succeed later: there was no answer, or the server is overloaded or failed. The effect of a request
-// that changes something is then not known.
+// Temporary reports whether a request may succeed later: there was no answer, or the server is overloaded or failed. See EffectUnknown for
+// requests that change something.
 func Temporary(err error) bool {
 	if _, ok := errors.AsType[*UnreachableError](err); ok {
 		return true
 	}
 	answer, ok := errors.AsType[*StatusError](err)
 	return ok && (answer.Status == http.StatusTooManyRequests || answer.Status >= http.StatusInternalServerError)
+}
+
+// EffectUnknown reports whether a request that failed may have changed something: it was sent, and there was no answer, or the server failed.
+func EffectUnknown(err error) bool {
+	if answer, ok := errors.AsType[*StatusError](err); ok {
+		return answer.Status >= http.StatusInternalServerError
+	}
+	lost, ok := errors.AsType[*UnreachableError](err)
+	if !ok {
+		return false
+	}
+	dial, ok := errors.AsType[*net.OpError](lost.Err)
+	return (!ok || dial.Op != "dial") && !tlsfiles.IsTLS(lost.Err)
 }
 
 // UnreachableError reports that a connection to an address failed, or that there was no answer in time.

@@ -1,15 +1,21 @@
 package operator
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/tlsfiles"
 )
 
 // broken is a transport on which every request fails.
@@ -29,6 +35,28 @@ func TestClient_NoAnswer_NamesWhy(t *testing.T) {
 		_, _, got := c.Through(broken{err}).Overview(t.Context())
 		if got == nil || !strings.HasSuffix(got.Error(), want) || !Temporary(got) {
 			t.Errorf("error %v (temporary: %t), want %q", got, Temporary(got), want)
+		}
+	}
+}
+
+func TestEffectUnknown_Errors_AreClassified(t *testing.T) {
+	t.Parallel()
+	unreachable := func(err error) error { return &UnreachableError{Address: "keb:8081", Err: err} }
+	for err, want := range map[error]bool{
+		unreachable(io.ErrUnexpectedEOF):                                               true,
+		unreachable(os.ErrDeadlineExceeded):                                            true,
+		unreachable(&net.OpError{Op: "read", Err: syscall.ECONNRESET}):                 true,
+		unreachable(&tlsfiles.Error{Cause: io.EOF, Cure: "perhaps set KEB_CERT_FILE"}): true,
+		&StatusError{Status: 500}:                                                      true,
+		&StatusError{Status: 503}:                                                      true,
+		&StatusError{Status: 429}:                                                      false,
+		&StatusError{Status: 409}:                                                      false,
+		unreachable(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}):               false,
+		unreachable(&tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}}): false,
+		ErrNotFound: false,
+	} {
+		if got := EffectUnknown(fmt.Errorf("cancel: %w", err)); got != want {
+			t.Errorf("%v: effect unknown %t, want %t", err, got, want)
 		}
 	}
 }

@@ -156,11 +156,11 @@ func explain(err error) error {
 
 // explainChange is explain for an error of a change that was sent.
 func explainChange(err error) error {
-	if operator.Temporary(err) {
+	if operator.EffectUnknown(err) {
 		return fmt.Errorf("%w; it is not known whether the change was made. Read its object with the tool operation, batches, orchestrations, holds or "+
 			"limits before you repeat it", err)
 	}
-	return err
+	return explain(err)
 }
 
 // get reads an object of the operator API.

@@ -3,8 +3,10 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -332,6 +334,17 @@ func TestWrite_AnswerLost_EffectIsNotKnown(t *testing.T) {
 	text, isError := s.call("cancel_operation", map[string]any{"id": "op-1", "approval": p.Approval})
 	if !isError || !strings.Contains(text, "it is not known whether the change was made") || strings.Contains(text, "nothing was changed") {
 		t.Errorf("%s (error: %v)", text, isError)
+	}
+}
+
+func TestExplainChange_NotDone_IsKnown(t *testing.T) {
+	t.Parallel()
+	dial := &operator.UnreachableError{Address: "keb:8081", Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}
+	if text := explainChange(dial).Error(); strings.Contains(text, "not known") || !strings.Contains(text, "nothing was changed") {
+		t.Error(text)
+	}
+	if text := explainChange(&operator.StatusError{Status: http.StatusTooManyRequests}).Error(); strings.Contains(text, "not known") {
+		t.Error(text)
 	}
 }
 

@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"encoding/json"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -274,6 +276,20 @@ func TestProvision_AnswerLost_NamesInstance(t *testing.T) {
 	id := <-ordered
 	if want := "repeat it with --id " + id + "\n"; got.code != 1 || len(id) != 36 || !strings.HasSuffix(got.err, want) {
 		t.Errorf("%+v, want %q", got, want)
+	}
+}
+
+func TestProvision_NotSent_IsNotUnknown(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	for _, addr := range []string{unreachable, server.URL} {
+		got := run(t, body, "provision", "-f", "-", "--osb-addr", addr)
+		if got.code != 1 || strings.Contains(got.err, "not known") {
+			t.Errorf("%s: %+v", addr, got)
+		}
 	}
 }
 

@@ -263,10 +263,13 @@ func (o *options) explain(err error) error {
 // explainOrder is explain for an order of an instance. If it is not known whether the broker has accepted the order, the error has the id of
 // the instance, which may have been generated.
 func (o *options) explainOrder(err error, instance string) error {
+	explained := o.explain(err)
 	if answer, ok := errors.AsType[*osb.Error](err); ok && answer.Status < http.StatusInternalServerError {
-		return o.explain(err)
+		return explained
 	}
-	// Main does not print an interruption.
-	text := o.explain(err).Error()
-	return fmt.Errorf("%s; it is not known whether the order of instance %s was accepted: repeat it with --id %s", text, instance, instance)
+	if _, ok := errors.AsType[*operator.UnreachableError](explained); ok && !operator.EffectUnknown(explained) {
+		return explained
+	}
+	// The text, because Main does not print an interruption.
+	return fmt.Errorf("%s; it is not known whether the order of instance %s was accepted: repeat it with --id %s", explained.Error(), instance, instance)
 }
