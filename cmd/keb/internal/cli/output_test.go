@@ -20,6 +20,13 @@ func TestOutput_ControlCharacters_AreRemoved(t *testing.T) {
 		"POST /orchestrations/o-1/retry": {`202 {"msg":"` + bad + `"}`},
 		"GET /batches/b-1":               {`400 ` + strings.NewReplacer(`\u001b`, "\x1b", `\u0007`, "\a", `\u009b`, csi).Replace(bad)},
 	})
+	_, raw := newAPI(t, map[string][]string{"GET /operations/op-1": {`200 {"id":"op-1","state":"succeeded","runtimeName":"ä` + csi + "2J\x7f" + `"}`}})
+	for _, command := range []string{"operation op-1 -o json", "watch op-1 -o json"} {
+		got := run(t, "", append(strings.Fields(command), "--operator-addr", raw)...)
+		if !strings.Contains(got.out, `"ä\u009b2J\u007f"`) {
+			t.Errorf("%s prints %q", command, got.out)
+		}
+	}
 	for _, command := range []string{
 		"operation op-1 --history --details", "operation op-1 --try 1", "operations -o custom=ID:id", "orchestrations o-1", "orchestrations o-1 --watch",
 		"orchestrations o-1 retry", "batch b-1",

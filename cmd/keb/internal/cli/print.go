@@ -26,7 +26,7 @@ func printJSON(out io.Writer, value any) error {
 		return fmt.Errorf("encode output: %w", err)
 	}
 	indented.WriteByte('\n')
-	_, err = out.Write(indented.Bytes())
+	_, err = out.Write(view.EscapeControls(indented.Bytes()))
 	return err
 }
 

@@ -3,6 +3,7 @@
 package view
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -248,14 +249,30 @@ func told(s *operator.Step) string {
 // OneLine returns a text in one line without control characters.
 func OneLine(text string) string { return Printable(strings.Join(strings.Fields(text), " ")) }
 
-// Printable returns a text without control characters except line breaks and tabs: texts of other systems must not control the terminal.
+// Printable returns a text without control characters except line breaks and tabs, and without characters that change the direction of text
+// or separate lines: texts of other systems must not control the terminal.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 			return -1
 		}
 		return r
 	}, text)
+}
+
+// EscapeControls escapes the control characters from U+007F to U+009F in JSON, where they may be part of a string as they are.
+func EscapeControls(raw []byte) []byte {
+	var out bytes.Buffer
+	for len(raw) > 0 {
+		r, size := utf8.DecodeRune(raw)
+		if r >= 0x7f && r <= 0x9f {
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.Write(raw[:size])
+		}
+		raw = raw[size:]
+	}
+	return out.Bytes()
 }
 
 // Duration formats a duration in a short form: "80ms", "4.2s", "3m05s", "2h10m".

@@ -180,7 +180,7 @@ type JSON struct {
 	last string
 }
 
-// Show prints the answer unchanged.
+// Show prints the answer, with EscapeControls.
 func (j *JSON) Show(_ *operator.OperationDetail, raw json.RawMessage, _ time.Time) error {
 	var out bytes.Buffer
 	if err := json.Compact(&out, raw); err != nil {
@@ -190,7 +190,7 @@ func (j *JSON) Show(_ *operator.OperationDetail, raw json.RawMessage, _ time.Tim
 		return nil
 	}
 	j.last = out.String()
-	_, err := fmt.Fprintln(j.Out, j.last)
+	_, err := fmt.Fprintf(j.Out, "%s\n", EscapeControls(out.Bytes()))
 	return err
 }
 
