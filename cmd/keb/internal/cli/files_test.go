@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestKubeconfig_FileNotWritten_KeepsOldOne(t *testing.T) {
+func TestKubeconfig_File_IsReplaced(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"GET /kubeconfig/i-1": {"200 new"}})
 	dir := t.TempDir()
@@ -27,6 +28,15 @@ func TestKubeconfig_FileNotWritten_KeepsOldOne(t *testing.T) {
 	}
 	if got := run(t, "", "kubeconfig", "i-1", "--file", "/dev/null", "--osb-addr", addr); got.code != 0 {
 		t.Errorf("to a device: %+v", got)
+	}
+	// Like /dev/stdout that is redirected to a file.
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, errors.Join(os.WriteFile(file, []byte("a longer old one"), 0o600), os.Symlink(file, link)))
+	require.Equal(t, 0, run(t, "", "kubeconfig", "i-1", "--file", link, "--osb-addr", addr).code)
+	target, err := os.Readlink(link)
+	require.NoError(t, err)
+	if content, err := os.ReadFile(file); err != nil || string(content) != "new" || target != file {
+		t.Errorf("to a symbolic link: %q in %s, %v", content, target, err)
 	}
 }
 

@@ -116,7 +116,7 @@ func (o *options) kubeconfig(ctx context.Context, instance, file string) error {
 		_, err = o.Out.Write(content)
 		return err
 	}
-	if err := writeFile(file, func(to io.Writer) error {
+	if err := writeFile(file, 0o600, func(to io.Writer) error {
 		_, err := to.Write(content)
 		return err
 	}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -139,7 +140,7 @@ func (w *workerCheck) run(ctx context.Context, args []string) error {
 		return printed
 	}
 	if w.junit != "" {
-		if err := writeFile(w.junit, report.WriteJUnit); err != nil {
+		if err := writeFile(w.junit, 0o644, report.WriteJUnit); err != nil {
 			return fmt.Errorf("--junit: %w", err)
 		}
 	}
@@ -159,11 +160,12 @@ func (w *workerCheck) tell(env contract.Environment) {
 	_, _ = fmt.Fprintf(w.Err, "start the worker with\n  %s\nwaiting up to %s for it\n", strings.Join(env.Variables(), " \\\n  "), w.cfg.Patience) // nowhere else to say it
 }
 
-// writeFile writes a file that only this user may read, or nothing: an older file stays if an error occurs.
-func writeFile(name string, write func(io.Writer) error) error {
-	if target, err := os.Stat(name); err == nil && !target.Mode().IsRegular() {
-		// For example /dev/stdout, which must not be replaced.
-		file, err := os.OpenFile(name, os.O_WRONLY, 0)
+// writeFile writes a file with a mode, or nothing: an older file stays if an error occurs. It writes to a device, a pipe or the target of a
+// symbolic link in place.
+func writeFile(name string, mode fs.FileMode, write func(io.Writer) error) error {
+	if target, err := os.Lstat(name); err == nil && !target.Mode().IsRegular() {
+		// For example /dev/stdout, a symbolic link that must not be replaced.
+		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 		if err != nil {
 			return err
 		}
@@ -173,7 +175,7 @@ func writeFile(name string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(write(file), file.Close())
+	err = errors.Join(file.Chmod(mode), write(file), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), name)
 	}
