@@ -23,6 +23,7 @@ import (
 
 	"github.com/kyma-project/keb/libs/api/broker"
 	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // tasks holds the flags of keb taskrun.
@@ -148,10 +149,15 @@ func (t *tasks) find(ctx context.Context) ([]*task, error) {
 		}
 		// A plan without runtimes may exist.
 		known, err := t.planNames(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("check whether the plan %q exists: %w", target.PlanName, err)
-		}
-		if !slices.Contains(known, target.PlanName) {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			// The catalog requires user and password, which a caller with a token may not have.
+			if _, err := fmt.Fprintf(t.Err, "keb: the plan %q has no runtimes, and was not verified: %s\n", target.PlanName, service.OneLine(err)); err != nil {
+				return nil, err
+			}
+		case !slices.Contains(known, target.PlanName):
 			return nil, usageError("unknown plan %q; known: %s", target.PlanName, strings.Join(known, ", "))
 		}
 	}
@@ -185,6 +191,9 @@ func like(t *operator.Target, r *runtime) bool {
 	return operator.IsVersion(t.KymaVersion, r.KymaVersion) && (!t.Failed || r.Status.State == broker.RuntimeError)
 }
 
+// killAfter is how long a command may run after SIGTERM, and how long a process that it has left may hold its output.
+const killAfter = 3 * time.Second
+
 func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []string) error {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
@@ -202,8 +211,8 @@ func (t *tasks) one(ctx context.Context, r *runtime, dir string, command []strin
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	// The command gets a process group, so that no process that it has started is left.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for a process that has left the group and holds the output
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = killAfter
 	cmd.Env = append(environment(), "KUBECONFIG="+path, "INSTANCE_ID="+r.InstanceID, "RUNTIME_ID="+r.RuntimeID, "SHOOT_NAME="+r.ShootName,
 		"GLOBALACCOUNT_ID="+r.GlobalAccountID, "SUBACCOUNT_ID="+r.SubAccountID, "PLAN_NAME="+r.ServicePlanName, "REGION="+r.Region)
 	out := &lines{to: t.progress(), mu: &t.mu, before: r.ShootName + ": "}

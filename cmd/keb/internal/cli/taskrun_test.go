@@ -4,12 +4,31 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
+
+func TestTaskrun_Interrupted_CommandCleansUp(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}})
+	got := run(t, "", "taskrun", "-t", "plan=azure", "--timeout", "1s", "--osb-addr", addr, "trap 'echo cleaned up; exit' TERM; sleep 120 & wait")
+	if got.code != 1 || !strings.Contains(got.out, "c-1: cleaned up\n") || !strings.Contains(got.out, "not finished within 1s") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTaskrun_CatalogNotReadable_PlanIsNotVerified(t *testing.T) {
+	t.Parallel()
+	_, addr := newAPI(t, map[string][]string{
+		"GET /runtimes": {"200 " + twoRuntimes}, "GET /kubeconfig/i-1": {"200 one"}, "GET /oauth/cf-eu10/v2/catalog": {"401 {}"},
+	})
+	expect(t, run(t, "", "taskrun", "-t", "shoot=c-1", "-e", "plan=aws", "--osb-addr", addr, "true"), 0, "the command succeeded for 1 runtimes\n",
+		"keb: the plan \"aws\" has no runtimes, and was not verified: the OSB API rejected user and password; set KEB_OSB_USER and KEB_OSB_PASSWORD\n")
+}
 
 func TestTaskrun_ProcessesLeft_AreKilled(t *testing.T) {
 	t.Parallel()
