@@ -187,19 +187,27 @@ func (o *options) register(root *cobra.Command) {
 		[]string{outputText, outputJSON, outputCustom + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
-// mayBeEmpty are the flags for which an empty value has a meaning.
-var mayBeEmpty = []string{"data", "overlays", "platform-region"}
+// mayBeEmpty has the flags for which an empty value has a meaning, by command; "" stands for every command.
+var mayBeEmpty = map[string][]string{
+	"":                  {"data", "overlays", "platform-region"},
+	"keb nats config":   {"worker"},
+	"keb process apply": {"name"},
+	"keb secrets init":  {"worker"},
+	// An empty value overrides a variable. keb up itself rejects an empty data folder.
+	"keb up": {"access-tokens-file", "data-dir", "database-url", "maintenance-policy"},
+}
 
-// checkValues rejects flags of the command that are set to nothing, as by an unset variable of a shell: a condition without a value would
-// select more than the user wants.
+// checkValues rejects flags that are set to nothing, as by an unset variable of a shell: a condition without a value would select more than
+// the user wants, and without a CA file a connection would not be encrypted.
 func checkValues(cmd *cobra.Command) (err error) {
-	cmd.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
+	allowed := slices.Concat(mayBeEmpty[""], mayBeEmpty[cmd.CommandPath()])
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		values := []string{flag.Value.String()}
 		if list, ok := flag.Value.(pflag.SliceValue); ok {
 			values = list.GetSlice()
 		}
 		isEmpty := len(values) == 0 || slices.ContainsFunc(values, func(value string) bool { return strings.Trim(value, ",") == "" })
-		if err == nil && flag.Changed && isEmpty && !slices.Contains(mayBeEmpty, flag.Name) {
+		if err == nil && flag.Changed && isEmpty && !slices.Contains(allowed, flag.Name) {
 			err = usageError("--%s has no value", flag.Name)
 		}
 	})

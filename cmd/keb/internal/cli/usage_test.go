@@ -89,6 +89,9 @@ func TestUsageErrors_EachCommand_OneLineAndExitTwo(t *testing.T) {
 		"runtimes --plan=":                                         "keb: --plan has no value",
 		"runtimes --plan a,,b":                                     "keb: --plan has no value",
 		"worker pin edp 1.1 --plan= --type update --reason x":      "keb: --plan has no value",
+		"operations --ca-file=":                                    "keb: --ca-file has no value",
+		"operations --operator-addr=":                              "keb: --operator-addr has no value",
+		"access token --name=":                                     "keb: --name has no value",
 		"upgrade kyma -t all --max-failures=":                      "keb: --max-failures has no value",
 		"job trial-expiry --plans=":                                "keb: --plans has no value",
 
