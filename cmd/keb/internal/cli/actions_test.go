@@ -18,7 +18,7 @@ func TestActions_JSON_PrintAnObject(t *testing.T) {
 		"DELETE /dead-letters/7":       {"204 "},
 		"POST /facts/replay":           {`200 {"published":31}`},
 		"DELETE /workers/edp/ramps":    {"204 "},
-		"POST /batches":                {`200 {"count":3,"sample":[],"scope":{"worker":"edp"},"holds":[` + hold + `]}`, `200 {"count":0,"sample":[]}`},
+		"POST /batches":                {`200 {"count":3,"sample":[],"scope":{"worker":"edp"},"holds":[` + hold + `]}`, `200 {"count":0,"sample":[]}`, `200 {"count":0,"sample":[]}`},
 	})
 	for _, c := range []struct{ command, want string }{
 		{"hold release h-1", `{"id":"h-1","result":"released"}`},
@@ -28,6 +28,7 @@ func TestActions_JSON_PrintAnObject(t *testing.T) {
 		{"facts replay --since 2h", `{"published":31}`},
 		{"worker ramp edp --off", `{"id":"edp","result":"no ramp"}`},
 		{"operations --worker edp --do resume -y", `{"released":[{"id":"h-1"`},
+		{"operations --worker edp --do resume -y", `{"released":[]}`},
 		{"operations --worker edp --do cancel --reason r -y", `{"count":0,"sample":[]}`},
 	} {
 		got := run(t, "", append(strings.Fields(c.command), "-o", "json", "--operator-addr", addr)...)
@@ -45,7 +46,7 @@ func TestWebhooks_URLFromInput_IsSent(t *testing.T) {
 	if got.code != 0 || len(api.asked) != 1 || !strings.Contains(api.asked[0], `"url":"https://hooks.example.org/CANARY"`) {
 		t.Errorf("%+v, requests %v", got, api.asked)
 	}
-	if got := run(t, " \n", "webhooks", "create", "chat", "-", "--operator-addr", addr); got.code != 2 || len(api.asked) != 1 {
+	if got := run(t, " \n", "webhooks", "create", "chat", "-", "--operator-addr", addr); got.err != "keb: the standard input has no URL\n" || got.code != 2 || len(api.asked) != 1 {
 		t.Errorf("without a URL: %+v", got)
 	}
 }

@@ -160,7 +160,7 @@ func (b *bulk) release(ctx context.Context, client *operator.Client, holds []ope
 		}
 	}
 	if b.json() {
-		return printJSON(b.Out, map[string][]operator.Hold{"released": holds})
+		return printJSON(b.Out, map[string][]operator.Hold{"released": append([]operator.Hold{}, holds...)})
 	}
 	return nil
 }
@@ -181,6 +181,18 @@ func confirmCount(ctx context.Context, in io.Reader, out io.Writer, action strin
 	if _, err := fmt.Fprintf(out, "Type %d to %s these operations: ", count, action); err != nil {
 		return err
 	}
+	line, err := readLine(ctx, in)
+	if err != nil {
+		return fmt.Errorf("read the confirmation: %w", err)
+	}
+	if line != strconv.Itoa(count) {
+		return errors.New("not confirmed; nothing was done")
+	}
+	return nil
+}
+
+// readLine reads a line and trims it. An interruption ends it.
+func readLine(ctx context.Context, in io.Reader) (string, error) {
 	var line string
 	var err error
 	read := make(chan struct{})
@@ -191,16 +203,13 @@ func confirmCount(ctx context.Context, in io.Reader, out io.Writer, action strin
 	}()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return "", ctx.Err()
 	case <-read:
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the confirmation: %w", err)
+		return "", err
 	}
-	if strings.TrimSpace(line) != strconv.Itoa(count) {
-		return errors.New("not confirmed; nothing was done")
-	}
-	return nil
+	return strings.TrimSpace(line), nil
 }
 
 // previewText describes what an action would do.
@@ -253,11 +262,11 @@ func previewText(request *operator.BatchRequest, p *operator.BatchPreview, width
 	return text.String()
 }
 
-// followBatch shows the progress of a batch until it has ended. isKnown means that the operator API has already answered.
-func (o *options) followBatch(ctx context.Context, client *operator.Client, id string, isKnown bool) error {
+// followBatch shows the progress of a batch until it has ended. answered means that the operator API has answered before.
+func (o *options) followBatch(ctx context.Context, client *operator.Client, id string, answered bool) error {
 	bar := o.bar()
 	isPaused := false
-	err := o.poll(ctx, bar, isKnown, func() (bool, error) {
+	err := o.poll(ctx, bar, answered, func() (bool, error) {
 		found, raw, err := client.Batch(ctx, id)
 		if err != nil {
 			return false, err
@@ -275,7 +284,7 @@ func (o *options) followBatch(ctx context.Context, client *operator.Client, id s
 		}
 		return false, nil
 	})
-	if ctx.Err() != nil {
+	if errors.Is(err, context.Canceled) {
 		return errors.Join(err, o.note(bar, "the batch goes on; keb batch %s shows it, keb batch cancel %s ends it", id, id))
 	}
 	return err

@@ -46,7 +46,8 @@ func TestOperationsDo_WithoutTerminal_NeedsYes(t *testing.T) {
 	t.Parallel()
 	api, addr := newAPI(t, map[string][]string{"POST /batches": {someOfMany}})
 	got := run(t, "12\n", "operations", "--step", "EDP_Registration", "--do", "skip", "--reason", "r", "--operator-addr", addr)
-	if got.code != 2 || !strings.Contains(got.err, "nothing was done; add --yes to skip these operations") || len(api.asked) != 1 {
+	if got.code != 2 || got.out != "" || !strings.HasPrefix(got.err, "12 operations match\n") ||
+		!strings.Contains(got.err, "nothing was done; add --yes to skip these operations") || len(api.asked) != 1 {
 		t.Errorf("exit code %d, %d requests:\n%s", got.code, len(api.asked), got.err)
 	}
 }

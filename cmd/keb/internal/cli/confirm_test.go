@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestConfirmCount_Interrupted_Ends(t *testing.T) {
@@ -16,6 +17,20 @@ func TestConfirmCount_Interrupted_Ends(t *testing.T) {
 	cancel()
 	if err := confirmCount(ctx, in, io.Discard, "cancel", 12); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
+	}
+}
+
+func TestWebhooksCreate_Interrupted_Ends(t *testing.T) {
+	t.Parallel()
+	in, typed := io.Pipe()
+	// An interruption that is ignored becomes an input without a URL.
+	defer time.AfterFunc(10*time.Second, func() { _ = typed.Close() }).Stop()
+	defer typed.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var said strings.Builder
+	if code := Main(ctx, []string{"webhooks", "create", "chat", "-"}, IO{In: in, Out: io.Discard, Err: &said}); code != exitFailed || said.Len() > 0 {
+		t.Errorf("code %d, %q", code, said.String())
 	}
 }
 

@@ -21,12 +21,15 @@ import (
 	"github.com/kyma-project/keb/libs/service"
 )
 
-// Values of --state, in the order of an operation's life, of --type, --waiting and --sort.
 var (
-	states         = texts(operator.FilterStates())
-	types          = texts(event.OperationTypes())
+	// states are the values of --state, in the order of an operation's life.
+	states = texts(operator.FilterStates())
+	// types are the values of --type.
+	types = texts(event.OperationTypes())
+	// waitingReasons are the values of --waiting.
 	waitingReasons = texts(operator.WaitingReasons())
-	sorts          = []string{"newest", "oldest", "duration", "attempts", "state"}
+	// sorts are the values of --sort.
+	sorts = []string{"newest", "oldest", "duration", "attempts", "state"}
 )
 
 func newOperations(o *options) *cobra.Command {

@@ -237,11 +237,11 @@ func splitConditions(specifier string) []string {
 // followEvery is the interval between two requests for an orchestration or a batch.
 const followEvery = time.Second
 
-// follow shows the progress of an orchestration until it ends. It returns an error if the orchestration did not succeed. isKnown means that
-// the operator API has already answered.
-func (o *options) follow(ctx context.Context, client *operator.Client, id string, isKnown bool) error {
+// follow shows the progress of an orchestration until it ends. It returns an error if the orchestration did not succeed. answered means that
+// the operator API has answered before.
+func (o *options) follow(ctx context.Context, client *operator.Client, id string, answered bool) error {
 	bar := o.bar()
-	return o.poll(ctx, bar, isKnown, func() (bool, error) {
+	return o.poll(ctx, bar, answered, func() (bool, error) {
 		found, raw, err := client.Orchestration(ctx, id)
 		if err != nil {
 			return false, err
@@ -259,7 +259,7 @@ func (o *options) follow(ctx context.Context, client *operator.Client, id string
 }
 
 // poll calls ask until it reports the end. A temporary error of the operator API is printed once, and does not end the command if the API has
-// answered before: it may be restarting, and what it was told to do goes on.
+// answered: it may be restarting, and what it was told to do goes on.
 func (o *options) poll(ctx context.Context, bar *view.Bar, answered bool, ask func() (isEnd bool, err error)) error {
 	isLost := false
 	for {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,9 +61,12 @@ standard input, because other users of the machine can see arguments in the list
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Name, request.URL, request.Format = args[0], args[1], operator.WebhookFormat(format)
 			if request.URL == "-" {
-				line, err := bufio.NewReader(o.In).ReadString('\n')
-				if request.URL = strings.TrimSpace(line); request.URL == "" {
-					return usageError("the standard input has no URL: %v", err)
+				var err error
+				if request.URL, err = readLine(cmd.Context(), o.In); err != nil {
+					return fmt.Errorf("read the URL: %w", err)
+				}
+				if request.URL == "" {
+					return usageError("the standard input has no URL")
 				}
 			}
 			for _, k := range kinds {
