@@ -23,7 +23,7 @@ func TestJob_Run_PrintsReport(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	asked := []string{
-		"GET /runtimes?op_detail=last&page=1&page_size=100&state=deprovisionincomplete",
+		"GET /runtimes?op_detail=last&page_size=100&state=deprovisionincomplete",
 		"POST /runtimes/i-1/deprovision-retrigger", "POST /runtimes/i-2/deprovision-retrigger",
 	}
 	if diff := cmp.Diff(asked, a.asked); diff != "" {
