@@ -254,7 +254,7 @@ export function createOperation(x) {
   // Writes the stage memory of a step that is done. A lost memory overrides every other outcome.
   async function settle(result) {
     let failure = ["failed", "not completed"].includes(result.outcome) ? unreadable : undefined;
-    let wrote, isLate;
+    let wrote, isLate, timer;
     const flush = async () => {
       await checkLost(); // or this write would make a lost memory look complete
       for (const [name, value] of values) { // too late, it could replace values of the next try
@@ -264,7 +264,8 @@ export function createOperation(x) {
     try {
       if (!isLost && values.size && ["succeeded", "skipped"].includes(result.outcome)) {
         const late = Object.assign(new Error("no answer in time"), { name: "TimeoutError" });
-        await Promise.race([flush(), new Promise((_, reject) => setTimeout(reject, FLUSH_TIMEOUT, late).unref())]);
+        const limit = new Promise((_, reject) => (timer = setTimeout(reject, FLUSH_TIMEOUT, late)));
+        await Promise.race([flush(), limit]).finally(() => clearTimeout(timer)); // a timer would keep the command in memory
       }
     } catch (error) {
       isLate = true;
