@@ -398,6 +398,8 @@ type UpgradeRequest struct {
 	// ConfirmOnly asks which of the upgrades are recorded. The broker records none, and refuses those that are not. A broker of an earlier
 	// release ignores it.
 	ConfirmOnly bool `json:"confirmOnly,omitempty"`
+	// ExpiresAt is when the broker must not record the upgrades any more. Zero means never.
+	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 }
 
 // UpgradeOrder asks for the upgrade of one instance.

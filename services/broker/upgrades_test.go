@@ -133,6 +133,19 @@ func TestUpgrade_ConfirmOnly_RecordsNothing(t *testing.T) {
 	b.rows("upgrades are recorded", 1, `SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`)
 }
 
+func TestUpgrade_RequestHasExpired_RecordsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	request := event.UpgradeRequest{Upgrades: []event.UpgradeOrder{upgradeOrder("i", event.UpgradeKyma)}, ExpiresAt: time.Now().Add(-time.Second)}
+	err := b.ask(event.AskUpgrade, request, &event.UpgradeAnswer{})
+	require.ErrorContains(t, err, "the request for upgrades has expired")
+	b.rows("no upgrade is recorded", 0, `SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`)
+	request.ExpiresAt = time.Now().Add(time.Hour)
+	require.NoError(t, b.ask(event.AskUpgrade, request, &event.UpgradeAnswer{}))
+	b.rows("the upgrade is recorded", 1, `SELECT count(*) FROM broker.operations WHERE type = 'upgradeKyma'`)
+}
+
 func TestUpgrade_Impossible_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -25,8 +25,10 @@ const (
 )
 
 var (
-	errLater  = errors.New("upgrades cannot be recorded at present, ask again")
-	errBroken = errors.New("upgrades could not be recorded: see the broker's log")
+	errLater = errors.New("upgrades cannot be recorded at present, ask again")
+	// errExpired is temporary, too: the next request has another time.
+	errExpired = errors.New("the request for upgrades has expired: the broker was slow, or its clock is ahead")
+	errBroken  = errors.New("upgrades could not be recorded: see the broker's log")
 )
 
 // AnswerUpgrade answers event.AskUpgrade: it records the possible upgrades of an orchestration in one transaction, and returns the reasons
@@ -54,6 +56,9 @@ func (b *Broker) AnswerUpgrade(ctx context.Context, question []byte) (any, error
 	case errors.Is(err, store.ErrUnavailable):
 		b.deps.Log.Warn("upgrades not recorded", "err", err)
 		return nil, errLater
+	case errors.Is(err, errExpired):
+		b.deps.Log.Warn("upgrades not recorded", "err", err)
+		return nil, errExpired
 	case err != nil:
 		b.deps.Log.Error("upgrades not recorded", "err", err)
 		return nil, errBroken
@@ -77,6 +82,10 @@ func (b *Broker) recordUpgrades(ctx context.Context, tx *store.Tx, q event.Upgra
 	locked, err := tx.LockAll(ctx, instances)
 	if err != nil {
 		return answer, nil, err
+	}
+	// The locks may have taken long. What is not recorded in time was requested from another broker, or given up.
+	if !q.ConfirmOnly && !q.ExpiresAt.IsZero() && b.deps.Now().After(q.ExpiresAt) {
+		return answer, nil, errExpired
 	}
 	// The locks are held, so a concurrent identical request waits and then finds these records.
 	existing, err := tx.Recorded(ctx, ids)

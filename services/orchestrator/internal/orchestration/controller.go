@@ -25,8 +25,8 @@ const (
 	parallel = 3
 	// missing is how long a recorded operation may take to arrive before the broker is asked again.
 	missing = time.Minute
-	// inFlight is how long the broker may take to record an operation after it was asked. A request has at most a minute (libs/bus).
-	inFlight = time.Minute
+	// validFor is how long a broker may take to record an operation, and inFlight the time after which none records it any more: clocks may differ.
+	validFor, inFlight = 30 * time.Second, time.Minute
 	// Limits of requests (libs/event).
 	instancesPerPage, shootsPerQuestion, upgradesPerQuestion = 1000, 1000, 100
 )
@@ -308,7 +308,7 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, e
 		return 0, err
 	}
 	for len(members) > 0 {
-		// A pause or a cancellation also holds for members that are claimed already. A request that is on its way is not called back.
+		// A pause or a cancellation also applies to members that are already claimed. A request in flight is not withdrawn.
 		current, err := c.deps.Store.Get(ctx, o.ID)
 		if err != nil || current.State == Paused || current.State == Canceling && o.State != Canceling {
 			return freed, cmp.Or(err, errStopped)
@@ -330,8 +330,8 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, e
 	return freed, nil
 }
 
-// splitByState returns the members whose operations the broker must record, and those of which it must say whether their operations are recorded.
-// It may still record a request from before the cancellation or the end of the window, so the controller asks for these members a minute later.
+// splitByState returns the members to order, and those to check only. Until inFlight has passed since the cancellation or the end of the window,
+// the broker may still record an earlier request, so such members are in neither list.
 func splitByState(o *Orchestration, members []*Member, now time.Time) (orders, unsure []*Member) {
 	settled := now.Add(-inFlight)
 	for _, m := range members {
@@ -352,7 +352,7 @@ func (c *Controller) ask(ctx context.Context, o *Orchestration, members []*Membe
 	if len(members) == 0 {
 		return 0, nil
 	}
-	request := event.UpgradeRequest{Upgrades: make([]event.UpgradeOrder, len(members)), ConfirmOnly: confirmOnly}
+	request := event.UpgradeRequest{Upgrades: make([]event.UpgradeOrder, len(members)), ConfirmOnly: confirmOnly, ExpiresAt: c.deps.Now().Add(validFor)}
 	for i, m := range members {
 		request.Upgrades[i] = event.UpgradeOrder{OperationID: m.OperationID, InstanceID: m.InstanceID, Type: o.Type, Upgrade: o.Upgrade(m)}
 	}

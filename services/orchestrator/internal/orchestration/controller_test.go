@@ -123,6 +123,9 @@ func (b *bundle) upgrade(data []byte) (any, error) {
 	if err := json.Unmarshal(data, &request); err != nil {
 		return nil, err
 	}
+	if request.ExpiresAt.IsZero() || request.ExpiresAt.Sub(b.clock.Now()) > 30*time.Second {
+		b.t.Errorf("the request expires at %s", request.ExpiresAt)
+	}
 	if b.onUpgrade != nil {
 		b.onUpgrade()
 	}

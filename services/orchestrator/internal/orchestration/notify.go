@@ -14,7 +14,7 @@ import (
 const notifyFor = 5 * time.Minute
 
 // errNotAnnounced delays the start of an orchestration.
-var errNotAnnounced = errors.New("the maintenance cannot be announced now")
+var errNotAnnounced = errors.New("the maintenance is not announced")
 
 // announce asks the worker spc to notify customers of the orchestration. This happens before its members are saved and can start, so that
 // no operation announces its start before the event exists. A crash between the two, and each later look-up of the targets, announces it
@@ -51,7 +51,7 @@ func (c *Controller) announce(ctx context.Context, o *Orchestration, members []*
 		return storeErr
 	}
 	if until := since.Add(notifyFor); now.Before(until) {
-		return fmt.Errorf("%w, until %s: %w", errNotAnnounced, until.UTC().Format(time.RFC3339), err)
+		return fmt.Errorf("%w; the orchestration starts without an announcement at %s: %w", errNotAnnounced, until.UTC().Format(time.RFC3339), err)
 	}
 	c.deps.Log.Error("maintenance not announced; the orchestration starts without", "orchestration_id", o.ID, "err", err)
 	return nil

@@ -47,7 +47,7 @@ func TestNotification_SPCIsDown_OrchestrationWaitsFiveMinutes(t *testing.T) {
 	c, _ := b.controller(nil)
 	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "notification": true}`)
 	b.await(c, "the description has the reason", func() bool {
-		return strings.Contains(b.get(o.ID).Description, "the maintenance cannot be announced now, until ")
+		return strings.Contains(b.get(o.ID).Description, "the maintenance is not announced; the orchestration starts without an announcement at ")
 	})
 	if got := b.started(); len(got) > 0 {
 		t.Errorf("started before the announcement: %v", got)
@@ -77,7 +77,7 @@ func TestNotification_StartWasLongAgo_WaitsFiveMinutes(t *testing.T) {
 	waits := func(until string) {
 		t.Helper()
 		b.await(c, "it waits until "+until, func() bool {
-			return strings.Contains(b.get(o.ID).Description, "the maintenance cannot be announced now, until "+until)
+			return strings.Contains(b.get(o.ID).Description, "the maintenance is not announced; the orchestration starts without an announcement at "+until)
 		})
 	}
 	waits("2026-11-21T08:05:00Z")
@@ -98,7 +98,7 @@ func TestNotification_StartWasLongAgo_WaitsFiveMinutes(t *testing.T) {
 	b.awaitStarted(c, "i-00000")
 }
 
-func TestNotification_OtherOrchestratorContinues_CancelsOnce(t *testing.T) {
+func TestCancel_OtherOrchestratorContinues_NotifiesOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1)
 	c, stop := b.controller(nil)

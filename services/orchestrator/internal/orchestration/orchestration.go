@@ -81,7 +81,7 @@ type Orchestration struct {
 	CanaryPassed bool
 	// FailuresAccepted is the number of failures that an operator has accepted, which no longer count.
 	FailuresAccepted int
-	// UnannouncedSince is when its announcement failed first after its start was due or it was resumed; zero if it did not fail.
+	// UnannouncedSince is when its announcement failed first; zero if it has not failed. A resume resets it.
 	UnannouncedSince time.Time
 	// CancelAnnounced reports whether customers need no further notice of the cancellation.
 	CancelAnnounced bool

@@ -9,7 +9,7 @@ import (
 // Candidate is a member that may be retried.
 type Candidate struct {
 	Member
-	// Newest reports whether no upgrade of this type was started later for its instance, except dry runs and canceled and skipped ones.
+	// Newest reports whether no later upgrade of this type was started for its instance. Dry runs and canceled or skipped upgrades do not count.
 	Newest bool
 }
 
