@@ -2,11 +2,11 @@ package jobs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,9 +25,6 @@ const (
 	// pollAtMost limits the interval that the broker requests (docs/contracts/broker.md#jobs).
 	pollAtMost = 5 * time.Second
 )
-
-// pageSize is the number of instances in one page: the broker's maximum (docs/contracts/broker.md#list-of-runtimes).
-const pageSize = 100
 
 // client calls the operator routes and the OSB API of the broker. It is safe for concurrent use.
 type client struct {
@@ -88,38 +85,26 @@ func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// runtimes returns the instances that a query with these states selects, each once. It reads the list in parts, each after the last instance of
-// the part before.
+// runtimes returns the instances that a query with these states selects, each once.
 func (c *client) runtimes(ctx context.Context, query url.Values, states ...broker.RuntimeState) ([]broker.Runtime, error) {
 	query.Set("op_detail", "last")
 	for _, state := range states {
 		query.Add("state", string(state))
 	}
-	query.Set("page_size", strconv.Itoa(pageSize))
-	var found []broker.Runtime
-	seen := map[string]bool{}
-	for {
-		before := len(found)
-		var list broker.RuntimeList
-		err := c.do(ctx, extclient.Request{Method: http.MethodGet, Route: "/runtimes", Query: query, Accept: []int{http.StatusOK}}, &list)
-		if err != nil {
+	all, err := broker.ReadRuntimes(query, func(q url.Values) (part json.RawMessage, err error) {
+		err = c.do(ctx, extclient.Request{Method: http.MethodGet, Route: "/runtimes", Query: q, Accept: []int{http.StatusOK}}, &part)
+		return part, err
+	}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list instances: %w", err)
+	}
+	found := make([]broker.Runtime, len(all))
+	for i, one := range all {
+		if err := json.Unmarshal(one, &found[i]); err != nil {
 			return nil, fmt.Errorf("list instances: %w", err)
 		}
-		for _, r := range list.Data {
-			if !seen[r.InstanceID] { // an instance that was ordered again meanwhile moves to the end
-				seen[r.InstanceID] = true
-				found = append(found, r)
-			}
-		}
-		switch {
-		case len(list.Data) < pageSize:
-			return found, nil
-		case len(found) == before:
-			return nil, errors.New("list instances: the broker repeats a part of the list")
-		}
-		last := list.Data[len(list.Data)-1]
-		query.Set("after", last.Status.CreatedAt.Format(time.RFC3339Nano)+","+last.InstanceID)
 	}
+	return found, nil
 }
 
 // retrigger runs the steps that a deprovisioning did not complete again, and returns the operation. In a dry run the broker only checks, and

@@ -51,10 +51,21 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, base: base, http: &http.Client{Timeout: requestTimeout, CheckRedirect: operator.NoRedirect, Transport: cfg.Transport}}, nil
 }
 
-// Runtimes returns all runtimes that the query selects, each once, as the broker encodes them. It reads the list page by page, each after the
-// last runtime of the page before, so that a runtime that leaves the list hides no other one. If seen is not nil, it is called after each
-// page with the number of runtimes read so far and the total.
+// Runtimes is ReadRuntimes over the network.
 func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, total int) error) ([]json.RawMessage, error) {
+	all, err := ReadRuntimes(query, func(q url.Values) (json.RawMessage, error) {
+		return c.get(ctx, "/runtimes?"+q.Encode(), "application/json")
+	}, seen)
+	if err != nil {
+		return nil, fmt.Errorf("list runtimes: %w", err)
+	}
+	return all, nil
+}
+
+// ReadRuntimes returns all runtimes that the query selects, each once, as the broker encodes them. It reads the list in parts with get, each after
+// the last runtime of the part before, so that a runtime that leaves the list hides no other one. If seen is not nil, it is called after each part
+// with the number of runtimes so far and the total.
+func ReadRuntimes(query url.Values, get func(query url.Values) (json.RawMessage, error), seen func(got, total int) error) ([]json.RawMessage, error) {
 	q := url.Values{}
 	maps.Copy(q, query)
 	q.Set("page_size", strconv.Itoa(pageSize))
@@ -65,12 +76,12 @@ func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, 
 			Data       []json.RawMessage `json:"data"`
 			TotalCount int               `json:"totalCount"`
 		}
-		raw, err := c.get(ctx, "/runtimes?"+q.Encode(), "application/json")
+		raw, err := get(q)
 		if err != nil {
-			return nil, fmt.Errorf("list runtimes: %w", err)
+			return nil, err
 		}
 		if err := json.Unmarshal(raw, &answer); err != nil {
-			return nil, fmt.Errorf("list runtimes: %s does not answer like the broker: %w", c.base, err)
+			return nil, fmt.Errorf("the answer is not that of a broker: %w", err)
 		}
 		var last struct {
 			InstanceID string `json:"instanceID"`
@@ -81,7 +92,7 @@ func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, 
 		before := len(all)
 		for _, one := range answer.Data {
 			if err := json.Unmarshal(one, &last); err != nil {
-				return nil, fmt.Errorf("list runtimes: %s does not answer like the broker: %w", c.base, err)
+				return nil, fmt.Errorf("the answer is not that of a broker: %w", err)
 			}
 			if !known[last.InstanceID] { // an instance that was ordered again meanwhile moves to the end
 				known[last.InstanceID] = true
@@ -97,7 +108,7 @@ func (c *Client) Runtimes(ctx context.Context, query url.Values, seen func(got, 
 		case len(answer.Data) < pageSize:
 			return all, nil
 		case len(all) == before:
-			return nil, fmt.Errorf("list runtimes: %s repeats a part of the list", c.base)
+			return nil, errors.New("the broker repeats a part of the list")
 		}
 		q.Set("after", last.Status.CreatedAt+","+last.InstanceID)
 	}

@@ -243,8 +243,8 @@ func (s *Store) Heard(ctx context.Context, operationIDs []string, at time.Time) 
 		`UPDATE broker.operations SET heard_at = $2 WHERE id = ANY ($1)`, postgres.Array(operationIDs), at)
 }
 
-// purgeOperations relies on the indexes runtimes_state and operations_instance: the list of runtimes has each removed instance while it has
-// operations.
+// purgeOperations relies on the indexes runtimes_state and operations_instance: broker.runtimes keeps a removed instance as long as the instance
+// has operations.
 const purgeOperations = `DELETE FROM broker.operations o USING broker.runtimes r
 	WHERE r.state IN ('deprovisioned', 'failed') AND o.instance_id = r.instance_id
 		AND o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')

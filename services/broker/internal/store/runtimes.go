@@ -45,7 +45,8 @@ type RuntimeFilter struct {
 	Expired bool
 	// Limit is the page size, at least 1, and Offset the number of runtimes before the page.
 	Limit, Offset int
-	// After, if it is not zero, is the position before the page, in place of Offset. The page does not depend on runtimes that have left the list.
+	// After, if it is not zero, is the position of the last runtime of the page before, and replaces Offset: the page does not depend on runtimes
+	// that have left the list.
 	After RuntimePosition
 	// LastOperation limits Operations to the newest one that is neither pending nor cancelled.
 	LastOperation bool
