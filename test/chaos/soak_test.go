@@ -136,7 +136,7 @@ func TestGrowth(t *testing.T) {
 		installation.SlopeTable(os.Stdout, m.slopes())
 	}
 	for _, s := range free.slopes() {
-		if kept[s.Name] == "" && s.Grows(20) {
+		if kept[s.Name] == "" && s.Grows(20) && (s.Name != deadRows || s.PerHour > 0) {
 			t.Errorf("%s grows from %.1f to %.1f", s.Name, s.First, s.Last)
 		}
 	}
@@ -158,7 +158,11 @@ var kept = map[string]string{
 }
 
 const (
-	followsLoad = "there are more rows if more operations were accepted before; see checkRows"
+	// deadRows go up and down with each vacuum, so that they must also have an upward trend to count as growing.
+	deadRows = "postgres: dead rows" + forOperations
+	// forOperations marks a value that is divided by the number of operations.
+	forOperations = ", for 1,000 operations"
+	followsLoad   = "there are more rows if more operations were accepted before; see checkRows"
 	// keepOperations is how long ended operations stay in the tables, so that these reach their size within the test, and archiveEvery how
 	// often they are moved to the archive then.
 	keepOperations, archiveEvery = 5 * time.Minute, 10 * time.Minute
@@ -216,8 +220,8 @@ func (m *measured) part(t *testing.T) {
 	})
 }
 
-// checkRows checks that the tables have no operation that ended before the last archiving (a part takes less than a minute), and adds to the usage of the last part how many other rows
-// there are for a thousand operations.
+// checkRows checks that the tables have no operation that ended before the last archiving (a part takes less than a minute), and adds to the
+// usage of the last part how many other rows there are for a thousand operations.
 func (m *measured) checkRows(t *testing.T) {
 	t.Helper()
 	last, accepted := m.parts[len(m.parts)-1].usage, 0
@@ -232,7 +236,7 @@ func (m *measured) checkRows(t *testing.T) {
 	}
 	for name, why := range kept {
 		if why == followsLoad && name != "rows of operations" {
-			last.Values[name+", for 1,000 operations"] = 1000 * last.Values[name] / rows
+			last.Values[name+forOperations] = 1000 * last.Values[name] / rows
 		}
 	}
 }

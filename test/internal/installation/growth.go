@@ -154,10 +154,9 @@ func medianOf(usages []Usage, name string) float64 {
 	return values[len(values)/2]
 }
 
-// Grows reports whether the last quarter is more than a tenth above the first, and by more than least, and the value increases over the whole
-// time: rows that vacuum removes now and then go up and down.
+// Grows reports whether the last quarter is more than a tenth above the first, and by more than least.
 func (s Slope) Grows(least float64) bool {
-	return s.Last-s.First > least && s.Last > 1.1*s.First && s.PerHour > 0
+	return s.Last-s.First > least && s.Last > 1.1*s.First
 }
 
 // SlopeTable prints slopes.
