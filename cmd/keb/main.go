@@ -23,7 +23,10 @@ func main() {
 		signals = append(signals, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), signals...)
-	// After the first signal a second one ends the process at once.
-	context.AfterFunc(ctx, stop)
+	// After the first signal a second one ends the process at once. A closed terminal sends SIGHUP twice, by its shell and by the kernel.
+	context.AfterFunc(ctx, func() {
+		signal.Ignore(syscall.SIGHUP)
+		stop()
+	})
 	os.Exit(cli.Main(ctx, os.Args[1:], cli.IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
 }

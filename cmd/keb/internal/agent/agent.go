@@ -157,8 +157,8 @@ func explain(err error) error {
 // explainChange is explain for an error of a change that was sent.
 func explainChange(err error) error {
 	if operator.EffectUnknown(err) {
-		return fmt.Errorf("%w; it is not known whether the change was made. Read its object with the tool operation, batches, orchestrations, holds or "+
-			"limits before you repeat it", err)
+		return fmt.Errorf("%w; it is not known whether the change was made. Check the object with the tool operation, batches, orchestrations, holds "+
+			"or limits before you repeat it", err)
 	}
 	return explain(err)
 }

@@ -337,7 +337,7 @@ func TestWrite_AnswerLost_EffectIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestExplainChange_NotDone_IsKnown(t *testing.T) {
+func TestExplainChange_NotSent_ReportsNoChange(t *testing.T) {
 	t.Parallel()
 	dial := &operator.UnreachableError{Address: "keb:8081", Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}
 	if text := explainChange(dial).Error(); strings.Contains(text, "not known") || !strings.Contains(text, "nothing was changed") {

@@ -42,7 +42,7 @@ func TestToken_Unencrypted_PrintsWarning(t *testing.T) {
 		require.NoError(t, err)
 		_, err = (&ordering{options: o}).client()
 		require.NoError(t, err)
-		if got := strings.Count(said.String(), "password of the OSB API go to"); got != 0 && !warned || got != 2 && warned {
+		if got := strings.Count(said.String(), "password of the OSB API are sent"); got != 0 && !warned || got != 2 && warned {
 			t.Errorf("%s with a password: %q", addr, said.String())
 		}
 	}

@@ -279,7 +279,7 @@ func TestProvision_AnswerLost_NamesInstance(t *testing.T) {
 	}
 }
 
-func TestProvision_NotSent_IsNotUnknown(t *testing.T) {
+func TestProvision_NotSent_ReportsFailure(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -12,6 +12,8 @@ import (
 func TestConfirmCount_Interrupted_Ends(t *testing.T) {
 	t.Parallel()
 	in, typed := io.Pipe()
+	// An interruption that is ignored becomes a wrong answer.
+	defer time.AfterFunc(10*time.Second, func() { _ = typed.Close() }).Stop()
 	defer typed.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

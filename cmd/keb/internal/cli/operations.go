@@ -365,7 +365,7 @@ func (a *acting) act(ctx context.Context, id, action string) error {
 	op, raw, err := client.Operation(ctx, id)
 	if err != nil {
 		// The action was accepted, whatever happens to this request.
-		if _, err := fmt.Fprintf(a.Err, "keb: the state of the operation is not known: %s\n", service.OneLine(err)); err != nil {
+		if _, err := fmt.Fprintf(a.Err, "keb: the operation cannot be read: %s\n", service.OneLine(err)); err != nil {
 			return err
 		}
 		return a.done(acted{ID: id, Result: action + " accepted"}, "operation %s: %s accepted\n", id, action)

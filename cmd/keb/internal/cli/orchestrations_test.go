@@ -88,7 +88,7 @@ func TestUpgrade_Wait_FollowsOrchestration(t *testing.T) {
 	}
 }
 
-func TestUpgrade_APIAwayForAWhile_WaitsOn(t *testing.T) {
+func TestUpgrade_APIUnavailable_KeepsWaiting(t *testing.T) {
 	t.Parallel()
 	const path, order = "GET /orchestrations/o-1", "POST /upgrade/kyma"
 	accepted := []string{`202 {"orchestrationID":"o-1"}`}

@@ -261,8 +261,8 @@ func (o *options) readToken() error {
 
 // What a request contains to authenticate the caller.
 const (
-	tokenSent    = "access token goes"
-	passwordSent = "user and the password of the OSB API go"
+	tokenSent    = "the access token is"
+	passwordSent = "user and password of the OSB API are"
 )
 
 // warnOfClearText prints a warning if a secret is sent unencrypted to another machine. Names without a dot denote this machine or services in
@@ -276,7 +276,8 @@ func (o *options) warnOfClearText(address, sent string) {
 	if err != nil || u.Scheme != "http" || !strings.ContainsAny(u.Hostname(), ".:") || net.ParseIP(u.Hostname()).IsLoopback() {
 		return
 	}
-	_, _ = fmt.Fprintf(o.Err, "keb: warning: the %s to %s unencrypted; use https://... if the address supports TLS\n", sent, base) // nowhere else to say it
+	// There is nowhere else to say it.
+	_, _ = fmt.Fprintf(o.Err, "keb: warning: %s sent unencrypted to %s; use https:// if the server supports TLS\n", sent, base)
 }
 
 // address returns the URL of an API. With TLS files it is https, unless the address says http.

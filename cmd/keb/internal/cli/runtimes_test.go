@@ -141,6 +141,13 @@ func TestRuntimes_SeveralPages_AreFetched(t *testing.T) {
 	}
 }
 
+func TestRuntimes_BrokerIgnoresPosition_EndsWithError(t *testing.T) {
+	t.Parallel()
+	page := `200 {"data":[` + strings.TrimSuffix(strings.Repeat(`{"instanceID":"i","status":{"createdAt":"2026-11-21T22:00:00Z"}},`, 100), ",") + `],"totalCount":300}`
+	_, addr := newAPI(t, map[string][]string{"GET /runtimes": {page}})
+	expect(t, run(t, "", "runtimes", "--osb-addr", addr), 1, "", "keb: list runtimes: the broker repeats a part of the list\n")
+}
+
 func TestToken_Rejected_ExplainsWhy(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{
@@ -201,7 +208,7 @@ func TestOperation_Actions_CallAPI(t *testing.T) {
 func TestOperation_StateNotRead_ActionIsAccepted(t *testing.T) {
 	t.Parallel()
 	_, addr := newAPI(t, map[string][]string{"POST /operations/op-1/cancel": {"204 "}, "GET /operations/op-1": {`503 {"error":"starting"}`}})
-	const told = "keb: the state of the operation is not known: operation op-1: the operator API answers 503: starting\n"
+	const told = "keb: the operation cannot be read: operation op-1: the operator API answers 503: starting\n"
 	expect(t, run(t, "", "operation", "op-1", "cancel", "--operator-addr", addr), 0, "operation op-1: cancel accepted\n", told)
 	expect(t, run(t, "", "operation", "op-1", "cancel", "-o", "json", "--operator-addr", addr), 0,
 		"{\n  \"id\": \"op-1\",\n  \"result\": \"cancel accepted\"\n}\n", told)

@@ -154,7 +154,7 @@ func (t *tasks) find(ctx context.Context) ([]*task, error) {
 			return nil, ctx.Err()
 		case err != nil:
 			// The catalog requires user and password, which a caller with a token may not have.
-			if _, err := fmt.Fprintf(t.Err, "keb: the plan %q has no runtimes, and was not verified: %s\n", target.PlanName, service.OneLine(err)); err != nil {
+			if _, err := fmt.Fprintf(t.Err, "keb: no runtime has the plan %q, and the catalog cannot be read: %s\n", target.PlanName, service.OneLine(err)); err != nil {
 				return nil, err
 			}
 		case !slices.Contains(known, target.PlanName):
