@@ -42,8 +42,8 @@ func (i *isolation) fails(asked, now time.Time) bool {
 	return true
 }
 
-// leaveIfIsolated moves the connection to another server if JetStream has been unavailable for isolatedAfter at this one, and it belongs to a cluster.
-// err is the result of a request that was sent at asked.
+// leaveIfIsolated moves the connection to another server if JetStream has been unavailable for isolatedAfter at this one, and it belongs to a
+// cluster. err is the result of a request that was sent at asked.
 func (b *Bus) leaveIfIsolated(asked time.Time, err error) {
 	if err == nil {
 		b.isolation.works()

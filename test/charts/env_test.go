@@ -128,7 +128,7 @@ func TestEnv_Variables_AreKnownToServices(t *testing.T) {
 }
 
 // The broker must accept what the chart gives it, with stand-ins for the contents of Secrets.
-func TestEnv_Broker_AcceptsIt(t *testing.T) {
+func TestEnv_Broker_IsAccepted(t *testing.T) {
 	t.Parallel()
 	secrets := map[string]string{
 		"KEB_DATABASE_URL": "postgres://user:password@database:5432/keb", "KEB_PLANS": "azure",

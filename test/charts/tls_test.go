@@ -233,7 +233,7 @@ func TestStepWorkerTLS_InvalidValues_AreNamed(t *testing.T) {
 		"metrics: {tls: {mutual: true}}":                                 "metrics.tls.secretName: name the Secret with tls.crt, tls.key and ca.crt",
 		"metrics: {tls: {secretName: own}}\npodMonitor: {enabled: true}": "metrics.tls.serverName: say which name Prometheus expects",
 		"metrics: {tls: {enabled: true}}":                                "enabled",
-		"nats: {tls: {handshakeFirst: true}}":                            "nats.tls.handshakeFirst: needs TLS",
+		"nats: {tls: {handshakeFirst: true}}":                            "nats.tls.handshakeFirst: requires TLS",
 	})
 }
 
@@ -251,7 +251,7 @@ func TestTLS_InvalidValues_AreNamed(t *testing.T) {
 		"tls: {enabled: true, secretName: a, x: true}": "x",
 	})
 	own := merged(t, production, "nats: {tls: {handshakeFirst: true}}")
-	rejects(t, kebDir, own, map[string]string{"nats: {url: 'nats://host:4222'}": "nats.tls.handshakeFirst: needs TLS"})
+	rejects(t, kebDir, own, map[string]string{"nats: {url: 'nats://host:4222'}": "nats.tls.handshakeFirst: requires TLS"})
 	for _, values := range []string{"", "nats: {url: 'nats://host:4222', tls: {secretName: authority}}"} {
 		if _, err := renderChart(t, kebDir, merged(t, own, values)); err != nil {
 			t.Errorf("%q: %v", values, err)

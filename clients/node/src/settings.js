@@ -40,7 +40,7 @@ const SETTINGS = {
   logLevel: ["KEB_LOG_LEVEL", "info", /^(debug|info|warn|error)$/, "debug, info, warn or error"],
 };
 
-/** Returns what is wrong with the TLS files of the bus: with wrong ones the worker would try to connect for ever. */
+/** Returns what is wrong with the TLS files of the bus: with invalid ones the worker would retry the connection for ever. */
 function badTLSFiles({ caFile, certFile, keyFile }) {
   const read = (file) => file && readFileSync(file);
   try {

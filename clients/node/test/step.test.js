@@ -174,6 +174,15 @@ test("a write of the stage memory that takes too long ends", async (t) => {
   assert.equal(puts, 1); // the second value is not written any more
 });
 
+test("a write of the stage memory leaves no timer", async () => {
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+  const before = timers();
+  const command = { operation: { id: "o" }, stage: "s", step: "S", cursor: 1, stageAttempt: 1, stepAttempt: 1, firstTriedAt: new Date().toISOString() };
+  const x = { command, deadline: Date.now() + 60_000, worker: { name: "w", version: "1" }, memory: { put: async () => {} }, log: { error() {} }, end: new AbortController() };
+  assert.equal((await createOperation(x).execute((op) => op.remember("a", "b"))).outcome, "succeeded");
+  assert.equal(timers(), before);
+});
+
 test("a partial write is reported", async () => {
   let writes = 0;
   const memory = { put: async () => { if (writes++) throw new Error("it is full"); } };

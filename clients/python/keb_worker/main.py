@@ -36,7 +36,7 @@ class _JSON(logging.Formatter):
 
 
 class _Client(Client):
-    """A client that sends no password without TLS if TLS is wanted: nats-py alone leaves the choice to the server."""
+    """A client that requires TLS before it sends a password, if TLS is wanted. nats-py lets the server decide."""
 
     def _connect_command(self) -> Any:
         if self.options.get("tls") and not self._server_info.get("tls_required"):

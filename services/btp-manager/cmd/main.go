@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, env func(string) string, out io.Wri
 	kubeconfig := fs.String("kubeconfig", "", "file that says how to reach the cluster; empty for the cluster that this runs in")
 	format := fs.String("log-format", "json", "format of the log: json or text")
 	level := fs.String("log-level", "info", "least level of the log: debug, info, warn or error")
-	check := fs.Bool("check-config", false, "check the flags and the operand's image and end")
+	check := fs.Bool("check-config", false, "check the flags and the operand's image, then exit")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}

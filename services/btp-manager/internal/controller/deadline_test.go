@@ -91,7 +91,7 @@ func TestHardDelete_NoRefusal_Continues(t *testing.T) {
 }
 
 // The settings before the start are unknown, and they may block the deletion.
-func TestDeletion_ConfigRejected_WaitsForLeftovers(t *testing.T) {
+func TestDeletion_ConfigRejected_WaitsWhileInstancesExist(t *testing.T) {
 	for _, tt := range []struct {
 		name, label string
 		left        services.Left

@@ -37,8 +37,8 @@ func (p *pass) deprovision(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// begin starts the deprovisioning, unless service instances or bindings block it, or may block it by settings that are unknown. It returns no
-// wait if it has started.
+// begin starts the deprovisioning, unless service instances or bindings block it, or might block it because the settings are unknown. It returns
+// no wait if it has started.
 func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 	begun := p.cr.Status.Deprovisioning != nil
 	if (p.cfg.BlockDeletion || p.rejected != nil) && !begun && p.cr.Labels[v1alpha1.ForceDeleteLabel] != "true" {
@@ -51,7 +51,7 @@ func (p *pass) begin(ctx context.Context) (time.Duration, error) {
 			// Users need a working operand to delete them.
 			message := p.keepOperand(ctx)
 			if p.rejected != nil {
-				message += p.rejected.Error() + ". The deletion waits for valid settings, which can block it: correct or delete the ConfigMap. "
+				message += p.rejected.Error() + ". The deletion waits until the ConfigMap is valid, because it may set BlockDeletion: correct or delete it. "
 			}
 			message += fmt.Sprintf("%s. Delete them, or set the label %s: \"true\" to have them deleted", remaining(left), v1alpha1.ForceDeleteLabel)
 			return p.cfg.ProcessingStateRequeueInterval, p.move(ctx, machine.DeletionBlocked, message, nil)
@@ -103,7 +103,7 @@ func (p *pass) hardDelete(ctx context.Context) (time.Duration, error) {
 		// The soft delete abandons the remote side, so only a rejected deletion or the deadline may cause it. Do not return an error either, because
 		// the pauses after errors could exceed the deadline.
 		log.FromContext(ctx).Info("the hard delete is delayed", "err", err.Error())
-		message += ", though it does not get through: " + err.Error()
+		message += "; the last attempt failed: " + err.Error()
 	}
 	if !p.cfg.OperandFirst {
 		message = p.keepOperand(ctx) + message

@@ -91,7 +91,7 @@ func TestReconcile_LastingConflict_ReportsError(t *testing.T) {
 }
 
 // A single conflict shows nothing about the operand.
-func TestReconcile_ConflictAfterDeadline_MustLast(t *testing.T) {
+func TestReconcile_SingleConflictAfterDeadline_IsTolerated(t *testing.T) {
 	s := newSystem(t)
 	s.unready = []operand.NotReady{{Ref: operand.Ref{Kind: "Deployment", Name: "d"}, Reason: "no pod is ready"}}
 	s.pass()

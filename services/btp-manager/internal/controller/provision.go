@@ -146,8 +146,8 @@ func (p *pass) settled() bool {
 	return at.State == v1alpha1.StateReady || at.Reason == v1alpha1.ReasonInitialized || !p.cr.DeletionTimestamp.IsZero()
 }
 
-// corrected reports the corrections of a pass. Changes by the first passes are not a drift, nor those by a pass in which the credentials
-// namespace or the cluster ID moved.
+// corrected reports the drift that a pass has corrected. It ignores the first passes, and passes in which the credentials namespace or the
+// cluster ID has changed.
 func (p *pass) corrected(ctx context.Context, applied operand.Applied, moved bool) {
 	logger := log.FromContext(ctx)
 	settled := p.settled() && !moved
@@ -180,8 +180,8 @@ func (p *pass) chartFailed(ctx context.Context, cause error) (time.Duration, err
 }
 
 // isBrief reports whether a temporary problem has lasted less than the time that objects have to get ready. A Ready BtpOperator has no
-// deadline in its status: a restart of the API server is no reason to write one. A conflict is brief in every state: a single one shows
-// nothing about the operand, even after the deadline.
+// deadline in its status: a restart of the API server is no reason to write one. Conflicts may be brief in every state: a single
+// one does not prove that the operand is broken, even after the deadline.
 func (p *pass) isBrief(cause error) bool {
 	if p.at().State != v1alpha1.StateReady && !apierrors.IsConflict(cause) {
 		return false

@@ -197,10 +197,9 @@ func Kinds() []schema.GroupVersionKind {
 	}
 }
 
-// labelled lists the objects with our label, and opts, of the kinds in Kinds and in known. It lists a namespaced kind in the chart's namespace
-// and in those where known has an object of that kind: BTP Manager has the right to list Secrets, but no other kind, elsewhere. It
-// includes neither known nor the inventory, nor objects that BTP Manager may not read: outside of namespaces it has rights only for the names
-// of the operand's charts.
+// labelled lists the objects with our label, and opts, of the kinds in Kinds and in known: namespaced kinds in the chart's namespace, and in each
+// namespace where known has an object of the kind, because BTP Manager may list only Secrets elsewhere. The result omits known, the inventory, and
+// cluster-scoped objects that BTP Manager may not read: it has rights only for the names of the operand's charts.
 func (o *Operand) labelled(ctx context.Context, known []Ref, opts ...client.ListOption) ([]Ref, error) {
 	kinds := map[schema.GroupKind]string{}
 	for _, k := range Kinds() {

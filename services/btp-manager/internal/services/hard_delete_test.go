@@ -205,7 +205,7 @@ func TestHardDelete_Refusal_ReturnsRefusedError(t *testing.T) {
 }
 
 // Only a rejected deletion may end the hard delete before its deadline.
-func TestHardDelete_RejectedRead_IsNoRefusal(t *testing.T) {
+func TestHardDelete_RejectedRead_IsRetried(t *testing.T) {
 	for name, cause := range map[string]*apierrors.StatusError{
 		"forbidden": apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no right")),
 		"expired":   apierrors.NewResourceExpired("too old"),

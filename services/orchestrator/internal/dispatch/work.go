@@ -34,7 +34,8 @@ type work struct {
 	// redelivered is the range of facts to publish again because their message was redelivered; nil for none.
 	redelivered *store.FactRange
 
-	// decide is Deps.Apply; holds and limits are those of Deps. tracer, if not nil, records the ended steps as spans; applied are the results that caused the changes.
+	// decide is Deps.Apply; holds and limits are those of Deps. tracer, if not nil, records the ended steps as spans; applied are the results that
+	// caused the changes.
 	decide  func(*process.Process, engine.State, engine.Event, time.Time) (engine.State, engine.Effects, error)
 	holds   Holds
 	limits  Limits

@@ -127,6 +127,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"signalledSQL", signalledSQL, []any{&inFlight}, []string{"operations_event|operations_pkey"}},
 		{"archivedSQL", archivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
 		{"archiveSQL", archiveSQL, []any{epoch, 200}, []string{"operations_finished", "operations_pkey", "requests_pkey", "history_pkey"}},
+		{"dropOrchestrationsSQL", dropOrchestrationsSQL, []any{epoch, 1}, []string{"orchestrations_ended", "orchestration_members_list"}},
 		{"dropArchivedSQL", dropArchivedSQL, []any{epoch, 200}, []string{"archive_finished"}},
 		{"readArchivedSQL", readArchivedSQL, []any{&inFlight}, []string{"archive_pkey"}},
 		{"archivedHistorySQL", archivedHistorySQL, []any{some.Operation.ID}, []string{"archive_pkey"}},
