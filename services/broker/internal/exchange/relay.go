@@ -23,7 +23,7 @@ import (
 // Outbox stores the accepted requests that are not published yet.
 type Outbox interface {
 	UnpublishedOf(ctx context.Context, instanceIDs []string) ([]store.Publication, error)
-	Unpublished(ctx context.Context, before time.Time, limit int) ([]store.Publication, error)
+	UnpublishedInstances(ctx context.Context, before time.Time, limit int) ([]string, error)
 	Published(ctx context.Context, operationIDs []string, at time.Time) error
 }
 
@@ -52,7 +52,7 @@ type RelayDeps struct {
 	Tracer trace.Tracer
 }
 
-// sweepLimit is the maximum number of requests in one sweep; the next sweep continues.
+// sweepLimit is the maximum number of instances in one round; the next sweep continues.
 const sweepLimit = 500
 
 // Relay publishes accepted requests on the bus, each directly after its transaction. A sweep publishes requests that a crash or an
@@ -103,7 +103,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-r.wake:
-			err = r.relay(ctx, r.take())
+			_, err = r.relay(ctx, r.take())
 		case <-tick.C:
 			err = r.Sweep(ctx)
 		}
@@ -113,36 +113,28 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 }
 
-func (r *Relay) relay(ctx context.Context, instanceIDs []string) error {
+// relay publishes the requests of instances, and returns how many are left.
+func (r *Relay) relay(ctx context.Context, instanceIDs []string) (left int, err error) {
 	if len(instanceIDs) == 0 {
-		return nil
+		return 0, nil
 	}
 	waiting, err := r.deps.Outbox.UnpublishedOf(ctx, instanceIDs)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, err = r.publish(ctx, waiting)
-	return err
+	published, err := r.publish(ctx, waiting)
+	return len(waiting) - published, err
 }
 
-// Sweep publishes the requests that were left behind.
+// Sweep publishes all requests of the instances that have one left behind: the clocks of brokers differ, so an earlier request of such an
+// instance may look too young.
 func (r *Relay) Sweep(ctx context.Context) error {
-	waiting, err := r.deps.Outbox.Unpublished(ctx, r.deps.Now().Add(-r.cfg.Age), sweepLimit)
+	instanceIDs, err := r.deps.Outbox.UnpublishedInstances(ctx, r.deps.Now().Add(-r.cfg.Age), sweepLimit)
 	if err != nil {
 		return err
 	}
-	if len(waiting) > 0 {
-		ids := make(map[string]bool, len(waiting))
-		for _, p := range waiting {
-			ids[p.InstanceID] = true
-		}
-		// An earlier request of an instance may look younger, because the clocks of brokers differ: read all of these instances.
-		if waiting, err = r.deps.Outbox.UnpublishedOf(ctx, slices.Collect(maps.Keys(ids))); err != nil {
-			return err
-		}
-	}
-	published, err := r.publish(ctx, waiting)
-	r.deps.Waiting.Set(float64(len(waiting) - published))
+	left, err := r.relay(ctx, instanceIDs)
+	r.deps.Waiting.Set(float64(left))
 	return err
 }
 

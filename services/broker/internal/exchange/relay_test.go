@@ -25,12 +25,18 @@ type fakeOutbox struct {
 	young     []string
 }
 
-func (o *fakeOutbox) UnpublishedOf(context.Context, []string) ([]store.Publication, error) {
-	return o.waiting, nil
+func (o *fakeOutbox) UnpublishedOf(_ context.Context, instanceIDs []string) ([]store.Publication, error) {
+	return slices.DeleteFunc(slices.Clone(o.waiting), func(p store.Publication) bool { return !slices.Contains(instanceIDs, p.InstanceID) }), nil
 }
 
-func (o *fakeOutbox) Unpublished(context.Context, time.Time, int) ([]store.Publication, error) {
-	return slices.DeleteFunc(slices.Clone(o.waiting), func(p store.Publication) bool { return slices.Contains(o.young, p.OperationID) }), nil
+func (o *fakeOutbox) UnpublishedInstances(context.Context, time.Time, int) ([]string, error) {
+	var ids []string
+	for _, p := range o.waiting {
+		if !slices.Contains(o.young, p.OperationID) {
+			ids = append(ids, p.InstanceID)
+		}
+	}
+	return ids, nil
 }
 
 func (o *fakeOutbox) Published(_ context.Context, ids []string, _ time.Time) error {

@@ -125,11 +125,15 @@ func (s *Store) UnpublishedOf(ctx context.Context, instanceIDs []string) ([]Publ
 		WHERE `+notPublished+` AND request IS NOT NULL AND instance_id = ANY ($1) ORDER BY seq`, postgres.Array(instanceIDs))
 }
 
-// Unpublished lists at most limit of the oldest unpublished requests that were accepted before a time.
-func (s *Store) Unpublished(ctx context.Context, before time.Time, limit int) ([]Publication, error) {
+// UnpublishedInstances lists at most limit instances with an unpublished request that was accepted before a time.
+func (s *Store) UnpublishedInstances(ctx context.Context, before time.Time, limit int) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var ids []string
 	// Index operations_unpublished.
-	return s.publications(ctx, `SELECT `+publicationColumns+` FROM broker.operations
-		WHERE published_at IS NULL AND request IS NOT NULL AND created_at < $1 ORDER BY seq LIMIT $2`, before, limit)
+	err := s.db.SelectContext(ctx, &ids, `SELECT DISTINCT instance_id FROM (SELECT instance_id FROM broker.operations
+		WHERE published_at IS NULL AND request IS NOT NULL AND created_at < $1 ORDER BY seq LIMIT $2) oldest`, before, limit)
+	return ids, wrap(ctx, "list instances with unpublished requests", err)
 }
 
 func (s *Store) publications(ctx context.Context, query string, args ...any) ([]Publication, error) {
