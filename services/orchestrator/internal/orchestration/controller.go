@@ -25,8 +25,8 @@ const (
 	parallel = 3
 	// missing is how long a recorded operation may take to arrive before the broker is asked again.
 	missing = time.Minute
-	// validFor is how long a broker may take to record an operation, and inFlight the time after which none records it any more: clocks may differ.
-	validFor, inFlight = 30 * time.Second, time.Minute
+	// validFor is how long a broker may take to record an operation, and recordTimeout when the controller relies on that: clocks may differ.
+	validFor, recordTimeout = 30 * time.Second, time.Minute
 	// Limits of requests (libs/event).
 	instancesPerPage, shootsPerQuestion, upgradesPerQuestion = 1000, 1000, 100
 )
@@ -40,10 +40,10 @@ type Store interface {
 	// Describe sets the description of an orchestration that is neither paused nor ended. due is when the targets of a pending orchestration are
 	// looked up next. seen is the state that the description belongs to: a cancellation that the caller has not seen keeps its description.
 	Describe(ctx context.Context, id string, seen State, description string, due, now time.Time) error
-	// Unannounced stores that the announcement of an orchestration has failed, and returns when it failed first.
-	Unannounced(ctx context.Context, id string, now time.Time) (since time.Time, err error)
-	// CancelAnnounced stores that customers need no further notice of the cancellation of an orchestration. It needs no lock.
-	CancelAnnounced(ctx context.Context, id string) error
+	// NotificationFailed stores that the announcement of an orchestration has failed, and returns when it failed first.
+	NotificationFailed(ctx context.Context, id string, now time.Time) (since time.Time, err error)
+	// CancelNotified stores that customers need no further notice of the cancellation of an orchestration. It needs no lock.
+	CancelNotified(ctx context.Context, id string) error
 	// Settle updates the members in progress whose operations have ended, and returns the number of members by state. Members whose operations
 	// were withdrawn wait again; they are not counted.
 	Settle(ctx context.Context, id string, now time.Time) (Stats, error)
@@ -314,7 +314,7 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, e
 			return freed, cmp.Or(err, errStopped)
 		}
 		n := min(len(members), upgradesPerQuestion)
-		orders, unsure := splitByState(o, members[:n], c.deps.Now())
+		orders, unsure := ordersAndUnsure(o, members[:n], c.deps.Now())
 		for _, r := range []struct {
 			members     []*Member
 			confirmOnly bool
@@ -330,14 +330,14 @@ func (c *Controller) record(ctx context.Context, o *Orchestration) (freed int, e
 	return freed, nil
 }
 
-// splitByState returns the members to order, and those to check only. Until inFlight has passed since the cancellation or the end of the window,
-// the broker may still record an earlier request, so such members are in neither list.
-func splitByState(o *Orchestration, members []*Member, now time.Time) (orders, unsure []*Member) {
-	settled := now.Add(-inFlight)
+// ordersAndUnsure returns the members to order, and those to check only. Until recordTimeout has passed since the cancellation or the end of the
+// window, the broker may still record an earlier request, so such members are in neither list.
+func ordersAndUnsure(o *Orchestration, members []*Member, now time.Time) (orders, unsure []*Member) {
+	before := now.Add(-recordTimeout)
 	for _, m := range members {
 		switch {
-		case o.State == Canceling && o.UpdatedAt.After(settled):
-		case o.State == Canceling || m.missed(settled):
+		case o.State == Canceling && o.UpdatedAt.After(before):
+		case o.State == Canceling || m.missed(before):
 			unsure = append(unsure, m)
 		case !m.missed(now):
 			orders = append(orders, m)

@@ -46,7 +46,7 @@ func (c *Controller) announce(ctx context.Context, o *Orchestration, members []*
 		c.deps.Log.Warn("maintenance not announced", "orchestration_id", o.ID, "err", err)
 		return nil
 	}
-	since, storeErr := c.deps.Store.Unannounced(ctx, o.ID, now)
+	since, storeErr := c.deps.Store.NotificationFailed(ctx, o.ID, now)
 	if storeErr != nil {
 		return storeErr
 	}
@@ -60,7 +60,7 @@ func (c *Controller) announce(ctx context.Context, o *Orchestration, members []*
 // notifyCancelled asks the worker spc to notify customers of the cancellation, before the orchestration ends. A crash right after the notice
 // repeats it, which SPC accepts.
 func (c *Controller) notifyCancelled(ctx context.Context, o *Orchestration, now time.Time) error {
-	if o.CancelAnnounced || !o.Parameters.Notification || o.Parameters.DryRun {
+	if o.CancelNotified || !o.Parameters.Notification || o.Parameters.DryRun {
 		return nil
 	}
 	if err := c.notify(ctx, event.NotifyRequest{OrchestrationID: o.ID, Type: o.Type, Cancelled: true}); err != nil {
@@ -70,7 +70,7 @@ func (c *Controller) notifyCancelled(ctx context.Context, o *Orchestration, now 
 		}
 		c.deps.Log.Error("cancellation not announced", "orchestration_id", o.ID, "err", err)
 	}
-	return c.deps.Store.CancelAnnounced(ctx, o.ID)
+	return c.deps.Store.CancelNotified(ctx, o.ID)
 }
 
 func (c *Controller) notify(ctx context.Context, q event.NotifyRequest) error {

@@ -105,7 +105,7 @@ func TestCancel_OtherOrchestratorContinues_NotifiesOnce(t *testing.T) {
 	o := b.order(`{"targets": {"include": [{"target": "all"}]}, "notification": true}`)
 	b.awaitStarted(c, "i-00000")
 	require.NoError(t, b.store.Cancel(t.Context(), o.ID, b.clock.Now()))
-	b.await(c, "customers are notified of the cancellation", func() bool { return b.get(o.ID).CancelAnnounced })
+	b.await(c, "customers are notified of the cancellation", func() bool { return b.get(o.ID).CancelNotified })
 	stop()
 	c, _ = b.controller(nil)
 	b.rounds(c)

@@ -81,10 +81,10 @@ type Orchestration struct {
 	CanaryPassed bool
 	// FailuresAccepted is the number of failures that an operator has accepted, which no longer count.
 	FailuresAccepted int
-	// UnannouncedSince is when its announcement failed first; zero if it has not failed. A resume resets it.
-	UnannouncedSince time.Time
-	// CancelAnnounced reports whether customers need no further notice of the cancellation.
-	CancelAnnounced bool
+	// NotificationFailingSince is when its announcement failed first; zero if it has not failed. A resume resets it.
+	NotificationFailingSince time.Time
+	// CancelNotified reports whether customers need no further notice of the cancellation.
+	CancelNotified bool
 	// Members is the number of members that could be upgraded when the orchestration started.
 	Members int
 }

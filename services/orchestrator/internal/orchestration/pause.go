@@ -79,7 +79,7 @@ func (o *Orchestration) Approve(name string, now time.Time) error {
 
 func (o *Orchestration) resume(description string, now time.Time) {
 	o.State, o.Description, o.UpdatedAt = o.Pause.From, description, now
-	o.Pause, o.UnannouncedSince = nil, time.Time{}
+	o.Pause, o.NotificationFailingSince = nil, time.Time{}
 	if o.State.Running() {
 		o.ActiveSince = now
 	}

@@ -25,8 +25,8 @@ func NewOrchestrations(write, read *sqlx.DB) *Orchestrations {
 
 const (
 	orchestrationColumns = ` o.id::text, o.type, o.state, o.description, o.parameters, o.created_at, o.updated_at, o.due_at, o.started_at,
-    o.active_since, o.pause, o.canary_passed, o.failures_accepted, o.members, o.unannounced_since,
-    o.cancel_announced
+    o.active_since, o.pause, o.canary_passed, o.failures_accepted, o.members, o.notification_failing_since,
+    o.cancel_notified
 FROM orchestrator.orchestrations o`
 	memberColumns = ` m.operation_id::text, m.orchestration_id::text, m.instance_id, m.runtime_id, m.global_account_id, m.subaccount_id,
     m.plan_id, m.plan_name, m.shoot_name, m.window_rule, m.state, m.description, m.due_at, m.window_begin, m.window_end,
@@ -154,13 +154,13 @@ func scanOrchestrations(rows *sql.Rows) (found []*orchestration.Orchestration, e
 	for rows.Next() {
 		var o orchestration.Orchestration
 		var parameters, pause []byte
-		var due, started, active, unannounced sql.NullTime
+		var due, started, active, notificationFailing sql.NullTime
 		if err := rows.Scan(&o.ID, &o.Type, &o.State, &o.Description, &parameters, &o.CreatedAt, &o.UpdatedAt, &due, &started, &active, &pause,
-			&o.CanaryPassed, &o.FailuresAccepted, &o.Members, &unannounced, &o.CancelAnnounced); err != nil {
+			&o.CanaryPassed, &o.FailuresAccepted, &o.Members, &notificationFailing, &o.CancelNotified); err != nil {
 			return nil, err
 		}
 		o.CreatedAt, o.UpdatedAt, o.DueAt, o.StartedAt, o.ActiveSince = o.CreatedAt.UTC(), o.UpdatedAt.UTC(), utc(due), utc(started), utc(active)
-		o.UnannouncedSince = utc(unannounced)
+		o.NotificationFailingSince = utc(notificationFailing)
 		if len(pause) > 0 {
 			o.Pause = &orchestration.Pause{}
 			if err := json.Unmarshal(pause, o.Pause); err != nil {
@@ -187,9 +187,9 @@ func update(ctx context.Context, tx *sqlx.Tx, o *orchestration.Orchestration) er
 	}
 	_, err := tx.ExecContext(ctx, `
 UPDATE orchestrator.orchestrations SET state = $2, description = $3, updated_at = $4, due_at = $5, started_at = $6, active_since = $7, pause = $8::jsonb,
-    canary_passed = $9, failures_accepted = $10, members = $11, unannounced_since = $12 WHERE id = $1::uuid`,
+    canary_passed = $9, failures_accepted = $10, members = $11, notification_failing_since = $12 WHERE id = $1::uuid`,
 		o.ID, string(o.State), clean(o.Description), o.UpdatedAt, nullTime(o.DueAt), nullTime(o.StartedAt), nullTime(o.ActiveSince), pause,
-		o.CanaryPassed, o.FailuresAccepted, o.Members, nullTime(o.UnannouncedSince))
+		o.CanaryPassed, o.FailuresAccepted, o.Members, nullTime(o.NotificationFailingSince))
 	if err != nil {
 		return fmt.Errorf("write orchestration: %w", err)
 	}
@@ -249,21 +249,21 @@ func (s *Orchestrations) Describe(ctx context.Context, id string, seen orchestra
 	})
 }
 
-// Unannounced stores that the announcement of an orchestration has failed, and returns when it failed first.
-func (s *Orchestrations) Unannounced(ctx context.Context, id string, now time.Time) (since time.Time, err error) {
+// NotificationFailed stores that the announcement of an orchestration has failed, and returns when it failed first.
+func (s *Orchestrations) NotificationFailed(ctx context.Context, id string, now time.Time) (since time.Time, err error) {
 	err = s.locked(ctx, id, func(tx *sqlx.Tx, o *orchestration.Orchestration) error {
-		if since = o.UnannouncedSince; !since.IsZero() {
+		if since = o.NotificationFailingSince; !since.IsZero() {
 			return nil
 		}
-		since, o.UnannouncedSince = now, now
+		since, o.NotificationFailingSince = now, now
 		return update(ctx, tx, o)
 	})
 	return since, err
 }
 
-// CancelAnnounced stores that customers need no further notice of the cancellation of an orchestration.
-func (s *Orchestrations) CancelAnnounced(ctx context.Context, id string) error {
-	if _, err := s.write.ExecContext(ctx, `UPDATE orchestrator.orchestrations SET cancel_announced = true WHERE id = $1::uuid AND state = 'canceling'`, id); err != nil {
+// CancelNotified stores that customers need no further notice of the cancellation of an orchestration.
+func (s *Orchestrations) CancelNotified(ctx context.Context, id string) error {
+	if _, err := s.write.ExecContext(ctx, `UPDATE orchestrator.orchestrations SET cancel_notified = true WHERE id = $1::uuid AND state = 'canceling'`, id); err != nil {
 		return fmt.Errorf("write that a cancellation is announced: %w", err)
 	}
 	return nil
