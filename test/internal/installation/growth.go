@@ -28,6 +28,8 @@ type Usage struct {
 	Values map[string]float64
 	// CPU has the seconds of CPU time that brokers, orchestrators, workers, NATS and Postgres have used since they started.
 	CPU map[string]float64
+	// DeadRows are those of all tables.
+	DeadRows []DeadRows
 }
 
 // Usage measures what the installation uses. Call it while no operation runs, so that two results can be compared.
@@ -73,7 +75,36 @@ func (w *World) Usage() Usage {
 		require.NoError(w.T, w.DB.GetContext(ctx, &n, query), what)
 		u.Values[what] = n
 	}
+	require.NoError(w.T, w.DB.SelectContext(ctx, &u.DeadRows, deadRowsSQL), "dead rows")
 	return u
+}
+
+// DeadRows has the dead rows of a table, the rows changed and deleted since the start, and the number of dead rows at which autovacuum removes
+// them.
+type DeadRows struct {
+	Table                string
+	Dead, Changed, Limit float64
+}
+
+const deadRowsSQL = `SELECT relid::regclass::text AS "table", n_dead_tup AS dead, n_tup_upd + n_tup_del AS changed,
+	current_setting('autovacuum_vacuum_threshold')::float + greatest(c.reltuples, 0) * COALESCE(
+		(SELECT option_value FROM pg_options_to_table(c.reloptions) WHERE option_name = 'autovacuum_vacuum_scale_factor'),
+		current_setting('autovacuum_vacuum_scale_factor'))::float AS "limit"
+	FROM pg_stat_user_tables JOIN pg_class c ON c.oid = relid ORDER BY 1`
+
+// NotVacuumed returns the tables with more dead rows than autovacuum may leave: between two measurements that are at least its interval apart it
+// has removed all rows above the limit, except those that have died since the first.
+func NotVacuumed(before, after Usage) (found []DeadRows) {
+	earlier := map[string]DeadRows{}
+	for _, t := range before.DeadRows {
+		earlier[t.Table] = t
+	}
+	for _, t := range after.DeadRows {
+		if e, ok := earlier[t.Table]; ok && t.Dead > max(t.Limit, e.Limit)+t.Changed-e.Changed {
+			found = append(found, t)
+		}
+	}
+	return found
 }
 
 // cpuOf returns the seconds of CPU time of a process and of its children that have ended; 0 if it has ended.

@@ -30,3 +30,12 @@ func TestSlopes_GrowingValue_IsFound(t *testing.T) {
 		t.Errorf("slope %+v, want 24 per hour, from 104 to 122", s)
 	}
 }
+
+func TestNotVacuumed_MoreDeadRowsThanAllowed_AreFound(t *testing.T) {
+	t.Parallel()
+	before := Usage{DeadRows: []DeadRows{{"vacuumed", 900, 1000, 100}, {"left", 400, 1000, 100}, {"smaller", 100, 1000, 500}}}
+	after := Usage{DeadRows: []DeadRows{{"vacuumed", 300, 1200, 100}, {"left", 601, 1500, 100}, {"smaller", 400, 1000, 50}, {"new", 500, 500, 50}}}
+	if found := NotVacuumed(before, after); len(found) != 1 || found[0].Table != "left" {
+		t.Errorf("%+v", found)
+	}
+}
