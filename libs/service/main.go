@@ -78,15 +78,18 @@ func OneLine(err error) string {
 			parts = append(parts, line)
 		}
 	}
+	return strings.ReplaceAll(Printable(strings.Join(parts, "; ")), "\t", " ")
+}
+
+// Printable returns a text without control characters except line breaks and tabs, and without characters that change the direction of text
+// or separate lines: texts of other systems must not control the terminal.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t':
-			return ' '
-		case unicode.IsControl(r):
+		if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 			return -1
 		}
 		return r
-	}, strings.Join(parts, "; "))
+	}, text)
 }
 
 func isTerminal(w io.Writer) bool {

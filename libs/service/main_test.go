@@ -58,3 +58,11 @@ func TestMain_UnknownLogLevel_Fails(t *testing.T) {
 		t.Errorf("got %d, %q", code, out.String())
 	}
 }
+
+func TestPrintable_CharactersThatControl_AreRemoved(t *testing.T) {
+	t.Parallel()
+	const text = "a\u202eb\u2066c\u2028d\u2029e\u200bf\x1bg\u009bh\ti\n"
+	if got := Printable(text); got != "abcdefgh\ti\n" {
+		t.Errorf("%q", got)
+	}
+}

@@ -371,8 +371,7 @@ func EffectUnknown(err error) bool {
 	if !ok {
 		return false
 	}
-	dial, ok := errors.AsType[*net.OpError](lost.Err)
-	return (!ok || dial.Op != "dial") && !tlsfiles.IsTLS(lost.Err)
+	return lost.connected() && !tlsfiles.IsTLS(lost.Err)
 }
 
 // UnreachableError reports that a connection to an address failed, or that there was no answer in time.
@@ -386,11 +385,16 @@ func (e *UnreachableError) Error() string {
 	if failed, ok := errors.AsType[*tlsfiles.Error](e.Err); ok {
 		return fmt.Sprintf("no TLS connection to %s: %s", e.Address, failed)
 	}
-	dial, _ := errors.AsType[*net.OpError](e.Err)
-	if limit, ok := errors.AsType[net.Error](e.Err); ok && limit.Timeout() && (dial == nil || dial.Op != "dial") {
+	if limit, ok := errors.AsType[net.Error](e.Err); ok && limit.Timeout() && e.connected() {
 		return fmt.Sprintf("no answer from %s in time", e.Address)
 	}
 	return fmt.Sprintf("cannot connect to %s; is keb up running? (%s)", e.Address, cause(e.Err))
+}
+
+// connected reports whether the connection was made before it failed.
+func (e *UnreachableError) connected() bool {
+	dial, ok := errors.AsType[*net.OpError](e.Err)
+	return !ok || dial.Op != "dial"
 }
 
 // Unwrap returns the error of the connection.

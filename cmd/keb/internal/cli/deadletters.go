@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // deadLetterPage is the default number of dead letters per page.
@@ -122,7 +123,7 @@ func deadLetterText(d *operator.DeadLetterDetail) string {
 	}
 	text.WriteString(title + "\n")
 	for line := range strings.Lines(d.Payload) {
-		text.WriteString("  " + view.Printable(strings.TrimRight(line, "\n")) + "\n")
+		text.WriteString("  " + service.Printable(strings.TrimRight(line, "\n")) + "\n")
 	}
 	return text.String()
 }

@@ -207,7 +207,7 @@ func dryRun(text string, isDry bool) string {
 // trimLines removes control characters, and trailing spaces from each line of a table.
 func trimLines(text []byte) []byte {
 	var out bytes.Buffer
-	for line := range strings.Lines(view.Printable(string(text))) {
+	for line := range strings.Lines(service.Printable(string(text))) {
 		out.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
 	return out.Bytes()

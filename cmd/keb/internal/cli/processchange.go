@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-project/keb/cmd/keb/internal/view"
 	"github.com/kyma-project/keb/libs/api/operator"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // newProcessChanges returns the commands that change the processes of a running system.
@@ -121,7 +122,7 @@ func (o *options) changeOverlays(
 				return err
 			}
 		}
-		text := view.Printable(changed.Diff)
+		text := service.Printable(changed.Diff)
 		switch {
 		case !changed.Changed:
 			text += fmt.Sprintf("no change; version %d applies\n", changed.Version)

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/service"
 )
 
 // Size is the size of a terminal; zero values mean no limit.
@@ -247,18 +247,7 @@ func told(s *operator.Step) string {
 }
 
 // OneLine returns a text in one line without control characters.
-func OneLine(text string) string { return Printable(strings.Join(strings.Fields(text), " ")) }
-
-// Printable returns a text without control characters except line breaks and tabs, and without characters that change the direction of text
-// or separate lines: texts of other systems must not control the terminal.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
-			return -1
-		}
-		return r
-	}, text)
-}
+func OneLine(text string) string { return service.Printable(strings.Join(strings.Fields(text), " ")) }
 
 // EscapeControls escapes the control characters from U+007F to U+009F in JSON, where they may be part of a string as they are.
 func EscapeControls(raw []byte) []byte {

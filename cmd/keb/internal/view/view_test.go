@@ -202,11 +202,3 @@ func TestDuration(t *testing.T) {
 		}
 	}
 }
-
-func TestPrintable_CharactersThatControl_AreRemoved(t *testing.T) {
-	t.Parallel()
-	const text = "a\u202eb\u2066c\u2028d\u2029e\u200bf\x1bg\u009bh\ti\n"
-	if got := view.Printable(text); got != "abcdefgh\ti\n" {
-		t.Errorf("%q", got)
-	}
-}
