@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/kyma-project/keb/libs/api/operator"
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/stagemem"
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/libs/worker"
+	"github.com/kyma-project/keb/services/orchestrator"
 )
 
 // dispatches records when commands are published.
@@ -127,6 +130,35 @@ func TestHolds_TwoOrchestrators_SendNothingWithinASecond(t *testing.T) {
 	t.Logf("%d operations ended %s after the release", len(ops)+1, time.Since(released).Round(time.Millisecond))
 	if holds := s.holds(); len(holds) > 0 {
 		t.Errorf("holds %+v, want none", holds)
+	}
+}
+
+// An operator can skip a step while an orchestrator still prepares the bus.
+func TestHolds_ActionBeforeRun_HoldsTheNextStep(t *testing.T) {
+	t.Parallel()
+	s := newSystem(t)
+	first := s.orchestrator()
+	op := operation(event.Provision, "i-1", "azure")
+	s.request(op)
+	s.await(op, event.InProgress)
+	s.hold(operator.HoldScope{Worker: "beta"}, nil)
+	first.stop()
+	var sent dispatches
+	sub, err := s.bus.NATS().Subscribe("keb.command.beta.>", sent.see)
+	require.NoError(t, err)
+	defer func() { _ = sub.Unsubscribe() }()
+	deps := orchestrator.Deps{Bus: s.bus, Memory: stagemem.New(s.bus.JetStream(), s.keys), Log: s.log}
+	second, err := orchestrator.New(t.Context(), s.cfg, deps)
+	require.NoError(t, err)
+	defer func() { _ = second.Close() }()
+	s.api = httptest.NewServer(checked(t, second.Handler()))
+	defer s.api.Close()
+	s.must(http.StatusNoContent, http.MethodPost, "/operations/"+op.ID+"/skip", map[string]string{"step": "First", "by": "jane"}, nil)
+	var held bool
+	require.NoError(t, s.db.Get(&held, `SELECT hold_id IS NOT NULL FROM orchestrator.operations WHERE id = $1`, op.ID))
+	require.NoError(t, s.bus.NATS().Flush())
+	if n, _ := sent.after(time.Time{}); !held || n != 0 {
+		t.Errorf("held: %t, %d commands sent; want it held and none sent", held, n)
 	}
 }
 

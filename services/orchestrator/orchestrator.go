@@ -184,6 +184,12 @@ func (o *Orchestrator) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The operator API can decide commands before Run.
+	for _, read := range []func(context.Context) error{o.holds.Refresh, o.limits.Refresh, o.ramps.Refresh} {
+		if err := read(ctx); err != nil {
+			return err
+		}
+	}
 	o.slow = census.NewSlow(o.cfg.SlowAfter, o.store, definitions, o.dispatch, o.deps.Now, o.deps.Log)
 	o.recovery = recovery.New(recovery.Config{
 		Every: o.cfg.SweepEvery, Timeout: 2 * o.cfg.SweepEvery, Settle: settleAfterLoss, WorkerTimeout: o.cfg.LossTimeout,
@@ -428,7 +434,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 		return err
 	}
 	defer unsubscribe()
-	// Holds, limits and ramps apply from the first command on.
+	// The bus may have answered late, and no notice was received in the meantime.
 	if !o.holds.Load(ctx) || !o.limits.Load(ctx) || !o.ramps.Load(ctx) {
 		return nil // stopped
 	}

@@ -44,7 +44,7 @@ type Cache struct {
 	holds atomic.Pointer[[]Hold]
 }
 
-// NewCache returns an empty Cache. The caller must call Load before the holds apply, and Run.
+// NewCache returns an empty Cache. The caller must call Load or Refresh before the holds apply, and Run.
 func NewCache(timeout time.Duration, s Store, nc *nats.Conn, now func() time.Time, wake func(at time.Time), log *slog.Logger) *Cache {
 	c := &Cache{timeout: timeout, store: s, now: now, wake: wake}
 	c.holds.Store(&[]Hold{})

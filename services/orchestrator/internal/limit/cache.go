@@ -47,7 +47,7 @@ type current struct {
 	set     *Set
 }
 
-// NewCache returns a Cache without limits. The caller must call Load before limits apply, and Run. changed may be nil.
+// NewCache returns a Cache without limits. The caller must call Load or Refresh before limits apply, and Run. changed may be nil.
 func NewCache(timeout time.Duration, s Store, nc *nats.Conn, changed func(), log *slog.Logger) *Cache {
 	if changed == nil {
 		changed = func() {}

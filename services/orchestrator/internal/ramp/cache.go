@@ -35,7 +35,7 @@ type known struct {
 	version          hold.Version
 }
 
-// NewCache returns an empty Cache. The caller must call Load before ramps apply, and Run. Ramps share the notice of holds.
+// NewCache returns an empty Cache. The caller must call Load or Refresh before ramps apply, and Run. Ramps share the notice of holds.
 func NewCache(timeout time.Duration, s Store, nc *nats.Conn, log *slog.Logger) *Cache {
 	c := &Cache{timeout: timeout, store: s}
 	c.ramps.Store(&known{})

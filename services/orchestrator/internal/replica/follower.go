@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Follower reads data at the start, after a notice, and when the sweep sees another version. It is safe for concurrent use.
+// Follower reads data before the first use, after a notice, and when the sweep sees another version. It is safe for concurrent use.
 type Follower struct {
 	// what names the data, and notice is the subject on which changes are announced.
 	what, notice string
