@@ -21,6 +21,8 @@ const (
 	// slowPage and slowMarks limit a round: the commands that are read at a time, and the operations that are marked. If thousands of commands
 	// wait for a busy worker, each mark would only add load.
 	slowPage, slowMarks = 1000, 100
+	// slowTimeout bounds a round.
+	slowTimeout = time.Minute
 )
 
 // Executions are the executions of steps, and those that last.
@@ -59,6 +61,8 @@ func (s *Slow) Run(ctx context.Context) error {
 }
 
 func (s *Slow) round(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, slowTimeout)
+	defer cancel()
 	now := s.now()
 	durations, err := s.executions.StepDurations(ctx, now.Add(-slowWindow))
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -75,4 +76,21 @@ func TestSlow_Round_MarksExecutionsThatTakeLongOnce(t *testing.T) {
 	if diff := cmp.Diff(append(want, "fast"), f.marked); diff != "" {
 		t.Errorf("marked after three rounds (-want +got):\n%s", diff)
 	}
+}
+
+// stuckExecutions is a database that does not answer.
+type stuckExecutions struct{ *slowFake }
+
+func (stuckExecutions) StepDurations(ctx context.Context, _ time.Time) (map[store.StepName]store.StepDuration, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestSlow_DatabaseDoesNotAnswer_GivesUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowFake{}
+		s := NewSlow(10*time.Second, stuckExecutions{f}, f, f, time.Now, slog.New(slog.DiscardHandler))
+		require.ErrorIs(t, s.round(t.Context()), context.DeadlineExceeded)
+	})
 }

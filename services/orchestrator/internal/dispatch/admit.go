@@ -75,7 +75,7 @@ const window = 500
 
 // Admit starts pending operations whose instances are free, as far as the limits allow. Global accounts take turns.
 func (d *Dispatcher) Admit(ctx context.Context) error {
-	pending, err := d.deps.Store.AnyPending(ctx)
+	pending, err := query(ctx, d, d.deps.Store.AnyPending)
 	limits, _ := d.deps.Limits.Current()
 	a := admitting{d: d, limits: limits, most: window}
 	for more := pending; more && err == nil; {

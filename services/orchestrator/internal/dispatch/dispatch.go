@@ -140,6 +140,15 @@ func (d *Dispatcher) withBatchTimeout(ctx context.Context, f func(ctx context.Co
 	return withTimeout(ctx, d.cfg.BatchTimeout, f)
 }
 
+// query is withBatchTimeout for a read.
+func query[T any](ctx context.Context, d *Dispatcher, read func(ctx context.Context) (T, error)) (found T, err error) {
+	err = d.withBatchTimeout(ctx, func(ctx context.Context) (err error) {
+		found, err = read(ctx)
+		return err
+	})
+	return found, err
+}
+
 func withTimeout(ctx context.Context, limit time.Duration, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -180,30 +180,14 @@ func rebound(w *work, set *limit.Set) engine.Event {
 // review applies changed limits to commands that were decided before: it counts those in flight, and frees or moves those that wait for a
 // limit that they are not in the scope of.
 func (d *Dispatcher) review(ctx context.Context, set *limit.Set) error {
-	for after := minID; ; {
-		page, err := d.deps.Store.Bounded(ctx, after, boundedPage)
+	for after := minID; after != ""; {
+		var ids []string
+		err := d.withBatchTimeout(ctx, func(ctx context.Context) (err error) {
+			ids, after, err = d.misplaced(ctx, set, after)
+			return err
+		})
 		if err != nil {
 			return err
-		}
-		var ids []string
-		for i := range page {
-			b := &page[i]
-			after = b.Operation.ID
-			p, err := d.deps.Definitions.Pinned(ctx, b.Definition)
-			if err != nil {
-				if isTransient(ctx, err) {
-					return err
-				}
-				continue // the operation cannot continue, which is logged when it is due
-			}
-			step := p.At(b.Stage, b.Step)
-			if step == nil {
-				continue
-			}
-			keys := texts(set.OfCommand(&b.Operation, step))
-			if b.Queue == "" && !slices.Equal(keys, b.Granted) || b.Queue != "" && !slices.Contains(keys, b.Queue) {
-				ids = append(ids, b.Operation.ID)
-			}
 		}
 		for batch := range slices.Chunk(ids, grantBatch) {
 			_, _, err := d.wakeBatch(ctx, d.dueBatch, func(ctx context.Context, tx Tx, _ time.Time, _ int) ([]string, error) { return tx.LockAll(ctx, batch) },
@@ -219,10 +203,39 @@ func (d *Dispatcher) review(ctx context.Context, set *limit.Set) error {
 				return fmt.Errorf("apply changed limits: %w", err)
 			}
 		}
-		if len(page) < boundedPage {
-			return nil
+	}
+	return nil
+}
+
+// misplaced returns the operations of one page that do not count or wait as the limits demand. next is the start of the next page; empty if
+// there is none.
+func (d *Dispatcher) misplaced(ctx context.Context, set *limit.Set, after string) (ids []string, next string, err error) {
+	page, err := d.deps.Store.Bounded(ctx, after, boundedPage)
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range page {
+		b := &page[i]
+		p, err := d.deps.Definitions.Pinned(ctx, b.Definition)
+		if err != nil {
+			if isTransient(ctx, err) {
+				return nil, "", err
+			}
+			continue // the operation cannot continue, which is logged when it is due
+		}
+		step := p.At(b.Stage, b.Step)
+		if step == nil {
+			continue
+		}
+		keys := texts(set.OfCommand(&b.Operation, step))
+		if b.Queue == "" && !slices.Equal(keys, b.Granted) || b.Queue != "" && !slices.Contains(keys, b.Queue) {
+			ids = append(ids, b.Operation.ID)
 		}
 	}
+	if len(page) == boundedPage {
+		next = page[len(page)-1].Operation.ID
+	}
+	return ids, next, nil
 }
 
 // grants is one round of Grant, in one transaction.

@@ -98,10 +98,8 @@ func (d *Dispatcher) publishAgain(ctx context.Context, commands map[string]comma
 func (d *Dispatcher) AfterStart(ctx context.Context, keptSince time.Time, held Held) (published int, err error) {
 	after := minID
 	for {
-		var page []store.SentCommand
-		err := d.withBatchTimeout(ctx, func(ctx context.Context) (err error) {
-			page, err = d.deps.Store.SentCommands(ctx, after, d.dueBatch)
-			return err
+		page, err := query(ctx, d, func(ctx context.Context) ([]store.SentCommand, error) {
+			return d.deps.Store.SentCommands(ctx, after, d.dueBatch)
 		})
 		if err == nil {
 			err = withTimeout(ctx, pageTimeout, func(ctx context.Context) error {
@@ -143,7 +141,8 @@ type Held = func(worker, commandID string) bool
 func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held Held) (sent, unserved int, err error) {
 	until := before.Add(maxExecution)
 	// After the start of an orchestrator there is almost always nothing to do.
-	if found, err := d.deps.Store.AnyInFlight(ctx, until); err != nil || !found {
+	found, err := query(ctx, d, func(ctx context.Context) (bool, error) { return d.deps.Store.AnyInFlight(ctx, until) })
+	if err != nil || !found {
 		return 0, 0, err
 	}
 	if err := d.Drain(ctx); err != nil { // new commands could not be published either

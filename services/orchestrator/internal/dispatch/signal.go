@@ -111,7 +111,7 @@ func decodeSignal(delivery Delivery) (event.Signal, error) {
 // DeliverSignals delivers the events that have come for operations that wait for them.
 func (d *Dispatcher) DeliverSignals(ctx context.Context) error {
 	for {
-		keys, err := d.deps.Store.SignalledKeys(ctx, d.dueBatch)
+		keys, err := query(ctx, d, func(ctx context.Context) ([]string, error) { return d.deps.Store.SignalledKeys(ctx, d.dueBatch) })
 		if err != nil {
 			return fmt.Errorf("deliver events: %w", err)
 		}
