@@ -168,7 +168,7 @@ func checkNewest(newer string) error {
 
 // decideAll applies an event to operations in one transaction. Before the commit it calls record with the result of each operation: nil, or an
 // error that wraps store.ErrNotFound or engine.ErrNotPossible or concerns only this operation. An operation that another transaction
-// holds has no result. decideAll returns the operations that the event has changed. The IDs must be unique UUIDs.
+// holds or has just added has no result. decideAll returns the operations that the event has changed. The IDs must be unique UUIDs.
 func (d *Dispatcher) decideAll(
 	ctx context.Context, ids []string, e engine.Event, record func(tx Tx, results map[string]error) error,
 ) (decisions []decision, err error) {
@@ -203,7 +203,7 @@ func (d *Dispatcher) decideAll(
 		changed := map[string]*store.Instance{}
 		for _, id := range ids {
 			switch row := rows[id]; {
-			case row != nil:
+			case row != nil && found[id] != nil: // otherwise it is new, and its instance is not locked
 				instance := instances[row.Operation.InstanceID]
 				one, err := d.decideOne(ctx, row, instance, e, newer[id])
 				if err != nil && !concernsOne(err) {
@@ -212,7 +212,7 @@ func (d *Dispatcher) decideAll(
 				if results[id] = err; err == nil {
 					decisions, changed[instance.ID] = append(decisions, one), instance
 				}
-			case found[id] == nil:
+			case row == nil && found[id] == nil:
 				results[id] = store.ErrNotFound
 			}
 		}

@@ -72,6 +72,32 @@ func TestAct_InstanceCreatedMeanwhile_IsRetried(t *testing.T) {
 	b.published(id, b.row(id).Cursor, 1)
 }
 
+// hookedStore calls loaded after its first read of operations.
+type hookedStore struct {
+	Store
+	loaded func()
+}
+
+func (s *hookedStore) Load(ctx context.Context, ids []string) (map[string]*store.Row, error) {
+	found, err := s.Store.Load(ctx, ids)
+	if s.loaded != nil {
+		s.loaded()
+		s.loaded = nil
+	}
+	return found, err
+}
+
+func TestAct_OperationAcceptedMeanwhile_IsRetried(t *testing.T) {
+	b := setup(t)
+	o, other := b.orchestrator(), b.orchestrator()
+	b.busy("i-1")
+	id := b.publishRequests(event.Operation{Type: event.Update, InstanceID: "i-1"})[0]
+	request := b.take(b.requests, 1)
+	o.deps.Store = &hookedStore{Store: o.deps.Store, loaded: func() { require.NoError(t, other.Requests(t.Context(), request)) }}
+	require.NoError(t, o.Act(t.Context(), id, engine.Cancel{Reason: "me"}))
+	b.states(map[string]event.OperationState{id: event.Cancelled})
+}
+
 // countingStore calls after with the number of transactions that have ended.
 type countingStore struct {
 	Store
