@@ -119,3 +119,19 @@ func TestDue_CommitAnswerLost_SendsCommand(t *testing.T) {
 	require.NoError(t, o.Drain(t.Context()))
 	b.published(id, b.row(id).Cursor, 1)
 }
+
+// The request that is redelivered publishes only the command of its own operation.
+func TestRequests_CommitAnswerLost_SendsCommandOfPreempted(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	id := b.requestAll(o, event.Operation{Type: event.UpgradeKyma, InstanceID: "i-1"})[0]
+	b.waitForRetry(o, id)
+	b.publishRequests(event.Operation{Type: event.Deprovision, InstanceID: "i-1"})
+	requests := b.incoming(o, 1)
+	b.loseAnswer(o)
+	if err := o.accept(t.Context(), requests); err == nil || !b.row(id).InFlight() {
+		t.Fatalf("error %v; want an error and a committed command of the finally stage", err)
+	}
+	require.NoError(t, o.Drain(t.Context()))
+	b.published(id, b.row(id).Cursor, 1)
+}

@@ -166,13 +166,20 @@ func (d *Dispatcher) accept(ctx context.Context, requests []incoming) error {
 }
 
 func (d *Dispatcher) acceptAll(ctx context.Context, requests []incoming) error {
-	in := &intake{d: d}
+	in := &intake{d: d, touched: map[string]bool{}}
+	begun := d.deps.Now()
+	written := false
 	err := d.deps.Store.InTx(ctx, func(tx Tx) error {
-		*in = intake{d: d, tx: tx, touched: map[string]bool{}}
-		return in.run(ctx, requests)
+		in.tx = tx
+		err := in.run(ctx, requests)
+		written = err == nil
+		return err
 	})
 	if err != nil {
 		d.uncache(in.works)
+		if written { // the transaction may have been committed
+			d.outbox.add(in.works, begun)
+		}
 		return fmt.Errorf("take in requests: %w", err)
 	}
 	d.committed(in.works)
