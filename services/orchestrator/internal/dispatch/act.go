@@ -217,13 +217,11 @@ func (d *Dispatcher) decideAll(
 			}
 		}
 		if len(decisions) > 0 {
-			works := worksOf(decisions)
-			if _, err := tx.Write(ctx, changesOf(works)); err != nil {
+			if _, err := tx.Write(ctx, changesOf(worksOf(decisions))); err != nil {
 				return err
 			}
-			written = works
 			if retry {
-				if err := tx.ReopenMembers(ctx, idsOf(works), d.deps.Now()); err != nil {
+				if err := tx.ReopenMembers(ctx, idsOf(worksOf(decisions)), d.deps.Now()); err != nil {
 					return err
 				}
 			}
@@ -231,7 +229,12 @@ func (d *Dispatcher) decideAll(
 		if err := record(tx, results); err != nil {
 			return err
 		}
-		return tx.SaveInstances(ctx, slices.SortedFunc(maps.Values(changed), func(a, b *store.Instance) int { return cmp.Compare(a.ID, b.ID) }))
+		save := slices.SortedFunc(maps.Values(changed), func(a, b *store.Instance) int { return cmp.Compare(a.ID, b.ID) })
+		if err := tx.SaveInstances(ctx, save); err != nil {
+			return err
+		}
+		written = worksOf(decisions)
+		return nil
 	})
 	if err != nil {
 		d.uncache(written)

@@ -135,3 +135,13 @@ func TestRequests_CommitAnswerLost_SendsCommandOfPreempted(t *testing.T) {
 	require.NoError(t, o.Drain(t.Context()))
 	b.published(id, b.row(id).Cursor, 1)
 }
+
+func TestOutbox_TransitionRolledBack_KeepsTheCommand(t *testing.T) {
+	b, o, id := unpublished(t)
+	rejected := errors.New("rejected")
+	_, err := o.decideAll(t.Context(), []string{id}, engine.SkipStep{Step: "One", By: "me"}, func(Tx, map[string]error) error { return rejected })
+	require.ErrorIs(t, err, rejected)
+	o.bus.set(nil, false)
+	require.NoError(t, o.Drain(t.Context()))
+	b.published(id, b.row(id).Cursor, 1)
+}
