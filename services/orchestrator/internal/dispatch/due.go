@@ -105,6 +105,7 @@ func (d *Dispatcher) wakeAll(ctx context.Context, limit int, find finder, wake w
 				}
 				return err
 			}
+			w.release()
 			works = append(works, w)
 		}
 		changes := changesOf(works)
@@ -141,7 +142,7 @@ func logStuck(log *slog.Logger, row *store.Row, cause error) {
 
 func (d *Dispatcher) wake(w *work, now time.Time) error {
 	if !w.row.InFlight() {
-		return w.wakeWith(engine.Due{WorkerAlive: true}, now)
+		return w.apply(engine.Due{WorkerAlive: true}, now)
 	}
 	worker, command := engine.Command(w.process, &w.row.State)
 	alive, version := d.serves(&w.row.Operation, w.row.StartedAt, worker, command.Step)
@@ -151,16 +152,5 @@ func (d *Dispatcher) wake(w *work, now time.Time) error {
 				"worker", worker, "step", command.Step, "dispatch", command.Dispatch, "sent_at", w.row.SentAt)
 		})
 	}
-	return w.wakeWith(engine.Due{WorkerAlive: alive, Version: version}, now)
-}
-
-// wakeWith applies the event, and releases the instance if the operation has ended.
-func (w *work) wakeWith(e engine.Due, now time.Time) error {
-	if err := w.apply(e, now); err != nil {
-		return err
-	}
-	if w.change != nil && w.effects.Finished {
-		w.release()
-	}
-	return nil
+	return w.apply(engine.Due{WorkerAlive: alive, Version: version}, now)
 }

@@ -339,6 +339,9 @@ func (d *Dispatcher) grantAll(ctx context.Context, queues []string, all bool) (r
 
 // write writes the round.
 func (r *grants) write(ctx context.Context, written *bool) error {
+	for _, w := range r.works {
+		w.release()
+	}
 	changes := changesOf(r.works)
 	done, err := r.tx.Write(ctx, changes)
 	if err != nil {

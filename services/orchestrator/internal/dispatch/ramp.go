@@ -99,5 +99,5 @@ func (d *Dispatcher) sentBefore(ctx context.Context, worker string, before time.
 func (d *Dispatcher) resendLost(w *work, now, before time.Time, resultsOnly bool) error {
 	worker, command := engine.Command(w.process, &w.row.State)
 	alive, _ := d.serves(&w.row.Operation, w.row.StartedAt, worker, command.Step)
-	return w.wakeWith(engine.Due{WorkerAlive: alive, LostBefore: before, ResultsOnly: resultsOnly}, now)
+	return w.apply(engine.Due{WorkerAlive: alive, LostBefore: before, ResultsOnly: resultsOnly}, now)
 }

@@ -214,9 +214,7 @@ func (d *Dispatcher) applyRound(ctx context.Context, items []item, waiting map[s
 		}
 	}
 	for _, w := range r.works {
-		if w.change != nil && w.effects.Finished {
-			w.release()
-		}
+		w.release()
 	}
 	start := time.Now()
 	written, err := d.deps.Store.Write(ctx, changesOf(r.works))

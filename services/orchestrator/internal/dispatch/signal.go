@@ -169,9 +169,6 @@ func (d *Dispatcher) deliver(ctx context.Context, keys []string) (int, error) {
 			}
 			w.delivered = &found
 			total++
-			if w.effects.Finished {
-				w.release()
-			}
 			return nil
 		})
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/services/orchestrator/internal/hold"
 )
 
 // numbers is 60 KB of JSON; jsonb expands it to 3.1 MB.
@@ -109,6 +110,36 @@ func TestCommand_TooLargeOnRedelivery_FailsItsOperation(t *testing.T) {
 		t.Errorf("the operation is %s with error %+v", row.Status, row.Error)
 	}
 	b.inStream(event.StreamResults, 0)
+}
+
+// A release that sends more, or may send less, finds decided commands that it cannot send.
+func TestCommand_TooLargeWhenItContinues_FreesTheInstance(t *testing.T) {
+	for what, wait := range map[string]func(b *bundle, o *orchestrator) (goOn func()){
+		"released": func(b *bundle, o *orchestrator) func() {
+			board := b.holds([]hold.Scope{{Step: "One"}}, o)
+			return func() { board.set(); require.NoError(b.t, o.ReleaseHeld(b.t.Context())) }
+		},
+		"granted": func(b *bundle, o *orchestrator) func() {
+			b.limits(twoAlpha, o)
+			return func() { b.grant(o) }
+		},
+		"limit removed": func(b *bundle, o *orchestrator) func() {
+			limits := b.limits(twoAlpha, o)
+			return func() { limits.apply(b.t, "limits: []"); b.grant(o) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := setup(t)
+			o := b.orchestrator()
+			goOn := wait(b, o)
+			id := b.request(o, "i-1")[0]
+			b.exec(`UPDATE orchestrator.requests SET body = jsonb_set(body, '{parameters}', $2::jsonb) WHERE operation_id = $1`, id, string(numbers))
+			goOn()
+			b.failedForSize(id)
+			next := b.request(o, "i-1")[0]
+			b.states(map[string]event.OperationState{next: event.InProgress})
+		})
+	}
 }
 
 func TestRequest_TooLargeOnceStored_CanBeDeprovisioned(t *testing.T) {

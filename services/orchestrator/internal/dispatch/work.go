@@ -220,8 +220,12 @@ func (w *work) noteRedelivery(cursor int64) {
 	w.redelivered = &r
 }
 
-// release prepares the release of the instance by an operation that was in progress and has ended.
+// release prepares the release of the instance if the operation, which was in progress, has ended. Transactions that lock the instance do not
+// need it.
 func (w *work) release() {
+	if w.change == nil || !w.effects.Finished {
+		return
+	}
 	w.change.Release = store.NewRelease(&w.row.State, func() []string { return w.row.CompletedSteps(w.process) })
 }
 
