@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,6 +70,29 @@ func TestOutbox_SendWindowOver_DropsCommand(t *testing.T) {
 	last := b.request(o, "i-2")[0]
 	b.published(last, b.row(last).Cursor, 1)
 	b.published(id, b.row(id).Cursor, 0)
+}
+
+// Each page of an outbox can take several seconds.
+func TestOutbox_SendWindowEndsBetweenPages_DropsTheRest(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	o.dueBatch = 3
+	o.bus.set(commandsOnly, false)
+	var operations []event.Operation
+	for _, instance := range instances(4) {
+		operations = append(operations, event.Operation{Type: event.Update, InstanceID: instance})
+	}
+	ids := b.publishRequests(operations...)
+	require.Error(t, o.accept(t.Context(), b.incoming(o, 4)))
+	b.clock.Advance(sendWithin)
+	o.bus.set(func(string) bool { b.clock.Advance(pageTimeout); return false }, false)
+	require.NoError(t, o.Drain(t.Context()))
+	b.inStream(event.StreamCommands, 3)
+	slices.Sort(ids)
+	b.published(ids[3], b.row(ids[3]).Cursor, 0)
+	if at := o.Lapsed(); at.IsZero() {
+		t.Error("no command has lapsed")
+	}
 }
 
 func TestOutbox_AdmittedWhileBusAway_IsPublished(t *testing.T) {

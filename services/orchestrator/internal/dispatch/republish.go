@@ -58,6 +58,8 @@ func lastSent(p *process.Process, c *store.SentCommand) time.Time {
 func (d *Dispatcher) Drain(ctx context.Context) error {
 	commands := d.outbox.pending(d.deps.Now())
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(commands)), d.dueBatch) {
+		current := d.outbox.pending(d.deps.Now()) // others may have lapsed during the last page
+		maps.DeleteFunc(commands, func(id string, c command) bool { return current[id] != c })
 		err := d.withBatchTimeout(ctx, func(ctx context.Context) error {
 			_, err := d.publishAgain(ctx, commands, ids)
 			return err
