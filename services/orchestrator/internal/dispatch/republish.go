@@ -136,10 +136,10 @@ const (
 type Held = func(worker, commandID string) bool
 
 // AfterLoss sends the commands of operations in flight again that were sent before a time at which the bus lost its messages, or only the
-// results if resultsOnly is set. It skips commands for which held reports that a worker still has them. It returns the number of sent
-// commands, and of commands that were not sent because no worker serves their step. Several orchestrators may call it concurrently and
-// repeatedly: a command that was sent after that time is not sent again. After an error some commands may be in the outbox; call AfterLoss
-// again for the rest.
+// results if resultsOnly is set. It skips commands for which held reports that a worker still has them, and those whose rows another
+// transaction has locked: they are sent again at their limits. It returns the number of sent commands, and of commands that were not sent
+// because no worker serves their step. Several orchestrators may call it concurrently and repeatedly: a command that was sent after that
+// time is not sent again. After an error some commands may be in the outbox; call AfterLoss again for the rest.
 func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnly bool, held Held) (sent, unserved int, err error) {
 	until := before.Add(maxExecution)
 	// After the start of an orchestrator there is almost always nothing to do.
