@@ -183,7 +183,6 @@ func (d *Dispatcher) decideAll(
 	var written []*work
 	begun := d.deps.Now()
 	err = d.deps.Store.InTx(ctx, func(tx Tx) error {
-		decisions, written = nil, nil
 		instances, err := tx.LockInstances(ctx, slices.Sorted(maps.Keys(instanceIDs)))
 		if err != nil {
 			return err

@@ -214,7 +214,6 @@ func (d *Dispatcher) admitAll(ctx context.Context, pick picker) (result admitted
 	var works []*work
 	begun := d.deps.Now()
 	err = d.deps.Store.InTx(ctx, func(tx Tx) error {
-		works, result = nil, admitted{}
 		candidates, err := pick(ctx, tx)
 		if err != nil {
 			return err

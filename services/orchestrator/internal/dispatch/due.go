@@ -77,7 +77,6 @@ func (d *Dispatcher) wakeAll(ctx context.Context, limit int, find finder, wake w
 	now := d.deps.Now()
 	var written bool
 	err = d.deps.Store.InTx(ctx, func(tx Tx) error {
-		works, unreadable = nil, 0
 		ids, err := find(ctx, tx, now, limit)
 		if err != nil {
 			return err

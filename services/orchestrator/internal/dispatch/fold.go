@@ -144,7 +144,6 @@ func (d *Dispatcher) foldBatch(ctx context.Context, ids []string) error {
 	}
 	free := false
 	err := d.deps.Store.InTx(ctx, func(tx Tx) error {
-		clear(more)
 		found, ok, err := tx.Foldable(ctx, through, foldEntries)
 		if free = ok; err != nil || !ok {
 			return err

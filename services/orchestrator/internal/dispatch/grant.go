@@ -297,7 +297,6 @@ func (d *Dispatcher) grantAll(ctx context.Context, queues []string, all bool) (r
 			d.granter.add(true)
 			return errNothingToDo
 		}
-		written = false
 		r = &grants{d: d, tx: tx, set: set, now: d.deps.Now(), taken: map[string]time.Time{}, queued: map[line]bool{}}
 		if err := tx.LockLimits(ctx); err != nil {
 			return err

@@ -17,7 +17,7 @@ import (
 
 // Store keeps operations. The methods of its parts and of Tx are documented in package store.
 type Store interface {
-	// InTx runs f in a transaction, which is committed if f returns no error. f may run more than once.
+	// InTx runs f once, in a transaction that is committed if f returns no error.
 	InTx(ctx context.Context, f func(tx Tx) error) error
 	Operations
 	Sweep

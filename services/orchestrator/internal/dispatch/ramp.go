@@ -50,7 +50,6 @@ func (d *Dispatcher) AfterRamp(ctx context.Context, worker string, before time.T
 	for part := range slices.Chunk(ids, d.dueBatch) {
 		again := 0
 		_, _, err := d.wakeBatch(ctx, d.dueBatch, func(ctx context.Context, tx Tx, _ time.Time, _ int) ([]string, error) {
-			again = 0
 			return tx.LockAll(ctx, part)
 		}, func(w *work, now time.Time) error {
 			err := d.resendLost(w, now, before, true)

@@ -155,7 +155,6 @@ func (d *Dispatcher) AfterLoss(ctx context.Context, before time.Time, resultsOnl
 		last, again, noWorker := "", 0, 0
 		_, _, err := d.wakeBatch(ctx, d.dueBatch, func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
 			ids, err := tx.InFlight(ctx, until, after, limit)
-			last, again, noWorker = "", 0, 0
 			if len(ids) > 0 {
 				last = ids[len(ids)-1]
 			}

@@ -146,8 +146,7 @@ func (d *Dispatcher) deliverSoon(ctx context.Context, keys []string) {
 	}
 }
 
-// deliver delivers the next event of each key to the operation that waits for it, and returns their number. It is too high if a transaction
-// was repeated.
+// deliver delivers the next event of each key to the operation that waits for it, and returns their number.
 func (d *Dispatcher) deliver(ctx context.Context, keys []string) (int, error) {
 	slices.Sort(keys)
 	total := 0
@@ -155,7 +154,6 @@ func (d *Dispatcher) deliver(ctx context.Context, keys []string) (int, error) {
 		signals := map[string]store.Signalled{}
 		_, _, err := d.wakeBatch(ctx, d.dueBatch, func(ctx context.Context, tx Tx, _ time.Time, _ int) ([]string, error) {
 			found, err := tx.Signalled(ctx, page)
-			clear(signals)
 			ids := make([]string, 0, len(found))
 			for _, e := range found {
 				signals[e.OperationID] = e
