@@ -526,7 +526,8 @@ func (o *Orchestrator) afterDiscovery(run func(ctx context.Context) error) func(
 const maxVisitors = 100
 
 // consumers returns the consumers of all services, which cannot create them themselves. It includes workers that the current processes
-// name, workers that operations with older definitions wait for, and workers whose overlay is not enabled yet.
+// name, and live workers that these do not name: operations with older definitions may wait for them, or their overlay is not enabled yet. The
+// ramped replicas of a worker have a consumer only if the current processes name it.
 func (o *Orchestrator) consumers() []event.ConsumerSpec {
 	specs := []event.ConsumerSpec{event.RequestsConsumer(), event.ResultsConsumer(), event.SignalsConsumer(), event.FactsConsumer(event.UserBroker)}
 	named := o.Processes().Workers()

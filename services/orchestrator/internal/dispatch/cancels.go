@@ -36,7 +36,7 @@ func (w *work) noteCancel(e engine.Event, after *engine.State) {
 	if _, requested := e.(engine.Cancel); !left && !requested {
 		return
 	}
-	w.cancelled = append(w.cancelled, cancelled{engine.Awaited(w.process, before), event.CancelNotice{
+	w.cancelled = append(w.cancelled, cancelled{engine.Next(w.process, before).Worker, event.CancelNotice{
 		CommandRef: event.CommandRef{OperationID: before.Operation.ID, Cursor: before.AwaitedCursor()}, Reason: reason,
 	}})
 }

@@ -18,7 +18,7 @@ func (d *Dispatcher) Extend(ctx context.Context, worker string, c event.CommandR
 		return time.Time{}, err
 	}
 	// No other worker gets a command with this cursor.
-	if !row.InFlight() || row.AwaitedCursor() != c.Cursor || engine.Awaited(p, &row.State) != worker {
+	if !row.InFlight() || row.AwaitedCursor() != c.Cursor || engine.Next(p, &row.State).Worker != worker {
 		return time.Time{}, fmt.Errorf("%w: the operation does not await the result of the command", engine.ErrNotPossible)
 	}
 	one, err := d.decide(ctx, c.OperationID, engine.Extend{Cursor: c.Cursor, For: by})

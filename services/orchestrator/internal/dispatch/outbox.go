@@ -32,7 +32,8 @@ import (
 //	                             neither a stream nor a worker has it  the bus stores late
 //	limit passed (Due)           at its limit, with a new dispatch     the worker has stopped by then
 //	hold that is read before     with the first sweep after the        as in the first row
-//	the second publication       release, for sendWithin
+//	the second publication       release, for sendWithin; if only
+//	                             AfterStart found it, at its limit
 //	redelivered message (stale   with the message, under its own id    as in the first row; later the worker asks whether the
 //	result, known request)                                             command is current (decision 0038)
 //
@@ -314,7 +315,7 @@ func (o *outbox) currentWorks(ctx context.Context, commands map[string]command, 
 			continue
 		}
 		if heldBy(o.deps.Holds, w) != "" {
-			delete(commands, id) // it stays in the outbox
+			delete(commands, id) // an entry of the outbox stays there
 			continue
 		}
 		w.republish = true

@@ -37,7 +37,7 @@ func (it *item) isForeign(w *work) bool {
 	if !w.row.Awaits() || it.result.Cursor != w.row.AwaitedCursor() {
 		return false // the result is stale
 	}
-	return it.worker != engine.Awaited(w.process, &w.row.State)
+	return it.worker != engine.Next(w.process, &w.row.State).Worker
 }
 
 // Results applies a batch of step results: it reads the rows that are not cached, commits once, publishes once, and then acknowledges the
@@ -232,7 +232,7 @@ func (d *Dispatcher) applyRound(ctx context.Context, items []item, waiting map[s
 func (r *round) apply(w *work, it item) error {
 	d := r.d
 	if it.isForeign(w) {
-		it.awaited = engine.Awaited(w.process, &w.row.State)
+		it.awaited = engine.Next(w.process, &w.row.State).Worker
 		switch {
 		case w.fresh && w.change == nil:
 			d.dropForeign(&it)

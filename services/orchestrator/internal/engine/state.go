@@ -47,7 +47,7 @@ type State struct {
 	// StageMemory reports whether a step of this stage attempt has written to the stage memory.
 	StageMemory bool
 	// Tries holds the budgets of the steps of the current stage that were tried and have not succeeded since, by step name, and attempts
-	// of stages; see stageTries. The values of the current step are FirstTriedAt and StepAttempt.
+	// of stages, by names that begin with a slash; see finallyTries. The values of the current step are FirstTriedAt and StepAttempt.
 	Tries map[string]Try
 	// Details is the saved data: a JSON object with one key per worker; nil if empty.
 	Details json.RawMessage
@@ -219,13 +219,8 @@ func (s *State) current(p *process.Process) (*process.Stage, *process.Step) {
 	return stage, &stage.Steps[s.Step]
 }
 
-// Awaited returns the worker whose result is awaited. Call it only while InFlight.
-func Awaited(p *process.Process, s *State) string {
-	_, step := s.current(p)
-	return step.Worker
-}
-
-// Next returns the step of the decided command, which is in flight, held or limited. Call it only in these states.
+// Next returns the step of the decided command, which is in flight, held or limited. Call it only in these states; Awaits implies one
+// of them.
 func Next(p *process.Process, s *State) *process.Step {
 	_, step := s.current(p)
 	return step

@@ -39,7 +39,7 @@ func (a *API) Current(ctx context.Context, subject string, data []byte) (any, er
 			a.deps.Log.Warn("question not answered", "err", err)
 			return nil, errors.New("a process definition cannot be read now")
 		}
-		if engine.Awaited(p, &row.State) == worker {
+		if engine.Next(p, &row.State).Worker == worker {
 			awaited[event.CommandRef{OperationID: row.Operation.ID, Cursor: row.AwaitedCursor()}] = row
 		}
 	}

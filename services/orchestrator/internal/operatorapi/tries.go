@@ -44,7 +44,7 @@ func (a *API) try(r *http.Request) (any, error) {
 func runningTry(r *store.Row, p *process.Process, history []engine.Entry) *operator.Try {
 	at := r.Position(p)
 	try := &operator.Try{
-		OperationID: r.Operation.ID, Tries: 1, Stage: at.Stage, Step: at.Step, Worker: engine.Awaited(p, &r.State), StageAttempt: at.StageAttempt,
+		OperationID: r.Operation.ID, Tries: 1, Stage: at.Stage, Step: at.Step, Worker: engine.Next(p, &r.State).Worker, StageAttempt: at.StageAttempt,
 		StepAttempt: at.StepAttempt, Sent: sentTo(r, p.At(r.Stage, r.Step), eventBefore(history, len(history), r.Stage, r.Step)),
 	}
 	try.Sent.Details, try.Sent.DetailsRecorded = mask.JSON(r.Details), true

@@ -230,7 +230,7 @@ func (a *API) progress(r *store.Row, p *process.Process) *operator.StepProgress 
 	if !r.InFlight() {
 		return nil
 	}
-	report, ok := a.deps.Progress.Of(engine.Awaited(p, &r.State), event.CommandRef{OperationID: r.Operation.ID, Cursor: r.AwaitedCursor()})
+	report, ok := a.deps.Progress.Of(engine.Next(p, &r.State).Worker, event.CommandRef{OperationID: r.Operation.ID, Cursor: r.AwaitedCursor()})
 	if !ok {
 		return nil
 	}
@@ -470,7 +470,7 @@ func status(r *store.Row, p *process.Process) event.OperationStatus {
 	}
 	s.UnsettledUntil = optional(r.UnsettledUntil())
 	if r.InFlight() {
-		s.Worker = engine.Awaited(p, &r.State)
+		s.Worker = engine.Next(p, &r.State).Worker
 	}
 	return s
 }
