@@ -471,6 +471,7 @@ func (o *Orchestrator) run(ctx context.Context) error {
 	group.Add("bus", func(ctx context.Context) error { return o.deps.Bus.Keep(ctx, o.consumers) })
 	group.Add("workers", o.workers.Run)
 	group.Add("timer", o.afterDiscovery(func(ctx context.Context) error { return o.timer.Run(ctx, o.dispatch) }))
+	group.Add("facts", o.dispatch.RunFacts)
 	group.Add("recovery", o.afterDiscovery(o.recovery.Run))
 	group.Add("progress", o.progress.Run)
 	group.Add("holds", o.holds.Run)

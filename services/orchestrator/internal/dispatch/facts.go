@@ -21,10 +21,11 @@ import (
 //     for all operations at once: an operation does not wait for this commit, and a crash before it only publishes the facts again.
 //   - If the bus accepts commands but no facts, operations continue: facts_after is set, and the message is acknowledged. If it does not even
 //     answer, facts are not tried for factsPause: a batch that waits for them is redelivered, and its facts, too, would then be sent again and again.
-//   - PublishFacts, which runs at the end of every sweep, publishes the facts of rows with facts_after: after a start, after a failure,
-//     and once a minute, because another orchestrator may have been killed.
+//   - PublishFacts publishes the facts of rows with facts_after: after a start, after a failure, and once a minute, because another
+//     orchestrator may have been killed. It is not part of the sweep, which would wait for a stream of facts that does not answer.
 const (
-	// factsEvery is the interval of checks for unpublished facts, and factsPause the pause after a failure.
+	// runFactsEvery is the interval of RunFacts, factsEvery that of checks for unpublished facts, and factsPause the pause after a failure.
+	runFactsEvery = time.Second
 	factsEvery = time.Minute
 	factsPause = 10 * time.Second
 	// factsPage is the number of operations per check, and entriesPage the number of history entries read per operation at once.
@@ -108,8 +109,8 @@ func (o *outbox) settleFacts(ctx context.Context, works []*work, failed map[*wor
 	return o.deps.Store.FactsUnpublished(ctx, merged(unpublished))
 }
 
-// recordPublished clears facts_after of operations whose facts were published since the last sweep.
-func (d *Dispatcher) recordPublished(ctx context.Context) {
+// RecordFacts clears facts_after of operations whose facts were published since the last call. It logs errors.
+func (d *Dispatcher) RecordFacts(ctx context.Context) {
 	d.outbox.mu.Lock()
 	published := d.outbox.published
 	d.outbox.published = nil
@@ -158,9 +159,24 @@ func merged(ranges []store.FactRange) []store.FactRange {
 	return kept
 }
 
-// PublishFacts records which facts are published. If a check is due, it publishes the facts of rows with facts_after.
+// RunFacts publishes facts and folds histories until ctx ends.
+func (d *Dispatcher) RunFacts(ctx context.Context) error {
+	tick := time.NewTicker(runFactsEvery)
+	defer tick.Stop()
+	for {
+		if err := errors.Join(d.PublishFacts(ctx), d.FoldHistories(ctx)); err != nil && ctx.Err() == nil {
+			d.log.Warn("facts not published or histories not folded; retrying", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// PublishFacts publishes the facts of rows with facts_after, if a check is due.
 func (d *Dispatcher) PublishFacts(ctx context.Context) error {
-	d.recordPublished(ctx)
 	now := d.deps.Now()
 	if !d.outbox.factsDue(now) {
 		return nil
@@ -182,8 +198,7 @@ func (d *Dispatcher) PublishFacts(ctx context.Context) error {
 	})
 	if err != nil {
 		d.outbox.scheduleFacts(now.Add(factsPause))
-		// The error is not wrapped: operations do not wait for facts, so the caller must not take the bus for unavailable.
-		return fmt.Errorf("publish facts again: %s", err.Error())
+		return fmt.Errorf("publish facts again: %w", err)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kyma-project/keb/libs/testkit"
 	"github.com/kyma-project/keb/services/orchestrator/internal/engine"
 	"github.com/kyma-project/keb/services/orchestrator/internal/store"
+	"github.com/kyma-project/keb/services/orchestrator/internal/timer"
 )
 
 // factReader collects published facts as "cursor kind".
@@ -201,7 +202,7 @@ func TestFacts_Published_ClearTheRow(t *testing.T) {
 	require.NoError(t, o.Admit(t.Context()))
 	facts.want(id, begun...)
 	published := len(facts.seen[id])
-	require.NoError(t, o.PublishFacts(t.Context())) // the sweep
+	o.RecordFacts(t.Context())
 	if after := b.factsAfter(id); after != nil {
 		t.Errorf("facts_after is %d, want NULL", *after)
 	}
@@ -249,6 +250,49 @@ func TestFacts_PublishFailsAgain_IsRetriedLater(t *testing.T) {
 	b.clock.Advance(factsPause)
 	require.NoError(t, o.PublishFacts(t.Context()))
 	facts.want(id, begun...)
+}
+
+// stuckBus is a bus on which a publication of facts waits until its context ends.
+type stuckBus struct {
+	*bus.Bus
+	waits chan struct{}
+}
+
+func (s stuckBus) Publish(ctx context.Context, msgs ...bus.Message) error {
+	if !slices.ContainsFunc(msgs, func(m bus.Message) bool { return factsOnly(m.Subject) }) {
+		return s.Bus.Publish(ctx, msgs...)
+	}
+	select {
+	case s.waits <- struct{}{}:
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+func TestFacts_StreamDoesNotAnswer_SweepIsNotDelayed(t *testing.T) {
+	b := setup(t)
+	killed, o := b.orchestrator(), b.orchestrator()
+	killed.bus.set(factsOnly, false)
+	id := b.request(killed, "i-1")[0] // its facts are not published
+	b.retryNow(id)
+	b.deliver(killed, 1)
+	b.clock.Advance(b.row(id).DueAt.Sub(b.clock.Now()))
+	stuck := stuckBus{Bus: b.bus, waits: make(chan struct{})}
+	o.deps.Publisher = stuck
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, timer.New(timer.Config{Every: time.Second}, b.store, b.clock.Now, testkit.Logger(t)).Sweep(ctx, o))
+	b.published(id, b.row(id).Cursor, 1)
+	ended := make(chan error)
+	go func() { ended <- o.RunFacts(ctx) }()
+	select {
+	case <-stuck.waits:
+	case <-ctx.Done():
+		t.Error("no facts are published beside the sweep")
+	}
+	cancel()
+	require.NoError(t, <-ended)
 }
 
 // Each fact without an answer costs a batch five seconds. If each batch waited, its messages would be redelivered, and their facts sent again.

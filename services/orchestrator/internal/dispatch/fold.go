@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
@@ -22,8 +21,6 @@ type Backlog interface {
 const (
 	// foldAfter is the number of cursors after which the history of an operation that repeats a step is folded.
 	foldAfter = 20
-	// foldPause is the minimum time between two steps of FoldHistories.
-	foldPause = time.Second
 	// foldAtOnce is the maximum number of histories in one transaction, and foldEntries the number of entries read of each.
 	foldAtOnce  = 100
 	foldEntries = 1000
@@ -38,7 +35,6 @@ type folder struct {
 	// noted has the current cursor of operations to fold, by id.
 	noted map[string]int64
 	// The following fields are used only by FoldHistories, which is not called concurrently.
-	next time.Time
 	// marked are operations whose entries are folded once the streams do not hold any message of mark.
 	marked map[string]int64
 	mark   [len(messageStreams)]bus.StreamRange
@@ -66,11 +62,9 @@ func (d *Dispatcher) FoldHistories(ctx context.Context) error {
 	f.mu.Lock()
 	idle := len(f.noted) == 0 && len(f.marked) == 0
 	f.mu.Unlock()
-	now := d.deps.Now()
-	if idle || d.deps.Backlog == nil || now.Before(f.next) {
+	if idle || d.deps.Backlog == nil {
 		return nil
 	}
-	f.next = now.Add(foldPause)
 	return d.withBatchTimeout(ctx, func(ctx context.Context) error {
 		if err := d.foldMarked(ctx); err != nil {
 			return fmt.Errorf("fold histories: %w", err)

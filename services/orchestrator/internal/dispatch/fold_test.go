@@ -106,7 +106,7 @@ func TestFoldHistories_LoopOfSixHours_FitsIntoAHundredRows(t *testing.T) {
 					l.clock.Advance(row.DueAt.Sub(l.clock.Now()))
 					_, err := l.Due(t.Context())
 					require.NoError(t, err)
-					require.NoError(t, l.PublishFacts(t.Context()))
+					l.RecordFacts(t.Context())
 					require.NoError(t, l.FoldHistories(t.Context()))
 					if tries%7 == 0 {
 						rows, bytes := l.stored()
@@ -152,6 +152,7 @@ func (b *bundle) again(o *orchestrator, id string) {
 	b.clock.Advance(b.row(id).DueAt.Sub(b.clock.Now()))
 	_, err := o.Due(b.t.Context())
 	require.NoError(b.t, err)
+	o.RecordFacts(b.t.Context())
 	require.NoError(b.t, o.PublishFacts(b.t.Context()))
 	require.NoError(b.t, o.FoldHistories(b.t.Context()))
 }
@@ -252,7 +253,7 @@ func TestReplayFacts_FoldedTries_AreOneFact(t *testing.T) {
 			l.clock.Advance(row.DueAt.Sub(l.clock.Now()))
 			_, err := l.Due(t.Context())
 			require.NoError(t, err)
-			require.NoError(t, l.PublishFacts(t.Context()))
+			l.RecordFacts(t.Context())
 			require.NoError(t, l.FoldHistories(t.Context()))
 		}
 		l.answerNow(&event.Error{Component: "ext", Reason: "down", Message: "not yet"})
@@ -277,7 +278,7 @@ func TestFoldHistories_AnotherOneFolds_FoldsLater(t *testing.T) {
 	for l.row(l.id).Cursor < foldAfter {
 		retry()
 	}
-	require.NoError(t, l.PublishFacts(t.Context()))
+	l.RecordFacts(t.Context())
 	before, _ := l.stored()
 	other, err := l.db.Beginx()
 	require.NoError(t, err)
@@ -289,7 +290,6 @@ func TestFoldHistories_AnotherOneFolds_FoldsLater(t *testing.T) {
 		t.Fatalf("%d of %d rows while another one folds", rows, before)
 	}
 	require.NoError(t, other.Rollback())
-	l.clock.Advance(2 * foldPause)
 	require.NoError(t, l.FoldHistories(t.Context()))
 	if rows, _ := l.stored(); rows >= before {
 		t.Errorf("%d of %d rows, want fewer", rows, before)

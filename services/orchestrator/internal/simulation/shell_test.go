@@ -277,6 +277,8 @@ func (w *world) start(o *orchestrator, t *task, c choice) bool {
 		w.launch(t, func(ctx context.Context) {
 			o.recovery.Round(ctx)
 			_ = o.timer.Sweep(ctx, o.dispatch)
+			_ = o.dispatch.PublishFacts(ctx)
+			_ = o.dispatch.FoldHistories(ctx)
 		})
 	case taskGrants:
 		w.launch(t, func(ctx context.Context) { w.grants(ctx, o, t) })

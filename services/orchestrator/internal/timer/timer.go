@@ -1,6 +1,6 @@
 // Package timer runs sweeps. A sweep drains the outbox, wakes operations that are
 // due or whose command was not answered, starts pending operations that a lost
-// wake-up would leave waiting, publishes facts and folds histories. The timer keeps
+// wake-up would leave waiting, and records which facts are published. The timer keeps
 // one time, not one per operation. Retention moves old ended operations to the
 // archive, and later deletes them from there.
 package timer
@@ -31,8 +31,8 @@ type Dispatcher interface {
 	WakeGrants()
 	Due(ctx context.Context) (int, error)
 	Admit(ctx context.Context) error
-	PublishFacts(ctx context.Context) error
-	FoldHistories(ctx context.Context) error
+	// RecordFacts records which facts are published. It logs errors.
+	RecordFacts(ctx context.Context)
 }
 
 // Config is the configuration of a Timer.
@@ -174,8 +174,7 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	if pending || status.Pending {
 		fails(d.Admit(ctx))
 	}
-	fails(d.PublishFacts(ctx)) // late, because operations do not wait for facts
-	fails(d.FoldHistories(ctx))
+	d.RecordFacts(ctx) // late, because operations do not wait for facts
 	if len(failed) > 0 {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}

@@ -130,9 +130,7 @@ func (f *fakeStore) Admit(context.Context) error {
 	return f.call("admit")
 }
 
-func (f *fakeStore) PublishFacts(context.Context) error { return nil }
-
-func (f *fakeStore) FoldHistories(context.Context) error { return nil }
+func (f *fakeStore) RecordFacts(context.Context) {}
 
 // runTimer runs a timer with fake time during the test.
 func runTimer(t *testing.T, test func(f *fakeStore, tm *timer.Timer)) {
