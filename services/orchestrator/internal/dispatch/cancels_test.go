@@ -55,7 +55,7 @@ func TestCancels_CommandNoLongerNeeded_NotifiesWorker(t *testing.T) {
 	at := b.row(id).Cursor
 	number := strings.TrimPrefix(event.CommandID("", at), "/")
 	b.clock.Advance(time.Minute)
-	_, err := o.Due(t.Context())
+	_, err := o.Due(t.Context(), true)
 	require.NoError(t, err)
 	want("no answer: the command is sent again and the late result still counts")
 	require.NoError(t, o.Act(t.Context(), id, engine.Cancel{Reason: "cancelled by me"}))
@@ -81,7 +81,7 @@ func TestCancels_CommandLeftBehind_NotifiesWorker(t *testing.T) {
 		t.Errorf("notices %v, want one of the skip", seen)
 	}
 	b.clock.Advance(time.Hour)
-	_, err := o.Due(t.Context())
+	_, err := o.Due(t.Context(), true)
 	require.NoError(t, err)
 	for _, id := range []string{skipped, late} {
 		if got := b.row(id).Status; got != event.Failed {

@@ -79,6 +79,8 @@ type Dispatcher struct {
 	windows map[bool]*place
 	folder  folder
 	granter granter
+	// releases is used by ReleaseHeld only.
+	releases releases
 	// rareLog limits log lines that any client of the bus can cause.
 	rareLog rate.Sometimes
 	// dueBatch is the constant dueBatch except in tests.

@@ -15,22 +15,23 @@ import (
 // dueBatch is the maximum number of due operations in one transaction.
 const dueBatch = 500
 
-// Due wakes all operations whose time has come: first those that wait for a time, then those whose command was not answered. It returns
-// their number. An error in the first part does not skip the second, unless nothing can be published.
-func (d *Dispatcher) Due(ctx context.Context) (taken int, err error) {
+// Due wakes all operations whose time has come: first those that wait for a time, then, if unanswered is set, those whose command was not
+// answered. To find the latter it reads every command in flight. It returns their number. An error in the first part does not skip the second,
+// unless nothing can be published.
+func (d *Dispatcher) Due(ctx context.Context, unanswered bool) (taken int, err error) {
 	taken, err = d.wakeBatches(ctx, "take up due operations", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
 		return tx.Due(ctx, now, limit)
 	}, d.wake)
-	if publish, ok := errors.AsType[*bus.PublishError](err); ok && publish.Away() || ctx.Err() != nil {
+	if publish, ok := errors.AsType[*bus.PublishError](err); ok && publish.Away() || ctx.Err() != nil || !unanswered {
 		return taken, err
 	}
-	unanswered, problem := d.wakeBatches(ctx, "take up unanswered commands", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
+	n, problem := d.wakeBatches(ctx, "take up unanswered commands", func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error) {
 		return tx.Unanswered(ctx, now, limit)
 	}, d.wake)
-	if unanswered > 0 {
-		d.log.Info("unanswered commands taken up", "commands", unanswered)
+	if n > 0 {
+		d.log.Info("unanswered commands taken up", "commands", n)
 	}
-	return taken + unanswered, errors.Join(err, problem)
+	return taken + n, errors.Join(err, problem)
 }
 
 type finder func(ctx context.Context, tx Tx, now time.Time, limit int) ([]string, error)

@@ -26,8 +26,8 @@ import (
 const (
 	// runFactsEvery is the interval of RunFacts, factsEvery that of checks for unpublished facts, and factsPause the pause after a failure.
 	runFactsEvery = time.Second
-	factsEvery = time.Minute
-	factsPause = 10 * time.Second
+	factsEvery    = time.Minute
+	factsPause    = 10 * time.Second
 	// factsPage is the number of operations per check, and entriesPage the number of history entries read per operation at once.
 	factsPage   = 200
 	entriesPage = 200

@@ -158,7 +158,7 @@ func TestFacts_KilledBeforePublication_NextStartPublishes(t *testing.T) {
 			b.clock.Advance(2 * time.Hour)
 			return id
 		}, func(_ *bundle, o *orchestrator, _ string) error {
-			_, err := o.Due(t.Context())
+			_, err := o.Due(t.Context(), true)
 			return err
 		}, append(slices.Clone(begun), "2 operation-failed")},
 	} {

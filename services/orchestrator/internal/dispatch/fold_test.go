@@ -104,7 +104,7 @@ func TestFoldHistories_LoopOfSixHours_FitsIntoAHundredRows(t *testing.T) {
 				switch step := l.set[event.UpgradeCluster].At(row.Stage, row.Step); {
 				case row.Waiting():
 					l.clock.Advance(row.DueAt.Sub(l.clock.Now()))
-					_, err := l.Due(t.Context())
+					_, err := l.Due(t.Context(), true)
 					require.NoError(t, err)
 					l.RecordFacts(t.Context())
 					require.NoError(t, l.FoldHistories(t.Context()))
@@ -150,7 +150,7 @@ func (b *bundle) retryNow(id string) {
 func (b *bundle) again(o *orchestrator, id string) {
 	b.t.Helper()
 	b.clock.Advance(b.row(id).DueAt.Sub(b.clock.Now()))
-	_, err := o.Due(b.t.Context())
+	_, err := o.Due(b.t.Context(), true)
 	require.NoError(b.t, err)
 	o.RecordFacts(b.t.Context())
 	require.NoError(b.t, o.PublishFacts(b.t.Context()))
@@ -230,7 +230,7 @@ func TestFoldHistories_FactsNotPublished_AreKept(t *testing.T) {
 		b.deliver(o, 1)
 		b.inStream(event.StreamResults, 0) // the operation does not wait for facts
 		b.clock.Advance(b.row(id).DueAt.Sub(b.clock.Now()))
-		_, err := o.Due(t.Context())
+		_, err := o.Due(t.Context(), true)
 		require.NoError(t, err)
 		require.NoError(t, o.FoldHistories(t.Context()))
 	}
@@ -251,7 +251,7 @@ func TestReplayFacts_FoldedTries_AreOneFact(t *testing.T) {
 		row := l.row(l.id)
 		if row.Waiting() {
 			l.clock.Advance(row.DueAt.Sub(l.clock.Now()))
-			_, err := l.Due(t.Context())
+			_, err := l.Due(t.Context(), true)
 			require.NoError(t, err)
 			l.RecordFacts(t.Context())
 			require.NoError(t, l.FoldHistories(t.Context()))
@@ -272,7 +272,7 @@ func TestFoldHistories_AnotherOneFolds_FoldsLater(t *testing.T) {
 	retry := func() {
 		l.answerNow(&event.Error{Component: "ext", Reason: "err_http_503", Message: "no"})
 		l.clock.Advance(l.row(l.id).DueAt.Sub(l.clock.Now()))
-		_, err := l.Due(t.Context())
+		_, err := l.Due(t.Context(), true)
 		require.NoError(t, err)
 	}
 	for l.row(l.id).Cursor < foldAfter {

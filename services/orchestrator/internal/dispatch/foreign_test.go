@@ -85,7 +85,7 @@ func TestResult_AfterAStaleOneInABatch_IsApplied(t *testing.T) {
 	id := b.requestAll(mine, event.Operation{Type: event.UpgradeKyma, InstanceID: "i-1"})[0]
 	first := b.row(id).Cursor
 	b.clock.Advance(time.Hour)
-	if n, err := other.Due(t.Context()); n != 1 || err != nil {
+	if n, err := other.Due(t.Context(), true); n != 1 || err != nil {
 		t.Fatalf("%d operations taken up, error %v", n, err)
 	}
 	asked := b.row(id)

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/event"
@@ -52,10 +53,24 @@ func (d *Dispatcher) holdUnpublished(ctx context.Context, w *work, id string) er
 	return err
 }
 
+// releaseEvery is the interval at which ReleaseHeld reads the held operations while the holds do not change.
+const releaseEvery = time.Second
+
+// releases is the last call of ReleaseHeld that found no operation, and the ids of the holds at that time.
+type releases struct {
+	at     time.Time
+	active []string
+}
+
 // ReleaseHeld releases the operations whose hold has gone: it sends their commands, unless another hold contains them. Pending operations
-// can start with the next admission.
+// can start with the next admission. Every held operation must be read, so it does nothing if it found none in the last second and no hold has
+// gone since. It is not called concurrently.
 func (d *Dispatcher) ReleaseHeld(ctx context.Context) error {
-	_, err := d.wakeBatches(ctx, "release held operations", func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
+	now, active, last := d.deps.Now(), d.deps.Holds.Active(), &d.releases
+	if passed := now.Sub(last.at); passed >= 0 && passed < releaseEvery && slices.Equal(active, last.active) {
+		return nil
+	}
+	n, err := d.wakeBatches(ctx, "release held operations", func(ctx context.Context, tx Tx, _ time.Time, limit int) ([]string, error) {
 		return tx.Releasable(ctx, d.deps.Holds.Active(), limit)
 	}, func(w *work, now time.Time) error {
 		if id := heldBy(d.deps.Holds, w); id != "" {
@@ -63,5 +78,8 @@ func (d *Dispatcher) ReleaseHeld(ctx context.Context) error {
 		}
 		return w.apply(engine.Release{}, now)
 	})
+	if err == nil && n == 0 {
+		*last = releases{at: now, active: active}
+	}
 	return err
 }

@@ -131,7 +131,7 @@ func TestHold_ResultOfEarlierStep_HoldsTheNextOne(t *testing.T) {
 	cursor := b.row(id).Cursor
 	b.clock.Advance(2 * time.Hour)
 	for _, one := range []*orchestrator{o, other} { // nothing but the release continues it
-		_, err := one.Due(t.Context())
+		_, err := one.Due(t.Context(), true)
 		require.NoError(t, err)
 		_, err = one.AfterStart(t.Context(), epoch, noneHeld)
 		require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestHold_WaitingOperation_IsHeldWhenItIsDue(t *testing.T) {
 	b.holds([]hold.Scope{{Worker: "alpha", Type: event.Provision}}, o)
 	b.held(id, false)
 	b.clock.Advance(time.Minute)
-	_, err := o.Due(t.Context())
+	_, err := o.Due(t.Context(), true)
 	require.NoError(t, err)
 	b.held(id, true)
 	if row := b.row(id); row.Condition != "failing" && row.Condition != "polling" {
@@ -176,7 +176,7 @@ func TestHold_UnansweredCommand_IsNotSentAgain(t *testing.T) {
 	cursor := b.row(id).Cursor
 	b.holds([]hold.Scope{{Operation: id}}, o)
 	b.clock.Advance(time.Minute)
-	_, err := o.Due(t.Context())
+	_, err := o.Due(t.Context(), true)
 	require.NoError(t, err)
 	b.held(id, true)
 	b.answer(id, cursor, nil) // the late result of a slow worker counts
@@ -280,4 +280,32 @@ func TestHold_Deprovisioning_PreemptsHeldOperations(t *testing.T) {
 	b.held(ids[0], true)
 	removal := b.requestAll(o, event.Operation{Type: event.Deprovision, InstanceID: "i-1"})
 	b.states(map[string]event.OperationState{ids[0]: event.Cancelled, removal[0]: event.InProgress})
+}
+
+// A hold may contain thousands of operations, and sweeps run hundreds of times a second.
+func TestReleaseHeld_HoldsUnchanged_ReadsOncePerSecond(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	board := b.holds([]hold.Scope{{Plan: "p"}}, o)
+	id := b.request(o, "i-1")[0]
+	reads := 0
+	o.deps.Store = &countingStore{Store: o.deps.Store, after: func(int) { reads++ }}
+	release := func(want int) {
+		t.Helper()
+		reads = 0
+		for range 10 {
+			require.NoError(t, o.ReleaseHeld(t.Context()))
+		}
+		if reads != want {
+			t.Errorf("the held operations are read %d times, want %d", reads, want)
+		}
+	}
+	release(1)
+	release(0)
+	b.clock.Advance(releaseEvery)
+	release(1)
+	b.held(id, true)
+	board.set()
+	release(2) // one finds the operation, the next one none
+	b.held(id, false)
 }

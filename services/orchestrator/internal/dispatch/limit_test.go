@@ -314,7 +314,7 @@ func TestLimit_OutageAfterTheGrant_SendsTheCommandInItsSlot(t *testing.T) {
 		t.Errorf("%d commands are sent, want 1", n)
 	}
 	b.clock.Advance(2 * time.Minute) // no answer
-	_, err = o.Due(t.Context())
+	_, err = o.Due(t.Context(), true)
 	require.NoError(t, err)
 	if row := b.row(running[0]); row.Dispatch != 2 || len(row.Granted) != 1 {
 		t.Errorf("dispatch %d, counts in %v, want the command sent again in its slot", row.Dispatch, row.Granted)
@@ -359,7 +359,7 @@ func TestLimit_Deadline_EndsTheWait(t *testing.T) {
 		waiting = ids[1]
 	}
 	b.clock.Advance(time.Hour)
-	_, err := o.Due(t.Context())
+	_, err := o.Due(t.Context(), true)
 	require.NoError(t, err)
 	row := b.row(waiting)
 	if row.Status != event.Failed || !strings.Contains(row.Error.Message, "has waited for the limit alpha") {

@@ -22,7 +22,7 @@ func unpublished(t *testing.T) (*bundle, *orchestrator, string) {
 	b.waitForRetry(o, id)
 	b.clock.Advance(time.Minute)
 	o.bus.set(commandsOnly, false)
-	if n, err := o.Due(t.Context()); err == nil || !b.row(id).InFlight() {
+	if n, err := o.Due(t.Context(), true); err == nil || !b.row(id).InFlight() {
 		t.Fatalf("%d operations woken, error %v; want one with an unpublished command", n, err)
 	}
 	return b, o, id
@@ -118,15 +118,27 @@ func TestDispatcher_ContextEnds_FinishesStartedWork(t *testing.T) {
 	b.clock.Advance(time.Minute)
 	ctx, stop := context.WithCancel(t.Context())
 	o.bus.set(func(string) bool { stop(); return false }, false)
-	if n, err := o.Due(ctx); err != nil || n != 1 {
+	if n, err := o.Due(ctx, true); err != nil || n != 1 {
 		t.Fatalf("%d operations woken, error %v; want 1", n, err)
 	}
 	b.published(id, b.row(id).Cursor, 1)
 	if ctx.Err() == nil {
 		t.Error("the context did not end during the call")
 	}
-	if _, err := o.Due(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := o.Due(ctx, true); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v, want that no work starts after the end of the context", err)
+	}
+}
+
+func TestDue_WithoutUnanswered_LeavesCommandsInFlight(t *testing.T) {
+	b := setup(t)
+	o := b.orchestrator()
+	b.request(o, "i-1")
+	b.clock.Advance(time.Minute)
+	for want, unanswered := range []bool{false, true} {
+		if n, err := o.Due(t.Context(), unanswered); n != want || err != nil {
+			t.Errorf("%d operations woken, error %v; want %d", n, err, want)
+		}
 	}
 }
 
@@ -137,7 +149,7 @@ func TestDue_CommitAnswerLost_SendsCommand(t *testing.T) {
 	b.waitForRetry(o, id)
 	b.clock.Advance(time.Minute)
 	b.loseAnswer(o)
-	if _, err := o.Due(t.Context()); err == nil || !b.row(id).InFlight() {
+	if _, err := o.Due(t.Context(), true); err == nil || !b.row(id).InFlight() {
 		t.Fatalf("error %v; want an error and a committed command", err)
 	}
 	require.NoError(t, o.Drain(t.Context()))

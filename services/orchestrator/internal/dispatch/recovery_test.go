@@ -76,7 +76,7 @@ func TestResult_CachedRowIsOld_ReadsItAgain(t *testing.T) {
 		// The command keeps its cursor; only the version differs.
 		{"the command was sent again", func(b *bundle, other *orchestrator, _ string) {
 			b.clock.Advance(time.Minute)
-			if n, err := other.Due(t.Context()); n != 1 || err != nil {
+			if n, err := other.Due(t.Context(), true); n != 1 || err != nil {
 				t.Errorf("%d commands sent again, error %v", n, err)
 			}
 		}, 1, 1},

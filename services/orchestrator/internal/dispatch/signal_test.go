@@ -218,7 +218,7 @@ func TestSignal_WithThePoll_IsDeliveredOnce(t *testing.T) {
 		b.clock.Advance(time.Minute)
 		var both sync.WaitGroup
 		both.Go(func() {
-			_, err := other.Due(t.Context())
+			_, err := other.Due(t.Context(), true)
 			if err != nil && !errors.Is(err, store.ErrConflict) {
 				t.Error(err)
 			}

@@ -40,7 +40,7 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 			b.clock.Advance(time.Minute)
 			return id
 		}, func(_ *bundle, o *orchestrator, _ string) error {
-			_, err := o.Due(t.Context())
+			_, err := o.Due(t.Context(), true)
 			return err
 		}, 2, 1, false},
 		{"of an operation that was admitted", func(b *bundle, o *orchestrator) string {
@@ -62,7 +62,7 @@ func TestAfterStart_UnpublishedCommand_IsPublished(t *testing.T) {
 			b.clock.Advance(time.Minute)
 			return id
 		}, func(_ *bundle, o *orchestrator, _ string) error {
-			_, err := o.Due(t.Context())
+			_, err := o.Due(t.Context(), true)
 			return err
 		}, 2, 2, false},
 		{"that the bus had lost", func(b *bundle, o *orchestrator) string {
@@ -111,7 +111,7 @@ func TestAfterStart_PublishedCommand_IsNotDuplicated(t *testing.T) {
 	b.waitForRetry(o, id)
 	b.clock.Advance(time.Minute)
 	o.bus.set(commandsOnly, true)
-	if _, err := o.Due(t.Context()); err == nil {
+	if _, err := o.Due(t.Context(), true); err == nil {
 		t.Fatal("the bus has confirmed the command")
 	}
 	b.republished(b.hourAgo(), 1)

@@ -61,7 +61,7 @@ func TestCommand_TooLargeInStoredRow_FailsOnlyItsOperation(t *testing.T) {
 				if err := o.Drain(t.Context()); err != nil {
 					t.Errorf("drain: %v", err)
 				}
-				if _, err := o.Due(t.Context()); err != nil {
+				if _, err := o.Due(t.Context(), true); err != nil {
 					t.Errorf("due operations: %v", err)
 				}
 			}

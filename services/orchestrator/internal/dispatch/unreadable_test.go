@@ -76,7 +76,7 @@ func TestDue_UnreadableRow_OthersAreHandled(t *testing.T) {
 	o := b.orchestrator()
 	o.dueBatch = 2 // the unreadable rows fill the first batch
 	b.clock.Advance(time.Minute)
-	_, err := o.Due(t.Context())
+	_, err := o.Due(t.Context(), true)
 	require.NoError(t, err)
 	for i, want := range []int{1, 1, 2, 2} {
 		if got := b.row(ids[i]).Dispatch; got != want {
@@ -85,7 +85,7 @@ func TestDue_UnreadableRow_OthersAreHandled(t *testing.T) {
 	}
 	// The same for operations that wait for a time.
 	b.exec(`UPDATE orchestrator.operations SET execute_before = NULL, due_at = $1`, epoch)
-	_, err = o.Due(t.Context())
+	_, err = o.Due(t.Context(), true)
 	require.NoError(t, err)
 	for i, want := range []bool{true, true, false, false} {
 		if got := b.row(ids[i]).Waiting(); got != want {

@@ -479,7 +479,7 @@ func (r *ram) SweepStatus(_ context.Context, now time.Time, whole bool) (l store
 		r.marks = store.NewMarks(now, due, created, id)
 	}
 	for _, s := range r.rows {
-		l.Limited = l.Limited || s.row.Limited()
+		l.Limited = l.Limited || whole && s.row.Limited()
 		l.Held = l.Held || s.row.Held() && r.bug != bugNoSweepOfHeld
 		l.Signalled = l.Signalled || s.row.AwaitsEvent() && r.nextSignal(s.row.EventKey) != nil && r.bug != bugNoSweepOfSignals
 		switch row := &s.row; {

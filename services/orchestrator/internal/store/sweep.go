@@ -27,7 +27,7 @@ SELECT (SELECT min(due_at) FROM orchestrator.operations WHERE due_at >= $1),
         ORDER BY type, global_account, plan, region, arrived LIMIT 1) IS NOT NULL ELSE false END,
     EXISTS (SELECT 1 FROM orchestrator.operations WHERE hold_id IS NOT NULL),
     EXISTS (` + signalledKeysSQL + `),
-    EXISTS (SELECT 1 FROM orchestrator.operations WHERE queue IS NOT NULL),
+    $3 AND EXISTS (SELECT 1 FROM orchestrator.operations WHERE queue IS NOT NULL),
     (SELECT count(*) FROM orchestrator.holds), (SELECT COALESCE((extract(epoch FROM max(created_at)) * 1000000)::bigint, 0) FROM orchestrator.holds),
     COALESCE((SELECT version FROM orchestrator.limits), 0), COALESCE((SELECT max(version) FROM orchestrator.overlay_versions), 0),
     (SELECT count(*) FROM orchestrator.ramps), (SELECT COALESCE((extract(epoch FROM max(GREATEST(created_at, removed_at))) * 1000000)::bigint, 0) FROM orchestrator.ramps)`
@@ -57,14 +57,13 @@ type SweepStatus struct {
 	// NextDue is the time at which the next waiting operation is due, and NextUnanswered the time at which the next command counts as
 	// unanswered; zero if there is none.
 	NextDue, NextUnanswered time.Time
-	// Pending reports whether there are pending operations. Only a whole status has it and NextUnanswered.
-	Pending bool
+	// Pending reports whether there are pending operations, and Limited whether there are commands that wait for limits. Only a whole status has
+	// them and NextUnanswered.
+	Pending, Limited bool
 	// Held reports whether there are held operations.
 	Held bool
 	// Signalled reports whether an event has come for an operation that waits for it.
 	Signalled bool
-	// Limited reports whether there are commands that wait for limits.
-	Limited bool
 	// Holds is the version of the holds.
 	Holds hold.Version
 	// Limits is the version of the limits.
@@ -149,7 +148,7 @@ func (s *Store) lastMarks() Marks {
 func (s *Store) LowestID() string { return s.lastMarks().ID }
 
 // SweepStatus reads the work of the next sweep with one statement, and twice in a minute with two. An operation whose id, CreatedAt or DueAt is more than
-// marksMargin older than now may appear later by marksAge. Only if whole is set does it look for commands in flight and pending operations.
+// marksMargin older than now may appear later by marksAge. Only if whole is set does it look for commands in flight or waiting for limits, and for pending operations.
 func (s *Store) SweepStatus(ctx context.Context, now time.Time, whole bool) (SweepStatus, error) {
 	marks, err := s.marksAt(ctx, now)
 	if err != nil {

@@ -29,7 +29,8 @@ type Dispatcher interface {
 	DeliverSignals(ctx context.Context) error
 	// WakeGrants starts a round of grants in the background.
 	WakeGrants()
-	Due(ctx context.Context) (int, error)
+	// Due wakes operations that are due, and, if unanswered is set, those whose command was not answered. It returns their number.
+	Due(ctx context.Context, unanswered bool) (int, error)
 	Admit(ctx context.Context) error
 	// RecordFacts records which facts are published. It logs errors.
 	RecordFacts(ctx context.Context)
@@ -147,13 +148,10 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 	if status.Signalled && fails(d.DeliverSignals(ctx)) {
 		return fmt.Errorf("sweep: %w", errors.Join(failed...))
 	}
-	if status.Limited {
-		d.WakeGrants()
-	}
 	now := t.now()
-	locked, pending := false, status.Pending
-	if due(status.NextDue, now) || due(status.NextUnanswered, now) {
-		n, err := d.Due(ctx)
+	locked, pending, limited := false, status.Pending, status.Limited
+	if unanswered := due(status.NextUnanswered, now); unanswered || due(status.NextDue, now) {
+		n, err := d.Due(ctx, unanswered)
 		if fails(err) {
 			return fmt.Errorf("sweep: %w", errors.Join(failed...))
 		}
@@ -170,6 +168,9 @@ func (t *Timer) Sweep(ctx context.Context, d Dispatcher) error {
 		if !locked && !next.IsZero() && next.Before(now.Add(t.cfg.Every)) {
 			t.Wake(next)
 		}
+	}
+	if limited || status.Limited {
+		d.WakeGrants()
 	}
 	if pending || status.Pending {
 		fails(d.Admit(ctx))

@@ -31,12 +31,15 @@ type fakeStore struct {
 	pending    bool
 	held       bool
 	signalled  bool
+	limited    bool
 	failing    map[string]bool
 	away       bool // whether drain fails because the bus is unavailable
 	calls      []string
 	woken      []time.Duration // the times at which due operations were woken, since the start
 	reads      int             // of the status
 	wholes     int             // of the whole status
+	grants     int             // rounds of grants
+	looks      int             // for unanswered commands
 	locked     int             // the number of operations that another orchestrator has locked
 }
 
@@ -65,7 +68,7 @@ func (f *fakeStore) SweepStatus(_ context.Context, _ time.Time, whole bool) (sto
 	status := store.SweepStatus{NextDue: first(f.due), Held: f.held, Signalled: f.signalled}
 	if whole {
 		f.wholes++
-		status.NextUnanswered, status.Pending = first(f.unanswered), f.pending
+		status.NextUnanswered, status.Pending, status.Limited = first(f.unanswered), f.pending, f.limited
 	}
 	return status, nil
 }
@@ -100,10 +103,10 @@ func (f *fakeStore) DeliverSignals(context.Context) error {
 func (f *fakeStore) WakeGrants() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_ = f.call("grants") // it starts in the background, so it cannot fail
+	f.grants++
 }
 
-func (f *fakeStore) Due(context.Context) (n int, err error) {
+func (f *fakeStore) Due(_ context.Context, unanswered bool) (n int, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("due"); err != nil {
@@ -117,9 +120,12 @@ func (f *fakeStore) Due(context.Context) (n int, err error) {
 		n++
 		return true
 	})
-	answered := func(at time.Time) bool { return !at.After(time.Now()) }
+	if !unanswered {
+		return n, nil
+	}
+	f.looks++
 	n += len(f.unanswered)
-	f.unanswered = slices.DeleteFunc(f.unanswered, answered)
+	f.unanswered = slices.DeleteFunc(f.unanswered, func(at time.Time) bool { return !at.After(time.Now()) })
 	return n - len(f.unanswered), nil
 }
 
@@ -237,15 +243,20 @@ func TestTimer_Idle_SweepsOncePerInterval(t *testing.T) {
 	})
 }
 
-func TestTimer_ManyDue_WholeStatusIsReadOncePerInterval(t *testing.T) {
+func TestTimer_ManyDue_RestIsDoneOncePerInterval(t *testing.T) {
 	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
-		f.change(func() { f.reads, f.wholes = 0, 0 })
+		f.change(func() {
+			f.reads, f.wholes, f.limited, f.unanswered = 0, 0, true, []time.Time{f.start.Add(4500 * time.Millisecond)}
+		})
 		for n := range 100 {
 			f.wait(tm, time.Duration(n)*100*time.Millisecond)
 		}
 		pass(10*every + every/2)
 		if len(f.woken) != 100 || f.reads < 100 || f.wholes > 11 {
 			t.Errorf("%d operations woken with %d reads of the status, %d of them whole, in 10 s", len(f.woken), f.reads, f.wholes)
+		}
+		if f.grants < 10 || f.grants > 11 || f.looks != 1 {
+			t.Errorf("%d rounds of grants and %d looks for unanswered commands in 10 s, want one each second, and one", f.grants, f.looks)
 		}
 	})
 }
