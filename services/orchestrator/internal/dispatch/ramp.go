@@ -12,12 +12,12 @@ import (
 )
 
 // AfterRamp sends the commands of operations in flight again that were sent before a time to the ramped replicas of a worker. The caller has
-// deleted them from the bus. ramped reports whether an operation went to those replicas, and held whether one of them has a command. It
-// returns the number of sent commands, and of commands that are left: a ramped replica has them, no other replica lives, or another transaction
-// has locked their rows. Several orchestrators may call it concurrently and repeatedly. A command that went to another replica shortly before
+// deleted them from the bus. ramped reports whether an operation went to those replicas, and held whether a replica may have a command that was
+// last sent at a time. It returns the number of sent commands, and of commands that are left: a replica may have them, no other replica lives, or
+// another transaction has locked their rows. Several orchestrators may call it concurrently and repeatedly. A command that went to another replica shortly before
 // that time, and that no replica has fetched yet, gets a second copy.
 func (d *Dispatcher) AfterRamp(ctx context.Context, worker string, before time.Time, ramped func(op *event.Operation, startedAt time.Time) bool,
-	held func(commandID string) bool,
+	held func(commandID string, sentAt time.Time) bool,
 ) (sent, left int, err error) {
 	var ids []string
 	for after := minID; after != ""; {
@@ -36,7 +36,7 @@ func (d *Dispatcher) AfterRamp(ctx context.Context, worker string, before time.T
 				continue
 			}
 			left++
-			if !held(event.CommandID(id, commands[i].Cursor)) {
+			if !held(event.CommandID(id, commands[i].Cursor), commands[i].SentAt) {
 				ids = append(ids, id)
 			}
 		}
@@ -67,7 +67,8 @@ func (d *Dispatcher) AfterRamp(ctx context.Context, worker string, before time.T
 }
 
 // sentBefore returns the commands for a worker that were last sent before a time, of one page of all commands in flight, with their operations.
-// It locks nothing, so that no command is overlooked. next is the start of the next page; empty if there is none.
+// It locks nothing, so that no command is overlooked. SentAt of a command is when it was last sent. next is the start of the next page; empty if
+// there is none.
 func (d *Dispatcher) sentBefore(ctx context.Context, worker string, before time.Time, after string) (
 	commands []store.SentCommand, rows map[string]*store.Row, next string, err error,
 ) {
@@ -84,6 +85,7 @@ func (d *Dispatcher) sentBefore(ctx context.Context, worker string, before time.
 			return nil, nil, "", err
 		case err != nil: // the next sweep that finds the operation reports the error
 		case p.Stages[c.Stage].Steps[c.Step].Worker == worker && lastSent(p, c).Before(before):
+			c.SentAt = lastSent(p, c)
 			commands, ids = append(commands, *c), append(ids, c.OperationID)
 		}
 	}

@@ -14,7 +14,7 @@ func (b *bundle) afterRamp(o *orchestrator, before time.Time, others, held strin
 	b.t.Helper()
 	sent, left, err := o.AfterRamp(b.t.Context(), "alpha", before,
 		func(op *event.Operation, _ time.Time) bool { return op.ID != others },
-		func(commandID string) bool {
+		func(commandID string, _ time.Time) bool {
 			return held != "" && commandID == event.CommandID(held, b.row(held).Cursor)
 		})
 	require.NoError(b.t, err)
@@ -51,6 +51,25 @@ func TestAfterRamp_NoWorker_IsLeft(t *testing.T) {
 	o.deps.Workers = workers(false)
 	if sent, left := b.afterRamp(o, b.clock.Now(), "", ""); sent != 0 || left != 2 {
 		t.Errorf("%d commands sent, %d left; want all left", sent, left)
+	}
+}
+
+func TestAfterRamp_SentAgain_TellsTheLastTime(t *testing.T) {
+	b, o, _ := inFlight(t, 1)
+	b.clock.Advance(time.Minute)
+	n, err := o.Due(t.Context(), true)
+	require.NoError(t, err)
+	again := b.clock.Now()
+	b.clock.Advance(time.Second)
+	var told time.Time
+	_, left, err := o.AfterRamp(t.Context(), "alpha", b.clock.Now(), func(*event.Operation, time.Time) bool { return true },
+		func(_ string, sentAt time.Time) bool {
+			told = sentAt
+			return true
+		})
+	require.NoError(t, err)
+	if n != 1 || left != 1 || !told.Equal(again) {
+		t.Errorf("%d commands sent again, %d left, the last one sent at %s; want one, sent at %s", n, left, told, again)
 	}
 }
 

@@ -18,9 +18,9 @@ type Workers interface {
 // Dispatcher sends commands again.
 type Dispatcher interface {
 	// AfterRamp sends the commands of operations again that were sent before a time to the ramped replicas of a worker. ramped reports whether
-	// an operation went to them, and held whether one of them has a command; that command is left to it. AfterRamp returns the number of
-	// commands that were sent, and of those that are left.
-	AfterRamp(ctx context.Context, worker string, before time.Time, ramped func(op *event.Operation, startedAt time.Time) bool, held func(commandID string) bool) (
+	// an operation went to them, and held whether a replica may have a command that was last sent at a time; that command is left to it. AfterRamp
+	// returns the number of commands that were sent, and of those that are left.
+	AfterRamp(ctx context.Context, worker string, before time.Time, ramped func(op *event.Operation, startedAt time.Time) bool, held func(commandID string, sentAt time.Time) bool) (
 		sent, left int, err error)
 }
 
@@ -95,9 +95,13 @@ func (r *Removal) round(ctx context.Context) {
 // complete first deletes the commands from the bus, so that no ramped replica gets them any more. Its next round sends those again that no
 // replica has fetched.
 func (r *Removal) complete(ctx context.Context, worker string, ramps []Ramp) error {
-	now, before := r.deps.Now(), time.Time{}
+	now, removed, before := r.deps.Now(), ramps[0].RemovedAt, time.Time{}
 	for i := range ramps {
-		if t := ramps[i].RemovedAt.Add(Settle); t.After(before) {
+		at := ramps[i].RemovedAt
+		if at.Before(removed) {
+			removed = at
+		}
+		if t := at.Add(Settle); t.After(before) {
 			before = t
 		}
 	}
@@ -117,7 +121,13 @@ func (r *Removal) complete(ctx context.Context, worker string, ramps []Ramp) err
 	}
 	sent, left, err := r.deps.Dispatcher.AfterRamp(ctx, worker, before, func(op *event.Operation, startedAt time.Time) bool {
 		return Version(ramps, op, worker, startedAt) != ""
-	}, func(commandID string) bool { return taken.Silent[event.Ramped(worker)] || taken.Commands[commandID] })
+	}, func(commandID string, sentAt time.Time) bool {
+		silent := event.Ramped(worker)
+		if sentAt.After(removed) { // it may have gone to another replica
+			silent = worker
+		}
+		return taken.Silent[silent] || taken.Commands[commandID]
+	})
 	if sent > 0 {
 		r.deps.Log.Info("commands of removed ramps sent to other replicas", "worker", worker, "commands", sent)
 	}

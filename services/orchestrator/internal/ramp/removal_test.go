@@ -24,6 +24,8 @@ type scene struct {
 	// left is the answer of the dispatcher, which asks about the commands of one and other.
 	left       int
 	one, other *event.Operation
+	// sentAt is when their commands were sent.
+	sentAt time.Time
 	// before, ramped and held are what the dispatcher was told about them in its last call.
 	before       time.Time
 	ramped, held []bool
@@ -33,7 +35,7 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	s := &scene{t: t, now: noon, one: operation(), other: operation()}
+	s := &scene{t: t, now: noon, sentAt: noon.Add(-time.Second), one: operation(), other: operation()}
 	s.removed = []Ramp{
 		{Worker: "edp", Version: "2.0.0", Percent: 100, Scope: hold.Scope{Operation: s.one.ID}, CreatedAt: noon.Add(-time.Hour), RemovedAt: noon},
 	}
@@ -58,13 +60,13 @@ func (s *scene) call(name string) error {
 
 func (s *scene) Taken(context.Context) (liveness.Taken, error) { return s.taken, s.call("taken") }
 
-func (s *scene) AfterRamp(_ context.Context, worker string, before time.Time, ramped func(*event.Operation, time.Time) bool, held func(string) bool) (
+func (s *scene) AfterRamp(_ context.Context, worker string, before time.Time, ramped func(*event.Operation, time.Time) bool, held func(string, time.Time) bool) (
 	sent, left int, err error,
 ) {
 	s.before, s.ramped, s.held = before, nil, nil
 	for _, op := range []*event.Operation{s.one, s.other} {
 		s.ramped = append(s.ramped, ramped(op, noon.Add(-time.Minute)))
-		s.held = append(s.held, held(event.CommandID(op.ID, 7)))
+		s.held = append(s.held, held(event.CommandID(op.ID, 7), s.sentAt))
 	}
 	return 0, s.left, s.call("send " + worker)
 }
@@ -102,13 +104,17 @@ func TestRemoval_CommandHeld_WaitsForIt(t *testing.T) {
 	s.round(Settle, "purge edp")
 	for name, c := range map[string]struct {
 		taken liveness.Taken
-		held  []bool
+		// sent is when the commands were sent, since the removal.
+		sent time.Duration
+		held []bool
 	}{
-		"a replica executes the first command": {liveness.Taken{Commands: map[string]bool{event.CommandID(s.one.ID, 7): true}}, []bool{true, false}},
-		"a ramped replica has not reported":    {liveness.Taken{Silent: map[string]bool{"edp": true, event.Ramped("edp"): true}}, []bool{true, true}},
-		"another replica has not reported":     {liveness.Taken{Silent: map[string]bool{"edp": true}}, []bool{false, false}},
+		"a replica executes the first command": {liveness.Taken{Commands: map[string]bool{event.CommandID(s.one.ID, 7): true}}, -time.Second, []bool{true, false}},
+		"a ramped replica has not reported":    {liveness.Taken{Silent: map[string]bool{"edp": true, event.Ramped("edp"): true}}, -time.Second, []bool{true, true}},
+		"another replica has not reported":     {liveness.Taken{Silent: map[string]bool{"edp": true}}, -time.Second, []bool{false, false}},
+		"another replica may execute them":     {liveness.Taken{Silent: map[string]bool{"edp": true}}, time.Second, []bool{true, true}},
+		"no replica has fetched them":          {liveness.Taken{}, time.Second, []bool{false, false}},
 	} {
-		s.taken = c.taken
+		s.taken, s.sentAt = c.taken, noon.Add(c.sent)
 		s.round(time.Second, complete...)
 		if !slices.Equal(s.held, c.held) {
 			t.Errorf("%s: held %v, want %v", name, s.held, c.held)
