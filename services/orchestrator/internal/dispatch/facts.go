@@ -31,8 +31,10 @@ const (
 	// factsPage is the number of operations per check, and entriesPage the number of history entries read per operation at once.
 	factsPage   = 200
 	entriesPage = 200
-	// replayFor is the time after which one call of ReplayFacts starts no further page.
-	replayFor = 3 * time.Second
+	// replayPage is the number of operations that ReplayFacts reads at once; each read looks through all operations since its time. replayFor is the
+	// time after which a call starts no further page of factsPage operations.
+	replayPage = 5000
+	replayFor  = 3 * time.Second
 )
 
 // pauseFacts leaves the facts of works to the next check.
@@ -310,24 +312,27 @@ func (d *Dispatcher) ReplayFacts(ctx context.Context, since time.Time, after str
 	if after == "" {
 		after = minID
 	}
-	for begun := time.Now(); time.Since(begun) < replayFor; {
-		ids, err := d.deps.Store.ActiveSince(ctx, since, after, factsPage)
+	for begun := time.Now(); ; {
+		ids, err := d.deps.Store.ActiveSince(ctx, since, after, replayPage)
 		if err != nil {
 			return published, "", fmt.Errorf("publish facts again: %w", err)
 		}
-		ranges := make([]store.FactRange, len(ids))
-		for i, id := range ids {
-			ranges[i] = store.FactRange{OperationID: id}
+		for page := range slices.Chunk(ids, factsPage) {
+			ranges := make([]store.FactRange, len(page))
+			for i, id := range page {
+				ranges[i] = store.FactRange{OperationID: id}
+			}
+			n, err := d.outbox.publishHistory(ctx, ranges, since)
+			published += n
+			if err != nil {
+				return published, "", fmt.Errorf("publish facts again: %w", err)
+			}
+			if after = page[len(page)-1]; time.Since(begun) >= replayFor {
+				return published, after, nil
+			}
 		}
-		n, err := d.outbox.publishHistory(ctx, ranges, since)
-		published += n
-		if err != nil {
-			return published, "", fmt.Errorf("publish facts again: %w", err)
-		}
-		if len(ids) < factsPage {
+		if len(ids) < replayPage {
 			return published, "", nil
 		}
-		after = ids[len(ids)-1]
 	}
-	return published, after, nil
 }

@@ -34,10 +34,14 @@ SELECT v.id::text, ` + entryColumns + `
 FROM unnest($1::uuid[], $2::int4[]) AS v(id, after), LATERAL (
     SELECT * FROM orchestrator.history h WHERE h.operation_id = v.id AND h.cursor > v.after ORDER BY h.cursor LIMIT $3
 ) h ORDER BY v.id, cursor`
-	// activeSinceSQL scans operations_pkey in the order of its ids, and filters operations that ended before $2.
+	// activeSinceSQL scans operations_unfinished, and the part of operations_finished since $2. The text keeps the planner from reading
+	// operations_pkey in its order, with all operations that ended before.
 	activeSinceSQL = `
-SELECT o.id::text FROM orchestrator.operations o
-WHERE o.id > $1::uuid AND (o.finished_at IS NULL OR o.finished_at >= $2) AND o.cursor > 0 ORDER BY o.id LIMIT $3`
+SELECT o.id FROM (
+    SELECT id::text COLLATE "C" AS id FROM orchestrator.operations WHERE state IN ('pending', 'in progress') AND cursor > 0
+    UNION ALL
+    SELECT id::text FROM orchestrator.operations WHERE finished_at >= $2 AND state IN ('succeeded', 'failed', 'cancelled') AND cursor > 0
+) o WHERE o.id > $1::uuid::text ORDER BY o.id LIMIT $3`
 )
 
 // FactRange is a part of the history of an operation: the lines with a cursor greater than After, up to and including Through.

@@ -135,6 +135,7 @@ func TestPlans_FrequentStatements_UseIndexes(t *testing.T) {
 		{"foldHistoriesSQL", foldHistoriesSQL, []any{&inFlight, &zeros, &inFlight, &zeros, &zeros, &zeros, &zeros, &zeros, &times, &flags, &nulls}, []string{"history_pkey"}},
 		{"lockInstancesSQL", lockInstancesSQL, []any{&instances}, []string{"instances_pkey"}},
 		{"unpublishedSQL", unpublishedSQL, []any{time.Now().Add(time.Hour), 200}, []string{"operations_unfinished", "operations_finished"}},
+		{"activeSinceSQL", activeSinceSQL, []any{"00000000-0000-0000-0000-000000000000", time.Now().Add(time.Hour), 5000}, []string{"operations_unfinished", "operations_finished"}},
 		{"entriesAfterSQL", entriesAfterSQL, []any{&inFlight, &zeros, 200}, []string{"history_pkey"}},
 		{"endedSinceSQL", endedSinceSQL, []any{epoch, 10_001}, []string{"operations_ended_at"}},
 		{"factsUnpublishedSQL", factsUnpublishedSQL, []any{&inFlight, &zeros}, []string{"operations_pkey"}},
