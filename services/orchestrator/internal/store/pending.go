@@ -58,7 +58,8 @@ SELECT m.id::text, m.type, m.global_account, m.plan, m.region, (SELECT count(*) 
         ELSE ARRAY['provision', 'update', 'deprovision'] END)
     AND o.global_account = m.global_account AND o.arrived < m.arrived)
 FROM orchestrator.operations m WHERE m.id = ANY($1::uuid[]) AND m.state = 'pending'`
-	// takeSQL relies on operations_pending. It skips locked instances, which another orchestrator handles.
+	// takeSQL relies on operations_pending. It skips locked instances, which another orchestrator handles. The turns are in order already, so it needs
+	// no sort, and locks no more instances than it returns.
 	takeSQL = `
 SELECT f.id::text, f.instance_id, q.type, q.global_account, q.plan, q.region
 FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::int4[]) WITH ORDINALITY AS q(type, global_account, plan, region, most, turn),

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -32,6 +33,30 @@ func (b *bundle) next() map[event.OperationType][]string {
 	})
 	require.NoError(b.t, err)
 	return ids
+}
+
+// Other orchestrators could start none of the operations that are left if their instances were locked, too.
+func TestTake_ManyQueues_LocksOnlyWhatItReturns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var turns []limit.Turn
+	for i := range 30 {
+		row := b.row(i)
+		row.Operation.Context.GlobalAccountID = fmt.Sprint("ga-", i)
+		b.insert(&Change{Row: row})
+		turns = append(turns, limit.Turn{Queue: limit.QueueOf(&row.Operation), N: 20})
+	}
+	require.NoError(t, b.InTx(t.Context(), func(tx *Tx) error {
+		found, err := tx.Take(t.Context(), turns, nil, 20)
+		require.NoError(t, err)
+		return b.InTx(t.Context(), func(other *Tx) error {
+			left, err := other.Take(t.Context(), turns, nil, 30)
+			if len(found) != 20 || len(left) != 10 {
+				t.Errorf("%d operations taken, %d left for another orchestrator; want 20 and 10", len(found), len(left))
+			}
+			return err
+		})
+	}))
 }
 
 // An unsuspension that starts before its suspension would end without a runtime.
