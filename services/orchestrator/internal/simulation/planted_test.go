@@ -505,7 +505,7 @@ func outsideBugs() []planted {
 		{name: "a deprovisioning cancels nothing", want: "waits for", bug: bugNoPreemption},
 		{name: "an old operation is retried", want: "although the instance has a newer one", bug: bugRetryOfAnOldOne},
 		{name: "a start publishes nothing again", want: "is not on the bus after a start", bug: bugNothingAtAStart},
-		{name: "a start uses the first sending of commands", first: 430, want: "is not on the bus after a start", bug: bugFirstSentAtAStart},
+		{name: "a start uses the first sending of commands", first: 470, want: "is not on the bus after a start", bug: bugFirstSentAtAStart},
 		{name: "facts without a message are dropped", want: "published", bug: bugNoFactsNote},
 		{name: "a redelivered message does not publish its facts again", want: "was never published", bug: bugNoFactsAgain},
 	}

@@ -253,7 +253,7 @@ func signalBugs() []planted {
 				t.next.Events = map[string]event.Signal{step: old}
 			}
 		}},
-		{name: "an event goes to the first step of a repeated stage", first: 1060, want: "has the event", decided: func(t *spoiled) {
+		{name: "an event goes to the first step of a repeated stage", first: 1400, want: "has the event", decided: func(t *spoiled) {
 			if e, ok := t.event.(engine.Signal); ok {
 				t.next.Events = map[string]event.Signal{t.p.Stages[t.next.Stage].Steps[t.next.Step].Name: e.Signal}
 			}
