@@ -79,6 +79,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		return fmt.Errorf("subscribe to changes of %s: %w", f.what, err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
+	f.Soon() // the data may have changed between Load and the subscription
 	for {
 		select {
 		case <-ctx.Done():
