@@ -5,7 +5,6 @@ import (
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/heapprofiler"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -39,8 +38,7 @@ func TestLoad_ManyChanges_PageStaysSmall(t *testing.T) {
 	s.request(op)
 	s.await(op, "", "succeeded")
 	p := openTab(t, s)
-	_, err := chromedp.Call(p.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: flood})
-	require.NoError(t, err)
+	p.onNewDocument(flood)
 	p.open("/console/operations")
 	p.shows("main", "1 operation")
 	heap := func() float64 {

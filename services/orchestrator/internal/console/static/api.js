@@ -157,6 +157,7 @@ export class Resource {
   at = 0;
   #running = false;
   #again = false;
+  #request = new AbortController();
   #closed = new AbortController();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #timer;
@@ -178,6 +179,12 @@ export class Resource {
     this.error = null;
   }
 
+  /** Loads data that is not older than this call: a request in flight is cancelled. */
+  restart() {
+    this.#request.abort();
+    this.refresh();
+  }
+
   async refresh() {
     if (this.#closed.signal.aborted) return;
     if (this.#running) {
@@ -186,20 +193,31 @@ export class Resource {
     }
     clearTimeout(this.#timer);
     this.#running = true;
-    const path = typeof this.path === 'function' ? this.path() : this.path;
+    this.#request = new AbortController();
+    const { signal } = this.#request;
+    const now = () => (typeof this.path === 'function' ? this.path() : this.path);
+    const path = now();
+    let data = null;
+    /** @type {Error | null} */
+    let error = null;
     try {
-      const data = await this.api.get(path, this.#closed.signal);
-      // The request may have changed in the meantime.
-      if (path === (typeof this.path === 'function' ? this.path() : this.path)) {
-        this.data = data;
-        this.error = null;
-        this.at = Date.now();
-      } else this.#again = true;
+      data = await this.api.get(path, AbortSignal.any([signal, this.#closed.signal]));
     } catch (e) {
-      if (!this.#closed.signal.aborted) this.error = /** @type {Error} */ (e);
+      error = /** @type {Error} */ (e);
     }
     this.#running = false;
     if (this.#closed.signal.aborted) return;
+    if (signal.aborted || path !== now()) {
+      // The view wants another answer now.
+      this.#again = false;
+      this.refresh();
+      return;
+    }
+    this.error = error;
+    if (!error) {
+      this.data = data;
+      this.at = Date.now();
+    }
     this.options.changed();
     if (this.#again) {
       this.#again = false;

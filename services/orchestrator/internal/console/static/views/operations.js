@@ -157,7 +157,7 @@ export function operations(ctx) {
     horizon = kept.horizon ?? '';
     trail = kept.trail ?? [];
     loading = true;
-    list.refresh();
+    list.restart();
   }
 
   /** Loads the newest operations. */
