@@ -202,3 +202,25 @@ func TestConsole_FilterLanguage_FiltersViewsAndBatches(t *testing.T) {
 	p.click("button", "Act on all 1 that match…")
 	p.shows("dialog", "filter=error.message:503 AND NOT plan:(aws OR gcp)", "1 operation")
 }
+
+func TestConsole_AddressOfBatch_KeepsEveryFilter(t *testing.T) {
+	s := thorough(t)
+	s.start()
+	east, west := provision("trial"), provision("trial")
+	west.Runtime.Region = "westus"
+	s.request(east, west)
+	s.await(east, "", "succeeded")
+	s.await(west, "", "succeeded")
+
+	p := openTab(t, s)
+	p.open("/console/operations?region=westus&state=succeeded&state=failed")
+	p.shows("#main", "Region westus")
+	p.until("only the operation in the region is listed", fmt.Sprintf(`document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tbody th a').title === '%s'`, west.ID))
+	p.click("button", "Act on all 1 that match…")
+	p.shows("dialog", "region=westus, state=succeeded,failed")
+	p.shows("dialog .preview", "1 operation match")
+	p.click("dialog button", "Close")
+	p.open("/console/operations?regoin=westus")
+	p.shows("#main", "Unknown filter: regoin")
+	p.until("no batch can be ordered", `[...document.querySelectorAll('button')].some((b) => b.innerText === 'Act on all that match…' && b.disabled)`)
+}

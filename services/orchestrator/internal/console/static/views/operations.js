@@ -20,8 +20,10 @@ const mostSelected = 48;
 /** The minimum time between two updates of the rows, in milliseconds. */
 const pace = 250;
 
-/** The filters in the URL. */
-const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'waiting', 'instance', 'orchestration', 'since', 'until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until', 'filter'];
+/** The filters in the URL: those of the API. */
+const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'system', 'waiting', 'instance', 'global_account', 'region', 'orchestration', 'since', 'until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until', 'filter'];
+/** The other parameters of the URL. */
+const positions = ['cursor', 'page', 'sort'];
 
 /** The orders of the list. The API has an index for the first two; it sorts a limited number of operations by the others. @type {[string, string][]} */
 const orders = [['', 'Newest first'], ['oldest', 'Oldest first'], ['duration', 'Longest first'], ['attempts', 'Most attempts first'], ['state', 'State']];
@@ -79,7 +81,7 @@ const plans = ['aws', 'azure', 'azure_lite', 'gcp', 'openstack', 'free', 'trial'
  * @returns {import('../parts.js').View}
  */
 export function operations(ctx) {
-  let params = ctx.params;
+  let params = joined(ctx.params);
   let search = params.get('q') ?? '';
   let condition = params.get('filter') ?? '';
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -237,7 +239,7 @@ export function operations(ctx) {
       clearTimeout(typing);
     },
     query: (next, kept) => {
-      params = next;
+      params = joined(next);
       if (document.activeElement?.getAttribute('type') !== 'search') search = params.get('q') ?? '';
       condition = params.get('filter') ?? '';
       load(kept);
@@ -246,18 +248,19 @@ export function operations(ctx) {
       const now = ctx.now();
       const steps = stepNames(definitions.data?.data ?? []);
       const chosen = (params.get('state') ?? '').split(',').filter(Boolean);
-      const active = filters.filter((name) => params.get(name));
+      const active = [...filterOf(params).keys()];
+      const unknown = active.filter((name) => !filters.includes(name));
       return [
         h('div', { class: 'head' }, h('h1', null, 'Operations'),
-          h('p', { class: 'muted small', role: 'status' }, list.data ? total(list.data) : ''),
+          h('p', { class: 'muted small', role: 'status' }, list.data && !unknown.length ? total(list.data) : ''),
           selected.size ? h('button', {
             type: 'button', class: 'button', disabled: selected.size > mostSelected, title: selected.size > mostSelected ? `At most ${mostSelected} at once` : undefined,
             onclick: () => askBatch(ctx, new URLSearchParams({ filter: `id:(${[...selected].join(' OR ')})` })),
           }, `Act on ${selected.size} selected…`) : null,
           ctx.me.role === 'operator' ? h('button', {
-            type: 'button', class: 'button', disabled: !active.length || !list.data?.totalCount, title: active.length ? undefined : 'Choose a filter first',
+            type: 'button', class: 'button', disabled: !active.length || unknown.length > 0 || !list.data?.totalCount, title: active.length ? undefined : 'Choose a filter first',
             onclick: () => askBatch(ctx, filterOf(params)),
-          }, active.length && list.data ? `Act on all ${count(list.data.totalCount)}${list.data.totalCountCapped ? '+' : ''} that match…` : 'Act on all that match…') : null),
+          }, active.length && list.data && !unknown.length ? `Act on all ${count(list.data.totalCount)}${list.data.totalCountCapped ? '+' : ''} that match…` : 'Act on all that match…') : null),
         views(),
         h('button', { type: 'button', class: 'button only-phone', 'aria-expanded': String(open), onclick: () => { open = !open; ctx.update(); } },
           open ? 'Hide the filters' : `Filters and order${active.length ? ` (${active.length})` : ''}`),
@@ -300,10 +303,11 @@ export function operations(ctx) {
           params.get('finished_since') ? [', that failed since ', time(params.get('finished_since') ?? '', now)] : null) : null,
         params.get('hold') ? h('p', { class: 'line' }, 'Held by ', h('a', { href: '/console/holds', class: 'mono' }, params.get('hold'))) : null,
         params.get('instance') ? h('p', { class: 'line' }, 'Instance ', h('a', { href: instanceURL(params.get('instance') ?? ''), class: 'mono' }, params.get('instance'))) : null,
+        [['global_account', 'Global account'], ['region', 'Region'], ['system', 'System']].map(([name, label]) => params.get(name) && h('p', { class: 'line', key: name }, `${label} `, h('code', null, params.get(name)))),
         fresh.size && !params.get('cursor') && !params.get('sort') ? h('div', { class: 'fresh', role: 'status' },
           h('button', { type: 'button', class: 'button primary', onclick: reload },
             `Show ${fresh.size >= mostNew ? mostNew + '+' : plural(fresh.size, 'new operation')}`)) : null,
-        h('div', { class: `list ${loading && list.data ? 'stale' : ''}`, 'aria-busy': loading }, shown(list, (d) => (d.data.length ? [
+        h('div', { class: `list ${loading && list.data ? 'stale' : ''}`, 'aria-busy': loading }, unknown.length ? h('p', { class: 'refusal' }, `Unknown filter: ${unknown.join(', ')}`) : shown(list, (d) => (d.data.length ? [
           d.sortedWithin ? h('p', { class: 'muted small', role: 'status' }, `Of the newest ${count(d.sortedWithin)} that match; filter for the others.`) : null,
           rows(d.data, now, params.get('sort') ?? '', (sort) => filter({ sort }), ctx.me.role === 'operator' ? choose : undefined), pager(d)] : nothing(active.length > 0)))),
       ];
@@ -374,6 +378,9 @@ const bounded = (params) => ['duration', 'attempts', 'state'].includes(params.ge
 /** @param {URLSearchParams} a @param {URLSearchParams} b */
 const sameQuery = (a, b) => String([...a].sort()) === String([...b].sort());
 
+/** Returns parameters with the values of repeated ones in one list. @param {URLSearchParams} given */
+const joined = (given) => new URLSearchParams([...new Set(given.keys())].map((name) => [name, given.getAll(name).join(',')]));
+
 /**
  * Returns the request for a page.
  * @param {URLSearchParams} params
@@ -382,17 +389,16 @@ const sameQuery = (a, b) => String([...a].sort()) === String([...b].sort());
 function path(params, horizon) {
   const query = filterOf(params);
   query.set('page_size', String(pageSize));
-  for (const name of ['cursor', 'page', 'sort']) if (params.get(name)) query.set(name, params.get(name) ?? '');
+  for (const name of positions) if (params.get(name)) query.set(name, params.get(name) ?? '');
   if (horizon && !query.has('until') && !query.has('cursor')) query.set('until', horizon);
   return `/operations?${query}`;
 }
 
-/** Returns the filter of the list in the form of the API. @param {URLSearchParams} params */
+/** Returns the filter of the list in the form of the API, which rejects unknown filters of batches. @param {URLSearchParams} params */
 function filterOf(params) {
   const query = new URLSearchParams();
-  for (const name of filters) {
-    const value = params.get(name);
-    if (!value) continue;
+  for (const [name, value] of params) {
+    if (!value || positions.includes(name)) continue;
     const ago = /^(\d+)(m|h)$/.exec(value);
     if (name === 'since' && ago) {
       // Round to the minute, so that the URL of the request stays the same for a while.
@@ -413,8 +419,8 @@ function matches(o, params) {
     !params.get(name) || (value !== undefined && (params.get(name) ?? '').split(',').includes(value));
   const q = params.get('q');
   return (has('state', o.state) || has('state', shownState(o))) && has('type', o.type) && has('plan', o.plan) && has('step', o.step) && has('waiting', o.waiting?.reason)
-    && has('worker', o.waiting?.worker) && has('instance', o.instanceId) && has('orchestration', o.orchestrationId)
-    && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName, o.runtimeName].includes(q)) && !['until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until', 'filter'].some((name) => params.get(name));
+    && has('worker', o.waiting?.worker) && has('instance', o.instanceId) && has('global_account', o.globalAccountId) && has('region', o.region) && has('orchestration', o.orchestrationId)
+    && (!q || o.id.startsWith(q.toLowerCase()) || o.instanceId.startsWith(q) || [o.subaccountId, o.globalAccountId, o.shootName, o.runtimeName].includes(q)) && !['until', 'error', 'hold', 'system', 'limit_name', 'finished_since', 'finished_until', 'filter'].some((name) => params.get(name));
 }
 
 /** @param {any} d */
