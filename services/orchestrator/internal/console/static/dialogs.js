@@ -48,7 +48,14 @@ export function ask(question) {
   let busy = false;
   let text = '';
   let refusal = '';
-  const typed = () => (typeof question.typed === 'function' ? question.typed() : question.typed);
+  let wanted = '';
+  /** Returns the text to type. What was typed for another text does not count. */
+  const typed = () => {
+    const now = (typeof question.typed === 'function' ? question.typed() : question.typed) ?? '';
+    if (now !== wanted) text = '';
+    wanted = now;
+    return now;
+  };
   open((close, update) => [
     h('form', {
       method: 'dialog',
