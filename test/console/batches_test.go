@@ -62,3 +62,22 @@ func TestConsole_Batch_RetriesAllThatMatch(t *testing.T) {
 	p.shows("tbody tr", "order_batch")
 	p.until("the action leads to its batch", `document.querySelector('tbody a').getAttribute('href') === '`+batch+`'`)
 }
+
+func TestConsole_SelectedOperation_LeavesWithList(t *testing.T) {
+	s := thorough(t)
+	gone := s.failing()
+	stays := provision("azure")
+	s.request(stays)
+	s.awaitWaiting(stays, "", "failing")
+
+	p := openTab(t, s)
+	p.open("/console/operations?waiting=failing")
+	p.shows("#main", "2 operations")
+	eval[any](p, `document.querySelectorAll('input.choose').forEach((e) => e.click())`)
+	p.shows("button", "Act on 2 selected…")
+	s.act(gone, "cancel")
+	eval[any](p, `document.dispatchEvent(new Event('visibilitychange'))`) // loads the list again
+	p.click("button", "Act on 1 selected…")
+	p.shows("dialog", "waiting=failing, filter=id:("+stays.ID+")")
+	p.shows("dialog .preview", "1 operation match")
+}

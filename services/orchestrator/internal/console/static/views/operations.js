@@ -114,6 +114,8 @@ export function operations(ctx) {
         horizon = new Date(Date.parse(first.createdAt) + 1).toISOString();
         ctx.keep({ horizon });
       }
+      // An operation that has left the list cannot be unselected.
+      selected = new Set([...selected].filter((id) => list.data?.data.some((/** @type {Operation} */ o) => o.id === id)));
       // A change during the request is newer than its answer.
       for (const o of changed.values()) put(o);
       ctx.update();
@@ -255,7 +257,7 @@ export function operations(ctx) {
           h('p', { class: 'muted small', role: 'status' }, list.data && !unknown.length ? total(list.data) : ''),
           selected.size ? h('button', {
             type: 'button', class: 'button', disabled: selected.size > mostSelected, title: selected.size > mostSelected ? `At most ${mostSelected} at once` : undefined,
-            onclick: () => askBatch(ctx, new URLSearchParams({ filter: `id:(${[...selected].join(' OR ')})` })),
+            onclick: () => askBatch(ctx, only(selected, params)),
           }, `Act on ${selected.size} selected…`) : null,
           ctx.me.role === 'operator' ? h('button', {
             type: 'button', class: 'button', disabled: !active.length || unknown.length > 0 || !list.data?.totalCount, title: active.length ? undefined : 'Choose a filter first',
@@ -406,6 +408,18 @@ function filterOf(params) {
       query.set(name, new Date(Math.floor((Date.now() - ms) / 60_000) * 60_000).toISOString());
     } else query.set(name, value);
   }
+  return query;
+}
+
+/**
+ * Returns the filter of the list for some of its operations: those that no longer match are left alone.
+ * @param {Set<string>} ids
+ * @param {URLSearchParams} params
+ */
+function only(ids, params) {
+  const query = filterOf(params);
+  const condition = query.get('filter');
+  query.set('filter', `id:(${[...ids].join(' OR ')})${condition ? ` AND (${condition})` : ''}`);
   return query;
 }
 
