@@ -86,6 +86,10 @@ func TestConsole_Orchestration_CanaryApprovalAndFailures(t *testing.T) {
 	p.open("/console/orchestrations")
 	p.logIn(operator)
 	p.click("button", "Order an upgrade…")
+	p.shows("dialog", "Type all to continue")
+	if !eval[bool](p, `document.querySelector('dialog button[type="submit"]').disabled`) {
+		t.Error("all runtimes can be upgraded without a confirmation")
+	}
 	p.enter(`dialog input[name="kymaVersion"]`, "2.20")
 	p.enter(`dialog input[name="version"]`, "2.21.0")
 	eval[any](p, `document.querySelector('dialog input[name="workers"]').select()`)

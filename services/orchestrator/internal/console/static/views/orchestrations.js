@@ -106,37 +106,51 @@ export function orchestrations(ctx) {
  */
 function askOrder(ctx) {
   const order = { what: 'kyma', planName: '', region: '', kymaVersion: '', kubernetesVersion: '', failed: false, version: '', workers: '1', canary: '', then: 'approval', maxFailures: '', window: false, dryRun: false };
+  /** Draws the dialog again. */
+  let update = () => {};
+  /** @param {keyof typeof order} name @param {any} value */
+  const set = (name, value) => {
+    Object.assign(order, { [name]: value });
+    update();
+  };
   /** @param {keyof typeof order} name @param {string} label @param {Record<string, any>} [more] */
   const input = (name, label, more = {}) => h('label', { class: 'field' }, h('span', null, label),
-    h('input', { name, autocomplete: 'off', spellcheck: 'false', value: order[name], oninput: (/** @type {any} */ e) => Object.assign(order, { [name]: e.target.value.trim() }), ...more }));
+    h('input', { name, autocomplete: 'off', spellcheck: 'false', value: order[name], oninput: (/** @type {any} */ e) => set(name, e.target.value.trim()), ...more }));
   /** @param {keyof typeof order} name @param {string} label */
   const box = (name, label) => h('label', { class: 'check' },
-    h('input', { type: 'checkbox', name, checked: order[name], onchange: (/** @type {any} */ e) => Object.assign(order, { [name]: e.target.checked }) }), ` ${label}`);
+    h('input', { type: 'checkbox', name, checked: order[name], onchange: (/** @type {any} */ e) => set(name, e.target.checked) }), ` ${label}`);
+  /** Returns the conditions, in the form of the API. */
+  const target = () => {
+    /** @type {Record<string, any>} */
+    const found = {};
+    for (const name of /** @type {const} */ (['planName', 'region', 'kymaVersion', 'kubernetesVersion'])) if (order[name]) found[name] = order[name];
+    if (order.failed) found.failed = true;
+    return found;
+  };
+  const hasCondition = () => Object.keys(target()).length > 0;
   ask({
     title: 'Order an upgrade of many runtimes',
-    body: (update) => [
-      h('p', { class: 'small' }, 'It applies to the runtimes that match all conditions below; without a condition, to all runtimes. More conditions: ', h('code', null, 'keb upgrade --help'), '.'),
-      h('div', { class: 'fields' },
-        input('planName', 'Plan'), input('region', 'Region (regular expression)'), input('kymaVersion', 'Has Kyma version'), input('kubernetesVersion', 'Has Kubernetes version')),
-      box('failed', 'Only runtimes whose last operation failed'),
-      h('div', { class: 'fields' },
-        select('Upgrade', 'what', [['kyma', 'Kyma'], ['cluster', 'Kubernetes']], order.what, (v) => { order.what = v; update(); }),
-        input('version', 'To version (as configured if empty)'),
-        input('workers', 'In parallel', { type: 'number', min: '1', max: '1000', required: true }),
-        input('maxFailures', 'Pause if more fail: 5 or 10%'),
-        input('canary', 'Canary: runtimes first', { type: 'number', min: '1' }),
-        select('After the canary', 'then', [['approval', 'wait for approval'], ['success', 'continue if all succeed']], order.then, (v) => { order.then = v; update(); })),
-      box('window', 'Each in its maintenance window'), box('dryRun', 'Dry run: change nothing in the runtimes'),
-    ],
-    action: 'Order the upgrade',
+    body: (draw) => {
+      update = draw;
+      return [
+        h('p', { class: 'small' }, 'It applies to the runtimes that match all conditions below; without a condition, to all runtimes. More conditions: ', h('code', null, 'keb upgrade --help'), '.'),
+        h('div', { class: 'fields' },
+          input('planName', 'Plan', { 'data-first': true }), input('region', 'Region (regular expression)'), input('kymaVersion', 'Has Kyma version'), input('kubernetesVersion', 'Has Kubernetes version')),
+        box('failed', 'Only runtimes whose last operation failed'),
+        h('div', { class: 'fields' },
+          select('Upgrade', 'what', [['kyma', 'Kyma'], ['cluster', 'Kubernetes']], order.what, (v) => set('what', v)),
+          input('version', 'To version (as configured if empty)'),
+          input('workers', 'In parallel', { type: 'number', min: '1', max: '1000', required: true }),
+          input('maxFailures', 'Pause if more fail: 5 or 10%'),
+          input('canary', 'Canary: runtimes first', { type: 'number', min: '1' }),
+          select('After the canary', 'then', [['approval', 'wait for approval'], ['success', 'continue if all succeed']], order.then, (v) => set('then', v))),
+        box('window', 'Each in its maintenance window'), box('dryRun', 'Dry run: change nothing in the runtimes'),
+      ];
+    },
+    action: 'Order the upgrade', danger: true, typed: () => (hasCondition() ? '' : 'all'),
     run: async () => {
-      /** @type {Record<string, any>} */
-      const target = {};
-      for (const name of /** @type {const} */ (['planName', 'region', 'kymaVersion', 'kubernetesVersion'])) if (order[name]) target[name] = order[name];
-      if (order.failed) target.failed = true;
-      if (!Object.keys(target).length) target.target = 'all';
       const answer = await ctx.api.send('POST', `/upgrade/${order.what}`, {
-        targets: { include: [target] }, dryRun: order.dryRun,
+        targets: { include: [hasCondition() ? target() : { target: 'all' }] }, dryRun: order.dryRun,
         strategy: {
           maintenanceWindow: order.window, parallel: { workers: Number(order.workers) }, maxFailures: order.maxFailures || undefined,
           canary: order.canary ? { size: Number(order.canary), then: order.then } : undefined,
