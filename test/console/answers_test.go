@@ -5,6 +5,7 @@ import (
 
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 )
 
@@ -65,4 +66,35 @@ func TestConsole_ReloadDuringRequest_ShowsNewestOperations(t *testing.T) {
 	if eval[bool](p, `window.requests.find((r) => r.includes('plan=trial')).includes('until=')`) {
 		t.Error("a list of other filters ends at the newest operation of the list before")
 	}
+}
+
+func TestConsole_ErrorAfterDialogIsClosed_IsShown(t *testing.T) {
+	s := thorough(t)
+	op := s.failing()
+	p := openTab(t, s)
+	p.onNewDocument(intercept)
+	p.open("/console/operations/" + op.ID)
+	cancel := func() {
+		t.Helper()
+		eval[any](p, `window.release = null; window.hold = /^POST .*cancel$/; undefined`)
+		p.click("button", "Cancel…")
+		p.enter("dialog input", "Register")
+		p.click("dialog button", "Cancel the operation")
+		p.until("the answer is held back", `window.release`)
+		p.press(kb.Escape)
+		p.until("the dialog is closed", `document.querySelector('dialog') === null`)
+	}
+	eval[any](p, `window.refuse = /^POST .*cancel$/; window.refusal = ['{"error": "not now"}', { status: 409 }]; undefined`)
+	cancel()
+	eval[any](p, `window.release(); undefined`)
+	p.shows(".notice", "Cancel the operation: not now")
+
+	// The end of an action does not close another dialog.
+	eval[any](p, `window.refuse = null; undefined`)
+	cancel()
+	p.shortcut("?")
+	p.shows("dialog", "Keyboard")
+	eval[any](p, `window.release(); undefined`)
+	p.shows(".notice", "Cancellation requested.")
+	p.shows("dialog", "Keyboard")
 }

@@ -7,16 +7,26 @@ import { h, render } from './vdom.js';
 
 const root = /** @type {HTMLElement} */ (document.getElementById('dialogs'));
 
+/** Shows the error of an action whose dialog was closed before the answer. @type {(text: string) => void} */
+let reportLate = () => {};
+
+/** @param {(text: string) => void} report shows the error of an action whose dialog was closed before the answer */
+export function onLateError(report) {
+  reportLate = report;
+}
+
 /**
  * Shows a dialog until it is closed, and then restores the focus.
  * @param {(close: () => void, update: () => void) => import('./vdom.js').VNode[]} content
  * @param {string} label the id of the heading
+ * @returns {() => boolean} reports whether the dialog is closed
  */
 function open(content, label) {
   const before = /** @type {HTMLElement | null} */ (document.activeElement);
   const home = /** @type {HTMLElement | null | undefined} */ (before?.closest('[data-home]'));
   let closed = false;
   const close = () => {
+    if (closed) return; // another dialog may be open
     closed = true;
     const dialog = root.querySelector('dialog');
     dialog?.close();
@@ -35,12 +45,14 @@ function open(content, label) {
   const dialog = /** @type {HTMLDialogElement} */ (root.querySelector('dialog'));
   dialog.showModal();
   dialog.querySelector(/** @type {'input'} */ ('[data-first]'))?.focus();
+  return () => closed;
 }
 
 export const isOpen = () => root.querySelector('dialog[open]') !== null;
 
 /**
- * Asks for a confirmation. A body that changes is a function, which is given a function that draws it again. If the action fails, the dialog stays open and shows the error.
+ * Asks for a confirmation. A body that changes is a function, which is given a function that draws it again. If the action fails, the dialog stays open and shows the error;
+ * if it was closed, the page shows the error.
  * @param {{title: string, body: import('./vdom.js').Child | ((update: () => void) => import('./vdom.js').Child), action: string, danger?: boolean,
  *   typed?: string | (() => string), run: () => Promise<void>}} question the user must type `typed` first, unless it is empty
  */
@@ -56,7 +68,7 @@ export function ask(question) {
     wanted = now;
     return now;
   };
-  open((close, update) => [
+  const isClosed = open((close, update) => [
     h('form', {
       method: 'dialog',
       onsubmit: async (/** @type {Event} */ e) => {
@@ -75,7 +87,8 @@ export function ask(question) {
         } catch (error) {
           busy = false;
           refusal = /** @type {Error} */ (error).message;
-          update();
+          if (isClosed()) reportLate(`${question.action}: ${refusal}`);
+          else update();
           return;
         }
         close();

@@ -2,7 +2,7 @@
 /** The frame of the console: navigation, user, connection, shortcuts. The views are in views/. */
 
 import { API, Connection } from './api.js';
-import { help, isOpen } from './dialogs.js';
+import { help, isOpen, onLateError } from './dialogs.js';
 import { clock, isLocal, switchZone, zone } from './format.js';
 import { problem } from './parts.js';
 import { remember, remembered } from './settings.js';
@@ -165,6 +165,11 @@ function content(v) {
     return [h('h1', null, v.title()), problem(new Error('The console cannot read the answer of the API; reload the page.'), () => location.reload())];
   }
 }
+
+onLateError((text) => {
+  notice = { kind: 'bad', text };
+  update();
+});
 
 function dismiss() {
   notice = null;
