@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/worker"
 )
 
 // broker answers questions about one instance, as the broker does.
@@ -223,4 +224,27 @@ func TestConsole_AddressOfBatch_KeepsEveryFilter(t *testing.T) {
 	p.open("/console/operations?regoin=westus")
 	p.shows("#main", "Unknown filter: regoin")
 	p.until("no batch can be ordered", `[...document.querySelectorAll('button')].some((b) => b.innerText === 'Act on all that match…' && b.disabled)`)
+}
+
+func TestConsole_FailingNow_ShowsOperationThatBeginsToFail(t *testing.T) {
+	s := thorough(t)
+	older := s.failing()
+	s.script.set("Register", func(op worker.Operation) (worker.Operation, time.Duration, error) {
+		if op.Plan.Name == "azure" {
+			return retry("beta is closed")(op)
+		}
+		return op, 100 * time.Millisecond, nil
+	})
+	newer := provision("aws")
+	s.request(newer)
+	s.awaitWaiting(newer, "", "polling")
+
+	p := openTab(t, s)
+	p.open("/console/operations")
+	p.shows(".live", "Live")
+	p.click(".views a", "Failing now")
+	p.until("one operation fails", fmt.Sprintf(`document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tbody th a').title === '%s'`, older.ID))
+	s.script.set("Register", retry("beta is closed"))
+	s.awaitWaiting(newer, "", "failing")
+	p.until("another operation fails", fmt.Sprintf(`document.querySelectorAll('tbody tr').length === 2 && document.querySelector('tbody th a').title === '%s'`, newer.ID))
 }

@@ -165,7 +165,7 @@ export class Resource {
   /**
    * @param {API} api
    * @param {string | (() => string)} path
-   * @param {{every?: number, changed: () => void, merge?: (data: any) => any}} options `every` is in milliseconds; 0 loads once
+   * @param {{every?: number | (() => number), changed: () => void, merge?: (data: any) => any}} options `every` is in milliseconds; 0 loads once
    */
   constructor(api, path, options) {
     this.api = api;
@@ -228,12 +228,13 @@ export class Resource {
   }
 
   #schedule() {
-    if (!this.options.every) return;
+    const every = typeof this.options.every === 'function' ? this.options.every() : this.options.every;
+    if (!every) return;
     this.#timer = setTimeout(() => {
       // The page is hidden or the API does not respond: resume() loads again.
       if (document.hidden || this.api.connection.lost) this.#schedule();
       else this.refresh();
-    }, this.options.every);
+    }, every);
   }
 
   close() {

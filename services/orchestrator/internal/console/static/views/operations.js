@@ -22,6 +22,10 @@ const pace = 250;
 
 /** The filters in the URL: those of the API. */
 const filters = ['q', 'state', 'type', 'plan', 'step', 'worker', 'system', 'waiting', 'instance', 'global_account', 'region', 'orchestration', 'since', 'until', 'error', 'hold', 'limit_name', 'finished_since', 'finished_until', 'filter'];
+/** The filters that an operation always matches, or never. With any other, operations enter and leave the list. */
+const fixed = ['q', 'type', 'plan', 'instance', 'global_account', 'region', 'orchestration', 'since', 'until'];
+/** The time between two refreshes of a list that operations enter and leave, in milliseconds. */
+const refreshEvery = 10_000;
 /** The other parameters of the URL. */
 const positions = ['cursor', 'page', 'sort'];
 
@@ -105,17 +109,21 @@ export function operations(ctx) {
   /** Whether the filters are open on a phone. */
   let open = false;
 
+  const changes = () => [...filterOf(params).keys()].some((name) => !fixed.includes(name));
+
   const list = new Resource(ctx.api, () => path(params, horizon), {
+    every: () => (changes() ? refreshEvery : 0),
     changed: () => {
       if (loading && list.error && !(list.error instanceof Unreachable)) list.data = null;
       if (list.error === null) loading = false;
       const first = list.data?.data[0];
-      if (!horizon && first && list.error === null && !params.get('sort')) {
+      if (!horizon && first && list.error === null && !params.get('sort') && !changes()) {
         horizon = new Date(Date.parse(first.createdAt) + 1).toISOString();
         ctx.keep({ horizon });
       }
       // An operation that has left the list cannot be unselected.
       selected = new Set([...selected].filter((id) => list.data?.data.some((/** @type {Operation} */ o) => o.id === id)));
+      for (const o of list.data?.data ?? []) fresh.delete(o.id);
       // A change during the request is newer than its answer.
       for (const o of changed.values()) put(o);
       ctx.update();
