@@ -98,3 +98,34 @@ func TestConsole_ErrorAfterDialogIsClosed_IsShown(t *testing.T) {
 	p.shows(".notice", "Cancellation requested.")
 	p.shows("dialog", "Keyboard")
 }
+
+func TestConsole_UnavailableWithReason_IsNotOffline(t *testing.T) {
+	s := thorough(t)
+	op := s.failing()
+	p := openTab(t, s)
+	// window.limit is the timeout of the next request.
+	p.onNewDocument(intercept + `
+		const timeout = AbortSignal.timeout;
+		AbortSignal.timeout = (ms) => {
+			const limit = window.limit ?? ms;
+			window.limit = null;
+			return timeout.call(AbortSignal, limit);
+		};`)
+	p.open("/console/operations/" + op.ID)
+	p.shows(".live", "Live")
+	p.click("button", "Cancel…")
+	p.enter("dialog input", "Register")
+
+	const reason = "the action cannot be recorded now and was not done; try again"
+	eval[any](p, `window.refuse = /^POST /; window.refusal = ['{"error": "`+reason+`"}', { status: 503 }]; undefined`)
+	p.click("dialog button", "Cancel the operation")
+	p.shows("dialog .refusal", reason)
+
+	eval[any](p, `window.refuse = null; window.requests = []; window.hold = /^POST /; window.limit = 300; undefined`)
+	p.click("dialog button", "Cancel the operation")
+	p.shows("dialog .refusal", "has not answered within", "may have been done")
+	p.until("the API was asked whether it responds", `window.requests.includes('GET /me')`)
+	if eval[bool](p, `document.querySelector('#banner').innerText !== '' || document.querySelector('.live').innerText.includes('Offline')`) {
+		t.Error("one slow answer is shown as an orchestrator that does not respond")
+	}
+}

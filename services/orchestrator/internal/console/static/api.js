@@ -41,6 +41,12 @@ export class Connection {
     this.onback = onback;
   }
 
+  /** Probes the API after a request that took too long: it may be the only one. */
+  async suspect() {
+    if (this.lost || await this.#responds()) return;
+    this.fail();
+  }
+
   fail() {
     if (this.lost) return;
     this.lost = true;
@@ -62,10 +68,7 @@ export class Connection {
     clearTimeout(this.#timer);
     this.nextTry = 0;
     this.onchange();
-    try {
-      const answer = await fetch('/me', { signal: AbortSignal.timeout(requestTimeout), headers: { Accept: 'application/json' } });
-      if (answer.status >= 500) throw new Unreachable();
-    } catch {
+    if (!await this.#responds()) {
       if (this.lost) this.#schedule();
       return;
     }
@@ -73,6 +76,15 @@ export class Connection {
     this.lost = false;
     this.onchange();
     if (wasLost) this.onback();
+  }
+
+  async #responds() {
+    try {
+      const answer = await fetch('/me', { signal: AbortSignal.timeout(requestTimeout), headers: { Accept: 'application/json' } });
+      return answer.status < 500;
+    } catch {
+      return false;
+    }
   }
 }
 
@@ -122,25 +134,33 @@ export class API {
       text = await answer.text();
     } catch (e) {
       if (signal?.aborted) throw e;
+      const effect = method === 'GET' || /** @type {any} */ (body)?.dryRun ? '' : ' The action may have been done: see Actions.';
+      // Other requests may be answered in time.
+      if (limit.aborted && path !== '/me') {
+        this.connection.suspect();
+        throw new Refusal(0, `The orchestrator has not answered within ${requestTimeout / 1000} s.${effect}`);
+      }
       this.connection.fail();
-      throw new Unreachable('The orchestrator does not respond.');
+      throw new Unreachable(`The orchestrator does not respond.${effect}`);
     }
     if (answer.ok) return text ? JSON.parse(text) : null;
     if (answer.status === 401) this.onunauthorized();
-    if (answer.status >= 502 && answer.status <= 504) {
+    const message = errorText(text);
+    // Without a message, the answer is from a proxy.
+    if (answer.status >= 502 && answer.status <= 504 && !message) {
       this.connection.fail();
       throw new Unreachable('The orchestrator does not respond.');
     }
-    throw new Refusal(answer.status, errorText(text) || `The API answered with status ${answer.status}.`);
+    throw new Refusal(answer.status, message || text.slice(0, 300).trim() || `The API answered with status ${answer.status}.`);
   }
 }
 
-/** @param {string} text */
+/** Returns the message of an error answer of the API, or nothing. @param {string} text */
 function errorText(text) {
   try {
     return String(JSON.parse(text).error ?? '');
   } catch {
-    return text.slice(0, 300).trim();
+    return '';
   }
 }
 
