@@ -1,6 +1,8 @@
 package console
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -49,13 +51,21 @@ func TestConsole_Holds_AreCreatedAndReleased(t *testing.T) {
 	p.until("one operation is held", `document.querySelector('tbody td.number').innerText.trim() === '1'`)
 	s.awaitWaiting(azure, operator, "held")
 
+	// The number of a hold leads to its own operations.
+	if code := s.ask(http.MethodPost, "/holds", operator, `{"scope": {"plan": "aws"}, "reason": "no capacity"}`, nil); code >= 300 {
+		t.Fatalf("create a second hold: %d", code)
+	}
+	s.awaitWaiting(aws, operator, "held")
+	p.click(`tbody tr:first-child td.number a`, "1")
+	p.until("only its operation is listed", fmt.Sprintf(`location.pathname === '/console/operations' && document.querySelectorAll('tbody tr').length === 1 && document.querySelector('tbody th a').title === '%s'`, azure.ID))
+
 	p.open("/console/operations/" + azure.ID)
 	p.shows(".callout", "Waiting: hold")
 	p.click(".callout a", eval[string](p, `document.querySelector('.callout a[href="/console/holds"]').innerText.trim()`))
-	p.click("button", "Release…")
+	p.click("tr:first-child button", "Release…")
 	p.shows("dialog", "Release this hold?", "1 operation will continue")
 	p.click("dialog button", "Release")
-	p.shows("#main", "There are no holds.")
+	p.until("only the other hold is left", `document.querySelectorAll('tbody tr').length === 1`)
 	s.awaitWaiting(azure, operator, "polling")
 	p.click("nav a", "Actions")
 	p.shows("tbody tr", "release_hold", "create_hold")

@@ -23,7 +23,7 @@ export function holds(ctx) {
     return table('Holds, oldest first', [th('Scope'), th('Held', 'number'), th('New orders'), th('Reason'), th('Created'), th('Until'), th(h('span', { class: 'visually-hidden' }, 'Action'))],
       h('tbody', null, data.map((hold) => h('tr', { key: hold.id },
         h('th', { scope: 'row', class: 'wide', title: hold.id }, scopeWords(hold.scope)),
-        h('td', { class: 'number', 'data-label': 'held' }, hold.operations ? h('a', { href: operationsURL({ waiting: 'held' }), 'data-row': true }, count(hold.operations)) : '0'),
+        h('td', { class: 'number', 'data-label': 'held' }, hold.operations ? h('a', { href: operationsURL({ hold: hold.id }), 'data-row': true }, count(hold.operations)) : '0'),
         h('td', { class: 'nowrap', 'data-label': 'new orders' }, hold.orders === 'reject' ? badge('failed', 'rejected') : 'wait'),
         h('td', { class: 'wide' }, hold.reason),
         h('td', { class: 'nowrap', 'data-label': 'created' }, hold.createdBy, ' ', h('span', { class: 'muted' }, time(hold.createdAt, now))),
