@@ -200,6 +200,18 @@ func TestOperations_FilterByWait_FindsMatches(t *testing.T) {
 	if throughput.BucketSeconds != 300 || started != 4 || succeeded != 4 || polled != 1 || retried != 1 {
 		t.Errorf("throughput: %d started, %d steps succeeded, %d polled, %d retried: %+v", started, succeeded, polled, retried, throughput)
 	}
+
+	// What a hold keeps waiting does not wait for its worker.
+	s.post("/holds", `{"scope":{"worker":"alpha","plan":"gcp"},"reason":"alpha is being migrated"}`)
+	s.request(operation(event.Provision, "i-held", "gcp"))
+	testkit.Eventually(t, patience, "an operation is held", func() bool {
+		s.get("/overview", &overview)
+		return overview.Waiting["held"] == 1
+	})
+	s.get("/workers", &workers)
+	if n := workers.Data[0].OperationsWaiting; n != 2 {
+		t.Errorf("%d operations wait for alpha, want the one that polls and the one that fails", n)
+	}
 }
 
 // told is a received stream event.

@@ -113,11 +113,13 @@ func (a *API) workerViews(ctx context.Context) ([]*operator.Worker, error) {
 	for i := range standing.Groups {
 		g := &standing.Groups[i]
 		v := byName[g.Worker]
-		switch {
-		case v == nil:
-		case g.Reason == operator.Executing:
+		if v == nil {
+			continue
+		}
+		switch g.Reason {
+		case operator.Executing, operator.Slow:
 			v.OperationsExecuting += g.Count
-		default:
+		case operator.Polling, operator.Failing, operator.NoAnswer, operator.NoWorker:
 			v.OperationsWaiting += g.Count
 		}
 	}
