@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/postgres"
 	"github.com/kyma-project/keb/libs/worker"
 )
 
@@ -247,4 +248,23 @@ func TestConsole_FailingNow_ShowsOperationThatBeginsToFail(t *testing.T) {
 	s.script.set("Register", retry("beta is closed"))
 	s.awaitWaiting(newer, "", "failing")
 	p.until("another operation fails", fmt.Sprintf(`document.querySelectorAll('tbody tr').length === 2 && document.querySelector('tbody th a').title === '%s'`, newer.ID))
+}
+
+func TestConsole_FailedInDay_ShowsOperationOrderedBefore(t *testing.T) {
+	s := thorough(t)
+	s.script.set("Register", fail("the system answered 503"))
+	s.start()
+	op := provision("azure")
+	s.request(op)
+	s.await(op, "", "failed")
+	db, err := postgres.Open(t.Context(), postgres.Config{URL: s.Orchestrator.Database.URL, MaxOpen: 1, ApplicationName: "test"})
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = db.ExecContext(t.Context(), `UPDATE orchestrator.operations SET created_at = created_at - interval '25 hours'`)
+	require.NoError(t, err)
+
+	p := openTab(t, s)
+	p.open("/console/operations")
+	p.click(".views a", "Failed in 24 h")
+	p.until("the operation is listed", fmt.Sprintf(`location.search.includes('24h') && document.querySelector('.list[aria-busy="false"] tbody th a')?.title === '%s'`, op.ID))
 }

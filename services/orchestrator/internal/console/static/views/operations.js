@@ -60,7 +60,7 @@ const builtIn = [
   { name: 'Failing now', query: 'waiting=failing,no_answer,no_worker' },
   { name: 'Longest in progress', query: 'state=in progress&sort=duration' },
   { name: 'Held or limited', query: 'waiting=held,limited' },
-  { name: 'Failed in 24 h', query: 'state=failed&since=24h' },
+  { name: 'Failed in 24 h', query: 'state=failed&finished_since=24h' },
   { name: 'Incomplete', query: 'state=incomplete' },
 ];
 
@@ -310,7 +310,7 @@ export function operations(ctx) {
         params.get('orchestration') ? h('p', { class: 'line' }, 'Orchestration ',
           h('a', { href: `/console/orchestrations/${encodeURIComponent(params.get('orchestration') ?? '')}`, class: 'mono' }, params.get('orchestration'))) : null,
         params.get('error') ? h('p', { class: 'line' }, 'Operations with a similar error, group ', h('code', null, params.get('error')),
-          params.get('finished_since') ? [', that failed since ', time(params.get('finished_since') ?? '', now)] : null) : null,
+          params.get('finished_since') ? [', that failed since ', time(filterOf(params).get('finished_since') ?? '', now)] : null) : null,
         params.get('hold') ? h('p', { class: 'line' }, 'Held by ', h('a', { href: '/console/holds', class: 'mono' }, params.get('hold'))) : null,
         params.get('instance') ? h('p', { class: 'line' }, 'Instance ', h('a', { href: instanceURL(params.get('instance') ?? ''), class: 'mono' }, params.get('instance'))) : null,
         [['global_account', 'Global account'], ['region', 'Region'], ['system', 'System']].map(([name, label]) => params.get(name) && h('p', { class: 'line', key: name }, `${label} `, h('code', null, params.get(name)))),
@@ -410,7 +410,7 @@ function filterOf(params) {
   for (const [name, value] of params) {
     if (!value || positions.includes(name)) continue;
     const ago = /^(\d+)(m|h)$/.exec(value);
-    if (name === 'since' && ago) {
+    if ((name === 'since' || name === 'finished_since') && ago) {
       // Round to the minute, so that the URL of the request stays the same for a while.
       const ms = Number(ago[1]) * (ago[2] === 'h' ? 3_600_000 : 60_000);
       query.set(name, new Date(Math.floor((Date.now() - ms) / 60_000) * 60_000).toISOString());
