@@ -271,3 +271,14 @@ func TestTestsThatPagesName_Exist(t *testing.T) {
 		t.Errorf("pages name %d tests, which cannot be all", found)
 	}
 }
+
+// A command in the background has not begun to serve when the next one asks it, and it stays.
+func TestDocs_PortForwards_AreNotInBackground(t *testing.T) {
+	t.Parallel()
+	background := regexp.MustCompile(`(?m)^.*\bport-forward\b.*[^&]&([^&].*)?$`)
+	for name, text := range files(t, []string{"docs", "deploy", "README.md"}, ".md") {
+		for _, command := range background.FindAllString(text, -1) {
+			t.Errorf("%s: run it in a terminal of its own: %s", name, command)
+		}
+	}
+}
