@@ -91,6 +91,7 @@ func TestConsole_Operator_RetriesSkipsCancels(t *testing.T) {
 	s.script.set("Prepare", nil)
 	s.script.set("Register", retry("beta is closed"))
 	p.click("button", "Retry…")
+	p.shows("dialog", "1 step runs again") // a preview after the retry would be rejected
 	p.click("dialog button", "Retry")
 	p.shows(".notice", "The operation runs again.")
 	p.shows(".callout", "Waiting: failing for", "beta is closed")
