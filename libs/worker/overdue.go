@@ -41,8 +41,9 @@ func (p *pool) extend(ctx context.Context, t *taken, request event.ExtendRequest
 	return t.executeBefore, nil
 }
 
-// returned records that the step of a command has returned, and reports whether it was abandoned before.
-func (p *pool) returned(t *taken) (abandoned bool) {
+// returned records that the step of a command has returned, and reports whether that was too late: it was abandoned, or the process was
+// frozen when it should have been.
+func (p *pool) returned(t *taken) (late bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.cancel = nil
@@ -51,7 +52,7 @@ func (p *pool) returned(t *taken) (abandoned bool) {
 	} else {
 		p.w.metrics.running.Dec()
 	}
-	return t.left
+	return t.left || !p.w.now().Before(t.executeBefore.Add(p.w.overdueGrace))
 }
 
 // leave frees the slot of a command, unless it was abandoned before.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,6 +113,23 @@ func TestOverdue_UnwantedResult_IsDropped(t *testing.T) {
 	if keys, err := bucket.Keys(t.Context()); err == nil && len(keys) > 0 {
 		t.Errorf("the stage memory has %v, want nothing from a result that does not count", keys)
 	}
+}
+
+func TestOverdue_FrozenProcess_AsksBeforeResult(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	o.say(func(context.Context, []event.CommandRef) ([]event.CommandRef, error) { return nil, nil })
+	var frozen atomic.Int64
+	w := o.start([]worker.Step{named("Slow", func(_ context.Context, op operation) (operation, time.Duration, error) {
+		frozen.Store(int64(2 * time.Minute)) // no timer has run meanwhile
+		return op, 0, nil
+	})}, func(_ *worker.Config, d *worker.Deps, _ *worker.Worker) {
+		d.Now = func() time.Time { return time.Now().Add(time.Duration(frozen.Load())) }
+	})
+	o.send(command("Slow"))
+	testkit.Eventually(t, soon, "the worker asks about the command", func() bool { return len(o.questions()) == 1 })
+	require.NoError(t, w.stop())
+	o.noResult()
 }
 
 func TestOverdue_NoProgress_CommandLeavesStream(t *testing.T) {

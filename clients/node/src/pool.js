@@ -14,6 +14,7 @@ const UNPUBLISHED = 5 * SECOND; // until a command comes again whose result coul
 const ABANDONED = 3 * SECOND; // for a step to return after its time limit
 const STOPPED = 2 * SECOND; // for steps to return after their signal was aborted because the worker stops
 const FROZEN = 3 * SECOND; // age of a pull whose commands another replica may have executed meanwhile
+const REFUSED = [10054, 10097]; // codes of a stream for which a message or its headers are too large: it will never accept it
 const EXTENDED = 600 * SECOND; // for which a late command is kept without an answer whether it was extended
 
 /** An error that says why a command must not be executed here and now. settle settles its message. */
@@ -88,7 +89,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     } catch (error) {
       if (error.reason) metrics.ignored({ reason: error.reason });
       if (!error.settle) log.error("command is given back", { ...t?.attributes, err: error });
-      settle(error.settle ?? (() => m.nak(UNPUBLISHED)));
+      await settle(error.settle ?? (() => m.nak(UNPUBLISHED)));
     } finally {
       clearInterval(t?.ticking);
       if (t) taken.delete(t.id);
@@ -198,7 +199,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
   /** Reports whether the result of a step that has returned is still wanted. */
   async function hasReturned(t) {
     t.isRunning = false;
-    let isWanted = t.isAbandoned ? undefined : true;
+    let isWanted = t.isAbandoned || isOverdue(t, ABANDONED) ? undefined : true; // a blocked event loop abandons nothing
     while (isWanted === undefined && !isClosed) {
       isWanted = await isCurrent(t);
       if (isWanted === undefined) await sleep(SECOND);
@@ -208,10 +209,12 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
 
   /** Publishes a result, and acknowledges the command when the stream has stored it. */
   async function publish(t, message) {
+    const { since } = bus;
     try {
       await js.publish(message.subject, message.body, { msgID: message.id, headers: message.headers });
     } catch (error) {
-      if (bus.since === Infinity && !isClosed) return sleep(500).then(() => publish(t, message)); // until the connection is back
+      const isLost = bus.since === Infinity || bus.since !== since; // the connection, and with it perhaps the answer
+      if (isLost && !isClosed) return sleep(500).then(() => publish(t, message));
       bus.refusal = "the last result was not stored";
       metrics.unpublished();
       metrics.failed();
@@ -230,6 +233,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
       await js.publish(subject, body, { headers });
     } catch (error) {
       log.error("unreadable message not moved to the dead letters", { subject: m.subject, err: error });
+      if (REFUSED.includes(error.code)) return m.term("dead letter refused");
       return m.nak(Math.min(UNPUBLISHED * 2 ** (m.info.deliveryCount - 1), 300 * SECOND));
     }
     metrics.dead();
@@ -257,5 +261,5 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
     return [...running(false), ...running(true)].map((t) => t.command.step);
   }
 
-  return { consume, cancel: (notice) => settle(() => cancel(notice)), drain, running, commands: () => slots().map(({ id }) => id) };
+  return { consume, handle, cancel: (notice) => settle(() => cancel(notice)), drain, running, commands: () => slots().map(({ id }) => id) };
 }

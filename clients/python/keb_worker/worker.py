@@ -31,6 +31,7 @@ FROZEN = 3.0  # age of a pull whose commands another replica may have executed m
 BUSY = 1.0  # seconds until a command that is given back comes again
 UNPUBLISHED = 5.0
 ABANDONED = 3.0  # for a step to return after its time limit
+TOO_LARGE = (10054, 10097)  # error codes of a stream
 EXTENDED = 600.0  # for which a late command is kept without an answer whether it was extended
 STOP_GRACE = 2.0
 REQUEST_TIMEOUT = 5.0
@@ -47,6 +48,10 @@ class _Taken(Execution):
         self.msg, self.command, self.id = msg, command, wire.command_id(command)
         self.abandoned = False
         self.ticking: asyncio.Task[None] | None = None
+
+
+class _Refused(OSError):
+    """A stream will never accept a message, because it or its headers are too large."""
 
 
 class _Ignored(Exception):
@@ -372,7 +377,7 @@ class Worker:
 
     async def _is_wanted(self, t: _Taken) -> bool:
         """Reports whether the result of a step that has returned is still wanted."""
-        current: bool | None = None if t.abandoned else True
+        current = None if t.abandoned or t.op.is_overdue(ABANDONED) else True  # a blocked event loop abandons nothing
         while current is None and not self._draining:
             if (current := await self._is_current(t, REQUEST_TIMEOUT)) is None:
                 await asyncio.sleep(BUSY)
@@ -401,7 +406,8 @@ class Worker:
     async def _stored(self, subject: str, body: bytes, headers: dict[str, str]) -> None:
         answer = wire.decode_json((await self.nc.request(subject, body, timeout=REQUEST_TIMEOUT, headers=headers)).data)
         if error := answer.get("error"):
-            raise OSError(f"the stream refuses it: {error.get('description')}")
+            kind = _Refused if error.get("err_code") in TOO_LARGE else OSError
+            raise kind(f"the stream refuses it: {error.get('description')}")
 
     async def _dead(self, msg: Msg, reason: str) -> None:
         """Copies an unreadable message to the dead letters, cut to the limit of the server, and terminates it."""
@@ -416,4 +422,5 @@ class Worker:
             log.warning("message moved to dead letters: %s", reason)
         except (NATSError, OSError, TimeoutError) as e:
             log.error("dead letter not published: %s", e)
-            await msg.nak(delay=min(UNPUBLISHED * 2 ** min(msg.metadata.num_delivered - 1, 10), 300))
+            delay = min(UNPUBLISHED * 2 ** min(msg.metadata.num_delivered - 1, 10), 300)
+            await (msg.term() if isinstance(e, _Refused) else msg.nak(delay=delay))

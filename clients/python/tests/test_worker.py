@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 import unittest
 from datetime import UTC, datetime
@@ -119,6 +120,22 @@ class TestWorker(unittest.IsolatedAsyncioTestCase):
         await worker._changed.wait()
         self.assertTrue(t.abandoned and op.is_overdue(3))
         ticking.cancel()
+
+    async def test_late_result_of_a_blocked_event_loop_is_unwanted(self) -> None:
+        given = Given(limit=-4)
+        op = Operation(given.command("Blocks"), "test", None, given.ask, None)  # type: ignore[arg-type]
+        worker: Any = SimpleNamespace(_draining=False, _is_current=mock.AsyncMock(return_value=False))
+        self.assertFalse(await Worker._is_wanted(worker, SimpleNamespace(op=op, abandoned=False)))  # type: ignore[arg-type]
+
+    async def test_dead_letter_that_the_stream_never_accepts_is_terminated(self) -> None:
+        for code, want in ((10054, "term"), (10077, "nak")):
+            answer = SimpleNamespace(data=json.dumps({"error": {"code": 400, "err_code": code}}).encode())
+            worker: Any = SimpleNamespace(name="a", nc=SimpleNamespace(max_payload=1 << 20, request=mock.AsyncMock(return_value=answer)))
+            worker._stored = lambda *message, worker=worker: Worker._stored(worker, *message)
+            msg = mock.AsyncMock(subject="x", reply="$JS.ACK.a.b.1.1.1.1.0", data=b"", headers={}, metadata=SimpleNamespace(num_delivered=1))
+            with self.subTest(code):
+                await Worker._dead(worker, msg, "unreadable")
+                self.assertEqual([name for name in ("term", "nak") if getattr(msg, name).await_count], [want])
 
 
 if __name__ == "__main__":
