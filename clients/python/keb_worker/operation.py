@@ -82,10 +82,8 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def _network_reason(error: BaseException) -> str:
-    """Returns the reason of a call that the network failed, or "". A TimeoutError without a wrapper may be the step's own time limit."""
+    """Returns the reason of a call that the network failed, or ""."""
     errors = [e for e in _chain(error) if not isinstance(e, StepError)]
-    if errors and type(errors[0]) is TimeoutError:
-        return "err_keb_timeout"
     for e in errors:
         for kind, names, reason in _NETWORK:
             if isinstance(e, kind) or re.fullmatch(names, type(e).__name__):
@@ -134,6 +132,13 @@ class Override:
     secret: bool = False
 
 
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A log whose lines have fields, besides those that a call gives as extra."""
+
+    def process(self, msg: Any, kwargs: Any) -> Any:
+        return msg, {**kwargs, "extra": {**(self.extra or {}), **(kwargs.get("extra") or {})}}
+
+
 #: Sends a request to the broker or the orchestrator: kind (credentials, keep, kept or extend) and members, to the members of the answer.
 Ask = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -142,7 +147,7 @@ class Operation:
     """The order, the position of the operation, and access to its details, stage memory and credentials. memory is None, a StageMemory
     or one of the test kit."""
 
-    def __init__(self, command: wire.Command, worker: str, memory: Any, ask: Ask, log: logging.LoggerAdapter[Any]) -> None:
+    def __init__(self, command: wire.Command, worker: str, memory: Any, ask: Ask, log: Log) -> None:
         o: dict[str, Any] = command["operation"]
         self.id: str = o["id"]
         self.type: str = o["type"]
@@ -452,7 +457,10 @@ class Execution:
                 texts.append(str(cause))
             cause = cause.__cause__
         component = getattr(error, "component", "") or self.step.component or self.op.worker
-        reason = isinstance(error, StepError) and error.reason or _network_reason(error) or "err_step_failed"
+        network = _network_reason(error)
+        if network == "err_network_timeout" and self.ended[0] == "time limit":
+            network = "err_keb_timeout"  # the call had no more time
+        reason = isinstance(error, StepError) and error.reason or network or "err_step_failed"
         members = {"component": component, "reason": reason, "message": ": ".join(texts)}
         cleaned = {name: wire.clean_text(self.op.secrets.redact(text)) for name, text in members.items()}
         return {"outcome": outcome, "error": cleaned, "retryAfter": 0}

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from . import wire
-from .operation import Execution, Operation, Override, Step, merge_details
+from .operation import Execution, Log, Operation, Override, Step, merge_details
 
 
 def _now(seconds: float = 0) -> str:
@@ -123,7 +123,7 @@ class Got:
 async def run(step: Step, given: Given | None = None) -> Got:
     """Runs the step once. Every outcome, also after an exception, is a result."""
     given = given or Given()
-    memory, log = DictMemory(), logging.LoggerAdapter(logging.getLogger("keb_worker.step"), {"step": step.name})
+    memory, log = DictMemory(), Log(logging.getLogger("keb_worker.step"), {"step": step.name})
     if not given.lost_memory:
         memory.update({f"value.{key}": value for key, value in given.remembered.items()})
         for component, entries in given.overrides.items():

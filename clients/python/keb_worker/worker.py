@@ -20,7 +20,7 @@ from . import wire
 from .mask import mask_text
 from .memory import StageMemory
 from .metrics import Metrics, execution_attributes, note, span_of
-from .operation import Execution, Operation, Step
+from .operation import Execution, Log, Operation, Step
 from .settings import Settings
 
 log = logging.getLogger("keb_worker")
@@ -284,7 +284,7 @@ class Worker:
         memory = StageMemory(self.nc, self.keys, c) if self.keys else None
         fields = {"operation_id": c["operation"]["id"], "instance_id": c["operation"]["instanceId"], "stage": c["stage"], "step": c["step"],
                   "attempt": c["stepAttempt"], "event_id": wire.dispatch_id(c)}
-        op = Operation(c, self.name, memory, self._ask, logging.LoggerAdapter(logging.getLogger("keb_worker.step"), fields))
+        op = Operation(c, self.name, memory, self._ask, Log(logging.getLogger("keb_worker.step"), fields))
         t = _Taken(msg, c, self.steps[c["step"]], op)
         other = self._taken.get(t.id)
         if op.is_overdue() and not self._is_again(msg):  # one that was delivered before may have got more time

@@ -42,7 +42,7 @@ class TestOutcome(unittest.IsolatedAsyncioTestCase):
             (not_completed("gave up"), "not completed", ("system", "err_step_failed", "gave up")),
             (failed, "failed", ("avs", "err_x", "no")),
             (StepError("later", temporary=True), "retry", ("system", "err_step_failed", "later")),
-            (TimeoutError("slow"), "retry", ("system", "err_keb_timeout", "slow")),
+            (TimeoutError("slow"), "retry", ("system", "err_network_timeout", "slow")),
             (KeyError("x"), "failed", ("test", "err_step_panicked", "the step raised KeyError: 'x'")),
             (wait(-1, ""), "failed", ("test", "err_step_result", "invalid result: the retry delay is -1: want 0 to 86400 seconds")),
             (wait(math.nan, ""), "failed", ("test", "err_step_result", "invalid result: the retry delay is nan: want 0 to 86400 seconds")),
@@ -72,7 +72,7 @@ class TestOutcome(unittest.IsolatedAsyncioTestCase):
             (caused(StepError("x"), URLError(reset)), "err_network"),
             (URLError(slow), "err_network_timeout"),
             (URLError(refused), "err_connection_refused"),
-            (caused(StepError("x"), slow), "err_keb_timeout"),
+            (caused(StepError("x"), slow), "err_network_timeout"),
             (OSError(errno.EHOSTUNREACH, "no route"), "err_network"),
             (caused(named("ConnectError"), caused(named("ConnectError"), socket.gaierror("x"))), "err_unknown_host"),
             (caused(named("ConnectionError"), caused(named("MaxRetryError"), refused), is_context=True), "err_connection_refused"),
@@ -321,6 +321,25 @@ class TestEnd(unittest.IsolatedAsyncioTestCase):
             await asyncio.Event().wait()
         got = await run(sleeps, Given(limit=0.01))
         self.assertEqual((got.outcome, (got.error or {})["reason"]), ("retry", "err_keb_timeout"))
+
+    async def test_call_that_the_time_limit_ended_has_its_reason(self) -> None:
+        @step("Calls")
+        async def calls(op: Operation) -> Outcome | None:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return retry(90, TimeoutError("slow"))
+            return None
+        got = await run(calls, Given(limit=0.01))
+        self.assertEqual((got.retry_after, (got.error or {})["reason"]), (90, "err_keb_timeout"))
+
+    async def test_log_of_a_step_keeps_extra_fields(self) -> None:
+        @step("Logs")
+        async def logs(op: Operation) -> None:
+            op.log.warning("record created", extra={"record": 7})
+        with self.assertLogs("keb_worker.step") as logged:
+            await run(logs)
+        self.assertEqual([(r.__dict__["step"], r.__dict__["record"]) for r in logged.records], [("Logs", 7)])
 
     async def test_late_step_begins_before_it_is_ended(self) -> None:
         @step("Begins")
