@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import logging
 import os
@@ -10,6 +11,7 @@ import signal
 import ssl
 import sys
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -28,10 +30,19 @@ _KNOWN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskN
 log = logging.getLogger("keb_worker")
 
 
-class _JSON(logging.Formatter):
+class _Line(logging.Formatter):
+    """A line of JSON, or a text with the fields of the line at its end."""
+
+    def __init__(self, is_json: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+        self._is_json = is_json
+
     def format(self, record: logging.LogRecord) -> str:
+        fields = {k: v for k, v in record.__dict__.items() if k not in _KNOWN}
+        if not self._is_json:
+            return super().format(record) + (f" {json.dumps(fields, default=str)}" if fields else "")
         at, level = format_time(datetime.fromtimestamp(record.created, UTC)), record.levelname.replace("WARNING", "WARN")
-        line = {"time": at, "level": level, "msg": record.getMessage()} | {k: v for k, v in record.__dict__.items() if k not in _KNOWN}
+        line = {"time": at, "level": level, "msg": record.getMessage()} | fields
         return json.dumps(line | ({"err": self.formatException(record.exc_info)} if record.exc_info else {}), default=str)
 
 
@@ -49,7 +60,7 @@ def main(name: str, version: str, steps: Iterable[Step], questions: Mapping[str,
     try:
         settings = Settings()
         handler = logging.StreamHandler()
-        handler.setFormatter(_JSON() if settings.log_format == "json" else logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        handler.setFormatter(_Line(settings.log_format == "json"))
         logging.basicConfig(level=settings.log_level.upper().replace("WARN", "WARNING"), handlers=[handler])
         asyncio.run(run(settings, Worker(name, version, steps, questions, settings, _Client())))
     except (SettingError, ValueError, OSError, NATSError) as e:
@@ -57,8 +68,10 @@ def main(name: str, version: str, steps: Iterable[Step], questions: Mapping[str,
 
 
 async def run(settings: Settings, worker: Worker) -> None:
-    """Runs a worker until a signal. A second signal ends the process at once."""
+    """Runs a worker until a signal, and ends the process. A second signal ends it at once."""
     nc, stop = worker.nc, asyncio.Event()
+    # Steps call asyncio.to_thread. A call that was cancelled keeps its thread until it returns.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * settings.concurrency))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, lambda: os._exit(1) if stop.is_set() else stop.set())
     await _serve_health(settings, worker)
@@ -74,9 +87,22 @@ async def run(settings: Settings, worker: Worker) -> None:
     with suppress(NATSError, TimeoutError):  # while the bus is away: it delivers the commands again
         await nc.flush(2)
     await nc.close()
-    if stuck:  # asyncio.run would wait for a task that ignores its end, and the interpreter for a thread
-        print(f"keb-worker-{worker.name}: steps did not stop: {', '.join(stuck)}", file=sys.stderr, flush=True)
-        os._exit(1)
+    if stuck:
+        print(f"keb-worker-{worker.name}: steps did not stop: {', '.join(stuck)}", file=sys.stderr)
+    atexit._run_exitfuncs()  # such as that of OpenTelemetry
+    sys.stdout.flush()
+    os._exit(bool(stuck))  # asyncio.run would wait for a task that ignores its end, and the interpreter for a thread
+
+
+def _tls(purpose: ssl.Purpose, variables: str, cert: str, key: str, ca: str) -> ssl.SSLContext:
+    """Reads TLS files. An error names their variables."""
+    try:
+        context = ssl.create_default_context(purpose, cafile=ca or None)
+        if cert:
+            context.load_cert_chain(cert, key)
+        return context
+    except OSError as e:
+        raise SettingError(f"{variables}: {e.strerror}") from None
 
 
 async def _connect(s: Settings, worker: Worker, stop: asyncio.Event) -> None:
@@ -86,18 +112,16 @@ async def _connect(s: Settings, worker: Worker, stop: asyncio.Event) -> None:
     if s.user:
         options |= {"user": s.user, "password": s.password, "inbox_prefix": f"_INBOX_{s.user}"}
     if s.ca or s.cert or s.tls_first:
-        options["tls"] = ssl.create_default_context(cafile=s.ca or None)
-
-    def load_files() -> None:
-        if s.cert:
-            options["tls"].load_cert_chain(s.cert, s.key)
+        variables = "KEB_NATS_CA_FILE, KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE"
+        options["tls"] = _tls(ssl.Purpose.SERVER_AUTH, variables, s.cert, s.key, s.ca)
 
     async def reload_files() -> None:
         try:
-            load_files()
+            if s.cert:
+                options["tls"].load_cert_chain(s.cert, s.key)
             if s.ca:
                 options["tls"].load_verify_locations(s.ca)
-        except (OSError, ssl.SSLError) as e:  # while they are renewed; an exception would end the attempts to connect
+        except OSError as e:  # while they are renewed; an exception would end the attempts to connect
             log.warning("bus: TLS files not read: %s", e)
 
     async def error(e: Exception) -> None:
@@ -112,7 +136,6 @@ async def _connect(s: Settings, worker: Worker, stop: asyncio.Event) -> None:
     async def closed() -> None:
         stop.set()
 
-    load_files()
     await worker.nc.connect(
         s.urls, name=f"keb-worker-{worker.name}", max_reconnect_attempts=-1, reconnect_time_wait=0.2,  # type: ignore[arg-type]
         connect_timeout=5, ping_interval=2, error_cb=error, disconnected_cb=reload_files,  # the files are renewed
@@ -120,14 +143,23 @@ async def _connect(s: Settings, worker: Worker, stop: asyncio.Event) -> None:
     await worker.connected()
 
 
-async def _serve_health(s: Settings, worker: Worker) -> None:
+async def _serve_health(s: Settings, worker: Worker) -> web.AppRunner:
     """Serves /healthz, /readyz and /metrics until the process ends."""
     cert, key, client_ca = s.metrics_tls
     host, _, port = s.metrics_address.rpartition(":")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca or None) if cert else None
-    if context:
-        context.load_cert_chain(cert, key)
+
+    def read_files() -> ssl.SSLContext:
+        variables = ", ".join(f"KEB_METRICS_TLS_{name}_FILE" for name in ("CERT", "KEY", "CLIENT_CA"))
+        context = _tls(ssl.Purpose.CLIENT_AUTH, variables, cert, key, client_ca)
         context.verify_mode = ssl.CERT_OPTIONAL if client_ca else ssl.CERT_NONE
+        return context
+
+    def renew(connection: ssl.SSLObject, *_: Any) -> None:
+        with suppress(SettingError):  # while the files are replaced
+            connection.context = read_files()
+
+    if context := read_files() if cert else None:
+        context.sni_callback = renew
 
     async def health(request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
@@ -147,3 +179,4 @@ async def _serve_health(s: Settings, worker: Worker) -> None:
     await runner.setup()
     if port:
         await web.TCPSite(runner, host.strip("[]") or None, int(port), ssl_context=context).start()
+    return runner

@@ -36,6 +36,8 @@ class Settings:
         drain = self._text("KEB_WORKER_DRAIN_TIMEOUT", "0", rf"\+?({_PART})+|0", "a time such as 20s, 1.5s or 1m30s")
         self.drain_timeout = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, drain)) or 20.0
         self.metrics_address = self._text("KEB_METRICS_ADDR", "", r"(.*:\d{1,5})?", "an address such as :9090")
+        if int(self.metrics_address.rpartition(":")[2] or 0) > 65_535:
+            raise SettingError("KEB_METRICS_ADDR: want a port up to 65535")
         self.metrics_tls = [env.get(f"KEB_METRICS_TLS_{name}_FILE", "") for name in ("CERT", "KEY", "CLIENT_CA")]
         self.log_level = self._text("KEB_LOG_LEVEL", "info", "debug|info|warn|error", "debug, info, warn or error")
         self.log_format = self._text("KEB_LOG_FORMAT", "text" if sys.stderr.isatty() else "json", "json|text", "json or text")

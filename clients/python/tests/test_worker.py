@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
 import ssl
+import subprocess
+import sys
+import tempfile
+import threading
 import unittest
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -16,11 +23,43 @@ from keb_worker.settings import SettingError, Settings
 from keb_worker.testing import Given
 
 try:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
     from keb_worker import main
     from keb_worker.worker import Worker
     from nats.errors import TimeoutError as NATSTimeout
 except ImportError:
     Worker = None  # type: ignore[assignment, misc]
+
+# A worker whose step left a call in a thread.
+STOPS = """
+import asyncio, threading
+from types import SimpleNamespace
+from unittest import mock
+from keb_worker import main
+from keb_worker.settings import Settings
+
+async def run(stop):
+    asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    return [%s]
+worker = SimpleNamespace(name="a", nc=mock.AsyncMock(is_closed=False), run=run)
+main._connect = mock.AsyncMock()
+print("a line that is not flushed")
+asyncio.run(main.run(Settings(), worker))
+"""
+
+
+def write_certificate(folder: Path, serial: int) -> dict[str, str]:
+    """Writes a certificate and its key, and returns the settings of the address of the metrics."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a")])
+    now = datetime.now(UTC)
+    certificate = x509.CertificateBuilder(name, name, key.public_key(), serial, now, now + timedelta(1)).sign(key, hashes.SHA256())
+    (folder / "tls.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    (folder / "tls.key").write_bytes(key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    return {"KEB_METRICS_ADDR": "127.0.0.1:0", "KEB_METRICS_TLS_CERT_FILE": str(folder / "tls.crt"),
+            "KEB_METRICS_TLS_KEY_FILE": str(folder / "tls.key")}
 
 
 @unittest.skipUnless(Worker, "nats-py, cryptography or prometheus_client is not installed")
@@ -86,6 +125,53 @@ class TestWorker(unittest.IsolatedAsyncioTestCase):
     def test_half_a_pair_of_tls_files_is_an_error(self) -> None:
         with self.assertRaisesRegex(SettingError, "KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE"):
             Settings({"KEB_NATS_KEY_FILE": "key.pem"})
+
+    async def test_missing_tls_file_names_its_variable(self) -> None:
+        stop = asyncio.Event()
+        with self.assertRaisesRegex(SettingError, "KEB_NATS_CA_FILE.*: No such file"):
+            await main._connect(Settings({"KEB_NATS_CA_FILE": "none.pem"}), mock.Mock(), stop)
+        with self.assertRaisesRegex(SettingError, "KEB_METRICS_TLS_CERT_FILE.*: No such file"):
+            await main._serve_health(Settings({"KEB_METRICS_TLS_CERT_FILE": "none.pem"}), mock.Mock())
+
+    def test_port_beyond_the_last_is_an_error(self) -> None:
+        with self.assertRaisesRegex(SettingError, "KEB_METRICS_ADDR"):
+            Settings({"KEB_METRICS_ADDR": ":65536"})
+
+    async def test_renewed_certificate_of_the_metrics_is_served(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            runner = await main._serve_health(Settings(write_certificate(Path(folder), 1)), mock.Mock())
+            client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+            for serial in (1, 2):
+                write_certificate(Path(folder), serial)
+                _, writer = await asyncio.open_connection(*runner.addresses[0], ssl=client)
+                served = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(True))
+                self.assertEqual(served.serial_number, serial)
+                writer.close()
+            await runner.cleanup()
+
+    async def test_threads_are_enough_for_all_steps(self) -> None:
+        barrier = threading.Barrier(32)
+
+        async def steps(stop: asyncio.Event) -> list[str]:
+            await asyncio.gather(*(asyncio.to_thread(barrier.wait, 10) for _ in range(32)))
+            return []
+        worker: Any = SimpleNamespace(name="a", nc=mock.AsyncMock(is_closed=False), run=steps)
+        with (mock.patch("os.cpu_count", return_value=2), mock.patch("os._exit") as ended, mock.patch("atexit._run_exitfuncs"),
+              mock.patch("keb_worker.main._connect", mock.AsyncMock())):
+            await main.run(Settings({}), worker)
+        ended.assert_called_once_with(False)
+
+    def test_process_ends_while_a_thread_runs(self) -> None:
+        for stuck, code in (("", 0), ("'Hangs'", 1)):
+            with self.subTest(code):
+                env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
+                ended = subprocess.run([sys.executable, "-c", STOPS % stuck], capture_output=True, text=True, timeout=60, env=env)
+                self.assertEqual((ended.returncode, ended.stdout, "Hangs" in ended.stderr), (code, "a line that is not flushed\n", code == 1))
+
+    def test_text_lines_have_the_fields(self) -> None:
+        record = logging.makeLogRecord({"msg": "record created", "levelname": "INFO", "operation_id": "op"})
+        self.assertRegex(main._Line(False).format(record), r' INFO record created {"operation_id": "op"}$')
 
     async def test_password_is_not_sent_without_tls(self) -> None:
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
