@@ -140,7 +140,7 @@ func (s *session) operation() Operation {
 	o := &c.Operation
 	return Operation{
 		ID: o.ID, Type: o.Type, InstanceID: o.InstanceID, Plan: o.Plan, Context: o.Context, Runtime: o.Runtime,
-		Credentials: o.Credentials, Temporary: o.Temporary, UserAgent: o.UserAgent, Update: o.Update, Upgrade: o.Upgrade,
+		Credentials: o.Credentials, Temporary: o.Temporary, Purpose: o.Purpose, UserAgent: o.UserAgent, Update: o.Update, Upgrade: o.Upgrade,
 		Stage: c.Stage, Step: c.Step,
 		StageAttempt: c.StageAttempt, StepAttempt: c.StepAttempt,
 		FirstTriedAt: c.FirstTriedAt, ExecuteBefore: c.ExecuteBefore, Event: c.Event, session: s,

@@ -21,8 +21,9 @@ type Operation struct {
 	Runtime    event.Runtime
 	// Credentials lists the names that ClaimCredentials accepts.
 	Credentials []string
-	// Temporary, UserAgent, Update and Upgrade are the fields of event.Operation. Update and Upgrade are nil for other types.
+	// Temporary, Purpose, UserAgent, Update and Upgrade are the fields of event.Operation. Update and Upgrade are nil for other types.
 	Temporary bool
+	Purpose   event.Purpose
 	UserAgent string
 	Update    *event.Changes
 	Upgrade   *event.Upgrade

@@ -1,7 +1,7 @@
 import type { ComponentOverrides, Log, Operation, Step } from "./index.js";
 
 /** The operation of a step in a test. Without members it is the first try in a provisioning without parameters and details. */
-export interface TestOperation extends Partial<Pick<Operation, "id" | "instanceId" | "type" | "plan" | "context" | "runtime" | "parameters" | "temporary" | "userAgent" |
+export interface TestOperation extends Partial<Pick<Operation, "id" | "instanceId" | "type" | "plan" | "context" | "runtime" | "parameters" | "temporary" | "purpose" | "userAgent" |
   "update" | "upgrade" | "stage" | "step" | "stageAttempt" | "stepAttempt" | "event">> {
   /** The name of the worker, under which the step saves details; "test" by default. */
   worker?: string;

@@ -43,8 +43,9 @@ type Operation struct {
 	// Kept holds the kept values of the instance, by worker. Run changes it even if the step fails, because Keep does not
 	// depend on the result.
 	Kept map[string]json.RawMessage
-	// Temporary, UserAgent, Update and Upgrade are the fields of event.Operation.
+	// Temporary, Purpose, UserAgent, Update and Upgrade are the fields of event.Operation.
 	Temporary bool
+	Purpose   event.Purpose
 	UserAgent string
 	Update    *event.Changes
 	Upgrade   *event.Upgrade
@@ -287,7 +288,7 @@ func (op Operation) command(step string, used bool) (event.StepExecute, error) {
 		Operation: event.Operation{
 			ID: op.ID, Type: op.Type, InstanceID: op.InstanceID, Plan: op.Plan, Context: op.Context,
 			Runtime: op.Runtime, Credentials: slices.Sorted(maps.Keys(op.Credentials)),
-			Temporary: op.Temporary, UserAgent: op.UserAgent, Update: op.Update, Upgrade: op.Upgrade,
+			Temporary: op.Temporary, Purpose: op.Purpose, UserAgent: op.UserAgent, Update: op.Update, Upgrade: op.Upgrade,
 		},
 		Stage: op.Stage, Step: step, Cursor: op.cursor + 1, Dispatch: 1,
 		StageAttempt: op.StageAttempt, StepAttempt: op.StepAttempt,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -63,6 +64,34 @@ func TestThenIsTheOperationAsItGoesOn(t *testing.T) {
 }
 
 // A step that waits for an event sees it with its next try, and again after a failed try.
+// purposeful is a step that records its operation.
+type purposeful struct{ seen worker.Operation }
+
+func (*purposeful) Name() string { return "Purposeful" }
+
+func (p *purposeful) Run(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
+	p.seen = op
+	return op, 0, nil
+}
+
+func TestRun_Operation_HasAllMembers(t *testing.T) {
+	t.Parallel()
+	for _, operation := range []reflect.Type{reflect.TypeFor[worker.Operation](), reflect.TypeFor[workertest.Operation]()} {
+		for _, member := range reflect.VisibleFields(reflect.TypeFor[event.Operation]()) {
+			_, isField := operation.FieldByName(member.Name)
+			_, isMethod := operation.MethodByName(member.Name)
+			if !isField && !isMethod {
+				t.Errorf("%s has no %s", operation, member.Name)
+			}
+		}
+	}
+	step := &purposeful{}
+	workertest.Run(t, step, workertest.Operation{Purpose: event.PurposeExpiry})
+	if step.seen.Purpose != event.PurposeExpiry {
+		t.Errorf("the step sees the purpose %q", step.seen.Purpose)
+	}
+}
+
 func TestRun_Event_ComesWithTheNextTry(t *testing.T) {
 	t.Parallel()
 	step := worker.NewStep("Approval", "", func(_ context.Context, op worker.Operation, _ *slog.Logger) (worker.Operation, time.Duration, error) {
