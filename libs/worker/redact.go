@@ -29,13 +29,14 @@ func (s *session) learn(value []byte) {
 		}
 	}
 	var decoded any
+	parts := []string{strings.TrimSpace(string(value))} // no JSON, or a number such as a PIN
 	if json.Unmarshal(value, &decoded) == nil {
-		for _, text := range texts(decoded, nil) {
-			add(text, minSecret)
-			addWords(text, add)
+		switch decoded.(type) {
+		case string, []any, map[string]any:
+			parts = texts(decoded, nil)
 		}
-	} else {
-		text := strings.TrimSpace(string(value))
+	}
+	for _, text := range parts {
 		add(text, minSecret)
 		addWords(text, add)
 	}

@@ -1,7 +1,7 @@
 // Removes credentials from texts that people read, as libs/mask does for the services.
 const REDACTED = "[redacted]";
-const MIN_SECRET = 8; // shorter texts occur in ordinary words
-const MIN_SECRET_WORD = 24; // a word in a longer text, such as a token in a kubeconfig
+const MIN_SECRET = 8; // bytes; shorter texts occur in ordinary words
+const MIN_SECRET_WORD = 24; // bytes of a word in a longer text, such as a token in a kubeconfig
 
 const NAMED = new RegExp(
   String.raw`((?:\b|[a-z0-9_-])(pass(?:word|wd|phrase)|\bpass|pwd|secret|token|authorization|api[_-]?key|` +
@@ -37,9 +37,10 @@ const texts = (value) => (typeof value === "string" ? [value] : Object.values(Ob
 
 /** Returns the secrets in a text: all of it, and its long words. An address is none, because errors need addresses. */
 function secretsIn(text) {
-  const words = text.split(/[ \t\r\n"',]+/).filter((word) => word !== text && word.length >= MIN_SECRET_WORD);
+  const hasBytes = (part, least) => Buffer.byteLength(part) >= least;
+  const words = text.split(/[ \t\r\n"',]+/).filter((word) => word !== text && hasBytes(word, MIN_SECRET_WORD));
   const isAddress = (secret) => secret.includes("://") && !secret.includes("@");
-  return [text.trim(), ...words].filter((secret) => secret.length >= MIN_SECRET && !isAddress(secret) && !secret.endsWith(":"));
+  return [text.trim(), ...words].filter((secret) => hasBytes(secret, MIN_SECRET) && !isAddress(secret) && !secret.endsWith(":"));
 }
 
 /** The secrets that a step receives. */
@@ -48,10 +49,12 @@ export class Secrets {
 
   /** Records the secrets in a JSON value. */
   learn(value) {
+    let decoded = value;
     try {
-      if (typeof value === "string") value = JSON.parse(value);
+      if (typeof value === "string") decoded = JSON.parse(value);
     } catch {} // the text itself is the secret
-    this.#known.push(...texts(value).flatMap(secretsIn));
+    if (typeof decoded === "number") decoded = String(value); // such as a PIN
+    this.#known.push(...texts(decoded).flatMap(secretsIn));
     this.#known.sort((a, b) => b.length - a.length); // a secret may contain another one
   }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 REDACTED = "[redacted]"
@@ -63,11 +64,10 @@ class Secrets:
 
     def learn(self, value: Any) -> None:
         """Records the secrets in a JSON value, or in a text that may be JSON."""
-        try:
-            value = json.loads(value) if isinstance(value, str) else value
-        except ValueError:
-            pass  # the text itself is the secret
-        for text in _texts(value):
+        decoded = value
+        with suppress(ValueError):  # otherwise the text itself is the secret
+            decoded = json.loads(value) if isinstance(value, str) else value
+        for text in _texts(str(value) if isinstance(decoded, (int, float)) else decoded):  # a number may be a PIN
             words = [word for word in re.split(r"[ \t\r\n\"',]+", text) if word != text and len(word.encode()) >= MIN_WORD]
             for secret in [text.strip(), *words]:
                 is_address = "://" in secret and "@" not in secret  # errors need addresses
