@@ -3,11 +3,13 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
@@ -137,6 +139,27 @@ func TestDrain_StepIgnoresContext_IsNamed(t *testing.T) {
 }
 
 // After the removal of a ramp, the orchestrator has commands executed elsewhere that no ramped replica reports.
+func TestDrain_Questions_AreLeftToOtherReplicas(t *testing.T) {
+	t.Parallel()
+	o := newOrchestrator(t)
+	g := newGate("Step")
+	const subject = "keb.ask.tested.state"
+	w := o.start([]worker.Step{g.step()}, config(func(c *worker.Config) {
+		c.Questions = []worker.Question{{Subject: subject, Answer: func(context.Context, []byte) (any, error) { return "ok", nil }}}
+	}))
+	o.send(command("Step"))
+	receive(t, "the step starts", g.started)
+	ask := func() error {
+		_, err := o.bus.NATS().Request(subject, []byte("{}"), soon)
+		return err
+	}
+	require.NoError(t, ask())
+	w.cancel()
+	testkit.Eventually(t, soon, "the draining worker has unsubscribed", func() bool { return errors.Is(ask(), nats.ErrNoResponders) })
+	close(g.release)
+	o.next()
+}
+
 func TestDrain_RampedWorker_ReportsItsCommand(t *testing.T) {
 	t.Parallel()
 	o := newOrchestrator(t)

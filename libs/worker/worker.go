@@ -225,6 +225,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	// The draining worker must receive no new requests and must not be discovered. A ramped one still reports its commands: after the removal of
 	// its ramp they would be executed elsewhere.
+	stopAnswers()
 	if !w.cfg.Ramped {
 		stop()
 	}

@@ -12,6 +12,8 @@ import { readSettings } from "./settings.js";
 import { encodeJSON, isStepName, isWorkerName, names, serviceVersion } from "./wire.js";
 
 const ANSWER = 10_000; // for a question to another service
+const WAIT = 5000; // for the answer to a question without Keb-Wait
+const MAX_QUESTIONS = 64; // that are answered at once
 
 /** Creates a worker. See index.d.ts. */
 export function worker(name, steps, /** @type {any} */ { version = "", questions = {}, registry = new Registry() } = {}) {
@@ -31,7 +33,7 @@ export function worker(name, steps, /** @type {any} */ { version = "", questions
 /** Runs the worker until SIGTERM or SIGINT, and ends the process. */
 async function main(given) {
   const stop = new AbortController();
-  for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => stop.abort());
+  for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => (stop.signal.aborted ? process.exit(1) : stop.abort()));
   const log = logger(process.stderr.isTTY ? "text" : "json", "error");
   process.on("unhandledRejection", (/** @type {any} */ error) => // of a step that forgot an await; it would end the process
     log.error("unhandled rejection", { err: maskText(String(error?.stack ?? error)) }));
@@ -54,39 +56,38 @@ async function serveUntil({ name, version, steps, stepNames, questions, registry
     concurrency: () => settings.concurrency, connected: () => Number(bus.since < Infinity),
   });
   const monitoring = settings.address ? await serve(settings, registry, bus) : undefined;
-  const nc = await connectBus(name, settings, log, bus, signal);
+  let nc;
   try {
+    nc = await connectBus(name, settings, log, bus, signal);
+    if (!nc) return; // the worker stops
     const ask = (kind, request, wait = ANSWER) => question(nc, names.askSubject(name, kind), request, wait);
     const memory = settings.keyring && stageMemory(nc, settings.keyring);
     pool = createPool({ name, version, steps, settings, log, metrics, memory, ask, bus, nc, signal });
     nc.subscribe(names.workerSubject(name, "cancel"), { callback: (error, m) => !error && pool.cancel(m) });
-    for (const [subject, answer] of Object.entries(questions)) {
-      const callback = (error, m) => // of a subscription that was denied there is no message
-        void (error || answerQuestion(nc, name, m, answer).catch((err) => log.warn("question not answered", { subject, err })));
-      nc.subscribe(subject, { queue: names.service(name), callback });
-    }
+    const asked = Object.entries(questions).map(([subject, answer]) => answerQuestions(nc, name, subject, answer, log));
     const withdraw = announce(nc, name, version, stepNames, settings.ramped, pool.commands);
     log.info("worker started", { worker: name, version, steps: stepNames.join(",") });
     if (stepNames.length) await pool.consume();
     else if (!signal.aborted) await once(signal, "abort");
+    for (const subscription of asked) subscription.unsubscribe();
     if (!settings.ramped) withdraw(); // a draining worker must not be discovered, but a ramped one reports its commands
     const stuck = await pool.drain();
-    await Promise.race([nc.drain(), nc.closed()]);
+    await Promise.race([nc.drain(), nc.closed()]).catch(() => {}); // while the bus is away: it delivers the commands again
     log.info("worker stopped", { worker: name });
     if (stuck.length) throw new Error(`steps did not stop when their signal was aborted: ${stuck.join(", ")}`);
   } finally {
-    await nc.close();
+    await nc?.close();
     monitoring?.close().closeAllConnections();
   }
 }
 
-/** Connects to the bus. It waits for the server, and reconnects for ever. */
+/** Connects to the bus, and reconnects for ever. It waits for the server, and returns nothing if the signal is aborted meanwhile. */
 async function connectBus(worker, { servers, user, password, ...settings }, log, bus, signal) {
   const { caFile, certFile, keyFile, handshakeFirst } = settings;
   const tls = caFile || certFile || keyFile || handshakeFirst ? { caFile, certFile, keyFile, handshakeFirst } : undefined;
   const login = user && { user, pass: password, inboxPrefix: names.inboxPrefix(user) };
   const forEver = { maxReconnectAttempts: -1, reconnectTimeWait: 200, ignoreAuthErrorAbort: true, pingInterval: 2000 };
-  for (let level = "warn"; ; level = "debug") {
+  for (let level = "warn"; !signal.aborted; level = "debug") {
     try {
       const nc = await connect({ servers, name: names.service(worker), tls, ...login, ...forEver });
       bus.since = Date.now();
@@ -96,8 +97,7 @@ async function connectBus(worker, { servers, user, password, ...settings }, log,
       const isSlow = /timeout/i.test(error.message); // the credentials did not reach the server in time
       if (error.name === "AuthorizationError" && !isSlow) throw new Error(`connect to the bus: ${error.message}`);
       log[level]("bus is not available", { servers: servers.join(","), err: error });
-      await sleep(500);
-      if (signal.aborted) throw new Error("stopped before the bus was available", { cause: error });
+      await sleep(200, undefined, { signal }).catch(() => {});
     }
   }
 }
@@ -128,10 +128,24 @@ function question(nc, subject, request, timeout) {
   });
 }
 
+/** Answers the questions on a subject, and returns the subscription. Tests use it. */
+export function answerQuestions(nc, worker, subject, answer, log) {
+  const running = new Set();
+  const callback = async (error, m) => {
+    if (error) return; // of a subscription that was denied there is no message
+    while (running.size >= MAX_QUESTIONS) await Promise.race(running);
+    const answered = answerQuestion(nc, worker, m, answer).catch((err) => log.warn("question not answered", { subject, err }));
+    running.add(answered);
+    answered.finally(() => running.delete(answered));
+  };
+  return nc.subscribe(subject, { queue: names.service(worker), callback });
+}
+
 /** Answers a question. Tests use it. */
 export async function answerQuestion(nc, worker, m, answer) {
   const span = { kind: SpanKind.SERVER, attributes: { ...busAttributes(m.subject), "keb.worker": worker } };
-  const signal = AbortSignal.timeout(Math.min(Number(m.headers?.get("Keb-Wait")) || ANSWER, 60_000));
+  const wait = m.headers?.get("Keb-Wait");
+  const signal = AbortSignal.timeout(Math.min(/^\d+$/.test(wait) && Number(wait) || WAIT, 60_000));
   let body;
   try {
     body = encodeJSON(await traced(`answer ${m.subject}`, m.headers?.get("traceparent"), span, () => answer(m.json(), { signal }))) ?? "{}";

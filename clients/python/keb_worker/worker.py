@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -33,6 +34,8 @@ UNPUBLISHED = 5.0
 ABANDONED = 3.0  # for a step to return after its time limit
 TOO_LARGE = (10054, 10097)  # error codes of a stream
 EXTENDED = 600.0  # for which a late command is kept without an answer whether it was extended
+WAIT = 5.0  # for the answer to a question without a valid Keb-Wait
+MAX_QUESTIONS = 64  # that are answered at once
 STOP_GRACE = 2.0
 REQUEST_TIMEOUT = 5.0
 
@@ -94,6 +97,7 @@ class Worker:
         self._refused = ""  # why the last result was not stored
         self._taken: dict[str, _Taken] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answering = asyncio.Semaphore(MAX_QUESTIONS)
         self._changed = asyncio.Event()
         self._stop = asyncio.Event()
         self._draining = False
@@ -180,14 +184,18 @@ class Worker:
 
     async def _answer(self, msg: Msg, ask: Question) -> None:
         headers = msg.headers or {}
-        with span_of(f"answer {msg.subject}", "SERVER", {"messaging.destination.name": msg.subject}, headers.get("traceparent", "")):
-            try:
-                async with asyncio.timeout(min(float(headers.get("Keb-Wait", 5000)) / 1000, 60)):
-                    body = wire.encode_json(await ask(wire.decode_json(msg.data)))
-                if len(body) > self.nc.max_payload:
-                    raise ValueError(f"the answer has {len(body)} bytes, at most {self.nc.max_payload} are possible: ask for less")
-            except Exception as e:
-                body = wire.encode_json({"error": mask_text(str(e) or type(e).__name__)})
+        wait = headers.get("Keb-Wait", "")
+        seconds = min(int(wait) / 1000, 60) if re.fullmatch(r"[1-9]\d{0,8}", wait, re.ASCII) else WAIT
+        span = span_of(f"answer {msg.subject}", "SERVER", {"messaging.destination.name": msg.subject}, headers.get("traceparent", ""))
+        async with self._answering:
+            with span:
+                try:
+                    async with asyncio.timeout(seconds):
+                        body = wire.encode_json(await ask(wire.decode_json(msg.data)))
+                    if len(body) > self.nc.max_payload:
+                        raise ValueError(f"the answer has {len(body)} bytes, at most {self.nc.max_payload} are possible: ask for less")
+                except Exception as e:
+                    body = wire.encode_json({"error": mask_text(str(e) or type(e).__name__)})
         await settle(self.nc.publish(msg.reply, body))
 
     async def _cancel(self, msg: Msg) -> None:

@@ -173,6 +173,33 @@ class TestWorker(unittest.IsolatedAsyncioTestCase):
         record = logging.makeLogRecord({"msg": "record created", "levelname": "INFO", "operation_id": "op"})
         self.assertRegex(main._Line(False).format(record), r' INFO record created {"operation_id": "op"}$')
 
+    async def test_question_without_valid_wait_has_five_seconds(self) -> None:
+        worker: Any = SimpleNamespace(nc=mock.AsyncMock(max_payload=100), _answering=asyncio.Semaphore(1))
+        for wait, want in (("700", 0.7), ("100000", 60), ("-1", 5), ("1.5", 5), ("x", 5), ("", 5)):
+            msg: Any = SimpleNamespace(subject="x", reply="r", data=b"{}", headers={"Keb-Wait": wait})
+            with self.subTest(wait), mock.patch("keb_worker.worker.asyncio.timeout", wraps=asyncio.timeout) as timeout:
+                await Worker._answer(worker, msg, mock.AsyncMock(return_value=1))
+                timeout.assert_called_once_with(want)
+        self.assertEqual(worker.nc.publish.await_args_list, [mock.call("r", b"1")] * 6)
+
+    async def test_at_most_64_questions_are_answered_at_once(self) -> None:
+        worker = Worker("a", "", [], {"keb.ask.a.q": mock.AsyncMock()}, Settings({}), mock.AsyncMock(max_payload=100))
+        running, most, begun, release = 0, 0, asyncio.Event(), asyncio.Event()
+
+        async def ask(question: Any) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            begun.set()
+            await release.wait()
+            running -= 1
+        msg: Any = SimpleNamespace(subject="x", reply="r", data=b"{}", headers=None)
+        answers = [asyncio.create_task(worker._answer(msg, ask)) for _ in range(100)]
+        await begun.wait()
+        release.set()
+        await asyncio.gather(*answers)
+        self.assertEqual((running, most), (0, 64))
+
     async def test_password_is_not_sent_without_tls(self) -> None:
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
