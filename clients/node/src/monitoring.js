@@ -1,10 +1,10 @@
 // Logs, metrics, spans and health, with the names and labels of the workers in Go.
-import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createTLSServer } from "node:https";
 import { context, propagation, ROOT_CONTEXT, SpanStatusCode, trace } from "@opentelemetry/api";
 import { Counter, Gauge, Histogram } from "prom-client";
 import { maskText } from "./mask.js";
+import { readTLSFiles } from "./settings.js";
 import { OUTCOMES, STREAM } from "./wire.js";
 
 const LEVELS = ["debug", "info", "warn", "error"];
@@ -90,14 +90,14 @@ export function note(span, /** @type {any} */ { outcome, interrupted, retryAfter
 /** Serves /metrics, /healthz and /readyz. bus knows whether it is connected, and why the last result was not stored. */
 export async function serve({ address, ...tls }, registry, bus) {
   const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(address);
-  const [cert, key, ca] = [tls.serverCert, tls.serverKey, tls.clientCA].map((file) => file && readFileSync(file));
+  const files = () => readTLSFiles(tls.clientCA, tls.serverCert, tls.serverKey);
   const health = (problem, checks) =>
     [problem ? 503 : 200, JSON.stringify({ status: problem ? "unavailable" : "ok", checks }), "application/json"];
   const routes = {
     "/healthz": () => health(""),
     "/readyz": (problem) => health(problem, { nats: problem || "ok" }),
     "/metrics": async (_, { socket }) =>
-      (ca && !socket.authorized ? [401, "a client certificate is needed"] : [200, await registry.metrics(), registry.contentType]),
+      (tls.clientCA && !socket.authorized ? [401, "a client certificate is needed"] : [200, await registry.metrics(), registry.contentType]),
   };
   const answer = async (request, response) => {
     const route = request.method === "GET" && routes[request.url.split("?")[0]];
@@ -107,8 +107,17 @@ export async function serve({ address, ...tls }, registry, bus) {
   };
   // A metric of the team can reject.
   const handle = (request, response) => answer(request, response).catch((error) => response.writeHead(500).end(maskText(String(error?.message))));
-  const options = { cert, key, ca, requestCert: Boolean(ca), rejectUnauthorized: false };
-  const server = cert ? createTLSServer(options, handle) : createServer(handle);
-  await new Promise((resolve, reject) => server.once("error", reject).listen(Number(port), host || undefined, () => resolve(undefined)));
+  const options = { ...files(), requestCert: Boolean(tls.clientCA), rejectUnauthorized: false };
+  const server = tls.serverCert ? createTLSServer(options, handle) : createServer(handle);
+  const renew = () => {
+    try {
+      /** @type {any} */ (server).setSecureContext(files());
+    } catch {} // while the files are replaced
+  };
+  if (tls.serverCert) server.prependListener("connection", renew);
+  await new Promise((resolve, reject) => server.once("error", reject).listen(Number(port), host || undefined, () => resolve(undefined)))
+    .catch((error) => {
+      throw new Error(`KEB_METRICS_ADDR: ${error.message}`);
+    });
   return server;
 }

@@ -35,21 +35,27 @@ const SETTINGS = {
   concurrency: ["KEB_WORKER_CONCURRENCY", "0", /^(\d{1,4}|10000)$/, "a whole number from 0 to 10000", (n) => Number(n) || 32],
   rateLimit: ["KEB_WORKER_RATE_LIMIT", "0", /^\d{1,6}(\.\d+)?$/, "a number of steps per second, or 0 for no limit", Number],
   ramped: ["KEB_WORKER_RAMPED", "false", /^(true|false)$/, "true or false", (text) => text === "true"],
-  drainTimeout: ["KEB_WORKER_DRAIN_TIMEOUT", "0", undefined, "", (time) => duration(time) || 20_000],
+  drainTimeout: ["KEB_WORKER_DRAIN_TIMEOUT", "0", undefined, "", (time) => Math.ceil(duration(time)) || 20_000],
   logFormat: ["KEB_LOG_FORMAT", process.stderr.isTTY ? "text" : "json", /^(json|text)$/, "json or text"],
   logLevel: ["KEB_LOG_LEVEL", "info", /^(debug|info|warn|error)$/, "debug, info, warn or error"],
 };
 
-/** Returns what is wrong with the TLS files of the bus: with invalid ones the worker would retry the connection for ever. */
-function badTLSFiles({ caFile, certFile, keyFile }) {
-  const read = (file) => file && readFileSync(file);
+/** Returns what is wrong with the TLS files of variables: with invalid ones the worker would retry the connection to the bus for ever. */
+function badTLSFiles(variables, ca, cert, key) {
   try {
-    if (caFile) new X509Certificate(readFileSync(caFile)); // a context ignores what it cannot read
-    createSecureContext({ cert: read(certFile), key: read(keyFile) });
+    if (!cert !== !key) throw new Error("set both files of the certificate, or neither");
+    if (ca) new X509Certificate(readFileSync(ca)); // a context ignores what it cannot read
+    createSecureContext(readTLSFiles(undefined, cert, key));
     return [];
   } catch (error) {
-    return [`KEB_NATS_CA_FILE, KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE: ${error.message}`];
+    return [`${variables}: ${error.message}`];
   }
+}
+
+/** Reads TLS files; one without a name is undefined. */
+export function readTLSFiles(...files) {
+  const [ca, cert, key] = files.map((file) => file && readFileSync(file));
+  return { ca, cert, key };
 }
 
 /** Reads and validates the environment; the error names every invalid setting, and no value. */
@@ -69,8 +75,9 @@ export function readSettings(env) {
     }
   }
   if (!found.user !== !found.password) problems.push("KEB_NATS_USER and KEB_NATS_PASSWORD: set both, or neither");
-  if (!found.certFile !== !found.keyFile) problems.push("KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE: set both, or neither");
-  else problems.push(...badTLSFiles(found));
+  problems.push(
+    ...badTLSFiles("KEB_NATS_CA_FILE, KEB_NATS_CERT_FILE and KEB_NATS_KEY_FILE", found.caFile, found.certFile, found.keyFile),
+    ...badTLSFiles("KEB_METRICS_TLS_CERT_FILE, ..._KEY_FILE and ..._CLIENT_CA_FILE", found.clientCA, found.serverCert, found.serverKey));
   if (problems.length) throw new Error(problems.join("; "));
   return found;
 }

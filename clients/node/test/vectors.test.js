@@ -137,4 +137,5 @@ vectors("settings", (given, want) => {
 test("settings without a value are undefined", () => {
   const { user, keyring, address, caFile, serverCert } = readSettings({ KEB_STAGE_KEYS: "" });
   assert.deepEqual([user, keyring, address, caFile, serverCert], Array(5).fill(undefined));
+  assert.equal(readSettings({ KEB_WORKER_DRAIN_TIMEOUT: "500us" }).drainTimeout, 1); // timers need whole milliseconds
 });
