@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
+import { mkdtempSync, rmSync, symlinkSync } from "node:fs";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { run } from "@kyma-project/keb-worker/testing";
@@ -39,12 +42,16 @@ test("Node_Greeting greets once, and fails with a reason", async () => {
 });
 
 test("the worker does not start with an invalid setting", () => {
-  for (const [name, value] of [["KEB_WORKER_DRAIN_TIMEOUT", "soon"], ["KEB_WORKER_CONCURRENCY", "many"]]) {
+  const folder = mkdtempSync(join(tmpdir(), "keb-"));
+  const link = join(folder, "current"); // as of a deployment that switches versions
+  symlinkSync(dirname(worker), link);
+  for (const [name, value, path] of [["KEB_WORKER_DRAIN_TIMEOUT", "soon", worker], ["KEB_WORKER_CONCURRENCY", "many", join(link, "worker.mjs")]]) {
     // No server listens on that address: a worker that starts would wait forever.
     const env = { ...process.env, KEB_NATS_URL: "nats://127.0.0.1:1", [name]: value };
-    const { status, stderr } = spawnSync(process.execPath, [worker], { env, timeout: 60_000, encoding: "utf8" });
+    const { status, stderr } = spawnSync(process.execPath, [path], { env, timeout: 60_000, encoding: "utf8" });
     assert.equal(status, 1);
     assert.match(stderr, new RegExp(`^keb-worker-node-greeter: ${name}: use a `));
     assert.ok(!stderr.includes(value), stderr);
   }
+  rmSync(folder, { recursive: true });
 });
