@@ -1,7 +1,7 @@
 // Logs, metrics, spans and health, with the names and labels of the workers in Go.
 import { createServer } from "node:http";
 import { createServer as createTLSServer } from "node:https";
-import { context, propagation, ROOT_CONTEXT, SpanStatusCode, trace } from "@opentelemetry/api";
+import { context, propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace } from "@opentelemetry/api";
 import { Counter, Gauge, Histogram } from "prom-client";
 import { maskText } from "./mask.js";
 import { readTLSFiles } from "./settings.js";
@@ -63,12 +63,14 @@ export function createMetrics(registry, worker, steps, now) {
 }
 
 /**
- * Runs f in a span with options, below the remote parent, or below the current span. f gets the span and its W3C header.
+ * Runs f in a span about a message, below the remote parent, or below the current span. f gets the span and its W3C header.
  * Without an OpenTelemetry SDK that the team installs there is no span, and the header is that of the parent.
  */
-export function traced(name, parent, options, f) {
+export function traced(verb, subject, parent, /** @type {keyof typeof SpanKind} */ kind, more, f) {
+  const attributes = { "messaging.system": "nats", "messaging.destination.name": subject, ...more };
+  const options = { kind: SpanKind[kind], attributes };
   const remote = parent ? propagation.extract(ROOT_CONTEXT, { traceparent: parent }) : context.active();
-  return trace.getTracer("@kyma-project/keb-worker").startActiveSpan(name, options, remote, async (span) => {
+  return trace.getTracer("@kyma-project/keb-worker").startActiveSpan(`${verb} ${subject}`, options, remote, async (span) => {
     const carrier = { traceparent: parent };
     propagation.inject(trace.setSpan(remote, span), carrier);
     try {

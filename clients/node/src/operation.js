@@ -6,7 +6,7 @@ import { duration } from "./settings.js";
 import { cleanText, encodeJSON, isEventKey } from "./wire.js";
 
 const MAX_VALUE = 256 << 10; // details and kept values, in bytes of JSON
-const MAX_STORED = 512 << 10; // details as the database writes them, and a remembered value
+const MAX_REMEMBERED = 512 << 10; // bytes of a remembered value
 const MAX_PROGRESS = 200;
 const MAX_REMOVED = 100, MAX_OBJECT = 256;
 const MAX_TIMER = 2 ** 31 - 1; // of Node
@@ -28,12 +28,9 @@ export const applyPatch = (saved, patch) =>
 function addToPatch(patch, members) {
   const json = encodeJSON({ ...patch, ...members });
   const size = Buffer.byteLength(json);
-  const exponents = [...json.matchAll(/"(?:\\.|[^"\\])*"|e([+-]?\d+)/g)].map(([, exponent = 0]) => Math.abs(Number(exponent)));
-  const stored = exponents.reduce((sum, digits) => sum + digits, size); // the database writes numbers without exponents
   if (typeof members !== "object" || Array.isArray(members)) throw new Error("want an object");
   if (/(?<!\\)(?:\\\\)*\\u0000/.test(json)) throw new Error("a text holds a NUL character, which cannot be stored");
   if (size > MAX_VALUE) throw new Error(`${size} bytes, at most ${MAX_VALUE} are allowed`);
-  if (stored > MAX_STORED) throw new Error(`at most ${MAX_STORED} bytes are allowed as the database writes them`);
   return JSON.parse(json);
 }
 
@@ -119,8 +116,8 @@ export function createOperation(x) {
       return op;
     },
 
-    remember: (key, value) => store(`remember ${JSON.stringify(key)}: want a key, and at most ${MAX_STORED} bytes`,
-      key && Buffer.byteLength(value) <= MAX_STORED, valueName(key), Buffer.from(value)),
+    remember: (key, value) => store(`remember ${JSON.stringify(key)}: want a key, and at most ${MAX_REMEMBERED} bytes`,
+      key && Buffer.byteLength(value) <= MAX_REMEMBERED, valueName(key), Buffer.from(value)),
 
     setOverrides: (component, entries) => store(
       `overrides of component ${JSON.stringify(component)}: want entries with a key and a text`,

@@ -2,7 +2,6 @@
 import { EventEmitter, once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { jetstream } from "@nats-io/jetstream";
-import { SpanKind } from "@opentelemetry/api";
 import { maskText } from "./mask.js";
 import { note, traced } from "./monitoring.js";
 import { createOperation } from "./operation.js";
@@ -27,8 +26,8 @@ const isOverdue = (t, ms = 0) => Date.now() >= t.deadline + ms;
 export const isAgain = (m, connectedAt) => m.info.deliveryCount > 1 || m.time.getTime() < connectedAt;
 
 const spanAttributes = (worker, { m, command: c, dispatchId }) => ({
-  "messaging.system": "nats", "messaging.operation.type": "process", "messaging.operation.name": "process",
-  "messaging.destination.name": m.subject, "messaging.consumer.group.name": worker, "messaging.message.id": dispatchId,
+  "messaging.operation.type": "process", "messaging.operation.name": "process", "messaging.consumer.group.name": worker,
+  "messaging.message.id": dispatchId,
   "keb.operation.id": c.operation.id, "keb.operation.type": c.operation.type, "keb.instance.id": c.operation.instanceId,
   "keb.plan": c.operation.plan?.name, "keb.stage": c.stage, "keb.step": c.step, "keb.stage.attempt": c.stageAttempt,
   "keb.step.attempt": c.stepAttempt, "keb.dispatch": c.dispatch, "keb.deliveries": m.info.deliveryCount, "keb.worker": worker,
@@ -177,8 +176,7 @@ export function createPool({ name, version, steps, settings, log, metrics, memor
 
   async function execute(t) {
     const { m, command: c } = t;
-    const options = { kind: SpanKind.CONSUMER, attributes: spanAttributes(name, t) };
-    const [result, parent] = await traced(`process ${m.subject}`, t.traceparent, options, async (span, traceparent) => {
+    const [result, parent] = await traced("process", m.subject, t.traceparent, "CONSUMER", spanAttributes(name, t), async (span, traceparent) => {
       const trace_id = span.isRecording() ? span.spanContext().traceId : undefined;
       const report = (notice) => (t.progress = notice);
       Object.assign(t, { worker, memory: memory?.(c), log: log.with({ ...t.attributes, trace_id }), ask, report, isRunning: true });

@@ -2,7 +2,6 @@
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { connect, headers, nuid } from "@nats-io/transport-node";
-import { SpanKind } from "@opentelemetry/api";
 import { Registry } from "prom-client";
 import { maskText } from "./mask.js";
 import { stageMemory } from "./memory.js";
@@ -110,12 +109,9 @@ async function watch(nc, log, bus) {
   }
 }
 
-const busAttributes = (subject) => ({ "messaging.system": "nats", "messaging.destination.name": subject });
-
 /** Asks another service. An answer with the member error is an error. */
 function question(nc, subject, request, timeout) {
-  const span = { kind: SpanKind.CLIENT, attributes: busAttributes(subject) };
-  return traced(`request ${subject}`, undefined, span, async (_, traceparent) => {
+  return traced("request", subject, undefined, "CLIENT", {}, async (_, traceparent) => {
     const h = headers();
     h.set("Keb-Wait", String(timeout));
     h.set("traceparent", traceparent ?? "");
@@ -143,12 +139,12 @@ export function answerQuestions(nc, worker, subject, answer, log) {
 
 /** Answers a question. Tests use it. */
 export async function answerQuestion(nc, worker, m, answer) {
-  const span = { kind: SpanKind.SERVER, attributes: { ...busAttributes(m.subject), "keb.worker": worker } };
+  const parent = m.headers?.get("traceparent");
   const wait = m.headers?.get("Keb-Wait");
   const signal = AbortSignal.timeout(Math.min(/^\d+$/.test(wait) && Number(wait) || WAIT, 60_000));
   let body;
   try {
-    body = encodeJSON(await traced(`answer ${m.subject}`, m.headers?.get("traceparent"), span, () => answer(m.json(), { signal }))) ?? "{}";
+    body = encodeJSON(await traced("answer", m.subject, parent, "SERVER", { "keb.worker": worker }, () => answer(m.json(), { signal }))) ?? "{}";
     if (Buffer.byteLength(body) > nc.info.max_payload) throw new Error("the answer is too large");
   } catch (error) {
     body = encodeJSON({ error: maskText(String(error?.message || error || "the question failed")) });

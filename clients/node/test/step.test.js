@@ -34,7 +34,6 @@ test("outcomes of a step", async () => {
     "saves NaN": [(op) => op.saveDetails({ a: NaN }), "failed", /save details: NaN is not JSON/],
     "remembers too many bytes": [(op) => op.remember("a", "é".repeat(1 << 18).concat("x")), "failed", /at most 524288 bytes/],
     "saves too much": [(op) => { try { op.saveDetails({ a: "x".repeat(1 << 18) }); } catch { /* the step fails all the same */ } }, "failed", /at most 262144/],
-    "saves long numbers": [(op) => op.saveDetails({ a: Array(2000).fill(1e308) }), "failed", /as the database writes them/],
   };
   for (const [name, [step, outcome, message = /^$/]] of Object.entries(cases)) {
     const r = await run(step);
@@ -127,10 +126,6 @@ test("progress is reported without secrets", async () => {
   assert.equal(progress[1].percent, undefined);
   assert.match(progress[2].message, /^\[redacted\] x x .*\.\.\.$/);
   assert.deepEqual([progress[2].message.length, progress[2].percent], [200, 100]);
-});
-
-test("digits in texts do not count as exponents", async () => {
-  assert.equal((await run((op) => op.saveDetails({ digest: "3e900000", number: 1e30 }))).outcome, "succeeded");
 });
 
 test("the stage memory passes values on, and reports its loss", async () => {

@@ -18,7 +18,7 @@ from . import wire
 from .mask import Secrets
 
 MAX_VALUE = 256 << 10  # of saved details and kept values, in bytes of JSON
-MAX_STORED = 512 << 10  # of details as the database writes them, and of a remembered value
+MAX_REMEMBERED = 512 << 10  # bytes of a remembered value
 MAX_PROGRESS = 200
 MAX_REMOVED, MAX_OBJECT = 100, 256
 FLUSH_TIMEOUT = 5.0
@@ -84,13 +84,10 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 def _network_reason(error: BaseException) -> str:
     """Returns the reason of a call that the network failed, or ""."""
     errors = [e for e in _chain(error) if not isinstance(e, StepError)]
-    for e in errors:
-        for kind, names, reason in _NETWORK:
-            if isinstance(e, kind) or re.fullmatch(names, type(e).__name__):
-                return reason
+    found = [reason for e in errors for kind, names, reason in _NETWORK if isinstance(e, kind) or re.fullmatch(names, type(e).__name__)]
     # Wrappers such as httpx.ConnectError know less than their causes.
     is_call = any("Connect" in type(e).__name__ or isinstance(e, OSError) and e.errno in _UNREACHABLE for e in errors)
-    return "err_network" if is_call else ""
+    return found[0] if found else "err_network" if is_call else ""
 
 
 def retry(after: float, error: Exception | str) -> Outcome:
@@ -212,8 +209,8 @@ class Operation:
 
     def remember(self, key: str, value: bytes) -> None:
         """Stores a value, which may be secret, for later steps of the stage, when this step is done or skipped."""
-        if not key or len(value) > MAX_STORED:
-            raise self._reject(f"remember {key!r}: want a key, and at most {MAX_STORED} bytes")
+        if not key or len(value) > MAX_REMEMBERED:
+            raise self._reject(f"remember {key!r}: want a key, and at most {MAX_REMEMBERED} bytes")
         self._need_memory(f"remember {key!r}")
         self.values[f"value.{key}"] = bytes(value)
 
@@ -328,13 +325,12 @@ def merge_details(saved: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[st
 
 
 def _storable(members: dict[str, Any]) -> bytes:
-    """Encodes details, and rejects what the database cannot store. It stores numbers without exponents."""
+    """Encodes details, and rejects what cannot be stored."""
     raw = wire.encode_json(members)
-    exponents = re.findall(rb'"[^"\\]*(?:\\.[^"\\]*)*"|e([+-]?\d+)', raw)
     if re.search(rb"(?<!\\)(\\\\)*\\u0000", raw):
         raise ValueError("a text holds a NUL character, which cannot be stored")
-    if len(raw) > MAX_VALUE or len(raw) + sum(abs(int(e or 0)) for e in exponents) > MAX_STORED:
-        raise ValueError(f"{len(raw)} bytes, at most {MAX_VALUE} are allowed, and {MAX_STORED} as the database writes them")
+    if len(raw) > MAX_VALUE:
+        raise ValueError(f"{len(raw)} bytes, at most {MAX_VALUE} are allowed")
     return raw
 
 

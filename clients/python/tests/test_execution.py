@@ -128,7 +128,7 @@ class TestDetails(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(got.next().details, {"test": {"b": 2, "c": {"b": 2}}, "other": {"x": 1}})
 
     async def test_invalid_details_fail_the_step(self) -> None:
-        for members in ({"a": math.nan}, {"a": "\0"}, {"a": "x" * (256 << 10)}, {"a": object()}, {"a": [1e308] * 2000}):
+        for members in ({"a": math.nan}, {"a": "\0"}, {"a": "x" * (256 << 10)}, {"a": object()}):
             @step("Saves")
             async def saves(op: Operation, members: Any = members) -> None:
                 try:
@@ -139,12 +139,6 @@ class TestDetails(unittest.IsolatedAsyncioTestCase):
                 got = await run(saves)
                 self.assertEqual((got.outcome, got.details), ("failed", None))
                 self.assertIn("invalid result: save details: ", (got.error or {})["message"])
-
-    async def test_digits_in_texts_do_not_count_as_exponents(self) -> None:
-        @step("Saves")
-        async def saves(op: Operation) -> None:
-            op.save_details({"digest": "3e900000", "number": 1e30})
-        self.assertEqual((await run(saves)).outcome, "succeeded")
 
     async def test_removed_objects_are_named(self) -> None:
         async def remove(op: Operation) -> None:
