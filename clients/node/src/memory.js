@@ -69,10 +69,6 @@ const decodeToken = (token) => decodeURIComponent(token.replaceAll("=", "%"));
 export const stageKey = (operationId, stage, attempt, name) =>
   `${encodeToken(operationId)}.${encodeToken(stage)}.${attempt}.${name === undefined ? MARKER : encodeToken(name)}`;
 
-class LaggingError extends Error {
-  name = "LaggingError";
-}
-
 /** Reports whether the bucket did not answer, does not exist at present, or has a replica that lags. */
 export const isAway = (error) => chain(error).some((e) =>
   /^(NoResponders|Timeout|StreamNotFound|Lagging)Error$/.test(e.name) || /^503|no responders/.test(e.message));
@@ -101,7 +97,7 @@ export function stageMemory(nc, keyring, manager = jetstreamManager(nc, { timeou
     const checkLeader = async (keys, found) => {
       const { state } = await (await manager).streams.info(BUCKET, { subjects_filter: SUBJECTS + keys });
       const there = Object.keys(state.subjects ?? {}).length;
-      if (there > found) throw new LaggingError(`a replica has ${found} of ${there} values`);
+      if (there > found) throw Object.assign(new Error(`a replica has ${found} of ${there} values`), { name: "LaggingError" });
     };
     const find = (key) => withRetry(async () => {
       const m = await (await manager).direct.getMessage(BUCKET, { last_by_subj: SUBJECTS + key });

@@ -27,10 +27,6 @@ _MAX_KNOWN = 10_000
 _marked: set[str] = set()  # attempts whose marker this process has seen: to write one again would hide a loss
 
 
-class SealError(ValueError):
-    """A sealed value that cannot be opened: its key is unknown, it is damaged, or it belongs to another owner."""
-
-
 def _encode(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
@@ -66,18 +62,18 @@ class Keyring:
         return prefix + _encode(nonce + self._keys[self.ids[0]].encrypt(nonce, plain, (prefix + associated).encode()))
 
     def open(self, sealed: str, associated: str) -> bytes:
-        """Decrypts a sealed value, or raises SealError."""
+        """Decrypts a sealed value, or raises ValueError: its key is unknown, it is damaged, or it belongs to another owner."""
         match = re.fullmatch(r"v1\.([A-Za-z0-9_-]{1,64})\.([A-Za-z0-9_-]*)", sealed)
         key_id, text = match.groups() if match else ("", "")
         if match and key_id not in self._keys:
-            raise SealError(f"the value is sealed with the unknown key {key_id!r}")
+            raise ValueError(f"the value is sealed with the unknown key {key_id!r}")
         raw = _decode(text)
         try:
             if _encode(raw) != text or len(raw) < _NONCE:
                 raise ValueError("another text of the same bytes")
             return self._keys[key_id].decrypt(raw[:_NONCE], raw[_NONCE:], f"v1.{key_id}.{associated}".encode())
         except (ValueError, InvalidTag):
-            raise SealError("the sealed value is damaged or belongs to another owner") from None
+            raise ValueError("the sealed value is damaged or belongs to another owner") from None
 
 
 def encode_key(name: str) -> str:

@@ -356,10 +356,6 @@ def step(name: str, component: str = "") -> Callable[[Run], Step]:
     return lambda run: Step(name, run, component)
 
 
-async def _always() -> bool:
-    return True
-
-
 class Execution:
     """An execution of a step. ended is why its task was cancelled (time limit, cancelled or stopping), and a text for the error."""
 
@@ -385,7 +381,7 @@ class Execution:
         except BaseException as e:
             return None, e
 
-    async def run(self, wanted: Wanted = _always) -> dict[str, Any] | None:
+    async def run(self, wanted: Wanted | None = None) -> dict[str, Any] | None:
         """Runs the step once, and ends it at execute_before. It returns the outcome and the members of the result: interrupted if nothing
         is to be published because the worker stops, and None if the result is not wanted after the step has returned."""
         op, started = self.op, datetime.now(UTC)
@@ -396,7 +392,7 @@ class Execution:
             await asyncio.wait({task}, timeout=max(left, 0))
         self.end("time limit", "the time limit of the step has passed")
         await asyncio.wait({task})
-        if not await wanted():
+        if wanted and not await wanted():
             return None
         op.closed = True
         leaking = next((name for name, value in op.patch.items() if op.secrets.are_in(value)), None)

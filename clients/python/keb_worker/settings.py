@@ -24,7 +24,7 @@ class Settings:
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self._env = env
-        self.urls = self._text("KEB_NATS_URL", "nats://127.0.0.1:4222").split(",")
+        self.urls = re.split(" *, *", self._text("KEB_NATS_URL", "nats://127.0.0.1:4222"))
         self.user, self.password = self._text("KEB_NATS_USER"), self._text("KEB_NATS_PASSWORD")
         self.ca, self.cert, self.key = (env.get(f"KEB_NATS_{name}_FILE", "") for name in ("CA", "CERT", "KEY"))
         if bool(self.cert) != bool(self.key):

@@ -132,7 +132,7 @@ class TestVectors(unittest.IsolatedAsyncioTestCase):
             with self.subTest(str(given)[:200]):
                 keys = memory.Keyring(given["keyring"])
                 if "sealed" in given and "error" in want:
-                    with self.assertRaisesRegex(memory.SealError, want["error"].split()[0]):
+                    with self.assertRaisesRegex(ValueError, want["error"].split()[0]):
                         keys.open(given["sealed"], given["associated"])
                     continue
                 plain = base64.b64decode(given.get("plainBase64", want.get("plainBase64")))
