@@ -37,10 +37,9 @@ const texts = (value) => (typeof value === "string" ? [value] : Object.values(Ob
 
 /** Returns the secrets in a text: all of it, and its long words. An address is none, because errors need addresses. */
 function secretsIn(text) {
-  const hasBytes = (part, least) => Buffer.byteLength(part) >= least;
-  const words = text.split(/[ \t\r\n"',]+/).filter((word) => word !== text && hasBytes(word, MIN_SECRET_WORD));
+  const words = text.split(/[ \t\r\n"',]+/).filter((word) => word !== text && Buffer.byteLength(word) >= MIN_SECRET_WORD);
   const isAddress = (secret) => secret.includes("://") && !secret.includes("@");
-  return [text.trim(), ...words].filter((secret) => hasBytes(secret, MIN_SECRET) && !isAddress(secret) && !secret.endsWith(":"));
+  return [text.trim(), ...words].filter((secret) => Buffer.byteLength(secret) >= MIN_SECRET && !isAddress(secret) && !secret.endsWith(":"));
 }
 
 /** The secrets that a step receives. */

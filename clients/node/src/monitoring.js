@@ -4,7 +4,7 @@ import { createServer as createTLSServer } from "node:https";
 import { context, propagation, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace } from "@opentelemetry/api";
 import { Counter, Gauge, Histogram } from "prom-client";
 import { maskText } from "./mask.js";
-import { readTLSFiles } from "./settings.js";
+import { readIfSet } from "./settings.js";
 import { OUTCOMES, STREAM } from "./wire.js";
 
 const LEVELS = ["debug", "info", "warn", "error"];
@@ -92,7 +92,7 @@ export function note(span, /** @type {any} */ { outcome, interrupted, retryAfter
 /** Serves /metrics, /healthz and /readyz. bus knows whether it is connected, and why the last result was not stored. */
 export async function serve({ address, ...tls }, registry, bus) {
   const [, host, port] = /^\[?(.*?)\]?:(\d+)$/.exec(address);
-  const files = () => readTLSFiles(tls.clientCA, tls.serverCert, tls.serverKey);
+  const files = () => ({ ca: readIfSet(tls.clientCA), cert: readIfSet(tls.serverCert), key: readIfSet(tls.serverKey) });
   const health = (problem, checks) =>
     [problem ? 503 : 200, JSON.stringify({ status: problem ? "unavailable" : "ok", checks }), "application/json"];
   const routes = {

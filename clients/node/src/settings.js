@@ -40,22 +40,18 @@ const SETTINGS = {
   logLevel: ["KEB_LOG_LEVEL", "info", /^(debug|info|warn|error)$/, "debug, info, warn or error"],
 };
 
+export const readIfSet = (file) => file && readFileSync(file);
+
 /** Returns what is wrong with the TLS files of variables: with invalid ones the worker would retry the connection to the bus for ever. */
 function badTLSFiles(variables, ca, cert, key) {
   try {
     if (!cert !== !key) throw new Error("set both files of the certificate, or neither");
     if (ca) new X509Certificate(readFileSync(ca)); // a context ignores what it cannot read
-    createSecureContext(readTLSFiles(undefined, cert, key));
+    createSecureContext({ cert: readIfSet(cert), key: readIfSet(key) });
     return [];
   } catch (error) {
     return [`${variables}: ${error.message}`];
   }
-}
-
-/** Reads TLS files; one without a name is undefined. */
-export function readTLSFiles(...files) {
-  const [ca, cert, key] = files.map((file) => file && readFileSync(file));
-  return { ca, cert, key };
 }
 
 /** Reads and validates the environment; the error names every invalid setting, and no value. */

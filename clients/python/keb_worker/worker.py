@@ -127,7 +127,7 @@ class Worker:
         pulling = asyncio.create_task(self._pull())
         await stop.wait()
         self._changed.set()
-        for sub in served if not self.settings.ramped else ():  # a ramped worker reports its commands while it drains
+        for sub in served:
             await settle(sub.unsubscribe())
         await pulling
         for msg in self._kept_back:
@@ -152,7 +152,7 @@ class Worker:
         await self._changed.wait()
 
     async def _serve(self) -> list[Any]:
-        """Registers the micro service, and subscribes to pings, questions and notices."""
+        """Registers the micro service, and subscribes to pings, questions and notices. It returns the subscriptions that a drain ends."""
         service, steps = f"keb-worker-{self.name}", sorted(self.steps)
         identity = {"name": service, "id": secrets.token_hex(11), "version": wire.service_version(self.version),
                     "metadata": {"worker": self.name, "version": self.version, "steps": ",".join(steps)}
@@ -175,6 +175,8 @@ class Worker:
             def reply(verb: str = verb) -> dict[str, Any]:
                 return identity | {"type": f"io.nats.micro.v1.{verb}_response"} | answers[verb]()
             subs.append(await answer(f"$SRV.{verb.upper()}{scope}", reply))
+        if self.settings.ramped:  # it reports its commands while it drains
+            subs = []
         for subject, ask in self.questions.items():
             async def question(msg: Msg, ask: Question = ask) -> None:
                 self._spawn(self._answer(msg, ask))

@@ -200,6 +200,14 @@ class TestWorker(unittest.IsolatedAsyncioTestCase):
         await asyncio.gather(*answers)
         self.assertEqual((running, most), (0, 64))
 
+    async def test_drain_ends_questions_and_registration(self) -> None:
+        for ramped, want in ((False, 11), (True, 1)):  # a ramped worker stays registered
+            settings: Any = SimpleNamespace(ramped=ramped)
+            worker: Any = SimpleNamespace(name="a", version="", steps={}, questions={"keb.ask.a.q": None}, settings=settings,
+                                          nc=mock.AsyncMock(), _cancel=None)
+            with self.subTest(ramped=ramped):
+                self.assertEqual(len(await Worker._serve(worker)), want)
+
     async def test_password_is_not_sent_without_tls(self) -> None:
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
