@@ -50,6 +50,8 @@ type operation struct {
 	event.Operation
 	status    event.OperationStatus
 	cancelled bool
+	// released makes the operation end in spite of held.
+	released bool
 }
 
 func newOrchestrator(t testing.TB, b *bus.Bus) *orchestrator {
@@ -205,7 +207,7 @@ func (o *orchestrator) run(ctx context.Context, op *operation) {
 	if o.is(&o.retrying) {
 		o.step(op, func(s *event.OperationStatus) { s.Position.StepAttempt++ }, o.retried)
 	}
-	if !o.until(ctx, func() bool { return op.cancelled || (!o.held && (!o.retrying || op.Type == event.Deprovision)) }) {
+	if !o.until(ctx, func() bool { return op.cancelled || op.released || (!o.held && (!o.retrying || op.Type == event.Deprovision)) }) {
 		return
 	}
 	o.mu.Lock()

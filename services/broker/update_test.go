@@ -76,6 +76,14 @@ func (b *bench) updated(id string, members map[string]any) event.Operation {
 	return got
 }
 
+// bare provisions an instance without credentials.
+func (b *bench) bare(id string) {
+	b.t.Helper()
+	bare := accountContext()
+	delete(bare, "sm_operator_credentials")
+	b.ended(id, b.accepted(b.put(id, with(order(azure), "context", bare))), "succeeded")
+}
+
 func members(t testing.TB, raw json.RawMessage) map[string]any {
 	t.Helper()
 	m := map[string]any{}
@@ -517,9 +525,7 @@ func TestUpdate_AfterFailedUpdate_SendsUnsettledValuesAgain(t *testing.T) {
 func TestUpdate_AfterFailedFirstCredentials_OmitsThem(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
-	bare := accountContext()
-	delete(bare, "sm_operator_credentials")
-	b.ended("i", b.accepted(b.put("i", with(order(azure), "context", bare))), "succeeded")
+	b.bare("i")
 	b.fail(event.Update, true)
 	b.ended("i", b.accepted(b.patch("i", contextOf(nil))), "failed")
 	b.fail(event.Update, false)

@@ -84,6 +84,52 @@ func TestUpgrade_Order_IsRecordedAndRequested(t *testing.T) {
 	}
 }
 
+func TestUpgrade_DuringFirstCredentials_HasThem(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.bare("i")
+	b.hold(true)
+	update := b.accepted(b.patch("i", smContext("CANARY-first")))
+	o := upgradeOrder("i", event.UpgradeKyma)
+	b.upgrading(o)
+	b.requested(o.OperationID)
+	equal(t, "credentials of the upgrade", []string{event.CredentialsServiceManager}, b.newest("i").Credentials)
+	b.orch.set(func() { b.orch.operations[update].released = true })
+	testkit.Eventually(t, waitTimeout, "the end of the update", func() bool { return b.last("i", update).text("state") == "succeeded" })
+	if a, err := b.claim("i", o.OperationID, event.CredentialsServiceManager); err != nil || !strings.Contains(string(a.Credentials), "CANARY-first") {
+		t.Errorf("claimed %s, %v", a.Credentials, err)
+	}
+}
+
+// The broker may apply the success of an update late. The next operation, which runs already, must not get the replaced credentials.
+func TestClaim_SuccessOfUpdateIsUnknown_IsDelayed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.provisioned("i")
+	b.hold(true)
+	update := b.accepted(b.patch("i", smContext("CANARY-second")))
+	o := upgradeOrder("i", event.UpgradeKyma)
+	b.upgrading(o)
+	if a, err := b.claim("i", o.OperationID, event.CredentialsServiceManager); err != nil || strings.Contains(string(a.Credentials), "CANARY-second") {
+		t.Errorf("before the success claimed %s, %v", a.Credentials, err)
+	}
+	b.orch.set(func() { b.orch.silent, b.orch.operations[update].released = true, true })
+	testkit.Eventually(t, waitTimeout, "the start of the upgrade", func() bool {
+		b.orch.mu.Lock()
+		defer b.orch.mu.Unlock()
+		return b.orch.operations[o.OperationID].status.State == event.InProgress
+	})
+	if a, err := b.claim("i", o.OperationID, event.CredentialsServiceManager); err == nil || !strings.Contains(err.Error(), "ask again") {
+		t.Errorf("claimed %s, %v", a.Credentials, err)
+	}
+	b.orch.set(func() { b.orch.silent = false })
+	b.orch.succeed(b.orch.operations[update])
+	testkit.Eventually(t, waitTimeout, "the end of the update", func() bool { return b.last("i", update).text("state") == "succeeded" })
+	if a, err := b.claim("i", o.OperationID, event.CredentialsServiceManager); err != nil || !strings.Contains(string(a.Credentials), "CANARY-second") {
+		t.Errorf("afterwards claimed %s, %v", a.Credentials, err)
+	}
+}
+
 func TestUpgrade_RepeatedOrder_IsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

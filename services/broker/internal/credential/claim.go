@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-project/keb/libs/bus"
 	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/libs/osb"
+	"github.com/kyma-project/keb/services/broker/internal/store"
 )
 
 // Claims answers the claims of workers for credentials. A worker gets the credentials of an operation only while it has a command
@@ -50,7 +51,35 @@ func (c *Claims) Answer(ctx context.Context, subject string, question []byte) (a
 	if err := c.admit(ctx, strings.TrimPrefix(subject, event.AskCredentials+"."), q.InstanceID, q.OperationID, errRefused, errLater); err != nil {
 		return nil, err
 	}
+	if err := c.settled(ctx, q); err != nil {
+		return nil, err
+	}
 	return c.vault.Answer(ctx, question)
+}
+
+// settled returns errLater if an earlier update has replaced the claimed credentials and the broker has not recorded its success yet: the
+// broker would answer with the old ones. It ignores a failed update that an operator retries: it waits for the operation of the claim.
+func (c *Claims) settled(ctx context.Context, q event.CredentialsRequest) error {
+	log := c.log.With("operation_id", q.OperationID, "instance_id", q.InstanceID)
+	earlier, err := c.vault.store.EarlierUpdate(ctx, q.InstanceID, q.OperationID, q.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	var answer event.OperationsAnswer
+	if err == nil {
+		err = c.bus.Ask(ctx, event.AskOperations, event.OperationsRequest{IDs: []string{earlier}}, &answer)
+	}
+	if err != nil {
+		c.logLimit.Do(func() { log.Warn("claim not checked", "err", err) })
+		return errLater
+	}
+	for i := range answer.Operations {
+		if o := &answer.Operations[i]; o.OperationID == earlier && o.State == event.Succeeded {
+			c.logLimit.Do(func() { log.Warn("claim delayed: the success of an update is not recorded yet", "update", earlier) })
+			return errLater
+		}
+	}
+	return nil
 }
 
 // AnswerKeep answers event.AskKeepAs: it replaces the value that is kept for the worker.

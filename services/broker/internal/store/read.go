@@ -74,6 +74,20 @@ func (s *Store) Credentials(ctx context.Context, instanceID, operationID, name s
 	return sealed, wrap(ctx, "read credentials", err)
 }
 
+// EarlierUpdate returns the unfinished update of an instance that was accepted before an operation of it and replaces the credentials with a
+// name. It returns ErrNotFound. Primary keys.
+func (s *Store) EarlierUpdate(ctx context.Context, instanceID, operationID, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var id string
+	err := s.db.GetContext(ctx, &id, `SELECT u.operation_id FROM broker.updates u
+		JOIN broker.operations o ON o.id = u.operation_id
+		JOIN broker.operations later ON later.id = $2 AND later.seq > o.seq
+		WHERE u.instance_id = $1 AND u.credentials ->> $3 IS NOT NULL AND `+unfinished,
+		storable(instanceID), storable(operationID), storable(name))
+	return id, wrap(ctx, "look for an earlier update", err)
+}
+
 // Neighbours counts the other instances in an instance's subaccount, for an unfinished operation of the instance. It ignores own
 // clusters, and instances that are suspended, are being removed, or whose removal has failed. Indexes of runtimes by subaccount, and of
 // operations by instance.

@@ -13,10 +13,10 @@ import (
 // Upgradable is a locked instance with the data that decides whether it can be upgraded.
 type Upgradable struct {
 	Summary
+	// Credentials and Then are the names of the credentials and the instance as an upgrade requested now will find them. They include the
+	// values of a running update, because the upgrade waits for it.
 	Credentials []string
-	// Then is the instance as an upgrade requested now will find it. It includes the values of a running update, because the
-	// upgrade waits for it.
-	Then instance.Instance
+	Then        instance.Instance
 }
 
 // LockAll locks instances in the order of their ids, which prevents deadlocks, and returns them with the state of their
@@ -59,9 +59,12 @@ func (t *Tx) LockAll(ctx context.Context, ids []string) (map[string]*Upgradable,
 		ID   string `db:"instance_id"`
 		Name string `db:"name"`
 	}
-	err = t.tx.SelectContext(ctx, &credentials,
-		`SELECT instance_id, name FROM broker.credentials WHERE instance_id = ANY ($1) ORDER BY instance_id, name`,
-		postgres.Array(ids))
+	// Primary keys.
+	err = t.tx.SelectContext(ctx, &credentials, `SELECT instance_id, name FROM broker.credentials WHERE instance_id = ANY ($1)
+		UNION SELECT u.instance_id, json_object_keys(u.credentials)
+			FROM broker.updates u JOIN broker.operations o ON o.id = u.operation_id
+			WHERE u.instance_id = ANY ($1) AND `+unfinished+`
+		ORDER BY instance_id, name`, postgres.Array(ids))
 	if err != nil {
 		return nil, wrap(ctx, "list credentials", err)
 	}
