@@ -79,9 +79,13 @@ func (b *bench) updated(id string, members map[string]any) event.Operation {
 // bare provisions an instance without credentials.
 func (b *bench) bare(id string) {
 	b.t.Helper()
+	b.ended(id, b.accepted(b.put(id, with(order(azure), "context", bareContext()))), "succeeded")
+}
+
+func bareContext() map[string]any {
 	bare := accountContext()
 	delete(bare, "sm_operator_credentials")
-	b.ended(id, b.accepted(b.put(id, with(order(azure), "context", bare))), "succeeded")
+	return bare
 }
 
 func members(t testing.TB, raw json.RawMessage) map[string]any {
@@ -532,6 +536,25 @@ func TestUpdate_AfterFailedFirstCredentials_OmitsThem(t *testing.T) {
 	got := b.updated("i", parameters(map[string]any{"autoScalerMax": 9}))
 	equal(t, "changes", &event.Changes{Parameters: json.RawMessage(`{"autoScalerMax":9}`)}, got.Update)
 	equal(t, "credentials of the operation", []string(nil), got.Credentials)
+}
+
+// The runtime may have the Secret of an update that failed, also after later updates.
+func TestDeprovision_AfterFailedFirstCredentials_NamesThem(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.bare("i")
+	b.fail(event.Update, true)
+	b.ended("i", b.accepted(b.patch("i", contextOf(nil))), "failed")
+	b.ended("i", b.accepted(b.patch("i", parameters(map[string]any{"autoScalerMax": 9}))), "failed")
+	b.ended("i", b.accepted(b.delete("i")), "succeeded")
+	equal(t, "credentials of the deprovisioning", []string{event.CredentialsServiceManager}, b.newest("i").Credentials)
+
+	b.ended("t", b.accepted(b.put("t", with(order(trial), "context", bareContext()))), "succeeded")
+	b.ended("t", b.accepted(b.patch("t", contextOf(nil))), "failed")
+	b.ended("t", b.accepted(b.patch("t", active(false))), "succeeded")
+	equal(t, "credentials of the suspension", []string{event.CredentialsServiceManager}, b.newest("t").Credentials)
+	b.ended("t", b.accepted(b.patch("t", active(true))), "succeeded")
+	equal(t, "credentials of the unsuspension", []string(nil), b.newest("t").Credentials)
 }
 
 // A retry of the failed update must not restore the old account.

@@ -88,7 +88,7 @@ func (b *Broker) recordRemoval(
 	ctx context.Context, tx *store.Tx, req *osb.DeprovisionRequest, i *instance.Instance, newest *instance.Operation,
 	operationID string,
 ) (osb.Accepted, error) {
-	names, err := tx.CredentialNames(ctx, i.ID)
+	names, err := tx.RuntimeCredentialNames(ctx, i.ID)
 	if err != nil {
 		return osb.Accepted{}, err
 	}

@@ -60,7 +60,11 @@ func (b *Broker) resume(
 func (b *Broker) recordSuspension(
 	ctx context.Context, tx *store.Tx, call osb.Call, i *instance.Instance, t event.OperationType, operationID string, purpose event.Purpose,
 ) error {
-	names, err := tx.CredentialNames(ctx, i.ID)
+	list := tx.CredentialNames
+	if t == event.Deprovision {
+		list = tx.RuntimeCredentialNames
+	}
+	names, err := list(ctx, i.ID)
 	if err != nil {
 		return err
 	}

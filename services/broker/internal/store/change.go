@@ -151,6 +151,18 @@ func (t *Tx) CredentialNames(ctx context.Context, instanceID string) ([]string, 
 	return names, wrap(ctx, "list credentials", err)
 }
 
+// RuntimeCredentialNames lists the names of the credentials that the runtime of an instance may have: those of the instance, and those
+// that only unsuccessful updates had.
+func (t *Tx) RuntimeCredentialNames(ctx context.Context, instanceID string) ([]string, error) {
+	var names []string
+	// Primary key, index operations_instance.
+	err := t.tx.SelectContext(ctx, &names, `SELECT name FROM broker.credentials WHERE instance_id = $1
+		UNION SELECT json_array_elements_text(request #> '{operation,credentials}')
+			FROM broker.operations WHERE instance_id = $1 AND type = 'update' AND request IS NOT NULL
+		ORDER BY name`, instanceID)
+	return names, wrap(ctx, "list credentials of the runtime", err)
+}
+
 // Revive deletes the tombstone of an instance.
 func (t *Tx) Revive(ctx context.Context, instanceID string) error {
 	_, err := t.tx.ExecContext(ctx, `DELETE FROM broker.tombstones WHERE instance_id = $1`, instanceID)
