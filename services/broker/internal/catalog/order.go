@@ -200,7 +200,21 @@ func (r *resolution) size() Problems {
 		return Problems{problem("/autoScalerMin", "(%d%s) must not be greater than /autoScalerMax (%d%s)",
 			lowest, defaulted(minSent), highest, defaulted(maxSent))}
 	}
+	surge, sent := r.eff["maxSurge"].(int64)
+	unavailable, _ := r.eff["maxUnavailable"].(int64)
+	if sent {
+		return checkRolling(surge, unavailable)
+	}
 	return nil
+}
+
+// checkRolling rejects a size of a rolling update that could replace no node: Gardener rejects it only after the order is accepted. The
+// default of maxSurge is never 0.
+func checkRolling(surge, unavailable int64) Problems {
+	if surge > 0 || unavailable > 0 {
+		return nil
+	}
+	return Problems{problem("/maxSurge", "must be at least 1 unless /maxUnavailable is")}
 }
 
 func defaulted(sent bool) string {

@@ -139,6 +139,11 @@ func TestResolve_InvalidMember_NamesItAndTheRule(t *testing.T) {
 		{Free, `{"name":"n","region":"westeurope"}`, "/region", "eu-central-1"},
 		{OwnCluster, `{"name":"n"}`, "/kubeconfig", "/shootName"},
 		{OwnCluster, `{"name":"n","kubeconfig":"%%%","shootName":"s","shootDomain":"d.e"}`, "/kubeconfig", "base64"},
+		{OwnCluster, strings.Replace(ownClusterOrder, `"s"`, `"`+strings.Repeat("s", 64)+`"`, 1), "/shootName", "match"},
+		{OwnCluster, strings.Replace(ownClusterOrder, `"s"`, `"-s"`, 1), "/shootName", "match"},
+		{OwnCluster, strings.Replace(ownClusterOrder, `d.org`, strings.Repeat("d", 254), 1), "/shootDomain", "at most 253 characters"},
+		{Azure, `{"name":"n","maxSurge":0}`, "/maxSurge", "/maxUnavailable"},
+		{Azure, `{"name":"n","maxSurge":0.0,"maxUnavailable":0}`, "/maxSurge", "/maxUnavailable"},
 		{Azure, `{"name":"n","x":"` + strings.Repeat("x", 70_000) + `"}`, "parameters", "65536 bytes"},
 	} {
 		_, err := resolve(t, c, tc.plan, "", tc.parameters)

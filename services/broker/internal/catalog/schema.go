@@ -8,6 +8,12 @@ const draft04 = "http://json-schema.org/draft-04/schema#"
 
 const namePattern = "^[a-zA-Z0-9-]*$"
 
+// shootPattern allows the names that are valid as a Kubernetes label: the Kyma resource gets the name of the shoot as one.
+const shootPattern = "^[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?$"
+
+// maxDomain is the maximum length of a DNS name.
+const maxDomain = 253
+
 // object is a JSON object under construction. It marshals with sorted keys, so equal schemas have equal bytes.
 type object = map[string]any
 
@@ -119,8 +125,8 @@ func nodesSchema(title string, n nodes, preset int) object {
 
 func ownClusterProperties(p object) {
 	p["kubeconfig"] = object{"type": "string", "title": "Kubeconfig, base64-encoded", "minLength": 1}
-	p["shootName"] = object{"type": "string", "title": "Shoot name", "pattern": namePattern, "minLength": 1}
-	p["shootDomain"] = object{"type": "string", "title": "Shoot domain", "pattern": `^[a-zA-Z0-9-\.]*$`, "minLength": 1}
+	p["shootName"] = object{"type": "string", "title": "Shoot name", "pattern": shootPattern, "minLength": 1}
+	p["shootDomain"] = object{"type": "string", "title": "Shoot domain", "pattern": `^[a-zA-Z0-9-\.]*$`, "minLength": 1, "maxLength": maxDomain}
 }
 
 func kubeconfigSchema() object {

@@ -275,6 +275,9 @@ func (r *revision) size() Problems {
 	if found := r.movedSize(); len(found) > 0 {
 		return found
 	}
+	if found := r.rolling(); len(found) > 0 {
+		return found
+	}
 	lowest, lowestKnown := number(r.eff["autoScalerMin"])
 	highest, highestKnown := number(r.eff["autoScalerMax"])
 	if !lowestKnown || !highestKnown || lowest <= highest {
@@ -288,6 +291,18 @@ func (r *revision) size() Problems {
 	}
 	return Problems{problem("/autoScalerMin", "(%d%s) must not be greater than /autoScalerMax (%d%s)",
 		lowest, stored("autoScalerMin"), highest, stored("autoScalerMax"))}
+}
+
+// rolling validates the size of rolling updates, if the update changes it.
+func (r *revision) rolling() Problems {
+	_, surgeSent := r.patch["maxSurge"]
+	_, unavailableSent := r.patch["maxUnavailable"]
+	surge, known := number(r.eff["maxSurge"])
+	unavailable, _ := number(r.eff["maxUnavailable"])
+	if !known || !surgeSent && !unavailableSent {
+		return nil
+	}
+	return checkRolling(surge, unavailable)
 }
 
 // movedSize adapts the size of an instance to its new plan. Values that the customer never set become the plan's defaults. Values
