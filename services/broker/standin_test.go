@@ -207,7 +207,9 @@ func (o *orchestrator) run(ctx context.Context, op *operation) {
 	if o.is(&o.retrying) {
 		o.step(op, func(s *event.OperationStatus) { s.Position.StepAttempt++ }, o.retried)
 	}
-	if !o.until(ctx, func() bool { return op.cancelled || op.released || (!o.held && (!o.retrying || op.Type == event.Deprovision)) }) {
+	if !o.until(ctx, func() bool {
+		return op.cancelled || op.released || (!o.held && (!o.retrying || op.Type == event.Deprovision))
+	}) {
 		return
 	}
 	o.mu.Lock()

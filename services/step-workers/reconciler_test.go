@@ -479,6 +479,25 @@ func TestReconciler_NewKubeconfigOfAnOwnCluster_IsSent(t *testing.T) {
 	equal(t, "besides the kubeconfig", before[0], after[0])
 }
 
+func TestReconciler_AdministratorsOfAnOwnCluster_AreSent(t *testing.T) {
+	w := newWorld(t)
+	var op workertest.Operation
+	before := w.sent(func() { op = w.installed(w.ordered("own_cluster", "03e3cb66-a4c6-4c6a-b4b0-5d42224debea", "", "")) })
+	next := w.on(op, event.Update, "u-1")
+	next.Update = &event.Changes{Parameters: json.RawMessage(`{"administrators":["new"]}`)}
+	parameters := maps.Clone(op.Parameters.(map[string]any))
+	parameters["administrators"] = []string{"new"}
+	next.Parameters = parameters
+	after := w.sent(func() {
+		w.all([]string{"Get_Kubeconfig", "Apply_Reconciler_Configuration", "CheckReconcilerState"}, next)
+	})
+	if len(after) != 1 {
+		t.Fatalf("%d configurations were sent", len(after))
+	}
+	before[0]["kymaConfig"].(map[string]any)["administrators"] = []any{"new"}
+	equal(t, "configuration", before[0], after[0])
+}
+
 // An upgrade was killed before it saved its version: the status of the saved one does not change any more.
 func TestReconciler_UnsavedVersion_IsTakenFromTheDeregistration(t *testing.T) {
 	w := newWorld(t)

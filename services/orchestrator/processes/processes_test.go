@@ -358,3 +358,29 @@ func TestBudgets_StepThatIsRepeatedAlone_HasAWait(t *testing.T) {
 		}
 	}
 }
+
+// The only parameter that an update of an own cluster changes is its administrators.
+func TestUpdate_ParametersOfAnOwnCluster_ReachReconciler(t *testing.T) {
+	t.Parallel()
+	for plan, want := range map[string][]string{
+		"own_cluster": {"Update_Kyma_Initialization", "Get_Kubeconfig", "Apply_Reconciler_Configuration", "CheckReconcilerState"},
+		"azure":       {"Update_Kyma_Initialization", "Upgrade_Shoot", "Check_Runtime"},
+	} {
+		in := &process.Input{Operation: &event.Operation{
+			Type: event.Update, Plan: event.Plan{Name: plan}, Update: &event.Changes{Parameters: []byte(`{"administrators":["a"]}`)},
+		}}
+		var got []string
+		for _, stage := range load(t)[event.Update].Stages {
+			for _, s := range stage.Steps {
+				runs, err := s.Runs(in)
+				require.NoError(t, err)
+				if runs {
+					got = append(got, s.Name)
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("steps of %s differ (-want +got):\n%s", plan, diff)
+		}
+	}
+}

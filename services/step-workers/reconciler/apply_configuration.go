@@ -22,11 +22,11 @@ type kept struct {
 	// either the configuration of OperationID or this one.
 	OperationID   string  `json:"operationId"`
 	Configuration cluster `json:"configuration"`
-	// Rebuild is true if OperationID sends more than new credentials: an upgrade of Kyma.
+	// Rebuild is true if OperationID sends more than the values of an update: an upgrade of Kyma.
 	Rebuild bool `json:"rebuild,omitempty"`
 }
 
-// current reports whether the Reconciler has Configuration, except for credentials and kubeconfig. It is false if an upgrade ended between
+// current reports whether the Reconciler has Configuration, except for the values of an update. It is false if an upgrade ended between
 // its call and its result, because its configuration is unknown.
 func (k *kept) current(d Details) bool { return k.OperationID == d.AppliedBy || !k.Rebuild }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/kyma-project/keb/libs/worker"
@@ -13,7 +14,8 @@ import (
 // reasonNotKept is the reason of an update whose last configuration is unknown.
 const reasonNotKept = "err_configuration_not_kept"
 
-// applyReconcilerConfiguration sends the new credentials of an update to the Reconciler.
+// applyReconcilerConfiguration sends the new credentials of an update, and the kubeconfig and administrators of an own cluster, to the
+// Reconciler.
 func (s *shared) applyReconcilerConfiguration(ctx context.Context, op worker.Operation, log *slog.Logger) (worker.Operation, time.Duration, error) {
 	st, over := s.prepare(ctx, op, log)
 	if over != nil {
@@ -36,11 +38,16 @@ func (s *shared) applyReconcilerConfiguration(ctx context.Context, op worker.Ope
 	} else {
 		ok = false
 	}
-	if op.Plan.Name == planOwnCluster && body.Kubeconfig != string(st.kubeconfig) {
-		body.Kubeconfig, ok = string(st.kubeconfig), true
+	if op.Plan.Name == planOwnCluster {
+		admins, err := administrators(op)
+		if err != nil {
+			return worker.Fail(op, &worker.Error{Err: err})
+		}
+		ok = ok || body.Kubeconfig != string(st.kubeconfig) || !slices.Equal(body.KymaConfig.Administrators, admins)
+		body.Kubeconfig, body.KymaConfig.Administrators = string(st.kubeconfig), admins
 	}
 	if !ok && st.last.OperationID == st.details.AppliedBy {
-		return worker.Skip(op, "the reconciler already has these credentials")
+		return worker.Skip(op, "the reconciler already has these values")
 	}
 	if err := body.check(); err != nil {
 		return worker.Fail(op, &worker.Error{Err: err})

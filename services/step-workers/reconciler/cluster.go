@@ -30,25 +30,21 @@ const (
 // sent again.
 func newCluster(op worker.Operation, runtimeID, name string, kubeconfig []byte, overrides []worker.ComponentOverrides) (cluster, error) {
 	var p struct {
-		Administrators []string `json:"administrators"`
-		Components     []string `json:"components"`
+		Components []string `json:"components"`
 	}
 	var decided kyma.Details
-	if err := errors.Join(op.Parameters(&p), op.Details(kyma.Name, &decided)); err != nil {
+	admins, err := administrators(op)
+	if err := errors.Join(err, op.Parameters(&p), op.Details(kyma.Name, &decided)); err != nil {
 		return cluster{}, err
 	}
 	if decided.Version == "" {
 		return cluster{}, errors.New("no version of Kyma is saved: the worker kyma selected none")
 	}
-	administrators := append([]string{}, p.Administrators...)
-	if len(administrators) == 0 && op.Context.UserID != "" {
-		administrators = append(administrators, op.Context.UserID)
-	}
 	return cluster{
 		RuntimeID:    runtimeID,
 		RuntimeInput: runtimeInput{Name: name},
 		KymaConfig: kymaConfig{
-			Version: decided.Version, Profile: profile(op.Plan.Name), Administrators: administrators,
+			Version: decided.Version, Profile: profile(op.Plan.Name), Administrators: admins,
 			Components: configured(op.Runtime.ShootDomain, enabled(op, decided.Components, p.Components), overrides),
 		},
 		Metadata: metadata{
@@ -58,6 +54,20 @@ func newCluster(op worker.Operation, runtimeID, name string, kubeconfig []byte, 
 		},
 		Kubeconfig: string(kubeconfig),
 	}, nil
+}
+
+// administrators returns the administrators of the instance, or the user of the order; it is empty, not nil, if there is neither.
+func administrators(op worker.Operation) ([]string, error) {
+	var p struct {
+		Administrators []string `json:"administrators"`
+	}
+	if err := op.Parameters(&p); err != nil {
+		return nil, err
+	}
+	if len(p.Administrators) == 0 && op.Context.UserID != "" {
+		return []string{op.Context.UserID}, nil
+	}
+	return append([]string{}, p.Administrators...), nil
 }
 
 // clusterName returns the first name of the cluster; a later order may contain another name.

@@ -72,7 +72,7 @@ func Steps(cfg Config, deps extclient.Deps) ([]worker.Step, error) {
 		}),
 		worker.NewStep("Apply_Reconciler_Configuration", system, s.applyReconcilerConfiguration, worker.Description{
 			Summary: "Sends the Reconciler's last configuration again, with the new credentials of the Service Manager " +
-				"and the new kubeconfig of an own cluster. Nothing else in it changes.",
+				"and the new kubeconfig and administrators of an own cluster. Nothing else in it changes.",
 			Calls:   worker.Calls(system, "POST /clusters"),
 			Details: savedMembers(),
 		}),

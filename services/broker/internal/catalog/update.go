@@ -44,7 +44,7 @@ type Changed struct {
 // ErrPlanChange means that the instance cannot change to the requested plan.
 var ErrPlanChange = errors.New("the plan of this service instance cannot be changed to that one")
 
-// changeable are the members that an update can change. For an own cluster only the last three apply.
+// changeable are the members that an update can change. For an own cluster only the last two apply.
 var changeable = []string{
 	"machineType", "autoScalerMin", "autoScalerMax", "maxSurge", "maxUnavailable", "oidc", "administrators", "kubeconfig",
 }
@@ -186,6 +186,10 @@ func (r *revision) revise() error {
 	if r.to.Name == OwnCluster || r.to.nodes.fixed {
 		// As in an order, such a plan has no parameters for its size.
 		drop(r.patch, scaled...)
+	}
+	if r.to.Name == OwnCluster {
+		// The customer configures the logins to the cluster.
+		drop(r.patch, "oidc")
 	}
 	for name, value := range r.patch {
 		if name == "oidc" || !slices.Contains(changeable, name) {

@@ -54,6 +54,10 @@ func TestResolveUpdate_Patch_ChangesOnlyItsMembers(t *testing.T) {
 		{"size of a small plan", Trial, `{"name":"n"}`, `{"machineType":"huge","autoScalerMin":7}`, ``, `{"name":"n"}`},
 		{"size of an own cluster", OwnCluster, ownClusterOrder, `{"autoScalerMin":7}`, ``, `{"name":"n","shootName":"s","shootDomain":"d.org"}`},
 		{
+			"login to an own cluster", OwnCluster, ownClusterOrder, `{` + login + `,"administrators":["x"]}`,
+			`{"administrators":["x"]}`, `{"name":"n","shootName":"s","shootDomain":"d.org","administrators":["x"]}`,
+		},
+		{
 			"part of OIDC", Azure, `{"name":"n",` + login + `}`, `{"oidc":{"clientID":"d","signingAlgs":[],"groupsClaim":""}}`,
 			`{"oidc":{"clientID":"d","groupsClaim":"groups","issuerURL":"https://e.org","signingAlgs":["RS256"],"usernameClaim":"sub","usernamePrefix":"-"}}`,
 			`{"name":"n","oidc":{"clientID":"d","issuerURL":"https://e.org"}}`,
