@@ -265,6 +265,23 @@ func TestExpire_OldInstance_IsSuspended(t *testing.T) {
 	b.expect("deleted", b.expire("t"), 404)
 }
 
+func TestExpire_ProvisioningFailed_InstanceStaysFailed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.fail(event.Provision, true)
+	b.ended("i", b.accepted(b.put("i", order(trial))), "failed")
+	b.fail(event.Provision, false)
+	b.aged("i", "15 days")
+	for _, when := range []string{"before", "after"} {
+		b.expect("GET "+when, b.send(http.MethodGet, "/v2/service_instances/i", nil), 404)
+		b.refused("PUT "+when, b.put("i", order(trial)), 409, "deprovision it first")
+		b.refused("PATCH "+when, b.patch("i", active(true)), 422, "only deprovisioned")
+		b.ended("i", b.accepted(b.expire("i")), "succeeded")
+	}
+	equal(t, "requests", 2, b.orch.requests("i"))
+	b.ended("i", b.accepted(b.delete("i")), "succeeded")
+}
+
 func TestExpire_OperationRuns_IsRecorded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

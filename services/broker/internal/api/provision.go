@@ -225,7 +225,11 @@ func (b *Broker) repeated(ctx context.Context, tx *store.Tx, ordered *instance.I
 		return nil, osb.Conflict("an instance with this id was deleted, and not everything behind it is removed yet: use another id")
 	}
 	ordering := newest.Type == event.Provision && !newest.Suspension
-	if ordering && newest.State.Final() && newest.State != event.Succeeded {
+	failed, err := neverProvisioned(ctx, tx, newest)
+	if err != nil {
+		return nil, err
+	}
+	if failed {
 		return nil, osb.Conflict("the provisioning of this instance failed: deprovision it first")
 	}
 	if existing.RequestHash != ordered.RequestHash {

@@ -25,7 +25,13 @@ func (b *Broker) GetInstance(ctx context.Context, req *osb.GetInstanceRequest) (
 	if err != nil {
 		return nil, answer(err)
 	}
+	failed, err := neverProvisioned(ctx, b.deps.Store, newest)
+	if err != nil {
+		return nil, answer(err)
+	}
 	switch {
+	case failed:
+		return nil, osb.NotFound("the service instance is not provisioned")
 	case newest.Suspension:
 		// The instance exists, with or without a runtime.
 	case newest.Type == event.Deprovision:

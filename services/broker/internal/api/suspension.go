@@ -75,6 +75,21 @@ func (b *Broker) recordSuspension(
 	})
 }
 
+// provisionings reports whether a provisioning of an instance has succeeded.
+type provisionings interface {
+	Provisioned(ctx context.Context, instanceID string) (bool, error)
+}
+
+// neverProvisioned reports whether the provisioning of an instance failed, from its newest operation. An expiry may have suspended the
+// instance since.
+func neverProvisioned(ctx context.Context, p provisionings, newest *instance.Operation) (bool, error) {
+	if !newest.Suspension {
+		return newest.Type == event.Provision && newest.State.Final() && newest.State != event.Succeeded, nil
+	}
+	ok, err := p.Provisioned(ctx, newest.InstanceID)
+	return !ok, err
+}
+
 // status describes, for people, the suspension of an instance. It is empty if the instance was never suspended.
 func status(newest *instance.Operation) string {
 	if !newest.Suspension {

@@ -217,7 +217,11 @@ func (u *updating) expire(ctx context.Context, tx *store.Tx, i *instance.Instanc
 func (u *updating) decide(
 	ctx context.Context, tx *store.Tx, i *instance.Instance, newest *instance.Operation, changed *catalog.Changed,
 ) (outcome, error) {
-	if newest.Type == event.Provision && !newest.Suspension && newest.State.Final() && newest.State != event.Succeeded {
+	failed, err := neverProvisioned(ctx, tx, newest)
+	if err != nil {
+		return outcome{}, err
+	}
+	if failed {
 		return outcome{}, osb.Unprocessable("the provisioning of this instance failed: it cannot be updated, only deprovisioned")
 	}
 	if done, ok, err := u.activate(ctx, tx, i, newest); ok || err != nil {

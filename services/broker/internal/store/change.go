@@ -54,6 +54,13 @@ func (t *Tx) NewestOperation(ctx context.Context, instanceID string) (*instance.
 	return getOperation(ctx, t.tx, newestOperation, instanceID)
 }
 
+// Provisioned reports whether a provisioning of an instance has succeeded.
+func (t *Tx) Provisioned(ctx context.Context, instanceID string) (bool, error) {
+	var ok bool
+	err := t.tx.GetContext(ctx, &ok, provisioned, instanceID)
+	return ok, wrap(ctx, "look for a provisioning", err)
+}
+
 // Request is a new operation with its request event.
 type Request struct {
 	Operation event.Operation

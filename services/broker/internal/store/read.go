@@ -39,6 +39,18 @@ func (s *Store) NewestOperation(ctx context.Context, instanceID string) (*instan
 	return getOperation(ctx, s.db, newestOperation, instanceID)
 }
 
+// provisioned relies on the index operations_instance.
+const provisioned = `SELECT EXISTS (SELECT FROM broker.operations WHERE instance_id = $1 AND type = 'provision' AND state = 'succeeded')`
+
+// Provisioned reports whether a provisioning of an instance has succeeded.
+func (s *Store) Provisioned(ctx context.Context, instanceID string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var ok bool
+	err := s.db.GetContext(ctx, &ok, provisioned, instanceID)
+	return ok, wrap(ctx, "look for a provisioning", err)
+}
+
 // Known reports whether an instance exists, and whether a tombstone of it exists.
 func (s *Store) Known(ctx context.Context, instanceID string) (exists, buried bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
