@@ -275,26 +275,52 @@ func (s *Store) Heard(ctx context.Context, operationIDs []string, at time.Time) 
 
 // purgeOperations relies on the indexes runtimes_state and operations_instance: broker.runtimes keeps a removed instance as long as the instance
 // has operations.
-const purgeOperations = `DELETE FROM broker.operations o USING broker.runtimes r
-	WHERE r.state IN ('deprovisioned', 'failed') AND o.instance_id = r.instance_id
-		AND o.updated_at < $1 AND o.state NOT IN ('pending', 'in progress')
-		AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)`
+const purgeOperations = `DELETE FROM broker.operations WHERE id IN (SELECT o.id
+	FROM broker.runtimes r JOIN broker.operations o ON o.instance_id = r.instance_id
+	WHERE r.state IN ('deprovisioned', 'failed') AND o.updated_at < $2 AND o.state NOT IN ('pending', 'in progress')
+		AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id) LIMIT $1)`
 
-// Purge deletes old finished operations of removed instances, and old tombstones. The failure of one deletion does not stop the others.
+// purgeBatch is the number of rows that one statement deletes. A statement has the deadline of the store, and a large backlog would exceed it.
+const purgeBatch = 5_000
+
+// Purge deletes old finished operations of removed instances, and old tombstones. The failure of one deletion does not stop the others, and
+// keeps what was deleted before.
 func (s *Store) Purge(ctx context.Context, operationsBefore, tombstonesBefore time.Time) error {
 	return errors.Join(
-		s.exec(ctx, "purge operations", purgeOperations, operationsBefore),
+		s.purge(ctx, "purge operations", purgeOperations, operationsBefore),
 		// Index runtimes_state.
-		s.exec(ctx, "purge list of runtimes", `DELETE FROM broker.runtimes r WHERE r.state IN ('deprovisioned', 'failed')
+		s.purge(ctx, "purge list of runtimes", `DELETE FROM broker.runtimes WHERE instance_id IN (SELECT r.instance_id
+			FROM broker.runtimes r WHERE r.state IN ('deprovisioned', 'failed')
 			AND NOT EXISTS (SELECT FROM broker.instances i WHERE i.id = r.instance_id)
-			AND NOT EXISTS (SELECT FROM broker.operations o WHERE o.instance_id = r.instance_id)`),
-		s.exec(ctx, "purge tombstones", `DELETE FROM broker.tombstones WHERE deleted_at < $1`, tombstonesBefore),
+			AND NOT EXISTS (SELECT FROM broker.operations o WHERE o.instance_id = r.instance_id) LIMIT $1)`),
+		s.purge(ctx, "purge tombstones", `DELETE FROM broker.tombstones WHERE instance_id IN (SELECT instance_id
+			FROM broker.tombstones WHERE deleted_at < $2 LIMIT $1)`, tombstonesBefore),
 	)
 }
 
+// purge repeats a statement until it deletes fewer rows than its first argument, purgeBatch.
+func (s *Store) purge(ctx context.Context, operation, statement string, args ...any) error {
+	for {
+		n, err := s.affected(ctx, operation, statement, append([]any{purgeBatch}, args...)...)
+		if err != nil || n < purgeBatch {
+			return err
+		}
+	}
+}
+
 func (s *Store) exec(ctx context.Context, operation, statement string, args ...any) error {
+	_, err := s.affected(ctx, operation, statement, args...)
+	return err
+}
+
+// affected executes a statement and returns the number of affected rows.
+func (s *Store) affected(ctx context.Context, operation, statement string, args ...any) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	_, err := s.db.ExecContext(ctx, statement, args...)
-	return wrap(ctx, operation, err)
+	res, err := s.db.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return 0, wrap(ctx, operation, err)
+	}
+	n, err := res.RowsAffected()
+	return n, wrap(ctx, operation, err)
 }

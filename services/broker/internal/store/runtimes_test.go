@@ -186,6 +186,38 @@ func TestRuntimes_Removed_AreListedUntilPurge(t *testing.T) {
 	}
 }
 
+func TestPurge_Backlog_IsDeletedInBatches(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	const n = purgeBatch + 1
+	for _, statement := range []string{
+		`INSERT INTO broker.runtimes (instance_id, state, service_id, plan_id, plan_name, global_account_id, subscription_account_id,
+				subaccount_id, platform_region, region, provider, shoot_name, created_at)
+			SELECT 'i' || n, 'deprovisioned', '', '', '', '', '', '', '', '', '', '', now() FROM generate_series(1, $1) n`,
+		`INSERT INTO broker.operations (id, instance_id, type, state, created_at, updated_at, heard_at)
+			SELECT 'o' || n, 'i' || n, 'deprovision', 'succeeded', to_timestamp(1), to_timestamp(1), now() FROM generate_series(1, $1) n`,
+		`INSERT INTO broker.tombstones (instance_id, deleted_at) SELECT 'i' || n, to_timestamp(1) FROM generate_series(1, $1) n`,
+	} {
+		require.NoError(t, s.exec(t.Context(), "fill", statement, n))
+	}
+	tables := []string{"operations", "runtimes", "tombstones"}
+	limit := fmt.Sprintf(`CREATE FUNCTION limit_batch() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF (SELECT count(*) FROM gone) > %d THEN RAISE 'too many rows in one statement'; END IF; RETURN NULL; END $$`, purgeBatch)
+	require.NoError(t, s.exec(t.Context(), "limit", limit))
+	for _, table := range tables {
+		require.NoError(t, s.exec(t.Context(), "limit", `CREATE TRIGGER limit_batch AFTER DELETE ON broker.`+table+`
+			REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION limit_batch()`))
+	}
+	require.NoError(t, s.Purge(t.Context(), time.Unix(9000, 0), time.Unix(9000, 0)))
+	for _, table := range tables {
+		var left int
+		require.NoError(t, s.db.GetContext(t.Context(), &left, `SELECT count(*) FROM broker.`+table))
+		if left != 0 {
+			t.Errorf("%d rows are left in %s", left, table)
+		}
+	}
+}
+
 // The last transaction sees the changes of all others, so no row is outdated at the end.
 func TestRuntimes_ConcurrentChanges_AreConsistent(t *testing.T) {
 	t.Parallel()
@@ -527,7 +559,7 @@ func TestRuntimes_EachFilter_UsesAnIndex(t *testing.T) {
 	check("rows", runtimeRows, postgres.Array(ids))
 	check("find", findSQL(), "c-77%", "c-77%", 20)
 	check("found", foundRows, postgres.Array(ids))
-	if p := plan(t, s, purgeOperations, time.Unix(9000, 0)); !strings.Contains(p, "Index Scan using operations_instance") {
+	if p := plan(t, s, purgeOperations, purgeBatch, time.Unix(9000, 0)); !strings.Contains(p, "Index Scan using operations_instance") {
 		t.Errorf("the search for operations to purge reads all:\n%s", p)
 	}
 	for text, want := range map[string]string{
