@@ -98,6 +98,9 @@ func (d *Dispatcher) sentBefore(ctx context.Context, worker string, before time.
 
 // resendLost sends a command again that the bus has lost, if it was sent before a time.
 func (d *Dispatcher) resendLost(w *work, now, before time.Time, resultsOnly bool) error {
+	if !w.row.InFlight() { // a result came between the read and the lock
+		return engine.ErrNotPossible
+	}
 	worker, command := engine.Command(w.process, &w.row.State)
 	alive, _ := d.serves(&w.row.Operation, w.row.StartedAt, worker, command.Step)
 	return w.apply(engine.Due{WorkerAlive: alive, LostBefore: before, ResultsOnly: resultsOnly}, now)

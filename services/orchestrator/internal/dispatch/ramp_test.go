@@ -73,6 +73,19 @@ func TestAfterRamp_SentAgain_TellsTheLastTime(t *testing.T) {
 	}
 }
 
+func TestAfterRamp_OperationEndsMeanwhile_IsLeftAlone(t *testing.T) {
+	b, o, ids := inFlight(t, 1)
+	sent, _, err := o.AfterRamp(t.Context(), "alpha", b.clock.Now(), func(*event.Operation, time.Time) bool { return true },
+		func(string, time.Time) bool {
+			b.finish(o, ids[0])
+			return false
+		})
+	require.NoError(t, err)
+	if sent != 0 {
+		t.Errorf("%d commands sent", sent)
+	}
+}
+
 // The limit does not show the time of sending on its own, as the deadline of the operation has cut it off.
 func TestAfterRamp_ShortlyBeforeDeadline_SendsOnce(t *testing.T) {
 	b := setup(t)
