@@ -4,8 +4,13 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kyma-project/keb/libs/testkit/openapi"
 )
 
 func basic(user, password string) string {
@@ -52,34 +57,18 @@ func (w *world) platformRoutes() []request {
 
 // operatorRoutes returns the orchestrator's routes that need a role.
 func (w *world) operatorRoutes() []request {
-	o := "/operations/" + w.operation
-	return []request{
-		{method: "GET", target: "/operations"},
-		{method: "GET", target: o},
-		{method: "POST", target: o + "/cancel", body: "{}"},
-		{method: "POST", target: o + "/retry", body: "{}"},
-		{method: "POST", target: o + "/skip", body: `{"step":"x"}`},
-		{method: "GET", target: "/processes"},
-		{method: "GET", target: "/workers"},
-		{method: "GET", target: "/overview"},
-		{method: "GET", target: "/stuck"},
-		{method: "GET", target: "/throughput"},
-		{method: "GET", target: "/stream"},
-		{method: "GET", target: "/me"},
-		{method: "GET", target: "/actions"},
-		{method: "GET", target: "/events?operation_ids=" + w.operation},
-		{method: "POST", target: "/upgrade/kyma", body: `{"targets":{"include":[{"target":"all"}]}}`},
-		{method: "POST", target: "/upgrade/cluster", body: `{"targets":{"include":[{"target":"all"}]}}`},
-		{method: "GET", target: "/orchestrations"},
-		{method: "GET", target: "/orchestrations/x"},
-		{method: "GET", target: "/orchestrations/x/operations"},
-		{method: "GET", target: "/orchestrations/x/operations/x"},
-		{method: "PUT", target: "/orchestrations/x/cancel"},
-		{method: "PUT", target: "/orchestrations/x/pause"},
-		{method: "PUT", target: "/orchestrations/x/resume"},
-		{method: "PUT", target: "/orchestrations/x/approve"},
-		{method: "POST", target: "/orchestrations/x/retry"},
+	w.t.Helper()
+	document, err := openapi.Read("../../api/openapi.yaml")
+	require.NoError(w.t, err)
+	var all []request
+	for _, route := range document.Routes() {
+		method, path, _ := strings.Cut(route, " ")
+		if open := []string{"/healthz", "/readyz", "/metrics"}; slices.Contains(open, path) || strings.HasPrefix(path, "/console/") {
+			continue
+		}
+		all = append(all, request{method: method, target: strings.NewReplacer("{id}", w.operation, "{", "", "}", "").Replace(path), body: "{}"})
 	}
+	return all
 }
 
 // client is an address that no other test used, so that it has no failed attempts.
