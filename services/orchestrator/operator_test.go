@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -176,6 +178,10 @@ func TestDeadLetters_UnreadableMessage_BlocksNoOther(t *testing.T) {
 		case <-deadline.C:
 			t.Fatalf("dead letters: %v, want three", seen)
 		}
+	}
+	want := []string{"keb.request.provision", "keb.request.upgradeKyma", "keb.result.alpha.First"}
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(seen))); diff != "" {
+		t.Errorf("subjects of the dead letters (-want +got):\n%s", diff)
 	}
 	for subject, reason := range seen {
 		if reason == "" {
