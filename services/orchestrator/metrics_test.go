@@ -247,7 +247,7 @@ func TestMetrics_OperationNeverStarted_HasNoDuration(t *testing.T) {
 	})
 }
 
-// A scrape must not block when the database does, and must report what it could not read.
+// A scrape must succeed while the database hangs, and must report what it could not read. Package scrape tests how long it takes.
 func TestMetrics_DatabaseAway_ScrapeSucceeds(t *testing.T) {
 	s := measured(t)
 	direct, err := url.Parse(s.database)
@@ -258,16 +258,9 @@ func TestMetrics_DatabaseAway_ScrapeSucceeds(t *testing.T) {
 	s.orchestrator()
 	s.shows(map[string]float64{"keb_gauges_fresh|operations": 1})
 	proxy.Stall()
-	longest := time.Duration(0)
 	testkit.Eventually(t, staleness, "a scrape without the operations", func() bool {
-		start := time.Now()
-		fresh := s.metric("keb_gauges_fresh", "operations")
-		longest = max(longest, time.Since(start))
-		return fresh == 0
+		return s.metric("keb_gauges_fresh", "operations") == 0
 	})
-	if longest > patience {
-		t.Errorf("a scrape took %s", longest)
-	}
 	s.shows(map[string]float64{"keb_gauges_fresh|operations": 0, "keb_operations_waiting|failing|update": -1, "keb_gauges_fresh|workers": 1})
 	proxy.Restore()
 	// A failed read is repeated after four times its duration, which was at least one second.
