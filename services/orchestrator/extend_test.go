@@ -93,7 +93,7 @@ operation: provision
 stages:
   - name: create
     steps:
-      - {name: First, worker: alpha, execution: 1s, retry: {every: 50ms, timeout: 10m}}
+      - {name: First, worker: alpha, execution: 5s, retry: {every: 50ms, timeout: 10m}}
 `)}}
 	release := make(chan struct{})
 	s.script.set("First", func(ctx context.Context, op worker.Operation) (worker.Operation, time.Duration, error) {
@@ -120,7 +120,7 @@ stages:
 		!strings.Contains(w.Extension(), "4m5") {
 		t.Errorf("waiting %+v (%s), want five minutes from then", w, w.Extension())
 	}
-	testkit.Eventually(t, patience, "the first limit passes", func() bool { return time.Since(w.Since) > 3*time.Second })
+	testkit.Eventually(t, patience, "the first limit passes", func() bool { return time.Since(w.Since) > 6*time.Second })
 	close(release)
 	s.await(op, event.Succeeded)
 	if got := s.history(op.ID); strings.Join(got, ", ") != "operation started, First succeeded, operation succeeded" {
