@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-project/keb/landscape"
 	"github.com/kyma-project/keb/libs/event"
@@ -48,39 +51,35 @@ const (
 	takes = 10 * time.Second
 )
 
-// provisioning and deprovisioning are the steps in the order of the process files.
+// The steps of the operations in the order of the process files.
 var (
-	provisioning = []string{
-		"Provision_Initialization", "Init_Kyma_Template", "Resolve_Target_Secret", "AVS_Create_Internal_Eval_Step", "EDP_Registration",
-		"Overrides_From_Secrets_And_Config_Step", "BTPOperatorOverrides", "BusolaMigratorOverrides",
-		"Create_Runtime_Without_Kyma", "Check_Runtime", "Get_Kubeconfig", "Inject_BTP_Operator_Credentials",
-		"Sync_Kubeconfig", "Create_Cluster_Configuration", "Check_Cluster_Configuration", "Apply_Kyma",
-		"AVS_Create_External_Eval_Step", "AVS_Tags",
-	}
-	deprovisioning = []string{
-		"BTPOperator_Cleanup", "De-provision_AVS_Evaluations", "EDP_Deregistration", "IAS_Deregistration",
-		"Delete_Kyma_Resource", "Check_Kyma_Resource_Deleted", "Deregister_Cluster", "Check_Cluster_Deregistration",
-		"Remove_Runtime", "Check_Runtime_Removal", "Release_Subscription",
-		"Delete_Kubeconfig",
-	}
+	provisioning     = stepsOf(event.Provision)
+	updating         = stepsOf(event.Update)
+	upgradingKyma    = stepsOf(event.UpgradeKyma)
+	upgradingCluster = stepsOf(event.UpgradeCluster)
+	deprovisioning   = stepsOf(event.Deprovision)
 )
 
-// updating, upgradingKyma and upgradingCluster are the steps of later operations.
-var (
-	updating = []string{
-		"Upgrade_Shoot", "Update_Init_Kyma_Version", "Get_Kubeconfig", "BTPOperatorOverrides", "Inject_BTP_Operator_Credentials",
-		"Apply_Reconciler_Configuration", "CheckReconcilerState", "Check_Runtime",
+// stepsOf returns the steps of an operation that step workers run. It panics if the process file is not readable.
+func stepsOf(operation event.OperationType) (names []string) {
+	text, err := os.ReadFile("../orchestrator/processes/" + string(operation) + ".yaml")
+	type steps []struct{ Name, Worker string }
+	var process struct {
+		Stages  []struct{ Steps steps }
+		Finally steps
 	}
-	upgradingKyma = []string{
-		"Upgrade_Init_Kyma_Version", "Init_Kyma_Template", "Get_Kubeconfig", "Sync_Kubeconfig", "Apply_Kyma", "BTPOperatorOverrides", "Overrides_From_Secrets_And_Config_Step", "BusolaMigratorOverrides",
-		"Send_Notification", "AVS_Set_Maintenance", "Apply_Cluster_Configuration", "Check_Cluster_Configuration",
-		"AVS_Restore_Status", "Send_Finished_Notification",
+	if err = errors.Join(err, yaml.Unmarshal(text, &process)); err != nil {
+		panic(err)
 	}
-	upgradingCluster = []string{
-		"Send_Notification", "AVS_Set_Maintenance", "Upgrade_Cluster", "Check_Runtime", "AVS_Restore_Status",
-		"Send_Finished_Notification",
+	for _, stage := range append(process.Stages, struct{ Steps steps }{process.Finally}) {
+		for _, step := range stage.Steps {
+			if step.Worker != "orchestrator" && step.Worker != "broker" {
+				names = append(names, step.Name)
+			}
+		}
 	}
-)
+	return names
+}
 
 // upTo returns the steps up to and including last.
 func upTo(last string, steps []string) []string { return steps[:slices.Index(steps, last)+1] }
