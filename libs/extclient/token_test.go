@@ -84,6 +84,7 @@ func TestToken_Valid_IsCached(t *testing.T) {
 	}
 }
 
+// Defect 9: the repeated call has its body (docs/contracts/defects.md).
 func TestToken_Rejected_IsReplacedOnce(t *testing.T) {
 	t.Parallel()
 	deps := extclient.Deps{}

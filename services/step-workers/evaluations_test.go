@@ -11,6 +11,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/avs"
 )
 
+// Defect 4b.
 func TestAVSRemoval_OneFails_RemovesTheOther(t *testing.T) {
 	w := newWorld(t)
 	op := deprovision(w.all(provisioning, w.order()))
@@ -61,6 +62,7 @@ func (w *world) planned(plan string) workertest.Operation {
 // plans are all plans.
 var plans = []string{"azure", "azure_lite", "aws", "gcp", "openstack", "trial", "free", "preview", "own_cluster"}
 
+// Defect 7: the URL of the external evaluation ends without a blank.
 func TestEvaluations_EachPlan_RequestsAreGolden(t *testing.T) {
 	for _, plan := range plans {
 		t.Run(plan, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/kyma-project/keb/services/step-workers/edp"
 )
 
+// Defect 6: the replacement uses the same name as the creation, in lower case.
 func TestRegistration_Existing_IsReplacedUnread(t *testing.T) {
 	w := newWorld(t)
 	w.all([]string{"EDP_Registration"}, w.order())

@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-project/keb/libs/event"
 )
 
-// These tests cover defects of the original (docs/contracts/defects.md) by their numbers there. The defects of the broker and of the
-// orchestrator have their tests in these services.
+// These tests cover defects of the original (docs/contracts/defects.md) by their numbers there. Other defects have their tests in the
+// services.
 
 // scenario returns the scenario with that name.
 func scenario(t *testing.T, name string) Scenario {
@@ -143,31 +143,6 @@ func TestDefect_MissingRuntime_IsDeprovisioned(t *testing.T) {
 	}
 }
 
-// 4b.
-func TestDefect_OneEvaluationFails_RemovesTheOther(t *testing.T) {
-	t.Parallel()
-	s := scenario(t, "deprovision")
-	w := NewWorld(t)
-	set := Processes(t, false)
-	provisioned := w.Do(set[event.Provision], s.Before[0], Left{}, Credentials(), nil)
-	var details struct {
-		AvS struct {
-			InternalID json.Number `json:"internalId"`
-		} `json:"avs"`
-	}
-	if err := json.Unmarshal(provisioned.Status().Details, &details); err != nil || details.AvS.InternalID == "" {
-		t.Fatalf("%s: %v", provisioned.Status().Details, err)
-	}
-	w.Refuse("/avs/api/v2/evaluationmetadata/" + details.AvS.InternalID.String())
-	run := w.Do(set[event.Deprovision], s.Tested, provisioned.Left(), Credentials(), nil)
-	if !slices.Contains(run.Status().NotCompleted, "De-provision_AVS_Evaluations") {
-		t.Errorf("not completed %v, want De-provision_AVS_Evaluations", run.Status().NotCompleted)
-	}
-	if n := w.Held()["avs/evaluation"]; n != 1 {
-		t.Errorf("%d evaluations are left, want the one that cannot be removed", n)
-	}
-}
-
 // 5.
 func TestDefect_RepeatedStep_KeepsClusterID(t *testing.T) {
 	t.Parallel()
@@ -196,96 +171,6 @@ func TestDefect_RepeatedStep_KeepsClusterID(t *testing.T) {
 	collect(w.Do(set[event.Update], Operation(event.Update), run.Left(), Credentials(), nil))
 	if len(ids) != 1 || ids[""] {
 		t.Errorf("cluster ids: %v", ids)
-	}
-}
-
-// 6.
-func TestDefect_SubaccountCase_IsRegisteredAgain(t *testing.T) {
-	t.Parallel()
-	s := scenario(t, "provision")
-	s.Tested.Context.SubaccountID = "SA-Upper"
-	w := NewWorld(t)
-	set := Processes(t, false)
-	if run := w.Do(set[event.Provision], s.Tested, Left{}, Credentials(), nil); run.Status().State != event.Succeeded {
-		t.Fatalf("%+v", run.Status())
-	}
-	// Another instance of the account finds the registration of the first one.
-	second := s.Tested
-	second.InstanceID, second.Runtime.ShootName = "5b7e1d0c-3f54-4b8e-8a46-1c9d2e7f6a21", "c-9999999"
-	if run := w.Do(set[event.Provision], second, Left{}, Credentials(), nil); run.Status().State != event.Succeeded {
-		t.Errorf("%+v", run.Status().Error)
-	}
-	if n := w.Held()["edp/dataTenant"]; n != 1 {
-		t.Errorf("%d tenants of one account", n)
-	}
-}
-
-// 7.
-func TestDefect_ExternalEvaluation_HasCleanURL(t *testing.T) {
-	t.Parallel()
-	w, run := Play(t, scenario(t, "provision"), nil)
-	found := false
-	for _, o := range w.Objects("avs") {
-		if url, _ := o["url"].(string); url != "" {
-			found = true
-			if url != strings.TrimSpace(url) || !strings.HasSuffix(url, "/healthz/ready") {
-				t.Errorf("the address is %q", url)
-			}
-		}
-	}
-	if !found {
-		t.Error("no evaluation has an address")
-	}
-	if status := run.Status(); status.State != event.Succeeded || len(status.Details) == 0 {
-		t.Errorf("after the tags the operation is %s with the details %s", status.State, status.Details)
-	}
-}
-
-// 8.
-func TestDefect_RestartDuringUpdate_Continues(t *testing.T) {
-	t.Parallel()
-	for _, f := range []Fault{{}, {KillAfter: 1}} {
-		spoilt := false
-		_, run := Play(t, scenario(t, "update"), func(_ string, c event.StepExecute) (*Fault, bool) {
-			if c.Step != "Upgrade_Shoot" || spoilt {
-				return nil, false
-			}
-			spoilt = true
-			return &f, true
-		})
-		if status := run.Status(); status.State != event.Succeeded {
-			t.Errorf("%+v: the update is %s: %+v", f, status.State, status.Error)
-		}
-	}
-}
-
-// 9.
-func TestDefect_ExpiredToken_RepeatsWholeCall(t *testing.T) {
-	t.Parallel()
-	s := scenario(t, "provision")
-	usual, _ := Play(t, s, nil)
-	const creation = 1
-	w, run := Play(t, s, func(_ string, c event.StepExecute) (*Fault, bool) {
-		if c.Step == "AVS_Create_Internal_Eval_Step" {
-			return &Fault{Status: http.StatusUnauthorized, Only: creation}, false
-		}
-		return nil, false
-	})
-	for _, x := range run.Executions {
-		if x.Command.Step == "AVS_Create_Internal_Eval_Step" && (x.Command.StepAttempt > 1 || len(x.Calls) != creation+1) {
-			t.Errorf("attempt %d made the calls %v, want the creation twice in one attempt", x.Command.StepAttempt, x.Calls)
-		}
-	}
-	names := func(w *World) (names []string) {
-		for _, o := range w.Objects("avs") {
-			name, _ := o["name"].(string)
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		return names
-	}
-	if got, want := names(w), names(usual); !slices.Equal(got, want) || got[0] == "" {
-		t.Errorf("evaluations %q, want %q", got, want)
 	}
 }
 

@@ -21,8 +21,6 @@ type Fault struct {
 	Status int
 	// Garbage answers every call with 200 and an HTML page.
 	Garbage bool
-	// Only selects one call of the execution, counted from 1; 0 selects all.
-	Only int
 	// Silent answers no call.
 	Silent bool
 	// KillAfter kills the worker after this number of calls: the last answer is not read, and the result is lost. 0 means never.
@@ -39,8 +37,6 @@ type door struct {
 	fault *Fault
 	kill  context.CancelFunc
 	calls []worker.Call
-	// refused is a path whose calls get 500.
-	refused string
 }
 
 // arm begins the recording of a step, disarm ends it and returns the calls.
@@ -65,9 +61,6 @@ func (d *door) note(c worker.Call) (f Fault, nth int, kill context.CancelFunc) {
 	if d.fault == nil {
 		return Fault{}, len(d.calls), nil
 	}
-	if d.fault.Only > 0 && d.fault.Only != len(d.calls) {
-		return Fault{}, len(d.calls), nil
-	}
 	return *d.fault, len(d.calls), d.kill
 }
 
@@ -89,8 +82,6 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f, nth, kill := d.note(call)
 	switch {
-	case d.refuses(r.URL.Path):
-		w.WriteHeader(http.StatusInternalServerError)
 	case f.Status != 0:
 		w.WriteHeader(f.Status)
 	case f.Garbage:
@@ -108,18 +99,6 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		d.next.ServeHTTP(w, r)
 	}
-}
-
-func (d *door) refuse(path string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.refused = path
-}
-
-func (d *door) refuses(path string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.refused != "" && path == d.refused
 }
 
 // Fields of queries and mutations, behind their alias or without one.

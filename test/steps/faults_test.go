@@ -195,7 +195,7 @@ func (c *clean) once(t *testing.T, s Scenario, step, name string, f Fault, want 
 	c.check(t, w, run, step, name, want, f.KillAfter > 0)
 }
 
-// lost kills the worker after the first execution of a step, before it publishes its result.
+// lost kills the worker after the first execution of a step, before it publishes its result. For Upgrade_Shoot this is defect 8.
 func (c *clean) lost(t *testing.T, s Scenario, step string) {
 	t.Helper()
 	spoilt := false

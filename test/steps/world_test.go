@@ -331,9 +331,6 @@ func (w *World) ControlPlane() string {
 		"clusters":[{"name":"c","cluster":{"server":"` + w.url + `/k8s/control-plane"}}],"users":[{"name":"u","user":{"token":"keb"}}]}`
 }
 
-// Refuse answers every call of a path with 500 from now on.
-func (w *World) Refuse(path string) { w.door.refuse(path) }
-
 // NotServed returns the calls that no simulated system serves.
 func (w *World) NotServed() []worker.Call {
 	w.t.Helper()
