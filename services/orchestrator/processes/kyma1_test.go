@@ -23,30 +23,6 @@ func kyma1(t *testing.T) process.Set {
 	return set
 }
 
-func TestKyma1_Provision_HasOriginalOrder(t *testing.T) {
-	t.Parallel()
-	want := []string{
-		"start/Starting/orchestrator",
-		"create_runtime/Provision_Initialization/kyma",
-		"create_runtime/Resolve_Target_Secret/hyperscaler",
-		"create_runtime/AVS_Create_Internal_Eval_Step/avs",
-		"create_runtime/Create_LMS_Tenant/lms",
-		"create_runtime/IAS_Registration/ias",
-		"create_runtime/EDP_Registration/edp",
-		"create_runtime/Provision_Azure_Event_Hubs/event-hubs",
-		"create_runtime/Overrides_From_Secrets_And_Config_Step/kyma",
-		"create_runtime/ServiceManagerOverrides/service-manager",
-		"create_runtime/Request_LMS_Certificates/lms",
-		"create_runtime/Create_Runtime/provisioner",
-		"create_runtime/Check_Runtime/provisioner",
-		"post_actions/AVS_Create_External_Eval_Step/avs",
-		"post_actions/AVS_Tags/avs",
-	}
-	if diff := cmp.Diff(want, stepsOf(kyma1(t)[event.Provision])); diff != "" {
-		t.Errorf("steps differ (-want +got):\n%s", diff)
-	}
-}
-
 func TestKyma1_IASRegistration_HasTimeForItsCalls(t *testing.T) {
 	t.Parallel()
 	p := kyma1(t)[event.Provision]

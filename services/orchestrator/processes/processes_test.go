@@ -31,62 +31,66 @@ func load(t *testing.T) process.Set {
 	return set
 }
 
-func TestProvision_Steps_HaveOriginalOrder(t *testing.T) {
-	t.Parallel()
-	want := []string{
-		"start/Starting/orchestrator",
-		"create_runtime/Provision_Initialization/kyma",
-		"create_runtime/Init_Kyma_Template/lifecycle-manager",
-		"create_runtime/Resolve_Target_Secret/hyperscaler",
-		"create_runtime/AVS_Create_Internal_Eval_Step/avs",
-		"create_runtime/EDP_Registration/edp",
-		"create_runtime/Overrides_From_Secrets_And_Config_Step/kyma",
-		"create_runtime/BTPOperatorOverrides/btp",
-		"create_runtime/BusolaMigratorOverrides/busola",
-		"create_runtime/Create_Runtime_Without_Kyma/provisioner",
-		"create_runtime/Check_Runtime/provisioner",
-		"create_runtime/Get_Kubeconfig/provisioner",
-		"create_runtime/Inject_BTP_Operator_Credentials/btp",
-		"create_runtime/Sync_Kubeconfig/lifecycle-manager",
-		"create_runtime/Create_Cluster_Configuration/reconciler",
-		"check_kyma/Check_Cluster_Configuration/reconciler",
-		"create_kyma_resource/Apply_Kyma/lifecycle-manager",
-		"post_actions/AVS_Create_External_Eval_Step/avs",
-		"post_actions/AVS_Tags/avs",
-	}
-	if diff := cmp.Diff(want, stepsOf(load(t)[event.Provision])); diff != "" {
-		t.Errorf("steps differ (-want +got):\n%s", diff)
-	}
-}
-
-func TestDeprovision_EachStep_HasOneStage(t *testing.T) {
-	t.Parallel()
-	want := []string{
-		"init_step/Init_Step/orchestrator",
-		"btp_operator_cleanup/BTPOperator_Cleanup/btp",
-		"de_provision_avs_evaluations/De-provision_AVS_Evaluations/avs",
-		"edp_deregistration/EDP_Deregistration/edp",
-		"ias_deregistration/IAS_Deregistration/ias",
-		"delete_kyma_resource/Delete_Kyma_Resource/lifecycle-manager",
-		"check_kyma_resource_deleted/Check_Kyma_Resource_Deleted/lifecycle-manager",
-		"deregister_cluster/Deregister_Cluster/reconciler",
-		"check_cluster_deregistration/Check_Cluster_Deregistration/reconciler",
-		"remove_runtime/Remove_Runtime/provisioner",
-		"check_runtime_removal/Check_Runtime_Removal/provisioner",
-		"release_subscription/Release_Subscription/hyperscaler",
-		"delete_kubeconfig/Delete_Kubeconfig/lifecycle-manager",
-		"remove_instance/Remove_Instance/broker",
-	}
-	if diff := cmp.Diff(want, stepsOf(load(t)[event.Deprovision])); diff != "" {
-		t.Errorf("steps differ (-want +got):\n%s", diff)
-	}
-}
-
 // Steps with a plus are not in the original's tables.
-func TestUpdatesAndUpgrades_Steps_AreComplete(t *testing.T) {
+func TestProcesses_Steps_HaveOriginalOrder(t *testing.T) {
 	t.Parallel()
-	want := map[event.OperationType][]string{
-		event.Update: {
+	set := load(t)
+	for p, steps := range map[*process.Process][]string{
+		set[event.Provision]: {
+			"start/Starting/orchestrator",
+			"create_runtime/Provision_Initialization/kyma",
+			"create_runtime/Init_Kyma_Template/lifecycle-manager",
+			"create_runtime/Resolve_Target_Secret/hyperscaler",
+			"create_runtime/AVS_Create_Internal_Eval_Step/avs",
+			"create_runtime/EDP_Registration/edp",
+			"create_runtime/Overrides_From_Secrets_And_Config_Step/kyma",
+			"create_runtime/BTPOperatorOverrides/btp",
+			"create_runtime/BusolaMigratorOverrides/busola",
+			"create_runtime/Create_Runtime_Without_Kyma/provisioner",
+			"create_runtime/Check_Runtime/provisioner",
+			"create_runtime/Get_Kubeconfig/provisioner",
+			"create_runtime/Inject_BTP_Operator_Credentials/btp",
+			"create_runtime/Sync_Kubeconfig/lifecycle-manager",
+			"create_runtime/Create_Cluster_Configuration/reconciler",
+			"check_kyma/Check_Cluster_Configuration/reconciler",
+			"create_kyma_resource/Apply_Kyma/lifecycle-manager",
+			"post_actions/AVS_Create_External_Eval_Step/avs",
+			"post_actions/AVS_Tags/avs",
+		},
+		kyma1(t)[event.Provision]: {
+			"start/Starting/orchestrator",
+			"create_runtime/Provision_Initialization/kyma",
+			"create_runtime/Resolve_Target_Secret/hyperscaler",
+			"create_runtime/AVS_Create_Internal_Eval_Step/avs",
+			"create_runtime/Create_LMS_Tenant/lms",
+			"create_runtime/IAS_Registration/ias",
+			"create_runtime/EDP_Registration/edp",
+			"create_runtime/Provision_Azure_Event_Hubs/event-hubs",
+			"create_runtime/Overrides_From_Secrets_And_Config_Step/kyma",
+			"create_runtime/ServiceManagerOverrides/service-manager",
+			"create_runtime/Request_LMS_Certificates/lms",
+			"create_runtime/Create_Runtime/provisioner",
+			"create_runtime/Check_Runtime/provisioner",
+			"post_actions/AVS_Create_External_Eval_Step/avs",
+			"post_actions/AVS_Tags/avs",
+		},
+		set[event.Deprovision]: {
+			"init_step/Init_Step/orchestrator",
+			"btp_operator_cleanup/BTPOperator_Cleanup/btp",
+			"de_provision_avs_evaluations/De-provision_AVS_Evaluations/avs",
+			"edp_deregistration/EDP_Deregistration/edp",
+			"ias_deregistration/IAS_Deregistration/ias",
+			"delete_kyma_resource/Delete_Kyma_Resource/lifecycle-manager",
+			"check_kyma_resource_deleted/Check_Kyma_Resource_Deleted/lifecycle-manager",
+			"deregister_cluster/Deregister_Cluster/reconciler",
+			"check_cluster_deregistration/Check_Cluster_Deregistration/reconciler",
+			"remove_runtime/Remove_Runtime/provisioner",
+			"check_runtime_removal/Check_Runtime_Removal/provisioner",
+			"release_subscription/Release_Subscription/hyperscaler",
+			"delete_kubeconfig/Delete_Kubeconfig/lifecycle-manager",
+			"remove_instance/Remove_Instance/broker",
+		},
+		set[event.Update]: {
 			"cluster/Update_Kyma_Initialization/orchestrator",
 			"cluster/Upgrade_Shoot/provisioner",
 			"btp-operator/Update_Init_Kyma_Version/kyma",
@@ -99,7 +103,7 @@ func TestUpdatesAndUpgrades_Steps_AreComplete(t *testing.T) {
 			"check/Check_Runtime/provisioner",
 		},
 		// Check_Cluster_Configuration checks the configuration of Apply_Cluster_Configuration, so it is the last step.
-		event.UpgradeKyma: {
+		set[event.UpgradeKyma]: {
 			"+upgrade_kyma/Upgrade_Kyma_Initialisation/orchestrator",
 			"+upgrade_kyma/Upgrade_Init_Kyma_Version/kyma",
 			"+upgrade_kyma/Init_Kyma_Template/lifecycle-manager",
@@ -116,7 +120,7 @@ func TestUpdatesAndUpgrades_Steps_AreComplete(t *testing.T) {
 			"+finally/AVS_Restore_Status/avs",
 			"+finally/Send_Finished_Notification/spc",
 		},
-		event.UpgradeCluster: {
+		set[event.UpgradeCluster]: {
 			"+upgrade_cluster/Upgrade_Cluster_Initialisation/orchestrator",
 			"upgrade_cluster/Send_Notification/spc",
 			"+upgrade_cluster/AVS_Set_Maintenance/avs",
@@ -125,14 +129,12 @@ func TestUpdatesAndUpgrades_Steps_AreComplete(t *testing.T) {
 			"+finally/AVS_Restore_Status/avs",
 			"+finally/Send_Finished_Notification/spc",
 		},
-	}
-	set := load(t)
-	for operation, steps := range want {
+	} {
 		for i := range steps {
 			steps[i] = strings.TrimPrefix(steps[i], "+")
 		}
-		if diff := cmp.Diff(steps, stepsOf(set[operation])); diff != "" {
-			t.Errorf("%s: steps differ (-want +got):\n%s", operation, diff)
+		if diff := cmp.Diff(steps, stepsOf(p)); diff != "" {
+			t.Errorf("%s: steps differ (-want +got):\n%s", p.Operation, diff)
 		}
 	}
 	if got := set[event.UpgradeKyma].Timeout; got != 3*time.Hour {
