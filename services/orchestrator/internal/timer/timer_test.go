@@ -358,26 +358,19 @@ func TestSweep_BusIsAway_NothingIsTakenUp(t *testing.T) {
 }
 
 // An event that has come goes to its operation before the next try, which would then run without it.
-func TestSweep_Events_AreDeliveredBeforeDueOperations(t *testing.T) {
-	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
-		pass(300 * time.Millisecond)
-		f.change(func() { f.signalled, f.due = true, []time.Time{time.Now()} })
-		tm.Wake(time.Now())
-		pass(10 * time.Millisecond)
-		if want := []string{"signals at 302ms", "due at 302ms"}; !slices.Equal(f.calls, want) {
-			t.Errorf("calls %v, want %v", f.calls, want)
-		}
-	})
-}
-
-func TestSweep_HeldOperations_AreReleasedBeforeDueOnes(t *testing.T) {
-	runTimer(t, func(f *fakeStore, tm *timer.Timer) {
-		pass(300 * time.Millisecond)
-		f.change(func() { f.held, f.due = true, []time.Time{time.Now()} })
-		tm.Wake(time.Now())
-		pass(10 * time.Millisecond)
-		if want := []string{"release at 302ms", "due at 302ms"}; !slices.Equal(f.calls, want) {
-			t.Errorf("calls %v, want %v", f.calls, want)
-		}
-	})
+func TestSweep_EventsAndReleases_PrecedeDueOperations(t *testing.T) {
+	for first, pending := range map[string]func(*fakeStore){
+		"signals": func(f *fakeStore) { f.signalled = true },
+		"release": func(f *fakeStore) { f.held = true },
+	} {
+		runTimer(t, func(f *fakeStore, tm *timer.Timer) {
+			pass(300 * time.Millisecond)
+			f.change(func() { pending(f); f.due = []time.Time{time.Now()} })
+			tm.Wake(time.Now())
+			pass(10 * time.Millisecond)
+			if want := []string{first + " at 302ms", "due at 302ms"}; !slices.Equal(f.calls, want) {
+				t.Errorf("calls %v, want %v", f.calls, want)
+			}
+		})
+	}
 }
