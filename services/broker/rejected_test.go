@@ -36,8 +36,6 @@ func TestRequest_Invalid_IsRejectedAndNotStored(t *testing.T) {
 		want     string
 	}{
 		"machine type":    {onlyOrder, azure, named(map[string]any{"machineType": "huge"}), "parameters/machineType must be one of Standard_D4_v3"},
-		"region":          {onlyOrder, azure, named(map[string]any{"region": "mars"}), "parameters/region must be one of eastus"},
-		"autoscaler":      {onlyOrder, azure, named(map[string]any{"autoScalerMin": 8, "autoScalerMax": 5}), "/autoScalerMin (8) must not be greater than /autoScalerMax (5)"},
 		"unknown plan":    {onlyOrder, "unknown", nil, "plan"},
 		"context":         {onlyOrder, azure, map[string]any{"context": map[string]any{"subaccount_id": "s", "user_id": "u"}}, "context/globalaccount_id is required"},
 		"kubeconfig":      {onlyOrder, own, named(map[string]any{"shootName": "s", "shootDomain": "d", "kubeconfig": "x"}), "parameters/kubeconfig must be base64-encoded"},
