@@ -152,7 +152,7 @@ func TestSchema_NoValues_AllMissingAreNamed(t *testing.T) {
 
 func TestSchema_Closed_HasEachValue(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{kebDir, workerDir} {
+	for _, dir := range []string{kebDir, workerDir, repository + "deploy/helm/btp-manager/"} {
 		var schema map[string]any
 		require.NoError(t, json.Unmarshal([]byte(readFile(t, dir+"values.schema.json")), &schema))
 		var values map[string]any

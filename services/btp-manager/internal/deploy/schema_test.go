@@ -102,24 +102,3 @@ func TestChart_Schema_ContainsEachSetting(t *testing.T) {
 		t.Errorf("configMap.settings: diff (-manager +schema)\n%s", diff)
 	}
 }
-
-func TestChart_Schema_IsClosed(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(chartDir + "values.schema.json")
-	require.NoError(t, err)
-	var schema map[string]any
-	require.NoError(t, json.Unmarshal(text, &schema))
-	var walk func(path string, s map[string]any)
-	walk = func(path string, s map[string]any) {
-		properties, ok := s["properties"].(map[string]any)
-		if ok && s["additionalProperties"] != false {
-			t.Errorf("%s accepts unknown properties", path)
-		}
-		for name, p := range properties {
-			if under, ok := p.(map[string]any); ok {
-				walk(path+"/"+name, under)
-			}
-		}
-	}
-	walk("", schema)
-}
