@@ -36,10 +36,8 @@ type Config struct {
 	// TLS holds the files for TLS, which replace sslrootcert, sslcert and sslkey in the URL. With any of them, the only valid sslmode is
 	// "verify-full". The files are read for each session. Errors contain the names of the variables, for example KEB_DATABASE_CA_FILE.
 	TLS tlsfiles.Client
-	// MaxOpen is the maximum number of connections of the pool; zero means 8.
+	// MaxOpen is the maximum number of connections of the pool, which may all be idle; zero means 8.
 	MaxOpen int
-	// MaxIdle is the maximum number of idle connections; zero means MaxOpen, so that a busy pool does not reconnect.
-	MaxIdle int
 	// ApplicationName is displayed in pg_stat_activity. Empty keeps the name in the URL.
 	ApplicationName string
 	// StatementTimeout is the server's limit for one statement; zero means none.
@@ -73,12 +71,8 @@ func Open(ctx context.Context, cfg Config) (*sqlx.DB, error) {
 	if maxOpen == 0 {
 		maxOpen = defaultMaxOpen
 	}
-	maxIdle := cfg.MaxIdle
-	if maxIdle == 0 {
-		maxIdle = maxOpen
-	}
 	db.SetMaxOpenConns(maxOpen)
-	db.SetMaxIdleConns(maxIdle)
+	db.SetMaxIdleConns(maxOpen) // a busy pool does not reconnect
 	if err := awaitServer(ctx, db); err != nil {
 		return nil, errors.Join(fmt.Errorf("open postgres at %s: %w", address(cfg.URL), err), db.Close())
 	}

@@ -108,7 +108,7 @@ func TestSession_MismatchedTLSFiles_ReturnsConnectionError(t *testing.T) {
 	ca := testkit.NewCA(t, "ours")
 	address := pgtest.ServerTLS(t, ca.Issue(t, testkit.Leaf{Hosts: []string{"127.0.0.1"}}), ca)
 	shown, next := ca.Issue(t, testkit.Leaf{Name: "broker"}), ca.Issue(t, testkit.Leaf{Name: "broker"})
-	db := open(t, postgres.Config{URL: address, MaxIdle: 1, TLS: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}})
+	db := open(t, postgres.Config{URL: address, TLS: tlsfiles.Client{CAFile: ca.File, CertFile: shown.CertFile, KeyFile: shown.KeyFile}})
 	key, err := os.ReadFile(next.KeyFile)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(shown.KeyFile, key, 0o600))
