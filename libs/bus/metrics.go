@@ -2,7 +2,6 @@ package bus
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/scrape"
 )
 
 // metrics are the metrics of a Bus. Labels are names of the contract and of consumers, never ids.
@@ -106,8 +106,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	err := errors.Join(
-		register(r, &m.published), register(r, &m.publishFailed), register(r, &m.publishTime), register(r, &m.consumed),
-		register(r, &m.redelivered), register(r, &m.dead), register(r, &m.ackTime), register(r, &m.recovered), register(r, &m.connections),
+		scrape.Register(r, &m.published), scrape.Register(r, &m.publishFailed), scrape.Register(r, &m.publishTime), scrape.Register(r, &m.consumed),
+		scrape.Register(r, &m.redelivered), scrape.Register(r, &m.dead), scrape.Register(r, &m.ackTime), scrape.Register(r, &m.recovered), scrape.Register(r, &m.connections),
 	)
 	// Initialized counters give correct rates from the first message.
 	for _, spec := range event.Streams() {
@@ -116,20 +116,6 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	return m, err
-}
-
-func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
-	err := r.Register(*c)
-	if err == nil {
-		return nil
-	}
-	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			*c = existing
-			return nil
-		}
-	}
-	return fmt.Errorf("register metric: %w", err)
 }
 
 // streamOf returns the stream of a subject, by the second word of the subject.

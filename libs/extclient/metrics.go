@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/scrape"
 )
 
 // metrics are shared by all clients of a registry.
@@ -35,25 +37,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	var err error
-	m.requests = register(r, m.requests, &err)
-	m.duration = register(r, m.duration, &err)
-	m.open = register(r, m.open, &err)
-	return m, err
-}
-
-// register registers c, or returns the collector that another client has already registered.
-func register[C prometheus.Collector](r prometheus.Registerer, c C, failed *error) C {
-	err := r.Register(c)
-	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			return existing
-		}
-	}
-	if err != nil {
-		*failed = errors.Join(*failed, err)
-	}
-	return c
+	return m, errors.Join(scrape.Register(r, &m.requests), scrape.Register(r, &m.duration), scrape.Register(r, &m.open))
 }
 
 func (m *metrics) answered(system string, status int, took time.Duration) {

@@ -2,12 +2,12 @@ package worker
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kyma-project/keb/libs/event"
+	"github.com/kyma-project/keb/libs/scrape"
 )
 
 // Reasons for which a command was not executed, as a label.
@@ -71,8 +71,8 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 	}, []string{"worker", "reason"})
 
 	if r != nil {
-		err := errors.Join(register(r, &total), register(r, &duration), register(r, &running), register(r, &abandoned), register(r, &concurrency), register(r, &panics),
-			register(r, &unpublished), register(r, &ignored))
+		err := errors.Join(scrape.Register(r, &total), scrape.Register(r, &duration), scrape.Register(r, &running), scrape.Register(r, &abandoned), scrape.Register(r, &concurrency), scrape.Register(r, &panics),
+			scrape.Register(r, &unpublished), scrape.Register(r, &ignored))
 		if err != nil {
 			return nil, err
 		}
@@ -98,21 +98,6 @@ func newMetrics(r prometheus.Registerer, worker string, steps []string) (*metric
 		m.steps[step] = s
 	}
 	return m, nil
-}
-
-// register registers a collector, or returns the one that another worker of the process has registered.
-func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
-	err := r.Register(*c)
-	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			*c = existing
-			return nil
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("register metric: %w", err)
-	}
-	return nil
 }
 
 func (m *metrics) executed(step string, r *Result, took time.Duration) {

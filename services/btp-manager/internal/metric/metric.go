@@ -4,11 +4,12 @@ package metric
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-project/keb/libs/scrape"
 )
 
 // Config contains the labels of build_info.
@@ -88,26 +89,12 @@ func (m *Metrics) register(r prometheus.Registerer) error {
 		return nil
 	}
 	return errors.Join(
-		register(r, &m.leader), register(r, &m.btpOperators), register(r, &m.since), register(r, &m.reconciles),
-		register(r, &m.reconcileDuration), register(r, &m.deletes), register(r, &m.deprovisioning), register(r, &m.instances),
-		register(r, &m.bindings), register(r, &m.provisioning), register(r, &m.notReady), register(r, &m.drift),
-		register(r, &m.removed), register(r, &m.regenerations), register(r, &m.expiry), register(r, &m.customConfig),
-		register(r, &m.refused), register(r, &m.build),
+		scrape.Register(r, &m.leader), scrape.Register(r, &m.btpOperators), scrape.Register(r, &m.since), scrape.Register(r, &m.reconciles),
+		scrape.Register(r, &m.reconcileDuration), scrape.Register(r, &m.deletes), scrape.Register(r, &m.deprovisioning), scrape.Register(r, &m.instances),
+		scrape.Register(r, &m.bindings), scrape.Register(r, &m.provisioning), scrape.Register(r, &m.notReady), scrape.Register(r, &m.drift),
+		scrape.Register(r, &m.removed), scrape.Register(r, &m.regenerations), scrape.Register(r, &m.expiry), scrape.Register(r, &m.customConfig),
+		scrape.Register(r, &m.refused), scrape.Register(r, &m.build),
 	)
-}
-
-func register[C prometheus.Collector](r prometheus.Registerer, c *C) error {
-	err := r.Register(*c)
-	if err == nil {
-		return nil
-	}
-	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if existing, ok := already.ExistingCollector.(C); ok {
-			*c = existing
-			return nil
-		}
-	}
-	return fmt.Errorf("register metric: %w", err)
 }
 
 // create creates every combination of labels.
