@@ -117,12 +117,9 @@ func (t *Tx) Archived(ctx context.Context, ids []string) ([]string, error) {
 // readArchived returns the operations that are archived.
 func (s *Store) readArchived(ctx context.Context, ids *array) ([]*Row, error) {
 	rows, err := s.read.QueryContext(ctx, readArchivedSQL, ids)
+	found, err := readRows("read archived operations", rows, err)
 	if err != nil {
-		return nil, fmt.Errorf("read archived operations: %w", err)
-	}
-	found, err := scanRows(rows)
-	if err != nil {
-		return nil, fmt.Errorf("read archived operations: %w", err)
+		return nil, err
 	}
 	for _, r := range found {
 		r.Archived = true

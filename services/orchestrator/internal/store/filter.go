@@ -390,12 +390,9 @@ func (s *Store) page(ctx context.Context, f Filter) (*List, error) {
 		return nil, err
 	}
 	rows, err := s.read.QueryContext(ctx, query, args...)
+	found, err := readRows("list operations", rows, err)
 	if err != nil {
-		return nil, fmt.Errorf("list operations: %w", err)
-	}
-	found, err := scanRows(rows)
-	if err != nil {
-		return nil, fmt.Errorf("list operations: %w", err)
+		return nil, err
 	}
 	list := &List{Rows: found}
 	if len(found) > f.Limit {

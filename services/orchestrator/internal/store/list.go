@@ -19,12 +19,9 @@ func (s *Store) Read(ctx context.Context, ids []string) ([]*Row, error) {
 		}
 	}
 	rows, err := s.read.QueryContext(ctx, loadSQL, &list)
+	found, err := readRows("read operations", rows, err)
 	if err != nil {
-		return nil, fmt.Errorf("read operations: %w", err)
-	}
-	found, err := scanRows(rows)
-	if err != nil {
-		return nil, fmt.Errorf("read operations: %w", err)
+		return nil, err
 	}
 	if len(found) == len(ids) {
 		return found, nil
@@ -43,14 +40,7 @@ func (s *Store) Awaited(ctx context.Context, ids []string) ([]*Row, error) {
 		list.raw(id)
 	}
 	rows, err := s.read.QueryContext(ctx, awaitedSQL, &list)
-	if err != nil {
-		return nil, fmt.Errorf("read awaited operations: %w", err)
-	}
-	found, err := scanRows(rows)
-	if err != nil {
-		return nil, fmt.Errorf("read awaited operations: %w", err)
-	}
-	return found, nil
+	return readRows("read awaited operations", rows, err)
 }
 
 // Running returns the operation in progress by instance, for the instances that have one.

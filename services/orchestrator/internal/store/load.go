@@ -55,12 +55,9 @@ func (s *Store) loadWith(ctx context.Context, stmt *sqlx.Stmt, ids []string) (ma
 		list.raw(id)
 	}
 	rows, err := stmt.QueryContext(ctx, &list)
+	found, err := readRows("load operations", rows, err)
 	if err != nil {
-		return nil, fmt.Errorf("load operations: %w", err)
-	}
-	found, err := scanRows(rows)
-	if err != nil {
-		return nil, fmt.Errorf("load operations: %w", err)
+		return nil, err
 	}
 	byID := make(map[string]*Row, len(found))
 	for _, r := range found {
@@ -73,12 +70,16 @@ func (s *Store) loadWith(ctx context.Context, stmt *sqlx.Stmt, ids []string) (ma
 // error is retryable (postgres.IsRetryable), because the other transaction may wait for the instance that the caller has locked.
 func (t *Tx) Unfinished(ctx context.Context, instanceID string) ([]*Row, error) {
 	rows, err := t.tx.QueryContext(ctx, unfinishedSQL, instanceID)
-	if err != nil {
-		return nil, fmt.Errorf("load the operations of an instance: %w", err)
+	return readRows("load the operations of an instance", rows, err)
+}
+
+// readRows returns the rows of a query. An error of the query, or of a row, begins with what was read.
+func readRows(what string, rows *sql.Rows, err error) (found []*Row, _ error) {
+	if err == nil {
+		found, err = scanRows(rows)
 	}
-	found, err := scanRows(rows)
 	if err != nil {
-		return nil, fmt.Errorf("load the operations of an instance: %w", err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	return found, nil
 }
