@@ -102,7 +102,7 @@ func TestGuest_MissingStream_IsNotCreated(t *testing.T) {
 	if err := g.EnsureStreams(t.Context()); err == nil {
 		t.Error("a guest makes streams")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := g.EnsureConsumer(ctx, spec()); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("consumer without a stream: error is %v", err)
