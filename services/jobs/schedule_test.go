@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -50,16 +51,17 @@ func TestSchedule_BrokerOutage_Continues(t *testing.T) {
 
 func TestSchedule_Empty_WaitsForContext(t *testing.T) {
 	t.Parallel()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- jobs.NewSchedule(jobs.Deps{}).Run(ctx) }()
-	select {
-	case err := <-ended:
-		t.Fatalf("ended too early: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- jobs.NewSchedule(jobs.Deps{}).Run(ctx) }()
+		synctest.Wait()
+		if len(ended) > 0 {
+			t.Fatalf("ended too early: %v", <-ended)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
