@@ -133,27 +133,3 @@ func TestLeader_FinalizerRemovedByHand_NextLeads(t *testing.T) {
 		t.Error("the service instance or the service binding is gone")
 	}
 }
-
-func TestLeaderElection_LeaderStops_OtherTakesOver(t *testing.T) {
-	s := newSystem(t)
-	s.settings.LeaderElect = true
-	s.start()
-	s.awaitMetric(1, "leader")
-	other := *s
-	other.halt, other.log = nil, new(testkit.Log)
-	other.start()
-	o := s.provisioned()
-	if acted := other.metric("reconciles_total", "outcome", "done"); acted > 0 || other.metric("leader") > 0 {
-		t.Errorf("the one that does not lead made %v passes", acted)
-	}
-	s.stop()
-	other.awaitMetric(1, "leader")
-	before := deployment()
-	s.exists(before)
-	s.delete(deployment())
-	testkit.Eventually(t, waitTimeout, "the Deployment comes back", func() bool {
-		d := deployment()
-		return s.exists(d) && d.UID != before.UID
-	})
-	s.await(o, v1alpha1.StateReady, v1alpha1.ReasonReconcileSucceeded)
-}
