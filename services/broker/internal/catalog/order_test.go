@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-project/keb/libs/event"
 )
@@ -191,6 +192,25 @@ func TestResolve_OwnCluster_SeparatesKubeconfig(t *testing.T) {
 	}
 }
 
+// The workers reject a kubeconfig if any of its users runs a program, not only the user of the current context.
+func TestResolve_KubeconfigOfManyClusters_KeepsCurrentOne(t *testing.T) {
+	t.Parallel()
+	r, err := own(t, newCatalog(t, nil), `
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}, {name: c2, context: {cluster: k2, user: u2}}]
+clusters: [{name: k, cluster: {server: "https://api.example.org"}}, {name: k2, cluster: {server: "https://x", certificate-authority: /x}}]
+users: [{name: u, user: {token: CANARY}}, {name: u2, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: x}}}]
+`)
+	require.NoError(t, err)
+	got, err := clientcmd.Load(r.Kubeconfig)
+	require.NoError(t, err)
+	want, err := clientcmd.Load([]byte(kubeconfig))
+	require.NoError(t, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestResolve_KubeconfigWithReferences_IsRejected(t *testing.T) {
 	t.Parallel()
 	c := newCatalog(t, nil)
@@ -205,6 +225,10 @@ func TestResolve_KubeconfigWithReferences_IsRejected(t *testing.T) {
 		{"token file", replace("token: CANARY", "tokenFile: /CANARY"), "files"},
 		{"certificate file", replace(`.org"`, `.org", certificate-authority: /CANARY`), "files"},
 		{"no credentials", replace("token: CANARY", "as: CANARY"), "token"},
+		{"two ways to log on", replace("token: CANARY", "token: CANARY, username: CANARY, password: CANARY"), "one valid way"},
+		{"certificate without key", replace("token: CANARY", "client-certificate-data: Q0FOQVJZ"), "valid cluster"},
+		{"CA that is no certificate", replace(`.org"`, `.org", certificate-authority-data: Q0FOQVJZ`), "valid cluster"},
+		{"CA that is not verified", replace(`.org"`, `.org", certificate-authority-data: Q0FOQVJZ, insecure-skip-tls-verify: true`), "valid cluster"},
 	} {
 		_, err := own(t, c, tc.kubeconfig)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "/kubeconfig") {

@@ -48,7 +48,7 @@ func Causes() []Cause {
 		{"", "ERR_PROBLEMATIC_WEBHOOK", "an admission webhook in the cluster blocks the change", Customer, "Remove or repair the webhook, and repeat the request.", false},
 		{"", "ERR_CONFIGURATION_PROBLEM", "the configuration of the cluster is not possible", Customer, "Correct the parameters, and repeat the request.", false},
 		{"", "ERR_RETRYABLE_CONFIGURATION_PROBLEM", "the configuration of the cluster is not possible now", Customer, "Check disruption budgets and webhooks in the cluster, and repeat the request.", false},
-		{"", "err_kubeconfig", "the kubeconfig of the cluster cannot be used", Customer, "Send an update with a valid kubeconfig. If you have sent none, contact support.", false},
+		{"", "err_kubeconfig", "the kubeconfig of the cluster cannot be used", Customer, "Send an update with a valid kubeconfig, or after a failed provisioning delete the instance and order again. If you have sent none, contact support.", false},
 		{"", "err_shoot_of_another_subaccount", "the cluster belongs to another subaccount", Operator, contact, false},
 		{"keb", "err_bad_request", "the parameters cannot be used", Customer, "Correct them, and repeat the request.", true},
 		{"runtime", "", "the cluster cannot be reached", Customer, "Check that the cluster is running and that its API server can be reached, and repeat the request.", false},
