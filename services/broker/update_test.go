@@ -173,7 +173,7 @@ func TestUpdate_Invalid_IsRejectedAndChangesNothing(t *testing.T) {
 		{"OIDC", "i", parameters(map[string]any{"oidc": map[string]any{"issuerURL": "http://x"}}), 400, "parameters/oidc/issuerURL must be an absolute https URL"},
 		{"context", "i", map[string]any{"context": map[string]any{"license_type": 7}}, 400, "context/license_type must be a string"},
 		{"active", "t", map[string]any{"context": map[string]any{"active": "no"}}, 400, "context/active must be true or false"},
-		{"credentials", "i", map[string]any{"context": map[string]any{"sm_operator_credentials": map[string]any{"clientid": "x"}}}, 400, "context/sm_operator_credentials lacks clientsecret, sm_url, url"},
+		{"credentials", "i", map[string]any{"context": map[string]any{"sm_operator_credentials": map[string]any{"clientid": "x"}}}, 400, "context/sm_operator_credentials: missing clientsecret, sm_url, url"},
 		{"expired of another plan", "i", parameters(map[string]any{"expired": true}), 400, "for instances of plan trial"},
 		{"expired but active", "t", parameters(map[string]any{"expired": true}), 400, "needs context/active false"},
 		{"expired", "t", parameters(map[string]any{"expired": "yes"}), 400, "parameters/expired must be true or false"},

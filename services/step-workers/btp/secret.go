@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-project/keb/libs/event"
 	"github.com/kyma-project/keb/services/step-workers/internal/kube"
 )
 
@@ -24,7 +25,7 @@ const (
 )
 
 // secret returns the wanted Secret.
-func secret(c credentials, clusterID string) *unstructured.Unstructured {
+func secret(c event.ServiceManagerCredentials, clusterID string) *unstructured.Unstructured {
 	data := map[string]any{}
 	for key, value := range map[string]string{
 		"clientid": c.ClientID, "clientsecret": c.ClientSecret, "sm_url": c.SMURL, "tokenurl": c.URL, "cluster_id": clusterID,

@@ -19,15 +19,6 @@ type Origin struct {
 	PlatformCredentials json.RawMessage
 }
 
-// ServiceManagerCredentials are the members of sm_operator_credentials.
-type ServiceManagerCredentials struct {
-	ClientID     string `json:"clientid"`
-	ClientSecret string `json:"clientsecret"`
-	SMURL        string `json:"sm_url"`
-	URL          string `json:"url"`
-	XSAppName    string `json:"xsappname"`
-}
-
 const (
 	// maxContext limits a context, and maxMember each of its strings, in bytes.
 	maxContext = 64 << 10
@@ -219,19 +210,20 @@ func lacks(object string, members [][2]string) error {
 
 // SameServiceManager reports whether two sm_operator_credentials objects contain the same credentials.
 func SameServiceManager(a, b json.RawMessage) bool {
-	var x, y ServiceManagerCredentials
+	var x, y event.ServiceManagerCredentials
 	return json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && x == y
 }
 
 func checkServiceManager(raw json.RawMessage) error {
-	var c ServiceManagerCredentials
+	var c event.ServiceManagerCredentials
 	if err := json.Unmarshal(raw, &c); err != nil {
 		// The decoder's error can contain a value.
 		return errors.New("context/sm_operator_credentials must be an object of strings")
 	}
-	return lacks(event.CredentialsServiceManager, [][2]string{
-		{"clientid", c.ClientID}, {"clientsecret", c.ClientSecret}, {"sm_url", c.SMURL}, {"url", c.URL},
-	})
+	if err := c.Validate(); err != nil {
+		return fmt.Errorf("context/%w", err)
+	}
+	return nil
 }
 
 // joined is like errors.Join, but on one line.

@@ -69,7 +69,13 @@ func TestParseContext_Invalid_NamesTheMembers(t *testing.T) {
 		{`{` + accounts + `,"sm_operator_credentials":"CANARY"}`, "context/sm_operator_credentials must be an object of strings"},
 		{`{` + accounts + `,"sm_platform_credentials":"CANARY"}`, "context/sm_platform_credentials must be an object with url and credentials"},
 		{`{` + accounts + `,"sm_platform_credentials":{"url":"CANARY"}}`, "context/sm_platform_credentials lacks credentials.basic.username, credentials.basic.password"},
-		{`{` + accounts + `,"sm_operator_credentials":{"clientid":"CANARY","url":"u"}}`, "context/sm_operator_credentials lacks clientsecret, sm_url"},
+		{`{` + accounts + `,"sm_operator_credentials":{"clientid":"CANARY","url":"https://CANARY"}}`, "context/sm_operator_credentials: missing clientsecret, sm_url"},
+		{
+			`{` + accounts + `,"sm_operator_credentials":{"clientid":"CANARY\n","clientsecret":"CANARY","sm_url":"CANARY.com","url":"https://h/?CANARY"}}`,
+			"context/sm_operator_credentials: clientid has white space around it or control characters; " +
+				"sm_url is not an http or https URL without credentials, query and fragment; " +
+				"url is not an http or https URL without credentials, query and fragment",
+		},
 	} {
 		_, err := instance.ParseContext(json.RawMessage(tc.context), "cf-eu10")
 		if err == nil || err.Error() != tc.want {

@@ -20,8 +20,8 @@ func TestParseContextChange_Members_AreOptional(t *testing.T) {
 		`{"user_id":"someone else","subaccount_id":"s","platform":"p","tenant_id":1}`: {},
 		`{"globalaccount_id":" g ","license_type":"TRIAL","active":true}`:             {GlobalAccountID: "g", LicenseType: "TRIAL", Active: &yes},
 		`{"globalaccount_id":null,"active":null,"sm_operator_credentials":null}`:      {},
-		`{"sm_operator_credentials":{"clientid":"a","clientsecret":"b","sm_url":"c","url":"d"}}`: {
-			ServiceManager: json.RawMessage(`{"clientid":"a","clientsecret":"b","sm_url":"c","url":"d"}`),
+		`{"sm_operator_credentials":{"clientid":"a","clientsecret":"b","sm_url":"https://c","url":"https://d"}}`: {
+			ServiceManager: json.RawMessage(`{"clientid":"a","clientsecret":"b","sm_url":"https://c","url":"https://d"}`),
 		},
 	} {
 		got, err := instance.ParseContextChange(json.RawMessage(context))
@@ -32,7 +32,9 @@ func TestParseContextChange_Members_AreOptional(t *testing.T) {
 	for context, want := range map[string]string{
 		`[]`:                                 "context must be a JSON object",
 		`{"active":"true","license_type":1}`: "context/license_type must be a string; context/active must be true or false",
-		`{"sm_operator_credentials":{"clientid":"a"}}`: "context/sm_operator_credentials lacks clientsecret, sm_url, url",
+		`{"sm_operator_credentials":{"clientid":"a"}}`: "context/sm_operator_credentials: missing clientsecret, sm_url, url",
+		`{"sm_operator_credentials":{"clientid":"a","clientsecret":"b","sm_url":"CANARY","url":"https://d"}}`: "context/sm_operator_credentials: " +
+			"sm_url is not an http or https URL without credentials, query and fragment",
 	} {
 		if _, err := instance.ParseContextChange(json.RawMessage(context)); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %q", context, err, want)
