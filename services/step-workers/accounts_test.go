@@ -27,7 +27,8 @@ func TestResolve_Order_SelectsMatchingAccount(t *testing.T) {
 		"sb-azure-eu-":     func(op *workertest.Operation) { op.Context.PlatformRegion = "cf-ch20" },
 		"sb-azure-shared-": func(op *workertest.Operation) { op.Plan.Name = "trial" },
 		"sb-gcp-pool-":     func(op *workertest.Operation) { op.Runtime.Provider = "gcp" },
-		"given":            func(op *workertest.Operation) { op.Parameters = map[string]any{"targetSecret": "given"} },
+		// Only the worker selects the account: a parameter could name the account of another tenant.
+		"sb-azure-pool-": func(op *workertest.Operation) { op.Parameters = map[string]any{"targetSecret": "another"} },
 	} {
 		op := w.order()
 		change(&op)

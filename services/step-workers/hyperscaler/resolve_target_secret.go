@@ -22,13 +22,6 @@ func (s *shared) resolveTargetSecret(ctx context.Context, op worker.Operation, l
 	if d.TargetSecret != "" && !stale {
 		return op, 0, nil
 	}
-	var given Details
-	if err := op.Parameters(&given); err != nil {
-		return op, 0, err
-	}
-	if given.TargetSecret != "" {
-		return op, 0, op.SaveDetails(Details{TargetSecret: given.TargetSecret})
-	}
 	w, err := wanted(op)
 	if err != nil {
 		return op, 0, err
